@@ -33,9 +33,7 @@ def ask(method: str, folder: Path) -> None:
         expected = [hit.id for hit in index.search("where does the white hen live?", k=4, explain=True)]
         assert len(expected) == 4, (method, expected)
         ours = PalmetteRetriever.from_index(index, k=4).invoke("where does the white hen live?")
-        theirs = LlamaIndexRetriever.from_index(index, similarity_top_k=4).retrieve(
-            "where does the white hen live?"
-        )
+        theirs = LlamaIndexRetriever.from_index(index, similarity_top_k=4).retrieve("where does the white hen live?")
         assert [document.id for document in ours] == expected, method
         assert [found.node.node_id for found in theirs] == expected, method
 

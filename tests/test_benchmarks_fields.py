@@ -23,13 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data") / "chorus_icecat"
     (path / "qrels").mkdir(parents=True)
     corpus = [
-        {
-            "_id": d.id,
-            "title": d.fields.get("title", ""),
-            "text": d.text,
-            "brand": d.metadata["brand"],
-            "name": d.id,
-        }
+        {"_id": d.id, "title": d.fields.get("title", ""), "text": d.text, "brand": d.metadata["brand"], "name": d.id}
         | {"attributes": {"number": float(d.id)}}
         for d in shop()
     ]

@@ -5,16 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import relevance
-from relevant.candidates import (
-    Asked,
-    Collection,
-    Found,
-    candidates,
-    ideal_of,
-    ndcg,
-    plain_bm25,
-    unit_rows,
-)
+from relevant.candidates import Asked, Collection, Found, candidates, ideal_of, ndcg, plain_bm25, unit_rows
 from relevant.collected import headed, roff
 
 from palmette.lexical.analyser import LANGUAGE, analyser_of
@@ -69,11 +60,7 @@ def test_candidates_rank_as_all_documents_do() -> None:
 
 def test_headings_become_questions_once_and_leave_their_texts() -> None:
     long = "some words of a text " * 10
-    pairs = [
-        ("How to begin here", f"{long} one"),
-        ("How to begin here", f"{long} two"),
-        (None, f"{long} three"),
-    ]
+    pairs = [("How to begin here", f"{long} one"), ("How to begin here", f"{long} two"), (None, f"{long} three")]
     made = headed([*pairs, ("What a fourth says", f"{long} four"), ("Too short a text", "no")], 10)
     assert len(made.documents) == 4
     assert made.questions == ["What a fourth says"]

@@ -43,10 +43,7 @@ def test_publish_pull_by_revision_and_serve_in_both_frameworks(hub: LocalHub, tm
     where = {"revision": "v1", "cache_dir": str(tmp_path / "cache")}
     expected = [hit.id for hit in Index.build(documents(), pulled).search("white hen", k=3)]
     chain = ForLangChain.from_pretrained(
-        "me/owls",
-        [LangChainDocument(d.text, id=d.id, metadata=dict(d.metadata)) for d in documents()],
-        k=3,
-        **where,
+        "me/owls", [LangChainDocument(d.text, id=d.id, metadata=dict(d.metadata)) for d in documents()], k=3, **where
     )
     nodes = [TextNode(text=d.text, id_=d.key) for d in documents()]
     engine = ForLlamaIndex.from_pretrained("me/owls", nodes, similarity_top_k=3, **where)
@@ -54,9 +51,7 @@ def test_publish_pull_by_revision_and_serve_in_both_frameworks(hub: LocalHub, tm
     assert [n.node.node_id for n in engine.retrieve("white hen")] == expected
 
 
-def test_push_and_pull_from_the_shell(
-    hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_push_and_pull_from_the_shell(hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tree().save_pretrained(tmp_path / "ckpt")
     assert main(["push", str(tmp_path / "ckpt"), "me/shell", "--tag", "v1"]) == 0
     assert "me/shell" in capsys.readouterr().out
@@ -77,13 +72,7 @@ def test_the_demo_answers_in_both_frameworks_and_runs_again(
     assert main(words) == 0
     first = capsys.readouterr().out
     stages = ("Training a tree", "Training a reader", "LangChain:", "LlamaIndex:", "Training a taxonomy")
-    for expected in (
-        *stages,
-        "? copy a folder tree",
-        "? parse a date",
-        " in meaning: “",
-        "Taxonomy: what answers",
-    ):
+    for expected in (*stages, "? copy a folder tree", "? parse a date", " in meaning: “", "Taxonomy: what answers"):
         assert expected in first
     assert main(words) == 0
     second = capsys.readouterr().out
@@ -114,9 +103,7 @@ def test_a_reader_is_published_and_answers_by_revision(hub: LocalHub, tmp_path: 
     }
     pinned = PalmetteReader(reader="me/reader", revision=commit, cache_dir=tmp_path / "cache")
     hub.fail()  # what is cached by its commit needs no request
-    offline = PalmetteReader(
-        reader="me/reader", revision=commit, cache_dir=tmp_path / "cache", local_files_only=True
-    )
+    offline = PalmetteReader(reader="me/reader", revision=commit, cache_dir=tmp_path / "cache", local_files_only=True)
     assert "house 10" in offline.invoke(asked)["answer"]
     assert pinned.invoke(asked) == offline.invoke(asked)
 

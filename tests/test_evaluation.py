@@ -28,9 +28,7 @@ def test_bm25_finds_by_stem():
 
 def test_bm25_scores_are_those_of_the_formula():
     pytest.importorskip("bm25s")
-    documents = [
-        Document(str(n), text) for n, text in enumerate(["red red blue", "blue", "green grey blue blue"])
-    ]
+    documents = [Document(str(n), text) for n, text in enumerate(["red red blue", "blue", "green grey blue blue"])]
     scores = next(BM25(documents).scores(["red"]))
     idf = np.log(1 + (3 - 1 + 0.5) / (1 + 0.5))
     assert scores[0] == pytest.approx(idf * 2 / (2 + 1.2 * (1 - 0.75 + 0.75 * 3 / (8 / 3))), rel=1e-5)

@@ -45,8 +45,7 @@ def texts(count: int) -> list[str]:
     draw, chances = np.random.default_rng(0), 1 / np.arange(1, len(WORDS) + 1)
     chances /= chances.sum()
     return [
-        " ".join(" ".join(draw.choice(WORDS, 14, p=chances)) + "." for _ in range(1 + at % 3))
-        for at in range(count)
+        " ".join(" ".join(draw.choice(WORDS, 14, p=chances)) + "." for _ in range(1 + at % 3)) for at in range(count)
     ]
 
 
@@ -209,9 +208,7 @@ def test_shipped_priors_sink_as_documents_become_many_and_learned_ones_stay() ->
 
 
 def test_equal_documents_keep_their_order() -> None:
-    made = Index.build(
-        [Document(name, "a green owl") for name in "abcdefg"], SpaceModel.untrained(FakeEncoder(32))
-    )
+    made = Index.build([Document(name, "a green owl") for name in "abcdefg"], SpaceModel.untrained(FakeEncoder(32)))
     assert "".join(hit.id for hit in made.search("owl", 5)) == "abcde"
 
 

@@ -106,9 +106,7 @@ def test_documents_are_enough_to_begin(tmp_path: Path) -> None:
     assert retriever.invoke("when is the harvest?")[0].page_content == texts[0]
     again = langchain_palmette.PalmetteRetriever.from_documents([], index_path=tmp_path / "i", k=1)
     assert again.invoke("what is the wifi for visitors?")[0].page_content == texts[1]
-    nodes = llama.PalmetteRetriever.from_documents(
-        [TextNode(text=text) for text in texts], similarity_top_k=1
-    )
+    nodes = llama.PalmetteRetriever.from_documents([TextNode(text=text) for text in texts], similarity_top_k=1)
     assert nodes.retrieve("when is the harvest?")[0].text == texts[0]
     with pytest.raises(ConfigError, match="give model="):
         langchain_palmette.TreeRetriever.from_documents(pages)

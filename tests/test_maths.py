@@ -89,9 +89,7 @@ def test_given_negatives_are_columns_for_the_queries_only() -> None:
     target = torch.arange(4)
     expected = 0.5 * (F.cross_entropy(wide, target) + F.cross_entropy(logits.T, target))
     torch.testing.assert_close(symmetric_info_nce(logits, None, extra, known), expected)
-    assert torch.equal(
-        symmetric_info_nce(logits, None, extra, torch.ones_like(known)), symmetric_info_nce(logits)
-    )
+    assert torch.equal(symmetric_info_nce(logits, None, extra, torch.ones_like(known)), symmetric_info_nce(logits))
 
 
 def test_info_nce_is_the_cross_entropy_with_each_rows_own_column() -> None:
@@ -111,9 +109,7 @@ def test_info_nce_is_the_cross_entropy_with_each_rows_own_column() -> None:
     found = info_nce(logits, own, known, extra, left_out, reduction="none")
     torch.testing.assert_close(found, by_hand)
     torch.testing.assert_close(info_nce(logits, own, known, extra, left_out), by_hand.mean())
-    torch.testing.assert_close(
-        info_nce(logits, own), -logits.log_softmax(-1)[..., torch.arange(3), own].mean()
-    )
+    torch.testing.assert_close(info_nce(logits, own), -logits.log_softmax(-1)[..., torch.arange(3), own].mean())
 
 
 @pytest.mark.parametrize("centre", [True, False])

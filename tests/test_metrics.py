@@ -27,9 +27,7 @@ from palmette.metrics import (
 DOCS = [f"d{i}" for i in range(12)]
 QUERIES = [f"q{i}" for i in range(5)]
 
-runs = st.dictionaries(
-    st.sampled_from(QUERIES), st.lists(st.sampled_from(DOCS), unique=True, max_size=12), min_size=1
-)
+runs = st.dictionaries(st.sampled_from(QUERIES), st.lists(st.sampled_from(DOCS), unique=True, max_size=12), min_size=1)
 grades = st.dictionaries(st.sampled_from(DOCS), st.integers(-1, 3), min_size=1)
 judged = st.dictionaries(st.sampled_from(QUERIES), grades, min_size=1)
 
@@ -43,9 +41,9 @@ def trec(run, qrels, ks):
     qrels = relevant(qrels)
     scored = {q: {d: float(-place) for place, d in enumerate(run[q])} for q in qrels if run.get(q)}
     cut = ",".join(map(str, ks))
-    every = pytrec_eval.RelevanceEvaluator(
-        qrels, {f"ndcg_cut.{cut}", f"recall.{cut}", f"success.{cut}"}
-    ).evaluate(scored)
+    every = pytrec_eval.RelevanceEvaluator(qrels, {f"ndcg_cut.{cut}", f"recall.{cut}", f"success.{cut}"}).evaluate(
+        scored
+    )
     theirs = {"ndcg": "ndcg_cut", "recall": "recall", "hit": "success"}
     means = {
         f"{name}@{k}": sum(found[f"{other}_{k}"] for found in every.values()) / len(qrels)

@@ -75,9 +75,7 @@ def test_the_base_wheel_does_not_look_like_a_framework(wheels: dict[str, Path]) 
         "from importlib.util import find_spec\n"
         "print([n for n in ('palmette', 'llama_index', 'langchain_palmette', 'langchain') if find_spec(n)])"
     )
-    out = subprocess.run(
-        [sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, cwd="/"
-    )
+    out = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, cwd="/")
     assert out.stdout.strip() == "['palmette']"
 
 
@@ -86,10 +84,7 @@ def test_the_wheels_need_each_other(wheels: dict[str, Path]) -> None:
     [version] = {one["Version"] for one in told.values()}
     assert version == palmette.__version__
     needs = {name: set(one.get_all("Requires-Dist") or ()) for name, one in told.items()}
-    for name, extra in (
-        ("langchain-palmette", "langchain"),
-        ("llama-index-retrievers-palmette", "llama-index"),
-    ):
+    for name, extra in (("langchain-palmette", "langchain"), ("llama-index-retrievers-palmette", "llama-index")):
         assert f"palmette=={version}" in needs[name]
         assert f"{name}=={version}; extra == '{extra}'" in needs["palmette"]
         [framework] = needs[name] - {f"palmette=={version}"}
@@ -119,9 +114,7 @@ def test_llamahub_knows_every_class() -> None:
     assert "llamahub" not in pyproject("palmette")["tool"]
 
 
-@pytest.mark.parametrize(
-    "package", [langchain_palmette, llama_palmette], ids=lambda package: package.__name__
-)
+@pytest.mark.parametrize("package", [langchain_palmette, llama_palmette], ids=lambda package: package.__name__)
 def test_its_readme_names_every_class(package: Any) -> None:
     folder = "langchain_palmette" if package is langchain_palmette else "llama_index"
     text = (ROOT / "adapters" / folder / "README.md").read_text()
@@ -146,11 +139,7 @@ def test_only_packages_lie_where_imports_look() -> None:
 
 
 def test_every_package_is_typed() -> None:
-    for package in (
-        "plugin/palmette",
-        "adapters/langchain_palmette",
-        "adapters/llama_index/retrievers/palmette",
-    ):
+    for package in ("plugin/palmette", "adapters/langchain_palmette", "adapters/llama_index/retrievers/palmette"):
         assert (ROOT / package / "py.typed").exists()
 
 
@@ -168,12 +157,8 @@ def test_the_extras_are_those_that_errors_name() -> None:
         "dev",
         "all",
     }
-    assert not any("==" in line and "gt-all" not in line for line in project["dependencies"]), (
-        "ranges, not pins"
-    )
-    source = "".join(
-        path.read_text() for folder in ("plugin", "adapters") for path in (ROOT / folder).rglob("*.py")
-    )
+    assert not any("==" in line and "gt-all" not in line for line in project["dependencies"]), "ranges, not pins"
+    source = "".join(path.read_text() for folder in ("plugin", "adapters") for path in (ROOT / folder).rglob("*.py"))
     named = set(re.findall(r'raise MissingExtraError\(\s*[^,]+,\s*"([\w-]+)"', source))
     assert named
     assert named <= set(project["optional-dependencies"])

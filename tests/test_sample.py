@@ -45,10 +45,7 @@ def test_an_entry_says_what_it_is_and_where(full):
     assert entry.fields["summary"].startswith("Serialize ``obj``")
     assert entry.fields["body"].startswith("If ``skipkeys``")
     place = {"path": "json > json.dumps", "python": platform.python_version()}
-    assert (
-        entry.metadata
-        == dict.fromkeys(("module", "package", "parent"), "json") | {"kind": "function"} | place
-    )
+    assert entry.metadata == dict.fromkeys(("module", "package", "parent"), "json") | {"kind": "function"} | place
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from palmette import (
-    Document,
-    FakeEncoder,
-    Index,
-    PathsModel,
-    SpaceModel,
-    TaxonomyModel,
-    TreeModel,
-    load_model,
-)
+from palmette import Document, FakeEncoder, Index, PathsModel, SpaceModel, TaxonomyModel, TreeModel, load_model
 from palmette import space as space_module
 from palmette.data import RetrievalData
 from palmette.encoder import CachedEncoder, EncodingCache
@@ -124,10 +115,7 @@ def test_the_cache_keeps_what_the_inner_encoder_gives(
     mapped = cache.encode(encoder, TEXTS)
     np.testing.assert_array_equal(mapped, encoder.map(plain, "document"))
     assert (cache.encode_tokens(encoder, TEXTS[:5])[0] == tokens).all()
-    for cached in (
-        CachedEncoder(encoder, cache),
-        SpaceEncoder(CachedEncoder(encoder.plain, cache), encoder.space),
-    ):
+    for cached in (CachedEncoder(encoder, cache), SpaceEncoder(CachedEncoder(encoder.plain, cache), encoder.space)):
         np.testing.assert_array_equal(cached.encode(TEXTS), mapped)
         np.testing.assert_array_equal(cached.map(plain, "document"), mapped)
         assert cached.plain.fingerprint == FakeEncoder(48).fingerprint
@@ -148,10 +136,7 @@ def made(noise: float | None, dev: int) -> TrainingPairs:
         queries[:, WIDTH // 2 :] = noise * torch.randn(COUNT, WIDTH // 2, generator=draw) / WIDTH**0.5
     ids = [f"d{n}" for n in range(COUNT)]
     judged = {f"q{n}": {f"d{n}": 1} for n in range(COUNT)}
-    split = {
-        "train": {q: judged[q] for q in list(judged)[dev:]},
-        "dev": {q: judged[q] for q in list(judged)[:dev]},
-    }
+    split = {"train": {q: judged[q] for q in list(judged)[dev:]}, "dev": {q: judged[q] for q in list(judged)[:dev]}}
     corpus = [Document(id=id, text=f"text {id}") for id in ids]
     data = RetrievalData("made", corpus, {q: f"question {q}" for q in judged}, split)
     return TrainingPairs(
@@ -221,12 +206,7 @@ def test_learning_is_repeatable_and_restores_the_threads() -> None:
 # -- models -------------------------------------------------------------------------------------------------
 
 
-FITS = {
-    SpaceModel: {},
-    TreeModel: {"depth": 4},
-    PathsModel: {"branches": 4, "steps": 5},
-    TaxonomyModel: {"steps": 5},
-}
+FITS = {SpaceModel: {}, TreeModel: {"depth": 4}, PathsModel: {"branches": 4, "steps": 5}, TaxonomyModel: {"steps": 5}}
 
 
 @pytest.fixture
@@ -247,9 +227,7 @@ def test_a_model_keeps_its_space(kind: type, given_space: Space, tmp_path: Path)
     weights = model.weights()
     assert torch.equal(weights["space.queries"], given_space.queries)
     path = model.save_pretrained(tmp_path / "model")
-    assert "two linear maps, 100% of the way, nDCG@10 0.500 → 0.750" in (path / "README.md").read_text(
-        "utf-8"
-    )
+    assert "two linear maps, 100% of the way, nDCG@10 0.500 → 0.750" in (path / "README.md").read_text("utf-8")
     again = load_model(path, encoder=model.encoder)  # a model's own encoder stands for the plain one
     assert again.fingerprint == model.fingerprint
     assert again.encoder.fingerprint == model.encoder.fingerprint
@@ -274,11 +252,7 @@ def test_a_tree_can_do_without(options: dict, given_space: Space) -> None:
 
 def test_a_papers_recipe_begins_in_the_encoders_space(given_space: Space) -> None:
     model = PathsModel.fit(
-        pairs(),
-        encoder=FakeEncoder(48),
-        preset="paper",
-        encoder_learns="nothing",
-        **settings(branches=4, steps=1),
+        pairs(), encoder=FakeEncoder(48), preset="paper", encoder_learns="nothing", **settings(branches=4, steps=1)
     )
     assert isinstance(model.encoder, FakeEncoder)
 

@@ -91,9 +91,7 @@ def test_a_child_forked_while_a_thread_encodes_can_encode():
             return super().forward(*given)
 
     encoder = Slow(8)
-    threads = [
-        threading.Thread(target=encode, args=(["a"],)) for encode in (encoder.encode, encoder.encode_queries)
-    ]
+    threads = [threading.Thread(target=encode, args=(["a"],)) for encode in (encoder.encode, encoder.encode_queries)]
     for thread in threads:
         thread.start()
     assert begun.wait(30)

@@ -174,9 +174,7 @@ def test_stages_run_in_order_resume_and_end_in_a_completed_module(tmp_path: Path
     assert (done.steps, len(task.drawn)) == (25, 25)
     assert 20 <= done.best_step <= 25
     assert done.metrics["finished"] == 1.0
-    assert done.metrics["closeness"] == pytest.approx(
-        -float((task.module.weight.detach() / 2 - task.target).norm())
-    )
+    assert done.metrics["closeness"] == pytest.approx(-float((task.module.weight.detach() / 2 - task.target).norm()))
     assert [entry["step"] for entry in done.history if entry["step"] in (0, 20, 5)] == [0, 20, 0, 5]
     assert (tmp_path / "training.safetensors").exists()
     assert (tmp_path / "late" / "training.safetensors").exists()
@@ -239,8 +237,7 @@ def test_rate_rises_then_falls(decay: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"steps": -1}, {"batch_size": 1}, {"learning_rate": 0}, {"warmup": 2}, {"seed": -1}, {"patience": 0}],
+    "options", [{"steps": -1}, {"batch_size": 1}, {"learning_rate": 0}, {"warmup": 2}, {"seed": -1}, {"patience": 0}]
 )
 def test_settings_out_of_range_are_refused(options: dict) -> None:
     with pytest.raises(ConfigError, match=next(iter(options))):

@@ -22,14 +22,10 @@ def cosines(queries: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
 @pytest.fixture
 def data() -> RetrievalData:
     """A thousand documents; those of one topic are close together, and two of them answer."""
-    corpus = [
-        Document(f"{topic} {n}", f"document {n} of {topic}") for topic in range(TOPICS) for n in range(EACH)
-    ]
+    corpus = [Document(f"{topic} {n}", f"document {n} of {topic}") for topic in range(TOPICS) for n in range(EACH)]
     queries = {f"q{topic}": f"which of {topic}" for topic in range(TOPICS)}
     judged = {f"q{topic}": {f"{topic} 3": 1, f"{topic} 4": 2} for topic in range(TOPICS)}
-    return RetrievalData(
-        "topics", corpus, queries | {"t": "any"}, {"train": {"t": {"0 0": 1}}, "dev": judged}
-    )
+    return RetrievalData("topics", corpus, queries | {"t": "any"}, {"train": {"t": {"0 0": 1}}, "dev": judged})
 
 
 @pytest.fixture
@@ -127,9 +123,7 @@ def test_pairs_are_validated_among_the_nearest(tmp_path):
     assert documents.shape == (DEV_DOCUMENTS, 32)
 
 
-PAIRS = [
-    (f"what does the {animal} say", f"the {animal} says its own name") for animal in "cat dog owl fox".split()
-]
+PAIRS = [(f"what does the {animal} say", f"the {animal} says its own name") for animal in "cat dog owl fox".split()]
 WRONG = ["a cat is a mammal", "the cat sleeps all day"]
 ROWS = np.arange(4)
 

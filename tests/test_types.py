@@ -18,9 +18,7 @@ def test_an_id_is_made_from_the_content_and_only_from_it() -> None:
     assert len({first.id, *(other.id for other in others)}) == 4
 
 
-@given(
-    st.text(min_size=1).filter(str.strip), st.dictionaries(st.text(), st.integers() | st.text() | st.none())
-)
+@given(st.text(min_size=1).filter(str.strip), st.dictionaries(st.text(), st.integers() | st.text() | st.none()))
 def test_digest_tells_every_change(text: str, metadata: dict) -> None:
     document = Document(id="x", text=text, metadata=metadata)
     assert document.digest == Document(id="y", text=text, metadata=dict(metadata)).digest

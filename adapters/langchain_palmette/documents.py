@@ -24,9 +24,7 @@ def to_stored(documents: Iterable[Any]) -> list[Stored]:
     kept = drop_blanks(documents, lambda document: str(getattr(document, "page_content", document)))
     return list(
         to_documents(
-            one.model_copy(update={"metadata": json_value(one.metadata)})
-            if isinstance(one, Document)
-            else one
+            one.model_copy(update={"metadata": json_value(one.metadata)}) if isinstance(one, Document) else one
             for one in kept
         )
     )

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from langchain_core.structured_query import (
-    Comparator,
-    Comparison,
-    Operation,
-    Operator,
-    StructuredQuery,
-    Visitor,
-)
+from langchain_core.structured_query import Comparator, Comparison, Operation, Operator, StructuredQuery, Visitor
 
 
 class PalmetteTranslator(Visitor):

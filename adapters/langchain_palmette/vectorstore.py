@@ -80,10 +80,7 @@ class PalmetteVectorStore(VectorStore):
 
     @classmethod
     def from_documents(
-        cls,
-        documents: list[Document],
-        embedding: Embeddings | Model | str | Path | None = None,
-        **options: Any,
+        cls, documents: list[Document], embedding: Embeddings | Model | str | Path | None = None, **options: Any
     ) -> Self:
         """Index documents; arguments as in :meth:`from_texts`."""
         return super().from_documents(documents, cast("Embeddings", embedding), **options)
@@ -103,9 +100,7 @@ class PalmetteVectorStore(VectorStore):
         check_kind("ids", ids, (Sequence, type(None)), "a list of str")
         if ids is not None:
             if len(ids) != len(documents):
-                raise InputError(
-                    f"ids must be one per document, got {len(ids)} for {len(documents)} documents"
-                )
+                raise InputError(f"ids must be one per document, got {len(ids)} for {len(documents)} documents")
             documents = [
                 document.model_copy(update={"id": id or document.id})
                 for document, id in zip(documents, ids, strict=True)
@@ -127,9 +122,7 @@ class PalmetteVectorStore(VectorStore):
         """Best documents, as they were given."""
         return [document for document, _ in self.similarity_search_with_score(query, k, **call)]
 
-    def similarity_search_with_score(
-        self, query: str, k: int = 4, **call: Any
-    ) -> list[tuple[Document, float]]:
+    def similarity_search_with_score(self, query: str, k: int = 4, **call: Any) -> list[tuple[Document, float]]:
         """Best documents, each with its score."""
         return self.retriever.similarity_search_with_score(query, k, **call)
 

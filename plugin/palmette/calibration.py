@@ -72,13 +72,7 @@ def _sample(data: RetrievalData, seed: int) -> tuple[list[str], list[Document], 
 
 
 def calibrate(
-    model: Any,
-    data: RetrievalData,
-    frozen: Encoder,
-    cache: EncodingCache,
-    *,
-    seed: int,
-    progress: bool | None,
+    model: Any, data: RetrievalData, frozen: Encoder, cache: EncodingCache, *, seed: int, progress: bool | None
 ) -> dict[str, Calibration]:
     """Learn the coefficients for each variant of a :class:`palmette.model.Model`'s search, by key.
 
@@ -108,9 +102,7 @@ def calibrate(
     return learned
 
 
-def learn(
-    own: Floats, best: Floats, shares: Floats, units: Units, judgements: Judgements | None
-) -> Calibration:
+def learn(own: Floats, best: Floats, shares: Floats, units: Units, judgements: Judgements | None) -> Calibration:
     """Learn from the method's scores, best sentences and shares of words (less those by chance): [Q, N] each.
 
     With judgements the weight of words is the best by nDCG@10, less a penalty on weights far from the shipped one,
@@ -222,13 +214,7 @@ class DocumentsView(ArrayView):
 
 
 def score_documents(
-    model: Any,
-    query: str,
-    documents: Sequence[Document],
-    chosen: Any,
-    *,
-    lexical: Lexical,
-    language: str | None,
+    model: Any, query: str, documents: Sequence[Document], chosen: Any, *, lexical: Lexical, language: str | None
 ) -> list[float]:
     """Score documents without an index, with validated search options; see :meth:`palmette.model.Model.score`."""
     calibration, analyser = model.calibration(chosen, lexical), analyser_of(check_language(language))
@@ -250,9 +236,7 @@ def score_documents(
     own[np.isnan(own)] = found.scores[0].min(initial=0.0)
     mix = calibration or Calibration(words=0.0)
     vectors = model.sentence_queries(arrays, given) if model.sentences else None
-    evidence = Evidence(
-        mix, model.units(mix, view, model.sentences, chosen), [query] if mix.words else (), vectors
-    )
+    evidence = Evidence(mix, model.units(mix, view, model.sentences, chosen), [query] if mix.words else (), vectors)
     logits = evidence.score(view, 0, view.keys(), own).scores[0]
     by_content = dict(zip(distinct, probability(logits).tolist(), strict=True))
     return [by_content[content] for content in contents]

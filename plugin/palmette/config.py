@@ -25,9 +25,7 @@ def check_keys(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
         if key not in known:
             near = get_close_matches(key, known, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(
-                f"{owner} has no option {shown(key)}.{hint} Options: {', '.join(known) or 'none'}"
-            )
+            raise ConfigError(f"{owner} has no option {shown(key)}.{hint} Options: {', '.join(known) or 'none'}")
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,9 +71,7 @@ def parse_json(text: str | bytes, **options: Any) -> Any:
 def check_path(value: object) -> Path:
     """Convert a name of a file or folder to a path, "~" expanded; what no file system takes as a name raises."""
     if not isinstance(value, str | os.PathLike) or not str(value).strip():
-        raise InputError(
-            f"a path must be a str or a Path and not be empty ('.' names this folder), got {shown(value)}"
-        )
+        raise InputError(f"a path must be a str or a Path and not be empty ('.' names this folder), got {shown(value)}")
     try:
         path = Path(value).expanduser()
         if b"\0" in os.fsencode(path):

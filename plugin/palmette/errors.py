@@ -86,9 +86,7 @@ class MissingExtraError(PalmetteError, ImportError):
     """An optional dependency is not installed."""
 
     def __init__(self, module: str, extra: str, purpose: str) -> None:
-        super().__init__(
-            f"{purpose} needs {module!r}, which is not installed. Run: pip install 'palmette[{extra}]'"
-        )
+        super().__init__(f"{purpose} needs {module!r}, which is not installed. Run: pip install 'palmette[{extra}]'")
 
 
 class StoreError(PalmetteError):

@@ -70,9 +70,7 @@ class BM25:
     def scores(self, queries: Sequence[str]) -> Iterator[Floats]:
         """[N] scores of the documents, for each query."""
         if isinstance(queries, str):
-            raise InputError(
-                f"queries must be a list of str, got one str: {shown(queries)}. Put it in a list: [query]"
-            )
+            raise InputError(f"queries must be a list of str, got one str: {shown(queries)}. Put it in a list: [query]")
         for words in self._words(list(queries), show_progress=False):
             yield self._index.get_scores(words) if words else np.zeros(len(self.ids), np.float32)
 

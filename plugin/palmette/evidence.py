@@ -174,9 +174,7 @@ def check_lexical(value: object) -> Lexical:
     number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if number and 0 <= value <= 1:  # type: ignore[operator]
         return float(value)  # type: ignore[arg-type]
-    raise ConfigError(
-        f"lexical must be a number from 0 (no words) to 1 (words alone), or 'auto'; got {shown(value)}"
-    )
+    raise ConfigError(f"lexical must be a number from 0 (no words) to 1 (words alone), or 'auto'; got {shown(value)}")
 
 
 def options_key(options: Config) -> str:
@@ -240,9 +238,7 @@ class Evidence:
         """Score documents of one query by everything."""
         best, at = np.full(len(keys), np.nan, np.float32), np.full(len(keys), -1, np.int32)
         if self.vectors is not None and len(keys):
-            best, at = best_sentences(
-                view.ragged(SENTENCES, keys), view.ragged(SCALES, keys), self.vectors[row]
-            )
+            best, at = best_sentences(view.ragged(SENTENCES, keys), view.ragged(SCALES, keys), self.vectors[row])
         share, lucky, matched = np.zeros(len(keys), np.float32), np.zeros((), np.float32), None
         if self.texts and len(keys):
             matched = view.words(self.texts[row], 0, only=keys)

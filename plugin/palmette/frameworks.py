@@ -55,17 +55,11 @@ def check_representation(representation: Representation, level: int | None) -> N
     """Raise for an unknown representation, or a level of a tree that is not used."""
     check_choice("representation", representation, get_args(Representation))
     if representation == "encoder" and level is not None:
-        raise ConfigError(
-            f"level={shown(level)} needs representation='probabilities' or 'sqrt_probabilities'"
-        )
+        raise ConfigError(f"level={shown(level)} needs representation='probabilities' or 'sqrt_probabilities'")
 
 
 def represent(
-    source: Model | Encoder,
-    texts: Sequence[str],
-    kind: Kind,
-    representation: Representation,
-    level: int | None,
+    source: Model | Encoder, texts: Sequence[str], kind: Kind, representation: Representation, level: int | None
 ) -> list[list[float]]:
     """Vectors of texts by an encoder, or by a model: its encoder's, or those of a level of its tree."""
     encoder: Any = getattr(source, "encoder", source)
@@ -80,12 +74,7 @@ def represent(
 
 
 def rerank(
-    model: Model,
-    query: str,
-    texts: Sequence[str],
-    metadata: Sequence[Mapping[str, Any]],
-    top_n: int | None,
-    **how: Any,
+    model: Model, query: str, texts: Sequence[str], metadata: Sequence[Mapping[str, Any]], top_n: int | None, **how: Any
 ) -> list[tuple[int, float]]:
     """Rows and scores of the best texts, best first; ties keep their order, blank texts come last."""
     rows = [row for row, text in enumerate(texts) if text.strip()]
@@ -108,9 +97,7 @@ def check_method(owner: str, method: str | None, model: Model) -> None:
 def check_reader(reader: object) -> None:
     """Raise for an object that is no reader."""
     if getattr(reader, "kind", None) != "reader":
-        raise InputError(
-            f"reader must be a palmette.Reader, or the folder of its checkpoint, got {shown(reader)}"
-        )
+        raise InputError(f"reader must be a palmette.Reader, or the folder of its checkpoint, got {shown(reader)}")
 
 
 def passage(id: str, text: str) -> Document:

@@ -59,21 +59,14 @@ def info_nce(
     if known is not None:
         logits = logits.masked_fill(known & ~F.one_hot(own, logits.shape[-1]).bool(), -torch.inf)
     if extra is not None:
-        logits = torch.cat(
-            [logits, extra if extra_known is None else extra.masked_fill(extra_known, -torch.inf)], -1
-        )
+        logits = torch.cat([logits, extra if extra_known is None else extra.masked_fill(extra_known, -torch.inf)], -1)
     shape = logits.shape[:-1]  # [..., B]
-    losses = F.cross_entropy(
-        logits.reshape(-1, logits.shape[-1]), own.expand(shape).reshape(-1), reduction=reduction
-    )
+    losses = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), own.expand(shape).reshape(-1), reduction=reduction)
     return losses if reduction == "mean" else losses.view(shape)
 
 
 def symmetric_info_nce(
-    logits: Tensor,
-    known: Tensor | None = None,
-    extra: Tensor | None = None,
-    extra_known: Tensor | None = None,
+    logits: Tensor, known: Tensor | None = None, extra: Tensor | None = None, extra_known: Tensor | None = None
 ) -> Tensor:
     """InfoNCE of queries over documents and of documents over queries, averaged (ReTreever, equation 1).
 

@@ -56,15 +56,11 @@ class Judgements:
         keys = keys[order]
         if (twice := np.flatnonzero(keys[1:] == keys[:-1])).size:
             q, d = divmod(int(keys[twice[0]]), documents)
-            raise InputError(
-                f"judgements: query row {q} and document row {d} are judged twice; keep one grade"
-            )
+            raise InputError(f"judgements: query row {q} and document row {d} are judged twice; keep one grade")
         return cls(queries, documents, keys, np.maximum(np.asarray(grades, np.float64)[order], 0.0))
 
     @classmethod
-    def of_queries(
-        cls, judged: Sequence[Mapping[str, int]], rows: Mapping[str, int], documents: int
-    ) -> Judgements:
+    def of_queries(cls, judged: Sequence[Mapping[str, int]], rows: Mapping[str, int], documents: int) -> Judgements:
         """Judgements from each query's grades by document id, and the documents' rows."""
         flat = [(row, rows[doc], grade) for row, grades in enumerate(judged) for doc, grade in grades.items()]
         return cls.of(len(judged), documents, *np.asarray(flat, np.int64).reshape(-1, 3).T)
@@ -126,18 +122,12 @@ def score_ranks(rows: ArrayLike, judgements: Judgements, *, ks: Sequence[int] = 
     """
     ranked, deepest = np.asarray(rows), _deepest(ks)
     if ranked.ndim != 2 or len(ranked) != judgements.queries:
-        raise InputError(
-            f"ranks must be a matrix with {judgements.queries} rows, one per query; got {ranked.shape}"
-        )
+        raise InputError(f"ranks must be a matrix with {judgements.queries} rows, one per query; got {ranked.shape}")
     if ranked.shape[1] < min(deepest, judgements.documents):
-        raise InputError(
-            f"ranks are {ranked.shape[1]} places deep, but k={deepest} is asked for: search deeper"
-        )
+        raise InputError(f"ranks are {ranked.shape[1]} places deep, but k={deepest} is asked for: search deeper")
     scored = judgements.relevant > 0
     if not scored.any():
-        raise InputError(
-            f"none of the {judgements.queries} queries has a relevant document (a grade of 1 or more)"
-        )
+        raise InputError(f"none of the {judgements.queries} queries has a relevant document (a grade of 1 or more)")
     scores = query_scores(ranked, judgements, ks=ks)
     means = {name: float(values[scored].mean()) for name, values in scores.items()}
     return means | {"queries": float(scored.sum()), "unjudged": float((~scored).sum())}
@@ -226,9 +216,7 @@ def _references(accepted: Iterable[str]) -> list[str]:
 
 def _listed(texts: Iterable[str], what: str) -> Iterable[str]:
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
-        raise InputError(
-            f"{what} must be a list of str, got {type(texts).__name__} {shown(texts)}: put it in a list"
-        )
+        raise InputError(f"{what} must be a list of str, got {type(texts).__name__} {shown(texts)}: put it in a list")
     return texts
 
 

@@ -151,9 +151,7 @@ class Model(Checkpointed):
         return found
 
     @abstractmethod
-    def explain(
-        self, query: Queries, arrays: Arrays, options: Any, evidence: Mapping[str, Any]
-    ) -> Explanation:
+    def explain(self, query: Queries, arrays: Arrays, options: Any, evidence: Mapping[str, Any]) -> Explanation:
         """Parts that add up to a document's score; ``evidence`` is the hit's, with the ``document`` itself."""
 
     def content_read(self, document: Document) -> str:
@@ -198,9 +196,7 @@ class Model(Checkpointed):
     def embed(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:
         """One vector per text [n, d], for other vector stores: the encoder's own, unless a method has better."""
         check_keys(f"{self.method} embed", options, ())
-        vectors: Floats = (
-            self.encoder.encode_queries(texts) if kind == "query" else self.encoder.encode(texts)
-        )
+        vectors: Floats = self.encoder.encode_queries(texts) if kind == "query" else self.encoder.encode(texts)
         return vectors
 
     def describe(self, view: View | None = None) -> dict[str, Any]:
@@ -287,9 +283,7 @@ class Model(Checkpointed):
         return {name: value.detach().cpu().contiguous() for name, value in own.items()}
 
     @classmethod
-    def from_checkpoint(
-        cls, checkpoint: Checkpoint, *, encoder: str | Encoder | None = None, **options: Any
-    ) -> Self:
+    def from_checkpoint(cls, checkpoint: Checkpoint, *, encoder: str | Encoder | None = None, **options: Any) -> Self:
         """Model of an opened checkpoint; loading the same twice gives the same object."""
         facts = checkpoint.config
         if facts.get("method") != cls.method:
@@ -313,9 +307,7 @@ class Model(Checkpointed):
         except RuntimeError as error:
             raise CheckpointError(f"{checkpoint.path}: weights do not fit the config ({error})") from error
         record = TrainingRecord.from_dict(facts.get("record", {}))
-        model = cls(
-            config, coder, module, record=record, origin=checkpoint.origin, revision=checkpoint.revision
-        )
+        model = cls(config, coder, module, record=record, origin=checkpoint.origin, revision=checkpoint.revision)
         model.calibrations = learned
         model.load_extras({name: checkpoint.file(name) for name in checkpoint.extras})
         model.fingerprint, model._loaded_config = checkpoint.fingerprint, facts["config"]
@@ -337,10 +329,7 @@ class Model(Checkpointed):
 
     def search_options(self, given: Mapping[str, Any]) -> Any:
         """Validated search options; unknown ones raise and name the known ones."""
-        key: tuple[object, ...] | None = (
-            *given.items(),
-            *map(type, given.values()),
-        )  # True equals 1, and differs
+        key: tuple[object, ...] | None = (*given.items(), *map(type, given.values()))  # True equals 1, and differs
         try:
             if key in self._search_options:
                 return self._search_options[key]

@@ -53,9 +53,7 @@ def explain(
         weight = slope * evidence.words
         parts.append(Part("common words", -weight * float(facts[CHANCE])))
         shares = zip(matched.words, matched.parts[0].tolist(), strict=True)
-        parts += [
-            Part(f"word {word!r}", weight * share, {"word": word}) for word, share in shares if share > 0
-        ]
+        parts += [Part(f"word {word!r}", weight * share, {"word": word}) for word, share in shares if share > 0]
         said.append(words_in_common(matched, spelled))
     logit = sum(part.value for part in parts)
     text = "; ".join([*said, own.brief]) if own.brief else "; ".join(said)

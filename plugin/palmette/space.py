@@ -90,16 +90,12 @@ class SpaceEncoder(WrappedEncoder):
         return mapped
 
     def _mapped(self, states: States, kind: Kind) -> States:
-        return (
-            states if states.pooled is None else replace(states, pooled=self.space.map(states.pooled, kind))
-        )
+        return states if states.pooled is None else replace(states, pooled=self.space.map(states.pooled, kind))
 
     def forward(  # noqa: D102
         self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None
     ) -> States:
-        return self._mapped(
-            self.encoder.forward(texts, kind, outputs, *([] if depth is None else [depth])), kind
-        )
+        return self._mapped(self.encoder.forward(texts, kind, outputs, *([] if depth is None else [depth])), kind)
 
     def iter_states(  # noqa: D102
         self, texts: Sequence[str], *, kind: Kind = "document", **options: Any
@@ -150,10 +146,7 @@ def fit_space(
     if asked < FOLDS or asked + held < ENOUGH:
         return None, {}  # 30 pairs seemed to help on their own questions, and harmed others
     folds = FOLDS if held < ENOUGH else 0
-    with (
-        one_torch_thread(),
-        _bar(2 * (_steps(asked) + folds * _steps(asked - asked // FOLDS)), progress) as bar,
-    ):
+    with one_torch_thread(), _bar(2 * (_steps(asked) + folds * _steps(asked - asked // FOLDS)), progress) as bar:
         learned = {maps: learn_maps(pairs, maps, seed, bar) for maps in (1, 2)}
         scores = [] if pairs.dev is None else [_score(pairs, pairs.dev, learned)]
         if folds:
@@ -161,8 +154,7 @@ def fit_space(
         table = {choice: np.concatenate([part[choice] for part in scores]) for choice in scores[0]}
         chosen = _choose(table)
         quality = {
-            name: round(float(table[one].mean()), 6)
-            for name, one in (("encoder", _ENCODER), ("ndcg@10", chosen))
+            name: round(float(table[one].mean()), 6) for name, one in (("encoder", _ENCODER), ("ndcg@10", chosen))
         }
         facts = {"questions": len(table[chosen]), "maps": chosen.maps, "way": chosen.way, **quality}
         if chosen == _ENCODER:

@@ -51,9 +51,7 @@ def _fault(value: object, place: str, depth: int = 0) -> str | None:
     if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return None
     hints = {"isoformat": "its isoformat()", "item": "its item()", "union": "a sorted list"}
-    hint = next(
-        (text for name, text in hints.items() if hasattr(value, name)), "text, numbers, lists or None"
-    )
+    hint = next((text for name, text in hints.items() if hasattr(value, name)), "text, numbers, lists or None")
     return f"{place!r} is {shown(value)} ({type(value).__name__}); write {hint}"
 
 
@@ -200,8 +198,7 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """The explanation as JSON values."""
         parts = [
-            {"name": p.name, "value": p.value} | ({"detail": dict(p.detail)} if p.detail else {})
-            for p in self.parts
+            {"name": p.name, "value": p.value} | ({"detail": dict(p.detail)} if p.detail else {}) for p in self.parts
         ]
         facts = {"score": self.score, "text": self.text, "parts": parts, "detail": dict(self.detail)}
         return facts if self.method is None else {**facts, "method": self.method.to_dict()}
@@ -209,9 +206,7 @@ class Explanation:
     def _repr_html_(self) -> str:
         """The parts as a table, for notebooks."""
         rows = "".join(f"<tr><td>{escape(p.name)}</td><td>{p.value:.4f}</td></tr>" for p in self.parts)
-        return (
-            f"<p>{escape(self.text)}</p><table>{rows}<tr><th>score</th><th>{self.score:.4f}</th></tr></table>"
-        )
+        return f"<p>{escape(self.text)}</p><table>{rows}<tr><th>score</th><th>{self.score:.4f}</th></tr></table>"
 
     def __str__(self) -> str:
         return self.text

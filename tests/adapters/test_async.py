@@ -69,9 +69,7 @@ async def test_an_unpickled_retriever_is_opened_once(
     assert len(kept) < 2_000, "no model in it"
     made.index.close()
     opened, real = [], Index.open.__func__
-    monkeypatch.setattr(
-        Index, "open", classmethod(lambda cls, *a, **o: opened.append(a) or real(cls, *a, **o))
-    )
+    monkeypatch.setattr(Index, "open", classmethod(lambda cls, *a, **o: opened.append(a) or real(cls, *a, **o)))
     again = pickle.loads(kept)
     assert not opened
     found = await asyncio.gather(*(framework.aask(again, QUESTION) for _ in range(16)))

@@ -16,9 +16,7 @@ pytest.importorskip("qdrant_client")
 QUESTION = "where does the red owl live?"
 
 
-def test_a_retriever_of_a_collection(
-    framework: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_retriever_of_a_collection(framework: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"qdrant+local://{tmp_path}/docs"
     made = framework.build("TreeRetriever", tiny.documents(), tiny.tree(), index_path=url)
     first = framework.ask(made, QUESTION)

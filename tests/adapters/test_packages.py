@@ -54,8 +54,7 @@ def test_importing_and_constructing_is_light(package: str, flags: Any, before: l
 @pytest.mark.parametrize("package", PACKAGES)
 def test_without_the_framework_the_fix_is_named(package: Any) -> None:
     told = run(
-        f"try:\n    import {package.__name__}\n"
-        "except ImportError as error:\n    print(type(error).__name__, error)",
+        f"try:\n    import {package.__name__}\nexcept ImportError as error:\n    print(type(error).__name__, error)",
         "-S",
     )
     assert "MissingExtraError" in told

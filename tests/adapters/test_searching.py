@@ -12,14 +12,7 @@ import numpy as np
 import pytest
 
 from palmette import Document, Index
-from palmette.errors import (
-    ConfigError,
-    FilterError,
-    InputError,
-    ModelMismatchError,
-    NotFoundError,
-    PalmetteError,
-)
+from palmette.errors import ConfigError, FilterError, InputError, ModelMismatchError, NotFoundError, PalmetteError
 from support import tiny
 from support.frameworks import Given
 
@@ -142,12 +135,7 @@ def test_common_values_of_metadata_become_json(framework: Any) -> None:
 
 @pytest.mark.parametrize(
     ("value", "fix"),
-    [
-        ({1, 2}, "a sorted list"),
-        (np.ones(2), "its item"),
-        (b"x", "text, numbers"),
-        (math.nan, "text, numbers"),
-    ],
+    [({1, 2}, "a sorted list"), (np.ones(2), "its item"), (b"x", "text, numbers"), (math.nan, "text, numbers")],
     ids=repr,
 )
 def test_metadata_that_are_not_json_are_named_with_the_fix(framework: Any, value: Any, fix: str) -> None:
@@ -164,9 +152,7 @@ def test_blank_documents_are_left_out_with_one_warning(framework: Any) -> None:
         Given(f"p{n}", text, {"source": "a.pdf", "page": n})
         for n, text in enumerate(("an owl", "\n", "a fox", " ", "\t", ""))
     ]
-    told = (
-        r"^4 of 6 documents are blank and were left out: document 1 'p1' of source 'a\.pdf', page 1; .*; …$"
-    )
+    told = r"^4 of 6 documents are blank and were left out: document 1 'p1' of source 'a\.pdf', page 1; .*; …$"
     with pytest.warns(UserWarning, match=told) as caught:
         framework.write(retriever, pages)
     assert len(caught) == 1

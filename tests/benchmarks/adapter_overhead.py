@@ -27,8 +27,7 @@ WORDS = ("red", "green", "blue", "owl", "fox", "cat", "house", "night", "river",
 def texts(count: int) -> list[str]:
     """Short texts, all different."""
     return [
-        " ".join(WORDS[(i * step + step) % len(WORDS)] for step in (1, 3, 5, 7, 11)) + f" {i}"
-        for i in range(count)
+        " ".join(WORDS[(i * step + step) % len(WORDS)] for step in (1, 3, 5, 7, 11)) + f" {i}" for i in range(count)
     ]
 
 
@@ -56,9 +55,7 @@ def overhead(index: Timed, ask: Callable[[str], Any], queries: Sequence[str]) ->
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, and write the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=1000)
     parser.add_argument("--queries", type=int, default=300)
     parser.add_argument("--encoder", default="fake:384")

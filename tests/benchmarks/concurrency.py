@@ -21,9 +21,7 @@ from recording import append, find, read, table, write_part
 
 from palmette.encoder import Encoder, load_encoder
 
-WORDS = (
-    "how do i open read write sort parse a the file list date json string process thread in python".split()
-)
+WORDS = "how do i open read write sort parse a the file list date json string process thread in python".split()
 
 
 def questions(seed: int) -> list[str]:
@@ -64,15 +62,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__.partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    parser.add_argument(
-        "--encoder", default="packaged:all-MiniLM-L6-v2", help="name or folder of the encoder"
-    )
+    parser.add_argument("--encoder", default="packaged:all-MiniLM-L6-v2", help="name or folder of the encoder")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or mps")
     parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
     parser.add_argument("--threads", type=int, default=None, help="CPU threads of torch")
-    parser.add_argument(
-        "--callers", type=int, nargs="+", default=[1, 8, 16, 32, 64], help="numbers of callers"
-    )
+    parser.add_argument("--callers", type=int, nargs="+", default=[1, 8, 16, 32, 64], help="numbers of callers")
     parser.add_argument("--seconds", type=float, default=2.0, help="length of each measurement")
     parser.add_argument("--out", type=Path, default=Path("speed.md"), help="the page; lines lie beside it")
     options = parser.parse_args(argv)
@@ -87,10 +81,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             found = {name: measure(ask, callers, options.seconds) for name, ask in ways.items()}
             print(append(store, {"part": "callers", "callers": callers, **found}), flush=True)
     lines = sorted((x for x in read(store) if x["part"] == "callers"), key=lambda x: x["callers"])
-    rows = [
-        [str(x["callers"]), *(" / ".join(f"{v:.3g}" for v in x[name][:2] if v) for name in ways)]
-        for x in lines
-    ]
+    rows = [[str(x["callers"]), *(" / ".join(f"{v:.3g}" for v in x[name][:2] if v) for name in ways)] for x in lines]
     write_part(options.out, "callers", table(["callers", *ways], rows))
 
 

@@ -102,9 +102,7 @@ def title_of(name: str, among: int, args: argparse.Namespace) -> str:
     return f"{name}, {training} ({size}), {pool} ranked, {args.split}"
 
 
-def fitted(
-    bench: Bench, method: Method, options: dict[str, Any], seed: int, args: argparse.Namespace
-) -> FieldsModel:
+def fitted(bench: Bench, method: Method, options: dict[str, Any], seed: int, args: argparse.Namespace) -> FieldsModel:
     """One model."""
     encoder = load_encoder(args.encoder, device=args.device, dtype=args.dtype)
     return method.model.fit(
@@ -121,9 +119,7 @@ def write(out: Path, store: Path) -> None:
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("data", nargs="*", help="BEIR folders")
     add("--methods", nargs="+", default=["*"], help="names or patterns")

@@ -141,9 +141,7 @@ def measure(folder: str, args: argparse.Namespace) -> dict[str, Any]:
     if space is not None:
         both = SpaceEncoder(encoder, space)
         asked = both.map(own, "query")
-        found += rows_of(
-            {"space": (asked[:, None], asked)}, both.map(documents, "document"), args.lists, truth
-        )
+        found += rows_of({"space": (asked[:, None], asked)}, both.map(documents, "document"), args.lists, truth)
     return {"data": Path(folder).name, "documents": len(documents), "rows": found, "seconds": seconds}
 
 
@@ -172,9 +170,7 @@ def report(lines: Sequence[dict[str, Any]]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure what is missing, then write what there is."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="*", help="BEIR folders")
     parser.add_argument("--queries", type=int, default=300, help="of test, at most")
     parser.add_argument("--train", type=int, default=1500, help="training questions, at most")

@@ -72,9 +72,7 @@ def measure(folder: str, encoder: str, seeds: Sequence[int], most: int, store: P
     rows, truth = data.judgements("test")
     chosen = np.sort(np.random.default_rng(0).permutation(len(rows))[:most])
     truth = Judgements.of_queries(
-        [data.qrels["test"][list(data.queries)[rows[at]]] for at in chosen.tolist()],
-        data.rows,
-        len(data.corpus),
+        [data.qrels["test"][list(data.queries)[rows[at]]] for at in chosen.tolist()], data.rows, len(data.corpus)
     )
     asked = cache.encode(coder, [data.query_texts[rows[at]] for at in chosen.tolist()], kind="query")
     texts = cache.encode(coder, [d.content for d in data.corpus], kind="document")
@@ -94,9 +92,7 @@ def measure(folder: str, encoder: str, seeds: Sequence[int], most: int, store: P
             order = model.router.leaves_in_order(x, model.config.leaves).leaves.numpy()
             systems[label] = recall(queries, vectors, order, leaves, truth)
         for lists in (few, 2 * few):
-            systems[f"IVF, {lists} lists"] = recall(
-                queries, vectors, *ivf(queries, vectors, lists, seed), truth
-            )
+            systems[f"IVF, {lists} lists"] = recall(queries, vectors, *ivf(queries, vectors, lists, seed), truth)
         print(append(store, {"data": name, "seed": seed, "systems": systems}), flush=True)
 
 
@@ -201,9 +197,7 @@ def report(lines: Sequence[Line]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure what is missing, then write what there is."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="*", help="BEIR folders")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--queries", type=int, default=300, help="of test, at most")

@@ -79,18 +79,14 @@ class Corpus:
             home = self.rng.integers(len(self.centres), size=n)
             vectors = self.near(self.centres[home], 1.0)
             documents = [
-                Document(
-                    str(start + row), " ".join(self.words(60)), {"home": int(home[row]), "even": row % 2 == 0}
-                )
+                Document(str(start + row), " ".join(self.words(60)), {"home": int(home[row]), "even": row % 2 == 0})
                 for row in range(n)
             ]
             sentences, scales = quantise(self.near(np.repeat(vectors, SENTENCES_EACH, axis=0), 0.7)[:, None])
             starts = np.arange(n + 1) * SENTENCES_EACH
             spans = np.tile(np.array([[0, 40], [41, 80], [81, 120]], np.int32), (n, 1))
             fields, factors = quantise(
-                self.near(np.repeat(vectors[:, None, :128], FIELDS, 1).reshape(-1, 128), 1).reshape(
-                    n, FIELDS, 128
-                )
+                self.near(np.repeat(vectors[:, None, :128], FIELDS, 1).reshape(-1, 128), 1).reshape(n, FIELDS, 128)
             )
             yield documents, {
                 "vector": vectors.astype(np.float16),
@@ -122,9 +118,7 @@ def timed(call: Callable[[Any], Any], given: list[Any], warm: int = 5) -> tuple[
 
 def recall(found: list[list[str]], expected: list[list[str]]) -> float:
     """Share of the expected that was found."""
-    return float(
-        np.mean([len(set(a) & set(b)) / max(1, len(b)) for a, b in zip(found, expected, strict=True)])
-    )
+    return float(np.mean([len(set(a) & set(b)) / max(1, len(b)) for a, b in zip(found, expected, strict=True)]))
 
 
 def plans(corpus: Corpus, vectors: np.ndarray) -> dict[str, list[SearchPlan]]:
@@ -146,8 +140,7 @@ def plans(corpus: Corpus, vectors: np.ndarray) -> dict[str, list[SearchPlan]]:
             for row, one in zip(rows, best, strict=True)
         ],
         "paths, 20 of 256 lists": [
-            SearchPlan(Score("vector", row), Lists("lists", own[None]))
-            for row, own in zip(rows, chosen, strict=True)
+            SearchPlan(Score("vector", row), Lists("lists", own[None])) for row, own in zip(rows, chosen, strict=True)
         ],
     }
 
@@ -174,18 +167,14 @@ def questions(corpus: Corpus, local: LocalBackend, count: int) -> tuple[list[str
     return [" ".join(corpus.rng.choice(text, 7).tolist()) for text in texts], corpus.near(vectors, 0.5)
 
 
-def measure(
-    model: SpaceModel, both: Sequence[Any], plans: dict[str, list[SearchPlan]], asked: list[str]
-) -> str:
+def measure(model: SpaceModel, both: Sequence[Any], plans: dict[str, list[SearchPlan]], asked: list[str]) -> str:
     """A table of searches: of an index as a user calls it, then of the methods' plans."""
     lines = []
     indexes = {id(backend): Index(model, backend) for backend in both}
 
     def compare(name: str, search: Callable[[Any, Any], list[str]], given: list[Any]) -> None:
         (expected, before), (found, after) = (timed(partial(search, backend), given) for backend in both)
-        lines.append(
-            [name, f"{before:.1f}", f"{after:.1f}", f"{after / before:.1f}", f"{recall(found, expected):.4f}"]
-        )
+        lines.append([name, f"{before:.1f}", f"{after:.1f}", f"{after / before:.1f}", f"{recall(found, expected):.4f}"])
         print(*lines[-1], flush=True)
 
     def search(options: dict[str, Any], backend: Any, text: str) -> list[str]:
@@ -225,15 +214,11 @@ def sizes() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=100_000)
     parser.add_argument("--questions", type=int, default=100)
     parser.add_argument("--url", help="new collection; without it, one of the engine in this process")
-    parser.add_argument(
-        "--folder", type=Path, required=True, help="where both are kept, and found by the next run"
-    )
+    parser.add_argument("--folder", type=Path, required=True, help="where both are kept, and found by the next run")
     parser.add_argument("--ef", type=int, nargs="*", help="build graphs, and measure them at these depths")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--sizes", action="store_true")

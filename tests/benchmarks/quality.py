@@ -125,10 +125,7 @@ def matryoshka(bench: Bench) -> Callable[[int], Sides]:
     best: tuple[float, list[Tensor]] = (-1.0, [])
 
     def sides(maps: Sequence[Tensor], size: int) -> Sides:
-        return Sides(
-            lambda x: unit((x @ maps[0])[:, :size]),
-            lambda x: int8(unit((x @ maps[1])[:, :size])),
-        )
+        return Sides(lambda x: unit((x @ maps[0])[:, :size]), lambda x: int8(unit((x @ maps[1])[:, :size])))
 
     for rate in RATES:
         maps = [axes.clone().requires_grad_(True) for _ in range(2)]
@@ -174,9 +171,7 @@ def paper(bench: Bench) -> Tree:
     task = TreeTask(Tree(config), bench.pairs)
     initialise(task.module, bench.pairs.documents, bench.seed)
     task.init_multipliers(torch.Generator().manual_seed(bench.seed))
-    train(
-        task, TrainingConfig(steps=STEPS, learning_rate=5e-3, seed=bench.seed), device="cpu", progress=False
-    )
+    train(task, TrainingConfig(steps=STEPS, learning_rate=5e-3, seed=bench.seed), device="cpu", progress=False)
     return task.module
 
 
@@ -254,9 +249,7 @@ def class_tf_idf(texts: Sequence[str], cluster: Ints) -> list[list[str]]:
 def of_nodes(texts: Sequence[str], leaf: Ints, depth: int) -> list[list[str]]:
     """Single words that the tree names its leaves by."""
     named = topics_of_texts(texts, leaf, depth, terms=4 * WORDS)
-    single = [
-        [w for w, _ in terms if " " not in w][:WORDS] for node, terms in named.items() if len(node) == depth
-    ]
+    single = [[w for w, _ in terms if " " not in w][:WORDS] for node, terms in named.items() if len(node) == depth]
     return [words for words in single if len(words) > 1]
 
 
@@ -309,9 +302,7 @@ def tables(lines: Sequence[dict[str, Any]], heads: Sequence[str]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure what is missing, then write what there is."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=["columns", "topics"])
     parser.add_argument("data", nargs="*", help="BEIR folders; for topics, python too")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])

@@ -91,9 +91,7 @@ def measure(
     for start in range(0, len(asked), PART):
         part = asked[start : start + PART]
         passages = [[data.passages[row] for row in some] for some in rows[start : start + PART]]
-        for one, answer in zip(
-            part, reader.answer([a.question for a in part], passages, threshold=0), strict=True
-        ):
+        for one, answer in zip(part, reader.answer([a.question for a in part], passages, threshold=0), strict=True):
             accepted = one.answers or ()
             forced.append((exact_match(answer.text, accepted), f1(answer.text, accepted)))
             quiet = 1 - answer.no_answer < reader.threshold
@@ -187,17 +185,13 @@ def measure_entries(
 ) -> dict[str, float]:
     """How often the sentence is of a right entry: always answering, and by the learned threshold."""
     answers = reader.answer([one.question for one in asked], sources, threshold=0)
-    right = np.array(
-        [a.document is not None and a.document.key in g for a, g in zip(answers, gold, strict=True)]
-    )
+    right = np.array([a.document is not None and a.document.key in g for a, g in zip(answers, gold, strict=True)])
     said = np.array([1 - answer.no_answer >= reader.threshold for answer in answers])
     among = np.array([any(hit.id in g for hit in hits) for hits, g in zip(sources, gold, strict=True)])
     return {
         "questions": len(asked),
         "right entry among them": float(among.mean()),
-        "first hit is right": float(
-            np.mean([hits[0].id in g for hits, g in zip(sources, gold, strict=True)])
-        ),
+        "first hit is right": float(np.mean([hits[0].id in g for hits, g in zip(sources, gold, strict=True)])),
         "right entry": float(right.mean()),
         "answered": float(said.mean()),
         "right of the answered": float(right[said].mean()) if said.any() else 0.0,
@@ -210,26 +204,19 @@ def report(lines: Sequence[Line]) -> str:
     for reader in dict.fromkeys(line["reader"] for line in lines):
         mine = [line for line in lines if line["reader"] == reader and line["setting"] != "training"]
         names = [name for name in SHOWN if any(name in line for line in mine)]
-        rows = [
-            [line["setting"], *(f"{line[name]:.3g}" if name in line else "" for name in names)]
-            for line in mine
-        ]
+        rows = [[line["setting"], *(f"{line[name]:.3g}" if name in line else "" for name in names)] for line in mine]
         parts += [f"**{reader}**", table(["", *names], rows)]
     return "\n\n".join(parts)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure what is missing, then write what there is."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["spans", "demo", "table"])
     parser.add_argument("data", nargs="?", help="a BEIR folder; for demo, an index")
     parser.add_argument("--unanswerable")
     parser.add_argument("--share", type=float, default=0.4, help="of the unanswerable training questions")
-    parser.add_argument(
-        "--retrieved", type=int, default=400, help="test questions read in retrieved passages"
-    )
+    parser.add_argument("--retrieved", type=int, default=400, help="test questions read in retrieved passages")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--start", help="a reader's checkpoint whose weights training begins with")
     parser.add_argument("--work", type=Path, default=Path("reader-benchmark"))

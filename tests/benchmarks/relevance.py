@@ -83,16 +83,12 @@ def weight_table(facts: Fact, found: Hits) -> str:
             curve, others = np.array(line["sum"]), [other for other in facts if group(other) != group(name)]
             chosen = best_weight(facts, others)
             at, left = at_weight(curve, WEIGHT), at_weight(curve, chosen)
-            scores = [
-                line[key] for key in (*("encoder", "BM25"), *(f"fusion {w}" for w in FUSIONS), "hindsight")
-            ]
+            scores = [line[key] for key in (*("encoder", "BM25"), *(f"fusion {w}" for w in FUSIONS), "hindsight")]
             scores += [line["words"], line["best sentence"], at, line["hindsight"] - at]
             values.append([*scores, chosen, line["hindsight"] - left, float(GRID[curve.argmax()])])
             rows.append([name, f"{line['documents']:,}", *map(number, values[-1])])
         means = np.mean(values[-len(names) :], axis=0)
-        rows.append(
-            [f"mean of {len(names)} {'collections' if whole else 'samples'}", "", *map(number, means)]
-        )
+        rows.append([f"mean of {len(names)} {'collections' if whole else 'samples'}", "", *map(number, means)])
     return table(head, rows)
 
 
@@ -171,9 +167,7 @@ def calibration_error(given: Floats, right: NDArray[Any], bins: int = 10) -> flo
     """Expected calibration error in equal bins of probability."""
     at = np.minimum((given * bins).astype(int), bins - 1)
     parts = [(at == place) for place in range(bins)]
-    return float(
-        sum(abs(given[part].mean() - right[part].mean()) * part.mean() for part in parts if part.any())
-    )
+    return float(sum(abs(given[part].mean() - right[part].mean()) * part.mean() for part in parts if part.any()))
 
 
 def noise(given: Floats) -> float:
@@ -243,13 +237,7 @@ def probability_table(found: Hits) -> str:
         kept = expit(SLOPE * some.total + PRIOR) >= THRESHOLD
         lost = 1 - (kept & some.right).any(axis=1).sum() / some.right.any(axis=1).sum()
         row = [one.right.mean(), left.mean(), calibration_error(left, one.right), noise(left)]
-        row += [
-            np.mean(areas),
-            min(areas),
-            (shipped[one.right] < THRESHOLD).mean(),
-            lost,
-            (off < THRESHOLD).mean(),
-        ]
+        row += [np.mean(areas), min(areas), (shipped[one.right] < THRESHOLD).mean(), lost, (off < THRESHOLD).mean()]
         values.append(row)
         rows.append([name, *map(number, row[:4]), dev_of(found[name], slope, prior), *map(number, row[4:])])
     means = np.mean(values, axis=0)
@@ -309,9 +297,7 @@ def sizes_table(data: Path, cache: Path) -> str:
             if sum(map(len, own)) >= 20:
                 found, correct, other = (np.concatenate(parts) for parts in (own, right, off))
                 p, q = (expit(SLOPE * sums + PRIOR) for sums in (found, other))
-                values.append(
-                    [correct.mean(), p.mean(), (p[correct] < THRESHOLD).mean(), (q < THRESHOLD).mean()]
-                )
+                values.append([correct.mean(), p.mean(), (p[correct] < THRESHOLD).mean(), (q < THRESHOLD).mean()])
         measured = np.array(values)
         worst = [measured[:, 2].max(), measured[:, 3].min()]
         rows.append([f"{size:,} ({len(values)} collections)", *map(number, [*measured.mean(axis=0), *worst])])
@@ -331,8 +317,7 @@ def coefficients_table(found: Hits) -> str:
             values.append([calibration_error(own, one.right), calibration_error(given, right), off.mean()])
         rows.append([number(share), f"{slope:.2f}", f"{prior:.2f}", *map(number, np.mean(values, axis=0))])
     return table(
-        ["off topic", "slope", "prior", "ECE of own questions", "with off-topic ones", "mean P off topic"],
-        rows,
+        ["off topic", "slope", "prior", "ECE of own questions", "with off-topic ones", "mean P off topic"], rows
     )
 
 
@@ -354,9 +339,7 @@ def shortlists_table(facts: Fact, found: Hits) -> str:
     rows = []
     for name, lists in found.items():
         whole, short = at_weight(facts[name]["sum"], WEIGHT), lists["test"].ndcg(lists["test"].total())
-        rows.append(
-            [name, f"{facts[name]['documents']:,}", f"{whole:.4f}", f"{short:.4f}", f"{short - whole:+.4f}"]
-        )
+        rows.append([name, f"{facts[name]['documents']:,}", f"{whole:.4f}", f"{short:.4f}", f"{short - whole:+.4f}"])
     means = np.mean([[float(value) for value in row[2:]] for row in rows], axis=0)
     rows.append(["mean", "", f"{means[0]:.4f}", f"{means[1]:.4f}", f"{means[2]:+.4f}"])
     return table(["", "documents", "all", "two shortlists", "difference"], rows)
@@ -368,10 +351,7 @@ def shortlists_table(facts: Fact, found: Hits) -> str:
 def index_lines(data: Path, names: Sequence[str], cache: Path, store: Path) -> str:
     """Measure an index of each collection with default options beside the sums; 50 questions of each other domain."""
     loaded = {name: encoded(name, splits, data, cache) for name, splits in texts_of(data)}
-    sums, rng = (
-        {line["data"]: line for line in read(store) if line["part"] == "collection"},
-        np.random.default_rng(7),
-    )
+    sums, rng = ({line["data"]: line for line in read(store) if line["part"] == "collection"}, np.random.default_rng(7))
     for name in names or loaded:
         if find(store, part="index", data=name):
             continue
@@ -393,25 +373,19 @@ def cost_lines(data: Path, cache: Path, store: Path) -> str:
     """Costs of evidence in an index of 100,000 documents, drawn from all collections."""
     line = find(store, part="cost")
     if line is None:
-        found = costs(
-            [encoded(name, splits, data, cache) for name, splits in texts_of(data)], load_encoder(ENCODER)
-        )
+        found = costs([encoded(name, splits, data, cache) for name, splits in texts_of(data)], load_encoder(ENCODER))
         line = append(store, rounded({"part": "cost"} | found))
     return table(["", "measured"], [[key, f"{value:,.2f}"] for key, value in line.items() if key != "part"])
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure what is missing, then write what there is."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["choose", "index", "cost"])
     parser.add_argument("collections", nargs="*", help="of index; all by default")
     parser.add_argument("--data", type=Path, default=os.environ.get("PALMETTE_DATA"))
     parser.add_argument("--cache", type=Path, default=Path("build/relevance"), help="vectors and candidates")
-    parser.add_argument(
-        "--out", type=Path, default=Path("relevance.md"), help="the page; results lie beside it"
-    )
+    parser.add_argument("--out", type=Path, default=Path("relevance.md"), help="the page; results lie beside it")
     args = parser.parse_args(argv)
     if args.data is None:
         parser.error("name the folder of data sets: PALMETTE_DATA=FOLDER or --data FOLDER")

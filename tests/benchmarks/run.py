@@ -136,15 +136,11 @@ def run(step: Step) -> bool:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what is missing; the exit status says whether all went well."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", default=os.environ.get("QUICK") == "1")
     parser.add_argument("--pages", nargs="+", help="only these")
     parser.add_argument("--data", type=Path, default=os.environ.get("PALMETTE_DATA"))
-    parser.add_argument(
-        "--work", type=Path, default=Path("build/benchmarks"), help="models and printed tables"
-    )
+    parser.add_argument("--work", type=Path, default=Path("build/benchmarks"), help="models and printed tables")
     parser.add_argument("--update", action="store_true", help="add what the repository's own pages lack")
     parser.add_argument("--list", action="store_true", help="print the commands")
     args = parser.parse_args(argv)

@@ -159,9 +159,7 @@ def tuned(label: str, index: Any, name: str, way: Way, exact: np.ndarray) -> Way
 
 def recall(found: np.ndarray, exact: np.ndarray) -> float:
     """Share of the right documents."""
-    return float(
-        np.mean([len(set(a) & set(b)) / K for a, b in zip(found.tolist(), exact.tolist(), strict=True)])
-    )
+    return float(np.mean([len(set(a) & set(b)) / K for a, b in zip(found.tolist(), exact.tolist(), strict=True)]))
 
 
 def ways(of: Collection, count: int, graphs: int) -> Iterator[Way]:
@@ -243,10 +241,16 @@ def measure(
     for at, way in enumerate(all_ways):
         found = None if "learned" in way.label else recall(way.ask(way.queries), exact)
         yield {
-            "part": "search", "collection": name, "documents": count, "search": way.label, "bytes": round(way.bytes),
-            "build": round(way.build, 1), "ndcg": small.get(way.label), "recall": found,
+            "part": "search",
+            "collection": name,
+            "documents": count,
+            "search": way.label,
+            "bytes": round(way.bytes),
+            "build": round(way.build, 1),
+            "ndcg": small.get(way.label),
+            "recall": found,
             "ms": {str(some): [round(ms, 3) for ms in of_way[at]] for some, of_way in zip(threads, times, strict=True)},
-        }  # fmt: skip
+        }
     for some in threads:
         yield {"part": "limits", "documents": count, "threads": some, **limits(some)}
 
@@ -280,13 +284,7 @@ def report(lines: Sequence[Line]) -> str:
                 numbers = x["documents"] * 384
                 read, multiply = numbers * width / x["bandwidth"], numbers / x[kind]
                 least.append(
-                    [
-                        f"{x['documents']:,}",
-                        kind,
-                        f"{x['threads']}",
-                        f"{read * 1e3:.2f}",
-                        f"{multiply * 1e3:.2f}",
-                    ]
+                    [f"{x['documents']:,}", kind, f"{x['threads']}", f"{read * 1e3:.2f}", f"{multiply * 1e3:.2f}"]
                 )
     limit = table(["documents", "384 columns in", "threads", "read once, ms", "multiplied once, ms"], least)
     return f"{table(head, rows)}\n\n{limit}"
@@ -294,16 +292,12 @@ def report(lines: Sequence[Line]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure every size."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("collection")
     parser.add_argument("--data", type=Path, default=os.environ.get("PALMETTE_DATA"))
     parser.add_argument("--sizes", type=int, nargs="+", default=[100_000])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, os.cpu_count() or 1])
-    parser.add_argument(
-        "--graphs", type=int, default=100_000, help="largest size to build lists and graphs for"
-    )
+    parser.add_argument("--graphs", type=int, default=100_000, help="largest size to build lists and graphs for")
     parser.add_argument("--seconds", type=float, default=15, help="for each batch size and number of threads")
     parser.add_argument("--out", type=Path, default=Path("speed.md"), help="the page; lines lie beside it")
     args = parser.parse_args(argv)

@@ -154,9 +154,7 @@ def dimensions(args: argparse.Namespace) -> None:
     options = {"learning_rate": args.rate, "progress": False} | settings(args)
     for height, width in [(h, 2) for h in range(3, 11)] + [(4, w) for w in (2, 4, 8, 12, 16, 20)]:
         tree, learned = perfect(height, width), 1
-        while (
-            recall_of(tables(tree, args.steps or 1500, dimension=learned, **options), tree)["recall"] <= 0.95
-        ):
+        while recall_of(tables(tree, args.steps or 1500, dimension=learned, **options), tree)["recall"] <= 0.95:
             learned += 1
         print(f"| {height} | {width} | {len(tree)} | {learned} | {dimension_needed(tree)} |", flush=True)
 
@@ -284,9 +282,7 @@ MODULES = ("collections", "functools", "itertools", "json", "os.path", "pathlib"
 
 def names(args: argparse.Namespace) -> None:
     """Names that training never saw, a tenth of some modules' leaves, by cut-off; and those that it saw."""
-    print(
-        "| names | cut | precision | recall | recall of as many best |\n|---|---:|---:|---:|---:|", flush=True
-    )
+    print("| names | cut | precision | recall | recall of as many best |\n|---|---:|---:|---:|---:|", flush=True)
     for short in (False, True):
         scores: dict[tuple[str, float], list[list[float]]] = {}
         for seed in args.seeds:
@@ -295,9 +291,7 @@ def names(args: argparse.Namespace) -> None:
             above = {id: entry.metadata["parent"] for id, _, entry in nodes}
             leaves = sorted(id for id, up in above.items() if id not in above.values() and up in above)
             hidden = np.random.default_rng(100 + seed).permutation(leaves)[: len(leaves) // 10]
-            known = {
-                id: Document(id, e.text.replace(id, n), {"name": n}) for id, n, e in nodes if id not in hidden
-            }
+            known = {id: Document(id, e.text.replace(id, n), {"name": n}) for id, n, e in nodes if id not in hidden}
             edges = [(id, above[id]) for id in known if above[id] in known]
             model = TaxonomyModel.fit([*known.values()], edges=edges, encoder=args.encoder, **options)
             for what, asked in (("seen", list(known)), ("unseen", hidden.tolist())):
@@ -377,15 +371,14 @@ def speed(args: argparse.Namespace) -> None:
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
-    "wordnet": table, **{f.__name__: f for f in (toy, dimensions, pairs, strength, unseen, names, graded, speed)}
-}  # fmt: skip
+    "wordnet": table,
+    **{f.__name__: f for f in (toy, dimensions, pairs, strength, unseen, names, graded, speed)},
+}
 
 
 def main() -> None:
     """One part."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("folder", nargs="?", default="")
     parser.add_argument("--rows", nargs="*", choices=[*ROWS, *UNSEEN], help="which; all by default")

@@ -186,10 +186,7 @@ def test_synthetic_pairs_are_reported(pairs, told, tmp_path, capsys):
 
 
 def test_index_again_touches_only_what_changed(place, tmp_path, run):
-    changed, words = (
-        tmp_path / "docs.jsonl",
-        ["index", place / "ckpt", "--out", tmp_path / "index", "--quiet"],
-    )
+    changed, words = (tmp_path / "docs.jsonl", ["index", place / "ckpt", "--out", tmp_path / "index", "--quiet"])
     rows = [json.loads(line) for line in (place / "docs.jsonl").read_text().splitlines()]
     rows[3]["text"] = "entirely new words"
     rows.append({"id": "extra", "text": "one more"})
@@ -223,9 +220,7 @@ def test_search_json_filter_level_and_explanation(place, capsys, run):
     assert "argument --lexical: must be a number" in capsys.readouterr().err
     found = json.loads(run("search", index, "red owl", "white hen", "--json"))
     assert list(map(len, found)) == [5, 5]
-    assert "Engines: exact, faiss, ivf, hnsw" in run(
-        "search", index, "red owl", "--engine", "annoy", status=1
-    )
+    assert "Engines: exact, faiss, ivf, hnsw" in run("search", index, "red owl", "--engine", "annoy", status=1)
 
 
 def test_search_for_people(place, run):

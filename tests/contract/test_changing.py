@@ -30,12 +30,8 @@ def test_adding_twice_changes_nothing_and_other_text_is_refused(index: Index) ->
 
 def test_upsert_replaces_what_changed_and_only_that(index: Index) -> None:
     stale = next(h for h in index.search("where does the red owl live?", k=48) if h.id == "red-owl")
-    changed = Document(
-        id="red-owl", text="A submarine dives under the polar ice.", metadata={"colour": "red"}
-    )
-    changes = index.upsert(
-        [*documents()[:2], *documents()[3:], changed, Document(id="new", text="brand new")]
-    )
+    changed = Document(id="red-owl", text="A submarine dives under the polar ice.", metadata={"colour": "red"})
+    changes = index.upsert([*documents()[:2], *documents()[3:], changed, Document(id="new", text="brand new")])
     assert (changes.added, changes.updated, len(changes.unchanged)) == (["new"], ["red-owl"], 47)
     assert index.get(["red-owl"]) == [changed]
     assert index.search("submarine under the polar ice", k=1)[0].id == "red-owl"
@@ -140,9 +136,7 @@ def test_an_encoder_that_returns_nan_loses_nothing() -> None:
 
     encoder = Broken(48)
     made = Index.in_memory(
-        TreeModel.fit(
-            [("a", "b c"), ("d", "e f"), ("g", "h")], encoder=encoder, depth=2, steps=1, batch_size=2
-        )
+        TreeModel.fit([("a", "b c"), ("d", "e f"), ("g", "h")], encoder=encoder, depth=2, steps=1, batch_size=2)
     )
     made.add(["a text", "another"])
     encoder.broken = True

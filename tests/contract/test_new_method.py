@@ -26,10 +26,7 @@ def test_the_method_on_the_page_works(tmp_path: Path, monkeypatch: pytest.Monkey
         best = (vectors @ model.encoder.encode_queries(["The red cat lives in house 0"])[0]).argmax()
         assert found[0].id == documents()[best].id
         assert found[0].explain().score == pytest.approx(found[0].score, abs=1e-6)
-        assert (
-            index.search("owl", k=2, filter={"animal": "owl"}, lexical=0.5)[0].document.metadata["animal"]
-            == "owl"
-        )
+        assert index.search("owl", k=2, filter={"animal": "owl"}, lexical=0.5)[0].document.metadata["animal"] == "owl"
         ids = [hit.id for hit in found]
     with Index.open(tmp_path / "index", model) as again:
         assert [hit.id for hit in again.search("The red cat lives in house 0", k=3, lexical=0)] == ids

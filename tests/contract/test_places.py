@@ -4,14 +4,7 @@ import numpy as np
 import pytest
 
 from palmette import Document, FakeEncoder, Index, Model, TreeModel
-from palmette.errors import (
-    ConfigError,
-    DuplicateIdError,
-    InputError,
-    ModelMismatchError,
-    NotFoundError,
-    PalmetteError,
-)
+from palmette.errors import ConfigError, DuplicateIdError, InputError, ModelMismatchError, NotFoundError, PalmetteError
 from support.tiny import ANIMALS, documents
 
 QUERIES = ["where does the red owl live?", "white hen", "golden bee sings"]

@@ -98,8 +98,7 @@ def test_an_index_made_before_opens_and_takes_documents(
     old = json.loads(manifest.read_text())
     del old["digest"]
     old["arrays"] = [
-        {name: value for name, value in array.items() if name in ("name", "shape", "dtype")}
-        for array in old["arrays"]
+        {name: value for name, value in array.items() if name in ("name", "shape", "dtype")} for array in old["arrays"]
     ]
     manifest.write_text(json.dumps({**old, "format": 2}))
     lettered = request.getfixturevalue("lettered")

@@ -81,9 +81,7 @@ def test_k_is_honoured(shared: Index) -> None:
         ({"tags": {"$all": ["black", "fox"]}}, lambda m: set(m["tags"]) >= {"black", "fox"}),
     ],
 )
-def test_filters_are_applied_before_ranking(
-    shared: Index, condition: dict, expected: Callable[[dict], bool]
-) -> None:
+def test_filters_are_applied_before_ranking(shared: Index, condition: dict, expected: Callable[[dict], bool]) -> None:
     wanted = {d.id for d in documents() if expected(d.metadata)}
     found = shared.search("a golden owl", k=48, filter=condition)
     assert {hit.id for hit in found} == wanted
@@ -122,9 +120,7 @@ def test_a_narrowed_index_cannot_be_widened(index: Index) -> None:
 def test_threshold_leaves_weak_hits_out(shared: Index) -> None:
     hits = shared.search("red owl", k=48)
     cut = hits[9].score
-    assert [h.id for h in shared.search("red owl", k=48, threshold=cut)] == [
-        h.id for h in hits if h.score >= cut
-    ]
+    assert [h.id for h in shared.search("red owl", k=48, threshold=cut)] == [h.id for h in hits if h.score >= cut]
     assert shared.search("red owl", threshold=1e9) == []
 
 
@@ -139,9 +135,7 @@ def test_documents_of_one_content_score_the_same(model: Model, monkeypatch: pyte
     """Bit for bit: they are encoded once, not in several places of a batch."""
     encoded, encode = [], type(model).encode_documents
     monkeypatch.setattr(
-        type(model),
-        "encode_documents",
-        lambda self, some, *more: encoded.extend(some) or encode(self, some, *more),
+        type(model), "encode_documents", lambda self, some, *more: encoded.extend(some) or encode(self, some, *more)
     )
     alike = [Document(id=str(i), text="an owl", metadata={"page": i}) for i in range(6)]
     first, *same, last = model.score("white owl", [documents()[0], *alike, documents()[0]])
@@ -219,9 +213,7 @@ async def test_async_searches_run_side_by_side(shared: Index) -> None:
     if shared.model.method not in ("fields", "layers"):
         assert found == expected * 8
         return
-    for hits, alone in zip(
-        found, expected * 8, strict=True
-    ):  # a transformer of theirs: a shared pass rounds otherwise
+    for hits, alone in zip(found, expected * 8, strict=True):  # a transformer of theirs: a shared pass rounds otherwise
         assert [hit.id for hit in hits] == [hit.id for hit in alone]
         assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in alone], abs=1e-5)
 

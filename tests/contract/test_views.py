@@ -147,9 +147,7 @@ def test_given_documents_are_scored_as_in_a_search_of_all(model: Model) -> None:
         found = model.execute(view, plan, len(some), options).one_query(0)
         values = dict(zip(every.keys[0].tolist(), every.scores[0].tolist(), strict=True))
         assert set(found.keys[0].tolist()) <= {int(key) for key in some}
-        assert found.scores[0].tolist() == pytest.approx(
-            [values[key] for key in found.keys[0].tolist()], abs=1e-5
-        )
+        assert found.scores[0].tolist() == pytest.approx([values[key] for key in found.keys[0].tolist()], abs=1e-5)
         assert found.keys.min(initial=first) >= first
 
 

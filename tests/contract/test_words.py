@@ -23,12 +23,8 @@ def test_a_score_is_the_sum_of_its_evidence(shared: Index, model: Model) -> None
             meaning = units.own.units(hit.evidence["own"])
             if "best" in hit.evidence:
                 meaning = (meaning + units.sentence.units(hit.evidence["best"])) / 2
-            total = (1 - lexical) * meaning + lexical * (
-                hit.evidence.get("share", 0) - hit.evidence.get("chance", 0)
-            )
-            assert hit.score == pytest.approx(
-                expit(mix.slope * total + mix.prior_among(units.documents)), abs=1e-5
-            )
+            total = (1 - lexical) * meaning + lexical * (hit.evidence.get("share", 0) - hit.evidence.get("chance", 0))
+            assert hit.score == pytest.approx(expit(mix.slope * total + mix.prior_among(units.documents)), abs=1e-5)
 
 
 def test_without_words_a_search_is_the_pure_method(shared: Index, model: Model) -> None:
@@ -59,9 +55,7 @@ def test_neighbours_and_phrases_count(index: Index) -> None:
         assert phrase[1] == 0
         assert view.words('"zebra owl"', 9).keys.tolist() == found.keys[:1].tolist()
     assert [hit.id for hit in index.search('"zebra owl"', k=48)] == ["near"]
-    assert len(index.search('who calls it a "zebra owl"?', k=48)) == 48, (
-        "a name in a sentence is no condition"
-    )
+    assert len(index.search('who calls it a "zebra owl"?', k=48)) == 48, "a name in a sentence is no condition"
 
 
 def test_the_parts_of_a_hybrid_explanation_add_up_and_name_the_words(index: Index) -> None:

@@ -210,9 +210,7 @@ def scenarios(home: Path) -> dict[str, Scenario]:
             lambda folder, done: check_store(folder / "index", states[done : done + 2]),
         ),
         "train": Scenario(Path.mkdir, train, check_train),
-        "backup": Scenario(
-            lambda folder: shutil.copytree(original, folder / "index"), back_up, check_back_up
-        ),
+        "backup": Scenario(lambda folder: shutil.copytree(original, folder / "index"), back_up, check_back_up),
         "upgrade": Scenario(lambda folder: shutil.copytree(former, folder / "index"), upgrade, check_upgrade),
     }
 
@@ -426,9 +424,7 @@ def damages(count: int, seed: int, only: int | None = None) -> tuple[Counter[str
             path = rng.choice(heavy if rng.random() < 0.5 else files)
             how = f"{path.relative_to(work)} {harm(path, rng)}"
             told = in_child(lambda work=work: judge(work, expected))
-            group = (
-                "database" if path in heavy else "checkpoint" if "model" in path.parts[-2] else "arrays, JSON"
-            )
+            group = "database" if path in heavy else "checkpoint" if "model" in path.parts[-2] else "arrays, JSON"
             results[f"{group}: {told.split(':')[0]}"] += 1
             if not told.startswith(("harmless", "noticed")) or "not named" in told:
                 faults.append(f"{number} {how}: {told}")

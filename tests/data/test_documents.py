@@ -182,9 +182,7 @@ def test_a_table_of_products(tmp_path):
     first, second, blank = iter_documents(tmp_path / "shop.csv")
     assert (first.id, first.text) == ("7", "Wool, socks Warm and\nlight.")
     assert first.fields == {"title": "Wool, socks"}
-    assert first.metadata == {
-        "title": "Wool, socks", "brand": "Ovine", "price": 12.5, "stock": 3, "code": "0071"
-    }  # fmt: skip
+    assert first.metadata == {"title": "Wool, socks", "brand": "Ovine", "price": 12.5, "stock": 3, "code": "0071"}
     assert second.metadata == {"title": "Cotton socks", "brand": "Plant", "price": 4, "code": "1e5"}
     assert (dict(blank.fields), dict(blank.metadata), blank.text) == ({}, {"brand": "Plant"}, "Plant")
 

@@ -95,10 +95,7 @@ def test_titles_can_be_left_out_of_the_text(beir):
 @pytest.mark.parametrize(
     ("broken", "text"),
     [
-        (
-            {"train": [*TRAIN, *[(q, "gone", 1) for q in ("q1", "q2")]]},
-            "2 of 22 .* documents .*'gone' in 'train'",
-        ),
+        ({"train": [*TRAIN, *[(q, "gone", 1) for q in ("q1", "q2")]]}, "2 of 22 .* documents .*'gone' in 'train'"),
         ({"train": [("who", "d1", 1)]}, "1 of 1 judgements name queries .*'who'"),
         ({"train": [("q1", "d1", 1), ("q1", "d1", 0)]}, r"train.tsv.*:3: .*were judged 1, now 0; keep one"),
         ({"train": [("q1", "d1", 1), ("q1", "d2", "x")]}, r"train.tsv.*:3: the grade must be a whole .*'x'"),

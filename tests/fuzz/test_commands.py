@@ -70,9 +70,7 @@ FLAGS = (
     "--batch-size --split --baselines --reader --passages --card --html --query --clear --revision "
     "--cache-dir --tag --quiet --no-titles --level --debug --steps --depth --encoder --preset --seed "
 ).split()
-VALUES = (
-    "index-folder checkpoint reader docs.jsonl nothing tree space 0 1 -1 nan inf {} [ fake:16 owl".split()
-)
+VALUES = "index-folder checkpoint reader docs.jsonl nothing tree space 0 1 -1 nan inf {} [ fake:16 owl".split()
 VALUES += ['{"lang": "en"}', '{"$and": []}', "", "red fox", "\x00", "\udcff", "x" * 5000, "--" + "x" * 300]
 WORDS = st.sampled_from([*COMMANDS, *FLAGS, *VALUES]) | st.text(max_size=5)
 COMMAND = st.sampled_from([name for name in COMMANDS if name not in ("demo", "train", "push", "pull")])

@@ -56,9 +56,7 @@ GIVEN = st.tuples(TEXTS | st.sampled_from(["", " "]), ODD_METADATA, st.sampled_f
 DOCUMENTS = st.lists(GIVEN, max_size=3)
 NODES = st.tuples(DOCUMENTS, st.tuples(*[st.sampled_from([TextNode, IndexNode])] * 3))
 LI_FILTER = st.tuples(
-    st.sampled_from(["lang", "n", "$id", ""]),
-    st.sampled_from(FilterOperator),
-    VALUES | st.sampled_from(["en", ["en"]]),
+    st.sampled_from(["lang", "n", "$id", ""]), st.sampled_from(FilterOperator), VALUES | st.sampled_from(["en", ["en"]])
 )
 LI_FILTERS = st.tuples(st.just("made"), st.sampled_from(FilterCondition), LI_FILTER, LI_FILTER) | FILTERS
 LI = {"filters": LI_FILTERS, "lexical": OPTIONS["lexical"]}
@@ -221,11 +219,7 @@ LLAMA: list[tuple[Any, ...]] = [
     *on(li_store, "get_nodes delete_nodes", SOME_IDS, (filters, LI_FILTERS | st.none())),
     *on(li_store, "delete", ANY_ID),
     *on(li_store, "persist", VALUES),
-    *on(
-        lambda index: li.PalmetteEmbedding(index.model),
-        "get_query_embedding get_text_embedding_batch",
-        QUERIES,
-    ),
+    *on(lambda index: li.PalmetteEmbedding(index.model), "get_query_embedding get_text_embedding_batch", QUERIES),
     *on(lambda index: li.PalmetteSynthesizer(readers.sentence_reader()), "get_response", QUERIES, VALUES),
     (
         lambda index, query, how: li_retriever(index).retrieve(li.PalmetteQuery(query, **opened(how))),
@@ -240,15 +234,10 @@ LLAMA: list[tuple[Any, ...]] = [
         VECTORS,
         QUERIES | VALUES,
     ),
-    (
-        lambda index, how: li_retriever(index, **opened(how)).retrieve("owl"),
-        options(LI | {"similarity_top_k": COUNTS}),
-    ),
+    (lambda index, how: li_retriever(index, **opened(how)).retrieve("owl"), options(LI | {"similarity_top_k": COUNTS})),
     (lambda index: li_retriever(index).ref_doc_info,),
     (
-        lambda index, given, how: li.PalmetteRetriever.from_documents(
-            nodes(given), index.model, **opened(how)
-        ),
+        lambda index, given, how: li.PalmetteRetriever.from_documents(nodes(given), index.model, **opened(how)),
         NODES,
         options(LI | {"index_path": VALUES, "engine": VALUES, "transformations": VALUES}),
     ),

@@ -31,31 +31,13 @@ from support import readers, tiny
 from support.odd import attempt, check
 
 MODEL = SpaceModel.untrained(FakeEncoder(16))
-ODD = [
-    None,
-    True,
-    -1,
-    0,
-    10**12,
-    2**63,
-    1e308,
-    float("nan"),
-    "",
-    "x" * 200,
-    "\ud800",
-    [],
-    {},
-    [[]],
-    {"a": {}},
-]
+ODD = [None, True, -1, 0, 10**12, 2**63, 1e308, float("nan"), "", "x" * 200, "\ud800", [], {}, [[]], {"a": {}}]
 ODD += [[10**12] * 3, ["x"]]
 
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Paths to everything inside a JSON value."""
-    inner = (
-        value.items() if isinstance(value, dict) else enumerate(value[:4]) if isinstance(value, list) else ()
-    )
+    inner = value.items() if isinstance(value, dict) else enumerate(value[:4]) if isinstance(value, list) else ()
     return [at, *(place for key, one in inner for place in places(one, (*at, key)))]
 
 
@@ -82,10 +64,7 @@ def rewrite(folder: Path, name: str, data: bytes) -> None:
     (folder / LAYOUT.manifest).write_bytes(dump_manifest(entries))
 
 
-METHODS = [
-    pytest.param("fields", marks=pytest.mark.exhaustive),
-    *"layers paths space taxonomy tree reader".split(),
-]
+METHODS = [pytest.param("fields", marks=pytest.mark.exhaustive), *"layers paths space taxonomy tree reader".split()]
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -28,11 +28,8 @@ def corpus() -> list[Document]:
     return [
         Document(
             f"{tenant}-{animal}",
-            f"The {animal} lives here."
-            if tenant == MINE
-            else f"The red {animal}, {SECRET}, sings {animal} {animal}.",
-            {"tenant": tenant, "animal": animal}
-            | ({SECRET: 1, "tags": [SECRET]} if tenant == THEIRS else {}),
+            f"The {animal} lives here." if tenant == MINE else f"The red {animal}, {SECRET}, sings {animal} {animal}.",
+            {"tenant": tenant, "animal": animal} | ({SECRET: 1, "tags": [SECRET]} if tenant == THEIRS else {}),
         )
         for tenant in (THEIRS, MINE)
         for animal in ANIMALS
@@ -44,10 +41,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Index, Index]]:
     """A tenant's view of an index of both, and an index of its documents alone."""
     model = SpaceModel.untrained(FakeEncoder(16)) if request.param == "space" else tiny.paths()
     mine = [document for document in corpus() if document.metadata["tenant"] == MINE]
-    with (
-        Index.build(corpus(), model, progress=False) as whole,
-        Index.build(mine, model, progress=False) as alone,
-    ):
+    with Index.build(corpus(), model, progress=False) as whole, Index.build(mine, model, progress=False) as alone:
         yield whole.filtered({"tenant": MINE}), alone
 
 
@@ -63,8 +57,7 @@ ONE = st.one_of(
 FILTERS = st.none() | st.recursive(
     ONE,
     lambda inner: (
-        st.fixed_dictionaries({"$or": st.lists(inner, min_size=1, max_size=2)})
-        | st.fixed_dictionaries({"$not": inner})
+        st.fixed_dictionaries({"$or": st.lists(inner, min_size=1, max_size=2)}) | st.fixed_dictionaries({"$not": inner})
     ),
     max_leaves=3,
 )
@@ -106,9 +99,7 @@ def llama_index(view: Index, question: str, k: int, filter: Any, ids: list[str],
 @pytest.mark.parametrize("way", [engine, langchain, llama_index])
 @settings(LIMITS, max_examples=12)
 @given(asked=ASKED)
-def test_nothing_of_another_tenant_is_seen(
-    pair: tuple[Index, Index], way: Any, asked: tuple[Any, ...]
-) -> None:
+def test_nothing_of_another_tenant_is_seen(pair: tuple[Index, Index], way: Any, asked: tuple[Any, ...]) -> None:
     question, _, filter, *_ = asked
     outcomes: list[Any] = []
     for index in pair:  # what others have must not even change the text of an error

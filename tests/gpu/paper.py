@@ -75,9 +75,7 @@ def one(method: str, data: RetrievalData, args: argparse.Namespace) -> dict[str,
 def page(lines: list[dict[str, Any]], device: torch.device) -> str:
     """Results as a page."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-    cells = [
-        [f"{v:.3g}" if isinstance(v := line.get(c, ""), float) else str(v) for c in COLUMNS] for line in lines
-    ]
+    cells = [[f"{v:.3g}" if isinstance(v := line.get(c, ""), float) else str(v) for c in COLUMNS] for line in lines]
     rows = "\n".join(f"| {' | '.join(row)} |" for row in [COLUMNS, ["---"] * len(COLUMNS), *cells])
     return f"# At paper scale\n\n{name}, torch {torch.__version__}, {auto_precision(device)}.\n\n{rows}\n"
 
@@ -99,11 +97,7 @@ def main() -> None:
             try:
                 line = one(method, data, args)
             except Exception:  # a data set without fields, or a taxonomy: the others go on
-                line = {
-                    "data": data.name,
-                    "method": method,
-                    "nDCG@10": traceback.format_exc(limit=0).strip()[:80],
-                }
+                line = {"data": data.name, "method": method, "nDCG@10": traceback.format_exc(limit=0).strip()[:80]}
             lines.append(line)
             with done.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")

@@ -46,9 +46,7 @@ RUNS: dict[str, Callable[[torch.nn.Module], object]] = {
     "fields": fields_of,
     "layers": layers_of,
     "paths": paths_of,
-    "taxonomy": lambda module: module(
-        made(6, 48), made(6, 48), torch.zeros(6, dtype=torch.int64, device="meta")
-    ),
+    "taxonomy": lambda module: module(made(6, 48), made(6, 48), torch.zeros(6, dtype=torch.int64, device="meta")),
     "tree": lambda module: module(States(made(6, 48))),
 }
 

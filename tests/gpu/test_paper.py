@@ -33,17 +33,7 @@ def write_beir(folder: Path) -> None:
 def test_every_method_is_trained_and_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_beir(tmp_path / "animals")
     encoder = save_tiny_encoder(tmp_path / "encoder", words=(*tiny.COLOURS, *tiny.ANIMALS), width=32)
-    given = [
-        tmp_path / "animals",
-        "--work",
-        tmp_path / "work",
-        "--encoder",
-        encoder,
-        "--steps",
-        2,
-        "--device",
-        "cpu",
-    ]
+    given = [tmp_path / "animals", "--work", tmp_path / "work", "--encoder", encoder, "--steps", 2, "--device", "cpu"]
     monkeypatch.setattr(sys, "argv", ["paper.py", *map(str, given)])
     paper.main()
     lines = [json.loads(line) for line in (tmp_path / "work" / "results.jsonl").read_text().splitlines()]

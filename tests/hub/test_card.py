@@ -53,8 +53,7 @@ def test_metrics_of_training_are_called_so():
 
 
 @pytest.mark.parametrize(
-    ("best", "told"),
-    [(300, ", best after 300"), (0, ", none better than the start"), (1000, ""), (None, "")],
+    ("best", "told"), [(300, ", best after 300"), (0, ", none better than the start"), (1000, ""), (None, "")]
 )
 def test_it_says_which_step_s_weights_it_has(best, told):
     text = card_of(record={"steps": 1000, "best_step": best, "seconds": 80.2})
@@ -72,9 +71,7 @@ def test_a_name_cannot_break_out_of_its_place():
 def test_examples_parse_and_name_the_retriever(name, retriever):
     text = card_of(class_name=name, retriever=retriever, repo_id="me/ckpt")
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    modules = [
-        node.module for block in blocks for node in ast.parse(block).body if isinstance(node, ast.ImportFrom)
-    ]
+    modules = [node.module for block in blocks for node in ast.parse(block).body if isinstance(node, ast.ImportFrom)]
     assert modules == ["palmette", "langchain_palmette", "llama_index.retrievers.palmette"]
     expected = retriever or "TreeRetriever"
     assert all(f'{expected}.from_pretrained("me/ckpt", documents)' in block for block in blocks[1:])

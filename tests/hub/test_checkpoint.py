@@ -59,10 +59,7 @@ def test_fingerprint_is_what_the_model_computes(tmp_path: Path):
     [
         (lambda data: data[:-10], r"is truncated: \d+ bytes expected, \d+ found"),
         (lambda data: data + b"\n", "is too long"),
-        (
-            lambda data: data[:-1] + bytes([data[-1] ^ 1]),
-            r"was altered: sha256 \w{64} expected, \w{64} found",
-        ),
+        (lambda data: data[:-1] + bytes([data[-1] ^ 1]), r"was altered: sha256 \w{64} expected, \w{64} found"),
     ],
 )
 def test_damage_is_refused(tmp_path: Path, name, damage, says):

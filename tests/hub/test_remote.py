@@ -37,9 +37,7 @@ def commit(hub: LocalHub, tmp_path: Path) -> str:
 @pytest.mark.usefixtures("commit")
 def test_push_then_pull_by_branch_tag_and_commit(hub: LocalHub, tmp_path: Path, cache: Path):
     first = open_checkpoint(REPO, cache_dir=cache)
-    url = push_checkpoint(
-        save(tmp_path / "2", 2.0).path, REPO, branch="deep", create_tag="v2", commit_message="Deeper"
-    )
+    url = push_checkpoint(save(tmp_path / "2", 2.0).path, REPO, branch="deep", create_tag="v2", commit_message="Deeper")
     second = url.rsplit("/", 1)[1]
     assert url == f"{hub.url}/{REPO}/commit/{second}"
     assert (first.origin, weight_of(first), first.file("leaves.json")) == (REPO, 1.0, b'{"a": 1}')
@@ -203,9 +201,7 @@ def test_a_tampered_repository_is_refused(hub: LocalHub, commit: str, cache: Pat
         open_checkpoint(REPO, cache_dir=cache, local_files_only=True)
 
 
-def test_a_tampered_cache_is_fetched_afresh(
-    hub: LocalHub, commit: str, cache: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_tampered_cache_is_fetched_afresh(hub: LocalHub, commit: str, cache: Path, monkeypatch: pytest.MonkeyPatch):
     weights = open_checkpoint(REPO, cache_dir=cache).path / LAYOUT.weights
     data = weights.read_bytes()
 

@@ -90,9 +90,7 @@ def test_a_new_method_takes_few_lines(folder: Path) -> None:
     assert coarse.invoke(QUESTION) == TreeRetriever(index_path=folder, k=1).invoke(QUESTION, level=1)
 
 
-def test_what_is_open_is_shared(
-    folder: Path, checkpoint: Path, documents: list[Document], tmp_path: Path
-) -> None:
+def test_what_is_open_is_shared(folder: Path, checkpoint: Path, documents: list[Document], tmp_path: Path) -> None:
     first = TreeRetriever.from_index(folder)
     second = TreeRetriever(index_path=folder, k=2, filter={"house": 1})
     assert second.index.model is first.index.model

@@ -87,9 +87,7 @@ def test_unknown_options_name_the_known_ones(retriever: TreeRetriever) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"kk": 3}, {"k": 0}, {"k": "many"}, {"level": 0}, {"engine": "annoy"}, {"filter": {"a": {1, 2}}}],
-    ids=str,
+    "wrong", [{"kk": 3}, {"k": 0}, {"k": "many"}, {"level": 0}, {"engine": "annoy"}, {"filter": {"a": {1, 2}}}], ids=str
 )
 def test_constructors_are_strict(folder: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
@@ -139,9 +137,7 @@ def test_what_is_not_set_leaves_other_options(documents: list[Document]) -> None
     assert layered.invoke(QUESTION, **none) == PerLayerRetriever.from_index(index).invoke(QUESTION, k=3)
 
 
-def test_options_that_no_search_could_use_are_refused_at_once(
-    documents: list[Document], tmp_path: Path
-) -> None:
+def test_options_that_no_search_could_use_are_refused_at_once(documents: list[Document], tmp_path: Path) -> None:
     with pytest.raises(PalmetteError, match="layer 9 is asked for|layer 9 was not trained"):
         PerLayerRetriever.from_documents(documents, tiny.layers(), layers=(9,), index_path=tmp_path / "index")
     assert not (tmp_path / "index").exists(), "nothing was indexed for it"

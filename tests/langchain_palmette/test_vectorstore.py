@@ -239,9 +239,7 @@ def test_self_query(filled: PalmetteVectorStore, documents: list[Document]) -> N
         ("like", "title", "%OWL%", "b"),
     ],
 )
-def test_comparators(
-    store: PalmetteVectorStore, comparator: str, name: str, value: Any, expected: str
-) -> None:
+def test_comparators(store: PalmetteVectorStore, comparator: str, name: str, value: Any, expected: str) -> None:
     rows: dict[str, dict[str, Any]] = {
         "a": {"n": 1, "day": "2026-01-01", "tags": ["red"], "title": "a hen", "sizes": [3]},
         "b": {"n": 2, "day": "2026-01-02", "tags": [], "title": "an owl", "sizes": [3]},

@@ -80,9 +80,7 @@ def test_add_never_replaces_and_upsert_does(empty: TreeRetriever) -> None:
 
 
 def test_delete(empty: TreeRetriever) -> None:
-    empty.upsert(
-        [Document(id=str(i), page_content=f"owl {i}", metadata={"even": i % 2 == 0}) for i in range(6)]
-    )
+    empty.upsert([Document(id=str(i), page_content=f"owl {i}", metadata={"even": i % 2 == 0}) for i in range(6)])
     assert empty.delete(["1", "nowhere", "1"])["succeeded"] == ["1"]
     assert empty.delete(["1"]) == {"num_deleted": 0, "succeeded": [], "num_failed": 0, "failed": []}
     assert sorted(empty.delete(filter={"even": True})["succeeded"]) == ["0", "2", "4"]

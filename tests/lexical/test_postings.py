@@ -48,9 +48,7 @@ def expected(given: list[str]) -> list[Counter[int]]:
     for text in given:
         words = text.split()
         found = words + [f"{one} {two}" for one, two in pairwise(words)]
-        term = {
-            name: term for word in found for name, term in zip(*query_terms(ANALYSER, word)[:2], strict=True)
-        }
+        term = {name: term for word in found for name, term in zip(*query_terms(ANALYSER, word)[:2], strict=True)}
         counted.append(Counter(term[word] for word in found))
     return counted
 

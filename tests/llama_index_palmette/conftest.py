@@ -18,10 +18,7 @@ def animal_nodes():
             hidden = {"excluded_embed_metadata_keys": [*metadata], "excluded_llm_metadata_keys": ["tags"]}
             source = RelatedNodeInfo(node_id=f"doc-{animal}", hash=f"hash-{animal}")
             node = TextNode(
-                id_=f"{animal}-{place}",
-                text=f"the {animal} lives in the {place}",
-                metadata=metadata,
-                **hidden,
+                id_=f"{animal}-{place}", text=f"the {animal} lives in the {place}", metadata=metadata, **hidden
             )
             node.relationships[NodeRelationship.SOURCE] = source
             nodes.append(node)

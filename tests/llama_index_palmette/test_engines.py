@@ -150,9 +150,7 @@ async def test_an_engine_answers_and_keeps_its_sources(reader: Reader, animals: 
 
 async def test_no_answer_is_said(reader: Reader, animals: TreeRetriever) -> None:
     synthesizer = PalmetteSynthesizer(reader, no_answer="Ask me something else.")
-    response = RetrieverQueryEngine(animals, response_synthesizer=synthesizer).query(
-        "who invented the telephone?"
-    )
+    response = RetrieverQueryEngine(animals, response_synthesizer=synthesizer).query("who invented the telephone?")
     assert str(response) == "Ask me something else."
     assert response.metadata["answer"]["supports"] == []
     assert len(response.source_nodes) == 4

@@ -79,9 +79,7 @@ any_node = st.one_of(
 
 
 @settings(
-    max_examples=30,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(node=any_node)
 def test_round_trip(empty, node):

@@ -96,9 +96,7 @@ def test_explain_any_node(retriever):
 def test_model_from_a_folder_and_index_from_a_path(model, nodes, tmp_path):
     model.save_pretrained(tmp_path / "ckpt")
     first = PalmetteRetriever.from_documents(nodes, tmp_path / "ckpt", level=2)
-    again = PalmetteRetriever.from_pretrained(
-        tmp_path / "ckpt", nodes, index_path=tmp_path / "index", level=2
-    )
+    again = PalmetteRetriever.from_pretrained(tmp_path / "ckpt", nodes, index_path=tmp_path / "index", level=2)
     opened = TreeRetriever.from_index(tmp_path / "index", model=model, level=2)
     assert opened.index.model is model
     assert first.retrieve(QUESTION) == again.retrieve(QUESTION) == opened.retrieve(QUESTION)
@@ -125,9 +123,7 @@ def test_index_nodes_lead_to_their_objects(model, retriever):
         IndexNode(id_="b", text="a fox", index_id="live", obj=retriever),
         IndexNode(id_="c", text="a hen", index_id="given"),
     ]
-    outer = TreeRetriever.from_documents(
-        nodes, model, objects=[IndexNode(text="", index_id="given", obj=inner)]
-    )
+    outer = TreeRetriever.from_documents(nodes, model, objects=[IndexNode(text="", index_id="given", obj=inner)])
     assert nodes[1].obj is retriever  # the caller's node is not changed
     outer.similarity_top_k = 1
     assert ids(outer.retrieve("an owl")) == ids(outer.retrieve("a hen")) == ["inner"]

@@ -41,12 +41,7 @@ def test_it_runs(path: Path, hub: LocalHub, tmp_path: Path, monkeypatch: pytest.
         notebook, timeout=900, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     )
     client.execute()
-    errors = [
-        output
-        for cell in notebook.cells
-        for output in cell.get("outputs", [])
-        if output.output_type == "error"
-    ]
+    errors = [output for cell in notebook.cells for output in cell.get("outputs", []) if output.output_type == "error"]
     assert errors == []
     noise = [
         output.text

@@ -62,11 +62,7 @@ def many(count: int = 300) -> list[Document]:
     rng = random.Random(3)
     words = [f"{a}{b}" for a in tiny.COLOURS for b in tiny.ANIMALS] + list(tiny.ANIMALS)
     return [
-        Document(
-            str(n),
-            f"{' '.join(rng.choices(words, k=12))}. {' '.join(rng.choices(words, k=8))}.",
-            {"n": n % 9},
-        )
+        Document(str(n), f"{' '.join(rng.choices(words, k=12))}. {' '.join(rng.choices(words, k=8))}.", {"n": n % 9})
         for n in range(count)
     ]
 
@@ -77,12 +73,7 @@ def test_searches_find_what_the_folder_finds(method: str, folder: str) -> None:
     model, given = tiny.METHODS[method](), many()
     here = Index.build(given, model)
     there = here.copy_to(f"qdrant+local://{folder}/docs?levels=2")
-    queries = [
-        "golden owl and redcat",
-        "blackhen",
-        '"cat dog"',
-        "where do the bluebee and the white cow sing?",
-    ]
+    queries = ["golden owl and redcat", "blackhen", '"cat dog"', "where do the bluebee and the white cow sing?"]
     options = [{}, {"level": 2}, {"rerank": True}] if method == "tree" else [{}]
     for how in options:
         for more in ({}, {"filter": {"n": {"$lt": 5}}}, {"lexical": 0, "sentences": False}):
@@ -117,10 +108,7 @@ def test_filters_mean_what_they_mean_everywhere(backend: QdrantBackend) -> None:
             refused.append(str(error))
             continue
         assert found == [one.key for one in given if matches(asked, one.metadata, one.key)], asked
-    told = (
-        "Qdrant has no $",
-        "no document has metadata",
-    )  # text that is contained or compared, and unknown names
+    told = ("Qdrant has no $", "no document has metadata")  # text that is contained or compared, and unknown names
     assert all(one.startswith(told[0]) or told[1] in one for one in refused)
     assert len(refused) < 22
     with pytest.raises(FilterError, match=r"no \$contains with text, asked for 'lang'"):
@@ -161,9 +149,7 @@ def test_a_killed_writer_leaves_nothing_and_a_slow_one_is_told(backend: QdrantBa
     with pytest.raises(LockedError, match="ends in"):
         put(backend, doc("d"))
     assert state_of(backend) == state_for([doc("a"), doc("b")])
-    monkeypatch.setattr(
-        qdrant_writer.time, "time", lambda now=qdrant_writer.time.time: now() + 2 * qdrant_writer.GRACE
-    )
+    monkeypatch.setattr(qdrant_writer.time, "time", lambda now=qdrant_writer.time.time: now() + 2 * qdrant_writer.GRACE)
     put(backend, doc("d"))
     assert state_of(backend) == state_for([doc("a"), doc("b"), doc("d")])
     for late in (left._renew, left.commit):

@@ -74,9 +74,7 @@ def test_baselines_are_read_too_and_the_table_shows_it(reader, model, asked, tmp
     assert main([*words, "--json"]) == 0
     tree, *_, words_alone = json.loads(capsys.readouterr().out)["rows"]
     assert words_alone["metrics"]["accuracy@1"] > 0.9, "colour and animal are words of the question"
-    assert words_alone["metrics"]["accuracy@1"] > tree["metrics"]["accuracy@1"], (
-        "each reads its own documents"
-    )
+    assert words_alone["metrics"]["accuracy@1"] > tree["metrics"]["accuracy@1"], "each reads its own documents"
 
 
 def test_what_cannot_be_read_is_said(reader, model, asked):

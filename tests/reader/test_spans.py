@@ -43,9 +43,7 @@ def test_every_span_of_whole_words_is_in_exactly_one_window(module):
     found = {text[start:end] for start, end in spans}
     pairs = [" ".join(words[at : at + size]) for at in range(40) for size in (1, 2)]
     assert {pair for pair in pairs if "owlet" not in pair} <= found
-    assert not any(piece.startswith("wl") or piece.endswith(" ow") for piece in found), (
-        "owlet is read by letters"
-    )
+    assert not any(piece.startswith("wl") or piece.endswith(" ow") for piece in found), "owlet is read by letters"
 
 
 def test_no_answer_begins_within_a_word_that_a_window_cuts(module):

@@ -16,9 +16,7 @@ from palmette.reader.spans import SpanModule, SpanTask
 from palmette.reader.training import TrainingSet, answers, best_threshold
 from support import readers
 
-CONFIG = ReaderConfig(
-    max_length=24, overlap=4, max_answer=4, max_question=10, passages=3, absent=0.0, dropout=0.0
-)
+CONFIG = ReaderConfig(max_length=24, overlap=4, max_answer=4, max_question=10, passages=3, absent=0.0, dropout=0.0)
 
 
 @pytest.fixture(scope="module")

@@ -103,6 +103,4 @@ def llama_index(index: Index, queries: Sequence[str]) -> list[list[tuple[str, fl
     from llama_index.retrievers.palmette import TreeRetriever
 
     retriever = TreeRetriever(index, similarity_top_k=5)
-    return [
-        [(node.node_id, float(node.score or 0)) for node in retriever.retrieve(query)] for query in queries
-    ]
+    return [[(node.node_id, float(node.score or 0)) for node in retriever.retrieve(query)] for query in queries]

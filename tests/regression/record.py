@@ -26,21 +26,8 @@ QUERIES = {
     ],
     "": [
         *(f"where does the {what} live?" for what in PLACES),
-        *(
-            "black fox",
-            "owl",
-            "house 17",
-            "a golden animal sings",
-            "who sings at night in house 3?",
-            "cow white",
-        ),
-        *(
-            "lives",
-            "red red red cat",
-            "the dog of house 41",
-            "something else entirely",
-            "green bees, blue foxes",
-        ),
+        *("black fox", "owl", "house 17", "a golden animal sings", "who sings at night in house 3?", "cow white"),
+        *("lives", "red red red cat", "the dog of house 41", "something else entirely", "green bees, blue foxes"),
     ],
 }
 FILTERS = {"zoo": {"number": {"$lt": 5}}, "": {"house": {"$lt": 24}, "animal": {"$ne": "owl"}}}

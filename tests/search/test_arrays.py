@@ -5,17 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palmette.arrays import (
-    ONE,
-    as_fixed,
-    as_floats,
-    best,
-    best_of_each,
-    fold_columns,
-    highest,
-    to_fixed,
-    unit_rows,
-)
+from palmette.arrays import ONE, as_fixed, as_floats, best, best_of_each, fold_columns, highest, to_fixed, unit_rows
 from support.vectors import distributions
 
 few = st.lists(st.sampled_from([-np.inf, -1.0, 0.0, 0.5, 2.0]), min_size=1, max_size=30)

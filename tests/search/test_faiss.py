@@ -80,9 +80,7 @@ def test_rows_that_are_out_are_never_found(name: str, share: float) -> None:
 def test_an_index_follows_its_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = np.random.default_rng(0)
     words = [f"word{n}" for n in range(60)]
-    made = [
-        Document(id=str(n), text=" ".join(draw.choice(words, 6)), metadata={"n": n % 7}) for n in range(400)
-    ]
+    made = [Document(id=str(n), text=" ".join(draw.choice(words, 6)), metadata={"n": n % 7}) for n in range(400)]
     index = Index.in_memory(layers(), engine="ivf:nlist=8,nprobe=2")
     assert index.engine == "ivf:nlist=8,nprobe=2"
     index.add(made[:300])

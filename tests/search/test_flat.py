@@ -17,15 +17,7 @@ from palmette.errors import ConfigError, EncodingError, InputError, MissingExtra
 from palmette.search import codes, flat, get_threads, kernels, set_threads
 from palmette.search.codes import Codes, Queries, integer_products
 from palmette.search.faiss_engine import engine_named
-from palmette.search.flat import (
-    Block,
-    ExactEngine,
-    Shortlist,
-    as_block,
-    exact_scores,
-    overlap_scores,
-    top_k,
-)
+from palmette.search.flat import Block, ExactEngine, Shortlist, as_block, exact_scores, overlap_scores, top_k
 from palmette.search.plan import Candidates, Lists, Score, SearchPlan
 from palmette.store.filters import parse_filter
 from palmette.store.local import LocalBackend
@@ -167,9 +159,7 @@ def test_searches_in_parallel_threads_agree(engine: ExactEngine) -> None:
     block = Block(data, keys)
     expected = brute(data, keys, queries, "inner_product", 5)
     with ThreadPoolExecutor(8) as threads:
-        found = threads.map(
-            lambda query: top_k([(block, None)], query[None], "inner_product", 5, engine), queries
-        )
+        found = threads.map(lambda query: top_k([(block, None)], query[None], "inner_product", 5, engine), queries)
         assert np.array_equal(np.concatenate([one.keys for one in found]), expected.keys)
 
 
@@ -317,7 +307,5 @@ def test_infinities_are_no_other_numbers_in_compiled_loops() -> None:
     np.testing.assert_allclose(scores, data @ query[0], rtol=1e-3)
     table = np.array([[-infinite, 1, infinite, 2] * 9] * 3, np.float32)
     limits = np.array([-infinite, 1, infinite], np.float32)
-    for found, expected in zip(
-        kernels.at_least(table, limits), np.nonzero(table >= limits[:, None]), strict=True
-    ):
+    for found, expected in zip(kernels.at_least(table, limits), np.nonzero(table >= limits[:, None]), strict=True):
         assert found.tolist() == expected.tolist()

@@ -45,9 +45,7 @@ def check_whole(backend: LocalBackend) -> int:
     [version] = {document.metadata["version"] for document in documents}
     assert sorted(found.keys[0]) == keys
     expected = state_for(generation(version))
-    assert {document.key: document for document in documents} == {
-        id: one for id, (one, _) in expected.items()
-    }
+    assert {document.key: document for document in documents} == {id: one for id, (one, _) in expected.items()}
     for document, leaf in zip(documents, leaves, strict=True):
         assert expected[document.key][1].startswith(leaf.tobytes())
     return int(version)
@@ -153,9 +151,7 @@ with LocalBackend.open(sys.argv[1]).write():
 
 
 def test_a_write_within_a_write_is_refused(folder: Path) -> None:
-    told = pytest.raises(
-        LockedError, match=rf"this process \(pid {os.getpid()}\), in a write\(\) that is still open"
-    )
+    told = pytest.raises(LockedError, match=rf"this process \(pid {os.getpid()}\), in a write\(\) that is still open")
     with LocalBackend.open(folder, lock_timeout=0.1) as backend, backend.write(), told, backend.write():
         pass
 
@@ -167,11 +163,7 @@ def test_a_view_stays_as_it_was(folder: Path) -> None:
             keys = view.keys().tolist()
 
             def seen() -> tuple:
-                return (
-                    view.documents(keys),
-                    view.rows("leaves", keys).tolist(),
-                    view.words("owl", 9).keys.tolist(),
-                )
+                return (view.documents(keys), view.rows("leaves", keys).tolist(), view.words("owl", 9).keys.tolist())
 
             before = seen()
             delete(backend, "a")

@@ -112,11 +112,7 @@ REFUSALS: dict[str, tuple] = {  # harm, words of the error, and its type if it i
     "another's manifest": (lambda f: edit_manifest(f, fingerprint="x"), ["model x", "model model"]),
     "impossible format": (lambda f: edit_manifest(f, format="new"), ["'new'"]),
     "a lost table": (lambda f: sql(f, "DROP TABLE segments"), ["segments"], StoreError),
-    "newer format": (
-        lambda f: edit_manifest(f, format=99),
-        ["99", "4", "pip install --upgrade"],
-        FormatError,
-    ),
+    "newer format": (lambda f: edit_manifest(f, format=99), ["99", "4", "pip install --upgrade"], FormatError),
     "older format": (lambda f: edit_manifest(f, format=1), ["kept no words"], FormatError),
     "foreign manifest": (lambda f: edit_manifest(f, kind="npm"), ["not a palmette index"], NotFoundError),
 }
@@ -173,9 +169,7 @@ def test_damage_under_an_open_index_is_found_by_verify(folder: Path) -> None:
     ("column", "value"),
     [("text", "another text"), ("metadata", '{"lang": "xx"}'), ("fields", "no JSON"), ("payload", "[]")],
 )
-def test_a_document_that_is_not_what_was_written_is_found_by_verify(
-    folder: Path, column: str, value: str
-) -> None:
+def test_a_document_that_is_not_what_was_written_is_found_by_verify(folder: Path, column: str, value: str) -> None:
     """Or at once where it is read."""
     sql(folder, f"UPDATE documents SET {column} = ? WHERE id = 'd7'", value)
     told = r"document 'd7' is damaged in index\.sqlite3 .*palmette repair"
@@ -241,9 +235,7 @@ def test_a_log_that_has_lost_its_end(folder: Path) -> None:
         put(backend, doc("three"))
     os.truncate(live / "index.sqlite3-wal", (live / "index.sqlite3-wal").stat().st_size // 2)
     for verify in ("fast", False):
-        with pytest.raises(
-            CorruptIndexError, match=r"has lost its end: commit 5 was made.*the last one found is \d"
-        ):
+        with pytest.raises(CorruptIndexError, match=r"has lost its end: commit 5 was made.*the last one found is \d"):
             LocalBackend.open(live, verify=verify)
     (folder / "commit.json").write_text(older)  # a kill between commit and note
     LocalBackend.open(folder).close()
@@ -282,16 +274,12 @@ FULL = [("fsync", errno.ENOSPC), ("mkdir", errno.EDQUOT), ("rename", errno.EFBIG
 
 
 @pytest.mark.parametrize(("call", "code"), [*FULL, ("mkdir", errno.EROFS)])
-def test_a_disk_that_fails_at_any_call(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int
-) -> None:
+def test_a_disk_that_fails_at_any_call(folder: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(code, os.strerror(code), "somewhere")
 
     full = code != errno.EROFS
-    told = (
-        rf"no room to write {folder} \(.*somewhere" if full else "cannot be written.*Read-only.*: somewhere"
-    )
+    told = rf"no room to write {folder} \(.*somewhere" if full else "cannot be written.*Read-only.*: somewhere"
     with LocalBackend.open(folder) as backend:
         before = state_of(backend)
         with monkeypatch.context() as patch:

@@ -58,9 +58,7 @@ FAILING = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("filter", "passes"), [*((one, True) for one in PASSING), *((one, False) for one in FAILING)]
-)
+@pytest.mark.parametrize(("filter", "passes"), [*((one, True) for one in PASSING), *((one, False) for one in FAILING)])
 def test_meaning(filter: dict | None, passes: bool) -> None:
     assert matches(filter, ADA, "ada") is passes
 
@@ -133,9 +131,7 @@ def conditions() -> st.SearchStrategy[dict]:
     operators = st.one_of(
         st.tuples(st.sampled_from(["$gt", "$gte", "$lt", "$lte"]), SCALARS),
         st.tuples(st.sampled_from(["$eq", "$ne"]), st.one_of(SCALARS, st.none())),
-        st.tuples(
-            st.sampled_from(["$in", "$nin", "$any"]), st.lists(st.one_of(SCALARS, st.none()), max_size=3)
-        ),
+        st.tuples(st.sampled_from(["$in", "$nin", "$any"]), st.lists(st.one_of(SCALARS, st.none()), max_size=3)),
         st.tuples(st.just("$all"), lists.filter(bool)),
         st.tuples(st.sampled_from(["$contains", "$icontains"]), TEXTS),
         st.tuples(st.just("$exists"), st.booleans()),
@@ -164,10 +160,7 @@ def test_every_operator_is_tried() -> None:
 
 @pytest.mark.parametrize("few", [0, 256], ids=["sql", "one by one"])
 @settings(max_examples=15)
-@given(
-    given_metadata=st.lists(METADATA, min_size=1, max_size=12),
-    filters=st.lists(FILTERS, min_size=4, max_size=8),
-)
+@given(given_metadata=st.lists(METADATA, min_size=1, max_size=12), filters=st.lists(FILTERS, min_size=4, max_size=8))
 def test_selection_is_the_definition(few: int, given_metadata: list[dict], filters: list[dict]) -> None:
     known = dict.fromkeys(NAMES, "every name exists")
     documents = [Document(f"d{i}", "text", metadata) for i, metadata in enumerate([*given_metadata, known])]

@@ -154,13 +154,11 @@ REFUSED = [
     (Document("a", "text", {"k": 2**64}), {}, InputError, ["64 bits"]),
     (Document("a", "text", {"k": float("nan")}), {}, InputError, ["JSON"]),
     (Document("a", "text", {"k": {1, 2}}), {}, InputError, ["JSON"]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("document", "arrays", "error", "words"), REFUSED)
-def test_what_cannot_be_written(
-    document: Document, arrays: dict | None, error: type, words: list[str]
-) -> None:
+def test_what_cannot_be_written(document: Document, arrays: dict | None, error: type, words: list[str]) -> None:
     given = {} if arrays is None else {**arrays_of([doc("a")]), **arrays}
     with LocalBackend.in_memory(SPECS) as backend:
         with pytest.raises(error) as caught, backend.write() as writer:
@@ -360,9 +358,7 @@ def test_an_index_in_memory_leaves_nothing_behind(closed: bool) -> None:
     assert not folder.exists()
 
 
-def test_folders_that_cannot_be_opened_are_not_flushed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_that_cannot_be_opened_are_not_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FileNotFoundError):
         fsync_folder(tmp_path / "absent")
     monkeypatch.delattr(os, "O_DIRECTORY", raising=False)
@@ -382,9 +378,7 @@ def test_a_pool_can_be_closed_within_a_call_of_its_thread(folder: LocalBackend) 
     assert not thread.is_alive()
 
 
-def test_ragged_rows_are_merged_a_piece_at_a_time(
-    backend: LocalBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ragged_rows_are_merged_a_piece_at_a_time(backend: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(5)
     held: dict[str, np.ndarray] = {}
     for batch in range(4):

@@ -23,13 +23,7 @@ METADATA = st.fixed_dictionaries({"n": st.integers(0, 3)}, optional=TAGS)
 DOCUMENTS = st.builds(Document, st.sampled_from(IDS), st.sampled_from(["one", "two", "three"]), METADATA)
 BATCHES = st.lists(DOCUMENTS, min_size=1, max_size=8, unique_by=lambda document: document.id)
 FILTERS = st.sampled_from(
-    [
-        None,
-        {"n": {"$gte": 2}},
-        {"n": {"$in": [0, 1]}},
-        {"tags": None},
-        {"$or": [{"n": 3}, {"tags": {"$ne": None}}]},
-    ]
+    [None, {"n": {"$gte": 2}}, {"n": {"$in": [0, 1]}}, {"tags": None}, {"$or": [{"n": 3}, {"tags": {"$ne": None}}]}]
 )
 
 

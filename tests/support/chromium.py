@@ -19,8 +19,11 @@ FLAGS = (
     "--disable-component-update --disable-sync --hide-scrollbars --remote-debugging-pipe"
 ).split(" ")
 KEYS = {"Enter": 13, "Escape": 27, " ": 32, "End": 35, "Home": 36} | {
-    "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40,
-}  # fmt: skip
+    "ArrowLeft": 37,
+    "ArrowUp": 38,
+    "ArrowRight": 39,
+    "ArrowDown": 40,
+}
 
 
 class Page:
@@ -144,9 +147,7 @@ class Browser:
     def _note(self, message: dict[str, Any]) -> None:
         params = message.get("params", {})
         if message.get("method") == "Runtime.exceptionThrown":
-            self.errors.append(
-                params["exceptionDetails"].get("exception", {}).get("description", "exception")
-            )
+            self.errors.append(params["exceptionDetails"].get("exception", {}).get("description", "exception"))
         elif message.get("method") == "Log.entryAdded" and params["entry"]["level"] == "error":
             self.errors.append(params["entry"]["text"])
 

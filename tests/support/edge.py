@@ -92,11 +92,7 @@ class EdgeClient:
     def query_batch_points(self, name: str, requests: list[Any]) -> Any:
         def request(one: Any) -> Any:
             nearest = edge.Query.Nearest(convert(one.query), using=one.using)
-            how = {
-                "with_payload": one.with_payload,
-                "filter": convert(one.filter),
-                "params": convert(one.params),
-            }
+            how = {"with_payload": one.with_payload, "filter": convert(one.filter), "params": convert(one.params)}
             return edge.QueryRequest(one.limit, query=nearest, **how)
 
         batch = edge.QueryBatchRequest([request(one) for one in requests])

@@ -91,9 +91,7 @@ class LangChain(Framework):
     def delete(self, retriever: Any, ids: Sequence[str]) -> list[str]:
         return retriever.delete(ids)["succeeded"]
 
-    def rerank(
-        self, model: Any, texts: Sequence[str], query: str, *, level: int | None = None, **how: Any
-    ) -> Any:
+    def rerank(self, model: Any, texts: Sequence[str], query: str, *, level: int | None = None, **how: Any) -> Any:
         """Places of the texts that are kept, best first, and their scores."""
         reranker = self.package.PalmetteReranker(model=model, search_options={"level": level}, **how)
         given = self.documents([Given(str(place), text) for place, text in enumerate(texts)])
@@ -123,10 +121,7 @@ class LlamaIndex(Framework):
         """Nodes known by their texts: metadata are not put before them."""
         made = []
         for d in documents:
-            hidden = {
-                "metadata": {**d.metadata, **d.fields},
-                "excluded_embed_metadata_keys": [*d.metadata, *d.fields],
-            }
+            hidden = {"metadata": {**d.metadata, **d.fields}, "excluded_embed_metadata_keys": [*d.metadata, *d.fields]}
             made.append(TextNode(id_=d.id, text=d.text, **hidden))
         return made
 

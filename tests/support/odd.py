@@ -80,9 +80,7 @@ CONDITIONS = st.dictionaries(KEYS, OPERANDS, max_size=2) | st.dictionaries(
 )
 LOGIC = st.sampled_from(["$and", "$or", "$not"])
 FILTERS = st.recursive(
-    CONDITIONS | VALUES,
-    lambda inner: st.dictionaries(LOGIC, inner | st.lists(inner, max_size=3)),
-    max_leaves=3,
+    CONDITIONS | VALUES, lambda inner: st.dictionaries(LOGIC, inner | st.lists(inner, max_size=3)), max_leaves=3
 )
 METADATA = st.sampled_from([{"lang": "en"}, {"n": 1, "__proto__": {"a": 1}}, {"lang": ["de", "en"]}])
 TEXTS = st.sampled_from(["red fox", "blue owl. It sings", "x"])
@@ -94,9 +92,7 @@ RECORD_KEYS = st.sampled_from(["id", "_id", "text", "title", "metadata", "fields
 ODD = st.dictionaries(RECORD_KEYS, VALUES, max_size=4)
 DOCUMENTS = st.lists(st.one_of(GOOD, GOOD, GOOD, ODD, VALUES), max_size=4) | VALUES
 GIVEN_IDS = st.lists(st.sampled_from(IDS), max_size=3) | VALUES
-QUERIES = st.sampled_from(
-    ["red fox", "owl", ["red", "owl"], [("red", "fox")], "", [], '"red fox" 42', "<long>"]
-)
+QUERIES = st.sampled_from(["red fox", "owl", ["red", "owl"], [("red", "fox")], "", [], '"red fox" 42', "<long>"])
 QUERIES |= st.just(np.ones((1, 16), np.float32)) | VALUES
 COUNTS = st.sampled_from([1, 3, 10**9]) | VALUES
 OPTIONS = {
@@ -124,9 +120,7 @@ PER_EXAMPLE = 10
 """Calls of an example."""
 
 
-def many(
-    run: Callable[[list[tuple[Any, ...]]], None], uses: Sequence[tuple[Any, ...]], examples: int
-) -> None:
+def many(run: Callable[[list[tuple[Any, ...]]], None], uses: Sequence[tuple[Any, ...]], examples: int) -> None:
     """Run examples of ten calls each: functions, and the values that their strategies draw."""
     drawn = st.one_of([st.tuples(st.just(use), *given) for use, *given in uses])
     lists = st.lists(drawn, min_size=PER_EXAMPLE, max_size=PER_EXAMPLE)
@@ -137,9 +131,7 @@ def many(
 OURS = ("/plugin/palmette/", "/adapters/langchain_palmette/", "/adapters/llama_index/")
 
 
-def attempt(
-    use: Callable[..., Any], *given: Any, also: type[Exception] = PalmetteError
-) -> BaseException | None:
+def attempt(use: Callable[..., Any], *given: Any, also: type[Exception] = PalmetteError) -> BaseException | None:
     """Call, and return what escapes that is no PalmetteError (nor ``also``), if our code had a part in it."""
     try:
         with warnings.catch_warnings():

@@ -15,9 +15,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FENCE = re.compile(
-    r"^(?P<indent> *)```(?P<language>\w*)(?P<info>[^\n]*)\n(?P<code>.*?)^(?P=indent)```$", re.M | re.S
-)
+FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)(?P<info>[^\n]*)\n(?P<code>.*?)^(?P=indent)```$", re.M | re.S)
 NOT_RUN = re.compile(r'title="not run[^"]+"')
 
 
@@ -86,8 +84,7 @@ scab|Scab|Scab makes brown spots on leaves and fruit. Rake up the fallen leaves 
 compost|Compost|Mix kitchen scraps with dry leaves. A heap that smells is too wet.|soil|4
 """
 TEXTS = {
-    id: (title, text, topic, int(month))
-    for id, title, text, topic, month in (r.split("|") for r in TABLE.splitlines())
+    id: (title, text, topic, int(month)) for id, title, text, topic, month in (r.split("|") for r in TABLE.splitlines())
 }
 QUESTIONS = {
     "q1": ("when is the harvest?", ["apples", "pears", "cherries"]),
@@ -108,19 +105,12 @@ def write_samples(folder: Path) -> None:
         for id, (title, text, topic, month) in TEXTS.items()
     ]
     _jsonl(folder / "docs.jsonl", documents)
-    pairs = [
-        {"query": q, "positive": TEXTS[gold][1]} for q, answers in QUESTIONS.values() for gold in answers
-    ]
+    pairs = [{"query": q, "positive": TEXTS[gold][1]} for q, answers in QUESTIONS.values() for gold in answers]
     _jsonl(folder / "pairs.jsonl", pairs)
     orchard = folder / "orchard"
     (orchard / "qrels").mkdir(parents=True)
-    _jsonl(
-        orchard / "corpus.jsonl",
-        [{"_id": id, "title": t, "text": text} for id, (t, text, *_) in TEXTS.items()],
-    )
-    _jsonl(
-        orchard / "queries.jsonl", [{"_id": id, "text": question} for id, (question, _) in QUESTIONS.items()]
-    )
+    _jsonl(orchard / "corpus.jsonl", [{"_id": id, "title": t, "text": text} for id, (t, text, *_) in TEXTS.items()])
+    _jsonl(orchard / "queries.jsonl", [{"_id": id, "text": question} for id, (question, _) in QUESTIONS.items()])
     for split, ids in (("train", ["q5", "q6", "q7", "q8"]), ("dev", ["q4"]), ("test", ["q1", "q2", "q3"])):
         lines = [f"{id}\t{gold}\t1\n" for id in ids for gold in QUESTIONS[id][1]]
         (orchard / "qrels" / f"{split}.tsv").write_text("".join(lines))

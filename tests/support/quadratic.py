@@ -52,9 +52,7 @@ class Quadratic(Task):
     def to(self, device: torch.device) -> None:
         self.inputs = self.inputs.to(device)
 
-    def loss(
-        self, module: nn.Module, rows: np.ndarray, generator: torch.Generator, progress: float
-    ) -> torch.Tensor:
+    def loss(self, module: nn.Module, rows: np.ndarray, generator: torch.Generator, progress: float) -> torch.Tensor:
         if self.kill_at is not None and len(self.drawn) == self.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
         step = len(self.drawn)

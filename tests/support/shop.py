@@ -40,9 +40,7 @@ def unheld(data: Any) -> RetrievalData:
 def train(**options: Any) -> FieldsModel:
     """A model trained for a moment."""
     settings: dict[str, Any] = {"fields": FIELDS, "whole": False, "steps": 3, "batch_size": 8} | options
-    return FieldsModel.fit(
-        settings.pop("data", unheld(questions())), encoder=learner(), progress=False, **settings
-    )
+    return FieldsModel.fit(settings.pop("data", unheld(questions())), encoder=learner(), progress=False, **settings)
 
 
 @cache

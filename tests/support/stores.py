@@ -47,9 +47,7 @@ def ragged_of(*rows: np.ndarray) -> Ragged:
     return Ragged(np.concatenate(rows), np.cumsum([0, *map(len, rows)]))
 
 
-def plan(
-    queries: object = None, metric: str = "inner_product", fold: int = 1, array: str = "leaves"
-) -> SearchPlan:
+def plan(queries: object = None, metric: str = "inner_product", fold: int = 1, array: str = "leaves") -> SearchPlan:
     """A search of the leaves; by default of one query of ones."""
     given = np.ones((1, 8)) if queries is None else queries
     return SearchPlan(Score(array, np.asarray(given, np.float32), metric, fold))
@@ -84,9 +82,7 @@ def state_of(backend: LocalBackend) -> State:
         documents = view.documents(keys)
         arrays = {spec.name: read_array(view, spec, keys) for spec in SPECS}
         check_words(view, keys, documents)
-    return {
-        document.key: (document, b"".join(row_bytes(arrays, row))) for row, document in enumerate(documents)
-    }
+    return {document.key: (document, b"".join(row_bytes(arrays, row))) for row, document in enumerate(documents)}
 
 
 def row_bytes(arrays: Mapping[str, Stored], row: int) -> Iterator[bytes]:

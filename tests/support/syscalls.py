@@ -42,9 +42,7 @@ def is_possible() -> bool:
         return False
 
 
-def watch(
-    work: Callable[[], object], folder: Path, decide: Callable[[int, str], int], *, reads: bool = False
-) -> int:
+def watch(work: Callable[[], object], folder: Path, decide: Callable[[int, str], int], *, reads: bool = False) -> int:
     """Run ``work`` in a forked child, and let ``decide`` judge every call on a path in ``folder``; its wait status.
 
     ``decide`` is given the number of the call, from 0, and its name. Reads and openings are met only with ``reads``.
@@ -54,9 +52,7 @@ def watch(
     if pid == 0:
         code = 99
         try:
-            socket.send_fds(
-                theirs, [b"x"], [_install([n for c, n in CALLS.items() if reads or c not in READS])]
-            )
+            socket.send_fds(theirs, [b"x"], [_install([n for c, n in CALLS.items() if reads or c not in READS])])
             ours.close(), theirs.close()
             work()
             code = 0

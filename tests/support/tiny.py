@@ -43,9 +43,7 @@ def documents() -> list[Document]:
 
 def pairs() -> list[tuple[str, str]]:
     """A question per document."""
-    return [
-        (f"where does the {d.metadata['colour']} {d.metadata['animal']} live?", d.text) for d in documents()
-    ]
+    return [(f"where does the {d.metadata['colour']} {d.metadata['animal']} live?", d.text) for d in documents()]
 
 
 def settings(**options: Any) -> dict[str, Any]:
@@ -91,9 +89,7 @@ def learner() -> Encoder:
 
 def with_fields() -> list[Document]:
     """The same documents with fields: a name, made of colour and animal, and the text."""
-    return [
-        replace(d, fields={"name": f"{d.metadata['colour']} {d.metadata['animal']}"}) for d in documents()
-    ]
+    return [replace(d, fields={"name": f"{d.metadata['colour']} {d.metadata['animal']}"}) for d in documents()]
 
 
 def train_fields(**options: Any) -> FieldsModel:

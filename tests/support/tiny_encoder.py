@@ -34,9 +34,7 @@ def save_tiny_encoder(
 
 
 @cache
-def _build(
-    prompts: tuple[tuple[str, str], ...], dense, router, family, pooling, words, width, layers
-) -> Path:
+def _build(prompts: tuple[tuple[str, str], ...], dense, router, family, pooling, words, width, layers) -> Path:
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer import modules

@@ -31,9 +31,7 @@ def vectors(rng: np.random.Generator, kind: str, rows: int, width: int) -> np.nd
             made = rng.integers(-1, 2, (rows, width))
         case "close":  # differ in the last bits only
             made = np.repeat(rng.standard_normal((1, width)), rows, axis=0)
-            made[np.arange(rows), rng.integers(0, width, rows)] *= 1 + rng.choice(
-                [0, 1e-7, -1e-7, 1e-3], rows
-            )
+            made[np.arange(rows), rng.integers(0, width, rows)] *= 1 + rng.choice([0, 1e-7, -1e-7, 1e-3], rows)
         case "lengths":  # from vanishing to huge, zeros among them
             sizes = rng.choice([0, 1e-42, 1e-25, 1e-3, 1, 1e4, 1e18, 1e30], (rows, 1))
             made = rng.standard_normal((rows, width)) * sizes

@@ -29,9 +29,7 @@ COMMANDS = {
     "push": "publish a checkpoint on the Hugging Face Hub",
     "demo": "train, index and ask: this Python's own documentation",
 }
-MODULES = {"train": "train", "demo": "demo"} | dict.fromkeys(
-    ("repair", "backup", "restore", "cache"), "maintenance"
-)
+MODULES = {"train": "train", "demo": "demo"} | dict.fromkeys(("repair", "backup", "restore", "cache"), "maintenance")
 """Modules of the commands that are not in ``commands``."""
 TAKES_OPTIONS = ("search", "answer", "evaluate")
 """Commands that pass further options on to the method's search."""

@@ -70,9 +70,7 @@ def tour(commands: Mapping[str, str]) -> str:
 
 
 def _add_demo(command: argparse.ArgumentParser) -> None:
-    add = describe(
-        command, "[QUESTION ...]", 'palmette demo\npalmette demo "how do I parse a date?" "remove a file"'
-    )
+    add = describe(command, "[QUESTION ...]", 'palmette demo\npalmette demo "how do I parse a date?" "remove a file"')
     add("question", nargs="*", help="ask these questions instead of the demo's own")
     add("--dir", type=Path, default=Path("palmette-demo"), help="folder for checkpoint and index")
     add("--steps", type=int, default=300, help="training steps")
@@ -205,9 +203,7 @@ def _llama_index(index: Index, reader: Reader, questions: Sequence[str], k: int)
             _print_source(node.node.node_id, node.score or 0.0, why)
 
 
-def _taxonomy(
-    folder: Path, data: RetrievalData, encoder: CachedEncoder, questions: Sequence[str], steps: int
-) -> None:
+def _taxonomy(folder: Path, data: RetrievalData, encoder: CachedEncoder, questions: Sequence[str], steps: int) -> None:
     """Ask a taxonomy of the same entries: what answers, and all that lies above it."""
     ids = {entry.key for entry in data.corpus}
     edges = [(e.key, e.metadata["parent"]) for e in data.corpus if e.metadata["parent"] in ids]

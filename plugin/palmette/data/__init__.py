@@ -99,9 +99,7 @@ def _read(data: str | Path | Iterable[Any], titles: bool, synthetic: Mapping[str
     values = iter(data)
     first = next(values, None)
     every = values if first is None else chain([first], values)
-    if isinstance(first, Pair | tuple) or (
-        isinstance(first, Mapping) and not first.keys().isdisjoint(QUERY_KEYS)
-    ):
+    if isinstance(first, Pair | tuple) or (isinstance(first, Mapping) and not first.keys().isdisjoint(QUERY_KEYS)):
         return _from_pairs(((f"pair {i}", value) for i, value in enumerate(every)), "pairs")
     return from_documents(iter_documents(every), **synthetic)
 

@@ -83,9 +83,7 @@ def drop_blanks(values: Iterable[T], text: Callable[[T], str]) -> list[T]:
         return given
     named = [f"document {at}{_origin(_id(one), getattr(one, 'metadata', {}))}" for at, one in blank[:NAMED]]
     listed = "; ".join([*named, "…"] if len(blank) > NAMED else named)
-    warnings.warn(
-        f"{len(blank)} of {len(given)} documents are blank and were left out: {listed}", stacklevel=4
-    )
+    warnings.warn(f"{len(blank)} of {len(given)} documents are blank and were left out: {listed}", stacklevel=4)
     return [value for value in given if text(value).strip()]
 
 
@@ -113,9 +111,7 @@ def iter_documents(data: str | Path | Iterable[Any], *, titles: bool = True) -> 
     if isinstance(data, str | Path):
         found = _from_path(data, titles)
     elif isinstance(data, Mapping | bytes) or not hasattr(data, "__iter__"):
-        raise InputError(
-            f"expected a path or an iterable of documents, got {type(data).__name__} {shown(data)}"
-        )
+        raise InputError(f"expected a path or an iterable of documents, got {type(data).__name__} {shown(data)}")
     else:
         found = to_documents(data)
     corpus = Corpus()
@@ -130,10 +126,7 @@ def iter_documents(data: str | Path | Iterable[Any], *, titles: bool = True) -> 
 
 
 def _document(
-    identity: str | None,
-    text: Any,
-    metadata: Mapping[str, Any] | None = None,
-    fields: Mapping[str, Any] | None = None,
+    identity: str | None, text: Any, metadata: Mapping[str, Any] | None = None, fields: Mapping[str, Any] | None = None
 ) -> Document:
     metadata, fields = dict(metadata or {}), dict(fields or {})
     if isinstance(text, str) and not text.strip() and not fields:
@@ -160,9 +153,7 @@ def _from_record(record: Mapping[str, Any], titles: bool = True) -> Document:
     off (the title is in metadata and fields anyway). Further keys become fields if they hold objects, else metadata.
     """
     if not any(key in record for key in (*TEXT_KEYS, "fields")):
-        raise InputError(
-            f"a document needs 'text' or 'title'; got the keys {', '.join(map(repr, record)) or 'none'}"
-        )
+        raise InputError(f"a document needs 'text' or 'title'; got the keys {', '.join(map(repr, record)) or 'none'}")
     for key in TEXT_KEYS:
         check_kind(shown(key), record.get(key) or "", str, "a str")
     for key in ("metadata", "fields"):
@@ -265,9 +256,7 @@ def _sections(text: str) -> list[str]:
 def _short_parts(text: str, cuts: Sequence[tuple[re.Pattern[str], str]] = _FINER) -> list[str]:
     """Runs of a text's paragraphs; a long paragraph is cut between sentences, a long sentence between words."""
     (place, joint), *finer = cuts
-    parts = (
-        [piece] if len(piece.split()) <= WORDS else _short_parts(piece, finer) for piece in place.split(text)
-    )
+    parts = ([piece] if len(piece.split()) <= WORDS else _short_parts(piece, finer) for piece in place.split(text))
     return _joined(chain.from_iterable(parts), joint)
 
 

@@ -93,9 +93,7 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
                 if (text := line.strip("\ufeff\r\n")) and not text.isspace():
                     yield f"{path}:{number}", text
     except (UnicodeDecodeError, gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise InputError(
-            f"{path}: cannot be read after line {number} ({error}); expected UTF-8 text"
-        ) from error
+        raise InputError(f"{path}: cannot be read after line {number} ({error}); expected UTF-8 text") from error
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -110,9 +108,7 @@ def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         except ValueError as error:
             raise InputError(f"{place}: not JSON ({error}): {line:.80}") from error
         if not isinstance(value, dict):
-            raise InputError(
-                f"{place}: expected a JSON object per line, got {type(value).__name__}: {line:.80}"
-            )
+            raise InputError(f"{place}: expected a JSON object per line, got {type(value).__name__}: {line:.80}")
         yield place, value
 
 
@@ -133,9 +129,7 @@ def read_table(path: Path, kept: Sequence[str] = ()) -> Iterator[tuple[str, dict
                 cells = {name: (cell or "").strip() for name, cell in row.items()}
                 yield place, {n: _value(n, cell) for n, cell in cells.items() if cell or n in kept}
     except (UnicodeDecodeError, gzip.BadGzipFile, zlib.error, EOFError, csv.Error) as error:
-        raise InputError(
-            f"{path} cannot be read as a table ({error}); expected UTF-8 text with a heading"
-        ) from error
+        raise InputError(f"{path} cannot be read as a table ({error}); expected UTF-8 text with a heading") from error
 
 
 def _heading(path: Path, names: list[str]) -> list[str]:
@@ -189,9 +183,7 @@ def read_qrels(folder: Path) -> dict[str, dict[str, dict[str, int]]]:
         if "." not in stem:
             files.setdefault(SPLIT_NAMES.get(stem, stem), path)
     if not files and (queries := existing(folder / "queries.jsonl")):
-        raise InputError(
-            f"{queries} has no judgements: expected {folder / 'qrels'}/train.tsv, dev.tsv or test.tsv"
-        )
+        raise InputError(f"{queries} has no judgements: expected {folder / 'qrels'}/train.tsv, dev.tsv or test.tsv")
     files = {split: files[split] for split in ("train", "dev", "test") if split in files} | files
     return {split: read_judgements(path) for split, path in files.items()}
 
@@ -205,9 +197,7 @@ def read_queries(folder: Path) -> dict[str, str]:
     for place, record in read_jsonl(path):
         key, text = record.get("_id", record.get("id")), record.get("text")
         if key is None or not isinstance(text, str) or not text.strip():
-            raise InputError(
-                f"{place}: a query needs '_id' and a 'text' that is not empty, got {shown(record, 120)}"
-            )
+            raise InputError(f"{place}: a query needs '_id' and a 'text' that is not empty, got {shown(record, 120)}")
         if (before := queries.setdefault(str(key), text)) != text:
             raise DuplicateIdError(
                 f"{place}: query id {str(key)!r} has two texts: {shown(before, 60)} and {shown(text, 60)}"
@@ -221,9 +211,7 @@ def read_judgements(path: Path) -> dict[str, dict[str, int]]:
     for number, (place, line) in enumerate(read_lines(path)):
         cells = [cell.strip() for cell in line.split("\t")]
         if len(cells) != 3 or not cells[0] or not cells[1]:
-            raise InputError(
-                f"{place}: expected query id, document id and grade between tabs, got {shown(line)}"
-            )
+            raise InputError(f"{place}: expected query id, document id and grade between tabs, got {shown(line)}")
         try:
             query, document, grade = cells[0], cells[1], int(cells[2])
         except ValueError as error:

@@ -47,9 +47,7 @@ _END = re.compile(
     r"|(?<=[\u0e00-\u0e45\u0e47-\u0eff])\s+(?=[\u0e00-\u0eff])"  # Thai and Lao: blanks alone
     r"|\n\s*\n|\n(?=[-*#•])"
 )
-_MARKS = (
-    "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u102b-\u103e\u17b4-\u17d3\u3099\u309a"
-)
+_MARKS = "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u102b-\u103e\u17b4-\u17d3\u3099\u309a"
 _VOWELS = "\u064b-\u065f\u0670\u0900-\u0963\u0970-\u0dff"  # Arabic, India: marks are no letters to Python
 _RUN = rf"[^\W_{UNSPACED}]+(?:[{_VOWELS}]+[^\W_{UNSPACED}]*)*"
 _SPACED = rf"{_RUN}(?:['’\-]{_RUN})*"
@@ -123,12 +121,7 @@ def _keyword_lists(texts: Sequence[str], size: int = 6) -> list[list[str]]:
 
 
 def _query(
-    kind: str,
-    title: str,
-    body: str,
-    spans: Sequence[tuple[int, int]],
-    keywords: Sequence[str],
-    draw: random.Random,
+    kind: str, title: str, body: str, spans: Sequence[tuple[int, int]], keywords: Sequence[str], draw: random.Random
 ) -> tuple[str, str] | None:
     """Query of a kind, and the body without it; ``None`` if the document has none."""
     if kind == "keywords":

@@ -152,9 +152,7 @@ class Backbone(nn.Module):
         new = F.embedding((ids - self.vocabulary).clamp(min=0), self.new_tokens)  # [B, T, w]
         return torch.where((ids >= self.vocabulary)[..., None], new.to(known.dtype), known)
 
-    def forward(
-        self, ids: Tensor, mask: Tensor, positions: Tensor | None = None, *, layers: bool = False
-    ) -> Tensor:
+    def forward(self, ids: Tensor, mask: Tensor, positions: Tensor | None = None, *, layers: bool = False) -> Tensor:
         """Compute the last hidden states [B, T, w]; with ``layers`` all, the embeddings first: [B, L + 1, T, w].
 
         Args:

@@ -107,9 +107,7 @@ class Encoder(ABC):
         self._coalesce = Coalescer(32)  # more texts in a pass are hardly faster, and wait longer
 
     @abstractmethod
-    def forward(
-        self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None
-    ) -> States:
+    def forward(self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None) -> States:
         """Run one pass over checked texts with the prompt of ``kind``; called by one thread at a time.
 
         With ``depth`` only the first ``depth`` layers' states are returned (and, where possible, computed).
@@ -258,10 +256,7 @@ class Encoder(ABC):
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Return pooled query vectors [N, d]. Concurrent callers in other threads share a forward pass."""
-        checked, run = (
-            self.check(texts, "query"),
-            self._encode_queries,
-        )  # a bad text stops its own caller only
+        checked, run = (self.check(texts, "query"), self._encode_queries)  # a bad text stops its own caller only
         return run(checked) if len(checked) > self.batch_size else self._coalesce(checked, run)
 
     def _encode_queries(self, checked: list[str]) -> Floats:
@@ -298,9 +293,7 @@ class Encoder(ABC):
         return checked
 
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.name!r}, dimension={self.dimension}, device={str(self.device)!r})"
-        )
+        return f"{type(self).__name__}({self.name!r}, dimension={self.dimension}, device={str(self.device)!r})"
 
     def _size(self, given: int | None) -> int:
         check_range("encode", "batch_size", self.batch_size if given is None else given, 1)
@@ -318,12 +311,7 @@ class Encoder(ABC):
         return wanted
 
     def _run_batch(
-        self,
-        texts: Sequence[str],
-        names: Sequence[int],
-        kind: Kind,
-        wanted: frozenset[Output],
-        depth: int | None,
+        self, texts: Sequence[str], names: Sequence[int], kind: Kind, wanted: frozenset[Output], depth: int | None
     ) -> States:
         """Run one pass; NaN and infinity raise EncodingError with the number of the first such text."""
         if not texts:

@@ -71,12 +71,7 @@ class EncodingCache:
         return encoder.map(self._encode(encoder.plain, texts, kind, batch_size, progress), kind)
 
     def encode_sentences(
-        self,
-        encoder: Encoder,
-        texts: Sequence[str],
-        *,
-        batch_size: int | None = None,
-        progress: bool | None = None,
+        self, encoder: Encoder, texts: Sequence[str], *, batch_size: int | None = None, progress: bool | None = None
     ) -> tuple[Floats, Sentences]:
         """Read pooled vectors [N, d] and sentences of documents, or encode and keep them."""
         plain, sentences = encoder.plain, dict[int, bytes]()
@@ -198,14 +193,10 @@ class EncodingCache:
     def __repr__(self) -> str:
         return f"EncodingCache({str(self.root)!r})"
 
-    def _keys(
-        self, encoder: Encoder, texts: Sequence[str], kind: Kind, output: str
-    ) -> tuple[list[str], list[bytes]]:
+    def _keys(self, encoder: Encoder, texts: Sequence[str], kind: Kind, output: str) -> tuple[list[str], list[bytes]]:
         """Return checked texts and their keys."""
         if not encoder.frozen:
-            raise ConfigError(
-                f"encoder {encoder.name!r} is being trained: its encodings change and are not kept"
-            )
+            raise ConfigError(f"encoder {encoder.name!r} is being trained: its encodings change and are not kept")
         facts = {
             "format": 4,
             "fingerprint": encoder.fingerprint,
@@ -254,12 +245,7 @@ class CachedEncoder(WrappedEncoder):
         return self.cache.encode(self.encoder, texts, **{"progress": False, **options})
 
     def iter_states(
-        self,
-        texts: Sequence[str],
-        *,
-        kind: Kind = "document",
-        outputs: Sequence[Output] = ("pooled",),
-        **options: Any,
+        self, texts: Sequence[str], *, kind: Kind = "document", outputs: Sequence[Output] = ("pooled",), **options: Any
     ) -> Iterator[tuple[Rows, States]]:
         """Yield pooled vectors of documents from the cache; all else from the encoder."""
         if tuple(outputs) != ("pooled",) or kind == "query":
@@ -290,20 +276,14 @@ def default_cache_dir() -> Path:
 
 
 def _token_states(
-    encoder: Encoder,
-    texts: Sequence[str],
-    rows: Mapping[bytes, int],
-    kind: Kind,
-    outputs: Literal["tokens", "layers"],
+    encoder: Encoder, texts: Sequence[str], rows: Mapping[bytes, int], kind: Kind, outputs: Literal["tokens", "layers"]
 ) -> dict[bytes, bytes]:
     """Encode texts at ``rows``: by key their states without padding, [T, d] or [T, L + 1, d]."""
     keys, positions, made = list(rows), list(rows.values()), {}
     for batch, states in encoder.iter_states(
         [texts[row] for row in positions], kind=kind, outputs=(outputs,), positions=positions
     ):
-        value = (
-            states.tokens if states.layers is None else states.layers.transpose(1, 2)
-        )  # [B, T, (L + 1,) d]
+        value = states.tokens if states.layers is None else states.layers.transpose(1, 2)  # [B, T, (L + 1,) d]
         assert value is not None
         assert states.mask is not None
         with np.errstate(over="ignore"):  # infinity is looked for below

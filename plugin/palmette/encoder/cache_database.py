@@ -96,9 +96,7 @@ class EncodingDatabase:
                         connection.executemany("INSERT OR REPLACE INTO texts VALUES (?, ?, ?, ?)", values)
                     [pages] = connection.execute("PRAGMA page_count").fetchone()
                     if (excess := pages * _PAGE - self.max_bytes) > 0:  # a tenth is to be free afterwards
-                        oldest = (
-                            "SELECT id, SUM(bytes) OVER (ORDER BY used, id) - bytes AS before FROM batches"
-                        )
+                        oldest = "SELECT id, SUM(bytes) OVER (ORDER BY used, id) - bytes AS before FROM batches"
                         some = f"id IN (SELECT id FROM ({oldest}) WHERE before < ?)"
                         _delete(connection, some, excess + self.max_bytes // 10)
                 return

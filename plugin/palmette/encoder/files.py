@@ -40,9 +40,7 @@ def _sha256(path: Path, size: int, mtime: int) -> str:
 def check_folder(folder: Path, name: str) -> None:
     """Raise CheckpointError unless every module has safetensors weights and only code of the library."""
     if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
-        raise CheckpointError(
-            f"encoder {name!r}: {folder} holds no model (neither config.json nor modules.json)"
-        )
+        raise CheckpointError(f"encoder {name!r}: {folder} holds no model (neither config.json nor modules.json)")
     if "auto_map" in _json(folder / "config.json"):
         raise CheckpointError(f"encoder {name!r} {_FOREIGN.format('auto_map')}")
     for kind, module, parts in _modules(folder, name):
@@ -83,9 +81,7 @@ def _modules(folder: Path, name: str) -> list[tuple[str, Path, list[Path]]]:
         kind = kind.rpartition(".")[2]
         module = (folder / str(row.get("path", ""))).resolve()
         if not module.is_relative_to(root):
-            raise CheckpointError(
-                f"encoder {name!r}: modules.json points outside the folder: {row['path']!r}"
-            )
+            raise CheckpointError(f"encoder {name!r}: modules.json points outside the folder: {row['path']!r}")
         below = module != root or kind in _ROUTERS
         module = module if module != root else folder
         parts = [module, *sorted(part for part in module.rglob("*") if below and part.is_dir())]

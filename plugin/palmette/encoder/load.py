@@ -107,9 +107,7 @@ def load_encoder(
     return encoder
 
 
-def encoder_of(
-    facts: Mapping[str, Any], given: str | Encoder | None, where: str | Path, **options: Any
-) -> Encoder:
+def encoder_of(facts: Mapping[str, Any], given: str | Encoder | None, where: str | Path, **options: Any) -> Encoder:
     """Load the encoder with whose config (``facts``) the checkpoint at ``where`` was trained, and no other.
 
     ``given`` replaces the recorded name: an encoder, a name or a folder. ``options`` are those of :func:`load_encoder`.
@@ -133,9 +131,7 @@ class Source(NamedTuple):
     revision: str | None = None
 
 
-def _load(
-    source: Source, device: torch.device, dtype: str, batch_size: int, max_length: int | None
-) -> Encoder:
+def _load(source: Source, device: torch.device, dtype: str, batch_size: int, max_length: int | None) -> Encoder:
     folder, name, revision = source
     precision = auto_precision(device) if dtype == "auto" else dtype
     check_folder(folder, name)

@@ -17,10 +17,7 @@ SHORTEST = 12
 LONGEST = 60
 """Words of the parts into which much longer sentences are cut."""
 _CODE_SHORTEST = 30  # words of a run of code before a blank line may end it
-_WRAPPED, _SHORT = (
-    160,
-    40,
-)  # characters of the longest line of a wrapped paragraph, of a line that was not full
+_WRAPPED, _SHORT = (160, 40)  # characters of the longest line of a wrapped paragraph, of a line that was not full
 
 # Runs of lines: a fenced block of code, or what stands between blank lines, fences and headings.
 _BLOCK = re.compile(
@@ -37,9 +34,7 @@ _CODE_LINE = re.compile(
     r"\s*(?:@\w|//|/\*|\#include|import\s|from\s+\S+\s+import\s|return\b|(?:def|class|fn|func|function)\s)"
     r"|[^\n]*?(?:\s[-+*/|&]?=\s|=>|::|->|\w\(\)|[;{}\[(=\\,:)\]]\s*$)"
 )
-_MODIFIER = (
-    r"(?:async|export|default|pub|public|private|protected|internal|static|final|abstract|override|inline)\s+"
-)
+_MODIFIER = r"(?:async|export|default|pub|public|private|protected|internal|static|final|abstract|override|inline)\s+"
 _DEFINITION = re.compile(
     rf"^[^\S\n]*(?:@\w|(?:{_MODIFIER})*(?:def|class|fn|func|function|interface|struct|enum|trait|impl|namespace)\s|"
     rf"(?:{_MODIFIER})+[\w<>\[\], ]{{1,60}}\(|"
@@ -103,9 +98,7 @@ class Sentences:
         each = list(zip(parts, counts, strict=True))
         spans = np.frombuffer(b"".join(part[: 8 * count] for part, count in each), np.int32)
         vectors = np.frombuffer(b"".join(part[8 * count :] for part, count in each), np.int8)
-        return cls.of(
-            vectors.reshape(-1, width), spans.reshape(-1, 2), np.cumsum([0, *counts], dtype=np.int64)
-        )
+        return cls.of(vectors.reshape(-1, width), spans.reshape(-1, 2), np.cumsum([0, *counts], dtype=np.int64))
 
 
 def whole_texts(texts: Sequence[str], pooled: NDArray[np.float32]) -> Sentences:
@@ -135,9 +128,7 @@ def split_sentences(text: str) -> list[tuple[int, int]]:
         code = _is_code(lines)
         splitter.start_block(first, code)
         unwrapped = max(map(len, lines)) > _WRAPPED
-        for stop, after in (
-            _definitions(text, first, last) if code else _ends(text, first, last, lower, unwrapped)
-        ):
+        for stop, after in _definitions(text, first, last) if code else _ends(text, first, last, lower, unwrapped):
             splitter.add(stop, after)
         splitter.end_block(last)
     return splitter.spans()
@@ -192,9 +183,7 @@ class _Splitter:
             return
         if self.words >= least:
             self.found.append((self.begin, self.end, self.code))
-        elif len(self.found) > self.before or (
-            self.found and not self.code and self.text[self.end - 1] in _FINAL
-        ):
+        elif len(self.found) > self.before or (self.found and not self.code and self.text[self.end - 1] in _FINAL):
             self._join()
         else:
             return

@@ -87,9 +87,7 @@ def _rest(window: _Window, spans: NDArray[np.int32], reach: int) -> Iterator[_Wi
         yield _Window(window.text, a, b, int(spans[a, 0]), int(spans[b - 1, 1]))
 
 
-def _means(
-    encoder: Any, windows: Sequence[_Window], states: Any, spans: NDArray[np.int32]
-) -> tuple[Rows, Floats]:
+def _means(encoder: Any, windows: Sequence[_Window], states: Any, spans: NDArray[np.int32]) -> tuple[Rows, Floats]:
     """Return the numbers of a batch's sentences [S], and the mean states of their tokens, finished: [S, d].
 
     A token belongs to the sentence where its last character is; a sentence without tokens has its window's vector.

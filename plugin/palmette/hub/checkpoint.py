@@ -42,8 +42,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes], card: str) -> dict[st
     """Make ``folder`` the checkpoint of these files and card, replacing an earlier one there."""
     if bad := [name for name in files if not LAYOUT.allows(name)]:
         raise CheckpointError(
-            f"a checkpoint cannot carry a file named {bad[0]!r}: use a flat name ending in"
-            f" {', '.join(LAYOUT.suffixes)}"
+            f"a checkpoint cannot carry a file named {bad[0]!r}: use a flat name ending in {', '.join(LAYOUT.suffixes)}"
         )
     entries = {name: Entry.of(files[name]) for name in sorted(files)}
     content = {**files, LAYOUT.card: card.encode(), LAYOUT.manifest: dump_manifest(entries)}

@@ -71,9 +71,7 @@ def push_checkpoint(
 
     folder = check_path(path)
     if not folder.is_dir():
-        raise NotFoundError(
-            f"no folder {str(folder)!r} to push (in {Path.cwd()}); save the model there first"
-        )
+        raise NotFoundError(f"no folder {str(folder)!r} to push (in {Path.cwd()}); save the model there first")
     checkpoint = open_folder(folder)
     content = {name: checkpoint.file(name) for name in checkpoint.files}
     content[LAYOUT.manifest] = dump_manifest(checkpoint.files)
@@ -248,8 +246,7 @@ def _translate(error: BaseException, repo_id: str, revision: str | None, local: 
             f"{', and it is not in the cache' if uncached else ''}. Check the network and HF_ENDPOINT"
         )
     return HubError(
-        f"{target}: {str(error).strip().rstrip('.')}. Check the token, the disk's space and who may"
-        " write to the cache"
+        f"{target}: {str(error).strip().rstrip('.')}. Check the token, the disk's space and who may write to the cache"
     )
 
 

@@ -125,20 +125,10 @@ def open_index(
                 model = load_model(folder, **model_options)
         return model, remote
     if (path / "model.safetensors").is_file():
-        raise InputError(
-            f"{path} is a checkpoint, not an index: make one with Index.build or `palmette index`"
-        )
-    for entry in (
-        path,
-        *path.glob("*"),
-        *path.glob("segments/*"),
-        *path.glob("segments/*/*"),
-        *path.glob("model/*"),
-    ):
+        raise InputError(f"{path} is a checkpoint, not an index: make one with Index.build or `palmette index`")
+    for entry in (path, *path.glob("*"), *path.glob("segments/*"), *path.glob("segments/*/*"), *path.glob("model/*")):
         if entry.is_symlink() and entry != path:  # writing through it would change what lies elsewhere
-            raise CorruptIndexError(
-                f"{entry} is a symbolic link: an index folder has none; copy the files themselves"
-            )
+            raise CorruptIndexError(f"{entry} is a symbolic link: an index folder has none; copy the files themselves")
     backend = LocalBackend.open(path, fingerprint=fingerprint, **options)
     try:
         opened = model or load_model(path / MODEL, **model_options)
@@ -165,10 +155,7 @@ def copy_index(
     how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": source.language}
 
     def fill(backend: Backend, at_once: int | None) -> None:
-        with (
-            source.read() as view,
-            tqdm(total=len(view), desc="Copying", unit="doc", delay=2, disable=hidden) as bar,
-        ):
+        with source.read() as view, tqdm(total=len(view), desc="Copying", unit="doc", delay=2, disable=hidden) as bar:
             keys = view.keys().tolist()
             for part in range(0, max(1, len(keys)), at_once or max(1, len(keys))):
                 with backend.write() as writer:
@@ -283,7 +270,5 @@ def unique(documents: Sequence[Document]) -> dict[str, Document]:
     for document in documents:
         digest = document.digest  # raises where metadata is not JSON, before anything is written
         if unique.setdefault(document.key, document).digest != digest:
-            raise DuplicateIdError(
-                f"id {document.key!r} is given twice with different content: nothing was added"
-            )
+            raise DuplicateIdError(f"id {document.key!r} is given twice with different content: nothing was added")
     return unique

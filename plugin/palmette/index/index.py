@@ -193,11 +193,7 @@ class Index(Searching):
         It shows, finds and deletes only documents that pass, and takes only such documents in.
         """
         parsed = parse_filter(filter)
-        return (
-            self
-            if parsed is None
-            else type(self)(self.model, FilteredBackend(self.backend, parsed), self.path)
-        )
+        return self if parsed is None else type(self)(self.model, FilteredBackend(self.backend, parsed), self.path)
 
     @property
     def engine(self) -> str:
@@ -216,12 +212,7 @@ class Index(Searching):
     # -- writing --------------------------------------------------------------------------------------------
 
     def add(
-        self,
-        documents: Documents,
-        *,
-        embeddings: Any = None,
-        batch_size: int = 256,
-        progress: bool | None = None,
+        self, documents: Documents, *, embeddings: Any = None, batch_size: int = 256, progress: bool | None = None
     ) -> list[str]:
         """Add documents, all or none; one that is there already changes nothing. Returns the ids.
 
@@ -351,9 +342,7 @@ class Index(Searching):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled, an index is its folder: another process opens it for itself."""
         if self.path is None:
-            raise StoreError(
-                "an index in memory cannot be pickled: index.copy_to(folder), and pickle that one"
-            )
+            raise StoreError("an index in memory cannot be pickled: index.copy_to(folder), and pickle that one")
         return _reopen, (type(self), str(self.path), self.engine, self.within)
 
     def __len__(self) -> int:

@@ -108,9 +108,7 @@ def read_queries(
         several |= isinstance(one, tuple)
         sizes.append(_add_texts(one if isinstance(one, tuple) else (one,), texts))
     if (several or not texts) and lexical not in ("auto", 0):
-        raise ConfigError(
-            f"lexical={lexical!r} needs the words of a query: search with its text, or lexical=0"
-        )
+        raise ConfigError(f"lexical={lexical!r} needs the words of a query: search with its text, or lexical=0")
     read: Any
     if isinstance(given, np.ndarray):
         read = model.encoder.map(_check_embeddings(given, model.encoder.dimension), "query")
@@ -173,9 +171,7 @@ class SearchResult:
         logits = self.evidence.logit(self.evidence.units.own.units(own))
         return np.where(lost, -np.inf, logits)
 
-    def to_hits(
-        self, view: View, backend: Backend, threshold: float | None, explained: bool
-    ) -> list[list[Hit]]:
+    def to_hits(self, view: View, backend: Backend, threshold: float | None, explained: bool) -> list[list[Hit]]:
         """Read the documents, each once, and wrap them."""
         found, scores = self.found, probability(self.logits)
         keep = found.keys >= 0  # [Q, k]
@@ -260,9 +256,7 @@ class SearchResult:
         """Explain a hit of an earlier search, if its document is still the one that was found."""
         with backend.read() as view:
             if view.key_of(id) != self.found.keys[row, column]:
-                raise NotFoundError(
-                    f"document {shown(id)} was changed or deleted since this search: search again"
-                )
+                raise NotFoundError(f"document {shown(id)} was changed or deleted since this search: search again")
             return self.explain(view, backend, row, column)
 
 

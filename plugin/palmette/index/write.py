@@ -112,12 +112,7 @@ def note_units(model: Model, backend: Backend) -> None:
 
 
 def _encode_ahead(
-    model: Model,
-    backend: Backend,
-    latest: Mapping[str, Document],
-    replace: bool,
-    size: int,
-    progress: bool | None,
+    model: Model, backend: Backend, latest: Mapping[str, Document], replace: bool, size: int, progress: bool | None
 ) -> tuple[dict[str, int], dict[str, Stored]]:
     """Encode what looks new while others may still write: rows by id, and arrays."""
     if len(latest) > AHEAD:

@@ -105,9 +105,7 @@ def shares(counts: Counts, norms: Floats, weight: np.float32) -> Floats:
     return share
 
 
-def matches_of(
-    query: QueryTerms, keys: Keys, parts: Floats, holding: Sequence[float], documents: int
-) -> WordMatches:
+def matches_of(query: QueryTerms, keys: Keys, parts: Floats, holding: Sequence[float], documents: int) -> WordMatches:
     """Wrap what each term adds to documents, with how rare the terms are."""
     _, reach = weights(query, holding, documents)
     rarity = reach / (REACH * float(np.log1p((documents + 0.5) / 0.5)))

@@ -77,17 +77,9 @@ def max_impact(hits: Hits, norms: Floats) -> np.float32:
     return best
 
 
-@_compiled(
-    f"Tuple((int32[::1], float32[::1]))({_ROWS}, {_FLOATS}, {_HITS}, {_FLOATS}, {_MASK}, float32, float32)"
-)
+@_compiled(f"Tuple((int32[::1], float32[::1]))({_ROWS}, {_FLOATS}, {_HITS}, {_FLOATS}, {_MASK}, float32, float32)")
 def merge_postings(
-    held: Documents,
-    sums: Floats,
-    hits: Hits,
-    norms: Floats,
-    mask: Mask,
-    weight: np.float32,
-    least: np.float32,
+    held: Documents, sums: Floats, hits: Hits, norms: Floats, mask: Mask, weight: np.float32, least: np.float32
 ) -> tuple[Documents, Floats]:
     """Merge a term's hits into candidates with their sums; keep those of ``least`` or more.
 

@@ -28,9 +28,7 @@ def pack(analyser: Analyser, texts: Sequence[str]) -> tuple[list[Entries], list[
     terms = np.concatenate([np.repeat(run.terms, np.diff(run.starts)) for run in found.runs()])
     entries, rows = terms << np.uint64(COUNT_BITS) | (hits & MAX_COUNT), hits >> COUNT_BITS
     order = np.lexsort((entries, rows))
-    return np.split(
-        entries[order], np.searchsorted(rows[order], np.arange(1, len(texts)))
-    ), found.lengths.tolist()
+    return np.split(entries[order], np.searchsorted(rows[order], np.arange(1, len(texts)))), found.lengths.tolist()
 
 
 def to_text(entries: Entries) -> str:

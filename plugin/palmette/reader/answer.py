@@ -82,9 +82,7 @@ class Answer:
         if not self.supports:
             text = f"no answer in these passages ({self.confidence:.0%})"
             return Explanation(self.confidence, [Part("no answer", self.confidence)], text)
-        parts = [
-            Part(s.document.key, s.share, {"sentence": s.sentence, "text": s.text}) for s in self.supports
-        ]
+        parts = [Part(s.document.key, s.share, {"sentence": s.sentence, "text": s.text}) for s in self.supports]
         others = f" and {len(parts) - 1} more" if len(parts) > 1 else ""
         source = f"{parts[0].name}{others}: {self.sentence!r}"
         return Explanation(self.confidence, parts, f"{self.text!r} ({self.confidence:.0%}) from {source}")
@@ -119,9 +117,7 @@ class Candidates:
         return cls(places[order], np.exp(scores[order] - total), float(np.exp(-total)))
 
 
-def answer_of(
-    question: str, candidates: Candidates, documents: Sequence[Document], threshold: float
-) -> Answer:
+def answer_of(question: str, candidates: Candidates, documents: Sequence[Document], threshold: float) -> Answer:
     """Most probable answer; none where the probability that there is one is below the threshold."""
     places, none = candidates.places.tolist(), candidates.none
     texts = [documents[passage].content[start:end] for passage, start, end in places]

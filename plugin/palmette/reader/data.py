@@ -234,9 +234,7 @@ def _listed(answers: Any) -> list[Said]:
         try:
             found.append((text, None if start is None else int(start)))
         except (TypeError, ValueError):
-            raise InputError(
-                f"the start of the answer {shown(text)} must be an int, got {shown(start)}"
-            ) from None
+            raise InputError(f"the start of the answer {shown(text)} must be an int, got {shown(start)}") from None
     return found
 
 

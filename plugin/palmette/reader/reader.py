@@ -114,12 +114,7 @@ class Reader(Checkpointed):
         if start is not None:
             begun = start if isinstance(start, Reader) else cls.from_pretrained(start, encoder=coder)
             load_weights(module, begun.module.kept(), f"start={shown(start)}")
-        run: dict[str, Any] = {
-            "device": device,
-            "output_dir": output_dir,
-            "resume": resume,
-            "progress": progress,
-        }
+        run: dict[str, Any] = {"device": device, "output_dir": output_dir, "resume": resume, "progress": progress}
         trained = module.fit(lessons, training, label=f"Training the {config.unit} reader", **run)
         record = TrainingRecord(
             data=loaded.name,
@@ -157,10 +152,7 @@ class Reader(Checkpointed):
         """
         bound = self.threshold if threshold is None else threshold
         check_range("answer", "threshold", bound, 0, 1)
-        single, several = (
-            isinstance(question, str),
-            "a question must be a str, and several a list of them, got",
-        )
+        single, several = (isinstance(question, str), "a question must be a str, and several a list of them, got")
         questions: list[Any] = [question] if single else _listed(question, several)
         given = [passages] if single else _listed(passages)
         if len(questions) != len(given):
@@ -191,9 +183,7 @@ class Reader(Checkpointed):
         return {name: value.detach().cpu().contiguous() for name, value in self.module.kept().items()}
 
     @classmethod
-    def from_checkpoint(
-        cls, checkpoint: Checkpoint, *, encoder: str | Encoder | None = None, **options: Any
-    ) -> Self:
+    def from_checkpoint(cls, checkpoint: Checkpoint, *, encoder: str | Encoder | None = None, **options: Any) -> Self:
         """Reader of an opened checkpoint; loading the same twice gives the same object."""
         facts = checkpoint.config
         if facts.get("method") != cls.method:

@@ -30,14 +30,7 @@ from palmette.encoder.base import readable
 from palmette.errors import ConfigError, InputError
 from palmette.reader.answer import Candidates
 from palmette.reader.config import ReaderConfig
-from palmette.reader.scores import (
-    NEVER,
-    UnitVectors,
-    grouped_logsumexp,
-    learn_gains,
-    reading_loss,
-    words_of,
-)
+from palmette.reader.scores import NEVER, UnitVectors, grouped_logsumexp, learn_gains, reading_loss, words_of
 from palmette.reader.training import TrainingSet, answers, examine, span_credit
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Task, TrainingResult, train
@@ -343,9 +336,7 @@ class SpanTask(Task):
     def to(self, device: torch.device) -> None:
         """Do nothing: windows are made on the CPU and sent batch by batch."""
 
-    def loss(
-        self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float
-    ) -> Tensor:
+    def loss(self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float) -> Tensor:
         """Loss of a batch of questions, each read in one window of some passages."""
         draw = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
         lessons = [lesson for row in rows.tolist() if (lesson := self.lesson(row, draw))]

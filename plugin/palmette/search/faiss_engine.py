@@ -115,9 +115,7 @@ class FaissEngine(ExactEngine):
         self._gpu = bool(getattr(faiss, "get_num_gpus", int)()) and not isinstance(options, Hnsw)
         self._gpu_lock = threading.Lock()  # GPU indexes serve one search at a time
 
-    def shortlist(
-        self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int
-    ) -> Shortlist:
+    def shortlist(self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int) -> Shortlist:
         """Search ``rows`` (ascending; ``None`` for all)."""
         count, pq = len(block.keys) if rows is None else len(rows), getattr(self.options, "pq", None)
         if metric == "inner_product" and pq and queries.shape[1] % pq:  # said before there are many rows

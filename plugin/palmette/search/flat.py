@@ -176,9 +176,7 @@ class ExactEngine:
 
     approximate = False
 
-    def shortlist(
-        self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int
-    ) -> Shortlist:
+    def shortlist(self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int) -> Shortlist:
         """Shortlist among ``rows`` (ascending; ``None`` for all)."""
         count = len(block.keys) if rows is None else len(rows)
         if metric == "overlap":
@@ -208,9 +206,7 @@ def _by_overlap(block: Block, rows: Rows, queries: Floats, k: int) -> Shortlist:
     return Shortlist(of, near, compared, compared * data[0].nbytes, None if fixed is None else scores)
 
 
-def _scan(
-    data: NDArray[Any], rows: Rows, queries: NDArray[Any], k: int, margin: Floats
-) -> tuple[_Pairs, Floats]:
+def _scan(data: NDArray[Any], rows: Rows, queries: NDArray[Any], k: int, margin: Floats) -> tuple[_Pairs, Floats]:
     """Find pairs in the rows of one thread at most ``margin`` [Q] under the k-th best; and the k best scores."""
     from palmette.search import kernels
 
@@ -314,9 +310,7 @@ def top_by_part(blocks: Sequence[tuple[PartBlock, Rows | None]], by: Score, k: i
     return replace(rescore_parts([block for block, _ in blocks], by, out, k), visited=total)
 
 
-def rescore_parts(
-    blocks: Sequence[PartBlock], by: Score, found: Candidates, k: int, share: float = 0.0
-) -> Candidates:
+def rescore_parts(blocks: Sequence[PartBlock], by: Score, found: Candidates, k: int, share: float = 0.0) -> Candidates:
     """Rank candidates by their best weighted vector and ``share`` of their score; evidence says which vector."""
     keys, flat = found.keys, found.keys.reshape(-1)
     scores, which = np.full(keys.shape, -np.inf, np.float32), np.zeros(keys.shape, np.int64)

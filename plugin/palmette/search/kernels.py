@@ -148,9 +148,7 @@ def _dot(x: Any, query: Any) -> Any:
 
 
 @compiled
-def best_parts(
-    data: Any, scales: Any, rows: Any, of: Any, queries: Any, weights: Any, scores: Any, which: Any
-) -> None:
+def best_parts(data: Any, scales: Any, rows: Any, of: Any, queries: Any, weights: Any, scores: Any, which: Any) -> None:
     """Best weighted inner product of the vectors of documents ``rows`` with queries ``of``, the first of equal ones.
 
     data [N, F, C] with scales [N, F] (of width 0 for 1), queries [Q, C], weights [F] of the parts (0 for those that do
@@ -295,9 +293,7 @@ def _least(score: Any, step: Any) -> Any:
 
 
 @compiled
-def scan_lists(
-    codes: Any, rows: Any, allowed: Any, seen: Any, starts: Any, lists: Any, query: Any, heaps: Any
-) -> Any:
+def scan_lists(codes: Any, rows: Any, allowed: Any, seen: Any, starts: Any, lists: Any, query: Any, heaps: Any) -> Any:
     """Find rows that may be among one query's k best (heaps [1, k] of −∞), and how many rows were visited.
 
     Encoded ``rows`` [n·l] lie in the order of their lists, which begin at ``starts`` [L + 1]; of ``lists`` to read,

@@ -72,17 +72,11 @@ class Score:
         if self.metric not in get_args(Metric):
             raise InputError(f"unknown metric {self.metric!r}. Metrics: {', '.join(get_args(Metric))}")
         if self.queries.ndim != 2 or self.queries.dtype != np.float32:
-            raise InputError(
-                f"query vectors must be [Q, d] float32, got {self.queries.shape} {self.queries.dtype}"
-            )
+            raise InputError(f"query vectors must be [Q, d] float32, got {self.queries.shape} {self.queries.dtype}")
         if (bad := ~np.isfinite(self.queries).all(axis=1)).any():
-            raise EncodingError(
-                f"query {int(bad.argmax())} holds NaN or infinity; check the encoder's output"
-            )
+            raise EncodingError(f"query {int(bad.argmax())} holds NaN or infinity; check the encoder's output")
         weights = self.part_weights
-        if weights is not None and not (
-            weights.dtype == np.float32 and (weights >= 0).all() and weights.any()
-        ):
+        if weights is not None and not (weights.dtype == np.float32 and (weights >= 0).all() and weights.any()):
             raise InputError(
                 f"part_weights must be float32, at least 0, and one of them above 0; got {weights.tolist()}"
             )
@@ -168,9 +162,7 @@ class Candidates:
         """Candidates of one query, without padding."""
         held = self.keys[row] >= 0
         evidence = {name: array[row][held][None] for name, array in self.evidence.items()}
-        return replace(
-            self, keys=self.keys[row][held][None], scores=self.scores[row][held][None], evidence=evidence
-        )
+        return replace(self, keys=self.keys[row][held][None], scores=self.scores[row][held][None], evidence=evidence)
 
 
 def stack_rows(rows: Sequence[tuple[Keys, Floats, Evidence]], like: Candidates) -> Candidates:

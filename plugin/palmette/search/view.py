@@ -10,16 +10,7 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Keys, Ragged, Rows
 from palmette.errors import InputError
-from palmette.search.flat import (
-    Block,
-    ExactEngine,
-    Memo,
-    PartBlock,
-    as_block,
-    rescore_parts,
-    top_by_part,
-    top_k,
-)
+from palmette.search.flat import Block, ExactEngine, Memo, PartBlock, as_block, rescore_parts, top_by_part, top_k
 from palmette.search.lists import ListBlock, ListOrder, top_k_in_lists
 from palmette.search.plan import Candidates, Score, SearchPlan, View, WordMatches, rescore_rows
 from palmette.types import Document
@@ -47,11 +38,7 @@ class ArraySegment(Memo):
 
 
 def execute(
-    plan: SearchPlan,
-    k: int,
-    segments: Sequence[tuple[ArraySegment, Rows | None]],
-    engine: ExactEngine,
-    view: View,
+    plan: SearchPlan, k: int, segments: Sequence[tuple[ArraySegment, Rows | None]], engine: ExactEngine, view: View
 ) -> Candidates:
     """Find the ``k`` best documents of every row of a plan: [Q, min(k, number of rows)].
 

@@ -22,14 +22,7 @@ import apsw.sqlite_extra
 import numpy as np
 
 from palmette.arrays import Keys
-from palmette.errors import (
-    CorruptIndexError,
-    InputError,
-    LockedError,
-    ReadOnlyError,
-    StorageFullError,
-    StoreError,
-)
+from palmette.errors import CorruptIndexError, InputError, LockedError, ReadOnlyError, StorageFullError, StoreError
 from palmette.store.filters import Scalar, flatten
 from palmette.types import Document, Metadata, content_digest
 
@@ -80,19 +73,13 @@ def _explain(error: OSError | apsw.Error | UnicodeDecodeError, path: Path) -> St
     file = getattr(error, "filename", None)
     why = f"{getattr(error, 'strerror', error)}" + (f": {file}" if file else "")
     if number in _FULL or code in _NO_ROOM:
-        return StorageFullError(
-            f"no room to write {path} ({why}); the index is as it was. Free some space and retry"
-        )
+        return StorageFullError(f"no room to write {path} ({why}); the index is as it was. Free some space and retry")
     if number in _DENIED or code & 0xFF in _READ_ONLY:
-        return ReadOnlyError(
-            f"{path} cannot be written ({why}); change its permissions, or copy it where it can be"
-        )
+        return ReadOnlyError(f"{path} cannot be written ({why}); change its permissions, or copy it where it can be")
     if number == errno.ENOENT:
         return CorruptIndexError(f"{file} is missing from the index {path}; {REPAIR}")
     if code & 0xFF in (apsw.SQLITE_BUSY, apsw.SQLITE_LOCKED):
-        return LockedError(
-            f"{path}: its database is busy ({why}); retry, or look for a program that holds {DATABASE}"
-        )
+        return LockedError(f"{path}: its database is busy ({why}); retry, or look for a program that holds {DATABASE}")
     if code in DAMAGED or code & 0xFF in DAMAGED or isinstance(error, UnicodeDecodeError):
         return CorruptIndexError(f"{path / DATABASE} is damaged ({why}); {REPAIR}")
     return StoreError(f"{path if number else path / DATABASE}: {error}")
@@ -111,9 +98,7 @@ def write_meta(connection: apsw.Connection, **values: str | int) -> None:
     connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values.items())
 
 
-def rows_among(
-    connection: apsw.Connection, query: str, values: Sequence[Scalar]
-) -> Iterator[tuple[Any, ...]]:
+def rows_among(connection: apsw.Connection, query: str, values: Sequence[Scalar]) -> Iterator[tuple[Any, ...]]:
     """Run ``query`` with the values in place of its ``{}``, some hundreds at a time.
 
     Half surrogate pairs are no text, so nothing stored equals a value that holds one.

@@ -110,9 +110,7 @@ def _check_parts(node: Not | _Several, parts: object) -> None:
         raise FilterError(f"{kind} takes a tuple of one or more filters, got {shown(parts, 200)}")
     for part in parts:
         if not isinstance(part, Filter):
-            raise FilterError(
-                f"{kind} takes filters, made by parse_filter({{'lang': 'en'}}), got {shown(part, 200)}"
-            )
+            raise FilterError(f"{kind} takes filters, made by parse_filter({{'lang': 'en'}}), got {shown(part, 200)}")
     depth = 1 + max(getattr(part, "_depth", 0) for part in parts)
     if depth > 2 * _MAX_DEPTH:  # as deep as a filter of a filtered index may become
         raise FilterError(f"a filter may be nested {2 * _MAX_DEPTH} deep at most")
@@ -180,8 +178,7 @@ def _matches(node: Filter, have: Mapping[str, set[Scalar]], id: str | None) -> b
             return have.get(name, set()).issuperset(values)
     relation, value = _RELATIONS[node.op], node.values[0]
     return any(
-        isinstance(one, str) == isinstance(value, str) and relation(one, value)
-        for one in have.get(node.name, ())
+        isinstance(one, str) == isinstance(value, str) and relation(one, value) for one in have.get(node.name, ())
     )
 
 
@@ -258,9 +255,7 @@ def _logic(name: str, value: object, depth: int) -> Filter:
 def _ids(value: object) -> Filter:
     if isinstance(value, Mapping):
         if len(value) != 1 or next(iter(value)) not in ("$eq", "$in", "$ne", "$nin"):
-            raise FilterError(
-                f"$id takes an id, a list of ids, or one of $eq, $in, $ne, $nin; got {shown(value, 200)}"
-            )
+            raise FilterError(f"$id takes an id, a list of ids, or one of $eq, $in, $ne, $nin; got {shown(value, 200)}")
         [(op, inner)] = value.items()
         return Not(_ids(inner)) if op in ("$ne", "$nin") else _ids(inner)
     ids = [value] if isinstance(value, str) else value
@@ -305,9 +300,7 @@ def _check_text(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise FilterError(
-            f"filter text {shown(text, 100)} cannot be written as UTF-8 ({error.reason})"
-        ) from error
+        raise FilterError(f"filter text {shown(text, 100)} cannot be written as UTF-8 ({error.reason})") from error
     return text
 
 
@@ -321,9 +314,7 @@ def _scalar(name: str, op: str, value: object) -> Scalar:
         return float(value)
     hint = "; use its isoformat(), in metadata too" if hasattr(value, "isoformat") else ""
     hint = "; use $in, $any or $all for several values" if isinstance(value, list | tuple | set) else hint
-    raise FilterError(
-        f"{op} on {name!r} takes text, a finite number or a bool, got {shown(value, 200)}{hint}"
-    )
+    raise FilterError(f"{op} on {name!r} takes text, a finite number or a bool, got {shown(value, 200)}{hint}")
 
 
 def _condition(name: str, op: str, value: object) -> Filter:

@@ -103,9 +103,7 @@ def _sql(condition: Condition) -> tuple[str, list[Scalar]]:
     return f"{start} AND value IN ({', '.join('?' * len(values))})", [name, *values]
 
 
-def check_names(
-    connection: apsw.Connection, filter: Filter, visible: Keys | None = None, *, hint: bool = True
-) -> None:
+def check_names(connection: apsw.Connection, filter: Filter, visible: Keys | None = None, *, hint: bool = True) -> None:
     """Raise for a name that no document (none of the ``visible`` ones) has."""
     for name in dict.fromkeys(names(filter)):
         if not _occurs(connection, name, visible):

@@ -93,12 +93,7 @@ class LocalBackend(Backend):
 
     @classmethod
     def create(
-        cls,
-        path: str | Path,
-        arrays: Sequence[ArraySpec],
-        *,
-        fingerprint: str,
-        language: str | None = LANGUAGE,
+        cls, path: str | Path, arrays: Sequence[ArraySpec], *, fingerprint: str, language: str | None = LANGUAGE
     ) -> LocalBackend:
         """Create an empty index in a new folder."""
         folder, manifest = Path(path), Manifest(fingerprint, tuple(arrays), language)
@@ -227,9 +222,7 @@ class LocalBackend(Backend):
             [(pages,)] = connection.execute("PRAGMA page_count")
             [(page,)] = connection.execute("PRAGMA page_size")
         size = pages * page + sum(segment.bytes for segment in snapshot.segments)
-        return BackendStats(
-            len(snapshot.keys), size, len(snapshot.segments), reclaimable, str(self.path), self.engine
-        )
+        return BackendStats(len(snapshot.keys), size, len(snapshot.segments), reclaimable, str(self.path), self.engine)
 
     def compact(self) -> None:
         """Give back the space of deleted documents; results and keys do not change."""

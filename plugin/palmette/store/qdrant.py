@@ -43,13 +43,7 @@ class QdrantBackend(Backend):
 
     @classmethod
     def create(
-        cls,
-        url: str,
-        arrays: Sequence[ArraySpec],
-        *,
-        fingerprint: str,
-        language: str | None,
-        model: Path | None = None,
+        cls, url: str, arrays: Sequence[ArraySpec], *, fingerprint: str, language: str | None, model: Path | None = None
     ) -> None:
         """Create an empty collection, with the checkpoint of a folder. The state comes last, and makes it an index."""
         db = Collection(url)
@@ -173,9 +167,7 @@ class QdrantBackend(Backend):
         with self.read() as view:
             keys = view.keys().tolist()
             if len(keys) != len(view):
-                raise CorruptIndexError(
-                    f"{self.db.url} has {len(keys)} of {len(view)} documents: copy it anew"
-                )
+                raise CorruptIndexError(f"{self.db.url} has {len(keys)} of {len(view)} documents: copy it anew")
             for start in range(0, len(keys), PAGE):
                 view.documents(keys[start : start + PAGE])  # raises for another content
 

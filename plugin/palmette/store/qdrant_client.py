@@ -13,14 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import Field
 
 from palmette.config import Config
-from palmette.errors import (
-    ConfigError,
-    FormatError,
-    LockedError,
-    MissingExtraError,
-    NotFoundError,
-    StoreError,
-)
+from palmette.errors import ConfigError, FormatError, LockedError, MissingExtraError, NotFoundError, StoreError
 from palmette.lexical.analyser import analyser_of
 from palmette.search.plan import ArraySpec
 
@@ -129,16 +122,10 @@ class Collection:
 
     def _explain(self, error: Exception, status: int | None) -> StoreError | NotFoundError:
         if status in (401, 403):
-            return StoreError(
-                f"{self.url} refuses this key ({status}): set QDRANT_API_KEY, or give ?api_key="
-            )
+            return StoreError(f"{self.url} refuses this key ({status}): set QDRANT_API_KEY, or give ?api_key=")
         if status == 404:
             return NotFoundError(f"{self.url}: there is no such collection; create it first")
-        told = (
-            f"the server answered {status}"
-            if status
-            else "no answer; is a server running, and the port right?"
-        )
+        told = f"the server answered {status}" if status else "no answer; is a server running, and the port right?"
         return StoreError(f"{self.url}: {told} ({error!s:.300})")
 
     def where(self, *must: Any, keys: Sequence[int] | None = None, **ranges: Mapping[str, float]) -> Any:
@@ -157,13 +144,9 @@ class Collection:
         found = self("retrieve", [STATE])
         state: dict[str, Any] = found[0].payload if found else {}
         if state.get("kind") != KIND:
-            raise NotFoundError(
-                f"{self.url} is not a palmette index: another program's collection, or half created"
-            )
+            raise NotFoundError(f"{self.url} is not a palmette index: another program's collection, or half created")
         if state["format"] > FORMAT:
-            raise FormatError(
-                f"{self.url} has format {state['format']}, newer than {FORMAT}: upgrade palmette"
-            )
+            raise FormatError(f"{self.url} has format {state['format']}, newer than {FORMAT}: upgrade palmette")
         return state
 
     def index(self, name: str, kind: str, tenant: bool = False) -> None:
@@ -176,6 +159,4 @@ class Collection:
 def _option(name: str, text: str) -> Any:
     if name == "levels":
         return tuple(int(one) if one.isdecimal() else one for one in text.split(","))
-    return (
-        int(text) if text.isdecimal() and name != "tenant" else {"true": True, "false": False}.get(text, text)
-    )
+    return int(text) if text.isdecimal() and name != "tenant" else {"true": True, "false": False}.get(text, text)

@@ -129,9 +129,7 @@ class QdrantWriter:
             self._renewed = time.time()
             self._set(until=self._renewed + GRACE)
             if self.db.state()["lease"] != self.token:
-                raise LockedError(
-                    f"{self.db.url}: another writer took over while this one paused; start again"
-                )
+                raise LockedError(f"{self.db.url}: another writer took over while this one paused; start again")
 
     def delete(self, ids: Sequence[str]) -> list[str]:
         """Remove documents; returns the ids that were there."""
@@ -162,9 +160,7 @@ class QdrantWriter:
             changes |= {"notes": self.notes, "commits": [*self.commits, [self.number, time.time()]][-64:]}
         self._set(**changes)
         if self._changed and self.number not in (number for number, _ in self.db.state()["commits"]):
-            raise LockedError(
-                f"{self.db.url}: another writer took over, and this one was not committed; start again"
-            )
+            raise LockedError(f"{self.db.url}: another writer took over, and this one was not committed; start again")
 
     def drop(self) -> None:
         """Undo the change."""

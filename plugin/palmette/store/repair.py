@@ -51,9 +51,7 @@ class Salvage:
     lost: list[str] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
 
-    def batches(
-        self, arrays: Sequence[ArraySpec]
-    ) -> Iterator[tuple[list[Document], Mapping[str, Stored] | None]]:
+    def batches(self, arrays: Sequence[ArraySpec]) -> Iterator[tuple[list[Document], Mapping[str, Stored] | None]]:
         """Yield the documents by age, with their arrays where these are whole."""
         homes = {key: segment for segment in self.segments for key in segment.keys.tolist()}
         for segment, group in groupby(sorted(self.rows), homes.get):
@@ -81,10 +79,7 @@ def salvage(folder: Path, beside: Path) -> Iterator[Salvage]:
             found.manifest = Manifest.read(folder)
         except PalmetteError as error:
             found.damaged.append(str(error))
-        with (
-            _attempt(found, folder / DATABASE),
-            closing(connect(scratch / DATABASE, "mode=rw")) as connection,
-        ):
+        with _attempt(found, folder / DATABASE), closing(connect(scratch / DATABASE, "mode=rw")) as connection:
             # a page with a flipped bit holds whole documents as well: their digests tell
             connection.execute("PRAGMA checksum_verification=OFF; PRAGMA query_only=ON").fetchall()
             _read_documents(connection, found, _read_segments(connection, folder, found))

@@ -82,9 +82,7 @@ def _sha256(path: Path) -> str:
 class SegmentWriter:
     """Builds one segment; readers see nothing of it before :meth:`publish`."""
 
-    def __init__(
-        self, folder: Path, arrays: Sequence[ArraySpec], analyser: Analyser, *, durable: bool
-    ) -> None:
+    def __init__(self, folder: Path, arrays: Sequence[ArraySpec], analyser: Analyser, *, durable: bool) -> None:
         self.folder, self.durable, self.count = folder / SEGMENTS, durable, 0
         self.name = secrets.token_hex(8)
         self.path = self.folder / (self.name + _TEMPORARY)
@@ -166,16 +164,12 @@ class SegmentWriter:
 class Segment(ArraySegment):
     """A published segment, mapped for reading, with what searches derive from it."""
 
-    def __init__(
-        self, folder: Path, name: str, count: int, files: Files, arrays: Iterable[ArraySpec]
-    ) -> None:
+    def __init__(self, folder: Path, name: str, count: int, files: Files, arrays: Iterable[ArraySpec]) -> None:
         self.name, self.count, self.files = name, count, files
         if not _NAME.fullmatch(name) or any(Path(file).name != file for file in files):
             raise damaged(folder / SEGMENTS, "names of its own files", f"{name!r}")
         self.path = folder / SEGMENTS / name
-        super().__init__(
-            self._map(KEYS, np.int64, (count,)), {spec.name: self._open(spec) for spec in arrays}
-        )
+        super().__init__(self._map(KEYS, np.int64, (count,)), {spec.name: self._open(spec) for spec in arrays})
         self._first = int(self.keys[0])
         self._dense = int(self.keys[-1]) - self._first + 1 == count
         read = read_former if "words-terms.npy" in files else Postings.read

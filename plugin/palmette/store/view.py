@@ -123,13 +123,7 @@ class Snapshots:
     """What views and writers of an index share: the latest snapshot, and how arrays and words are read and written."""
 
     def __init__(
-        self,
-        folder: Path,
-        arrays: Sequence[ArraySpec],
-        analyser: Analyser,
-        engine: ExactEngine,
-        *,
-        durable: bool,
+        self, folder: Path, arrays: Sequence[ArraySpec], analyser: Analyser, engine: ExactEngine, *, durable: bool
     ) -> None:
         self.folder, self.arrays, self.durable = folder, {spec.name: spec for spec in arrays}, durable
         self.analyser, self.engine = analyser, engine
@@ -223,9 +217,7 @@ class LocalView(View):
         wanted = np.asarray(keys, np.int64).reshape(-1)
         held = self._holds(wanted)
         if not held.all():
-            raise NotFoundError(
-                f"key {wanted[~held][0]} is not in this view: it was never there, or fails its filter"
-            )
+            raise NotFoundError(f"key {wanted[~held][0]} is not in this view: it was never there, or fails its filter")
         return wanted
 
     def _columns(self, columns: str, keys: Sequence[int]) -> Iterator[Sequence[Any]]:

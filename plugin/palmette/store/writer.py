@@ -54,9 +54,7 @@ class LocalWriter:
         if os.getpid() != self._pid:
             raise StoreError("this write is open in the process that was forked: start a new one here")
         if not self.is_open or self._failed:
-            raise StoreError(
-                "this write is over or has failed; start a new one with `with backend.write() as writer:`"
-            )
+            raise StoreError("this write is over or has failed; start a new one with `with backend.write() as writer:`")
         self._failed = True
         with storage_errors(self._folder):
             yield
@@ -206,10 +204,7 @@ class LocalWriter:
 
 
 def fresh_rows(
-    specs: Sequence[ArraySpec],
-    documents: Sequence[Document],
-    arrays: Mapping[str, Stored],
-    digests: Mapping[str, str],
+    specs: Sequence[ArraySpec], documents: Sequence[Document], arrays: Mapping[str, Stored], digests: Mapping[str, str]
 ) -> dict[int, Row]:
     """Rows of the documents to put, by place; raises for what cannot be stored.
 
@@ -218,9 +213,7 @@ def fresh_rows(
     rows, places = [row_of(document) for document in documents], dict[str, int]()
     if set(arrays) != {spec.name for spec in specs}:
         expected = ", ".join(spec.name for spec in specs)
-        raise InputError(
-            f"this index stores the arrays {expected}; got {', '.join(map(str, arrays)) or 'none'}"
-        )
+        raise InputError(f"this index stores the arrays {expected}; got {', '.join(map(str, arrays)) or 'none'}")
     for spec in specs:
         _check_array(spec, documents, arrays[spec.name])
     for place, row in enumerate(rows):
@@ -228,9 +221,7 @@ def fresh_rows(
         if known is None:
             places[row.id] = place
         elif known != row.digest:
-            raise DuplicateIdError(
-                f"id {row.id!r} was given twice with different content; give each its own id"
-            )
+            raise DuplicateIdError(f"id {row.id!r} was given twice with different content; give each its own id")
     return {place: rows[place] for place in places.values()}
 
 

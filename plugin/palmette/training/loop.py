@@ -65,9 +65,7 @@ class Task(ABC):
         """Number of training rows (pairs)."""
 
     @abstractmethod
-    def loss(
-        self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float
-    ) -> Tensor:
+    def loss(self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float) -> Tensor:
         """Scalar loss of a batch of training rows.
 
         Random draws come from ``generator`` (on the CPU); ``progress`` is the share of steps done, 0 … 1.

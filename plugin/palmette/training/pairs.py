@@ -123,10 +123,7 @@ class TokenRows(NamedTuple):
     def take(self, rows: Rows, device: torch.device) -> tuple[Tensor, Tensor]:
         """Rows [B] → padded states [B, T, d] and their mask [B, T]."""
         at = [self.place[row] for row in rows.tolist()]
-        parts = [
-            torch.from_numpy(np.array(self.flat[self.offsets[i] : self.offsets[i + 1]], np.float32))
-            for i in at
-        ]
+        parts = [torch.from_numpy(np.array(self.flat[self.offsets[i] : self.offsets[i + 1]], np.float32)) for i in at]
         tokens = nn.utils.rnn.pad_sequence(parts, batch_first=True)  # [B, T, d]
         lengths = torch.tensor([len(part) for part in parts])
         mask = torch.arange(tokens.shape[1]) < lengths[:, None]  # [B, T]
@@ -139,9 +136,7 @@ class TrainingPairs:
 
     data: RetrievalData
     queries: Tensor  # [Q, d] by query row; those that neither train nor validate are zero
-    documents: (
-        Tensor  # [N, d] by text row: the corpus, then the remainders of documents whose queries were cut out
-    )
+    documents: Tensor  # [N, d] by text row: the corpus, then the remainders of documents whose queries were cut out
     query_rows: Rows  # [P] query of each training pair
     document_rows: Rows  # [P] its document
     dev: Validation | None  # queries and documents that validate
@@ -242,9 +237,7 @@ class TrainingPairs:
         """Validation metrics of a map of embeddings; empty without a validation."""
         if self.dev is None:
             return {}
-        return self.score_ranking(
-            *self.held_out(lambda states: represent(cast("Tensor", states.pooled))), similarity
-        )
+        return self.score_ranking(*self.held_out(lambda states: represent(cast("Tensor", states.pooled))), similarity)
 
 
 def _states(pooled: Tensor, tokens: TokenRows | None, rows: Rows) -> States:

@@ -116,11 +116,7 @@ class Bench:
         texts = [self.data.queries[query] for query, _ in judged]
         documents = [self.data.corpus[row] for row in every.tolist()]
         places = {document.key: place for place, document in enumerate(documents)}
-        return (
-            texts,
-            documents,
-            Judgements.of_queries([grades for _, grades in judged], places, len(documents)),
-        )
+        return (texts, documents, Judgements.of_queries([grades for _, grades in judged], places, len(documents)))
 
 
 @dataclass

@@ -49,9 +49,13 @@ class Method(NamedTuple):
 
     options: Mapping[str, Any]
     modes: tuple[str, ...] = (
-        "aggregate", "best", "two stages", "two stages, blended", "aggregate and words",
+        "aggregate",
+        "best",
+        "two stages",
+        "two stages, blended",
+        "aggregate and words",
         "two stages, blended, and words",
-    )  # fmt: skip
+    )
     fields: str = "all of them"
     """``title``, ``joined`` (one field that holds all), ``reversed``, or all of them."""
     model: type[FieldsModel] = FieldsModel
@@ -64,9 +68,7 @@ METHODS: dict[str, Method] = {
     "title only": Method({}, ONE, "title"),
     "all fields joined": Method({}, ONE, "joined"),
     "all fields joined, 144 tokens": Method({"document_tokens": 144}, ONE, "joined"),
-    "MVR": Method(
-        {"attention": "full", "aggregate_weight": 0.0, "fields_weight": 0.0}, ("best",), model=MVRModel
-    ),
+    "MVR": Method({"attention": "full", "aggregate_weight": 0.0, "fields_weight": 0.0}, ("best",), model=MVRModel),
     "CHARM": Method({}),
     "CHARM, the paper's pooling": Method({"pooling": "token"}),
     "equation 3 as printed": Method({"attention": "printed"}),

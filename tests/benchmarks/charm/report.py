@@ -20,11 +20,7 @@ MODES = {
     f"{BLENDED}, and words": "two stages, words",
 }
 """Ways of searching, and what they are called in a table; the paper's own two stages rank as ``best`` does."""
-RIVALS = {
-    "untuned encoder, all fields joined": "aggregate",
-    "all fields joined": "aggregate",
-    "MVR": "best",
-}
+RIVALS = {"untuned encoder, all fields joined": "aggregate", "all fields joined": "aggregate", "MVR": "best"}
 """What every row is compared with, by its main way of searching, and how that is searched."""
 
 Rows = Sequence[Mapping[str, Any]]
@@ -44,9 +40,7 @@ def tables(results: Rows) -> str:
     groups: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for result in results:
         groups[result["title"]].append(result)
-    return "\n\n".join(
-        f"### {title}\n\n{_table(rows)}\n\n{_facts(rows)}".rstrip() for title, rows in groups.items()
-    )
+    return "\n\n".join(f"### {title}\n\n{_table(rows)}\n\n{_facts(rows)}".rstrip() for title, rows in groups.items())
 
 
 def _table(rows: Rows) -> str:

@@ -97,9 +97,7 @@ def texts_of(data: Path) -> Iterator[tuple[str, dict[str, Texts]]]:
         given = load_data(data / name)
         documents, splits = [document.all_text for document in given.corpus], {}
         for split, graded in given.qrels.items():
-            judged = {
-                q: {given.rows[d]: float(g) for d, g in one.items() if g > 0} for q, one in graded.items()
-            }
+            judged = {q: {given.rows[d]: float(g) for d, g in one.items() if g > 0} for q, one in graded.items()}
             asked = [query for query, one in judged.items() if one]
             if split != "train" and len(asked) > QUESTIONS:
                 chosen = np.random.default_rng(0).choice(len(asked), QUESTIONS, replace=False)
@@ -127,29 +125,21 @@ def encoded(name: str, splits: dict[str, Texts], data: Path, cache: Path) -> Col
             known["docs"] = held["docs"]
             if "sentences" not in known:  # names of a few words
                 scales = np.abs(known["docs"]).max(axis=1, keepdims=True).astype(np.float32) / 127
-                known |= {
-                    "sentences": np.rint(known["docs"] / scales).astype(np.int8),
-                    "scales": scales[:, 0],
-                }
+                known |= {"sentences": np.rint(known["docs"] / scales).astype(np.int8), "scales": scales[:, 0]}
                 known["first"] = np.arange(len(texts))
         else:
             documents, found = encoder.encode_sentences(texts)
             known = {"docs": documents.astype(np.float16), "sentences": found.vectors, "scales": found.scales}
             known["first"] = found.starts[:-1]
-        asked = {
-            f"queries_{split}": encoder.encode_queries(found.questions) for split, found in splits.items()
-        }
+        asked = {f"queries_{split}": encoder.encode_queries(found.questions) for split, found in splits.items()}
         path.parent.mkdir(parents=True, exist_ok=True)
         np.savez(path, **known, **asked)
     held = np.load(path)
     asked = {
-        s: Asked(t.questions, unit_rows(held[f"queries_{s}"].astype(np.float32)), t.judged)
-        for s, t in splits.items()
+        s: Asked(t.questions, unit_rows(held[f"queries_{s}"].astype(np.float32)), t.judged) for s, t in splits.items()
     }
     sentences = unit_rows(held["sentences"] * held["scales"][:, None])
-    return Collection(
-        name, texts, unit_rows(held["docs"].astype(np.float32)), sentences, held["first"], asked
-    )
+    return Collection(name, texts, unit_rows(held["docs"].astype(np.float32)), sentences, held["first"], asked)
 
 
 # -- candidates ------------------------------------------------------------------------------------------------------
@@ -198,9 +188,7 @@ def ndcg(scores: Floats, asked: Asked) -> float:
     best = np.argpartition(-scores, K - 1, axis=1)[:, :K]
     order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")
     best = np.take_along_axis(best, order, axis=1)
-    grades = [
-        [one.get(row, 0.0) for row in rows] for rows, one in zip(best.tolist(), asked.judged, strict=True)
-    ]
+    grades = [[one.get(row, 0.0) for row in rows] for rows, one in zip(best.tolist(), asked.judged, strict=True)]
     return float((gain(np.array(grades)) / ideal_of(asked.judged)).mean())
 
 
@@ -287,16 +275,11 @@ def everything(data: Path, cache: Path, store: Path) -> tuple[dict[str, Line], d
             rows = np.random.default_rng(7).permutation(len(asked.texts))[:FOREIGN].tolist()
             others[other] = asked.take(rows)._replace(judged=[{} for _ in rows])
         collection = encoded(name, texts[name], data, cache)
-        for one in (
-            collection,
-            *(collection.sample(size) for size in SIZES if len(collection.texts) > 1.5 * size),
-        ):
+        for one in (collection, *(collection.sample(size) for size in SIZES if len(collection.texts) > 1.5 * size)):
             if len(one.asked["test"].texts) >= 40 and not find(store, part="collection", data=one.name):
                 append(store, {"part": "collection", "data": one.name} | rounded(facts_of(one)))
         lists = lists_of(collection, {other: asked for other, asked in others.items() if other != name})
-        np.savez(
-            path, **{f"{k}/{field}": v for k, one in lists.items() for field, v in one._asdict().items()}
-        )
+        np.savez(path, **{f"{k}/{field}": v for k, one in lists.items() for field, v in one._asdict().items()})
         print(f"  {name}: {len(collection.texts)} documents", flush=True)
     for name, path in paths.items():
         held = np.load(path)

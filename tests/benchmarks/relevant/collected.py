@@ -97,9 +97,7 @@ def manuals() -> Headed:
     node, cloud = SHARE / "doc/nodejs", Path("/usr/lib/google-cloud-sdk/platform/gsutil")
     for root in (node / "api", node / "contributing", Path("/usr/lib/node_modules/npm/docs"), cloud):
         for path in sorted(root.rglob("*.md")):
-            text = re.sub(
-                r"```.*?```", lambda code: code[0].replace("\n#", "\n //"), read(path), flags=re.DOTALL
-            )
+            text = re.sub(r"```.*?```", lambda code: code[0].replace("\n#", "\n //"), read(path), flags=re.DOTALL)
             parts = re.split(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", text, flags=re.MULTILINE)
             for head, body in zip(parts[1::2], parts[2::2], strict=True):
                 body = re.sub(r"<!--.*?-->", "", body, flags=re.DOTALL)
@@ -117,20 +115,14 @@ def manuals() -> Headed:
 
 def packages() -> Headed:
     """Summaries of installed packages, Python's and npm's; their descriptions without them."""
-    for folder in (
-        Path(sys.prefix, SITE),
-        Path(sys.base_prefix, SITE),
-        Path("/usr/lib/python3/dist-packages"),
-    ):
+    for folder in (Path(sys.prefix, SITE), Path(sys.base_prefix, SITE), Path("/usr/lib/python3/dist-packages")):
         for path in [*sorted(folder.glob("*-info/METADATA")), *sorted(folder.glob("*-info/PKG-INFO"))]:
             message = email.message_from_string(read(path))
             body = str(message.get_payload() or message["Description"] or "")
             if message["Summary"] and body:
                 yield message["Summary"], without(body, message["Summary"])
     for path in sorted(Path("/usr/lib/node_modules").rglob("package.json")):
-        readme = next(
-            (path.with_name(n) for n in ("README.md", "readme.md") if path.with_name(n).exists()), None
-        )
+        readme = next((path.with_name(n) for n in ("README.md", "readme.md") if path.with_name(n).exists()), None)
         summary = readme and json.loads(read(path) or "{}").get("description")
         if readme and summary:
             yield summary, without(read(readme), summary)
@@ -171,9 +163,7 @@ def headed(pairs: Headed, most: int) -> Texts:
     ]
     draw.shuffle(known)
     chosen = sorted(known[:ASKED])
-    return Texts(
-        [text for _, text in rows], [str(rows[row][0]) for row in chosen], [{row: 1.0} for row in chosen]
-    )
+    return Texts([text for _, text in rows], [str(rows[row][0]) for row in chosen], [{row: 1.0} for row in chosen])
 
 
 def collected() -> Iterator[tuple[str, Texts]]:

@@ -61,9 +61,7 @@ def measured(collection: Collection, off: Sequence[Asked], data: Path) -> tuple[
     for ids, judged in zip(found.ids, asked.judged, strict=True):
         grades = [judged.get(int(id), 0.0) for id in ids]
         scores.append(float(gain(np.array([grades + [0.0] * (K - len(grades))]))[0]))
-    right = np.array(
-        [judged.get(int(ids[0]), 0) > 0 for ids, judged in zip(found.ids, asked.judged, strict=True)]
-    )
+    right = np.array([judged.get(int(ids[0]), 0) > 0 for ids, judged in zip(found.ids, asked.judged, strict=True)])
     own = np.array([given[0] for given in found.scores])
     other = np.array([given[0] for one in off for given in index.rank(one.texts, 1).scores])
     index.close()
@@ -110,9 +108,7 @@ def costs(collections: Sequence[Collection], encoder: Any) -> Line:
     alone, both, words = cheapest(each(lexical=0, sentences=False), each(), each(sentences=False))
     contents, some = texts[:SOME], documents[:SOME]
     model = SpaceModel.untrained(encoder)
-    encoding, building = cheapest(
-        lambda: encoder.encode(contents), lambda: Index.build(some, model, progress=False)
-    )
+    encoding, building = cheapest(lambda: encoder.encode(contents), lambda: Index.build(some, model, progress=False))
     sizes = [one.stats().bytes / MANY for one in (index, plain)]
     return {
         "search: method alone, ms": 1000 * alone / len(questions),

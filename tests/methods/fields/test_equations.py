@@ -84,9 +84,10 @@ def encoded(module: FieldEncoder, places: list[Place]) -> tuple[Doubles, Doubles
     h, logits = np.zeros((count, x.shape[1])), np.full(count, -np.inf)
     for f in range(count):
         inside = [
-            at for at, (kind, g, *_) in enumerate(places)
+            at
+            for at, (kind, g, *_) in enumerate(places)
             if kind == ASKED or (kind == WORD and reads[f, g]) or (kind in (TOKEN, SEP) and g == f)
-        ]  # fmt: skip
+        ]
         state = x[1 + f] if module.config.pooling == "token" else x[inside].mean(0)
         if any(kind == ASKED or (kind == WORD and attended[f, g]) for kind, g, *_ in places):
             if "field_maps" in w:

@@ -104,12 +104,16 @@ def test_quantised_vectors_are_near() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {}, {"by": "best"}, {"by": "aggregate"}, {"blend": 0.0}, {"fields": ["brand"]},
+        {},
+        {"by": "best"},
+        {"by": "aggregate"},
+        {"blend": 0.0},
+        {"fields": ["brand"]},
         {"weights": {"title": 2.5}, "blend": 0.0},
         {"weights": {"title": 2.5, "text": 0.5}, "fields": ["title", "text"]},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_the_parts_of_an_explanation_are_the_fields_and_add_up(options: dict) -> None:
     for hit in index().search(QUERY, k=60, lexical=0, **options):
         explanation = hit.explain()

@@ -35,12 +35,7 @@ def tiny(folder: Path, **options: Any) -> Encoder:
 
 @pytest.mark.parametrize(
     ("trains", "family", "pooling"),
-    [
-        ("heads", "bert", "mean"),
-        ("all", "bert", "mean"),
-        ("all", "bert", "cls"),
-        ("heads", "roberta", "mean"),
-    ],
+    [("heads", "bert", "mean"), ("all", "bert", "mean"), ("all", "bert", "cls"), ("heads", "roberta", "mean")],
 )
 def test_copies_begin_as_the_encoder_with_layers_left_out(
     tmp_path: Path, trains: Any, family: str, pooling: str

@@ -90,11 +90,7 @@ def loss_by_hand(task: PathsTask, rows: np.ndarray, documents: np.ndarray) -> tu
 @pytest.mark.parametrize(("branches", "height"), [(5, 1), (3, 2), (2, 3)])
 def test_path_embeddings_and_beams_are_equation_1(branches: int, height: int) -> None:
     module = random_paths(branches=branches, height=height).requires_grad_(False)
-    w, indexer, x = (
-        weights_of(module),
-        module.indexer,
-        unit(np.random.default_rng(0).normal(size=(40, WIDTH))),
-    )
+    w, indexer, x = (weights_of(module), module.indexer, unit(np.random.default_rng(0).normal(size=(40, WIDTH))))
     found = indexer(torch.from_numpy(x))
     by_hand = [along(w, one) for one in x]
     np.testing.assert_allclose(found.embedding, [embedding for embedding, _, _ in by_hand], atol=1e-9)

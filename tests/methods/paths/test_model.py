@@ -244,9 +244,15 @@ def test_the_encoder_may_learn_too(tmp_path) -> None:
 
 def test_options_of_earlier_versions() -> None:
     old = {
-        "branches": 4, "nearness": 0.3, "capacity": 1.15, "sharpness": 40.0, "balance": 0.0,
-        "intra_leaf_form": "triplet", "indexer_rate": 1.0, "encoder_rate": 0.1,
-    }  # fmt: skip
+        "branches": 4,
+        "nearness": 0.3,
+        "capacity": 1.15,
+        "sharpness": 40.0,
+        "balance": 0.0,
+        "intra_leaf_form": "triplet",
+        "indexer_rate": 1.0,
+        "encoder_rate": 0.1,
+    }
     assert PathsConfig.from_dict(old) == PathsConfig(branches=4, centroid_weight=0.3)
     with pytest.raises(ConfigError, match="balance=0.5 is no longer supported"):
         PathsConfig.from_dict({**old, "balance": 0.5})

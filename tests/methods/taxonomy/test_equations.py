@@ -109,9 +109,12 @@ def test_the_loss_of_a_batch_is_its_formula(options: dict[str, Any]) -> None:
 
 def test_finetuning_has_its_own_temperature_and_rate() -> None:
     recipe = {
-        "recipe": "pretrain-finetune", "finetune_share": 0.2, "finetune_rate": 0.03, "finetune_multiplier": 1.75,
+        "recipe": "pretrain-finetune",
+        "finetune_share": 0.2,
+        "finetune_rate": 0.03,
+        "finetune_multiplier": 1.75,
         "hard": 2,
-    }  # fmt: skip
+    }
     task, rows = task_of(**recipe), np.arange(0, 60, 3)
     first, second = task.stages(TrainingConfig(steps=100, learning_rate=0.5))
     assert (first.training.steps, second.training.steps) == (80, 20)

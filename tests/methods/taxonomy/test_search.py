@@ -41,6 +41,4 @@ def test_fitted_probabilities_are_those_that_were_drawn() -> None:
     gaps, scores = (torch.randn(400, 20, generator=generator) * 3 for _ in range(2))
     true = torch.sigmoid(0.8 * gaps + 0.3 * scores - 1)
     relevant = torch.rand(true.shape, generator=generator) < true
-    torch.testing.assert_close(
-        fit_cut(gaps, scores, relevant), torch.tensor([0.8, 0.3, -1.0]), atol=0.1, rtol=0
-    )
+    torch.testing.assert_close(fit_cut(gaps, scores, relevant), torch.tensor([0.8, 0.3, -1.0]), atol=0.1, rtol=0)

@@ -117,10 +117,7 @@ def test_what_cannot_be_inspected_says_so(index: Index, plain: TreeInspection) -
         TreeInspection.of(index, queries=["red", 3])
     with pytest.raises(InputError, match="empty"):
         TreeInspection.of(index, queries=[" "])
-    for options, words in (
-        ({"listed": -1}, "at least 0, got -1"),
-        ({"terms": 2.5}, "a whole number, got 2.5"),
-    ):
+    for options, words in (({"listed": -1}, "at least 0, got -1"), ({"terms": 2.5}, "a whole number, got 2.5")):
         with pytest.raises(ConfigError, match=f"{next(iter(options))} must be {words}"):
             TreeInspection.of(index, **options)
 
@@ -351,9 +348,7 @@ def contrast(one: str, other: str) -> float:
 
 @browsing
 @pytest.mark.parametrize(("width", "height", "dark"), [(1280, 800, False), (390, 844, True)])
-def test_it_is_readable_everywhere(
-    tab: Page, url: str, tmp_path: Path, width: int, height: int, dark: bool
-) -> None:
+def test_it_is_readable_everywhere(tab: Page, url: str, tmp_path: Path, width: int, height: int, dark: bool) -> None:
     tab.goto(f"{url}#query=0&level=5", width=width, height=height, dark=dark)
     assert tab.evaluate("document.documentElement.scrollWidth") <= width, "no sideways scrolling of the page"
     for selector, property, behind in READ:
@@ -382,9 +377,7 @@ def test_dragging_pans_and_keys_zoom(tab: Page, url: str) -> None:
 
 
 @browsing
-def test_two_cells_of_a_notebook(
-    tab: Page, inspection: TreeInspection, plain: TreeInspection, tmp_path: Path
-) -> None:
+def test_two_cells_of_a_notebook(tab: Page, inspection: TreeInspection, plain: TreeInspection, tmp_path: Path) -> None:
     cells = "<!doctype html><meta charset=utf-8>" + inspection._repr_html_() + plain._repr_html_()
     (tmp_path / "cells.html").write_text(cells, encoding="utf-8")
     tab.goto((tmp_path / "cells.html").as_uri())

@@ -32,8 +32,7 @@ def encoded(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, TrainingPair
     hard = [{**row, "negatives": WRONG.get(row["query"], [])} for row in rows]
     data = {wrong: load_data(given, dev_fraction=0) for wrong, given in ((False, rows), (True, hard))}
     return {
-        wrong: TrainingPairs.encode(loaded, FakeEncoder(12), EncodingCache(cache))
-        for wrong, loaded in data.items()
+        wrong: TrainingPairs.encode(loaded, FakeEncoder(12), EncodingCache(cache)) for wrong, loaded in data.items()
     }
 
 

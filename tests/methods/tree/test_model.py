@@ -179,12 +179,7 @@ def test_options_of_a_search_are_checked(index: Index) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"start": "clusters"},
-        {"depth": 10},
-        {"depth": 8, "split": "mlp"},
-        {"depth": 8, "propagation": "learned"},
-    ],
+    [{"start": "clusters"}, {"depth": 10}, {"depth": 8, "split": "mlp"}, {"depth": 8, "propagation": "learned"}],
     ids=str,
 )
 def test_a_text_has_the_same_leaves_alone_and_in_any_batch(options: dict[str, Any]) -> None:
@@ -290,10 +285,7 @@ def test_checkpoints_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     save_checkpoint(path, checkpoint.config, tensors, "card")
     with pytest.raises(CheckpointError, match="do not fit the config"):
         load_model(path)
-    for method, told in (
-        ("fusion", "index the documents with one of them"),
-        ("forest", "'forest'.*upgrade palmette"),
-    ):
+    for method, told in (("fusion", "index the documents with one of them"), ("forest", "'forest'.*upgrade palmette")):
         facts = {"method": method, "config": {}, "encoder": {"name": "fake:32", "fingerprint": "0"}}
         save_checkpoint(path, facts, {"w": torch.zeros(1)}, "card")
         with pytest.raises(CheckpointError, match=told):

@@ -101,15 +101,11 @@ class IndexHolder:
         here = place if isinstance(place, Path) else None  # a collection keeps no settings
         target = here if path is None else check_path(path)
         if target is None:
-            raise InputError(
-                "this index is in memory, or a collection: name the folder, retriever.persist(path)"
-            )
+            raise InputError("this index is in memory, or a collection: name the folder, retriever.persist(path)")
         if here is None or target.resolve() != here.resolve():
             self.index.copy_to(target).close()
         elif self.index.within is not None:
-            raise InputError(
-                f"this retriever sees a part of the index in {here}: persist that part in another folder"
-            )
+            raise InputError(f"this retriever sees a part of the index in {here}: persist that part in another folder")
         draft = target / f"{SETTINGS}.{os.getpid()}.tmp"
         draft.write_text(json.dumps(self.settings(), indent=2) + "\n", encoding="utf-8")
         draft.replace(target / SETTINGS)
@@ -210,9 +206,7 @@ class IndexHolder:
             found.setdefault(source, RefDocInfo(metadata=own)).node_ids.append(held.key)
         return found
 
-    def refresh_ref_docs(
-        self, documents: Sequence[BaseNode], *, show_progress: bool | None = None
-    ) -> list[bool]:
+    def refresh_ref_docs(self, documents: Sequence[BaseNode], *, show_progress: bool | None = None) -> list[bool]:
         """Insert new documents, and replace those whose hash has changed. Returns, for each, whether it was written."""
         held: defaultdict[str, set[str | None]] = defaultdict(set)
         for document in self._stored([document.node_id for document in documents]):

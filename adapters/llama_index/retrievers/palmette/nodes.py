@@ -57,9 +57,7 @@ def _read(node: BaseNode, read: Callable[[], str]) -> str:
         raise InputError(f"node {node.node_id!r} cannot be written as text ({error}): clean it") from error
 
 
-def to_document(
-    node: BaseNode, *, source_hash: str | None = None, mode: MetadataMode = MetadataMode.EMBED
-) -> Document:
+def to_document(node: BaseNode, *, source_hash: str | None = None, mode: MetadataMode = MetadataMode.EMBED) -> Document:
     """Convert a node: its embedding text is searched, its metadata are filtered by, the whole node is kept.
 
     Dates, UUIDs, paths and NumPy's numbers in metadata become JSON, in the node too.
@@ -111,9 +109,7 @@ def to_node(document: Document) -> BaseNode:
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         if isinstance(error, NotFoundError):
             raise
-        raise InputError(
-            f"document {shown(document.id)} holds no LlamaIndex node ({error}): index it again"
-        ) from error
+        raise InputError(f"document {shown(document.id)} holds no LlamaIndex node ({error}): index it again") from error
 
 
 def source_hash(document: Document) -> str | None:
@@ -171,7 +167,5 @@ def _class(tag: str) -> type[BaseNode]:
         return own
     found = [kind for kind in _subclasses(BaseNode) if _tag(kind) == tag]
     if not found:
-        raise NotFoundError(
-            f"the index holds nodes of class {tag}, which is not defined here: import its module"
-        )
+        raise NotFoundError(f"the index holds nodes of class {tag}, which is not defined here: import its module")
     return found[-1]  # the latest definition, in a notebook

@@ -7,12 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from llama_index.core.schema import QueryBundle
-from llama_index.core.vector_stores.types import (
-    FilterCondition,
-    FilterOperator,
-    MetadataFilter,
-    MetadataFilters,
-)
+from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
 from palmette.config import check_kind
 from palmette.errors import FilterError, shown

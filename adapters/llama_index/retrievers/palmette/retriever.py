@@ -13,14 +13,7 @@ from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayloa
 from llama_index.core.chat_engine.types import BaseChatEngine, ChatMode
 from llama_index.core.constants import DEFAULT_SIMILARITY_TOP_K
 from llama_index.core.instrumentation.events.retrieval import RetrievalEndEvent, RetrievalStartEvent
-from llama_index.core.schema import (
-    BaseNode,
-    IndexNode,
-    NodeWithScore,
-    QueryBundle,
-    QueryType,
-    TransformComponent,
-)
+from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle, QueryType, TransformComponent
 from llama_index_instrumentation import get_dispatcher
 from numpy.typing import NDArray
 

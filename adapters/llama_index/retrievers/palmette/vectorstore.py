@@ -98,9 +98,7 @@ class PalmetteVectorStore(BasePydanticVectorStore):
 
     # -- reading --------------------------------------------------------------------------------------------
 
-    def get_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
-    ) -> list[BaseNode]:
+    def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """Nodes by id, by filter, or those that meet both, in the order they were added; unknown ids are skipped."""
         return [to_node(document) for document in self._documents(node_ids, filters)]
 

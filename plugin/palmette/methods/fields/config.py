@@ -117,9 +117,7 @@ class FieldsConfig(Config):
         if not any((self.aggregate_weight, self.fields_weight, self.best_weight)):
             raise ConfigError("fields: aggregate_weight, fields_weight and best_weight are all 0; raise one")
         if len(self.limits) not in (0, len(self.fields)):
-            raise ConfigError(
-                f"fields: {len(self.fields)} fields need as many limits, got {len(self.limits)}"
-            )
+            raise ConfigError(f"fields: {len(self.fields)} fields need as many limits, got {len(self.limits)}")
         for item in self.budgets:
             name, _, tokens = item.partition("=")
             if not tokens.isdecimal() or not int(tokens):

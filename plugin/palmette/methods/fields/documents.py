@@ -163,9 +163,7 @@ def _body(document: Document) -> str:
     return text
 
 
-def read_tokens(
-    backbone: Backbone, texts: Sequence[str], limit: int, label: str, progress: bool | None
-) -> Ragged:
+def read_tokens(backbone: Backbone, texts: Sequence[str], limit: int, label: str, progress: bool | None) -> Ragged:
     """Token ids of texts, at most ``limit`` of each."""
     rows: list[list[int]] = []
     hidden = None if progress is None else not progress
@@ -187,9 +185,14 @@ def query_tokens(
 
 
 def field_tokens(
-    backbone: Backbone, extractor: FieldExtractor, documents: Sequence[Document], limits: Sequence[int],
-    attended: NDArray[np.bool_], *, progress: bool | None = False,
-) -> list[Ragged]:  # fmt: skip
+    backbone: Backbone,
+    extractor: FieldExtractor,
+    documents: Sequence[Document],
+    limits: Sequence[int],
+    attended: NDArray[np.bool_],
+    *,
+    progress: bool | None = False,
+) -> list[Ragged]:
     """Tokens of each field of all documents.
 
     The encoder's prompt precedes every field that attends to no other filled one, by ``attended`` [F, F].

@@ -17,9 +17,15 @@ _LONG = 200  # characters up to which a field's text is quoted whole
 
 
 def explain(
-    config: FieldsConfig, options: FieldsSearch, query: Floats, fields: Floats, weights: Floats, aggregate: Floats,
-    texts: Mapping[str, str], nearest: Callable[[Sequence[str]], int],
-) -> Explanation:  # fmt: skip
+    config: FieldsConfig,
+    options: FieldsSearch,
+    query: Floats,
+    fields: Floats,
+    weights: Floats,
+    aggregate: Floats,
+    texts: Mapping[str, str],
+    nearest: Callable[[Sequence[str]], int],
+) -> Explanation:
     """Explanation of one document for a query [d]: vectors [F, d], weights [F], aggregate [d], and texts by field.
 
     ``nearest`` chooses the text that is nearest to the query.
@@ -61,9 +67,7 @@ def explain(
     return Explanation(score, parts, f"{said}{quoted}{also}", detail, brief=brief)
 
 
-def _shares(
-    config: FieldsConfig, weights: Floats, fields: Floats, similarities: Floats, score: float
-) -> list[Part]:
+def _shares(config: FieldsConfig, weights: Floats, fields: Floats, similarities: Floats, score: float) -> list[Part]:
     """Parts of the aggregate's similarity: w_f h_f · q over the length of the sum."""
     length = float(np.linalg.norm(weights @ fields)) if config.similarity == "cosine" else 1.0
     values = weights * similarities / max(length, 1e-12)

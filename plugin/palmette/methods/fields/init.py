@@ -11,9 +11,7 @@ from palmette.methods.fields.module import FieldEncoder
 STEPS, RATE = 40, 0.1  # far enough to tell fields apart, not to silence any
 
 
-def fit_field_weights(
-    module: FieldEncoder, queries: Tensor, fields: Tensor, target: Tensor, known: Tensor
-) -> None:
+def fit_field_weights(module: FieldEncoder, queries: Tensor, fields: Tensor, target: Tensor, known: Tensor) -> None:
     """Fit the bias of the fields' weights by L_Agg on some training pairs; the encoder stays as it is.
 
     Fields that tell little alone (a brand, a number) would else count as much in the first aggregates as whole

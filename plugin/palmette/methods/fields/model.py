@@ -111,12 +111,7 @@ class FieldsModel(Model):
         scales = (ArraySpec(SCALES, (count,)),) if stored == "int8" else ()
         factors = SCALES if scales else None
         fields = ArraySpec(FIELDS, (count, width), stored, searched="inner_product", scales=factors)
-        return (
-            ArraySpec(AGGREGATE, (width,), searched="inner_product"),
-            fields,
-            *scales,
-            ArraySpec(WEIGHTS, (count,)),
-        )
+        return (ArraySpec(AGGREGATE, (width,), searched="inner_product"), fields, *scales, ArraySpec(WEIGHTS, (count,)))
 
     def encode_documents(
         self, documents: Sequence[Document], vectors: Floats | None = None
@@ -130,9 +125,7 @@ class FieldsModel(Model):
         fields, weights, aggregate = self.module.encode("document", ids)
         bad = np.flatnonzero(~np.isfinite(fields).all(axis=(1, 2)))
         if len(bad):
-            raise EncodingError(
-                f"document {documents[bad[0]].key!r} became NaN or infinity; train with a lower rate"
-            )
+            raise EncodingError(f"document {documents[bad[0]].key!r} became NaN or infinity; train with a lower rate")
         if self.config.stored == "float32":
             return {AGGREGATE: aggregate, WEIGHTS: weights, FIELDS: fields}
         codes, scales = quantise(fields)

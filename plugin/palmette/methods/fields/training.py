@@ -54,15 +54,13 @@ class FieldsTask(Task):
             if self.module.config.queries == "fields":
                 counts["query"] = len(self.queries)
         self.states = {
-            kind: FrozenStates(self.module, kind, count, partial(self.texts, kind))
-            for kind, count in counts.items()
+            kind: FrozenStates(self.module, kind, count, partial(self.texts, kind)) for kind, count in counts.items()
         }
 
     @classmethod
     def of(
-        cls, module: FieldEncoder, data: RetrievalData, extractor: FieldExtractor, *, seed: int,
-        progress: bool | None,
-    ) -> Self:  # fmt: skip
+        cls, module: FieldEncoder, data: RetrievalData, extractor: FieldExtractor, *, seed: int, progress: bool | None
+    ) -> Self:
         """Task with all texts tokenised and the fields' initial weights in the module."""
         config, backbone = module.config, module.backbone
         if not config.labelled:
@@ -113,9 +111,7 @@ class FieldsTask(Task):
         known = self.data.positives_mask(queries, documents)
         return torch.from_numpy(np.searchsorted(documents, answers)), torch.from_numpy(known)
 
-    def loss(
-        self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float
-    ) -> Tensor:
+    def loss(self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float) -> Tensor:
         """Equation 6 on a batch of pairs, against its other documents and a hard negative (graded 0) per query."""
         draw = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
         queries, answers = self.query_rows[rows], self.document_rows[rows]

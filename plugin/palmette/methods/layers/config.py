@@ -80,9 +80,7 @@ class LayersConfig(Config):
     def check(self) -> None:
         """Check layers, heads, and that something learns."""
         if self.layers is not None and self.last and self.layers[-1] > self.last:
-            raise ConfigError(
-                f"layers: layer {self.layers[-1]} is given, but the encoder has {self.last} layers"
-            )
+            raise ConfigError(f"layers: layer {self.layers[-1]} is given, but the encoder has {self.last} layers")
         if self.states and self.inner % (self.heads or 1):
             raise ConfigError(
                 f"layers: {self.heads} heads do not divide a width of {self.inner}; change heads or width"
@@ -140,6 +138,4 @@ class LayersSearch(Config):
                 "use order='layer'"
             )
         if self.budget is not None and (min(self.budget, default=-1) < 0 or not sum(self.budget)):
-            raise ConfigError(
-                f"layers search: budget must be shares of 0 or more, not all 0; got {self.budget!r}"
-            )
+            raise ConfigError(f"layers search: budget must be shares of 0 or more, not all 0; got {self.budget!r}")

@@ -13,9 +13,13 @@ from palmette.types import Explanation, Part
 
 
 def explain_layers(
-    queries: Floats, weights: Floats, vector: Floats, layers: Sequence[int], options: LayersSearch,
+    queries: Floats,
+    weights: Floats,
+    vector: Floats,
+    layers: Sequence[int],
+    options: LayersSearch,
     evidence: Mapping[str, Any],
-) -> Explanation:  # fmt: skip
+) -> Explanation:
     """Parts of a document's score, given the layers' queries [L, d] and weights [L], and the document's vector [d].
 
     A fused score is the weighted mean of the layers' similarities: each adds its share. In layer order the score is

@@ -59,9 +59,15 @@ class LayersModel(Model):
 
     @classmethod
     def task(
-        cls, config: LayersConfig, data: RetrievalData, encoder: Encoder, cache: EncodingCache, *, seed: int,
+        cls,
+        config: LayersConfig,
+        data: RetrievalData,
+        encoder: Encoder,
+        cache: EncodingCache,
+        *,
+        seed: int,
         progress: bool | None,
-    ) -> tuple[LayersConfig, LayersTask]:  # fmt: skip
+    ) -> tuple[LayersConfig, LayersTask]:
         """Encode every text once and initialise the networks."""
         if not encoder.num_layers:
             raise ConfigError(f"encoder {encoder.name!r} has no transformer layers: choose one that has some")
@@ -79,9 +85,7 @@ class LayersModel(Model):
         """The encoder's own vector."""
         return (ArraySpec(VECTOR, (self.config.vector,), searched="inner_product"),)
 
-    def encode_documents(
-        self, documents: Sequence[Document], vectors: Floats | None = None
-    ) -> dict[str, Floats]:
+    def encode_documents(self, documents: Sequence[Document], vectors: Floats | None = None) -> dict[str, Floats]:
         """The encoder's vectors [N, d], of unit length where similarity is a cosine."""
         if vectors is None:
             vectors = self.encoder.encode([document.content for document in documents])
@@ -140,9 +144,7 @@ class LayersModel(Model):
         """One search with the queries of all layers."""
         return layers_plan(queries[LAYERS], queries[FUSED], options)
 
-    def rank(
-        self, view: View, plan: SearchPlan, found: Candidates, k: int, options: LayersSearch
-    ) -> Candidates:
+    def rank(self, view: View, plan: SearchPlan, found: Candidates, k: int, options: LayersSearch) -> Candidates:
         """One list from the layers' candidates, in the order of the options."""
         return merge_layers(view, plan, found, self.layers_of(options), k, options)
 

@@ -34,8 +34,7 @@ class RNetLayer(nn.Module):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Token states [B, T, w] and token mask [B, T] → [B, T, w]."""
         q, k, v = (
-            part(x).unflatten(2, (self.heads, -1)).transpose(1, 2)
-            for part in (self.query, self.key, self.value)
+            part(x).unflatten(2, (self.heads, -1)).transpose(1, 2) for part in (self.query, self.key, self.value)
         )  # [B, heads, T, w / heads]
         # plain products: the gradient of torch's fused attention is slow in bfloat16 on a CPU
         scores = q @ k.transpose(2, 3) * q.shape[3] ** -0.5  # [B, heads, T, T]
@@ -129,9 +128,7 @@ class LayerNetworks(nn.Module):
         places = [self.config.query_layers.index(layer) for layer in layers or self.config.query_layers]
         return [cast(RNet, self.networks[place]) for place in places]
 
-    def features(
-        self, states: Sequence[Tensor], mask: Tensor, layers: Sequence[int] | None = None
-    ) -> list[Tensor]:
+    def features(self, states: Sequence[Tensor], mask: Tensor, layers: Sequence[int] | None = None) -> list[Tensor]:
         """States [B, T, h] of some query layers, and token mask [B, T] → inputs of their heads."""
         after, layers = list(states), layers or self.config.query_layers
         # Shared stack: a layer enters where the encoder has as many layers left; all in one pass.
@@ -144,9 +141,8 @@ class LayerNetworks(nn.Module):
         return [network.features(x, mask) for network, x in zip(self.networks_of(layers), after, strict=True)]
 
     def forward(
-        self, inputs: Sequence[Tensor], mask: Tensor | None, own: Tensor | None,
-        layers: Sequence[int] | None = None,
-    ) -> Tensor:  # fmt: skip
+        self, inputs: Sequence[Tensor], mask: Tensor | None, own: Tensor | None, layers: Sequence[int] | None = None
+    ) -> Tensor:
         """Queries [B, L, d] of some query layers (all by default), of unit length where similarity is a cosine.
 
         ``inputs`` are the layers' states [B, T, h] with a token ``mask`` [B, T], or their features [B, p] without.

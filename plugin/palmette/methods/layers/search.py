@@ -39,10 +39,14 @@ def merge_layers(
     keys, values = ranked.reshape(len(at), -1)[rows, at], scores.reshape(len(at), -1)[rows, at]
     keys, values = np.where(at < 0, -1, keys), np.where(at < 0, np.float32(-np.inf), values)
     return replace(
-        found, keys=keys, scores=values, visited=min(float(len(view)), plan.group * found.visited),
-        evidence={"layer": np.asarray(layers)[at // shape[2]]}, refined=plan.group * found.refined,
+        found,
+        keys=keys,
+        scores=values,
+        visited=min(float(len(view)), plan.group * found.visited),
+        evidence={"layer": np.asarray(layers)[at // shape[2]]},
+        refined=plan.group * found.refined,
         read=plan.group * found.read,
-    )  # fmt: skip
+    )
 
 
 def split_budget(k: int, shares: Sequence[int]) -> list[int]:

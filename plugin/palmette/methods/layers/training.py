@@ -52,9 +52,15 @@ class LayersTask(Task):
 
     @classmethod
     def of(
-        cls, config: LayersConfig, data: RetrievalData, encoder: Encoder, cache: EncodingCache, *, seed: int,
+        cls,
+        config: LayersConfig,
+        data: RetrievalData,
+        encoder: Encoder,
+        cache: EncodingCache,
+        *,
+        seed: int,
         progress: bool | None,
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         """Encode every text once, complete the config and initialise the networks."""
         pairs = TrainingPairs.encode(data, encoder, cache, seed=seed, progress=progress)
         held = data.judgements("dev")[0] if pairs.dev else pairs.query_rows

@@ -109,9 +109,12 @@ def leaf_terms(text_of: Callable[[int], str], leaf_of: Tensor, router: Paths, *,
 
 
 def explain_leaf(
-    router: Paths, keywords: LeafTerms, query: Mapping[str, NDArray[Any]], arrays: Mapping[str, NDArray[Any]],
+    router: Paths,
+    keywords: LeafTerms,
+    query: Mapping[str, NDArray[Any]],
+    arrays: Mapping[str, NDArray[Any]],
     evidence: Mapping[str, Any],
-) -> Explanation:  # fmt: skip
+) -> Explanation:
     """Cosine q·d as q·c + q·(d − c), where c is the mean of the leaf's documents: its theme, and the rest."""
     q, d = (np.asarray(a[VECTOR], np.float64).reshape(-1) for a in (query, arrays))  # [m] each
     beam = router.leaves_in_order(torch.from_numpy(q)[None], router.config.leaves)

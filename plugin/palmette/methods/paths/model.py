@@ -65,9 +65,15 @@ class PathsModel(Model):
 
     @classmethod
     def task(
-        cls, config: PathsConfig, data: RetrievalData, encoder: Encoder, cache: EncodingCache, *, seed: int,
+        cls,
+        config: PathsConfig,
+        data: RetrievalData,
+        encoder: Encoder,
+        cache: EncodingCache,
+        *,
+        seed: int,
         progress: bool | None,
-    ) -> tuple[PathsConfig, PathsTask]:  # fmt: skip
+    ) -> tuple[PathsConfig, PathsTask]:
         """Encode the pairs once, and start the indexer from the corpus."""
         config = config.for_documents(len(data.corpus)).replace(width=encoder.dimension)
         pairs = TrainingPairs.encode(data, encoder, cache, seed=seed, progress=progress)
@@ -150,9 +156,7 @@ class PathsModel(Model):
         lists = Lists(LEAVES, leaves) if leaves.shape[1] else None
         return SearchPlan(Score(VECTOR, queries[VECTOR]), lists)
 
-    def rank(
-        self, view: View, plan: SearchPlan, found: Candidates, k: int, options: PathsSearch
-    ) -> Candidates:
+    def rank(self, view: View, plan: SearchPlan, found: Candidates, k: int, options: PathsSearch) -> Candidates:
         """Candidates as they are, with the number of leaves visited."""
         counts = (plan.lists.chosen >= 0).sum(axis=1) if plan.lists else np.zeros(len(found.keys), np.int64)
         visited = np.zeros(found.keys.shape, np.int64) + counts[:, None]

@@ -39,9 +39,7 @@ def auto_share(curve: Curve, tolerance: float, documents: int) -> float:
     return min(share for share, row in curve.items() if row["recall@100"] >= good)
 
 
-def leaves_to_visit(
-    router: Paths, curve: Curve, view: View, vectors: Floats, k: int, options: PathsSearch
-) -> Keys:
+def leaves_to_visit(router: Paths, curve: Curve, view: View, vectors: Floats, k: int, options: PathsSearch) -> Keys:
     """Leaves of each query, likeliest first, padded with −1: [Q, β]; β = 0 to look everywhere.
 
     As many as the budget allows or the beam says; more where they hold fewer than ``k`` documents of the view. The
@@ -76,9 +74,8 @@ def leaves_to_visit(
 
 
 def recall_curve(
-    queries: Tensor, documents: Tensor, order: Tensor, leaves: Tensor, judgements: Judgements,
-    shares: Sequence[float],
-) -> dict[float, dict[str, int | float]]:  # fmt: skip
+    queries: Tensor, documents: Tensor, order: Tensor, leaves: Tensor, judgements: Judgements, shares: Sequence[float]
+) -> dict[float, dict[str, int | float]]:
     """Recall of queries [Q, m], and share of documents [N, m] really visited, by the share that may be visited.
 
     ``order`` [Q, L] are all leaves, each query's likeliest first, and ``leaves`` [N, l] those of the documents.

@@ -30,9 +30,7 @@ TEXTS = 32
 
 
 @torch.no_grad()
-def encode_texts(
-    backbone: Backbone, texts: Sequence[str], kind: Kind, progress: bool | None = None
-) -> Tensor:
+def encode_texts(backbone: Backbone, texts: Sequence[str], kind: Kind, progress: bool | None = None) -> Tensor:
     """Embeddings [n, m] of texts, those of like lengths together."""
     order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
     out = torch.zeros(len(texts), backbone.dimension, device=backbone.device)

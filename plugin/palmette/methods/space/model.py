@@ -72,9 +72,15 @@ class SpaceModel(Model):
 
     @classmethod
     def task(
-        cls, config: SpaceConfig, data: RetrievalData, encoder: Encoder, cache: EncodingCache, *, seed: int,
+        cls,
+        config: SpaceConfig,
+        data: RetrievalData,
+        encoder: Encoder,
+        cache: EncodingCache,
+        *,
+        seed: int,
         progress: bool | None,
-    ) -> tuple[SpaceConfig, SpaceTask]:  # fmt: skip
+    ) -> tuple[SpaceConfig, SpaceTask]:
         """Count the labelled pairs."""
         return config, SpaceTask(len(data.pairs().queries) if data.labelled else 0)
 
@@ -108,9 +114,7 @@ class SpaceModel(Model):
         """Inner products with all documents."""
         return SearchPlan(Score(VECTOR, queries[VECTOR]))
 
-    def explain(
-        self, query: Queries, arrays: Arrays, options: SpaceSearch, evidence: Mapping[str, Any]
-    ) -> Explanation:
+    def explain(self, query: Queries, arrays: Arrays, options: SpaceSearch, evidence: Mapping[str, Any]) -> Explanation:
         """The documents' similarity, as one part."""
         vector = np.asarray(arrays[VECTOR], np.float32).reshape(-1)
         score = float(query[VECTOR][0] @ vector)

@@ -85,18 +85,14 @@ class TaxonomyConfig(Config):
     def check(self) -> None:
         """Refuse towers that do not fit together."""
         if self.queries == "lookup" and self.documents != "lookup":
-            raise ConfigError(
-                "taxonomy: queries='lookup' goes with documents='lookup' only: there is no text to read"
-            )
+            raise ConfigError("taxonomy: queries='lookup' goes with documents='lookup' only: there is no text to read")
         if self.sampling == "every" and self.negatives == "all":
             raise ConfigError(
                 "taxonomy: negatives='all' has one match of a query against all others, but sampling='every' takes "
                 "all its matches: use sampling='regular' with it"
             )
         if self.heads == "shared" and self.documents == "lookup":
-            raise ConfigError(
-                "taxonomy: heads='shared' needs documents that are read from text ('text' or 'both')"
-            )
+            raise ConfigError("taxonomy: heads='shared' needs documents that are read from text ('text' or 'both')")
 
 
 class TaxonomySearch(Config):

@@ -39,11 +39,7 @@ class TaxonomyData(RetrievalData):
 
     @classmethod
     def load(
-        cls,
-        data: Any,
-        edges: Iterable[tuple[str, str]] | None = None,
-        parents: str | None = None,
-        seed: int = 0,
+        cls, data: Any, edges: Iterable[tuple[str, str]] | None = None, parents: str | None = None, seed: int = 0
     ) -> TaxonomyData:
         """Load a hierarchy, documents that name their parents (or ``edges`` that do), or pairs alone."""
         if isinstance(data, TaxonomyData):
@@ -95,9 +91,7 @@ def training_queries(
     draw = np.random.default_rng(seed)
     if lookup:
         if closure is None:
-            raise InputError(
-                "queries='lookup' needs a hierarchy: give edges, parents in metadata, or a Hierarchy"
-            )
+            raise InputError("queries='lookup' needs a hierarchy: give edges, parents in metadata, or a Hierarchy")
         train = TrainingQueries(np.arange(nodes), closure)
         return train, train.take(np.sort(draw.permutation(nodes)[:DEV]))
     train, dev = (_judged(data, closure, split) for split in ("train", "dev"))

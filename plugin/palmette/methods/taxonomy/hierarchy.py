@@ -101,10 +101,7 @@ class Hierarchy:
 
     @classmethod
     def from_edges(
-        cls,
-        edges: Iterable[tuple[str, str]],
-        nodes: Iterable[str] | None = None,
-        names: Sequence[str] | None = None,
+        cls, edges: Iterable[tuple[str, str]], nodes: Iterable[str] | None = None, names: Sequence[str] | None = None
     ) -> Self:
         """Build from (child id, parent id); an edge given twice counts once.
 
@@ -177,9 +174,7 @@ class Hierarchy:
     def row(self, id: str) -> int:
         """Row of a node."""
         if id not in self.rows:
-            raise NotFoundError(
-                f"the hierarchy has no node {id!r}; it has {len(self)}, such as {self.ids[0]!r}"
-            )
+            raise NotFoundError(f"the hierarchy has no node {id!r}; it has {len(self)}, such as {self.ids[0]!r}")
         return self.rows[id]
 
     @cached_property
@@ -260,9 +255,7 @@ class Nodes:
     """[N] log frequency as an answer; used without a hierarchy only."""
 
     @classmethod
-    def of(
-        cls, documents: Sequence[Document], hierarchy: Hierarchy | None, generality: NDArray[np.float32]
-    ) -> Self:
+    def of(cls, documents: Sequence[Document], hierarchy: Hierarchy | None, generality: NDArray[np.float32]) -> Self:
         """Nodes of a corpus."""
         names = [name_of(document) for document in documents]
         return cls([d.key for d in documents], names, [_digest(d) for d in documents], hierarchy, generality)

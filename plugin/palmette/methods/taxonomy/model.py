@@ -114,9 +114,7 @@ class TaxonomyModel(Model):
         """
         loaded = TaxonomyData.load(data, edges, parents, seed)
         if loaded.hierarchy is None:
-            raise InputError(
-                "a construction needs a hierarchy: give edges, parents in metadata, or a Hierarchy"
-            )
+            raise InputError("a construction needs a hierarchy: give edges, parents in metadata, or a Hierarchy")
         width = dimension or dimension_needed(loaded.hierarchy, max_distance=max_distance, seed=seed)
         tables: dict[str, Any] = {"queries": "lookup", "documents": "lookup"}
         config, encoder = TaxonomyConfig(dimension=width, max_distance=max_distance, **tables), FakeEncoder(1)
@@ -136,9 +134,15 @@ class TaxonomyModel(Model):
 
     @classmethod
     def task(
-        cls, config: TaxonomyConfig, data: RetrievalData, encoder: Encoder, cache: EncodingCache, *, seed: int,
+        cls,
+        config: TaxonomyConfig,
+        data: RetrievalData,
+        encoder: Encoder,
+        cache: EncodingCache,
+        *,
+        seed: int,
         progress: bool | None,
-    ) -> tuple[TaxonomyConfig, TaxonomyTask]:  # fmt: skip
+    ) -> tuple[TaxonomyConfig, TaxonomyTask]:
         """Encode every text once, and initialise the towers."""
         loaded, lookup = TaxonomyData.load(data, seed=seed), config.queries == "lookup"
         usual = 64 if loaded.hierarchy is not None else encoder.dimension
@@ -217,9 +221,7 @@ class TaxonomyModel(Model):
         inputs: NDArray[Any]
         if isinstance(queries, np.ndarray):
             if not self.accepts_embeddings:
-                raise ConfigError(
-                    "a taxonomy of lookup tables knows no embeddings: ask for a node by id or name"
-                )
+                raise ConfigError("a taxonomy of lookup tables knows no embeddings: ask for a node by id or name")
             inputs = queries
         elif self.accepts_embeddings:
             coded = self.nodes.hierarchy is not None
@@ -270,9 +272,7 @@ class TaxonomyModel(Model):
         """Inner products with all documents, or with those below a node."""
         return plan(self.nodes, queries[VECTOR], options, view)
 
-    def rank(
-        self, view: View, plan: SearchPlan, found: Candidates, k: int, options: TaxonomySearch
-    ) -> Candidates:
+    def rank(self, view: View, plan: SearchPlan, found: Candidates, k: int, options: TaxonomySearch) -> Candidates:
         """Cut, close and order the candidates."""
         return rank(self.nodes, self.cutoff, view, plan, found, k, options)
 

@@ -48,9 +48,14 @@ def plan(nodes: Nodes, queries: Floats, options: TaxonomySearch, view: View) -> 
 
 
 def rank(
-    nodes: Nodes, cutoff: RelevanceCutoff, view: View, plan: SearchPlan, found: Candidates, k: int,
+    nodes: Nodes,
+    cutoff: RelevanceCutoff,
+    view: View,
+    plan: SearchPlan,
+    found: Candidates,
+    k: int,
     options: TaxonomySearch,
-) -> Candidates:  # fmt: skip
+) -> Candidates:
     """Cut, close and order the candidates; scores in a hierarchy are scaled to 0 … 1."""
     queries, chains = plan.first.queries, nodes.hierarchy is not None
     if options.closed or options.order == "specific":

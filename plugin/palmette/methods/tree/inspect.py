@@ -154,9 +154,14 @@ class TreeInspection:
 
     @classmethod
     def of(
-        cls, index: Any, *, queries: Sequence[str] = (), listed: int = 4000, terms: int = 8,
+        cls,
+        index: Any,
+        *,
+        queries: Sequence[str] = (),
+        listed: int = 4000,
+        terms: int = 8,
         progress: bool | None = None,
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         """Survey the :class:`palmette.Index` of a :class:`~palmette.TreeModel`.
 
         Args:
@@ -208,9 +213,7 @@ class TreeInspection:
         """Node by its turns from the root."""
         found = next((node for node in self.nodes if node.name == name), None)
         if found is None:
-            raise NotFoundError(
-                f"this tree has no node {name!r}; nodes are named by their turns, such as 'LRL'"
-            )
+            raise NotFoundError(f"this tree has no node {name!r}; nodes are named by their turns, such as 'LRL'")
         return found
 
     def to_dict(self) -> dict[str, Any]:
@@ -316,9 +319,7 @@ def _shorten(text: str) -> str:
     return text if len(text) <= CHARACTERS else text[: CHARACTERS - 1].rstrip() + "…"
 
 
-def _route(
-    view: View, query: str, hits: Sequence[Hit], encoded: NDArray[np.float32], names: list[str]
-) -> Route:
+def _route(view: View, query: str, hits: Sequence[Hit], encoded: NDArray[np.float32], names: list[str]) -> Route:
     """Way of a query, and the leaves of the documents that it finds."""
     known = [(hit, key) for hit in hits if (key := view.key_of(hit.id)) is not None]
     row, stored = encoded[None], view.rows(LEAVES, [key for _, key in known])

@@ -12,9 +12,13 @@ from palmette.methods.tree.config import TreeConfig
 
 
 def level_loss(
-    queries: Tensor, documents: Tensor, multiplier: Tensor, known: Tensor, negatives: Tensor | None = None,
+    queries: Tensor,
+    documents: Tensor,
+    multiplier: Tensor,
+    known: Tensor,
+    negatives: Tensor | None = None,
     negatives_known: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Equation 1 of a batch of pairs at one level: symmetric InfoNCE on sim(a, b) = τ · nTVD(a, b) = −τ/2 · Σ|a − b|.
 
     The paper has τ = 1; a learned τ per level lets the loss fall below log B − 1.

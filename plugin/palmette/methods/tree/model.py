@@ -229,9 +229,7 @@ class TreeModel(Model):
         every += [TreeSearch(level=level) for level in range(1, self.config.depth + 1)]
         return {self.lexical_key(search): search for search in reversed(every)}
 
-    def explain(
-        self, query: Queries, arrays: Arrays, options: TreeSearch, evidence: Mapping[str, Any]
-    ) -> Explanation:
+    def explain(self, query: Queries, arrays: Arrays, options: TreeSearch, evidence: Mapping[str, Any]) -> Explanation:
         """Topic that both texts are under, the path that they share, and the overlap that leaves it at each node."""
         level = None if options.rerank else self.level(options)
         if EMBEDDING in query:

@@ -81,9 +81,7 @@ class TreeTask(Task):
             losses = torch.stack([symmetric_info_nce(similarity * value, known) for value in candidates])
             module.log_multipliers[level - 1] = candidates[losses.argmin().cpu()].log()
 
-    def loss(
-        self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float
-    ) -> Tensor:
+    def loss(self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float) -> Tensor:
         """Mean loss of a batch of pairs over the step's levels, with given negatives where there are any."""
         config, pairs = self.module.config, self.pairs
         levels = levels_of_step(config, generator, progress)
