@@ -43,6 +43,8 @@ SMALL = 20_000
 """Documents up to which every vector is compared."""
 KEPT = 8192
 """Points that a view remembers."""
+BEST = 8
+"""Points that may answer most of a query's words."""
 SEEN = ("born", "died", "id", "digest", "length")
 DOCUMENT = ("text", "metadata", "fields", "payload")
 Ask = Callable[[bool], Any]
@@ -332,7 +334,7 @@ class QdrantView(View):
         return parts_of(query, weight, [one[WORDS] for one in points], norm)
 
     def _word_asks(self, text: str, k: int, read: Sequence[str]) -> tuple[list[Ask], list[int]]:
-        """Searches of candidates, of the best of all documents, and of one for each word of unknown rarity."""
+        """Searches of candidates, of the best of all documents if these may be others, of words of unknown rarity."""
         query = query_terms(self.db.analyser, text)
         if not query.terms or not self.total:
             return [], []
@@ -342,13 +344,14 @@ class QdrantView(View):
         first = self._ask(WORDS, phrases or vector, 4 * depth if phrases else depth, read, *self._must)
         unknown = [term for term in (*query.terms, *query.skipped) if ("rarity", term) not in self._memo]
         each = [self._ask(WORDS, {term >> SPARSE: 1.0}, 1, (WORDS, "norm")) for term in unknown]
-        return [first, self._ask(WORDS, vector, 8, (WORDS,)), *each], unknown
+        best = [self._ask(WORDS, vector, BEST, (WORDS,))] if phrases or self._must else []
+        return [first, *best, *each], unknown
 
     def _take_words(self, text: str, k: int, unknown: Sequence[int], found: Sequence[Sequence[Any]]) -> None:
         """Take in candidates and rarities, and what the query's words weigh."""
         query, memo = query_terms(self.db.analyser, text), self._memo
-        self._matched[text, k] = _keys_of(found[:1])
-        for term, hits in zip(unknown, found[2:], strict=True):
+        self._matched[text, k], searches = _keys_of(found[:1]), len(found) - len(unknown)
+        for term, hits in zip(unknown, found[searches:], strict=True):
             memo["rarity", term] = 0.0
             if hits:  # its score is its rarity times what the document makes of it
                 impact = impacts(from_texts([hits[0].payload[WORDS]]), hits[0].payload["norm"])
@@ -357,7 +360,8 @@ class QdrantView(View):
         weight, reach = weights(query, holding, self.total)
         total = max(float(weight.sum()), 1e-12)
         scaled = np.asarray(weight / total, np.float32)
-        best = add_words(self._parts(query._replace(required=frozenset()), scaled, _keys_of(found[1:2])))
+        top = _keys_of([found[searches - 1][:BEST]])
+        best = add_words(self._parts(query._replace(required=frozenset()), scaled, top))
         factor = 1 / max(reach / total, *best.tolist(), 1e-12)
         memo["weights", text] = np.asarray(scaled.astype(np.float64) * factor, np.float32)
 
