@@ -190,6 +190,20 @@ def test_other_answers_of_a_question_are_no_negatives(monkeypatch: pytest.Monkey
     assert all(known.sum() > len(known) for known in seen)
 
 
+def test_near_documents_are_negatives(monkeypatch: pytest.MonkeyPatch) -> None:
+    every, loss, seen = made(noise=1.0, dev=0), space_module.symmetric_info_nce, []
+    given = replace(every, query_rows=every.query_rows[:40], document_rows=every.document_rows[:40])
+    monkeypatch.setattr(space_module, "symmetric_info_nce", lambda *how: seen.append(how[2].detach()) or loss(*how))
+    monkeypatch.setattr(space_module, "RANDOM", 0)
+    monkeypatch.setattr(space_module, "NEAR", 3)
+    space_module.learn_maps(given, 1)
+    asked = torch.from_numpy(np.unique(given.query_rows))
+    third = (given.queries[asked] @ given.documents.T).topk(3, dim=1).values[:, -1]
+    first = seen[0] / space_module.SCALE  # of the first step, which is taken in the encoder's space
+    assert 0 < first.shape[1] <= len(first)
+    assert (first.amax(dim=0) >= third.min() - 1e-6).all()
+
+
 def test_learning_is_repeatable_and_restores_the_threads() -> None:
     given, before = made(noise=2.0, dev=60), torch.get_num_threads()
     torch.set_num_threads(2)

@@ -34,8 +34,10 @@ WEIGHTS = "space."
 STEPS, MOST_STEPS, EPOCHS = 150, 400, 10
 """Steps: so many times every question, within limits."""
 BATCH, RATE, WARMUP = 256, 2e-3, 20
-SCALE, DECAY, NEGATIVES = 20.0, 1e-2, 256
-"""Factor of cosines in the softmax; pull towards the identity; documents at random in every batch."""
+SCALE, DECAY = 20.0, 1e-2
+"""Factor of cosines in the softmax; pull towards the identity."""
+RANDOM, NEAR = 1024, 20
+"""Wrong documents of a batch: so many at random, and for each question one of those nearest to it."""
 WAYS = (0.25, 0.5, 0.75, 1.0)
 """Parts of the way from the encoder's space to the learned one."""
 ENOUGH, FOLDS = 50, 4
@@ -183,13 +185,14 @@ def learn_maps(
 ) -> Space:
     """Maps from the identity by symmetric InfoNCE; ``without`` leaves the pairs of some query rows out.
 
-    A batch has different questions, each with one of its documents, and documents at random as further negatives.
-    Other known answers of a question are no negatives.
+    A batch has different questions, each with one of its documents; further negatives are documents at random, and for
+    each question one of those nearest to it. Other known answers of a question are no negatives.
     """
     kept = slice(None) if without is None else ~np.isin(pairs.query_rows, without)
     asked, place = np.unique(pairs.query_rows[kept], return_inverse=True)
     answers = RowLists.of(place, pairs.document_rows[kept], len(asked))
     draw, count, width = np.random.default_rng(seed), len(pairs.data.corpus), pairs.documents.shape[1]
+    near = top_documents(pairs.queries[asked], pairs.documents[:count], lambda q, d: q @ d.T, NEAR)  # [Q, ≤ NEAR]
     changes = [torch.zeros(width, width, requires_grad=True) for _ in range(maps)]
     optimizer, eye, steps = torch.optim.Adam(changes, lr=RATE), torch.eye(width), _steps(len(asked))
     for step in range(steps):
@@ -197,7 +200,8 @@ def learn_maps(
             group["lr"] = RATE * min(1, (step + 1) / WARMUP) * (1 - 0.9 * step / steps)
         rows = draw.permutation(len(asked))[:BATCH]
         own = answers.sample(rows, 1, draw)[:, 0]
-        others = np.setdiff1d(draw.integers(0, count, NEGATIVES), own)
+        nearest = near[rows, draw.integers(0, near.shape[1], len(rows))]
+        others = np.setdiff1d(np.concatenate([draw.integers(0, count, RANDOM), nearest]), own)
         queries = _unit(pairs.queries[torch.from_numpy(asked[rows])] @ (eye + changes[0]))  # [B, d]
         texts = torch.from_numpy(np.concatenate([own, others]))
         documents = _unit(pairs.documents[texts] @ (eye + changes[-1]))  # [M, d]
