@@ -112,11 +112,12 @@ def test_large_fractions_and_full_parts() -> None:
 def test_bytes_say_how_far_off_they_are(seed: int, width: int, size: float) -> None:
     rng = np.random.default_rng(seed)
     data = (rng.normal(size=(5, width)) ** 3 * size).astype(np.float32)
-    data[0] = 0
+    data[0], data[1], data[1, 0] = 0, rng.integers(-127, 128, width), 127  # the second is what its bytes are
     rows, query = np.array([3, 0, 1, 3]), rng.normal(size=(1, width)).astype(np.float32)
     made, asked = Codes.encode(data, rows), Queries.encode(query)
     decoded, exact = made.numbers * made.steps[:, None].astype(float), data[rows].astype(float)
     assert (np.linalg.norm(decoded - exact, axis=1) <= made.errors).all()
+    assert made.errors[2] < 1e-3, "all that is off is the query"
     told = integer_products(asked.numbers, made.numbers)[0] * made.steps * asked.steps[0]
     bound = made.errors * asked.lengths[0] + made.lengths * asked.errors[0]
     assert (np.abs(told - exact @ query[0].astype(float)) <= bound).all()
