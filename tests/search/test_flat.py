@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
-from itertools import product
+from itertools import product as every
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,11 +57,11 @@ SMALL = {"_TILE": 64, "_BATCH": 11, "_FEW": 0, "_PRODUCTS": 1, "_WORTH_A_THREAD"
     places=st.lists(st.integers(1, 399), max_size=3),
     tile=st.sampled_from([1, 64, 1000]),
     threads=st.integers(1, 3),
-    torch=st.booleans(),
+    product=st.sampled_from([codes.product_of_bytes, codes.product_of_floats]),
 )  # fmt: skip
 def test_any_search_of_any_cut_is_brute_force(
     seed: int, how: tuple[str, str], dtype: str, whole: bool, fold: int, rows: int, width: int, count: int, k: int,
-    share: float, places: list[int], tile: int, threads: int, torch: bool,
+    share: float, places: list[int], tile: int, threads: int, product: Any,
 ) -> None:  # fmt: skip
     rng, (metric, kind) = np.random.default_rng(seed), how
     data, queries = vectors(rng, kind, rows, width * fold), vectors(rng, kind, count, width)
@@ -77,8 +78,7 @@ def test_any_search_of_any_cut_is_brute_force(
         for module in (flat, codes):
             for name, value in {**SMALL, "_TILE": tile}.items():
                 patch.setattr(module, name, value, raising=False)
-        if not torch:
-            patch.setattr(codes, "_torch_product", lambda: None)
+        patch.setattr(codes, "matrix_product", lambda: product)
         level = as_block(data, keys, fold).data
         expected = brute(level[wanted], keys[wanted], queries, metric, k)
         for name in ("exact", "faiss") if kind in SHARES and find_spec("faiss") else ("exact",):
@@ -122,6 +122,14 @@ def test_bytes_say_how_far_off_they_are(seed: int, width: int, size: float) -> N
     bound = made.errors * asked.lengths[0] + made.lengths * asked.errors[0]
     assert (np.abs(told - exact @ query[0].astype(float)) <= bound).all()
     assert (made.errors <= 0.05 * np.linalg.norm(exact, axis=1) + 1e-29).all(), "a byte says much"
+
+
+@pytest.mark.parametrize("multiply", [codes.product_of_bytes, codes.product_of_floats])
+def test_products_are_exact_however_wide(multiply: Any) -> None:
+    a, b = np.random.default_rng(0).choice(np.array([-127, -126, 127], np.int8), (2, 7, 3001))
+    a[0] = b[0] = 127
+    assert np.array_equal(multiply(a, b), a.astype(np.int64) @ b.astype(np.int64).T)
+    assert codes.matrix_product() in (codes.product_of_bytes, codes.product_of_floats)
 
 
 def test_few_rows_are_compared_in_full() -> None:
@@ -172,7 +180,7 @@ def test_engines_agree_in_an_index_with_filters_and_folds() -> None:
             put(backend, *(doc(f"d{i}", "changed", n=1) for i in range(0, 200, 7)))
         queries = arrays_of([doc("q"), doc("r")])["leaves"]
         conditions = (None, {"n": {"$lt": 3}}, {"n": 1})
-        for condition, metric, fold in product(map(parse_filter, conditions), METRICS, (1, 4)):
+        for condition, metric, fold in every(map(parse_filter, conditions), METRICS, (1, 4)):
             asked = queries.reshape(2, -1, fold).sum(axis=2).astype(np.float32)
             plan = SearchPlan(Score("leaves", asked, metric, fold))
             with exact.read(condition) as a, other.read(condition) as b:

@@ -10,8 +10,10 @@ Letters: N rows, C columns, Q queries, n rows of a tile, m pairs of a query and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache, partial
 from itertools import pairwise
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,8 +26,9 @@ Bytes = NDArray[np.int8]
 
 _TILE, _PRODUCTS = 4096, 1 << 17  # rows multiplied at a time, or more of them for so many products
 _PIECE = 1 << 19  # numbers encoded at once
-_MATRIX = 5  # queries from which a matrix product of integers is faster than one query after the other
 _WIDE = 16  # columns from which torch is asked: some versions take one column for another layout
+_EXACT = 1024  # columns of bytes whose products add up to less than 2^24, which float32 holds exactly
+_CACHED = 512  # rows multiplied at once as float32
 _DENSE = 0.5  # share of wanted rows from which to multiply all of a run
 _WORTH_A_THREAD = 1 << 23  # numbers to multiply before a second thread pays
 
@@ -67,7 +70,7 @@ class Codes(NamedTuple):
         """Find pairs (query, row) that include the ``k`` best ``rows`` (ascending; ``None`` for all) of each query."""
         count, width = len(self.numbers) if rows is None else len(rows), self.numbers.shape[1]
         threads = 1
-        if len(queries.numbers) < _MATRIX:  # torch, behind the others, has its own threads
+        if one_by_one(len(queries.numbers)):  # torch, behind the others, has its own threads
             threads = min(get_threads(), count * width * len(queries.numbers) // _WORTH_A_THREAD + 1)
         edges = np.linspace(0, count, threads + 1).astype(int).tolist()
         found = run_in_threads([partial(self._scan, rows, queries, k, a, b) for a, b in pairwise(edges)])
@@ -81,14 +84,14 @@ class Codes(NamedTuple):
         count, room = len(queries.numbers), 1024 + 4 * k * len(queries.numbers)
         best = np.full((count, k), -np.inf)  # [Q, k] heaps of lower bounds
         found: tuple[Any, ...] = (0, np.empty((2, room), np.int64), np.empty(room))  # pairs and upper bounds
-        step = max(_TILE, _PRODUCTS // count)
+        step, singly = max(_TILE, _PRODUCTS // count), one_by_one(count)
         products = np.empty((count, min(step, stop - start)), np.int32)
         wide = queries.numbers.astype(np.int16)  # a loop widens less
         for low in range(start, stop, step):
             tile = slice(low, min(low + step, stop))
             places = np.arange(tile.start, tile.stop) if rows is None else rows[tile]
             here = tile if rows is None else places
-            if count < _MATRIX:
+            if singly:
                 made = products[:, : len(places)]
                 kernels.multiply(self.numbers, places, wide, made)
             else:
@@ -138,9 +141,8 @@ class Queries(NamedTuple):
 
 def integer_products(some: Bytes, others: Bytes) -> NDArray[np.int32]:
     """Inner products of bytes, as whole numbers: [Q, C], [n, C] → [Q, n]."""
-    if some.shape[1] >= _WIDE and (multiply := _torch_product()) is not None:
-        made: NDArray[np.int32] = multiply(some, others)
-        return made
+    if some.shape[1] >= _WIDE:
+        return matrix_product()(some, others)
     from palmette.search import kernels
 
     made = np.empty((len(some), len(others)), np.int32)
@@ -148,19 +150,50 @@ def integer_products(some: Bytes, others: Bytes) -> NDArray[np.int32]:
     return made
 
 
-@cache
-def _torch_product() -> Any:
-    """Matrix product of integers by torch, where the processor has units for it; sums that saturate are no use."""
+def product_of_bytes(a: Bytes, b: Bytes) -> NDArray[np.int32]:
+    """Multiply bytes as they are: fast on processors with units for that."""
     import torch
 
-    if not hasattr(torch, "_int_mm") or not torch.backends.cpu.get_cpu_capability().startswith("AVX"):
-        return None
+    made: NDArray[np.int32] = torch._int_mm(torch.from_numpy(a), torch.from_numpy(b).t()).numpy()
+    return made
 
-    def multiply(a: Bytes, b: Bytes) -> NDArray[np.int32]:
-        made: NDArray[np.int32] = torch._int_mm(torch.from_numpy(a), torch.from_numpy(b).t()).numpy()
-        return made
 
-    extreme = np.random.default_rng(0).choice(np.array([-127, 127], np.int8), (2, 24, 100))
-    extreme[:, 0] = 127
-    expected = extreme[0].astype(np.int32) @ extreme[1].astype(np.int32).T
-    return multiply if np.array_equal(multiply(*extreme), expected) else None
+def product_of_floats(a: Bytes, b: Bytes) -> NDArray[np.int32]:
+    """Multiply as float32: few rows at a time, which stay in the cache, and so few columns that every sum is exact."""
+    import torch
+
+    made = np.zeros((len(a), len(b)), np.int32)
+    for first in range(0, a.shape[1], _EXACT):
+        left, right = (torch.from_numpy(x[:, first : first + _EXACT]) for x in (a, b))
+        left = left.float()
+        for row in range(0, len(b), _CACHED):
+            made[:, row : row + _CACHED] += (left @ right[row : row + _CACHED].float().t()).int().numpy()
+    return made
+
+
+@cache
+def matrix_product() -> Callable[[Bytes, Bytes], NDArray[np.int32]]:
+    """Choose the faster of both products on this processor; sums of bytes that saturate are no use."""
+    import torch
+
+    a, b = np.random.default_rng(0).choice(np.array([-127, 127], np.int8), (2, 1024, 256))
+    a[0] = b[0] = 127
+
+    def seconds(product: Callable[[Bytes, Bytes], Any]) -> float:
+        begun = perf_counter()
+        product(a[:32], b)
+        return perf_counter() - begun
+
+    known = hasattr(torch, "_int_mm") and torch.backends.cpu.get_cpu_capability().startswith("AVX")
+    if not known or not np.array_equal(product_of_bytes(a[:32], b), product_of_floats(a[:32], b)):
+        return product_of_floats
+    return min((product_of_bytes, product_of_floats), key=lambda product: min(seconds(product) for _ in range(3)))
+
+
+_MATRIX: dict[Any, int] = {product_of_bytes: 5, product_of_floats: 20}
+"""Queries from which each product is faster than one query after the other."""
+
+
+def one_by_one(queries: int) -> bool:
+    """Whether so few queries are compared faster one after the other than by a matrix product."""
+    return queries < min(_MATRIX.values()) or queries < _MATRIX[matrix_product()]
