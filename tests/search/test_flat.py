@@ -142,6 +142,14 @@ def test_few_rows_are_compared_in_full() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 7])
+def test_what_the_bytes_of_a_query_lose_is_allowed_for(count: int) -> None:
+    data, queries = np.zeros((9_000, 16), np.float32), np.full((count, 16), 0.0035, np.float32)
+    data[:, 0], data[7, 0], queries[:, 0] = 100, 127, 1
+    data[8_000] = [126, *[127] * 15]  # the best, by numbers of the query that its bytes round to 0
+    assert (search(data, queries, "inner_product", 1, ExactEngine()).keys == 8_000).all()
+
+
+@pytest.mark.parametrize("count", [1, 7])
 def test_a_row_that_is_not_finite_is_never_left_out(count: int) -> None:
     rng = np.random.default_rng(0)
     data, queries = vectors(rng, "any", 9_000, 16), np.abs(vectors(rng, "any", count, 16))
