@@ -61,9 +61,7 @@ def card(x: float, y: float, found: bool) -> str:
 
 def picture() -> str:
     """The tree with its wires, a question below and what it finds above."""
-    names = [
-        format(n, f"0{d}b").replace("0", "L").replace("1", "R") for d in range(1, 5) for n in range(2**d)
-    ]
+    names = [format(n, f"0{d}b").replace("0", "L").replace("1", "R") for d in range(1, 5) for n in range(2**d)]
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'aria-label="A question climbs a trained tree to the documents that answer it">',
@@ -79,9 +77,7 @@ def picture() -> str:
     parts.append(text(962, TIER[1] + 34, "fast and small", 16, "#8a8471", 'font-style="italic"'))
     parts.append(text(962, TIER[4] - 26, "fine; up to 2¹⁴ columns", 16, "#8a8471", 'font-style="italic"'))
     root = place("")
-    parts.append(
-        f'<path d="M{root} 540 V{TIER[0]}" stroke="{ORANGE}" stroke-width="11" stroke-linecap="round"/>'
-    )
+    parts.append(f'<path d="M{root} 540 V{TIER[0]}" stroke="{ORANGE}" stroke-width="11" stroke-linecap="round"/>')
     parts += [branch(name, GREEN, 8.5 - 1.5 * len(name)) for name in names if not FOUND.startswith(name)]
     parts += [branch(FOUND[:n], ORANGE, 10 - 1.2 * n) for n in range(1, 5)]
     for name in (name for name in names if len(name) == DEPTH):
