@@ -120,7 +120,7 @@ class ArrayView(View):
 
     def list_sizes(self, array: str) -> Rows:
         """Number of rows in each list: [L]."""
-        return ListOrder(self.arrays[array]).sizes(self._keys)
+        return self._segment.list_order(array).all_sizes
 
     def documents(self, keys: Sequence[int]) -> list[Document]:
         """Documents of these rows."""
