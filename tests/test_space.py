@@ -186,7 +186,7 @@ def test_other_answers_of_a_question_are_no_negatives(monkeypatch: pytest.Monkey
     data = replace(given.data, qrels={"train": judged})
     pairs = TrainingPairs(data, given.queries, given.documents, *data.pairs("train"), None)
     monkeypatch.setattr(space_module, "symmetric_info_nce", lambda *how: seen.append(how[1]) or loss(*how))
-    space_module.learn_maps(pairs, 1)
+    space_module.learn_maps(pairs, space_module.nearest_documents(pairs), 1)
     assert all(known.sum() > len(known) for known in seen)
 
 
@@ -196,7 +196,7 @@ def test_near_documents_are_negatives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(space_module, "symmetric_info_nce", lambda *how: seen.append(how[2].detach()) or loss(*how))
     monkeypatch.setattr(space_module, "RANDOM", 0)
     monkeypatch.setattr(space_module, "NEAR", 3)
-    space_module.learn_maps(given, 1)
+    space_module.learn_maps(given, space_module.nearest_documents(given), 1)
     asked = torch.from_numpy(np.unique(given.query_rows))
     third = (given.queries[asked] @ given.documents.T).topk(3, dim=1).values[:, -1]
     first = seen[0] / space_module.SCALE  # of the first step, which is taken in the encoder's space
@@ -208,7 +208,8 @@ def test_learning_is_repeatable_and_restores_the_threads() -> None:
     given, before = made(noise=2.0, dev=60), torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        spaces = [space_module.learn_maps(given, 2, seed=3) for _ in range(2)]
+        near = space_module.nearest_documents(given)
+        spaces = [space_module.learn_maps(given, near, 2, seed=3) for _ in range(2)]
         fit_space(given, progress=False)
         assert torch.get_num_threads() == 2
     finally:

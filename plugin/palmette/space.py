@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from tqdm.auto import tqdm
 
-from palmette.arrays import Floats
+from palmette.arrays import Floats, Rows
 from palmette.data.retrieval import RowLists
 from palmette.encoder.base import Encoder, Kind, Output, States, WrappedEncoder
 from palmette.encoder.sentences import Sentences
@@ -149,10 +149,11 @@ def fit_space(
         return None, {}  # 30 pairs seemed to help on their own questions, and harmed others
     folds = FOLDS if held < ENOUGH else 0
     with one_torch_thread(), _bar(2 * (_steps(asked) + folds * _steps(asked - asked // FOLDS)), progress) as bar:
-        learned = {maps: learn_maps(pairs, maps, seed, bar) for maps in (1, 2)}
+        near = nearest_documents(pairs)
+        learned = {maps: learn_maps(pairs, near, maps, seed, bar) for maps in (1, 2)}
         scores = [] if pairs.dev is None else [_score(pairs, pairs.dev, learned)]
         if folds:
-            scores += _score_folds(pairs, folds, seed, bar)
+            scores += _score_folds(pairs, near, folds, seed, bar)
         table = {choice: np.concatenate([part[choice] for part in scores]) for choice in scores[0]}
         chosen = _choose(table)
         quality = {
@@ -180,8 +181,14 @@ def _choose(table: _Scores) -> _Choice:
     return min(as_good, key=lambda choice: (choice.way, choice.maps))
 
 
+def nearest_documents(pairs: TrainingPairs) -> Rows:
+    """Documents nearest to each training question in the encoder's space: [Q, ≤ NEAR]."""
+    queries = pairs.queries[torch.from_numpy(np.unique(pairs.query_rows))]
+    return top_documents(queries, pairs.documents[: len(pairs.data.corpus)], lambda q, d: q @ d.T, NEAR)
+
+
 def learn_maps(
-    pairs: TrainingPairs, maps: int, seed: int = 0, bar: Any = None, without: NDArray[np.int64] | None = None
+    pairs: TrainingPairs, near: Rows, maps: int, seed: int = 0, bar: Any = None, without: Rows | None = None
 ) -> Space:
     """Maps from the identity by symmetric InfoNCE; ``without`` leaves the pairs of some query rows out.
 
@@ -192,7 +199,7 @@ def learn_maps(
     asked, place = np.unique(pairs.query_rows[kept], return_inverse=True)
     answers = RowLists.of(place, pairs.document_rows[kept], len(asked))
     draw, count, width = np.random.default_rng(seed), len(pairs.data.corpus), pairs.documents.shape[1]
-    near = top_documents(pairs.queries[asked], pairs.documents[:count], lambda q, d: q @ d.T, NEAR)  # [Q, ≤ NEAR]
+    near = near[np.searchsorted(np.unique(pairs.query_rows), asked)]
     changes = [torch.zeros(width, width, requires_grad=True) for _ in range(maps)]
     optimizer, eye, steps = torch.optim.Adam(changes, lr=RATE), torch.eye(width), _steps(len(asked))
     for step in range(steps):
@@ -240,7 +247,7 @@ def _score(pairs: TrainingPairs, held: Validation, spaces: Mapping[int, Space]) 
     return table
 
 
-def _score_folds(pairs: TrainingPairs, folds: int, seed: int, bar: Any) -> Iterator[_Scores]:
+def _score_folds(pairs: TrainingPairs, near: Rows, folds: int, seed: int, bar: Any) -> Iterator[_Scores]:
     """Score training questions by maps that were learned without them."""
     held = Validation.of(pairs.data, seed, split="train")
     if held is None:
@@ -248,7 +255,7 @@ def _score_folds(pairs: TrainingPairs, folds: int, seed: int, bar: Any) -> Itera
     held = held.with_nearest_documents(pairs.queries, pairs.documents[: len(pairs.data.corpus)])
     answered = held.queries[held.judgements.relevant > 0]  # those that are scored
     for part in np.array_split(np.random.default_rng(seed).permutation(np.unique(pairs.query_rows)), folds):
-        spaces = {maps: learn_maps(pairs, maps, seed, bar, part) for maps in (1, 2)}
+        spaces = {maps: learn_maps(pairs, near, maps, seed, bar, part) for maps in (1, 2)}
         mine = np.isin(answered, part)
         yield {choice: values[mine] for choice, values in _score(pairs, held, spaces).items()}
 
