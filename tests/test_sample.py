@@ -221,18 +221,6 @@ def test_a_summary_shared_by_entries_is_one_query(data):
     assert {len(judged) for judged in data.qrels["train"].values()} == {1, 2, 3}
 
 
-def test_masked_answers_do_not_hold_the_question(data):
-    masked = sample_data(masked=True)
-    assert not data.remainders
-    assert 500 < len(masked.remainders) < len(masked.queries)
-    whole = {entry.id: entry.text for entry in masked.corpus}
-    for query, rest in masked.remainders.items():
-        text, summary = whole[query.removeprefix("summary:")], masked.queries[query]
-        assert rest.count(summary) == text.count(summary) - 1
-    assert masked.queries == data.queries
-    assert [entry.text for entry in masked.corpus] == [entry.text for entry in data.corpus]
-
-
 def test_every_question_has_an_answer_on_every_python(full):
     asked = [set(question.gold) for question in load_questions()]
     assert set.union(*asked) - full.keys() <= NEWER

@@ -53,16 +53,15 @@ TRUST = 0.2
 
 
 def _sample(data: RetrievalData, seed: int) -> tuple[list[str], list[Document], Judgements | None] | None:
-    """Draw held-out queries, or training queries, which teach the units alone, as synthetic ones do.
+    """Draw held-out queries, or training queries, which teach the units alone.
 
-    Those share words with their documents, so a weight learned from them would trust words too much. Without any
-    query the first words of documents stand for queries.
+    Without any query the first words of documents stand for queries.
     """
     held = Validation.of(data, seed, queries=QUERIES, documents=DOCUMENTS)
     some = held or Validation.of(data, seed, split="train", queries=QUERIES, documents=DOCUMENTS)
     if some is not None:
         documents = [data.corpus[row] for row in some.documents]
-        judgements = some.judgements if held and data.labelled else None
+        judgements = some.judgements if held else None
         return [data.query_texts[row] for row in some.queries], documents, judgements
     if data.queries:
         return None

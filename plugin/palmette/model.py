@@ -70,8 +70,6 @@ class Model(Checkpointed):
     """Defaults of the training loop that differ from :class:`TrainingConfig`'s."""
     reads_metadata: bool = False
     """Whether metadata are fields of their own, so that frameworks must not prepend them to the text."""
-    needs_queries: ClassVar[bool] = True
-    """Whether documents without labels need synthetic queries."""
     sentences: bool = True
     """Whether the encoder's vectors of single sentences compare with this model's queries."""
 
@@ -240,9 +238,8 @@ class Model(Checkpointed):
         """
         defaults = cls.training_defaults
         settings, loop = fit_configs(cls.config_class, defaults, config, preset, training, options)
-        kinds: dict[str, Any] = {} if cls.needs_queries else {"kinds": ()}
-        loaded = load_data(data, seed=loop.seed, **kinds)
-        if not loaded.trainable and (cls.needs_queries or loaded.labelled):
+        loaded = load_data(data, seed=loop.seed)
+        if loaded.labelled and not loaded.trainable:
             raise InputError(
                 f"{loaded.name} has no training pairs: splits are {sorted(loaded.qrels)}; 'train' is needed"
             )
@@ -250,7 +247,7 @@ class Model(Checkpointed):
         with main_process_first(device):  # of several processes one encodes; the cache then serves the others
             coder, facts = load_encoder(encoder, device=device).plain, dict[str, Any]()
             wanted = preset is None if learn_space is None else learn_space
-            if wanted and loaded.labelled and loaded.trainable and cls.uses_space(settings, loaded):
+            if wanted and loaded.trainable and cls.uses_space(settings, loaded):
                 pairs = TrainingPairs.encode(loaded, coder, store, seed=loop.seed, progress=progress)
                 space, facts = fit_space(pairs, seed=loop.seed, progress=progress)
                 coder = coder if space is None else SpaceEncoder(coder, space)

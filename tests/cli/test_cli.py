@@ -173,10 +173,8 @@ def test_train_and_resume(place, tmp_path, monkeypatch, capsys, run):
     assert load_model(out).fingerprint == made["fingerprint"], "the same as the run that was interrupted"
 
 
-@pytest.mark.parametrize(
-    ("pairs", "told"), [(7, "trained on 7 questions made of notes"), (0, "kept the encoder's own vectors")]
-)
-def test_synthetic_pairs_are_reported(pairs, told, tmp_path, capsys):
+@pytest.mark.parametrize(("pairs", "told"), [(7, "trained on 7 pairs of notes"), (0, "kept the encoder's own vectors")])
+def test_what_was_trained_is_reported(pairs, told, tmp_path, capsys):
     facts = {"data": "notes", "seconds": 1.0, "metric": "", "metrics": {}, "labelled": False}
     args = argparse.Namespace(json=False, method="tree", data=str(tmp_path))
     _report(args, SimpleNamespace(record=SimpleNamespace(**facts, pairs=pairs)), tmp_path / "ckpt")

@@ -21,7 +21,7 @@ from palmette import (
     load_encoder,
     load_model,
 )
-from palmette.data import from_documents, iter_documents
+from palmette.data import iter_documents
 from palmette.encoder.cache import CachedEncoder, EncodingCache
 from palmette.evaluation import evaluate_index
 from palmette.hub import open_checkpoint, pull, save_checkpoint
@@ -140,8 +140,7 @@ SINGLE_USES: list[tuple[Any, ...]] = [
     (matches, FILTERS, VALUES),
     (parse_filter, FILTERS),
     (lambda given: Document(**given).digest, NAMED),
-    (keyed(load_data), DOCUMENTS, some("dev_fraction seed kinds cut titles")),
-    (keyed(from_documents), DOCUMENTS, some("seed kinds cut")),
+    (keyed(load_data), DOCUMENTS, some("dev_fraction seed titles")),
     (lambda data: list(iter_documents(data)), DOCUMENTS),
     (lambda *pairs: load_data(list(pairs)), st.tuples(TEXTS, VALUES), st.tuples(TEXTS, TEXTS, VALUES)),
     (RetrievalData, VALUES, DOCUMENTS, VALUES, QRELS),

@@ -19,7 +19,6 @@ import pytest
 from palmette import Document, FakeEncoder, Index, SpaceModel, load_data, load_model
 from palmette.data import files
 from palmette.data.documents import passages
-from palmette.data.synthetic import sentences
 from palmette.encoder.sentences import split_sentences
 from palmette.errors import CheckpointError, CorruptIndexError, InputError
 from palmette.hub.manifest import LAYOUT, Entry, dump_manifest
@@ -195,7 +194,6 @@ READERS: dict[str, Callable[[str], Any]] = {
     "words": lambda text: Analyser().words(text),
     "highlights": lambda text: Analyser().matches("fox a", text),
     "sentences": split_sentences,
-    "queries": sentences,
     "passages": passages,
 }
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from palmette import RetrievalData, load_data
 from palmette.errors import InputError, NotFoundError
-from palmette.reader import ReadingData, load_reading
+from palmette.reader import load_reading
 from palmette.reader.data import occurrences
 
 TEXT = "Rome is old. All roads lead to Rome, the city of Romans."
@@ -121,25 +120,6 @@ def test_a_beir_folder_whose_queries_have_answers(tmp_path):
     assert asked.spans(0, data.passages[0].text)[0] == (0, 4)
     assert data.split("test")[0].answers == ("old",)
     assert (unmarked.answers, unmarked.passages) == (None, (0,))  # only its passage is known
-
-
-def test_what_was_made_of_documents_is_asked_about_the_rest():
-    texts = [" ".join(f"{' '.join(f'word{n}{s}{w}' for w in 'abcdefg')}." for s in "xyz") for n in range(9)]
-    data: RetrievalData = load_data(texts, cut=1.0, dev_fraction=0)
-    read: ReadingData = load_reading(data)
-    assert not read.labelled
-    assert len(read.passages) == len(data.corpus) + len(data.remainders)
-    cut = [one for one in read.split("train") if one.passages[0] >= len(data.corpus)]
-    assert cut
-    assert read.split("dev")
-    whole = [one for split in read.splits.values() for one in split]
-    for one in whole:
-        same = {row for row, passage in enumerate(read.passages) if one.question in passage.text}
-        assert same <= {*one.passages, *one.related}  # what has its very words is not taken for wrong
-        if one.passages[0] >= len(data.corpus):
-            assert one.passages[0] not in same
-    sides = [{min((*one.passages, *one.related)) for one in read.split(name)} for name in ("train", "dev")]
-    assert not sides[0] & sides[1]
 
 
 def test_held_out_questions_share_no_passage_with_training():

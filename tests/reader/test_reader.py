@@ -59,16 +59,17 @@ def test_a_sentence_reader_needs_only_to_know_which_document_answers():
     assert not sentences.answer("who invented the telephone?", texts[8:12])
 
 
-def test_documents_alone_are_enough_for_sentences(tmp_path):
+def test_sentences_are_read_without_training(tmp_path):
     texts = readers.texts()
-    made = Reader.fit(texts, encoder=FakeEncoder(64), unit="sentence", steps=0, progress=False)
-    assert not made.record.labelled
-    assert made.record.pairs >= len(texts) * 0.8
+    made = Reader.untrained(FakeEncoder(64))
+    assert (made.config.unit, made.threshold, made.record.pairs) == ("sentence", 0.5, 0)
+    with pytest.raises(InputError, match=r"no training questions.*Reader.untrained\(\) reads sentences without any"):
+        Reader.fit(texts, encoder=FakeEncoder(64), unit="sentence", progress=False)
     best = made.answer(QUESTION, texts[8:12], threshold=0).document
     assert best is not None
     assert best.text == texts[10]
     with pytest.raises(InputError, match="no answers are given.*unit='sentence'"):
-        fit(texts, tmp_path)
+        fit([(f"who is {n}?", text) for n, text in enumerate(texts)], tmp_path)
 
 
 def test_the_same_seed_trains_the_same_reader(tmp_path):

@@ -190,15 +190,15 @@ def _print_json(found: list[Any]) -> None:
 def _add_answer(command: argparse.ArgumentParser) -> None:
     add = describe(
         command,
-        "INDEX QUESTION [QUESTION ...] --reader READER",
-        'palmette answer my-index "when did it begin?" --reader ckpt --explain\n'
+        "INDEX QUESTION [QUESTION ...] [--reader READER]",
+        'palmette answer my-index "when did it begin?" --explain\n'
         'palmette answer my-index "when did it begin?" --reader me/reader -k 10 --threshold 0\n\n'
-        "A reader is trained with `palmette train reader`. Options of the index's method, such as --level for a tree,\n"
-        "are passed on.",
+        "Without a reader, which `palmette train reader` trains, the answer is the sentence that fits best. Options\n"
+        "of the index's method, such as --level for a tree, are passed on.",
         *("index", "--lexical", "--filter", "--revision", "--device", "--explain", "--json"),
     )
     add("question", nargs="+", help="one question, or several")
-    add("--reader", required=True, help=f"the reader: {CHECKPOINT}")
+    add("--reader", help=f"the reader: {CHECKPOINT} (default: sentences, without training)")
     add("-k", type=int, default=5, help="number of documents read")
     threshold = "least probability of there being an answer, 0 to answer always (default: as trained)"
     add("--threshold", type=float, help=threshold)
@@ -206,8 +206,9 @@ def _add_answer(command: argparse.ArgumentParser) -> None:
 
 def _run_answer(args: argparse.Namespace) -> None:
     options = _search_options(args)
-    reader = palmette.Reader.from_pretrained(args.reader, revision=args.revision, device=args.device)
+    reader = args.reader and palmette.Reader.from_pretrained(args.reader, revision=args.revision, device=args.device)
     with palmette.Index.open(args.index, device=args.device) as index:
+        reader = reader or palmette.Reader.untrained(index.model.encoder.plain)
         found = index.search(args.question, args.k, **options)
         answers = reader.answer(args.question, found, threshold=args.threshold)
     if args.json:

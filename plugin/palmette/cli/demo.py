@@ -44,8 +44,7 @@ from nothing to answers
   Index, and again whenever they change (only what is new is encoded):
     palmette index my-tree notes/ --out my-index
   Have it answer in the documents' own words, with no language model:
-    palmette train reader notes/ --out my-reader --unit sentence
-    palmette answer my-index "how do I …?" --reader my-reader
+    palmette answer my-index "how do I …?"
   Measure it on questions of yours:
     palmette evaluate my-tree questions/ --baselines
   Look inside:

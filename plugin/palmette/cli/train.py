@@ -127,8 +127,6 @@ def _run_train(args: argparse.Namespace) -> None:
     if main and not args.resume and (state / STATE).exists():
         _warn(f"starting anew over the state in {state}; --resume would go on with it")
     load: dict[str, Any] = {"seed": options.get("seed", 0), "titles": args.titles}
-    if args.method != READER and not cls.needs_queries:
-        load["kinds"] = ()
     read: Any = load_reading if args.method == READER else load_data
     fit, more = cls.fit, dict[str, Any]()
     if args.method == TAXONOMY:
@@ -191,8 +189,7 @@ def _report(args: argparse.Namespace, model: Any, path: Path) -> None:
     if getattr(args, "construct", False):
         source = f"constructed of {record.documents} nodes"
     elif args.method == READER or record.pairs:
-        made = "questions" if args.method == READER else "pairs" if record.labelled else "questions made"
-        source = f"trained on {record.pairs} {made} of {record.data}"
+        source = f"trained on {record.pairs} {'questions' if args.method == READER else 'pairs'} of {record.data}"
     else:
         source = "kept the encoder's own vectors"
     pairs = Path(args.data).is_file() and record.labelled and not args.data.endswith(NODES)

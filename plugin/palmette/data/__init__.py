@@ -16,13 +16,10 @@ from palmette.data import files
 from palmette.data.documents import Corpus, drop_blanks, iter_documents, to_document, to_documents
 from palmette.data.files import located
 from palmette.data.retrieval import Qrels, RetrievalData, Split
-from palmette.data.synthetic import DEFAULT_KINDS, KINDS, make_queries
 from palmette.errors import InputError, shown
 from palmette.types import Pair
 
 __all__ = [
-    "DEFAULT_KINDS",
-    "KINDS",
     "DataLike",
     "Qrels",
     "RetrievalData",
@@ -41,15 +38,7 @@ DataLike = str | Path | RetrievalData | Iterable[Any]
 """A BEIR folder, a JSONL file, an iterable of pairs or documents, or data loaded before."""
 
 
-def load_data(
-    data: DataLike,
-    *,
-    dev_fraction: float = 0.1,
-    seed: int = 0,
-    kinds: Iterable[str] = DEFAULT_KINDS,
-    cut: float = 0.0,
-    titles: bool = True,
-) -> RetrievalData:
+def load_data(data: DataLike, *, dev_fraction: float = 0.1, seed: int = 0, titles: bool = True) -> RetrievalData:
     """Read training or evaluation data.
 
     Args:
@@ -59,13 +48,10 @@ def load_data(
             - a JSONL file, or an iterable, of pairs: ``{"query", "positive", "negatives"}``, :class:`Pair`,
               or ``(query, positive)`` and ``(query, positive, negatives)`` tuples
             - documents without labels: a BEIR folder with only a corpus, a folder of Markdown or text files,
-              a JSONL file, or an iterable of documents (ours, LangChain's, LlamaIndex's, str). Queries are
-              then made from the documents themselves, see ``palmette.data.synthetic``
+              a JSONL file, or an iterable of documents (ours, LangChain's, LlamaIndex's, str)
             - a :class:`RetrievalData`, which is returned with a dev split if it lacks one.
         dev_fraction: Share of the training queries to hold out where the data has no dev split.
-        seed: Of the held-out share and of synthetic queries.
-        kinds: The kinds of synthetic queries; none where there are to be no queries.
-        cut: Share of the synthetic queries whose words are cut out of their document.
+        seed: Of the held-out share.
         titles: Put titles that files give apart from the text before it, as BEIR does.
 
     Raises:
@@ -73,13 +59,11 @@ def load_data(
         DuplicateIdError: Two different contents under one id.
     """
     check_kind("seed", seed, int, "a whole number")
-    check_kind("kinds", kinds, Iterable, f"some of {', '.join(KINDS)}")
-    synthetic: dict[str, Any] = {"seed": seed, "kinds": tuple(kinds), "cut": cut}
-    loaded = data if isinstance(data, RetrievalData) else _read(data, titles, synthetic)
+    loaded = data if isinstance(data, RetrievalData) else _read(data, titles)
     return loaded.with_dev(dev_fraction, seed)
 
 
-def _read(data: str | Path | Iterable[Any], titles: bool, synthetic: Mapping[str, Any]) -> RetrievalData:
+def _read(data: str | Path | Iterable[Any], titles: bool) -> RetrievalData:
     if isinstance(data, str | Path):
         path = check_path(data)
         name = path.name.removesuffix(".gz").removesuffix(".jsonl")
@@ -91,7 +75,7 @@ def _read(data: str | Path | Iterable[Any], titles: bool, synthetic: Mapping[str
             first = next(records, None)
             if first is not None and any(key in first[1] for key in QUERY_KEYS):
                 return _from_pairs(chain([first], records), name)
-        return from_documents(iter_documents(data, titles=titles), name=name, **synthetic)
+        return RetrievalData(name, list(iter_documents(data, titles=titles)))
     if isinstance(data, Mapping | bytes) or not hasattr(data, "__iter__"):
         raise InputError(
             f"expected a path or an iterable of pairs or documents, got {type(data).__name__} {shown(data)}"
@@ -101,25 +85,7 @@ def _read(data: str | Path | Iterable[Any], titles: bool, synthetic: Mapping[str
     every = values if first is None else chain([first], values)
     if isinstance(first, Pair | tuple) or (isinstance(first, Mapping) and not first.keys().isdisjoint(QUERY_KEYS)):
         return _from_pairs(((f"pair {i}", value) for i, value in enumerate(every)), "pairs")
-    return from_documents(iter_documents(every), **synthetic)
-
-
-def from_documents(documents: Iterable[Any], *, name: str = "documents", **synthetic: Any) -> RetrievalData:
-    """Data without labels: a ``train`` split of queries made from the documents, see ``make_queries``."""
-    corpus = list(iter_documents(documents))
-    made = make_queries(corpus, **synthetic)
-    if not made and synthetic.get("kinds", DEFAULT_KINDS):
-        raise InputError(
-            f"{name}: no training queries could be made from {len(corpus)} documents: they are too short to "
-            "be split; give pairs of a query and its document"
-        )
-    queries, train, remainders = dict[str, str](), Qrels(), dict[str, str]()
-    for n, (kind, query, row, rest) in enumerate(made):
-        key = f"{kind}-{n}-{corpus[row].key}"
-        queries[key], train[key] = query, {corpus[row].key: 1}
-        if rest is not None:
-            remainders[key] = rest
-    return RetrievalData(name, corpus, queries, {"train": train}, labelled=False, remainders=remainders)
+    return RetrievalData("documents", list(iter_documents(every)))
 
 
 def _pair_parts(value: Any) -> tuple[Any, list[Any], list[Any]]:

@@ -65,23 +65,19 @@ class Split:
 class RetrievalData:
     """Documents, queries and judgements by split.
 
-    A row is a position: of a document in ``corpus``, of a query in ``queries``. A synthetic query may be cut out of its
-    document and trained against what remains; the remainders are further rows of :attr:`texts`, beyond the corpus, and
-    no search returns them.
+    A row is a position: of a document in ``corpus``, of a query in ``queries``.
     """
 
     name: str
     corpus: Sequence[Document]
-    queries: dict[str, str]
-    qrels: dict[str, Qrels]  # by split
-    labelled: bool = True  # False when the training queries are synthetic
-    remainders: dict[str, str] = field(default_factory=dict)  # synthetic query → its document without it
+    queries: dict[str, str] = field(default_factory=dict)
+    qrels: dict[str, Qrels] = field(default_factory=dict)  # by split
 
     def __post_init__(self) -> None:
         check_kind("the corpus", self.corpus, Sequence, "a list of documents")
         for document in self.corpus:
             check_kind("a document of the corpus", document, Document, "a palmette.Document")
-        for name in ("queries", "qrels", "remainders"):
+        for name in ("queries", "qrels"):
             check_kind(name, getattr(self, name), Mapping, "a mapping")
         for judged in self.qrels.values():
             check_kind("a split", judged, Mapping, "a mapping of query id → document id → grade")
@@ -103,15 +99,19 @@ class RetrievalData:
                 )
 
     @property
+    def labelled(self) -> bool:
+        """False for documents alone."""
+        return bool(self.qrels)
+
+    @property
     def trainable(self) -> bool:
         """Judgements of a train split exist."""
         return bool(self.qrels.get("train"))
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{name}: {len(qrels)}" for name, qrels in self.qrels.items())
-        kind = "" if self.labelled else ", made from the documents"
-        counts = f"{len(self.corpus)} documents, {len(self.queries)} queries"
-        return f"RetrievalData({self.name!r}, {counts} ({splits}){kind})"
+        queries = f"{len(self.queries)} queries ({splits})" if self.queries else "no queries"
+        return f"RetrievalData({self.name!r}, {len(self.corpus)} documents, {queries})"
 
     @cached_property
     def rows(self) -> dict[str, int]:
@@ -130,8 +130,8 @@ class RetrievalData:
 
     @cached_property
     def texts(self) -> list[str]:
-        """Texts to encode for training, by row: the corpus, then the remainders."""
-        return [document.content for document in self.corpus] + list(self.remainders.values())
+        """Contents of the documents, by row."""
+        return [document.content for document in self.corpus]
 
     @property
     def splits(self) -> list[str]:
@@ -147,14 +147,12 @@ class RetrievalData:
         return Split(name, {query: self.queries[query] for query in qrels}, qrels)
 
     def pairs(self, split: str = "train") -> RowPairs:
-        """Every (query, relevant document) of a split, to train on."""
-        return self._row_pairs([split], relevant=True)
+        """Every (query, relevant document) of a split, to train on; none of documents alone."""
+        return self._row_pairs([split] if self.labelled else (), relevant=True)
 
     def _row_pairs(self, splits: Iterable[str], *, relevant: bool) -> RowPairs:
-        """Pairs of splits, relevant or not; a query cut out of its document is paired with the remainder."""
-        rest = {query: len(self.corpus) + row for row, query in enumerate(self.remainders) if relevant}
         flat = [
-            (self.query_rows[query], rest.get(query, self.rows[doc]))
+            (self.query_rows[query], self.rows[doc])
             for split in splits
             for query, judged in self.split(split).qrels.items()
             for doc, grade in judged.items()
@@ -195,10 +193,7 @@ class RetrievalData:
     def _known_answers(self) -> tuple[Rows, Rows, RowLists]:
         """Group of each query's text, group of each text, and the groups of texts that answer each group of queries."""
         pairs = self._row_pairs(self.qrels, relevant=True)
-        source = {query: judged for qrels in self.qrels.values() for query, judged in qrels.items()}
-        cut = [self.rows[next(iter(source[query]))] for query in self.remainders]
-        query_groups, doc_groups = _groups(self.query_texts), _groups(d.content for d in self.corpus)
-        doc_groups = np.concatenate([doc_groups, doc_groups[np.asarray(cut, np.int64)]])
+        query_groups, doc_groups = _groups(self.query_texts), _groups(self.texts)
         size = int(query_groups.max(initial=-1)) + 1
         answers = RowLists.of(query_groups[pairs.queries], doc_groups[pairs.documents], size)
         return query_groups, doc_groups, answers
@@ -207,19 +202,16 @@ class RetrievalData:
         """Hold out a ``dev`` split of the training queries, unless there is one already.
 
         The queries with the smallest SHA-256 of (seed, id) go: the same on every machine, in every order.
-        Synthetic queries go by document, so that no document is on both sides.
         """
         check_range("data", "dev_fraction", fraction, 0, 0.9)
         if "dev" in self.qrels or "train" not in self.qrels or fraction == 0:
             return self
         train = self.qrels["train"]
-        unit = {query: query if self.labelled else next(iter(judged)) for query, judged in train.items()}
-        units = sorted(set(unit.values()), key=lambda key: hashlib.sha256(f"{seed}:{key}".encode()).digest())
-        held = set(units[: round(fraction * len(units)) or min(1, len(units) - 1)])
-        dev = {query: judged for query, judged in train.items() if unit[query] in held}
-        rest = {query: judged for query, judged in train.items() if unit[query] not in held}
-        kept = {query: text for query, text in self.remainders.items() if query not in dev}
-        return replace(self, qrels={**self.qrels, "train": rest, "dev": dev}, remainders=kept)
+        order = sorted(train, key=lambda query: hashlib.sha256(f"{seed}:{query}".encode()).digest())
+        held = set(order[: round(fraction * len(order)) or min(1, len(order) - 1)])
+        dev = {query: judged for query, judged in train.items() if query in held}
+        rest = {query: judged for query, judged in train.items() if query not in held}
+        return replace(self, qrels={**self.qrels, "train": rest, "dev": dev})
 
 
 def _groups(texts: Iterable[str]) -> Rows:

@@ -114,14 +114,14 @@ def quantise(rows: NDArray[np.floating]) -> NDArray[np.int8]:
     return np.rint(rows * (127 / np.where(most > 0, most, 1))).astype(np.int8)
 
 
-def split_sentences(text: str) -> list[tuple[int, int]]:
+def split_sentences(text: str, shortest: int = SHORTEST) -> list[tuple[int, int]]:
     """Split a text into sentences: spans in order, which cover all characters but blanks.
 
     Prose ends at sentence marks of any script, at items of lists and at rows of tables; code at definitions and blank
-    lines. Headings go with what follows. Sentences of less than a dozen words join a neighbour; those much longer
+    lines. Headings go with what follows. Sentences of less than ``shortest`` words join a neighbour; those much longer
     than sixty are cut at commas, at lines of code, or between words.
     """
-    splitter, lower = _Splitter(text), text.islower()
+    splitter, lower = _Splitter(text, shortest), text.islower()
     for block in _BLOCK.finditer(text):
         first, last = block.start(), _end_of(text, block.end())
         lines = block[0].split("\n")
@@ -137,8 +137,9 @@ def split_sentences(text: str) -> list[tuple[int, int]]:
 class _Splitter:
     """Sentences found so far, and one that may still be too short."""
 
-    def __init__(self, text: str) -> None:
-        self.text, self.wide = text, not text.isascii() and _WIDE.search(text) is not None
+    def __init__(self, text: str, shortest: int) -> None:
+        self.text, self.shortest = text, shortest
+        self.wide = not text.isascii() and _WIDE.search(text) is not None
         self.found: list[tuple[int, int, bool]] = []  # spans, and whether they are code
         self.begin: int | None = None
         self.end = self.at = self.words = self.before = 0
@@ -147,7 +148,7 @@ class _Splitter:
     def start_block(self, first: int, code: bool) -> None:
         """Begin a block of prose or code; the sentence before it ends, where it is long enough."""
         inside = self.code and code and not _DEFINITION.match(self.text, first)
-        self._close(_CODE_SHORTEST if inside else SHORTEST)
+        self._close(_CODE_SHORTEST if inside else self.shortest)
         if self.begin is None:
             self.begin, self.words = first, 0
         self.before, self.code, self.at = len(self.found), code, first
@@ -156,7 +157,7 @@ class _Splitter:
         """End a part of the block at ``stop``; the next one begins at ``after``."""
         self.end_block(stop)
         self.at = after
-        if self.words >= SHORTEST and self.begin is not None:
+        if self.words >= self.shortest and self.begin is not None:
             self.found.append((self.begin, stop, self.code))
             self.begin, self.words = after, 0
 
@@ -167,7 +168,7 @@ class _Splitter:
 
     def spans(self) -> list[tuple[int, int]]:
         """Return all sentences, long ones cut."""
-        self._close(SHORTEST)
+        self._close(self.shortest)
         if self.begin is not None and self.found:
             self._join()
         elif self.begin is not None:

@@ -26,10 +26,10 @@ _CHUNK = re.compile(r"\w+(?:(?:[.\-'’/:@]|(?<=\d),(?=\d))\w+)*(?:\+\+|#)?")
 """A chunk: a word, ``os.path.join``, ``state-of-the-art``, ``1,000``, ``C++``."""
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _BREAK = re.compile(r"[\W_]+")
-_UNSPACED = re.compile(
-    "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]+)"
-)
-"""Thai, Lao, Burmese, Khmer, Kana, Han and Hangul: runs without spaces, indexed by one and two characters."""
+UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
+"""Thai, Lao, Burmese, Khmer, Kana, Han and Hangul, as a part of a regular expression's set: runs without spaces are
+indexed by one and two characters."""
+_UNSPACED = re.compile(f"([{UNSPACED}]+)")
 _CACHED = 1 << 20  # chunks whose words are remembered
 
 

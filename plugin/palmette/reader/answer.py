@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Rows
-from palmette.data.synthetic import sentences
 from palmette.encoder.base import readable
+from palmette.encoder.sentences import split_sentences
 from palmette.metrics import normalise
 from palmette.types import Document, Explanation, Part
 
 ALTERNATIVES = 3
+SHORTEST = 4
+"""Words of the shortest sentence that is an answer, or is shown around one."""
 
 
 @dataclass(frozen=True)
@@ -137,8 +139,9 @@ def answer_of(question: str, candidates: Candidates, documents: Sequence[Documen
     supports = []
     for passage, rows in by_passage.items():
         (_, start, end), content = places[rows[0]], documents[passage].content
-        around = [span for span in sentences(content) if span[0] < end and span[1] > start] or [(start, end)]
-        sentence = content[around[0][0] : around[-1][1]].strip()
+        spans = split_sentences(content, SHORTEST)
+        around = [span for span in spans if span[0] < end and span[1] > start] or [(start, end)]
+        sentence = content[around[0][0] : around[-1][1]]
         share = float(candidates.shares[rows].sum())
         supports.append(Support(passage, documents[passage], start, end, share, sentence))
     supports.sort(key=lambda support: -support.share)

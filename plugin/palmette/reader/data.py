@@ -18,8 +18,8 @@ from palmette.config import check_path, parse_json
 from palmette.data import RetrievalData, load_data
 from palmette.data.documents import Corpus, to_document
 from palmette.data.files import existing, is_jsonl, located, read_jsonl, read_whole
-from palmette.data.synthetic import UNSPACED
 from palmette.errors import InputError, NotFoundError, shown
+from palmette.lexical.analyser import UNSPACED
 from palmette.types import Document
 
 Said = tuple[str, int | None]
@@ -39,8 +39,6 @@ class Asked:
     """Rows of the passages that it was asked about."""
     starts: Mapping[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
     """Known starts of answers, in characters, by (answer, passage)."""
-    related: tuple[int, ...] = ()
-    """Rows that are neither right nor wrong: of a document whose own words the question is made of."""
 
     @property
     def answered(self) -> bool:
@@ -77,8 +75,6 @@ class ReadingData:
     name: str
     passages: Sequence[Document]
     splits: Mapping[str, Sequence[Asked]]
-    labelled: bool = True
-    """False for questions that are made from the passages."""
 
     def split(self, name: str) -> Sequence[Asked]:
         """Questions of a split."""
@@ -102,7 +98,7 @@ class ReadingData:
         train = self.splits.get("train", ())
         if "dev" in self.splits or not train:
             return self
-        of = [min((*asked.passages, *asked.related), default=-1) for asked in train]
+        of = [min(asked.passages, default=-1) for asked in train]
         rows = sorted(set(of))
         draw = np.random.default_rng(seed).permutation(len(rows))
         held = {rows[at] for at in draw[: max(1, round(fraction * len(rows)))]} if len(rows) > 1 else set()
@@ -126,7 +122,7 @@ def load_reading(data: Any, *, seed: int = 0, titles: bool = True) -> ReadingDat
             - a BEIR folder whose queries have ``answers``
             - anything else that :func:`palmette.load_data` reads. Without answers a sentence reader learns from what
               documents answer a query
-        seed: Seed of the held-out share and of what is made from documents.
+        seed: Seed of the held-out share.
         titles: Put titles that files give apart from the text before it.
     """
     if isinstance(data, ReadingData):
@@ -154,8 +150,7 @@ def load_reading(data: Any, *, seed: int = 0, titles: bool = True) -> ReadingDat
     first = next(records, None)
     if first is not None and isinstance(first[1], Mapping) and {"answers", "context"} <= first[1].keys():
         return from_records(chain([first], records), name).with_dev(seed=seed)
-    # the words of synthetic queries are cut out of their documents: they must not be what answers them
-    loaded = load_data(data, titles=titles, seed=seed, cut=1.0, dev_fraction=0.0)
+    loaded = load_data(data, titles=titles, seed=seed, dev_fraction=0.0)
     return from_retrieval(loaded, answers).with_dev(seed=seed)
 
 
@@ -258,23 +253,11 @@ def _squad(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def from_retrieval(data: RetrievalData, answers: Mapping[str, tuple[str, ...]]) -> ReadingData:
-    """Questions from judged queries, and the answers of those that have any.
-
-    A query that was cut out of its document belongs to the remainder of it.
-    """
-    remains = [Document(f"{query} (rest)", text) for query, text in data.remainders.items()]
-    rest = {query: len(data.corpus) + row for row, query in enumerate(data.remainders)}
-    judged = {query: grades for split in data.qrels.values() for query, grades in split.items()}
-    cut: dict[str, list[int]] = {}  # document → it, and what remains of it without each of its queries
-    for query, row in rest.items():
-        for id in judged[query]:
-            cut.setdefault(id, [data.rows[id]]).append(row)
+    """Questions from judged queries, and the answers of those that have any."""
 
     def asked(query: str, grades: Mapping[str, int]) -> Asked:
-        right = [id for id, grade in grades.items() if grade > 0]
-        rows = (rest[query],) if query in rest else tuple(data.rows[id] for id in right)
-        related = tuple(row for id in right for row in cut.get(id, ()) if row not in rows)
-        return Asked(data.queries[query], answers.get(query), rows, related=related)
+        rows = tuple(data.rows[id] for id, grade in grades.items() if grade > 0)
+        return Asked(data.queries[query], answers.get(query), rows)
 
     splits = {name: [asked(*judged) for judged in qrels.items()] for name, qrels in data.qrels.items()}
-    return ReadingData(data.name, [*data.corpus, *remains], splits, data.labelled)
+    return ReadingData(data.name, data.corpus, splits)

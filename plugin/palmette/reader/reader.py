@@ -67,6 +67,11 @@ class Reader(Checkpointed):
         self.revision: str | None = None
 
     @classmethod
+    def untrained(cls, encoder: str | Encoder = DEFAULT_ENCODER, device: str | None = None) -> Self:
+        """Reader of sentences by the weights that all-MiniLM-L6-v2 comes to, without data and without training."""
+        return cls(ReaderConfig(unit="sentence"), load_encoder(encoder, device=device))
+
+    @classmethod
     def fit(
         cls,
         data: Any,
@@ -84,7 +89,7 @@ class Reader(Checkpointed):
 
         Args:
             data: Questions with answers and their passages, see :func:`palmette.reader.load_reading`; for sentences
-                documents alone will do.
+                the passages that answer will do.
             encoder: A sentence-transformers model, by name or folder, or an :class:`palmette.Encoder`: what a span
                 reader starts from, and what finds passages that look right and are not.
             device: Where to train; ``None`` for the best there is.
@@ -103,7 +108,10 @@ class Reader(Checkpointed):
         if config.unit == "span":
             loaded = loaded.with_answers()
         if not loaded.splits.get("train"):
-            raise InputError(f"{loaded.name} has no training questions: splits are {sorted(loaded.splits)}")
+            raise InputError(
+                f"{loaded.name} has no training questions: splits are {sorted(loaded.splits)}. Reader.untrained() "
+                "reads sentences without any"
+            )
         store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
         with main_process_first(device):
             coder = load_encoder(encoder, device=device)
@@ -120,7 +128,6 @@ class Reader(Checkpointed):
             data=loaded.name,
             documents=len(loaded.passages),
             pairs=len(lessons.train),
-            labelled=loaded.labelled,
             steps=trained.steps,
             seconds=round(trained.seconds, 1),
             metric=module.metric,

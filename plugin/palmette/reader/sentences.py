@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from palmette.arrays import Floats, Rows
-from palmette.data.synthetic import sentences
 from palmette.encoder import Encoder
-from palmette.reader.answer import Candidates
+from palmette.encoder.sentences import split_sentences
+from palmette.reader.answer import SHORTEST, Candidates
 from palmette.reader.config import ReaderConfig
 from palmette.reader.scores import NEVER, UnitVectors, minimise, reading_loss, words_of
 from palmette.reader.training import TrainingSet, examine, sentence_credit
@@ -143,7 +143,7 @@ class SentenceModule(nn.Module):
 def cut_sentences(text: str) -> list[tuple[int, int]]:
     """Characters of the sentences, without surrounding blanks and Markdown headings, which answer nothing."""
     found = []
-    for start, end in sentences(text) or [(0, len(text))]:
+    for start, end in split_sentences(text, SHORTEST):
         headings = _HEADINGS.match(text, start, end)
         start = headings.end() if headings else start
         if inner := text[start:end].strip():

@@ -63,7 +63,7 @@ class TrainingSet:
         """Retrieve the passages of every question."""
 
         def nearest(questions: Sequence[Asked], count: int, *, wrong: bool = False) -> list[list[int]]:
-            """Rows of the nearest passages, best first, without related ones and, if ``wrong``, answers."""
+            """Rows of the nearest passages, best first, without answers if ``wrong``."""
             if not questions or count < 1 or (wrong and len(data.passages) < 2):
                 return [[] for _ in questions]
             vectors = cache.encode(encoder, [one.content for one in data.passages], progress=progress)
@@ -71,8 +71,7 @@ class TrainingSet:
             queries = cache.encode(encoder, texts, kind="query", progress=progress)
             found, depth = [], 4 * count + 8 if wrong else count
             for asked, query in zip(questions, queries, strict=True):
-                rows = best(vectors @ query, depth + len(asked.related)).tolist()
-                rows = [row for row in rows if row not in asked.related][:depth]
+                rows = best(vectors @ query, depth).tolist()
                 found.append([row for row in rows if not (wrong and answers(data, asked, row))][:count])
             return found
 

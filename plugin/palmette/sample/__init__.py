@@ -33,8 +33,6 @@ HELDOUT = 7
 """One module in this many lends no summaries to training."""
 MIN_WORDS, MAX_SHARED = 3, 3
 """Summaries shorter than this, or the same for more entries than this, name nothing."""
-MIN_BODY = 80
-"""Characters that must remain of a text for its summary to be cut out of it."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +150,7 @@ def _shorten(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: max(limit, 0)].rpartition(" ")[0]
 
 
-def sample_data(size: Literal["small", "full"] = "small", *, masked: bool = False) -> RetrievalData:
+def sample_data(size: Literal["small", "full"] = "small") -> RetrievalData:
     """The standard library, ready to train on: for ``palmette demo``, the notebooks and the tests.
 
     The splits are ``train`` (summaries → their entries), ``heldout`` (the same for modules that training does
@@ -160,13 +158,10 @@ def sample_data(size: Literal["small", "full"] = "small", *, masked: bool = Fals
 
     Args:
         size: As in :func:`~palmette.sample.python_catalogue`.
-        masked: Train a summary against its entry without it, where enough remains, so that it is not found by
-            its own words. The corpus keeps its whole texts; there are more texts to encode.
     """
     corpus = python_catalogue(size=size)
     queries: dict[str, str] = {}
     qrels: dict[str, Qrels] = {"train": {}, "heldout": {}, "dev": {}, "test": {}}
-    remainders: dict[str, str] = {}
     by_summary: dict[str, list[Document]] = {}
     for entry in corpus:
         if (summary := entry.fields["summary"]) not in entry.fields["signature"]:
@@ -179,12 +174,10 @@ def sample_data(size: Literal["small", "full"] = "small", *, masked: bool = Fals
         query = f"summary:{first.key}"
         queries[query] = summary
         qrels["heldout" if held_out else "train"][query] = {entry.key: 1 for entry in entries}
-        if masked and len(entries) == 1 and len(first.fields["body"]) >= MIN_BODY:
-            remainders[query] = f"{first.fields['signature'] or first.key}\n{first.fields['body']}"
     known = {entry.key for entry in corpus}
     for question in load_questions():
         if gold := known.intersection(question.gold):
             queries[question.id] = question.question
             qrels[question.split][question.id] = {key: 1 for key in question.gold if key in gold}
     name = f"python-{platform.python_version()}-{size}"
-    return RetrievalData(name, corpus, queries, qrels, remainders=remainders)
+    return RetrievalData(name, corpus, queries, qrels)

@@ -136,7 +136,7 @@ class TrainingPairs:
 
     data: RetrievalData
     queries: Tensor  # [Q, d] by query row; those that neither train nor validate are zero
-    documents: Tensor  # [N, d] by text row: the corpus, then the remainders of documents whose queries were cut out
+    documents: Tensor  # [N, d] by document row
     query_rows: Rows  # [P] query of each training pair
     document_rows: Rows  # [P] its document
     dev: Validation | None  # queries and documents that validate

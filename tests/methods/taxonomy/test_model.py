@@ -226,9 +226,8 @@ def test_a_file_of_names_is_a_taxonomy_by_itself(tmp_path) -> None:
     train = ["train", "taxonomy", str(names), "--out", str(tmp_path / "ckpt"), "--encoder", "fake:8:3"]
     assert main([*train, "--dimension", "4", "--steps", "1", "--quiet"]) == 0
     texts.write_text("\n".join(json.dumps({"id": d.key, "text": d.text}) for d in documents()))
-    loose = fit(texts)
-    assert loose.nodes.hierarchy is None
-    assert not loose.record.labelled
+    with pytest.raises(InputError, match="no document names its parents, and there are no pairs"):
+        fit(texts)
 
 
 def test_judged_queries_match_what_lies_above_their_answers() -> None:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from palmette import FakeEncoder, TreeModel
 from palmette.data import load_data
 from palmette.encoder import States
-from palmette.errors import ConfigError
+from palmette.errors import ConfigError, TrainingError
 from palmette.maths import ntvd, symmetric_info_nce
 from palmette.methods.tree import TreeConfig
 from palmette.methods.tree.init import initialise
@@ -16,7 +16,7 @@ from palmette.methods.tree.module import Tree
 from palmette.methods.tree.search import greedy_leaf
 from palmette.methods.tree.training import TreeTask
 from palmette.training.pairs import TrainingPairs, Validation
-from support.tiny import documents
+from support.tiny import documents, pairs
 
 WIDTH = 12
 
@@ -87,16 +87,18 @@ def test_every_levels_multiplier_starts_where_its_loss_is_lowest() -> None:
     assert len(tree.log_multipliers.unique()) > 1, "levels have their own"
 
 
-def test_clusters_need_no_questions_and_the_papers_recipe_makes_them() -> None:
+def test_clusters_need_no_questions_and_the_papers_recipe_does() -> None:
     how = {"encoder": FakeEncoder(32), "depth": 3, "progress": False}
     record = TreeModel.fit(documents(), **how).record
     assert (record.pairs, record.steps, record.labelled) == (0, 0, False)
-    model = TreeModel.fit(documents(), **how, preset="paper", steps=2, batch_size=8)
+    with pytest.raises(TrainingError, match="start='random' is trained on pairs .* got 0"):
+        TreeModel.fit(documents(), **how, preset="paper")
+    model = TreeModel.fit(pairs(), **how, preset="paper", steps=2, batch_size=8)
     config, record = model.config, model.record
     assert (config.split, config.aggregation, config.propagation) == ("cross_attention", "tree", "learned")
     assert (config.start, config.ranking, config.depth) == ("random", "leaves", 3)
     assert model.module.linear is model.module.adapter is None
-    assert (record.pairs > 1, record.steps, record.labelled) == (True, 2, False)
+    assert (record.pairs > 1, record.steps, record.labelled) == (True, 2, True)
     assert record.training["learning_rate"] == 4e-4
     for options in ({"split": "mlp"}, {"propagation": "none"}):
         with pytest.raises(ConfigError, match="give start='random' too"):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from palmette.arrays import Floats
-from palmette.data.synthetic import sentences
+from palmette.encoder.sentences import split_sentences
 from palmette.methods.fields.config import FieldsConfig, FieldsSearch
 from palmette.methods.fields.search import blend, part_weights
 from palmette.types import Explanation, Part
@@ -95,7 +95,7 @@ def _passage(text: str, nearest: Callable[[Sequence[str]], int]) -> str:
     """Short text as it is, else its sentence that is nearest to the query."""
     if len(text) <= _LONG:
         return text
-    pieces = [text[start:end].strip() for start, end in sentences(text)] or [text]
+    pieces = [text[start:end] for start, end in split_sentences(text)] or [text]
     if len(pieces) == 1 and ", " in text:  # a list of attributes
         words = text.split(", ")
         pieces = [", ".join(words[at : at + 6]) for at in range(0, len(words), 6)]

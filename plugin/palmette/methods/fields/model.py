@@ -57,7 +57,6 @@ class FieldsModel(Model):
     config_class = FieldsConfig
     search_class = FieldsSearch
     training_defaults: ClassVar[Mapping[str, Any]] = TRAINING
-    needs_queries: ClassVar[bool] = False
     sentences = False  # the encoder of fields is trained, and sentences are not fields
     config: FieldsConfig
     module: FieldEncoder

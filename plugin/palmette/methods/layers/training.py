@@ -16,11 +16,14 @@ from palmette.arrays import Rows
 from palmette.calibration import best_weights
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder, EncodingCache
+from palmette.encoder.sentences import split_sentences
+from palmette.errors import InputError
 from palmette.maths import info_nce
 from palmette.methods.layers.config import LayersConfig
 from palmette.methods.layers.init import complete_config, initialise
 from palmette.methods.layers.module import LayerNetworks, summary
-from palmette.training.loop import Task, TrainingResult
+from palmette.training.config import TrainingConfig
+from palmette.training.loop import Stage, Task, TrainingResult
 from palmette.training.pairs import TokenRows, TrainingPairs
 
 BLOCK = 64
@@ -65,10 +68,17 @@ class LayersTask(Task):
         pairs = TrainingPairs.encode(data, encoder, cache, seed=seed, progress=progress)
         held = data.judgements("dev")[0] if pairs.dev else pairs.query_rows
         asked = np.unique(np.concatenate([pairs.query_rows, held]))  # the same for every seed: encoded once
-        texts = [data.query_texts[row] for row in asked]
+        texts, own = [data.query_texts[row] for row in asked], pairs.queries
+        if not data.labelled:  # sentences of documents stand in for the queries that show where to begin
+            texts = [text[a:b] for text in data.texts[:SAMPLE] for a, b in split_sentences(text)[:1]]
+            if not texts:
+                raise InputError(f"{data.name}: no document has a word, so nothing shows where the layers begin")
+            asked = np.arange(len(texts))
+            own = torch.from_numpy(cache.encode(encoder, texts, kind="query", progress=progress))
         stored = cache.encode_tokens(encoder, texts, kind="query", outputs="layers", progress=progress)
         states = TokenRows(*stored, {row: at for at, row in enumerate(asked.tolist())})
-        drawn = np.random.default_rng(seed).permutation(np.unique(pairs.query_rows))[:SAMPLE]
+        queries = np.unique(pairs.query_rows) if data.labelled else asked
+        drawn = np.random.default_rng(seed).permutation(queries)[:SAMPLE]
         config = complete_config(config, encoder, *states.take(drawn[:BLOCK], torch.device("cpu")))
 
         @lru_cache(1)
@@ -76,9 +86,9 @@ class LayersTask(Task):
             taken = (states.take(block, torch.device("cpu")) for block in _blocks(drawn))
             return torch.cat([summary(x[:, :, layer], mask, config.pooling) for x, mask in taken])
 
-        module = initialise(config, encoder, summaries, pairs.queries[torch.from_numpy(drawn)], seed)
+        module = initialise(config, encoder, summaries, own[torch.from_numpy(drawn)], seed)
         task = cls(module.to(encoder.device), pairs, states)
-        if config.trains == "heads":
+        if config.trains == "heads" and data.labelled:
             for frozen in (module.stack, *(p for n in module.networks_of() for p in (n.layers, n.into))):
                 frozen.requires_grad_(False)
             task._encode_features(encoder.device, progress)
@@ -101,6 +111,10 @@ class LayersTask(Task):
     def size(self) -> int:
         """Training pairs."""
         return len(self.pairs)
+
+    def stages(self, training: TrainingConfig) -> Sequence[Stage]:
+        """One run of the loop; none without labelled pairs."""
+        return super().stages(training) if self.pairs.data.labelled else []
 
     def to(self, device: torch.device) -> None:
         """Move vectors and features to the training device."""
@@ -152,7 +166,7 @@ class LayersTask(Task):
     @torch.no_grad()
     def finish(self, result: TrainingResult) -> TrainingResult:
         """Learn the layers' weights in the fused list; they move where held-out queries clearly gain by it."""
-        if self.pairs.dev is not None and self.pairs.data.labelled:
+        if self.pairs.dev is not None:
             queries, documents = self._held_out()
             now = self.module.weights()  # [L]
             tables = torch.einsum("qld,nd,l->lqn", queries, documents, now).float().cpu().numpy()

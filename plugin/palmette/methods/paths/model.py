@@ -52,7 +52,6 @@ class PathsModel(Model):
     config_class = PathsConfig
     training_defaults = TRAINING
     search_class = PathsSearch
-    needs_queries = False
     config: PathsConfig
     module: Paths
     report: IndexReport = IndexReport()

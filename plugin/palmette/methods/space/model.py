@@ -56,7 +56,7 @@ class SpaceModel(Model):
     retriever: ClassVar[str] = "PalmetteRetriever"
     config_class = SpaceConfig
     search_class = SpaceSearch
-    needs_queries, accepts_embeddings = False, True
+    accepts_embeddings = True
     config: SpaceConfig
 
     @classmethod
@@ -82,7 +82,7 @@ class SpaceModel(Model):
         progress: bool | None,
     ) -> tuple[SpaceConfig, SpaceTask]:
         """Count the labelled pairs."""
-        return config, SpaceTask(len(data.pairs().queries) if data.labelled else 0)
+        return config, SpaceTask(len(data.pairs().queries) if data.trainable else 0)
 
     @classmethod
     def module_for(cls, config: SpaceConfig, encoder: Encoder) -> nn.Module:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from palmette.arrays import Rows
-from palmette.data import RetrievalData, from_documents, load_data
+from palmette.data import RetrievalData, load_data
 from palmette.errors import InputError
 from palmette.methods.taxonomy.hierarchy import Hierarchy, Matches, name_of
 
@@ -46,17 +46,18 @@ class TaxonomyData(RetrievalData):
             return data
         if isinstance(data, Hierarchy):
             return cls("hierarchy", data.documents(), {}, {}, hierarchy=data)
-        loaded = data if isinstance(data, RetrievalData) else load_data(data, seed=seed, kinds=())
+        loaded = data if isinstance(data, RetrievalData) else load_data(data, seed=seed)
         corpus, hierarchy = loaded.corpus, None
         if edges is not None:
             ids, names = [node.key for node in corpus], [name_of(node) for node in corpus]
             hierarchy = Hierarchy.from_edges(edges, ids, names)
         elif parents != "":
             hierarchy = Hierarchy.from_documents(corpus, parents)
-        if hierarchy is not None and not loaded.labelled:  # names serve better than synthetic queries
-            return cls(loaded.name, corpus, {}, {}, hierarchy=hierarchy)
-        if not loaded.queries:
-            loaded = from_documents(corpus, name=loaded.name, seed=seed).with_dev(0.1, seed)
+        if hierarchy is None and not loaded.labelled:
+            raise InputError(
+                f"{loaded.name}: no document names its parents, and there are no pairs of query and document: give "
+                "edges=, parents= (the key of the metadata that names them), or pairs"
+            )
         known = {field.name: getattr(loaded, field.name) for field in fields(RetrievalData)}
         return cls(**known, hierarchy=hierarchy)
 

@@ -58,7 +58,6 @@ class TaxonomyModel(Model):
     config_class = TaxonomyConfig
     search_class = TaxonomySearch
     training_defaults = TRAINING
-    needs_queries = False
     config: TaxonomyConfig
     module: DualEncoder
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,7 +13,6 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Floats, evenly_spaced, fold_columns
 from palmette.config import check_keys, check_range
-from palmette.data import load_data
 from palmette.encoder import Encoder, Kind, States
 from palmette.errors import ConfigError, TrainingError
 from palmette.evidence import options_key
@@ -60,7 +58,6 @@ class TreeModel(Model):
     config_class = TreeConfig
     search_class = TreeSearch
     training_defaults = TRAINING
-    needs_queries = False
     config: TreeConfig
     module: Tree
     topics: Terms = MappingProxyType({})
@@ -78,22 +75,20 @@ class TreeModel(Model):
         cls, config: TreeConfig, data: RetrievalData, encoder: Encoder, cache: EncodingCache, *, seed: int,
         progress: bool | None,
     ) -> tuple[TreeConfig, TreeTask]:  # fmt: skip
-        """Task on pairs that are encoded once; questions are made of documents where a trained tree has none."""
+        """Task on pairs that are encoded once."""
         tokens, trained = config.reads_tokens, config.start == "random"
         if not trained and (config.split, config.propagation) != ("linear", "product"):
             raise ConfigError(
                 f"split={config.split!r} with propagation={config.propagation!r} is learned by training: give "
                 "start='random' too"
             )
-        if trained and not data.trainable:
-            data = replace(load_data(data.corpus, seed=seed), name=data.name)
         config = config.replace(width=encoder.dimension, token_width=encoder.hidden_size if tokens else 0)
         pairs = TrainingPairs.encode(data, encoder, cache, seed=seed, tokens=tokens, progress=progress)
         if trained and len(pairs) < 2:
             held = 0 if pairs.dev is None else len(pairs.dev.queries)
             raise TrainingError(
-                f"training needs at least 2 pairs of question and document, got {len(pairs)}, beside {held} held out "
-                "to validate with: give more"
+                f"start='random' is trained on pairs of question and document, at least 2, got {len(pairs)}, beside "
+                f"{held} held out to validate with: give more, or leave start away"
             )
         with torch.random.fork_rng():
             torch.manual_seed(seed)
