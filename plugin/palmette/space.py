@@ -184,7 +184,7 @@ def _choose(table: _Scores) -> _Choice:
 def nearest_documents(pairs: TrainingPairs) -> Rows:
     """Documents nearest to each training question in the encoder's space: [Q, ≤ NEAR]."""
     queries = pairs.queries[torch.from_numpy(np.unique(pairs.query_rows))]
-    return top_documents(queries, pairs.documents[: len(pairs.data.corpus)], lambda q, d: q @ d.T, NEAR)
+    return top_documents(queries, pairs.documents, lambda q, d: q @ d.T, NEAR)
 
 
 def learn_maps(
@@ -252,7 +252,7 @@ def _score_folds(pairs: TrainingPairs, near: Rows, folds: int, seed: int, bar: A
     held = Validation.of(pairs.data, seed, split="train")
     if held is None:
         return
-    held = held.with_nearest_documents(pairs.queries, pairs.documents[: len(pairs.data.corpus)])
+    held = held.with_nearest_documents(pairs.queries, pairs.documents)
     answered = held.queries[held.judgements.relevant > 0]  # those that are scored
     for part in np.array_split(np.random.default_rng(seed).permutation(np.unique(pairs.query_rows)), folds):
         spaces = {maps: learn_maps(pairs, near, maps, seed, bar, part) for maps in (1, 2)}

@@ -163,7 +163,7 @@ class TrainingPairs:
         documents = cache.encode(encoder, data.texts, kind="document", progress=progress)
         pairs = cls(data, torch.from_numpy(queries), torch.from_numpy(documents), *train, dev)
         if dev:
-            near = dev.with_nearest_documents(pairs.queries, pairs.documents[: len(data.corpus)])
+            near = dev.with_nearest_documents(pairs.queries, pairs.documents)
             pairs = replace(pairs, dev=near)
         if not tokens:
             return pairs
@@ -202,7 +202,7 @@ class TrainingPairs:
         return _states(self.queries, self.query_tokens, rows)
 
     def document_states(self, rows: Rows) -> States:
-        """Encoder states of text rows."""
+        """Encoder states of document rows."""
         return _states(self.documents, self.document_tokens, rows)
 
     def hard_negatives(self, rows: Rows, generator: torch.Generator) -> HardNegatives | None:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from palmette import LayersModel
+from palmette import FakeEncoder, LayersModel
 from palmette.cli import main
 from palmette.encoder.base import Output
-from palmette.errors import ConfigError, InputError
+from palmette.errors import ConfigError, InputError, TrainingError
 from support.alone import Index
 from support.tiny import documents, layers, train_layers
 
@@ -158,3 +158,17 @@ def test_the_command_line_takes_lists_of_layers(tmp_path: Path, capsys: pytest.C
     assert list(structure["layers"]) == ["1", "2", "4"]
     assert main([*train[:-1], "1,7", "--quiet"]) != 0
     assert "layer 7" in capsys.readouterr().err
+
+
+def test_without_labels_the_layers_begin_as_the_encoder_and_stay_so() -> None:
+    how: dict[str, Any] = {"encoder": FakeEncoder(64), "progress": False}
+    model = LayersModel.fit(documents(), **how)
+    assert (model.record.labelled, model.record.pairs, model.record.steps) == (False, 0, 0)
+    found = Index.build(documents(), model).search(QUESTION, k=3, order="layer", lexical=0)
+    assert [hit.explain().detail["found_by"] for hit in found] == [1, 2, 3]
+    queries = model.encode_queries([QUESTION], model.search_options({}))["layers"][0]  # [L, d]
+    own = how["encoder"].encode_queries([QUESTION])[0]
+    assert queries[-1] == pytest.approx(own, abs=1e-5), "the last layer is the encoder"
+    assert min(queries @ own) > 0.7
+    with pytest.raises(TrainingError, match="no pairs of query and document, which start='random' needs"):
+        LayersModel.fit(documents(), **how, preset="paper")

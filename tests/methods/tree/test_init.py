@@ -91,7 +91,7 @@ def test_clusters_need_no_questions_and_the_papers_recipe_does() -> None:
     how = {"encoder": FakeEncoder(32), "depth": 3, "progress": False}
     record = TreeModel.fit(documents(), **how).record
     assert (record.pairs, record.steps, record.labelled) == (0, 0, False)
-    with pytest.raises(TrainingError, match="start='random' is trained on pairs .* got 0"):
+    with pytest.raises(TrainingError, match="start='random' needs at least 2 pairs .* got 0"):
         TreeModel.fit(documents(), **how, preset="paper")
     model = TreeModel.fit(pairs(), **how, preset="paper", steps=2, batch_size=8)
     config, record = model.config, model.record

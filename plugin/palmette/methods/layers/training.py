@@ -17,7 +17,7 @@ from palmette.calibration import best_weights
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder, EncodingCache
 from palmette.encoder.sentences import split_sentences
-from palmette.errors import InputError
+from palmette.errors import TrainingError
 from palmette.maths import info_nce
 from palmette.methods.layers.config import LayersConfig
 from palmette.methods.layers.init import complete_config, initialise
@@ -30,6 +30,8 @@ BLOCK = 64
 """Queries whose states are in memory together."""
 SAMPLE = 4096
 """Queries that the initial weights are fitted to."""
+STANDING_IN = 1000
+"""Documents whose first sentences stand in for queries where there are none."""
 
 
 def _blocks(rows: Rows) -> Sequence[Rows]:
@@ -66,19 +68,21 @@ class LayersTask(Task):
     ) -> Self:
         """Encode every text once, complete the config and initialise the networks."""
         pairs = TrainingPairs.encode(data, encoder, cache, seed=seed, progress=progress)
-        held = data.judgements("dev")[0] if pairs.dev else pairs.query_rows
-        asked = np.unique(np.concatenate([pairs.query_rows, held]))  # the same for every seed: encoded once
-        texts, own = [data.query_texts[row] for row in asked], pairs.queries
-        if not data.labelled:  # sentences of documents stand in for the queries that show where to begin
-            texts = [text[a:b] for text in data.texts[:SAMPLE] for a, b in split_sentences(text)[:1]]
-            if not texts:
-                raise InputError(f"{data.name}: no document has a word, so nothing shows where the layers begin")
-            asked = np.arange(len(texts))
+        if data.labelled:
+            held = data.judgements("dev")[0] if pairs.dev else pairs.query_rows
+            asked = np.unique(np.concatenate([pairs.query_rows, held]))  # the same for every seed: encoded once
+            texts, own, some = [data.query_texts[row] for row in asked], pairs.queries, np.unique(pairs.query_rows)
+        else:
+            texts = [text[a:b] for text in data.texts[:STANDING_IN] for a, b in split_sentences(text)[:1]]
             own = torch.from_numpy(cache.encode(encoder, texts, kind="query", progress=progress))
+            some = asked = np.arange(len(texts))
+        if not len(some) or (config.start == "random" and not data.labelled):
+            raise TrainingError(
+                f"{data.name} has no pairs of query and document, which start='random' needs, or no words to begin with"
+            )
         stored = cache.encode_tokens(encoder, texts, kind="query", outputs="layers", progress=progress)
         states = TokenRows(*stored, {row: at for at, row in enumerate(asked.tolist())})
-        queries = np.unique(pairs.query_rows) if data.labelled else asked
-        drawn = np.random.default_rng(seed).permutation(queries)[:SAMPLE]
+        drawn = np.random.default_rng(seed).permutation(some)[:SAMPLE]
         config = complete_config(config, encoder, *states.take(drawn[:BLOCK], torch.device("cpu")))
 
         @lru_cache(1)

@@ -83,7 +83,7 @@ class PathsModel(Model):
             torch.manual_seed(seed)
             module = Paths(config, backbone).cpu()
         if config.start == "kmeans":
-            initialise(module.indexer, module.embed(pairs.documents[: len(data.corpus)]), seed)
+            initialise(module.indexer, module.embed(pairs.documents), seed)
         return config, PathsTask(module, pairs, held, progress)
 
     @classmethod

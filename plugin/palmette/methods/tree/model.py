@@ -87,8 +87,8 @@ class TreeModel(Model):
         if trained and len(pairs) < 2:
             held = 0 if pairs.dev is None else len(pairs.dev.queries)
             raise TrainingError(
-                f"start='random' is trained on pairs of question and document, at least 2, got {len(pairs)}, beside "
-                f"{held} held out to validate with: give more, or leave start away"
+                f"start='random' needs at least 2 pairs of question and document, got {len(pairs)}, beside {held} held "
+                "out to validate with: give more"
             )
         with torch.random.fork_rng():
             torch.manual_seed(seed)
