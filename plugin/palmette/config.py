@@ -151,7 +151,13 @@ class Config(BaseModel):
                     f"{cls.__name__}: {name}={shown(data[name])} is no longer supported (it is {cls.retired[name]!r} "
                     "now): train the model again"
                 )
-        return cls(**{name: value for name, value in data.items() if name not in cls.retired})
+        kept = {name: value for name, value in data.items() if name not in cls.retired}
+        if strange := sorted(kept.keys() - set(cls.names())):
+            raise ConfigError(
+                f"{cls.__name__}: this version knows no {strange[0]!r}: read it with the version of palmette that "
+                "wrote it, or train the model again"
+            )
+        return cls(**kept)
 
 
 def _reason(error: ValidationError, options: Mapping[str, Any]) -> str:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from palmette.errors import PalmetteError
+from palmette import Index
+from palmette.errors import ConfigError, FormatError
 from regression import api, record
 
 EXACT = os.environ.get("PALMETTE_EXACT") == "1"
@@ -59,13 +60,13 @@ def test_searches_scores_and_explanations(name: str, block: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "block"), [pair for pair in BLOCKS if record.has_index(pair[0])])
-def test_an_index_of_the_first_format_opens(name: str, block: str, tmp_path: Path) -> None:
+def test_an_index_opens(name: str, block: str, tmp_path: Path) -> None:
     found = record.opened(name, tmp_path / "index", RECORDS[name][block]["options"])
     assert_same(found, RECORDS[name][block]["cases"]["opened"], f"{name}, {block}, opened")
 
 
 @pytest.mark.parametrize("name", [name for name in RECORDS if record.has_index(name)])
-def test_an_index_of_the_first_format_is_changed_and_searched(name: str, tmp_path: Path) -> None:
+def test_an_index_is_changed_and_searched(name: str, tmp_path: Path) -> None:
     with api.open_index(name, tmp_path / "index") as index:
         before, again = record.searches(name, index, lexical=0), api.documents(name)[9]
         index.add([again], progress=False)
@@ -79,13 +80,12 @@ def test_readers_and_retrievers(tmp_path: Path) -> None:
         assert_same(found, OTHERS[case], case)
 
 
-REFUSED: dict[str, str] = {"tree-grown": "closed=.*train the model again"}
-"""Fixtures that this version does not read, instead of a file in ``records/``: a word of what it says about each."""
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_refusals_say_what_to_do(name: str, tmp_path: Path) -> None:
-    with pytest.raises(PalmetteError, match=REFUSED[name]):
-        api.open_model(name)
-    with pytest.raises(PalmetteError, match=REFUSED[name]):
-        api.open_index(name, tmp_path / "index")
+def test_what_other_versions_made_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="closed=.*train the model again"):
+        api.open_model("tree-grown")
+    with pytest.raises(FormatError, match="index format 2; .* `palmette repair` reads them out"):
+        api.open_index("tree-grown", tmp_path / "index")
+    repaired = Index.repair(tmp_path / "index", tmp_path / "new", api.open_model("tree"))
+    assert (repaired.documents, repaired.encoded, repaired.lost) == (47, 47, [])
+    with Index.open(tmp_path / "new") as index:
+        assert sorted(document.key for document in index.documents())[0] == "added"

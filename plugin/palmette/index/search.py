@@ -230,8 +230,7 @@ class SearchResult:
         """Explain a hit's score from the document's arrays and words."""
         batch, key = self.batch, int(self.found.keys[row, column])
         query = {name: array[row : row + 1] for name, array in batch.arrays.items()}
-        stored = backend.arrays  # an index of an earlier version may lack some
-        arrays = {s.name: read_array(view, s, [key]) for s in batch.model.arrays() if s in stored}
+        arrays = {spec.name: read_array(view, spec, [key]) for spec in batch.model.arrays()}
         facts: dict[str, Any] = {name: array[row, column] for name, array in self.found.evidence.items()}
         facts["document"] = view.documents([key])[0]
         matched, spelled = None, dict[str, str]()

@@ -69,8 +69,7 @@ def apply_changes(
         else:
             rows = np.array([ready[document.key] for document in batch])
             encoded = {name: take_documents(array, rows) for name, array in arrays.items()}
-        # an index of an earlier version: zeros for retired arrays, and no new ones
-        return {s.name: encoded[s.name] if s.name in encoded else s.zeros(len(batch)) for s in backend.arrays}
+        return encoded
 
     with backend.write() as writer:  # others may have written meanwhile: the decision is made again
         held = writer.digests(list(latest))

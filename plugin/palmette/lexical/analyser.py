@@ -18,7 +18,7 @@ from palmette.errors import ConfigError, shown
 LANGUAGE = "english"
 """Language of the default stemmer."""
 SCHEME = 2
-"""How texts become words; an index keeps the scheme that it was created with."""
+"""How texts become words; an index of another scheme is refused."""
 TERM_BITS = 40
 """Of a word's number: among 10⁸ words and pairs, one unknown word in 10,000 is taken for another."""
 
@@ -84,15 +84,10 @@ class Analyser:
     A compound gives its parts and the whole: ``os.path.join`` is found by ``join`` and, better, by itself; so are
     ``snake_case``, ``CamelCase``, ``e-mail``, ``3.11``, ``C++``. What holds a digit is not stemmed. Words in capitals
     (``WHO``, ``IT``) are no function words.
-
-    ``scheme`` 1 is that of indexes without pairs: no word pairs or is a function word, and parts of one letter in
-    camelCase are words (``p`` and ``h`` of ``pH``).
     """
 
-    def __init__(self, language: str | None = LANGUAGE, scheme: int = SCHEME) -> None:
-        self.language, self.scheme = language, scheme
-        self._function = FUNCTION_WORDS.get(language or "", frozenset()) if scheme > 1 else frozenset()
-        self._plain = Kind.WORD if scheme > 1 else Kind.PIECE
+    def __init__(self, language: str | None = LANGUAGE) -> None:
+        self.language, self._function = language, FUNCTION_WORDS.get(language or "", frozenset())
         self._stem: Callable[[str], str] = str
         if language is not None:
             import Stemmer
@@ -123,11 +118,11 @@ class Analyser:
         stem = chunk.rstrip("+#")
         named = stem != chunk  # C++, C#
         if named:
-            yield _word(_fold(chunk), self._plain)
+            yield _word(_fold(chunk), Kind.WORD)
         if stem[-2:] in ("'s", "’s"):
             stem = stem[:-2]
         if stem.replace(",", "").isdecimal():
-            yield _word(stem.replace(",", ""), self._plain)
+            yield _word(stem.replace(",", ""), Kind.WORD)
             return
         parts = self._split(stem)
         for part in parts:
@@ -148,24 +143,22 @@ class Analyser:
         """Split at punctuation and inside camelCase, there without parts of one letter: ``mRNA`` is one word."""
         parts: list[str] = []
         for piece in filter(None, _BREAK.split(compound)):
-            found = [part for part in _CAMEL.split(piece) if part]
-            long = [part for part in found if len(part) > 1]
-            parts += found if self.scheme == 1 else long if len(long) > 1 else [piece]
+            long = [part for part in _CAMEL.split(piece) if len(part) > 1]
+            parts += long if len(long) > 1 else [piece]
         return parts
 
     def _stemmed(self, part: str, word: str, *, paired: bool = True) -> Word:
         """Make a word of a part in lower case."""
-        kind = self._plain if paired else Kind.PIECE
+        kind = Kind.WORD if paired else Kind.PIECE
         if word in self._function and (len(part) == 1 or not part.isupper()):
             kind = Kind.FUNCTION
-        code = self.scheme > 1 and any(map(str.isdigit, word))
-        return _word(_fold(word if code else self._stem(word)), kind)
+        return _word(_fold(word if any(map(str.isdigit, word)) else self._stem(word)), kind)
 
 
 @cache
-def analyser_of(language: str | None, scheme: int = SCHEME) -> Analyser:
+def analyser_of(language: str | None) -> Analyser:
     """Return the shared analyser of a language; it caches the chunks it has seen."""
-    return Analyser(language, scheme)
+    return Analyser(language)
 
 
 def pair_terms(first: NDArray[np.uint64], second: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -56,7 +56,7 @@ def query_terms(analyser: Analyser, text: str) -> QueryTerms:
 
     A phrase in double quotes must match: the document contains each of its words, and each pair of its neighbours as
     neighbours, in this order. Function words may stand between them or lack; a phrase of nothing else needs each of
-    them anywhere. (Indexes of scheme 1 know no neighbours.) A sentence that quotes something, with a question mark or
+    them anywhere. A sentence that quotes something, with a question mark or
     function words outside the quotes, requires nothing: such phrases are names more often than conditions.
     """
     words = analyser.words(text)

@@ -111,14 +111,6 @@ class Postings:
         ]
 
 
-def read_former(load: Callable[[str, np.dtype[Any]], NDArray[Any]]) -> Postings:
-    """Lay out postings that were written before there were pairs, with terms of 64 bits."""
-    kinds = {"terms": "u8", "starts": "i8", "rows": "i4", "counts": "u1", "lengths": "i4"}
-    terms, starts, rows, counts, lengths = (load(name, np.dtype(kind)) for name, kind in kinds.items())
-    arrays = _by_name([(terms >> np.uint64(_ROW), np.diff(starts), hits_of(rows, counts))], [lengths])
-    return Postings.read(lambda name, _: arrays[name])
-
-
 def hits_of(rows: NDArray[np.integer], counts: NDArray[np.integer]) -> Hits:
     """Pack rows and counts."""
     few: Hits = np.minimum(counts, MAX_COUNT).astype(np.uint32)

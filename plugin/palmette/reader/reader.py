@@ -218,10 +218,6 @@ class Reader(Checkpointed):
 
 def load_weights(module: SentenceModule | SpanModule, tensors: Mapping[str, Tensor], where: str) -> None:
     """Load the weights of a checkpoint."""
-    if isinstance(module, SpanModule):  # earlier names
-        body = f"qa.{module.qa.base_model_prefix}."
-        for old, new in (("body.", body), ("edges.", "qa.qa_outputs."), ("prior.weigh.", "weigh.")):
-            tensors = {new + n.removeprefix(old) if n.startswith(old) else n: t for n, t in tensors.items()}
     if missing := sorted(module.kept().keys() ^ tensors.keys()):
         raise CheckpointError(f"{where}: weights do not fit the config ({missing[0]} is on one side only)")
     try:

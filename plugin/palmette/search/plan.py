@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Floats as Floats
 from palmette.arrays import Keys as Keys
-from palmette.arrays import Ragged, Rows, Stored
+from palmette.arrays import Ragged, Rows
 from palmette.errors import EncodingError, InputError
 from palmette.types import Document
 
@@ -44,12 +44,6 @@ class ArraySpec:
     def layout(self) -> dict[str, Any]:
         """What a storage records of an array, and compares."""
         return {"name": self.name, "shape": self.shape, "dtype": self.dtype, "ragged": self.ragged}
-
-    def zeros(self, count: int) -> Stored:
-        """Array of ``count`` documents: zeros, or no rows where it is ragged."""
-        if self.ragged:
-            return Ragged.empty(count, self.shape, self.dtype)
-        return np.zeros((count, *self.shape), self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,10 +260,7 @@ class View(Protocol):
 def find_array(arrays: Mapping[str, ArraySpec], name: str, *, ragged: bool = False) -> ArraySpec:
     """Find a stored array by name; raises unless it has one row per document, or any number where ``ragged``."""
     if name not in arrays:
-        raise InputError(
-            f"this index stores no array {name!r} but {', '.join(arrays)}: an earlier version made it; "
-            "index.copy_to(…) makes one that does"
-        )
+        raise InputError(f"this index stores no array {name!r} but {', '.join(arrays)}")
     if arrays[name].ragged != ragged:
         kind, method = ("one row", "rows") if ragged else ("any number of rows", "ragged")
         raise InputError(f"array {name!r} has {kind} per document: read it with view.{method}")

@@ -59,7 +59,7 @@ class Backend(Protocol):
     engine: str
     """Search engine of the arrays: ``exact``, ``faiss``, ``ivf`` …, or a vector database's name."""
     arrays: tuple[ArraySpec, ...]
-    """Arrays stored per document; in an index of an earlier version not quite those of its model."""
+    """Arrays stored per document."""
     language: str | None
     """Stemmer that words are compared with; ``None`` for none."""
 

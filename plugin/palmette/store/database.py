@@ -206,13 +206,6 @@ def create_database(path: Path, *, durable: bool, **values: str | int) -> apsw.C
     return connection
 
 
-def reserve_checksums(connection: apsw.Connection) -> None:
-    """Rewrite a database so that every page carries a checksum; nobody else may have it open."""
-    connection.reserve_bytes(reserve=_BYTES)
-    # pages must reach the file in order: the first one switches checksums on
-    connection.execute("PRAGMA cache_spill=OFF; VACUUM; PRAGMA journal_mode=WAL").fetchall()
-
-
 def has_zeroed_page(connection: apsw.Connection, path: Path) -> bool:
     """Whether a page in use is all zeros: its checksum is valid then, and documents' digests must tell."""
     [(size,)] = connection.execute("PRAGMA page_size")

@@ -27,7 +27,7 @@ from palmette.lexical.analyser import LANGUAGE, SCHEME, check_language, stemmer_
 from palmette.search.plan import ArraySpec
 from palmette.store.database import DATABASE, REPAIR, create_database, no_fork, read_meta, storage_errors
 
-FORMAT = 4  # 3 had no checksums of pages and no note of the last commit, 2 no ragged arrays
+FORMAT = 4
 MOST_NUMBERS = 2**22
 """Largest array of a document."""
 MANIFEST, SEGMENTS, LOCK, OWNER = "manifest.json", "segments", ".lock", ".owner.json"
@@ -43,9 +43,6 @@ class Manifest:
     arrays: tuple[ArraySpec, ...]
     language: str | None = LANGUAGE
     """Stemmer of the documents' words; see :class:`palmette.lexical.analyser.Analyser`."""
-    words: int = SCHEME
-    """How texts become words; 1 for an index that was created before there was a choice."""
-    format: int = FORMAT
 
     def __post_init__(self) -> None:
         check_language(self.language)
@@ -68,7 +65,7 @@ class Manifest:
             version = importlib.metadata.version("palmette")
         except importlib.metadata.PackageNotFoundError:  # run from a source tree
             version = "unknown"
-        content = {"kind": _KIND, **asdict(self), "created_with": version}
+        content = {"kind": _KIND, **asdict(self), "words": SCHEME, "format": FORMAT, "created_with": version}
         content["arrays"] = [spec.layout for spec in self.arrays]
         draft = draft_json(folder / MANIFEST, {**content, "digest": _digest(content)}, durable=durable)
         draft.replace(folder / MANIFEST)
@@ -85,19 +82,18 @@ class Manifest:
                 f"{folder} has index format {found}, written by palmette {content.get('created_with')}; this "
                 f"version reads up to format {FORMAT}. Run: pip install --upgrade palmette"
             )
-        if found == 1:
+        if found in range(1, FORMAT) or content.get("words", SCHEME) != SCHEME:
             raise FormatError(
-                f"{folder} has index format 1, which kept no words to search by; this version reads 2 to {FORMAT}. "
-                "Index the documents anew: Index.build(documents, model, another_folder)"
+                f"{folder} has index format {found}; this version reads {FORMAT} only. Index the documents anew: "
+                "`palmette repair` reads them out of it, with a --model of this version"
             )
         try:
-            if found not in range(2, FORMAT + 1):
+            if found != FORMAT:
                 raise ValueError(f"format is {found!r}, expected {FORMAT}")
-            if content.pop("digest", None) != _digest(content) and found == FORMAT:
+            if content.pop("digest", None) != _digest(content):
                 raise ValueError("its digest is another")
             arrays = tuple(ArraySpec(**{**spec, "shape": tuple(spec["shape"])}) for spec in content["arrays"])
-            words = content.get("words", 1)
-            return cls(str(content["fingerprint"]), arrays, content["language"], words, found)
+            return cls(str(content["fingerprint"]), arrays, content["language"])
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptIndexError(f"{folder / MANIFEST} is damaged ({error}); {REPAIR}") from error
 
@@ -123,8 +119,6 @@ class Commit(NamedTuple):
     generation: int
     digest: str
     """SHA-256 of what the database says of segments (their files' SHA-256 included) and deleted keys."""
-    checksums: bool
-    """Whether every page of the database carries a checksum."""
 
     @classmethod
     def of(cls, connection: apsw.Connection) -> Commit:
@@ -132,7 +126,7 @@ class Commit(NamedTuple):
         generation, key = (int(read_meta(connection, name)) for name in ("generation", "next_key"))
         segments = connection.execute("SELECT name, count, files FROM segments ORDER BY position").fetchall()
         dead = connection.execute("SELECT count(*), sum(key) FROM dead").fetchall()
-        return cls(generation, _digest([generation, key, segments, dead]), has_checksums(connection))
+        return cls(generation, _digest([generation, key, segments, dead]))
 
     def draft(self, folder: Path, *, durable: bool) -> Path:
         """Write the note beside its place: renaming it needs no room."""
@@ -144,34 +138,29 @@ def note_commit(connection: apsw.Connection, folder: Path, *, durable: bool = Tr
     Commit.of(connection).draft(folder, durable=durable).replace(folder / COMMIT)
 
 
-def has_checksums(connection: apsw.Connection) -> bool:
-    """Whether pages carry checksums."""
-    return connection.execute("PRAGMA checksum_verification").fetchall() == [("1",)]
-
-
-def read_commit(folder: Path) -> Commit | None:
-    """Read the note of the last commit; ``None`` where there is none, as in an index of an earlier format."""
+def read_commit(folder: Path) -> Commit:
+    """Read the note of the last commit."""
     try:
         content = json.loads((folder / COMMIT).read_text(encoding="utf-8"))
-        return Commit(int(content["generation"]), str(content["digest"]), bool(content["checksums"]))
-    except FileNotFoundError:
-        return None
+        return Commit(int(content["generation"]), str(content["digest"]))
+    except FileNotFoundError as error:
+        raise CorruptIndexError(f"{folder / COMMIT} is missing; {REPAIR}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptIndexError(f"{folder / COMMIT} is damaged ({error!r}); {REPAIR}") from error
 
 
-def check_commit(connection: apsw.Connection, folder: Path, noted: Commit | None) -> None:
+def check_commit(connection: apsw.Connection, folder: Path, noted: Commit) -> None:
     """Raise where the database is older than the last commit, or its pages have lost their checksums.
 
     The note may be older: a kill between the commit and its note leaves it so.
     """
     generation = int(read_meta(connection, "generation"))
-    if noted and generation < noted.generation:
+    if generation < noted.generation:
         raise CorruptIndexError(
             f"{folder / DATABASE} or its log {DATABASE}-wal has lost its end: commit {noted.generation} was made "
             f"({COMMIT}), the last one found is {generation}; {REPAIR}"
         )
-    if noted and noted.checksums and not has_checksums(connection):
+    if connection.execute("PRAGMA checksum_verification").fetchall() != [("1",)]:
         raise CorruptIndexError(f"{folder / DATABASE} is damaged: its header names no checksums; {REPAIR}")
 
 

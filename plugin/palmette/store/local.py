@@ -16,7 +16,6 @@ import warnings
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Literal, Self
@@ -36,17 +35,13 @@ from palmette.store.database import (
     document_of,
     has_zeroed_page,
     keys_of,
-    no_fork,
     read_meta,
-    reserve_checksums,
     rows_among,
     storage_errors,
     values_of,
 )
 from palmette.store.filters import Filter, parse_filter
 from palmette.store.folder import (
-    COMMIT,
-    FORMAT,
     MANIFEST,
     SEGMENTS,
     Commit,
@@ -86,7 +81,7 @@ class LocalBackend(Backend):
         self.path, self.arrays, self._manifest = path, manifest.arrays, manifest
         self.fingerprint, self.language = manifest.fingerprint, manifest.language
         self._lock_timeout, self.engine, durable = lock_timeout, engine, not temporary
-        analyser, search = analyser_of(manifest.language, manifest.words), engine_named(engine)
+        analyser, search = analyser_of(manifest.language), engine_named(engine)
         self._pool = Pool(path, durable=durable, busy_timeout=max(lock_timeout, 1.0))
         self._snapshots = Snapshots(path, manifest.arrays, analyser, search, durable=durable)
         self._finish = weakref.finalize(self, _close, self._pool, path if temporary else None, os.getpid())
@@ -118,8 +113,6 @@ class LocalBackend(Backend):
         folder = Path(path)
         with storage_errors(folder):
             manifest, noted = Manifest.read(folder), read_commit(folder)
-        if noted is None and manifest.format == FORMAT:
-            raise damaged(folder / COMMIT, "the number of the last commit", "no file")
         if fingerprint not in (None, manifest.fingerprint):
             raise ModelMismatchError(
                 f"{folder} was built by the model {manifest.fingerprint}, but the model given is {fingerprint}; "
@@ -142,7 +135,7 @@ class LocalBackend(Backend):
                         stacklevel=2,
                     )
                 now = Commit.of(connection)
-                if noted and noted.generation == now.generation and noted.digest != now.digest:
+                if noted.generation == now.generation and noted.digest != now.digest:
                     expected = f"commit {now.generation} with digest {noted.digest}"
                     raise damaged(folder / DATABASE, expected, now.digest)
             if verify:
@@ -240,30 +233,11 @@ class LocalBackend(Backend):
                 "PRAGMA incremental_vacuum; PRAGMA busy_timeout=0; PRAGMA wal_checkpoint(TRUNCATE);"
                 f"PRAGMA busy_timeout={patience};"
             ).fetchall()
-        with storage_errors(self.path):
-            noted = read_commit(self.path)
-        if noted is None or not noted.checksums:
-            self._upgrade()
 
     def _former_stemmer(self, connection: apsw.Connection) -> str | None:
         """Version that stemmed the words, where it is known and not the one at hand."""
         row = connection.execute("SELECT value FROM meta WHERE name = 'stemmer'").fetchone()
         return str(row[0]) if self.language and row and row[0] != stemmer_version() else None
-
-    def _upgrade(self) -> None:
-        """Give the pages of an earlier format checksums; while others have the index open, a later compaction does."""
-        self._pool.drain()
-        with storage_errors(self.path), write_lock(self.path, self._lock_timeout), no_fork:
-            with closing(connect(self.path / DATABASE, "mode=rw")) as connection:
-                try:
-                    connection.execute("PRAGMA journal_mode=DELETE").fetchall()  # needs to be alone
-                except apsw.BusyError:
-                    return
-                note_commit(connection, self.path)  # before the manifest, which requires it
-                replace(self._manifest, format=FORMAT).write(self.path, durable=True)
-                reserve_checksums(connection)
-            with closing(connect(self.path / DATABASE, "mode=rw")) as connection:
-                note_commit(connection, self.path)
 
     def verify(self, documents: bool = True) -> None:
         """Check files against checksums, the database against itself and the arrays, ``documents`` by digest."""

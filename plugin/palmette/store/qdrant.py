@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from palmette.errors import CorruptIndexError, InputError, ModelMismatchError, NotFoundError, StoreError
-from palmette.lexical.analyser import SCHEME
 from palmette.search.plan import ArraySpec
 from palmette.store.backend import PAGE, Backend, BackendStats
 from palmette.store.filters import Filter, parse_filter
@@ -72,7 +71,7 @@ class QdrantBackend(Backend):
             specs = [{**spec.layout, "searched": spec.searched, "scales": spec.scales} for spec in arrays]
             state = {
                 "kind": KIND, "format": FORMAT, "fingerprint": fingerprint, "arrays": specs, "language": language,
-                "scheme": SCHEME, "folds": folds, "pieces": len(pieces), "notes": {}, "commits": [],
+                "folds": folds, "pieces": len(pieces), "notes": {}, "commits": [],
                 "indexed": [options.tenant] if options.tenant else [], "lease": "", "until": 0.0,
                 "born": 0, "generation": 0, "writes": 0, "documents": 0, "length": 0, "dead": 0,
                 "dirty": False, "removed": False,

@@ -100,7 +100,7 @@ class Collection:
         """Take in what does not change: arrays, their folds, how texts become words."""
         self.arrays = tuple(ArraySpec(**{**one, "shape": tuple(one["shape"])}) for one in state["arrays"])
         self.folds: Mapping[str, Sequence[int]] = state["folds"]
-        self.analyser = analyser_of(state["language"], state["scheme"])
+        self.analyser = analyser_of(state["language"])
         self.memo: dict[object, Any] = {}  # what views of one commit have learned: rarities, names, counts
 
     def __call__(self, name: str, *given: Any, collection: bool = True, **named: Any) -> Any:

@@ -25,7 +25,7 @@ from tqdm import tqdm
 from palmette.arrays import Keys, Ragged, Rows, Stored, take_documents
 from palmette.errors import CorruptIndexError, InputError
 from palmette.lexical.analyser import Analyser
-from palmette.lexical.postings import TYPES, Postings, PostingsBuilder, read_former
+from palmette.lexical.postings import TYPES, Postings, PostingsBuilder
 from palmette.search.plan import ArraySpec
 from palmette.search.view import ArraySegment
 from palmette.store.database import REPAIR
@@ -172,8 +172,7 @@ class Segment(ArraySegment):
         super().__init__(self._map(KEYS, np.int64, (count,)), {spec.name: self._open(spec) for spec in arrays})
         self._first = int(self.keys[0])
         self._dense = int(self.keys[-1]) - self._first + 1 == count
-        read = read_former if "words-terms.npy" in files else Postings.read
-        self.words = read(lambda name, dtype: self._map(f"words-{name}", dtype))
+        self.words = Postings.read(lambda name, dtype: self._map(f"words-{name}", dtype))
 
     @property
     def bytes(self) -> int:

@@ -133,12 +133,10 @@ class LocalWriter:
             segment, self._segment = self._segment, None  # may soon be named: orphaned at worst, not dropped
             if segment is not None:
                 segment.publish()
-            noted = (self._folder / COMMIT).exists()  # not in an index of an earlier format
-            draft = Commit.of(self._db).draft(self._folder, durable=self._shared.durable) if noted else None
+            draft = Commit.of(self._db).draft(self._folder, durable=self._shared.durable)
             self._db.execute("COMMIT")
             with suppress(OSError):  # a note that lags behind is no harm
-                if draft:
-                    draft.replace(self._folder / COMMIT)
+                draft.replace(self._folder / COMMIT)
 
     def _start_segment(self) -> SegmentWriter:
         shared = self._shared

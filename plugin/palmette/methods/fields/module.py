@@ -167,14 +167,6 @@ class FieldEncoder(nn.Module):
             self.backbone.eval()
         return self
 
-    def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *more: Any) -> None:
-        """Load weights, those of earlier checkpoints under their former names."""
-        names = [(f"weigh.{part}", f"field_weights.{part}") for part in ("weight", "bias")]
-        for old, new in (("turns", "field_maps"), *names):
-            if prefix + old in state:
-                state[prefix + new] = state.pop(prefix + old)
-        super()._load_from_state_dict(state, prefix, *more)
-
     def forward(self, kind: Kind, texts: Any) -> Encoded:
         """Vectors of documents (token ids by field), queries (token ids) or :class:`Pooled` states."""
         if kind == "query" and self.config.queries == "plain":

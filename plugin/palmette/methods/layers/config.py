@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -71,11 +71,6 @@ class LayersConfig(Config):
     """Whether the networks are copies of encoder layers (filled in by ``fit``)."""
     wide: Annotated[int, FILLED_IN] = 0
     """Inner width of the networks' layers, where it is not 4 × their width (filled in by ``fit``)."""
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Config of a checkpoint; earlier versions called ``from_encoder`` ``copied``."""
-        return super().from_dict({"from_encoder" if name == "copied" else name: data[name] for name in data})
 
     def check(self) -> None:
         """Check layers, heads, and that something learns."""

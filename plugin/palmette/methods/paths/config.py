@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -69,13 +69,6 @@ class PathsConfig(Config):
     """
     width: Annotated[int, Field(ge=0), FILLED_IN] = 0
     """Width of the encoder's embedding (filled in by ``fit``)."""
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Config of a checkpoint; earlier versions called ``centroid_weight`` ``nearness`` and limited full leaves."""
-        former = {"nearness": "centroid_weight"}
-        kept = {former.get(name, name): value for name, value in data.items() if name != "capacity"}
-        return super().from_dict(kept)
 
     def check(self) -> None:
         """Check the number of leaves."""

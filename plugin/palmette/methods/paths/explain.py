@@ -58,7 +58,6 @@ class IndexReport(BaseModel):
         """Report of a checkpoint file."""
         try:
             values = json.loads(data)
-            values.pop("loads", None)  # of earlier versions
             if missing := cls.model_fields.keys() - values.keys():
                 raise ValueError(f"without {sorted(missing)}")
             return cls.model_validate_json(json.dumps(values))

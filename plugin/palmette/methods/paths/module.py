@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -114,8 +114,6 @@ class Paths(nn.Module):
 
     centres: Tensor
     """[L, m] mean vector of the training documents in each leaf; zero before training ends."""
-    adapter: Tensor | None
-    """[m, m] residual linear map of the embeddings in checkpoints of earlier versions."""
     lr_scale: Mapping[str, float] = {"backbone.": ENCODER_RATE}
 
     def __init__(self, config: PathsConfig, backbone: Backbone | None = None) -> None:
@@ -126,7 +124,6 @@ class Paths(nn.Module):
         if backbone is not None:
             backbone.freeze(None)
         self.indexer = Indexer(config.branches, config.height, config.width)
-        self.register_buffer("adapter", None)
         self.register_buffer("centres", torch.zeros(config.leaves, config.width))
 
     def router(self) -> Paths:
@@ -134,14 +131,9 @@ class Paths(nn.Module):
         copy = deepcopy(self, {id(self.backbone): None})
         return copy.to("cpu", torch.float64).requires_grad_(False)
 
-    def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *more: Any) -> None:
-        if (known := state.get(f"{prefix}adapter")) is not None:
-            self.adapter = torch.zeros_like(known)
-        super()._load_from_state_dict(state, prefix, *more)
-
     def embed(self, x: Tensor) -> Tensor:
         """Embeddings [n, m] → unit vectors [n, m]."""
-        return F.normalize(x if self.adapter is None else x + F.linear(x, self.adapter), dim=1)
+        return F.normalize(x, dim=1)
 
     def forward(self, *parts: Part) -> tuple[Tensor, Routed]:
         """Unit vectors of texts [n, m], and their paths."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from palmette.config import FILLED_IN, Config
 
 FIXED_POINT = 1 << 11
-"""Leaves up to which fixed point may be chosen; earlier versions stored those of deeper trees as float32."""
+"""Leaves up to which fixed point may be chosen."""
 
 
 class TreeConfig(Config):
@@ -54,12 +54,10 @@ class TreeConfig(Config):
     """Number format of leaf probabilities in an index: ``fixed`` point, or ``float16`` where documents differ by less
     than its steps (filled in by ``fit``).
     """
-    adapted: Annotated[bool, FILLED_IN] = False
-    """Whether the tree has a linear map of its own, as those of earlier versions do."""
 
     retired: ClassVar[Mapping[str, object]] = {
         "growth": 1.414, "upper": 5, "temperature": 0.05, "l1": 0.0, "hidden": 128, "split_dropout": 0.2,
-        "heads": 8, "head_width": 64, "node_embeddings": 1, "closed": (),
+        "heads": 8, "head_width": 64, "node_embeddings": 1, "closed": (), "adapted": False,
     }  # fmt: skip
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         # The encoder is BAAI/bge-large-en-v1.5 at 512 tokens. The paper does not state the rates of dropout and decay.
@@ -70,17 +68,6 @@ class TreeConfig(Config):
         },
     }  # fmt: skip
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Config of a checkpoint; trees of earlier versions rank by their leaves, most in a space of their own."""
-        if "space" in data:
-            former = {"ranking": "leaves", "adapted": data["space"] == "adapted"}
-            trained_by = ("space", "learn_from", "distill", "schedule")
-            data = {name: value for name, value in data.items() if name not in trained_by} | former
-            if data["start"] == "principal":
-                data["start"] = "clusters"
-        return super().from_dict(data)
-
     @property
     def leaves(self) -> int:
         """Columns of the finest level."""
@@ -89,9 +76,7 @@ class TreeConfig(Config):
     @property
     def dtype(self) -> str:
         """Stored dtype of leaf probabilities."""
-        if self.stored == "fixed":
-            return "uint16" if self.leaves <= FIXED_POINT else "float32"
-        return self.stored
+        return "uint16" if self.stored == "fixed" else self.stored
 
     @property
     def scored(self) -> int:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from palmette.arrays import Floats, evenly_spaced
-from palmette.maths import BLOCK, ridge
+from palmette.maths import ridge
 from palmette.methods.tree.module import Linear, Tree
 from palmette.threads import one_torch_thread
 
@@ -36,7 +36,7 @@ def initialise(tree: Tree, x: Tensor, seed: int) -> None:
     if linear is None:
         return
     linear.slopes.fill_(config.sharpness)
-    x = torch.cat([tree.embed(part.float().cpu()) for part in torch.split(x, BLOCK)])
+    x = x.float().cpu()
     if config.start == "clusters":
         with one_torch_thread():
             fit_clusters(linear, x[torch.from_numpy(evenly_spaced(len(x), SAMPLE))], config.depth, seed)

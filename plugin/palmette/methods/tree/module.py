@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -204,29 +203,19 @@ class LearnedPropagation(nn.Module):
 
 
 class Tree(nn.Module):
-    """Scores of all nodes in one pass, and the probabilities that follow.
-
-    Trees of earlier versions may have hyperplanes beside another split function, whose scores add up, and a linear
-    map W of the embeddings, x → Wx / |Wx|.
-    """
+    """Scores of all nodes in one pass, and the probabilities that follow."""
 
     def __init__(self, config: TreeConfig) -> None:
         super().__init__()
         self.config = config
-        alone = config.split != "linear" and config.start == "random"
-        self.adapter = nn.Linear(config.width, config.width, bias=False) if config.adapted else None
-        self.linear = None if alone else Linear(config.scored, config.width)
+        self.linear = Linear(config.scored, config.width) if config.split == "linear" else None
         self.beyond: nn.Module | None = None
-        if config.split != "linear":
+        if self.linear is None:
             self.beyond = CrossAttention(config) if config.reads_tokens else Mlp(config)
         refined = config.reads_tokens and config.aggregation == "tree" and config.propagation != "none"
         self.refine = AncestorRefinement(config) if refined else None
         self.learned = LearnedPropagation(config) if config.propagation == "learned" else None
         self.log_multipliers = nn.Parameter(torch.zeros(config.depth))  # [D]
-
-    def embed(self, x: Tensor) -> Tensor:
-        """Embeddings in the space of the splits: [B, d] → [B, d]."""
-        return x if self.adapter is None else F.normalize(self.adapter(x), dim=1)
 
     def multiplier(self, level: int) -> Tensor:
         """Factor of a level's nTVD in the loss: overlaps of few columns differ by less than those of many."""
@@ -236,10 +225,10 @@ class Tree(nn.Module):
         """Probabilities of the nodes of a level, the leaves by default: [B, 2^level]."""
         config = self.config
         level = config.depth if level is None else level
-        states = replace(states, pooled=self.embed(pooled(states)))
         n = 2**level - 1 if config.propagation == "product" else config.scored  # nodes that the level needs
-        parts = [part(states, n) for part in (self.linear, self.beyond) if part is not None]
-        scores: Tensor = sum(parts[1:], start=parts[0])  # [B, n]
+        split = self.linear or self.beyond
+        assert split is not None
+        scores: Tensor = split(states, n)  # [B, n]
         if self.refine is not None:
             scores = self.refine(scores)
         scores = F.dropout(scores, config.dropout, self.training)
@@ -269,7 +258,6 @@ class DoubleRouter:
         return np.concatenate([self.tree(States(x)).cpu().numpy() for x in parts])
 
     def embed(self, embeddings: Tensor) -> NDArray[np.float64]:
-        """Unit vectors in the space of the splits: [B, d] → [B, d]."""
-        embedded = F.normalize(self.tree.embed(embeddings.to(self.device, torch.float64)))
-        vectors: NDArray[np.float64] = embedded.cpu().numpy()
+        """Unit vectors [B, d]."""
+        vectors: NDArray[np.float64] = F.normalize(embeddings.to(self.device, torch.float64)).cpu().numpy()
         return vectors
