@@ -12,9 +12,6 @@ import pickle
 import resource
 import threading
 import time
-import traceback
-import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +20,7 @@ import pytest
 from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.encoder.cache import EncodingCache
 from palmette.errors import LockedError, PalmetteError, StoreError
+from support.forks import ended, forked, in_child
 from support.stores import run_python
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
@@ -38,26 +36,6 @@ def index(tmp_path: Path) -> Index:
     return Index.build(documents("fox"), MODEL, tmp_path / "index", progress=False)
 
 
-def child(work: Callable[[], Any]) -> int:
-    """Fork a child that does the work and ends with 0, or prints what it raised and ends with 1."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a fork while other threads run
-        pid = os.fork()
-    if pid:
-        return pid
-    try:
-        work()
-        os._exit(0)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(1)
-
-
-def ended(*pids: int) -> list[int]:
-    return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
-
-
 def test_a_server_that_forks_after_opening(index: Index) -> None:
     def serve(number: int) -> None:
         assert index.search("fox number 1", 1)[0].id == "fox1"
@@ -65,7 +43,7 @@ def test_a_server_that_forks_after_opening(index: Index) -> None:
         assert len(index.search("worker", 50)) >= 8
 
     assert index.search("fox", 2)
-    assert ended(*[child(lambda number=number: serve(number)) for number in range(3)]) == [0, 0, 0]
+    assert ended(*[forked(lambda _, number=number: serve(number)) for number in range(3)]) == [0, 0, 0]
     assert len(index) == 16
     index.verify()
 
@@ -123,7 +101,7 @@ def test_few_open_files(index: Index) -> None:
                 refused += 1
         assert refused, "never refused"
 
-    assert ended(child(work)) == [0]
+    in_child(work)
     with Index.open(index.path, MODEL) as opened:
         assert len(opened) == 32
 

@@ -62,13 +62,6 @@ def test_views_of_views_keep_both_filters(whole: LocalBackend) -> None:
     assert red.get(["a1", "a2", "b1", "b2"])[1:] == [None, None, None]
 
 
-def test_closing_it_leaves_the_whole_open(whole: LocalBackend) -> None:
-    tenant = filtered(whole, tenant="a")
-    tenant.close()
-    assert len(list(tenant.scan())) == 2
-    assert len(list(whole.scan())) == 3
-
-
 def test_writes_stay_within(whole: LocalBackend) -> None:
     tenant = filtered(whole, tenant="a")
     outside, taken = doc("x", tenant="b"), doc("b1", tenant="a")

@@ -33,18 +33,9 @@ from palmette.types import Document
 from support.stores import SPECS, arrays_of, delete, doc, plan, put, ragged_of, state_for, state_of
 
 
-@pytest.fixture(params=["folder", "memory"])
-def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalBackend]:
-    if request.param == "folder":
-        made = LocalBackend.create(tmp_path / "index", SPECS, fingerprint="model")
-    else:
-        made = LocalBackend.in_memory(SPECS, fingerprint="model")
-    with made:
-        yield made
-
-
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[LocalBackend]:
+def backend(tmp_path: Path) -> Iterator[LocalBackend]:
+    """In a folder; one in memory is a folder that is not flushed and goes with the object."""
     with LocalBackend.create(tmp_path / "index", SPECS, fingerprint="model") as made:
         yield made
 
@@ -273,14 +264,14 @@ def test_what_is_large_is_not_copied_and_what_is_dead_goes(backend: LocalBackend
     assert state_of(backend) == state_for([doc("small")])
 
 
-def test_compacting_gives_back_space(folder: LocalBackend) -> None:
-    put(folder, *(doc(f"d{i}", "long " * 200) for i in range(1000)))
-    full = folder.stats().bytes
-    delete(folder, *(f"d{i}" for i in range(950)))
-    folder.compact()
-    assert folder.stats().bytes < full / 4
-    assert sum(path.stat().st_size for path in folder.path.rglob("*") if path.is_file()) < full / 2
-    assert len(state_of(folder)) == 50
+def test_compacting_gives_back_space(backend: LocalBackend) -> None:
+    put(backend, *(doc(f"d{i}", "long " * 200) for i in range(1000)))
+    full = backend.stats().bytes
+    delete(backend, *(f"d{i}" for i in range(950)))
+    backend.compact()
+    assert backend.stats().bytes < full / 4
+    assert sum(path.stat().st_size for path in backend.path.rglob("*") if path.is_file()) < full / 2
+    assert len(state_of(backend)) == 50
 
 
 def test_reopening(tmp_path: Path) -> None:
@@ -311,28 +302,20 @@ def test_reopening(tmp_path: Path) -> None:
     assert np.array_equal(starts, expected["sentences"].starts)
 
 
-def test_nothing_is_created_over_what_is_there(folder: LocalBackend) -> None:
-    put(folder, doc("a"))
-    with pytest.raises(StoreError, match="exists"):
-        LocalBackend.create(folder.path, SPECS, fingerprint="other")
-    folder.verify()
-    assert set(state_of(folder)) == {"a"}
-
-
-def test_what_a_killed_writer_left_goes_even_where_nothing_is_written(folder: LocalBackend) -> None:
+def test_what_a_killed_writer_left_goes_even_where_nothing_is_written(backend: LocalBackend) -> None:
     """On a full disk no commit may succeed until its space is free."""
-    left = folder.path / "segments" / "0123456789abcdef.tmp"
+    left = backend.path / "segments" / "0123456789abcdef.tmp"
     left.mkdir()
-    with folder.read(), pytest.raises(KeyboardInterrupt), folder.write():
+    with backend.read(), pytest.raises(KeyboardInterrupt), backend.write():
         assert not left.exists()
         raise KeyboardInterrupt
 
 
-def test_a_foreign_folder_in_segments_is_left_alone(folder: LocalBackend) -> None:
-    segments = folder.path / "segments"
+def test_a_foreign_folder_in_segments_is_left_alone(backend: LocalBackend) -> None:
+    segments = backend.path / "segments"
     for name in ("my notes", "0123456789abcdef"):
         (segments / name).mkdir()
-    put(folder, doc("a"))
+    put(backend, doc("a"))
     assert (segments / "my notes").is_dir()
     assert len(list(segments.iterdir())) == 2
 
@@ -365,12 +348,12 @@ def test_folders_that_cannot_be_opened_are_not_flushed(tmp_path: Path, monkeypat
     fsync_folder(tmp_path / "absent")
 
 
-def test_a_pool_can_be_closed_within_a_call_of_its_thread(folder: LocalBackend) -> None:
+def test_a_pool_can_be_closed_within_a_call_of_its_thread(backend: LocalBackend) -> None:
     """As a finaliser does that the garbage collector runs at an awkward moment."""
 
     def close() -> None:
-        with folder._pool._lock:
-            folder.close()
+        with backend._pool._lock:
+            backend.close()
 
     thread = Thread(target=close, daemon=True)
     thread.start()

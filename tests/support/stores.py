@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from palmette.arrays import Ragged, Stored
 from palmette.search.plan import ArraySpec, Score, SearchPlan, View, read_array
-from palmette.store.local import LocalBackend
+from palmette.store.backend import Backend
 from palmette.types import Document
 
 SPECS = (
@@ -57,30 +58,27 @@ def doc(id: str, text: str = "", **metadata: object) -> Document:
     return Document(id, text or f"text of {id}", metadata)
 
 
-def put(backend: LocalBackend, *documents: Document) -> None:
+def put(backend: Backend, *documents: Document) -> None:
     with backend.write() as writer:
         writer.put(documents, arrays_of(documents))
 
 
-def delete(backend: LocalBackend, *ids: str) -> list[str]:
+def delete(backend: Backend, *ids: str) -> list[str]:
     with backend.write() as writer:
         return writer.delete(ids)
 
 
-def state_for(documents: Iterable[Document]) -> State:
+def state_for(documents: Iterable[Document], arrays: Callable[[Sequence[Document]], Any] = arrays_of) -> State:
     """What an index with these documents must hold."""
-    state = {}
-    for document in documents:
-        state[document.key] = (document, b"".join(row_bytes(arrays_of([document]), 0)))
-    return state
+    return {document.key: (document, b"".join(row_bytes(arrays([document]), 0))) for document in documents}
 
 
-def state_of(backend: LocalBackend) -> State:
+def state_of(backend: Backend) -> State:
     """What an index does hold, read in one view."""
     with backend.read() as view:
-        keys = view.keys().tolist()
+        keys = np.random.default_rng(7).permutation(view.keys()).tolist()
         documents = view.documents(keys)
-        arrays = {spec.name: read_array(view, spec, keys) for spec in SPECS}
+        arrays = {spec.name: read_array(view, spec, keys) for spec in backend.arrays}
         check_words(view, keys, documents)
     return {document.key: (document, b"".join(row_bytes(arrays, row))) for row, document in enumerate(documents)}
 
@@ -114,14 +112,3 @@ def run_python(script: str, *arguments: object, timeout: float = 60) -> subproce
     """Run a script in a fresh Python."""
     program = [sys.executable, "-c", script, *map(str, arguments)]
     return subprocess.run(program, env=program_environment(), capture_output=True, text=True, timeout=timeout)
-
-
-def become_nobody() -> None:
-    """Give up root, before whom nothing is read-only."""
-    with LocalBackend.in_memory(SPECS) as backend:  # whatever is imported late: Python may lie in root's home
-        put(backend, doc("a"))
-        state_of(backend)
-    os.chdir("/")
-    if os.getuid() == 0:
-        os.setgid(65534)
-        os.setuid(65534)
