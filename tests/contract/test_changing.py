@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from palmette import Document, FakeEncoder, Index, Model, TreeModel
+from palmette import Document, FakeEncoder, Index, Model, SpaceModel
 from palmette.encoder.base import States
 from palmette.errors import DuplicateIdError, EncodingError, InputError, NotFoundError
 from support.tiny import COLOURS, documents
@@ -74,7 +74,7 @@ def test_an_emptied_index_still_answers(index: Index) -> None:
     assert [hit.id for hit in index.search("owl")] == ["red-cat"]
 
 
-def test_unusable_documents_are_refused_and_lose_nothing(index: Index) -> None:
+def test_unusable_documents_are_refused_and_lose_nothing(shared: Index) -> None:
     for bad, words in [
         ([Document(id="fine", text="fine"), {"txt": "a dict"}], "document 1: .*'text'"),
         (["fine", "  "], "document 1: .*empty"),
@@ -85,29 +85,29 @@ def test_unusable_documents_are_refused_and_lose_nothing(index: Index) -> None:
         ([Document(id="n", text="x", metadata={"bad": float("inf")})], "JSON values only"),
     ]:
         with pytest.raises(InputError, match=words):
-            index.add(bad)
-    assert len(index) == 48
-    assert index.add([]) == []
+            shared.add(bad)
+    assert len(shared) == 48
+    assert shared.add([]) == []
     with pytest.raises(NotFoundError, match=r"no file or folder 'one text'"):
-        index.add("one text")
+        shared.add("one text")
     for call, words in [
-        (lambda: index.add(["x"], batch_size=0), "batch_size"),
-        (lambda: index.get("red-owl"), r"write \['red-owl'\]"),
-        (lambda: index.get(5), "ids must be a list of str, got int"),
-        (lambda: index.delete(None, filter={}), "an empty filter would delete every document"),
-        (lambda: index.search("owl", threshold="high"), "threshold must be a number"),
-        (lambda: index.search("owl", threshold=float("nan")), "threshold must be a number"),
-        (lambda: index.search(np.array(["a", "b"])), "list of str"),
+        (lambda: shared.add(["x"], batch_size=0), "batch_size"),
+        (lambda: shared.get("red-owl"), r"write \['red-owl'\]"),
+        (lambda: shared.get(5), "ids must be a list of str, got int"),
+        (lambda: shared.delete(None, filter={}), "an empty filter would delete every document"),
+        (lambda: shared.search("owl", threshold="high"), "threshold must be a number"),
+        (lambda: shared.search("owl", threshold=float("nan")), "threshold must be a number"),
+        (lambda: shared.search(np.array(["a", "b"])), "list of str"),
         (lambda: Index.in_memory(3), "a model must be a Model"),
-        (lambda: Index.create("", index.model), "a path must be"),
+        (lambda: Index.create("", shared.model), "a path must be"),
     ]:
         with pytest.raises(InputError, match=words):
             call()
-    assert len(index) == 48
+    assert len(shared) == 48
 
 
-def test_documents_of_many_kinds_and_a_model_by_its_folder(model: Model, tmp_path) -> None:
-    model.save_pretrained(tmp_path / "ckpt")
+def test_documents_of_many_kinds_and_a_model_by_its_folder(space: Model, tmp_path) -> None:
+    space.save_pretrained(tmp_path / "ckpt")
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "owl.md").write_text("# Owls\n\nThe red owl sings.")
     index = Index.build(tmp_path / "notes", tmp_path / "ckpt")
@@ -116,11 +116,11 @@ def test_documents_of_many_kinds_and_a_model_by_its_folder(model: Model, tmp_pat
     assert index.get(["d"])[0].metadata == {"lang": "en"}
 
 
-def test_a_huge_document_is_stored_whole(index: Index) -> None:
+def test_a_huge_document_is_stored_whole(stored: Index) -> None:
     text = "elephant " + "words and more words " * 200_000
-    index.add([Document(id="huge", text=text)])
-    assert index.get(["huge"])[0].text == text
-    assert index.search("elephant words and more words", k=1)[0].id == "huge"
+    stored.add([*documents(), Document(id="huge", text=text)])
+    assert stored.get(["huge"])[0].text == text
+    assert stored.search("elephant words and more words", k=1)[0].id == "huge"
 
 
 def test_an_encoder_that_returns_nan_loses_nothing() -> None:
@@ -135,9 +135,7 @@ def test_an_encoder_that_returns_nan_loses_nothing() -> None:
             return states
 
     encoder = Broken(48)
-    made = Index.in_memory(
-        TreeModel.fit([("a", "b c"), ("d", "e f"), ("g", "h")], encoder=encoder, depth=2, steps=1, batch_size=2)
-    )
+    made = Index.in_memory(SpaceModel.untrained(encoder))
     made.add(["a text", "another"])
     encoder.broken = True
     with pytest.raises(EncodingError, match="poison"):
@@ -147,10 +145,10 @@ def test_an_encoder_that_returns_nan_loses_nothing() -> None:
     assert len(made) == 2
 
 
-def test_small_changes_do_not_hold_the_lock_while_they_encode(model: Model, tmp_path, monkeypatch) -> None:
-    index = Index.create(tmp_path / "i", model, lock_timeout=0.2)
+def test_small_changes_do_not_hold_the_lock_while_they_encode(space: Model, tmp_path, monkeypatch) -> None:
+    index = Index.create(tmp_path / "i", space, lock_timeout=0.2)
     encoding, go_on = threading.Event(), threading.Event()
-    original = type(model).encode_documents
+    original = type(space).encode_documents
 
     def slow(self, batch, *more):
         if any("slow" in document.text for document in batch):
@@ -158,7 +156,7 @@ def test_small_changes_do_not_hold_the_lock_while_they_encode(model: Model, tmp_
             assert go_on.wait(30)
         return original(self, batch, *more)
 
-    monkeypatch.setattr(type(model), "encode_documents", slow)
+    monkeypatch.setattr(type(space), "encode_documents", slow)
     refused: list[Exception] = []
 
     def add_slowly() -> None:

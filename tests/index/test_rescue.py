@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from palmette import Document, FakeEncoder, Index, SpaceModel
+from palmette import Document, Index
 from palmette.cli import main
 from palmette.errors import CheckpointError, CorruptIndexError, InputError, StoreError
 from palmette.store.database import connect
@@ -49,19 +49,6 @@ def test_a_backup_is_one_state_of_an_index_that_is_written(folder: Path, tmp_pat
         connection.execute("UPDATE documents SET text = 'other' WHERE id = 'long'")
     with pytest.raises(CorruptIndexError, match="document 'long'"):
         Index.restore(tmp_path / "copy", tmp_path / "third")
-
-
-def test_nothing_of_the_user_is_overwritten(folder: Path, tmp_path: Path) -> None:
-    thesis = tmp_path / "thesis"
-    thesis.mkdir()
-    (thesis / "chapter.tex").write_text("dear")
-    before = contents(folder)
-    for place in (folder, thesis, thesis / "chapter.tex"):
-        with pytest.raises((InputError, StoreError), match=place.name):
-            Index.create(place, SpaceModel.untrained(FakeEncoder(8)))
-    assert [path.name for path in thesis.iterdir()] == ["chapter.tex"]
-    assert (thesis / "chapter.tex").read_text() == "dear"
-    assert contents(folder) == before
 
 
 def flip(path: Path, place: int) -> None:
