@@ -121,15 +121,6 @@ def test_documents_of_one_content_score_the_same(model: Model, monkeypatch: pyte
     assert first != same[0]
 
 
-def test_vectors_are_for_other_stores(model: Model) -> None:
-    vectors = model.embed(["red owl", "white hen"])
-    assert vectors.shape[0] == 2
-    assert vectors.dtype == np.float32
-    assert np.isfinite(vectors).all()
-    with pytest.raises(ConfigError, match="'levle'"):
-        model.embed(["x"], levle=3)
-
-
 def test_unusable_queries_are_refused(shared: Index) -> None:
     for query, words in [
         ("", "empty"),

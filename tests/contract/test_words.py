@@ -82,23 +82,6 @@ def test_hybrid_searches_are_filtered_and_ranked_alike(shared: Index) -> None:
     assert {h.document.metadata["colour"] for h in red.search("blue owl", k=48, lexical=1)} == {"red"}
 
 
-def test_words_follow_every_change(index: Index, tmp_path) -> None:
-    def best(query: str) -> list[str]:
-        return matching(index, query)
-
-    assert best("submarine") == []
-    index.upsert([Document(id="red-owl", text="A submarine dives.", metadata={"colour": "red"})])
-    assert best("submarines") == ["red-owl"]
-    assert "red-owl" not in best("owl")
-    index.delete(["red-owl"])
-    assert best("submarine") == []
-    kept = index.search(QUERIES, k=48, lexical=0.5)
-    index.compact()
-    assert index.search(QUERIES, k=48, lexical=0.5) == kept
-    copy = index.copy_to(tmp_path / "copy")
-    assert copy.search(QUERIES, k=48, lexical=0.5) == kept
-
-
 def test_a_weight_that_cannot_be_is_refused(shared: Index, model: Model) -> None:
     for lexical in (-0.1, 1.5, "much", True, None, float("nan")):
         with pytest.raises(ConfigError, match="lexical must be a number from 0"):

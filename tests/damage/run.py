@@ -37,6 +37,10 @@ FORMER = Path(__file__).parents[1] / "regression" / "fixtures" / "tree" / "index
 """An index of an earlier format."""
 
 
+One = Callable[[int, random.Random], tuple[str, str]]
+"""Does one of a kind, given its number, in the folder ``work``; returns what came of it, and the fault, if any."""
+
+
 # -- what is done -------------------------------------------------------------------------------------------
 
 
@@ -225,21 +229,17 @@ def kill(scenario: Scenario, folder: Path, rng: random.Random) -> str:
         return f"{type(error).__name__}: {error}"
 
 
-def kills(count: int, seed: int, only: int | None = None) -> tuple[Counter[str], list[str]]:
-    """A tenth of the kills strike training, saving and building, one in forty each a backup and an upgrade."""
-    with tempfile.TemporaryDirectory(dir=fast_place()) as home:
-        known = scenarios(Path(home))
-        results: Counter[str] = Counter()
-        faults = []
-        for number in range(count) if only is None else [only]:
-            name = {0: "train", 1: "backup" if number % 40 > 20 else "upgrade"}.get(number % 10, "write")
-            name = name if name != "upgrade" or number % 20 == 1 else "write"
-            folder = Path(home, "work")
-            fault = kill(known[name], folder, random.Random(f"{seed} {number}"))
-            results[f"{name}: {'fault' if fault else 'before or after'}"] += 1
-            faults += [f"{number} {name}: {fault}"] if fault else []
-            shutil.rmtree(folder)
-    return results, faults
+def kills(home: Path) -> One:
+    """A tenth of the kills strike training, saving and building, one in twenty a backup, one in forty an upgrade."""
+    known = scenarios(home)
+
+    def one(number: int, rng: random.Random) -> tuple[str, str]:
+        rare = {1: "upgrade", 21: "backup", 31: "backup"}
+        name = rare.get(number % 40, "write") if number % 10 else "train"
+        fault = kill(known[name], home / "work", rng)
+        return f"{name}: {'fault' if fault else 'before or after'}", fault
+
+    return one
 
 
 # -- failing system calls -----------------------------------------------------------------------------------
@@ -278,23 +278,18 @@ def fail(home: Path, states: list[Any], rng: random.Random, totals: dict[int, in
     status = watch(work, folder, decide, reads=True)
     told = said.read_text() if said.exists() else f"died ({status})"
     fault = check_store(folder, states[step:][:2][-1:] if told == "done" else states[step:][:2])
-    shutil.rmtree(folder)
     return f"fault: {told}; then {fault}" if fault else told
 
 
-def calls(count: int, seed: int, only: int | None = None) -> tuple[Counter[str], list[str]]:
+def calls(home: Path) -> One:
     """Every step of the store, and reading it, with a call that fails: state before or after, and errors of our own."""
-    with tempfile.TemporaryDirectory(dir=fast_place()) as place:
-        home, totals = Path(place), dict[int, int]()
-        states = play(home)
-        results: Counter[str] = Counter()
-        faults = []
-        for number in range(count) if only is None else [only]:
-            told = fail(home, states, random.Random(f"{seed} {number}"), totals)
-            results[told.split(":")[0]] += 1
-            if told.startswith(("fault", "foreign", "died")):
-                faults.append(f"{number} {told}")
-    return results, faults
+    states, totals = play(home), dict[int, int]()
+
+    def one(_: int, rng: random.Random) -> tuple[str, str]:
+        told = fail(home, states, rng, totals)
+        return told.split(":")[0], told if told.startswith(("fault", "foreign", "died")) else ""
+
+    return one
 
 
 # -- damaged files ------------------------------------------------------------------------------------------
@@ -379,29 +374,25 @@ def judge(folder: Path, expected: Any) -> str:
         return f"foreign {type(error).__name__}: {error}"
 
 
-def damages(count: int, seed: int, only: int | None = None) -> tuple[Counter[str], list[str]]:
+def damages(home: Path) -> One:
     """Damage every kind of file of an index, its checkpoint among them; half of the time of the database or log."""
-    original = original_index()
+    original, work = original_index(), home / "work"
     expected = contents(original)
-    results: Counter[str] = Counter()
-    faults = []
-    for number in range(count) if only is None else [only]:
-        rng = random.Random(f"{seed} {number}")
-        work = original.with_name("work")
+
+    def one(number: int, rng: random.Random) -> tuple[str, str]:
         shutil.copytree(original.with_name("live") if number % 3 == 0 else original, work)
         files = sorted(path for path in work.rglob("*") if path.is_file() and path.name[0] != ".")
         heavy = [path for path in files if ".sqlite3" in path.name]
         path = rng.choice(heavy if rng.random() < 0.5 else files)
         how = f"{path.relative_to(work)} {harm(path, rng)}"
-        child = forked(lambda pipe, work=work: pipe.write(judge(work, expected)))
+        child = forked(lambda pipe: pipe.write(judge(work, expected)))
         told = child[1].read() or "died"
         ended(child)
         group = "database" if path in heavy else "checkpoint" if "model" in path.parts[-2] else "arrays, JSON"
-        results[f"{group}: {told.split(':')[0]}"] += 1
-        if not told.startswith(("harmless", "noticed")) or "not named" in told:
-            faults.append(f"{number} {how}: {told}")
-        shutil.rmtree(work)
-    return results, faults
+        sound = told.startswith(("harmless", "noticed")) and "not named" not in told
+        return f"{group}: {told.split(':')[0]}", "" if sound else f"{how}: {told}"
+
+    return one
 
 
 KINDS = {"kills": kills, "damages": damages, "calls": calls}
@@ -414,8 +405,14 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="repeat one number")
     args = parser.parse_args()
-    began = time.monotonic()
-    results, faults = KINDS[args.kind](args.count, args.seed, args.only)
+    began, results, faults = time.monotonic(), Counter[str](), list[str]()
+    with tempfile.TemporaryDirectory(dir=fast_place()) as home:
+        one = KINDS[args.kind](Path(home))
+        for number in range(args.count) if args.only is None else [args.only]:
+            came, fault = one(number, random.Random(f"{args.seed} {number}"))
+            results[came] += 1
+            faults += [f"{number} {came}; {fault}"] if fault else []
+            shutil.rmtree(Path(home, "work"))
     print(f"{sum(results.values())} {args.kind} in {time.monotonic() - began:.0f} s, seed {args.seed}")
     for name, number in sorted(results.items()):
         print(f"{number:>7}  {name}")

@@ -1,6 +1,6 @@
 """Processes as users have them.
 
-tests/store/test_damage.py has read-only folders and full disks, tests/store/test_concurrency.py forks within a write.
+tests/store/test_damage.py has read-only folders and full disks, tests/store/test_concurrency.py processes and forks.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import itertools
 import os
-import pickle
 import resource
 import threading
 import time
@@ -20,8 +19,7 @@ import pytest
 from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.encoder.cache import EncodingCache
 from palmette.errors import LockedError, PalmetteError, StoreError
-from support.forks import ended, forked, in_child
-from support.stores import run_python
+from support.forks import in_child
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 MODEL = SpaceModel.untrained(FakeEncoder(16))
@@ -34,25 +32,6 @@ def documents(word: str, count: int = 4) -> list[Document]:
 @pytest.fixture
 def index(tmp_path: Path) -> Index:
     return Index.build(documents("fox"), MODEL, tmp_path / "index", progress=False)
-
-
-def test_a_server_that_forks_after_opening(index: Index) -> None:
-    def serve(number: int) -> None:
-        assert index.search("fox number 1", 1)[0].id == "fox1"
-        index.add(documents(f"worker{number}-"), progress=False)
-        assert len(index.search("worker", 50)) >= 8
-
-    assert index.search("fox", 2)
-    assert ended(*[forked(lambda _, number=number: serve(number)) for number in range(3)]) == [0, 0, 0]
-    assert len(index) == 16
-    index.verify()
-
-
-def test_a_spawned_process_opens_a_pickled_index(index: Index) -> None:
-    script = "import pickle, sys; index = pickle.loads(bytes.fromhex(sys.argv[1]))"
-    script += "; print(index.search('fox number 2')[0].id)"
-    done = run_python(script, pickle.dumps(index.filtered({"$id": ["fox2", "fox3"]})).hex(), timeout=300)
-    assert done.stdout == "fox2\n", done.stderr
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -16,7 +16,7 @@ pytest.importorskip("qdrant_edge")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked children")
-@pytest.mark.parametrize("kills", [pytest.param(120, marks=pytest.mark.exhaustive), 5])
+@pytest.mark.parametrize("kills", [pytest.param(120, marks=pytest.mark.exhaustive), 3])
 def test_killed_at_random_times(kills: int) -> None:
     with TemporaryDirectory(dir=fast_place()) as folder:
         program = [sys.executable, "-m", "support.edge_kills", folder, str(kills)]

@@ -187,26 +187,33 @@ def test_an_index_is_searched_under_filters_and_folds(engine: ExactEngine) -> No
 
 def test_plans_that_cannot_be_executed_are_refused() -> None:
     ones, weights = np.ones((1, 2), np.float32), np.ones(2, np.float32)
+    lists = Lists("leaves", np.zeros((1, 1), np.int64))
+    wide, narrow = np.ones((1, 8), np.float32), np.ones((1, 6), np.float32)
     with LocalBackend.in_memory(SPECS) as backend:
         put(backend, doc("a"))
         with backend.read() as view:
-            for fold in (0, 3):
-                with pytest.raises(InputError, match="do not fit"):
-                    view.candidates(SearchPlan(Score("leaves", ones, "overlap", fold)), 1)
-            with pytest.raises(InputError, match="do not fit"):
-                view.candidates(SearchPlan(Score("leaves", ones, part_weights=weights)), 1)
+            for score, more, told in (
+                (Score("leaves", ones, "overlap", 0), {}, "do not fit"),
+                (Score("leaves", ones, "overlap", 3), {}, "do not fit"),
+                (Score("leaves", ones, part_weights=weights), {}, "do not fit"),
+                (Score("leaves", wide, "overlap", 2), {}, r"\(8,\) numbers.*\(16,\)"),
+                (Score("leafs", wide), {}, "no array 'leafs'.*leaves, tokens"),
+                (Score("sentences", wide), {}, r"'sentences' has any number of rows.*view\.ragged"),
+                (Score("tokens", narrow), {}, r"'tokens'.*\(2, 3\)"),
+                (Score("leaves", wide, "overlap"), {"lists": lists}, "compares by inner_product, with fold=1"),
+                (Score("leaves", ones, fold=4), {"lists": lists}, "compares by inner_product, with fold=1"),
+            ):
+                with pytest.raises(InputError, match=told):
+                    view.candidates(SearchPlan(score, **more), 1)
             with pytest.raises(InputError, match="k must be at least 1"):
                 view.candidates(SearchPlan(Score("leaves", ones, fold=4)), 0)
-            for metric, fold in (("overlap", 1), ("inner_product", 4)):
-                lists = Lists("leaves", np.zeros((1, 1), np.int64))
-                with pytest.raises(InputError, match="compares by inner_product, with fold=1"):
-                    view.candidates(SearchPlan(Score("leaves", ones, metric, fold), lists=lists), 1)
-    with pytest.raises(InputError, match=r"unknown metric 'cosine'. Metrics: inner_product, overlap"):
-        Score("leaves", ones, "cosine")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"\[Q, d\] float32"):
-        Score("leaves", ones[0])
-    with pytest.raises(EncodingError, match="query 1 holds NaN"):
-        Score("leaves", np.array([[1, 1], [1, np.nan]], np.float32))
+    for error, values, told in (
+        (InputError, (ones, "cosine"), r"unknown metric 'cosine'. Metrics: inner_product, overlap"),
+        (InputError, (ones[0],), r"\[Q, d\] float32"),
+        (EncodingError, (np.array([[1, 1], [1, np.nan]], np.float32),), "query 1 holds NaN"),
+    ):
+        with pytest.raises(error, match=told):
+            Score("leaves", *values)
     for wrong in ([0, 0], [1, -1]):
         with pytest.raises(InputError, match="at least 0, and one of them above 0"):
             Score("parts", ones, part_weights=np.array(wrong, np.float32))
