@@ -72,8 +72,9 @@ def shared(model: Model, place: Callable[[], str | Path]) -> Iterator[Index]:
 
 @pytest.fixture
 def stored(space: Model, place: Callable[[], str | Path]) -> Iterator[Index]:
-    """An index for tests of the storage, which any method may have."""
+    """An index for tests that change it in ways that are the same with every method."""
     with Index.create(place(), space) as made:
+        made.add(documents())
         yield made
 
 

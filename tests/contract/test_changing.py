@@ -11,21 +11,21 @@ from palmette.errors import DuplicateIdError, EncodingError, InputError, NotFoun
 from support.tiny import COLOURS, documents
 
 
-def test_adding_twice_changes_nothing_and_other_text_is_refused(index: Index) -> None:
+def test_adding_twice_changes_nothing_and_other_text_is_refused(stored: Index) -> None:
     def keys() -> list[int]:
-        with index.backend.read() as view:
+        with stored.backend.read() as view:
             return view.keys().tolist()
 
-    before, stored = index.search("red owl", k=48), keys()
-    assert index.add(documents()) == [d.id for d in documents()]
-    assert keys() == stored, "nothing is stored again"
-    assert index.search("red owl", k=48) == before
+    before, held = stored.search("red owl", k=48), keys()
+    assert stored.add(documents()) == [d.id for d in documents()]
+    assert keys() == held, "nothing is stored again"
+    assert stored.search("red owl", k=48) == before
     with pytest.raises(DuplicateIdError, match=r"'red-owl'.*upsert"):
-        index.add([Document(id="new", text="new"), Document(id="red-owl", text="another text")])
+        stored.add([Document(id="new", text="new"), Document(id="red-owl", text="another text")])
     with pytest.raises(DuplicateIdError, match="given twice"):
-        index.add([Document(id="twin", text="one"), Document(id="twin", text="two")])
-    assert len(index) == 48, "nothing of a refused add is kept"
-    assert index.get(["new", "twin"]) == [None, None]
+        stored.add([Document(id="twin", text="one"), Document(id="twin", text="two")])
+    assert len(stored) == 48, "nothing of a refused add is kept"
+    assert stored.get(["new", "twin"]) == [None, None]
 
 
 def test_upsert_replaces_what_changed_and_only_that(index: Index) -> None:
@@ -40,11 +40,11 @@ def test_upsert_replaces_what_changed_and_only_that(index: Index) -> None:
         stale.explain()
 
 
-def test_upsert_and_delete_in_one_transaction(index: Index) -> None:
-    changes = index.upsert(["brand new text"], delete=["red-owl", "nobody"])
+def test_upsert_and_delete_in_one_transaction(stored: Index) -> None:
+    changes = stored.upsert(["brand new text"], delete=["red-owl", "nobody"])
     assert (len(changes.added), changes.deleted) == (1, ["red-owl"])
-    assert len(index) == 48
-    kept = index.upsert([documents()[0]], delete=["red-cat"])
+    assert len(stored) == 48
+    kept = stored.upsert([documents()[0]], delete=["red-cat"])
     assert (kept.unchanged, kept.deleted) == (["red-cat"], []), "what is given stays"
 
 
@@ -118,7 +118,7 @@ def test_documents_of_many_kinds_and_a_model_by_its_folder(space: Model, tmp_pat
 
 def test_a_huge_document_is_stored_whole(stored: Index) -> None:
     text = "elephant " + "words and more words " * 200_000
-    stored.add([*documents(), Document(id="huge", text=text)])
+    stored.add([Document(id="huge", text=text)])
     assert stored.get(["huge"])[0].text == text
     assert stored.search("elephant words and more words", k=1)[0].id == "huge"
 

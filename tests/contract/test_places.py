@@ -130,13 +130,13 @@ def test_index_and_checkpoint_are_not_confused(space: Model, tmp_path) -> None:
     assert load_model(tmp_path / "i" / "model").fingerprint == space.fingerprint
 
 
-def test_a_failed_copy_leaves_nothing(index: Index, tmp_path, monkeypatch) -> None:
+def test_a_failed_copy_leaves_nothing(stored: Index, tmp_path, monkeypatch) -> None:
     def fail(self, path):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(type(index.model), "save_pretrained", fail)
+    monkeypatch.setattr(type(stored.model), "save_pretrained", fail)
     with pytest.raises(PalmetteError, match="no room"):
-        index.copy_to(tmp_path / "copy")
+        stored.copy_to(tmp_path / "copy")
     assert [p.name for p in tmp_path.iterdir() if p.name != "index"] == []
 
 

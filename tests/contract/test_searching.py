@@ -150,7 +150,6 @@ def test_embeddings_can_be_searched_with(shared: Index, model: Model) -> None:
 
 def test_readers_in_threads_see_whole_states(stored: Index) -> None:
     """Documents come and go in groups of eight; no search may see part of a group."""
-    stored.add(documents())
     stop, torn = threading.Event(), []
 
     def read() -> None:

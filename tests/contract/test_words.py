@@ -43,9 +43,9 @@ def test_words_find_what_only_words_can(index: Index) -> None:
     assert matching(index, "dv7-1211ea") == ["part"]
 
 
-def test_neighbours_and_phrases_count(index: Index) -> None:
-    index.add([Document(id="near", text="A zebra owl."), Document(id="far", text="An owl beside a zebra.")])
-    with index.backend.read({"$id": ["near", "far"]}) as view:
+def test_neighbours_and_phrases_count(stored: Index) -> None:
+    stored.add([Document(id="near", text="A zebra owl."), Document(id="far", text="An owl beside a zebra.")])
+    with stored.backend.read({"$id": ["near", "far"]}) as view:
         found = view.words("the zebra owl", 2)
         assert found.words == ["zebra", "owl", "zebra owl"]
         assert view.ids(found.keys.tolist()) == ["near", "far"]
@@ -54,8 +54,8 @@ def test_neighbours_and_phrases_count(index: Index) -> None:
         assert phrase[0] == pytest.approx(found.scores[0])
         assert phrase[1] == 0
         assert view.words('"zebra owl"', 9).keys.tolist() == found.keys[:1].tolist()
-    assert [hit.id for hit in index.search('"zebra owl"', k=48)] == ["near"]
-    assert len(index.search('who calls it a "zebra owl"?', k=48)) == 48, "a name in a sentence is no condition"
+    assert [hit.id for hit in stored.search('"zebra owl"', k=48)] == ["near"]
+    assert len(stored.search('who calls it a "zebra owl"?', k=48)) == 48, "a name in a sentence is no condition"
 
 
 def test_the_parts_of_a_hybrid_explanation_add_up_and_name_the_words(index: Index) -> None:
