@@ -106,16 +106,6 @@ def test_unusable_documents_are_refused_and_lose_nothing(shared: Index) -> None:
     assert len(shared) == 48
 
 
-def test_documents_of_many_kinds_and_a_model_by_its_folder(space: Model, tmp_path) -> None:
-    space.save_pretrained(tmp_path / "ckpt")
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "owl.md").write_text("# Owls\n\nThe red owl sings.")
-    index = Index.build(tmp_path / "notes", tmp_path / "ckpt")
-    index.add([{"id": "d", "text": "a dict", "lang": "en"}, "a text"])
-    assert [hit.id for hit in index.search("the red owl sings", k=1)] == ["owl.md"]
-    assert index.get(["d"])[0].metadata == {"lang": "en"}
-
-
 def test_a_huge_document_is_stored_whole(stored: Index) -> None:
     text = "elephant " + "words and more words " * 200_000
     stored.add([Document(id="huge", text=text)])

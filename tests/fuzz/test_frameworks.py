@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +23,9 @@ from pydantic import ValidationError
 
 import langchain_palmette as lc
 import llama_index.retrievers.palmette as li
-from palmette import FakeEncoder, Index, SpaceModel
+from fuzz.test_calls import use_index
 from support import odd, readers
-from support.odd import (
-    COUNTS,
-    FILTERS,
-    GIVEN_IDS,
-    OPTIONS,
-    QUERIES,
-    TEXTS,
-    VALUES,
-    attempt,
-    calls,
-    check,
-    made,
-    many,
-    options,
-    some,
-)
+from support.odd import COUNTS, FILTERS, GIVEN_IDS, OPTIONS, QUERIES, TEXTS, VALUES, calls, made, many, options, some
 
 METADATA = odd.METADATA | st.dictionaries(
     st.sampled_from(["lang", "__proto__", "\ud800", "ref_doc_id"]), VALUES, max_size=2
@@ -214,12 +200,4 @@ def test_nothing_else_is_raised(
     uses: list[tuple[Any, ...]], examples: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-
-    def run(made: list[tuple[Any, ...]]) -> None:
-        with Index.in_memory(SpaceModel.untrained(FakeEncoder(16))) as index:
-            index.add([{"id": "a", "text": "red fox", "metadata": {"lang": "en", "n": 1}}])
-            for use, *given in made:
-                check(attempt(use, index, *given, also=ValidationError))
-            index.verify()
-
-    many(run, uses, examples)
+    many(partial(use_index, also=ValidationError), uses, examples)

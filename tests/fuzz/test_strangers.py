@@ -10,7 +10,6 @@ import random
 import shutil
 import time
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,9 @@ from palmette.errors import CheckpointError, CorruptIndexError, InputError
 from palmette.hub.manifest import LAYOUT, Entry, dump_manifest
 from palmette.lexical.analyser import Analyser
 from palmette.reader import Reader, load_reading
-from palmette.store.database import DATABASE, connect
 from support import readers, tiny
-from support.odd import attempt, check
+from support.odd import attempt
+from support.stores import sql
 
 MODEL = SpaceModel.untrained(FakeEncoder(16))
 ODD = [None, True, -1, 0, 10**12, 2**63, 1e308, float("nan"), "", "x" * 200, "\ud800", [], {}, [[]], {"a": {}}]
@@ -78,7 +77,7 @@ def test_a_checkpoint_with_right_sums_and_impossible_content(method: str, count:
         shutil.rmtree(tmp_path / "odd", ignore_errors=True)
         shutil.copytree(whole, tmp_path / "odd")
         rewrite(tmp_path / "odd", name, json.dumps(made).encode())
-        check(attempt(use, tmp_path / "odd"))
+        attempt(use, tmp_path / "odd")
 
 
 def test_sizes_that_a_header_declares_are_checked_before_memory_is_taken(tmp_path: Path) -> None:
@@ -100,11 +99,6 @@ def folder(tmp_path: Path) -> Path:
     with Index.build(tiny.documents()[:4], MODEL, tmp_path / "index", progress=False) as index:
         assert index.path is not None
         return index.path
-
-
-def sql(folder: Path, statement: str, *values: Any) -> None:
-    with closing(connect(folder / DATABASE, "mode=rw")) as connection:
-        connection.execute(statement, values)
 
 
 def test_links_and_paths_out_of_a_folder(folder: Path, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from itertools import product as every
 from typing import Any
@@ -159,16 +158,6 @@ def test_overlaps_keep_their_bound() -> None:
     for fast, query in zip(overlap_scores(data, rows, queries), queries, strict=True):
         pairs = Shortlist(np.zeros(len(rows), np.int64), rows, 0, 0)
         assert np.abs(fast - exact_scores(data, pairs, query[None], "overlap")).max() <= margin.min() / 2
-
-
-def test_searches_in_parallel_threads_agree(engine: ExactEngine) -> None:
-    rng = np.random.default_rng(8)
-    data, keys, queries = distributions(rng, 2000, 32), np.arange(2000), distributions(rng, 40, 32)
-    block = Block(data, keys)
-    expected = brute(data, keys, queries, "inner_product", 5)
-    with ThreadPoolExecutor(8) as threads:
-        found = threads.map(lambda query: top_k([(block, None)], query[None], "inner_product", 5, engine), queries)
-        assert np.array_equal(np.concatenate([one.keys for one in found]), expected.keys)
 
 
 def test_an_index_is_searched_under_filters_and_folds(engine: ExactEngine) -> None:

@@ -8,19 +8,18 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from palmette.errors import CorruptIndexError, FormatError, NotFoundError, ReadOnlyError, StorageFullError, StoreError
-from palmette.store.database import connect
 from palmette.store.filters import parse_filter
 from palmette.store.folder import _digest, read_commit
 from palmette.store.local import LocalBackend
 from palmette.store.segments import Column
 from support.forks import in_child
-from support.stores import SPECS, arrays_of, delete, doc, plan, put, state_of
+from support.stores import SPECS, arrays_of, delete, doc, flip, plan, put, spoil_page, sql, state_of
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +52,6 @@ def truncate(path: Path) -> None:
     os.truncate(path, path.stat().st_size - 5)
 
 
-def flip(path: Path, place: int = -3) -> None:
-    content = bytearray(path.read_bytes())
-    content[place] ^= 0x10
-    path.write_bytes(content)
-
-
 def lose_a_row(path: Path) -> None:
     """Let a header count a row less than there is."""
     begin, rows, end = re.split(rb"(?<=\()(\d+)", path.read_bytes(), maxsplit=1)
@@ -71,12 +64,6 @@ def edit_manifest(folder: Path, **changes: object) -> None:
     content = {**json.loads(path.read_text()), **changes}
     content["digest"] = _digest({name: value for name, value in content.items() if name != "digest"})
     path.write_text(json.dumps(content))
-
-
-def sql(folder: Path, statement: str, *values: object) -> None:
-    """Change rows, with valid checksums."""
-    with closing(connect(folder / "index.sqlite3", "mode=rw")) as connection:
-        connection.execute(statement, values)
 
 
 def at(name: str, harm: Callable[..., object], *place: int) -> Callable[[Path], object]:
@@ -155,17 +142,6 @@ def test_a_lost_row_is_named_where_it_is_read(folder: Path) -> None:
         assert backend.get(["d8"]) == [doc("d8", lang="en")]
 
 
-def spoiled(folder: Path, kind: str) -> None:
-    """Zero the first overflow page of a table: its checksum stays valid."""
-    path = folder / "index.sqlite3"
-    with closing(connect(path, "mode=rw")) as connection:
-        query = "SELECT pageno FROM dbstat WHERE name = ? AND pagetype = 'overflow' ORDER BY pageno DESC"
-        [(page,), *_] = connection.execute(query, [kind])
-    with path.open("r+b") as file:
-        file.seek((page - 1) * 4096)
-        file.write(bytes(4096))
-
-
 @pytest.mark.parametrize("table", ["documents", "metadata"])
 def test_a_zeroed_page_is_noticed(folder: Path, table: str) -> None:
     with LocalBackend.open(folder) as backend:
@@ -173,7 +149,7 @@ def test_a_zeroed_page_is_noticed(folder: Path, table: str) -> None:
     LocalBackend.open(folder).close()
     with LocalBackend.open(folder) as backend:
         put(backend, doc("long", "x" * 5000, note="y" * 5000))
-    spoiled(folder, table)
+    spoil_page(folder, table, "overflow", b"\0", last=True)
     with pytest.raises(CorruptIndexError, match=r"'long'|sound database"):
         LocalBackend.open(folder)
 

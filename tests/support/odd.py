@@ -181,14 +181,14 @@ def many(run: Callable[[list[tuple[Any, ...]]], None], uses: Sequence[tuple[Any,
     drawn = st.one_of([st.tuples(st.just(use), *given) for use, *given in uses])
     lists = st.lists(drawn, min_size=PER_EXAMPLE, max_size=PER_EXAMPLE)
     phases = (Phase.explicit, Phase.reuse, Phase.generate)  # a failing list is short enough to read
-    settings(LIMITS, max_examples=examples, phases=phases)(given(lists)(run))()
+    settings(LIMITS, max_examples=examples, phases=phases)(given(lists)(lambda made: run(made)))()
 
 
 OURS = ("/plugin/palmette/", "/adapters/langchain_palmette/", "/adapters/llama_index/")
 
 
-def attempt(use: Callable[..., Any], *given: Any, also: type[Exception] = PalmetteError) -> BaseException | None:
-    """Call, and return what escapes that is no PalmetteError (nor ``also``), if our code had a part in it."""
+def attempt(use: Callable[..., Any], *given: Any, also: type[Exception] = PalmetteError) -> None:
+    """Call; what escapes that is no PalmetteError (nor ``also``) is raised if our code had a part in it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -198,11 +198,4 @@ def attempt(use: Callable[..., Any], *given: Any, also: type[Exception] = Palmet
     except BaseException as error:
         frames = traceback.extract_tb(error.__traceback__)
         if any(part in frame.filename for frame in frames for part in OURS):
-            return error
-    return None
-
-
-def check(escaped: BaseException | None) -> None:
-    """Raise what escaped."""
-    if escaped is not None:
-        raise escaped
+            raise

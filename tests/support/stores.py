@@ -7,6 +7,8 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import numpy as np
 from palmette.arrays import Ragged, Stored
 from palmette.search.plan import ArraySpec, Score, SearchPlan, View, read_array
 from palmette.store.backend import Backend
+from palmette.store.database import DATABASE, connect
 from palmette.types import Document
 
 SPECS = (
@@ -103,12 +106,36 @@ def fast_place() -> str | None:
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
-def program_environment() -> dict[str, str]:
-    """The environment in which a child Python finds palmette and these helpers."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+def run_program(*arguments: object, timeout: float | None = 60) -> subprocess.CompletedProcess[str]:
+    """Run a fresh Python, which finds palmette and these helpers."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    program = [sys.executable, *map(str, arguments)]
+    return subprocess.run(program, env=environment, capture_output=True, text=True, timeout=timeout)
 
 
 def run_python(script: str, *arguments: object, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-    """Run a script in a fresh Python."""
-    program = [sys.executable, "-c", script, *map(str, arguments)]
-    return subprocess.run(program, env=program_environment(), capture_output=True, text=True, timeout=timeout)
+    return run_program("-c", script, *arguments, timeout=timeout)
+
+
+def flip(path: Path, place: int = -3) -> None:
+    """Change a bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[place] ^= 0x10
+    path.write_bytes(content)
+
+
+def sql(folder: Path, statement: str, *values: object) -> None:
+    """Change rows of an index, with valid checksums."""
+    with closing(connect(folder / DATABASE, "mode=rw")) as connection:
+        connection.execute(statement, values)
+
+
+def spoil_page(folder: Path, table: str, kind: str, content: bytes, *, last: bool = False) -> None:
+    """Fill the first page, or the last, of one kind of a table."""
+    path = folder / DATABASE
+    with closing(connect(path, "mode=rw")) as connection:
+        query = "SELECT pageno FROM dbstat WHERE name = ? AND pagetype = ? ORDER BY pageno"
+        pages = [page for (page,) in connection.execute(query, [table, kind])]
+    with path.open("r+b") as file:
+        file.seek((pages[-last] - 1) * 4096)
+        file.write(content * 4096)
