@@ -27,6 +27,12 @@ def model(request: pytest.FixtureRequest) -> Model:
     return METHODS[request.param]()
 
 
+@pytest.fixture(scope="session")
+def space() -> Model:
+    """A model for what is the same with every method."""
+    return METHODS["space"]()
+
+
 def server() -> Iterator[Callable[[], str]]:
     """Names of new collections of a server."""
     made = list[str]()
@@ -60,6 +66,14 @@ def place(request: pytest.FixtureRequest) -> Iterator[Callable[[], str | Path]]:
 def shared(model: Model, place: Callable[[], str | Path]) -> Iterator[Index]:
     """An index for tests that change nothing."""
     with Index.create(place(), model) as made:
+        made.add(documents())
+        yield made
+
+
+@pytest.fixture
+def stored(space: Model, place: Callable[[], str | Path]) -> Iterator[Index]:
+    """An index for tests that change it in ways that are the same with every method."""
+    with Index.create(place(), space) as made:
         made.add(documents())
         yield made
 

@@ -5,27 +5,27 @@ import threading
 import numpy as np
 import pytest
 
-from palmette import Document, FakeEncoder, Index, Model, TreeModel
+from palmette import Document, FakeEncoder, Index, Model, SpaceModel
 from palmette.encoder.base import States
 from palmette.errors import DuplicateIdError, EncodingError, InputError, NotFoundError
 from support.tiny import COLOURS, documents
 
 
-def test_adding_twice_changes_nothing_and_other_text_is_refused(index: Index) -> None:
+def test_adding_twice_changes_nothing_and_other_text_is_refused(stored: Index) -> None:
     def keys() -> list[int]:
-        with index.backend.read() as view:
+        with stored.backend.read() as view:
             return view.keys().tolist()
 
-    before, stored = index.search("red owl", k=48), keys()
-    assert index.add(documents()) == [d.id for d in documents()]
-    assert keys() == stored, "nothing is stored again"
-    assert index.search("red owl", k=48) == before
+    before, held = stored.search("red owl", k=48), keys()
+    assert stored.add(documents()) == [d.id for d in documents()]
+    assert keys() == held, "nothing is stored again"
+    assert stored.search("red owl", k=48) == before
     with pytest.raises(DuplicateIdError, match=r"'red-owl'.*upsert"):
-        index.add([Document(id="new", text="new"), Document(id="red-owl", text="another text")])
+        stored.add([Document(id="new", text="new"), Document(id="red-owl", text="another text")])
     with pytest.raises(DuplicateIdError, match="given twice"):
-        index.add([Document(id="twin", text="one"), Document(id="twin", text="two")])
-    assert len(index) == 48, "nothing of a refused add is kept"
-    assert index.get(["new", "twin"]) == [None, None]
+        stored.add([Document(id="twin", text="one"), Document(id="twin", text="two")])
+    assert len(stored) == 48, "nothing of a refused add is kept"
+    assert stored.get(["new", "twin"]) == [None, None]
 
 
 def test_upsert_replaces_what_changed_and_only_that(index: Index) -> None:
@@ -40,11 +40,11 @@ def test_upsert_replaces_what_changed_and_only_that(index: Index) -> None:
         stale.explain()
 
 
-def test_upsert_and_delete_in_one_transaction(index: Index) -> None:
-    changes = index.upsert(["brand new text"], delete=["red-owl", "nobody"])
+def test_upsert_and_delete_in_one_transaction(stored: Index) -> None:
+    changes = stored.upsert(["brand new text"], delete=["red-owl", "nobody"])
     assert (len(changes.added), changes.deleted) == (1, ["red-owl"])
-    assert len(index) == 48
-    kept = index.upsert([documents()[0]], delete=["red-cat"])
+    assert len(stored) == 48
+    kept = stored.upsert([documents()[0]], delete=["red-cat"])
     assert (kept.unchanged, kept.deleted) == (["red-cat"], []), "what is given stays"
 
 
@@ -74,7 +74,7 @@ def test_an_emptied_index_still_answers(index: Index) -> None:
     assert [hit.id for hit in index.search("owl")] == ["red-cat"]
 
 
-def test_unusable_documents_are_refused_and_lose_nothing(index: Index) -> None:
+def test_unusable_documents_are_refused_and_lose_nothing(shared: Index) -> None:
     for bad, words in [
         ([Document(id="fine", text="fine"), {"txt": "a dict"}], "document 1: .*'text'"),
         (["fine", "  "], "document 1: .*empty"),
@@ -85,42 +85,32 @@ def test_unusable_documents_are_refused_and_lose_nothing(index: Index) -> None:
         ([Document(id="n", text="x", metadata={"bad": float("inf")})], "JSON values only"),
     ]:
         with pytest.raises(InputError, match=words):
-            index.add(bad)
-    assert len(index) == 48
-    assert index.add([]) == []
+            shared.add(bad)
+    assert len(shared) == 48
+    assert shared.add([]) == []
     with pytest.raises(NotFoundError, match=r"no file or folder 'one text'"):
-        index.add("one text")
+        shared.add("one text")
     for call, words in [
-        (lambda: index.add(["x"], batch_size=0), "batch_size"),
-        (lambda: index.get("red-owl"), r"write \['red-owl'\]"),
-        (lambda: index.get(5), "ids must be a list of str, got int"),
-        (lambda: index.delete(None, filter={}), "an empty filter would delete every document"),
-        (lambda: index.search("owl", threshold="high"), "threshold must be a number"),
-        (lambda: index.search("owl", threshold=float("nan")), "threshold must be a number"),
-        (lambda: index.search(np.array(["a", "b"])), "list of str"),
+        (lambda: shared.add(["x"], batch_size=0), "batch_size"),
+        (lambda: shared.get("red-owl"), r"write \['red-owl'\]"),
+        (lambda: shared.get(5), "ids must be a list of str, got int"),
+        (lambda: shared.delete(None, filter={}), "an empty filter would delete every document"),
+        (lambda: shared.search("owl", threshold="high"), "threshold must be a number"),
+        (lambda: shared.search("owl", threshold=float("nan")), "threshold must be a number"),
+        (lambda: shared.search(np.array(["a", "b"])), "list of str"),
         (lambda: Index.in_memory(3), "a model must be a Model"),
-        (lambda: Index.create("", index.model), "a path must be"),
+        (lambda: Index.create("", shared.model), "a path must be"),
     ]:
         with pytest.raises(InputError, match=words):
             call()
-    assert len(index) == 48
+    assert len(shared) == 48
 
 
-def test_documents_of_many_kinds_and_a_model_by_its_folder(model: Model, tmp_path) -> None:
-    model.save_pretrained(tmp_path / "ckpt")
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "owl.md").write_text("# Owls\n\nThe red owl sings.")
-    index = Index.build(tmp_path / "notes", tmp_path / "ckpt")
-    index.add([{"id": "d", "text": "a dict", "lang": "en"}, "a text"])
-    assert [hit.id for hit in index.search("the red owl sings", k=1)] == ["owl.md"]
-    assert index.get(["d"])[0].metadata == {"lang": "en"}
-
-
-def test_a_huge_document_is_stored_whole(index: Index) -> None:
+def test_a_huge_document_is_stored_whole(stored: Index) -> None:
     text = "elephant " + "words and more words " * 200_000
-    index.add([Document(id="huge", text=text)])
-    assert index.get(["huge"])[0].text == text
-    assert index.search("elephant words and more words", k=1)[0].id == "huge"
+    stored.add([Document(id="huge", text=text)])
+    assert stored.get(["huge"])[0].text == text
+    assert stored.search("elephant words and more words", k=1)[0].id == "huge"
 
 
 def test_an_encoder_that_returns_nan_loses_nothing() -> None:
@@ -135,9 +125,7 @@ def test_an_encoder_that_returns_nan_loses_nothing() -> None:
             return states
 
     encoder = Broken(48)
-    made = Index.in_memory(
-        TreeModel.fit([("a", "b c"), ("d", "e f"), ("g", "h")], encoder=encoder, depth=2, steps=1, batch_size=2)
-    )
+    made = Index.in_memory(SpaceModel.untrained(encoder))
     made.add(["a text", "another"])
     encoder.broken = True
     with pytest.raises(EncodingError, match="poison"):
@@ -147,10 +135,10 @@ def test_an_encoder_that_returns_nan_loses_nothing() -> None:
     assert len(made) == 2
 
 
-def test_small_changes_do_not_hold_the_lock_while_they_encode(model: Model, tmp_path, monkeypatch) -> None:
-    index = Index.create(tmp_path / "i", model, lock_timeout=0.2)
+def test_small_changes_do_not_hold_the_lock_while_they_encode(space: Model, tmp_path, monkeypatch) -> None:
+    index = Index.create(tmp_path / "i", space, lock_timeout=0.2)
     encoding, go_on = threading.Event(), threading.Event()
-    original = type(model).encode_documents
+    original = type(space).encode_documents
 
     def slow(self, batch, *more):
         if any("slow" in document.text for document in batch):
@@ -158,7 +146,7 @@ def test_small_changes_do_not_hold_the_lock_while_they_encode(model: Model, tmp_
             assert go_on.wait(30)
         return original(self, batch, *more)
 
-    monkeypatch.setattr(type(model), "encode_documents", slow)
+    monkeypatch.setattr(type(space), "encode_documents", slow)
     refused: list[Exception] = []
 
     def add_slowly() -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from palmette import Document, Index, Model
 from palmette.arrays import Ragged, as_floats
 from palmette.calibration import stored_arrays
+from palmette.errors import InputError
 from palmette.evidence import probability
 from palmette.index.search import read_queries
 from palmette.lexical.analyser import LANGUAGE, analyser_of
@@ -152,8 +153,6 @@ def test_given_documents_are_scored_as_in_a_search_of_all(model: Model) -> None:
 
 
 def test_arrays_in_memory_name_their_documents_and_have_no_words() -> None:
-    from palmette.errors import InputError
-
     given = documents()[:3]
     view = ArrayView({"v": np.eye(3, dtype=np.float32)}, given)
     assert (len(view), view.key_of(given[1].key), view.key_of("nobody")) == (3, 1, None)

@@ -43,9 +43,9 @@ def test_words_find_what_only_words_can(index: Index) -> None:
     assert matching(index, "dv7-1211ea") == ["part"]
 
 
-def test_neighbours_and_phrases_count(index: Index) -> None:
-    index.add([Document(id="near", text="A zebra owl."), Document(id="far", text="An owl beside a zebra.")])
-    with index.backend.read({"$id": ["near", "far"]}) as view:
+def test_neighbours_and_phrases_count(stored: Index) -> None:
+    stored.add([Document(id="near", text="A zebra owl."), Document(id="far", text="An owl beside a zebra.")])
+    with stored.backend.read({"$id": ["near", "far"]}) as view:
         found = view.words("the zebra owl", 2)
         assert found.words == ["zebra", "owl", "zebra owl"]
         assert view.ids(found.keys.tolist()) == ["near", "far"]
@@ -54,8 +54,8 @@ def test_neighbours_and_phrases_count(index: Index) -> None:
         assert phrase[0] == pytest.approx(found.scores[0])
         assert phrase[1] == 0
         assert view.words('"zebra owl"', 9).keys.tolist() == found.keys[:1].tolist()
-    assert [hit.id for hit in index.search('"zebra owl"', k=48)] == ["near"]
-    assert len(index.search('who calls it a "zebra owl"?', k=48)) == 48, "a name in a sentence is no condition"
+    assert [hit.id for hit in stored.search('"zebra owl"', k=48)] == ["near"]
+    assert len(stored.search('who calls it a "zebra owl"?', k=48)) == 48, "a name in a sentence is no condition"
 
 
 def test_the_parts_of_a_hybrid_explanation_add_up_and_name_the_words(index: Index) -> None:
@@ -78,27 +78,8 @@ def test_hybrid_searches_are_filtered_and_ranked_alike(shared: Index) -> None:
     for some, every in zip(hits, everything, strict=True):
         within = [(h.id, h.score) for h in every if h.document.metadata["house"] < 24]
         assert [(h.id, h.score) for h in some] == within[:7]
-    ranking = shared.rank(QUERIES, k=7, filter=condition, lexical=0.6)
-    assert ranking.ids == [[hit.id for hit in found] for found in hits]
     red = shared.filtered({"colour": "red"})
     assert {h.document.metadata["colour"] for h in red.search("blue owl", k=48, lexical=1)} == {"red"}
-
-
-def test_words_follow_every_change(index: Index, tmp_path) -> None:
-    def best(query: str) -> list[str]:
-        return matching(index, query)
-
-    assert best("submarine") == []
-    index.upsert([Document(id="red-owl", text="A submarine dives.", metadata={"colour": "red"})])
-    assert best("submarines") == ["red-owl"]
-    assert "red-owl" not in best("owl")
-    index.delete(["red-owl"])
-    assert best("submarine") == []
-    kept = index.search(QUERIES, k=48, lexical=0.5)
-    index.compact()
-    assert index.search(QUERIES, k=48, lexical=0.5) == kept
-    copy = index.copy_to(tmp_path / "copy")
-    assert copy.search(QUERIES, k=48, lexical=0.5) == kept
 
 
 def test_a_weight_that_cannot_be_is_refused(shared: Index, model: Model) -> None:

@@ -7,8 +7,8 @@ number that repeats it (``--only NUMBER``).
 from __future__ import annotations
 
 import argparse
+import atexit
 import errno
-import json
 import os
 import random
 import shutil
@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,17 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / 
 from palmette import FakeEncoder, Index, PalmetteError, TreeModel, load_model
 from palmette.store.local import LocalBackend
 from support import tiny
+from support.forks import ended, forked
 from support.stores import SPECS, arrays_of, delete, doc, fast_place, put, state_of
 from support.syscalls import KILL, READS, SHORT, TORN, watch
 
 PAGE = 4096
-FIXTURE = Path(__file__).parents[1] / "regression" / "fixtures" / "tree"
+FORMER = Path(__file__).parents[1] / "regression" / "fixtures" / "tree" / "index"
+"""An index of an earlier format."""
+
+
+One = Callable[[int, random.Random], tuple[str, str]]
+"""Does one of a kind, given its number, in the folder ``work``; returns what came of it, and the fault, if any."""
 
 
 # -- what is done -------------------------------------------------------------------------------------------
@@ -63,11 +70,14 @@ def make_store(folder: Path) -> None:
         delete(backend, "d3")
 
 
-def states_of_steps(folder: Path) -> list[Any]:
-    """States before and after each step, and all of them done to ``folder``."""
-    with LocalBackend.open(folder) as backend:
+def play(home: Path) -> list[Any]:
+    """Leave the store in folders 0, 1 and so on, each a step later; returns its states."""
+    make_store(home / "0")
+    with LocalBackend.open(home / "0") as backend:
         states: list[Any] = [state_of(backend)]
-        for step in STEPS:
+    for n, step in enumerate(STEPS):
+        shutil.copytree(home / str(n), home / str(n + 1))
+        with LocalBackend.open(home / str(n + 1)) as backend:
             step(backend)
             states.append(state_of(backend))
     return states
@@ -99,41 +109,40 @@ class Scenario:
     """Something a process does and may be killed in, and what must hold then."""
 
     make: Callable[[Path], None]
-    do: Callable[[Path, Callable[[], None]], object]
+    do: Callable[[Path, Callable[[], object]], object]
     """Gets the folder, and what to call after each step that is done."""
     check: Callable[[Path, int], str]
     """Gets the folder and the number of steps that were done; returns a fault."""
     calls: int = 0
 
 
-def write_steps(folder: Path, done: Callable[[], None]) -> None:
+def write_steps(folder: Path, done: Callable[[], object]) -> None:
     with LocalBackend.open(folder / "index") as backend:
         for step in STEPS:
             step(backend)
             done()
 
 
-def back_up(folder: Path, done: Callable[[], None]) -> None:
+def back_up(folder: Path, done: Callable[[], object]) -> None:
     with Index.open(folder / "index", verify=False) as index:
         index.backup(folder / "copy")
     done()
 
 
 def check_back_up(folder: Path, done: int) -> str:
-    faults = [observe(folder / "index") != observe(original_index())]
-    if done or (folder / "copy").exists():
-        faults.append(observe(folder / "copy") != observe(original_index()))
-    return "the index or its copy is another" if any(faults) else ""
+    made = ["index", "copy"] if done or (folder / "copy").exists() else ["index"]
+    expected = contents(original_index())
+    return "the index or its copy is another" if any(contents(folder / name) != expected for name in made) else ""
 
 
-def upgrade(folder: Path, done: Callable[[], None]) -> None:
+def upgrade(folder: Path, done: Callable[[], object]) -> None:
     with LocalBackend.open(folder / "index", verify=False) as backend:
         backend.compact()
     done()
 
 
 def check_upgrade(folder: Path, done: int) -> str:
-    with LocalBackend.open(next(FIXTURE.glob("**/manifest.json")).parent) as backend:
+    with LocalBackend.open(FORMER) as backend:
         expected = list(backend.scan())
     for _ in range(2):  # as it was left, and after a compaction that is not killed
         with LocalBackend.open(folder / "index", verify="full") as backend:
@@ -143,7 +152,7 @@ def check_upgrade(folder: Path, done: int) -> str:
     return "" if (folder / "index" / "commit.json").exists() else "not upgraded"
 
 
-def train(folder: Path, done: Callable[[], None]) -> None:
+def train(folder: Path, done: Callable[[], object]) -> None:
     how = {"output_dir": folder / "run", "resume": True, "cache": folder / "cache", "save_every": 2}
     options = tiny.settings(depth=3, start="random", steps=6, learn_space=False, **how)
     model = TreeModel.fit(tiny.pairs(), encoder=FakeEncoder(48), **options)
@@ -168,67 +177,50 @@ def check_train(folder: Path, done: int) -> str:
         return "" if len(index) == 48 and index.model.fingerprint == expected else "another model"
 
 
-def in_child(work: Callable[[], object]) -> str:
-    """What a function returns, or how it ends, in a forked child, which may die of it."""
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            said = json.dumps(work())
-        except BaseException as error:
-            said = json.dumps(f"{type(error).__name__}: {error}")
-        os.write(writing, said.encode()[:60_000])
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        content = pipe.read()
-    status = os.waitpid(pid, 0)[1]
-    return str(json.loads(content)) if content else f"died ({status})"
-
-
-_kept: dict[str, Any] = {}
-
-
+@cache
 def trained_fingerprint() -> str:
     """Fingerprint of a training that nobody disturbs."""
-    if "trained" not in _kept:
-        with tempfile.TemporaryDirectory(dir=fast_place()) as folder:
-            train(Path(folder), lambda: None)
-            _kept["trained"] = load_model(Path(folder, "checkpoint")).fingerprint
-    return str(_kept["trained"])
+    with tempfile.TemporaryDirectory(dir=fast_place()) as folder:
+        train(Path(folder), lambda: None)
+        return load_model(Path(folder, "checkpoint")).fingerprint
 
 
 def scenarios(home: Path) -> dict[str, Scenario]:
-    make_store(home / "store")
-    shutil.copytree(home / "store", home / "steps")
-    states = states_of_steps(home / "steps")
-    original, former = original_index(), next(FIXTURE.glob("**/manifest.json")).parent
+    states = play(home)
     return {
         "write": Scenario(
-            lambda folder: shutil.copytree(home / "store", folder / "index"),
+            lambda folder: shutil.copytree(home / "0", folder / "index"),
             write_steps,
             lambda folder, done: check_store(folder / "index", states[done : done + 2]),
         ),
         "train": Scenario(Path.mkdir, train, check_train),
-        "backup": Scenario(lambda folder: shutil.copytree(original, folder / "index"), back_up, check_back_up),
-        "upgrade": Scenario(lambda folder: shutil.copytree(former, folder / "index"), upgrade, check_upgrade),
+        "backup": Scenario(lambda folder: shutil.copytree(original_index(), folder / "index"), back_up, check_back_up),
+        "upgrade": Scenario(lambda folder: shutil.copytree(FORMER, folder / "index"), upgrade, check_upgrade),
     }
 
 
-def supervised(scenario: Scenario, folder: Path, decide: Callable[[int, str], int]) -> tuple[int, int]:
-    """Do a scenario under a supervisor: its wait status, and the steps done."""
-    reading, writing = os.pipe()
-    status = watch(lambda: scenario.do(folder, lambda: os.write(writing, b".") and None), folder, decide)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        return status, len(pipe.read())
+def count_calls(work: Callable[[], object], folder: Path, *, reads: bool = False) -> int:
+    """Calls on a folder that work makes undisturbed."""
+    met: list[str] = []
+    status = watch(work, folder, lambda _, call: met.append(call) or 0, reads=reads)
+    assert status == 0, status
+    return len(met)
 
 
 def kill(scenario: Scenario, folder: Path, rng: random.Random) -> str:
     """Kill a scenario at one of its system calls; returns a fault."""
+    if not scenario.calls:
+        scenario.make(folder)
+        scenario.calls = count_calls(lambda: scenario.do(folder, lambda: None), folder)
+        shutil.rmtree(folder)
     scenario.make(folder)
     last, how = rng.randrange(scenario.calls), rng.choice([KILL, TORN])
-    status, done = supervised(scenario, folder, lambda n, _: how if n == last else 0)
+    reading, writing = os.pipe()
+    work = partial(scenario.do, folder, lambda: os.write(writing, b"."))
+    status = watch(work, folder, lambda n, _: how if n == last else 0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        done = len(pipe.read())
     if not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL) and status:
         return f"the child ended with {status}"
     try:
@@ -237,57 +229,42 @@ def kill(scenario: Scenario, folder: Path, rng: random.Random) -> str:
         return f"{type(error).__name__}: {error}"
 
 
-def kills(count: int, seed: int, only: int | None = None) -> tuple[Counter[str], list[str]]:
-    """A tenth of the kills strike training, saving and building, one in forty each a backup and an upgrade."""
-    with tempfile.TemporaryDirectory(dir=fast_place()) as home:
-        known = scenarios(Path(home))
-        results: Counter[str] = Counter()
-        faults = []
-        for number in range(count) if only is None else [only]:
-            name = {0: "train", 1: "backup" if number % 40 > 20 else "upgrade"}.get(number % 10, "write")
-            name = name if name != "upgrade" or number % 20 == 1 else "write"
-            scenario = known[name]
-            if not scenario.calls:
-                dry = Path(home, f"dry-{name}")
-                scenario.make(dry)
-                met: list[str] = []
-                status, _ = supervised(scenario, dry, lambda _, call, met=met: met.append(call) or 0)
-                assert status == 0, (name, status)
-                scenario.calls = len(met)
-            folder = Path(home, "work")
-            fault = kill(scenario, folder, random.Random(f"{seed} {number}"))
-            results[f"{name}: {'fault' if fault else 'before or after'}"] += 1
-            faults += [f"{number} {name}: {fault}"] if fault else []
-            shutil.rmtree(folder)
-    return results, faults
+def kills(home: Path) -> One:
+    """A tenth of the kills strike training, saving and building, one in twenty a backup, one in forty an upgrade."""
+    known = scenarios(home)
+
+    def one(number: int, rng: random.Random) -> tuple[str, str]:
+        rare = {1: "upgrade", 21: "backup", 31: "backup"}
+        name = rare.get(number % 40, "write") if number % 10 else "train"
+        fault = kill(known[name], home / "work", rng)
+        return f"{name}: {'fault' if fault else 'before or after'}", fault
+
+    return one
 
 
 # -- failing system calls -----------------------------------------------------------------------------------
 
 
-def fail(home: Path, states: list[Any], number: int, rng: random.Random, totals: dict[int, int]) -> str:
-    """Let a call of one step fail, once or from there on; returns what came of it."""
-    step, folder, reading = rng.randrange(len(STEPS) + 1), home / "work", rng.random() < 0.2
-    shutil.copytree(home / f"before-{min(step, len(STEPS) - 1)}", folder)
-    said = home / "said"
+def fail(home: Path, states: list[Any], rng: random.Random, totals: dict[int, int]) -> str:
+    """Let a call of one step, or of reading after the last, fail once or from there on; returns what came of it."""
+    step, folder, said, reading = rng.randrange(len(STEPS) + 1), home / "work", home / "said", rng.random() < 0.2
     said.unlink(missing_ok=True)
 
     def work() -> None:
         try:
             with LocalBackend.open(folder, lock_timeout=1) as backend:
-                state_of(backend) if step == len(STEPS) else STEPS[step](backend)
+                [*STEPS, state_of][step](backend)
             said.write_text("done")
         except PalmetteError as error:
             said.write_text(f"refused {type(error).__name__}")
         except BaseException as error:
             said.write_text(f"foreign {type(error).__name__}: {error}")
 
+    shutil.copytree(home / str(step), folder)
     if step not in totals:
-        met: list[str] = []
-        watch(work, folder, lambda _, call: met.append(call) or 0, reads=True)
-        totals[step] = len(met)
+        totals[step] = count_calls(work, folder, reads=True)
         shutil.rmtree(folder)
-        shutil.copytree(home / f"before-{min(step, len(STEPS) - 1)}", folder)
+        shutil.copytree(home / str(step), folder)
     first, once = rng.randrange(totals[step]), rng.random() < 0.5
     code = rng.choice([errno.EIO, errno.ENOSPC, errno.EDQUOT, SHORT])
 
@@ -300,53 +277,38 @@ def fail(home: Path, states: list[Any], number: int, rng: random.Random, totals:
 
     status = watch(work, folder, decide, reads=True)
     told = said.read_text() if said.exists() else f"died ({status})"
-    step = min(step, len(STEPS) - 1) if step < len(STEPS) else -1
-    possible = [states[-2]] if step < 0 else states[step : step + 2]
-    if told == "done" and step >= 0:
-        possible = possible[1:]
-    fault = check_store(folder, possible)
-    shutil.rmtree(folder)
+    fault = check_store(folder, states[step:][:2][-1:] if told == "done" else states[step:][:2])
     return f"fault: {told}; then {fault}" if fault else told
 
 
-def calls(count: int, seed: int, only: int | None = None) -> tuple[Counter[str], list[str]]:
+def calls(home: Path) -> One:
     """Every step of the store, and reading it, with a call that fails: state before or after, and errors of our own."""
-    with tempfile.TemporaryDirectory(dir=fast_place()) as place:
-        home, totals = Path(place), dict[int, int]()
-        make_store(home / "before-0")
-        for n, step in enumerate(STEPS[:-1]):
-            shutil.copytree(home / f"before-{n}", home / f"before-{n + 1}")
-            with LocalBackend.open(home / f"before-{n + 1}") as backend:
-                step(backend)
-        shutil.copytree(home / "before-0", home / "steps")
-        states = states_of_steps(home / "steps")
-        results: Counter[str] = Counter()
-        faults = []
-        for number in range(count) if only is None else [only]:
-            told = fail(home, states, number, random.Random(f"{seed} {number}"), totals)
-            results[told.split(":")[0]] += 1
-            if told.startswith(("fault", "foreign", "died")):
-                faults.append(f"{number} {told}")
-    return results, faults
+    states, totals = play(home), dict[int, int]()
+
+    def one(_: int, rng: random.Random) -> tuple[str, str]:
+        told = fail(home, states, rng, totals)
+        return told.split(":")[0], told if told.startswith(("fault", "foreign", "died")) else ""
+
+    return one
 
 
 # -- damaged files ------------------------------------------------------------------------------------------
 
 
+@cache
 def original_index() -> Path:
-    """An index under a trained tree: two segments, long texts and values, deleted documents."""
-    if "original" not in _kept:
-        home = Path(tempfile.mkdtemp(dir=fast_place()))
-        given = [replace(d, payload={"n": 1}) for d in tiny.documents()]
-        long = [replace(d, id=f"{d.id}-long", text=d.text * 300) for d in given[:4]]
-        long = [replace(d, metadata={**d.metadata, "note": "x" * 6000}) for d in long]
-        with Index.build([*given[:40], *long], tiny.tree(), home / "index", progress=False) as index:
-            index.compact()
-            index.add(given[40:], progress=False)
-            index.delete(["red-cat", "red-ant"])
-            shutil.copytree(home / "index", home / "live")  # the log is not yet taken in
-        _kept["original"], _kept["live"] = home / "index", home / "live"
-    return Path(_kept["original"])
+    """An index under a trained tree: two segments, long texts and values, deleted documents; a live copy beside it."""
+    home = Path(tempfile.mkdtemp(dir=fast_place()))
+    atexit.register(shutil.rmtree, home)
+    given = [replace(d, payload={"n": 1}) for d in tiny.documents()]
+    long = [replace(d, id=f"{d.id}-long", text=d.text * 300) for d in given[:4]]
+    long = [replace(d, metadata={**d.metadata, "note": "x" * 6000}) for d in long]
+    with Index.build([*given[:40], *long], tiny.tree(), home / "index", progress=False) as index:
+        index.compact()
+        index.add(given[40:], progress=False)
+        index.delete(["red-cat", "red-ant"])
+        shutil.copytree(home / "index", home / "live")  # the log is not yet taken in
+    return home / "index"
 
 
 QUERIES = ["where does the red cat live?", "owl in house 9"]
@@ -354,14 +316,17 @@ FILTERS: list[Any] = [None, {"colour": "red"}, {"house": {"$gte": 20}}, {"note":
 FILTERS += [{"note": "x" * 6000}]
 
 
-def observe(folder: Path) -> Any:
+def observe(index: Index) -> Any:
     """Everything a user sees of an index."""
+    hits = [index.search(QUERIES, 6, filter=filter) for filter in FILTERS]
+    found = [[(hit.id, hit.score.hex(), hit.document) for hit in some] for many in hits for some in many]
+    ids = [document.key for document in index.documents()]
+    return len(index), found, index.get(ids), [d.key for d in index.documents(FILTERS[-1])]
+
+
+def contents(folder: Path) -> Any:
     with Index.open(folder) as index:
-        _kept["opened"] = True
-        hits = [index.search(QUERIES, 6, filter=filter) for filter in FILTERS]
-        found = [[(hit.id, hit.score.hex(), hit.document) for hit in some] for many in hits for some in many]
-        ids = [document.key for document in index.documents()]
-        return len(index), found, index.get(ids), [d.key for d in index.documents(FILTERS[-1])]
+        return observe(index)
 
 
 def harm(path: Path, rng: random.Random) -> str:
@@ -397,42 +362,37 @@ def harm(path: Path, rng: random.Random) -> str:
 
 def judge(folder: Path, expected: Any) -> str:
     """How an index with a damaged file behaves."""
-    _kept["opened"] = False
+    where = "noticed at opening"
     try:
-        return "harmless" if observe(folder) == expected else "wrong answer"
+        with Index.open(folder) as index:
+            where = "noticed in use"
+            return "harmless" if observe(index) == expected else "wrong answer"
     except PalmetteError as error:
-        where = "noticed in use" if _kept["opened"] else "noticed at opening"
         named = any(path.name in str(error) for path in [folder, *original_index().rglob("*")])
         return where if named else f"{where}, not named: {type(error).__name__} {error}"
     except BaseException as error:
         return f"foreign {type(error).__name__}: {error}"
 
 
-def damages(count: int, seed: int, only: int | None = None) -> tuple[Counter[str], list[str]]:
+def damages(home: Path) -> One:
     """Damage every kind of file of an index, its checkpoint among them; half of the time of the database or log."""
-    original = original_index()
-    expected = observe(original)
-    results: Counter[str] = Counter()
-    faults = []
-    try:
-        for number in range(count) if only is None else [only]:
-            rng = random.Random(f"{seed} {number}")
-            work = original.parent / "work"
-            shutil.copytree(_kept["live"] if number % 3 == 0 else original, work)
-            files = sorted(path for path in work.rglob("*") if path.is_file() and path.name[0] != ".")
-            heavy = [path for path in files if ".sqlite3" in path.name]
-            path = rng.choice(heavy if rng.random() < 0.5 else files)
-            how = f"{path.relative_to(work)} {harm(path, rng)}"
-            told = in_child(lambda work=work: judge(work, expected))
-            group = "database" if path in heavy else "checkpoint" if "model" in path.parts[-2] else "arrays, JSON"
-            results[f"{group}: {told.split(':')[0]}"] += 1
-            if not told.startswith(("harmless", "noticed")) or "not named" in told:
-                faults.append(f"{number} {how}: {told}")
-            shutil.rmtree(work)
-    finally:
-        shutil.rmtree(original.parent)
-        _kept.clear()
-    return results, faults
+    original, work = original_index(), home / "work"
+    expected = contents(original)
+
+    def one(number: int, rng: random.Random) -> tuple[str, str]:
+        shutil.copytree(original.with_name("live") if number % 3 == 0 else original, work)
+        files = sorted(path for path in work.rglob("*") if path.is_file() and path.name[0] != ".")
+        heavy = [path for path in files if ".sqlite3" in path.name]
+        path = rng.choice(heavy if rng.random() < 0.5 else files)
+        how = f"{path.relative_to(work)} {harm(path, rng)}"
+        child = forked(lambda pipe: pipe.write(judge(work, expected)))
+        told = child[1].read() or "died"
+        ended(child)
+        group = "database" if path in heavy else "checkpoint" if "model" in path.parts[-2] else "arrays, JSON"
+        sound = told.startswith(("harmless", "noticed")) and "not named" not in told
+        return f"{group}: {told.split(':')[0]}", "" if sound else f"{how}: {told}"
+
+    return one
 
 
 KINDS = {"kills": kills, "damages": damages, "calls": calls}
@@ -445,8 +405,14 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="repeat one number")
     args = parser.parse_args()
-    began = time.monotonic()
-    results, faults = KINDS[args.kind](args.count, args.seed, args.only)
+    began, results, faults = time.monotonic(), Counter[str](), list[str]()
+    with tempfile.TemporaryDirectory(dir=fast_place()) as home:
+        one = KINDS[args.kind](Path(home))
+        for number in range(args.count) if args.only is None else [args.only]:
+            came, fault = one(number, random.Random(f"{args.seed} {number}"))
+            results[came] += 1
+            faults += [f"{number} {came}; {fault}"] if fault else []
+            shutil.rmtree(Path(home, "work"))
     print(f"{sum(results.values())} {args.kind} in {time.monotonic() - began:.0f} s, seed {args.seed}")
     for name, number in sorted(results.items()):
         print(f"{number:>7}  {name}")

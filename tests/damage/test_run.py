@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from support.stores import program_environment
+from support.stores import run_program
 from support.syscalls import is_possible
 
 SOME = {"kills": 12, "damages": 24, "calls": 16}
@@ -20,8 +18,7 @@ ALL = pytest.param(MANY, marks=[pytest.mark.exhaustive, pytest.mark.timeout(7200
 @pytest.mark.parametrize("kind", SOME)
 @pytest.mark.parametrize("counts", [SOME, ALL])
 def test_nothing_is_lost_wrong_or_foreign(kind: str, counts: dict[str, int]) -> None:
-    run, count = Path(__file__).with_name("run.py"), str(counts[kind])
-    program = [sys.executable, str(run), kind, "--count", count, "--seed", "2"]
-    done = subprocess.run(program, env=program_environment(), capture_output=True, text=True)
+    count, run = counts[kind], Path(__file__).with_name("run.py")
+    done = run_program(run, kind, "--count", count, "--seed", 2, timeout=None)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith(f"{count} {kind}")

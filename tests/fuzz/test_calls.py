@@ -23,42 +23,17 @@ from palmette import (
 )
 from palmette.data import iter_documents
 from palmette.encoder.cache import CachedEncoder, EncodingCache
+from palmette.errors import PalmetteError
 from palmette.evaluation import evaluate_index
 from palmette.hub import open_checkpoint, pull, save_checkpoint
 from palmette.reader import Reader, load_reading
 from palmette.store.filters import And, Condition, Ids, Not, Or, matches, parse_filter
-from support import readers, tiny
-from support.odd import (
-    CONDITIONS,
-    COUNTS,
-    DOCUMENTS,
-    FILTERS,
-    GIVEN_IDS,
-    GOOD,
-    IDS,
-    NAMES,
-    OPTIONS,
-    QUERIES,
-    TEXTS,
-    VALUES,
-    attempt,
-    check,
-    many,
-    options,
-    some,
-)
+from support import odd, readers, tiny
+from support.odd import ARGUMENTS, FILTERS, OPTIONS, QUERIES, TEXTS, VALUES, attempt, calls, many, options, some
 
 NODES = st.sampled_from([Not, And, Or, Ids])
-WRITE = {"batch_size": st.sampled_from([1, 2, 300]) | VALUES, "embeddings": VALUES}
 METHODS = st.sampled_from(["tree", "taxonomy", "paths", "layers", "space"])
 NAMED = some("id text metadata fields payload")
-
-
-def put(index: Index, how: str, documents: Any, gone: Any, given: dict[str, Any]) -> None:
-    if how == "add":
-        index.add(documents, progress=False, **given)
-    else:
-        index.upsert(documents, delete=gone, progress=False, **given)
 
 
 def search(index: Index, query: Any, given: dict[str, Any]) -> None:
@@ -80,35 +55,29 @@ def within(use: Callable[..., None]) -> Callable[..., None]:
 
 
 SEARCHES = (QUERIES, options(OPTIONS))
-PUTS = (st.sampled_from(["add", "upsert"]), DOCUMENTS, GIVEN_IDS, options(WRITE))
+WRITES = calls(Index, "add upsert", ARGUMENTS)
 INDEX_USES: list[tuple[Any, ...]] = [
-    (put, *PUTS),
-    (within(put), FILTERS, *PUTS),
-    (put, st.just("upsert"), st.lists(GOOD, max_size=5), st.just(()), st.just({})),
+    *WRITES,
+    *[(within(use), FILTERS, *how) for use, *how in WRITES],
+    (lambda index, documents: index.upsert(documents, progress=False), st.lists(odd.GOOD, max_size=5)),
     (search, *SEARCHES),
     (within(search), FILTERS, *SEARCHES),
     (search, st.just("red owl"), options(OPTIONS, "filter")),
-    (lambda index, *given: index.rank(*given), QUERIES, COUNTS),
-    (lambda index, *given: index.explain(*given), QUERIES, st.sampled_from(IDS) | VALUES),
-    (lambda index, ids: index.get(ids), GIVEN_IDS),
-    (lambda index, id: id in index, st.sampled_from(IDS) | VALUES),
-    (lambda index, ids: index.delete(ids), GIVEN_IDS),
-    (lambda index, filter: index.delete(filter=filter), FILTERS),
-    (lambda index, filter: list(index.documents(filter)), FILTERS),
-    (lambda index, *given: Index.build(given[0], index.model, language=given[1]), DOCUMENTS, VALUES),
+    *calls(Index, "rank explain get delete documents copy_to", ARGUMENTS, more={"level": VALUES}),
+    (lambda index, id: id in index, ARGUMENTS["id"]),
+    (lambda index, *given: Index.build(given[0], index.model, language=given[1]), odd.DOCUMENTS, VALUES),
     (lambda index: (index.compact(), index.stats(), index.survey(), len(index), repr(index)),),
-    (lambda index, path, model: index.copy_to(path, model=model), VALUES, VALUES),
     (node, NODES, st.tuples(VALUES)),
     (node, st.just(Condition), st.tuples(VALUES, st.sampled_from(["in", "gt", "exists"]) | VALUES, VALUES)),
-    (node, NODES, st.tuples(st.lists(CONDITIONS, max_size=2).map(tuple))),
+    (node, NODES, st.tuples(st.lists(odd.CONDITIONS, max_size=2).map(tuple))),
     (lambda index, *given: evaluate_index(index, *given), VALUES, VALUES),
 ]
 SPLITS = st.dictionaries(st.sampled_from("qr"), VALUES)
 QRELS = st.dictionaries(st.sampled_from(["train", "test", "dev"]), SPLITS) | VALUES
 READING = st.dictionaries(st.sampled_from(["question", "context", "answers", "split"]), TEXTS | VALUES)
 MAKE = some("language sentences engine lock_timeout")
-SEARCH = st.dictionaries(st.sampled_from(["level", "rerank", "fields", "beam", "cut", *NAMES]), VALUES)
-CONFIG = st.sampled_from(["depth", "layers", "branches", "dimension", *NAMES])
+SEARCH = st.dictionaries(st.sampled_from(["level", "rerank", "fields", "beam", "cut", *odd.NAMES]), VALUES)
+CONFIG = st.sampled_from(["depth", "layers", "branches", "dimension", *odd.NAMES])
 
 
 def keyed(use: Callable[..., Any]) -> Callable[..., None]:
@@ -140,19 +109,19 @@ SINGLE_USES: list[tuple[Any, ...]] = [
     (matches, FILTERS, VALUES),
     (parse_filter, FILTERS),
     (lambda given: Document(**given).digest, NAMED),
-    (keyed(load_data), DOCUMENTS, some("dev_fraction seed titles")),
-    (lambda data: list(iter_documents(data)), DOCUMENTS),
+    (keyed(load_data), odd.DOCUMENTS, some("dev_fraction seed titles")),
+    (lambda data: list(iter_documents(data)), odd.DOCUMENTS),
     (lambda *pairs: load_data(list(pairs)), st.tuples(TEXTS, VALUES), st.tuples(TEXTS, TEXTS, VALUES)),
-    (RetrievalData, VALUES, DOCUMENTS, VALUES, QRELS),
-    (load_reading, DOCUMENTS | st.lists(READING)),
+    (RetrievalData, VALUES, odd.DOCUMENTS, VALUES, QRELS),
+    (load_reading, odd.DOCUMENTS | st.lists(READING)),
     (
         lambda data, how: evaluate(tiny.space(), data, **how),
-        DOCUMENTS,
+        odd.DOCUMENTS,
         some("split baselines lexical passages reader level"),
     ),
     (lambda method, query, how: tiny_index(method).search(query, **how), METHODS, QUERIES, options(OPTIONS)),
     (of("search_options"), METHODS, SEARCH),
-    (keyed(of("score")), METHODS, QUERIES, DOCUMENTS, some("lexical language")),
+    (keyed(of("score")), METHODS, QUERIES, odd.DOCUMENTS, some("lexical language")),
     (lambda method, name, value: of("config_class")(method, **{name: value}), METHODS, CONFIG, VALUES),
     (SpaceModel.untrained, VALUES),
     (keyed(FakeEncoder(16).encode), VALUES | QUERIES, some("batch_size progress")),
@@ -160,7 +129,7 @@ SINGLE_USES: list[tuple[Any, ...]] = [
     (lambda root, size: EncodingCache(root, max_gb=size).entries(), VALUES, VALUES),
     (lambda encoder: EncodingCache("cache").clear(encoder), VALUES),
     (lambda root, texts: CachedEncoder(FakeEncoder(16), root).encode(texts), VALUES, VALUES | QUERIES),
-    (answer, QUERIES, DOCUMENTS, VALUES),
+    (answer, QUERIES, odd.DOCUMENTS, VALUES),
     (lambda *given: readers.sentence_reader().answer(*given).explain(), TEXTS, st.lists(TEXTS)),
 ]
 
@@ -177,17 +146,17 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
-def use_index(made: list[tuple[Any, ...]]) -> None:
+def use_index(made: list[tuple[Any, ...]], also: type[Exception] = PalmetteError) -> None:
     with Index.in_memory(SpaceModel.untrained(FakeEncoder(16))) as index:
         index.add([{"id": "a", "text": "red fox", "metadata": {"lang": "en", "n": 1}}])
         for use, *given in made:
-            check(attempt(use, index, *given))
+            attempt(use, index, *given, also=also)
         index.verify()
 
 
 def use_functions(made: list[tuple[Any, ...]]) -> None:
-    for use, *given in made:
-        check(attempt(use, *given))
+    for call in made:
+        attempt(*call)
 
 
 RUNS = [pytest.param(use_index, INDEX_USES, id="index"), pytest.param(use_functions, SINGLE_USES, id="functions")]

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
+from fuzz.test_calls import use_functions
 from palmette import Index, load_data
 from palmette.cli import COMMANDS, main
 from palmette.data import iter_documents
 from palmette.reader import load_reading
 from support import readers, tiny
-from support.odd import TEXTS, attempt, check, many
+from support.odd import TEXTS, many
 
 SUFFIXES = [".jsonl", ".csv", ".tsv", ".md", ".txt", ".json", ".jsonl.gz", ".csv.gz", "", ".parquet"]
 KEYS = "id _id text title query positive negatives question context answers metadata".split()
@@ -123,4 +124,4 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("uses", [pytest.param(FILES, id="files"), pytest.param(TYPED, id="commands")])
 @pytest.mark.parametrize("examples", [25, pytest.param(400, marks=pytest.mark.exhaustive)])
 def test_nothing_else_is_raised(uses: list[tuple[Any, ...]], examples: int) -> None:
-    many(lambda made: [check(attempt(*call)) for call in made] and None, uses, examples)
+    many(use_functions, uses, examples)

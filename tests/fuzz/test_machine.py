@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 import tempfile
-import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from palmette import Document, FakeEncoder, Index, SpaceModel
+from palmette.calibration import stored_arrays
 from palmette.errors import CorruptIndexError, DuplicateIdError, PalmetteError
 from palmette.store.filters import matches
+from support.forks import ended, forked
 from support.odd import LIMITS
-from support.stores import fast_place
+from support.stores import fast_place, state_for, state_of
 
 IDS = [f"d{number}" for number in range(9)]
 DOCUMENTS = st.builds(
@@ -38,6 +40,10 @@ FILTERS = st.sampled_from([None, {"n": 1}, {"n": {"$gte": 1}}, {"$not": {"tenant
 MODEL = SpaceModel.untrained(FakeEncoder(16))
 CALLS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "sqlite3.connect"}
 """Audited calls at which a writer is killed."""
+
+
+def arrays_of(documents: Sequence[Document]) -> dict[str, Any]:
+    return stored_arrays(MODEL, documents, True)
 
 
 def write_and_die(index: Index, documents: list[Document], last: int) -> None:
@@ -67,6 +73,12 @@ class History(RuleBasedStateMachine):
     def reopened(self) -> Index:
         return Index.open(self.root / "index", MODEL)
 
+    def hold(self, documents: list[Document]) -> None:
+        for document in documents:
+            if self.held.get(document.key) != document:  # a replaced document moves to the end
+                self.held.pop(document.key, None)
+                self.held[document.key] = document
+
     @rule(documents=BATCHES, gone=GONE)
     def upsert(self, documents: list[Document], gone: list[str]) -> None:
         given = {document.key for document in documents}
@@ -75,7 +87,7 @@ class History(RuleBasedStateMachine):
         assert set(done.deleted) == {id for id in gone if id in self.held and id not in given}
         for id in done.deleted:
             del self.held[id]
-        self.held |= {document.key: document for document in documents}
+        self.hold(documents)
 
     @rule(documents=BATCHES)
     def add(self, documents: list[Document]) -> None:
@@ -86,7 +98,7 @@ class History(RuleBasedStateMachine):
             assert changed
         else:
             assert not changed
-            self.held |= {document.key: document for document in documents}
+            self.hold(documents)
 
     @rule(ids=GONE)
     def delete(self, ids: list[str]) -> None:
@@ -115,23 +127,34 @@ class History(RuleBasedStateMachine):
             assert not own
         else:
             assert own
-            self.held |= {document.key: document for document in documents}
+            self.hold(documents)
         gone = view.delete(ids)
         assert all(self.held.pop(id).metadata["tenant"] == "a" for id in gone)
         assert not [id for id in ids if id in self.held and self.held[id].metadata["tenant"] == "a"]
 
+    @rule(first=BATCHES, gone=GONE, second=DOCUMENTS)
+    def several(self, first: list[Document], gone: list[str], second: Document) -> None:
+        """Put, delete and put again in one write."""
+        gone = [*gone, second.key]
+        with self.index.backend.write() as writer:
+            writer.put(first, arrays_of(first))
+            writer.delete(gone)
+            writer.put([second], arrays_of([second]))
+        for id in {*gone, *(document.key for document in first)}:
+            self.held.pop(id, None)
+        self.hold([*(document for document in first if document.key not in gone), second])
+
+    @rule(documents=BATCHES)
+    def give_up(self, documents: list[Document]) -> None:
+        with pytest.raises(KeyboardInterrupt), self.index.backend.write() as writer:
+            writer.put(documents, arrays_of(documents))
+            writer.delete(IDS)
+            raise KeyboardInterrupt
+
     @rule(documents=BATCHES, step=st.integers(1, 60))
     def kill(self, documents: list[Document], step: int) -> None:
         """A child writes, and is killed at one of its calls of the system: all of it, or nothing."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a fork while other threads run
-            child = os.fork()
-        if not child:
-            try:
-                write_and_die(self.index, documents, step)
-            finally:
-                os._exit(1)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        [status] = ended(forked(lambda _: write_and_die(self.index, documents, step)))
         assert status in (0, -signal.SIGKILL)
         after = self.held | {document.key: document for document in documents}
         found = {document.key: document for document in self.index.documents()}
@@ -141,7 +164,8 @@ class History(RuleBasedStateMachine):
     @rule()
     def compact(self) -> None:
         self.index.compact()
-        assert self.index.stats().reclaimable == 0
+        stats = self.index.stats()
+        assert (stats.segments, stats.reclaimable) == (min(1, len(self.held)), 0)
 
     @rule()
     def reopen(self) -> None:
@@ -208,7 +232,8 @@ class History(RuleBasedStateMachine):
 
     @invariant()
     def holds_what_was_acknowledged(self) -> None:
-        assert {document.key: document for document in self.index.documents()} == self.held
+        assert state_of(self.index.backend) == state_for(self.held.values(), arrays_of)
+        assert [document.key for document in self.index.documents()] == list(self.held)
         assert self.index.get(IDS) == [self.held.get(id) for id in IDS]
         assert len(self.index) == len(self.held)
 

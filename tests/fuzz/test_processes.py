@@ -1,6 +1,6 @@
 """Processes as users have them.
 
-tests/store/test_damage.py has read-only folders and full disks, tests/store/test_concurrency.py forks within a write.
+tests/store/test_damage.py has read-only folders and full disks, tests/store/test_concurrency.py processes and forks.
 """
 
 from __future__ import annotations
@@ -8,13 +8,9 @@ from __future__ import annotations
 import gc
 import itertools
 import os
-import pickle
 import resource
 import threading
 import time
-import traceback
-import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +19,7 @@ import pytest
 from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.encoder.cache import EncodingCache
 from palmette.errors import LockedError, PalmetteError, StoreError
-from support.stores import run_python
+from support.forks import in_child
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 MODEL = SpaceModel.untrained(FakeEncoder(16))
@@ -36,45 +32,6 @@ def documents(word: str, count: int = 4) -> list[Document]:
 @pytest.fixture
 def index(tmp_path: Path) -> Index:
     return Index.build(documents("fox"), MODEL, tmp_path / "index", progress=False)
-
-
-def child(work: Callable[[], Any]) -> int:
-    """Fork a child that does the work and ends with 0, or prints what it raised and ends with 1."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a fork while other threads run
-        pid = os.fork()
-    if pid:
-        return pid
-    try:
-        work()
-        os._exit(0)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(1)
-
-
-def ended(*pids: int) -> list[int]:
-    return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
-
-
-def test_a_server_that_forks_after_opening(index: Index) -> None:
-    def serve(number: int) -> None:
-        assert index.search("fox number 1", 1)[0].id == "fox1"
-        index.add(documents(f"worker{number}-"), progress=False)
-        assert len(index.search("worker", 50)) >= 8
-
-    assert index.search("fox", 2)
-    assert ended(*[child(lambda number=number: serve(number)) for number in range(3)]) == [0, 0, 0]
-    assert len(index) == 16
-    index.verify()
-
-
-def test_a_spawned_process_opens_a_pickled_index(index: Index) -> None:
-    script = "import pickle, sys; index = pickle.loads(bytes.fromhex(sys.argv[1]))"
-    script += "; print(index.search('fox number 2')[0].id)"
-    done = run_python(script, pickle.dumps(index.filtered({"$id": ["fox2", "fox3"]})).hex(), timeout=300)
-    assert done.stdout == "fox2\n", done.stderr
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -123,7 +80,7 @@ def test_few_open_files(index: Index) -> None:
                 refused += 1
         assert refused, "never refused"
 
-    assert ended(child(work)) == [0]
+    in_child(work)
     with Index.open(index.path, MODEL) as opened:
         assert len(opened) == 32
 

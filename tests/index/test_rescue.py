@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from palmette import Document, FakeEncoder, Index, SpaceModel
+from palmette import Document, Index
 from palmette.cli import main
 from palmette.errors import CheckpointError, CorruptIndexError, InputError, StoreError
-from palmette.store.database import connect
 from support import tiny
+from support.stores import flip, spoil_page, sql
 
 
 @pytest.fixture
@@ -45,47 +44,16 @@ def test_a_backup_is_one_state_of_an_index_that_is_written(folder: Path, tmp_pat
     with Index.restore(tmp_path / "copy", tmp_path / "again") as index:
         index.add(["it can be written"])
     assert contents(tmp_path / "copy") == before
-    with closing(connect(tmp_path / "copy" / "index.sqlite3", "mode=rw")) as connection:
-        connection.execute("UPDATE documents SET text = 'other' WHERE id = 'long'")
+    sql(tmp_path / "copy", "UPDATE documents SET text = 'other' WHERE id = 'long'")
     with pytest.raises(CorruptIndexError, match="document 'long'"):
         Index.restore(tmp_path / "copy", tmp_path / "third")
-
-
-def test_nothing_of_the_user_is_overwritten(folder: Path, tmp_path: Path) -> None:
-    thesis = tmp_path / "thesis"
-    thesis.mkdir()
-    (thesis / "chapter.tex").write_text("dear")
-    before = contents(folder)
-    for place in (folder, thesis, thesis / "chapter.tex"):
-        with pytest.raises((InputError, StoreError), match=place.name):
-            Index.create(place, SpaceModel.untrained(FakeEncoder(8)))
-    assert [path.name for path in thesis.iterdir()] == ["chapter.tex"]
-    assert (thesis / "chapter.tex").read_text() == "dear"
-    assert contents(folder) == before
-
-
-def flip(path: Path, place: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[place] ^= 0x10
-    path.write_bytes(content)
-
-
-def spoil_page(folder: Path, kind: str, ids: str = "") -> None:
-    """Fill the first page of one kind of the table of documents with nonsense."""
-    path = folder / "index.sqlite3"
-    with closing(connect(path, "mode=rw")) as connection:
-        query = "SELECT pageno FROM dbstat WHERE name = 'documents' AND pagetype = ? ORDER BY pageno"
-        [(page,), *_] = connection.execute(query, [kind])
-    content = bytearray(path.read_bytes())
-    content[(page - 1) * 4096 : page * 4096] = b"\xee" * 4096
-    path.write_bytes(content)
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], int, int]] = {
     "an array": (lambda f: flip(next(f.glob("segments/*/adapted.npy")), -9), 31, 0),
     "the keys": (lambda f: flip(next(f.glob("segments/*/keys.npy")), -7), 31, 0),
-    "a long text": (lambda f: spoil_page(f, "overflow"), 30, 1),
-    "rows": (lambda f: spoil_page(f, "leaf"), 0, 2),
+    "a long text": (lambda f: spoil_page(f, "documents", "overflow", b"\xee"), 30, 1),
+    "rows": (lambda f: spoil_page(f, "documents", "leaf", b"\xee"), 0, 2),
     "the manifest": (lambda f: (f / "manifest.json").unlink(), 31, 0),
     "the last commit": (lambda f: (f / "commit.json").write_text("{"), 31, 0),
 }
@@ -116,7 +84,7 @@ def test_what_is_whole_is_saved(damage: str, folder: Path, tmp_path: Path) -> No
 def test_the_commands(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copy, new, again = (str(tmp_path / name) for name in ("copy", "new", "again"))
     assert main(["backup", str(folder), copy]) == 0
-    spoil_page(folder, "overflow")
+    spoil_page(folder, "documents", "overflow", b"\xee")
     assert main(["search", str(folder), "red owl"]) == 1
     assert "palmette repair" in capsys.readouterr().err
     assert main(["repair", str(folder), new, "--json"]) == 0

@@ -22,8 +22,6 @@ from palmette.lexical.bm25 import (
     weights,
 )
 from palmette.lexical.postings import hits_of
-from palmette.store.local import LocalBackend
-from support.stores import SPECS, doc, put
 
 COUNT = 60
 NONE = np.empty(0, bool)
@@ -161,15 +159,3 @@ def test_phrases_in_quotes_must_match(query: str, matched: list[int]) -> None:
         "a red owl",
     ]
     assert np.flatnonzero(shares_of(texts, query)).tolist() == matched
-
-
-@pytest.mark.parametrize("query", ["red owl", "the the fox", "the", "unknown", ""])
-def test_a_collection_in_memory_scores_as_an_index_of_the_same_documents(query: str) -> None:
-    texts = ["red owl", "the red red fox by the river", "an owl, an owl", "nothing", "… !?"]
-    found = shares_of(texts, query)
-    with LocalBackend.in_memory(SPECS) as backend:
-        put(backend, *(doc(f"d{place}", text) for place, text in enumerate(texts)))
-        with backend.read() as view:
-            assert found.tolist() == view.words(query, 0, only=view.keys()).scores.tolist()
-    if "owl" in query:
-        assert found[0] == max(found) > found[2] > 0 == found[3]

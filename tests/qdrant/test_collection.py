@@ -120,7 +120,6 @@ def test_filters_mean_what_they_mean_everywhere(backend: QdrantBackend) -> None:
 def test_a_change_counts_as_a_whole_or_not_at_all(backend: QdrantBackend) -> None:
     first = [doc("a"), doc("b", lang="en"), doc("c", "")]
     put(backend, *first)
-    assert state_of(backend) == state_for(first)
     with backend.read() as before:
         with pytest.raises(RuntimeError), backend.write() as writer:
             writer.put([doc("a", "other"), doc("d")], arrays_of([doc("a", "other"), doc("d")]))
@@ -130,10 +129,8 @@ def test_a_change_counts_as_a_whole_or_not_at_all(backend: QdrantBackend) -> Non
         assert delete(backend, "b", "nobody", "b") == ["b"]
         put(backend, doc("a", "other"))
         assert [one.key for one in before.documents(before.keys().tolist())] == ["a", "b", "c"], "as it was"
-    assert state_of(backend) == state_for([doc("a", "other"), doc("c", "")])
-    assert backend.stats().reclaimable == 2
     backend.compact()
-    assert backend.stats().reclaimable == 0
+    assert state_of(backend) == state_for([doc("a", "other"), doc("c", "")])
     backend.verify()
     with pytest.raises(DuplicateIdError, match="'x'"):
         put(backend, doc("x"), doc("x", "else"))

@@ -8,7 +8,7 @@ import pytest
 from palmette import Document, Index
 from palmette.search import faiss_engine
 from palmette.search.faiss_engine import FaissEngine, engine_named
-from palmette.search.flat import Block, top_k
+from palmette.search.flat import Block, ExactEngine, top_k
 from support.tiny import layers
 from support.vectors import search
 
@@ -28,11 +28,17 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faiss_engine, "FEW", 50)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_hits_are_as_many_as_asked_and_scored_exactly(name: str) -> None:
+@pytest.fixture(scope="module", params=NAMES)
+def built(request: pytest.FixtureRequest) -> tuple[Block, ExactEngine]:
+    """A block and an engine, which trains at its first search."""
+    return Block(clustered(2000), np.arange(2000)), engine_named(request.param)
+
+
+def test_hits_are_as_many_as_asked_and_scored_exactly(built: tuple[Block, ExactEngine]) -> None:
+    block, engine = built
     data, asked = clustered(2000), clustered(30, 1)
     for k in (1, 10, 900):
-        found = search(data, asked, "inner_product", k, engine_named(name))
+        found = top_k([(block, None)], asked, "inner_product", k, engine)
         exact = search(data, asked, "inner_product", k, engine_named("exact"))
         assert found.approximate
         assert not exact.approximate
@@ -66,12 +72,12 @@ def test_equal_scores_go_by_key() -> None:
     assert found.keys[0, :3].tolist() == [100, 200, 300]
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.9])
-def test_rows_that_are_out_are_never_found(name: str, share: float) -> None:
-    data, asked, keys = clustered(2000), clustered(20, 1), np.arange(2000)
+def test_rows_that_are_out_are_never_found(built: tuple[Block, ExactEngine], share: float) -> None:
+    block, engine = built
+    asked = clustered(20, 1)
     rows = np.flatnonzero(np.random.default_rng(3).random(2000) < share)
-    found = top_k([(Block(data, keys), rows)], asked, "inner_product", 30, engine_named(name))
+    found = top_k([(block, rows)], asked, "inner_product", 30, engine)
     assert np.isin(found.keys, rows).all()
     assert found.keys.shape == (20, 30)
     assert all(len(set(row)) == 30 for row in found.keys.tolist())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from itertools import product as every
 from typing import Any
@@ -13,14 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palmette.arrays import ONE, as_floats, to_fixed
+from palmette.arrays import as_floats, to_fixed
 from palmette.errors import ConfigError, EncodingError, InputError, MissingExtraError
 from palmette.search import codes, flat, get_threads, kernels, set_threads
 from palmette.search.codes import Codes, Queries, integer_products
 from palmette.search.faiss_engine import engine_named
 from palmette.search.flat import Block, ExactEngine, Shortlist, as_block, exact_scores, overlap_scores, top_k
 from palmette.search.plan import Candidates, Lists, Score, SearchPlan
-from palmette.store.filters import parse_filter
 from palmette.store.local import LocalBackend
 from support.stores import SPECS, arrays_of, doc, put, run_python
 from support.vectors import brute, cut, distributions, same, search, vectors
@@ -99,15 +97,6 @@ def test_near_ties_below_the_rounding_of_the_kernels(engine: ExactEngine, metric
     assert same(search(data, queries, metric, 20, engine), brute(data, np.arange(400), queries, metric, 20))
 
 
-def test_large_fractions_and_full_parts() -> None:
-    data = np.zeros((200, 3), np.uint16)
-    data[:, 0], data[::2, 1] = ONE, ONE - 1
-    data[3] = [255 * 256, 0, 1]
-    queries = as_floats(data[:3])
-    found = search(data, queries, "overlap", 9, ExactEngine())
-    assert same(found, brute(data, np.arange(200), queries, "overlap", 9))
-
-
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 70), st.sampled_from([1e-35, 1e-3, 1.0, 1e15]))
 def test_bytes_say_how_far_off_they_are(seed: int, width: int, size: float) -> None:
@@ -171,53 +160,49 @@ def test_overlaps_keep_their_bound() -> None:
         assert np.abs(fast - exact_scores(data, pairs, query[None], "overlap")).max() <= margin.min() / 2
 
 
-def test_searches_in_parallel_threads_agree(engine: ExactEngine) -> None:
-    rng = np.random.default_rng(8)
-    data, keys, queries = distributions(rng, 2000, 32), np.arange(2000), distributions(rng, 40, 32)
-    block = Block(data, keys)
-    expected = brute(data, keys, queries, "inner_product", 5)
-    with ThreadPoolExecutor(8) as threads:
-        found = threads.map(lambda query: top_k([(block, None)], query[None], "inner_product", 5, engine), queries)
-        assert np.array_equal(np.concatenate([one.keys for one in found]), expected.keys)
-
-
-def test_engines_agree_in_an_index_with_filters_and_folds() -> None:
-    pytest.importorskip("faiss")
-    with LocalBackend.in_memory(SPECS) as exact, LocalBackend.in_memory(SPECS, engine="faiss") as other:
-        for backend in (exact, other):
-            put(backend, *(doc(f"d{i}", n=i % 10) for i in range(200)))
-            put(backend, *(doc(f"d{i}", "changed", n=1) for i in range(0, 200, 7)))
+def test_an_index_is_searched_under_filters_and_folds(engine: ExactEngine) -> None:
+    with LocalBackend.in_memory(SPECS, engine="exact" if type(engine) is ExactEngine else "faiss") as backend:
+        put(backend, *(doc(f"d{i}", n=i % 10) for i in range(200)))
+        put(backend, *(doc(f"d{i}", "changed", n=1) for i in range(0, 200, 7)))
         queries = arrays_of([doc("q"), doc("r")])["leaves"]
-        conditions = (None, {"n": {"$lt": 3}}, {"n": 1})
-        for condition, metric, fold in every(map(parse_filter, conditions), METRICS, (1, 4)):
+        for condition, metric, fold in every((None, {"n": {"$lt": 3}}, {"n": 1}), METRICS, (1, 4)):
             asked = queries.reshape(2, -1, fold).sum(axis=2).astype(np.float32)
-            plan = SearchPlan(Score("leaves", asked, metric, fold))
-            with exact.read(condition) as a, other.read(condition) as b:
-                assert same(a.candidates(plan, 12), b.candidates(plan, 12))
+            with backend.read(condition) as view:
+                keys = view.keys()
+                given = as_block(arrays_of(view.documents(keys.tolist()))["leaves"], keys, fold).data
+                found = view.candidates(SearchPlan(Score("leaves", asked, metric, fold)), 12)
+            assert same(found, brute(given, keys, asked, metric, 12))
 
 
 def test_plans_that_cannot_be_executed_are_refused() -> None:
     ones, weights = np.ones((1, 2), np.float32), np.ones(2, np.float32)
+    lists = Lists("leaves", np.zeros((1, 1), np.int64))
+    wide, narrow = np.ones((1, 8), np.float32), np.ones((1, 6), np.float32)
     with LocalBackend.in_memory(SPECS) as backend:
         put(backend, doc("a"))
         with backend.read() as view:
-            for fold in (0, 3):
-                with pytest.raises(InputError, match="do not fit"):
-                    view.candidates(SearchPlan(Score("leaves", ones, "overlap", fold)), 1)
-            with pytest.raises(InputError, match="do not fit"):
-                view.candidates(SearchPlan(Score("leaves", ones, part_weights=weights)), 1)
+            for score, more, told in (
+                (Score("leaves", ones, "overlap", 0), {}, "do not fit"),
+                (Score("leaves", ones, "overlap", 3), {}, "do not fit"),
+                (Score("leaves", ones, part_weights=weights), {}, "do not fit"),
+                (Score("leaves", wide, "overlap", 2), {}, r"\(8,\) numbers.*\(16,\)"),
+                (Score("leafs", wide), {}, "no array 'leafs'.*leaves, tokens"),
+                (Score("sentences", wide), {}, r"'sentences' has any number of rows.*view\.ragged"),
+                (Score("tokens", narrow), {}, r"'tokens'.*\(2, 3\)"),
+                (Score("leaves", wide, "overlap"), {"lists": lists}, "compares by inner_product, with fold=1"),
+                (Score("leaves", ones, fold=4), {"lists": lists}, "compares by inner_product, with fold=1"),
+            ):
+                with pytest.raises(InputError, match=told):
+                    view.candidates(SearchPlan(score, **more), 1)
             with pytest.raises(InputError, match="k must be at least 1"):
                 view.candidates(SearchPlan(Score("leaves", ones, fold=4)), 0)
-            for metric, fold in (("overlap", 1), ("inner_product", 4)):
-                lists = Lists("leaves", np.zeros((1, 1), np.int64))
-                with pytest.raises(InputError, match="compares by inner_product, with fold=1"):
-                    view.candidates(SearchPlan(Score("leaves", ones, metric, fold), lists=lists), 1)
-    with pytest.raises(InputError, match=r"unknown metric 'cosine'. Metrics: inner_product, overlap"):
-        Score("leaves", ones, "cosine")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"\[Q, d\] float32"):
-        Score("leaves", ones[0])
-    with pytest.raises(EncodingError, match="query 1 holds NaN"):
-        Score("leaves", np.array([[1, 1], [1, np.nan]], np.float32))
+    for error, values, told in (
+        (InputError, (ones, "cosine"), r"unknown metric 'cosine'. Metrics: inner_product, overlap"),
+        (InputError, (ones[0],), r"\[Q, d\] float32"),
+        (EncodingError, (np.array([[1, 1], [1, np.nan]], np.float32),), "query 1 holds NaN"),
+    ):
+        with pytest.raises(error, match=told):
+            Score("leaves", *values)
     for wrong in ([0, 0], [1, -1]):
         with pytest.raises(InputError, match="at least 0, and one of them above 0"):
             Score("parts", ones, part_weights=np.array(wrong, np.float32))
@@ -247,7 +232,7 @@ def test_faiss_is_not_trusted_among_near_ties() -> None:
 def test_a_missing_faiss_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'palmette\[cpu\]'"):
-        LocalBackend.in_memory(SPECS, engine="faiss")
+        engine_named("faiss")
 
 
 def test_threads_are_chosen_by_call_environment_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:

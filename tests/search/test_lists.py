@@ -62,7 +62,7 @@ def test_it_is_brute_force_over_the_visited(seed, per_document, passing, threads
 
 def test_wide_rows_in_many_threads_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = np.random.default_rng(3)
-    data = draw.normal(size=(30_000, 64)).astype(np.float32)
+    data = draw.normal(size=(9_000, 64)).astype(np.float32)
     for per_document in (1, 2):
         lists = np.stack([draw.permutation(20)[:per_document] for _ in data]).astype(np.int32)
         part = ListBlock(Block(data, np.arange(len(data))), ListOrder(lists), None)

@@ -10,7 +10,6 @@ from palmette.arrays import quantise
 from palmette.search.kernels import best_parts
 from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, rescore_rows
 from palmette.search.view import ArrayView
-from palmette.store.filters import parse_filter
 from palmette.store.local import LocalBackend
 
 N, F, D, Q = 900, 3, 16, 5
@@ -103,20 +102,6 @@ def test_missing_candidates_stay_missing(kept) -> None:
         slow = rescore_rows(view, SearchPlan(second, rescore=second), padded, 2)
         assert slow.keys.tolist() == [[few[0], -1]]
         assert np.isneginf(slow.scores[0, 1])
-
-
-def test_filters_and_empty_views(kept) -> None:
-    backend, _, exact, scales = kept
-    queries, weights = asked(4, 2), np.ones(F, np.float32)
-    plan = SearchPlan(Score("parts", queries, part_weights=weights, scales=scales))
-    with backend.read(parse_filter({"odd": 1})) as view:
-        found = view.candidates(plan, 5)
-        assert all(int(id) % 2 for row in found.keys for id in view.ids(row.tolist()))
-        best, _ = by_hand(exact, queries, weights)
-        rows = np.array([row for row in range(1, N, 2) if row % 7])
-        np.testing.assert_allclose(found.scores, -np.sort(-best[:, rows], axis=1)[:, :5], atol=1e-4)
-        nothing = replace(plan, only=np.empty(0, np.int64))
-        assert view.candidates(nothing, 5).keys.shape == (2, 0)
 
 
 def test_a_part_that_a_document_lacks_outranks_no_other() -> None:

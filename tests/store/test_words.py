@@ -1,8 +1,5 @@
 """Words in a local index: the same answers however the documents came to lie in segments."""
 
-import json
-from contextlib import closing
-from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,10 +8,9 @@ import numpy as np
 import pytest
 
 from palmette.lexical.analyser import analyser_of
-from palmette.lexical.postings import PostingsBuilder
-from palmette.store.database import connect
 from palmette.store.local import LocalBackend
 from palmette.types import Document
+from regression.api import open_index
 from support.stores import SPECS, delete, doc, put, state_of
 
 QUERIES = ["owl", "red owl by night", "fox fox", "nothing of this", "a", 'a "red owl"']
@@ -44,18 +40,6 @@ def test_segments_deletions_and_compaction_do_not_change_answers() -> None:
         assert answers(pieces) == expected
         pieces.compact()
         assert answers(pieces) == expected
-
-
-def test_scores_do_not_depend_on_filters_and_parts_add_up() -> None:
-    with LocalBackend.in_memory(SPECS) as backend:
-        put(backend, *(doc(f"d{n}", f"owl {'red ' * (n % 4)} fox", n=n) for n in range(20)))
-        with backend.read() as everything, backend.read({"n": {"$lt": 7}}) as few:
-            every, narrow = everything.words("red owl", 99), few.words("red owl", 99)
-            scores = dict(zip(every.keys.tolist(), every.scores.tolist(), strict=True))
-            assert len(narrow.keys) == 7
-            assert narrow.scores.tolist() == [scores[key] for key in narrow.keys.tolist()]
-            assert narrow.words == ["red", "owl", "red owl"]
-            assert few.words("red owl", 0, only=narrow.keys).parts.tolist() == narrow.parts.tolist()
 
 
 @pytest.mark.parametrize("filter", [None, {"n": {"$lt": 9}}, {"n": 3}])
@@ -101,71 +85,27 @@ def test_a_title_counts_beside_the_text_that_begins_with_it() -> None:
             assert not len(view.words("none", 1).keys)  # what has no value has no words
 
 
-def test_an_index_keeps_its_language(tmp_path: Path) -> None:
-    with LocalBackend.create(tmp_path / "i", SPECS, fingerprint="m", language="german") as backend:
-        put(backend, doc("a", "ein Haus"))
-    with LocalBackend.open(tmp_path / "i") as backend, backend.read() as view:
-        assert backend.language == "german"
-        assert view.words("Häuser", 1).keys.tolist() == [1]
-
-
-def make_former(folder: Path) -> None:
-    """Rewrite an index's words as they were stored before pairs."""
-    with LocalBackend.open(folder) as backend:
-        texts = [document.all_text for document in backend.scan()]
-    builder = PostingsBuilder(analyser_of("english", 1))
-    builder.add(texts)
-    postings, terms = builder.collected(), dict[int, Any]()
-    for term in (*postings.terms.numbers().tolist(), *postings.once.numbers().tolist()):
-        terms[term << 24 | 7] = postings.find(term)  # of 64 bits
-    found = [(hits >> 6, hits & 63) for hits in (terms[term] for term in sorted(terms))]
-    former = {
-        "terms": np.array(sorted(terms), np.uint64),
-        "starts": np.append(0, np.cumsum([len(rows) for rows, _ in found])),
-        "rows": np.concatenate([rows for rows, _ in found]).astype(np.int32),
-        "counts": np.concatenate([counts for _, counts in found]).astype(np.uint8),
-        "lengths": postings.lengths,
-    }
-    (segment,) = (folder / "segments").iterdir()
-    for path in segment.glob("words-*.npy"):
-        path.unlink()
-    for name, array in former.items():
-        np.save(segment / f"words-{name}.npy", array)
-    files = {
-        path.name: {"size": path.stat().st_size, "sha256": sha256(path.read_bytes()).hexdigest()}
-        for path in segment.iterdir()
-    }
-    (folder / "commit.json").unlink()
-    with closing(connect(folder / "index.sqlite3", "mode=rw")) as database:
-        database.execute("UPDATE segments SET files = ?", [json.dumps(files)])
-    manifest = json.loads((folder / "manifest.json").read_text())
-    del manifest["words"]
-    (folder / "manifest.json").write_text(json.dumps({**manifest, "format": 2}))
-
-
 def test_an_index_without_pairs_is_searched_by_single_words(tmp_path: Path) -> None:
-    with LocalBackend.create(tmp_path / "i", SPECS, fingerprint="m") as backend:
-        put(backend, doc("rna", "The mRNA vaccine"), doc("owl", "a red owl"), doc("fox", "owl and red fox"))
-    make_former(tmp_path / "i")
+    """An index of an earlier format, whose words know no neighbours."""
 
     def found(query: str) -> dict[str, float]:
-        with backend.read() as view:
-            matches = view.words(query, 9)
+        with index.backend.read() as view:
+            matches = view.words(query, 99)
             assert not any(" " in word for word in matches.words)
             return dict(zip(view.ids(matches.keys.tolist()), matches.scores.tolist(), strict=True))
 
-    with LocalBackend.open(tmp_path / "i") as backend:
-        assert list(found("red owl")) == ["owl", "fox"]
-        assert list(found("m")) == ["rna"]
-        assert set(found('"owl red"')) == {"owl", "fox"}, "phrases are looked for word by word"
-        put(backend, doc("more", "the owl of the mRNA"))
+    with open_index("tree", tmp_path / "i") as index:
+        assert list(found('"owl red"')) == ["red-owl"], "phrases are looked for word by word"
+        index.add([Document("near", "a red owl sleeps"), Document("far", "an owl sleeps, red")], progress=False)
+        index.add([Document("more", "the owl of the mRNA")], progress=False)
+        assert list(found("m")) == ["more"]
         before = found("the red owl")
-        assert set(before) == {"rna", "owl", "fox", "more"}
-        backend.compact()
+        assert before["near"] == before["far"] > before["red-owl"] > before["more"]
+        index.compact()
         assert found("the red owl") == before
-        assert backend.stats().segments == 1
-        delete(backend, "owl")
-        assert set(found("mRNA")) == {"rna", "more"}
+        assert index.stats().segments == 1
+        index.delete(["near"])
+        assert set(found("sleeping")) == {"far"}
 
 
 def test_phrases_are_found_under_filters() -> None:

@@ -14,51 +14,35 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 from palmette.store.qdrant import QdrantBackend
 from palmette.types import Document
 from support import edge  # noqa: F401
+from support.forks import ended, forked
 from support.stores import SPECS, delete, doc, put, state_for, state_of
 
-SPANS = [doc(f"s{n}") for n in range(40)]  # several requests a write
+SPANS = [f"s{n}" for n in range(40)]  # several requests a write
+GONE = ["base", *SPANS[::2]]
+
+
+def documents(n: int) -> list[Document]:
+    return [doc(id, f"{id} of {n}") for id in ["base", *SPANS]]
 
 
 def step(backend: Any, n: int) -> None:
     """One write: upserts that replace, new documents, deletions."""
     if n % 4 == 3:
-        delete(backend, "base", *(one.key for one in SPANS[::2]))
+        delete(backend, *GONE)
     else:
-        put(backend, doc("base", f"version {n}"), *(doc(one.key, f"{one.key} of {n}") for one in SPANS))
+        put(backend, *documents(n))
 
 
 def expected(done: int) -> list[Document]:
     """Documents after so many steps."""
-    held: dict[str, Document] = {}
-    for n in range(max(0, done - 8), done):
-        if n % 4 == 3:
-            held = {id: one for id, one in held.items() if id not in {"base", *(s.key for s in SPANS[::2])}}
-        else:
-            held |= {"base": doc("base", f"version {n}")}
-            held |= {one.key: doc(one.key, f"{one.key} of {n}") for one in SPANS}
-    return list(held.values())
-
-
-def forked(work: Callable[[Any], None]) -> tuple[int, Any]:
-    """Run in a child that writes to a pipe: its id, and the pipe's end to read."""
-    reading, writing = os.pipe()
-    if (child := os.fork()) == 0:
-        status = 1
-        try:
-            os.close(reading)
-            with os.fdopen(writing, "w") as pipe:
-                work(pipe)
-            status = 0
-        finally:
-            os._exit(status)
-    os.close(writing)
-    return child, os.fdopen(reading)
+    if done % 4 or not done:
+        return documents(done - 1) if done else []
+    return [one for one in documents(done - 2) if one.key not in GONE]
 
 
 def main(folder: str, kills: int) -> None:
@@ -80,17 +64,16 @@ def main(folder: str, kills: int) -> None:
         print(json.dumps([found == state_for(expected(n)) for n in (at, at + 1)]), file=pipe, flush=True)
         backend.verify()
 
-    os.waitpid(forked(create)[0], 0)
+    ended(forked(create))
     for _ in range(kills):
-        child, pipe = forked(write)
-        pipe.readline()
+        writer = forked(write)
+        writer[1].readline()
         time.sleep(rng.uniform(0, 0.25))
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        at = max(at, *map(int, pipe.read().split() or [at]))
-        child, pipe = forked(check)
-        before, after = json.loads(pipe.read() or "[false, false]")
-        assert os.waitpid(child, 0)[1] == 0
+        os.kill(writer[0], signal.SIGKILL)
+        at = max(at, *map(int, writer[1].read().split() or [at]))
+        reader = forked(check)
+        before, after = json.loads(reader[1].read() or "[false, false]")
+        assert ended(writer, reader) == [-signal.SIGKILL, 0]
         assert before or after, f"after a kill in step {at} the index is neither as before nor as after it"
         counts["after" if after else "before"] += 1
         at += int(after)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, settings
@@ -58,8 +59,17 @@ UNSHOWABLE = {
 """Values that Hypothesis itself could not show, by what stands for them."""
 
 
+class Made(NamedTuple):
+    """What a function makes of a drawn value where it is used, so that the value can be shown."""
+
+    make: Callable[[Any], Any]
+    of: Any
+
+
 def real(value: Any) -> Any:
-    """Put the values that cannot be shown in their places."""
+    """Put the values that cannot be shown, and those that are made, in their places."""
+    if isinstance(value, Made):
+        return value.make(real(value.of))
     if isinstance(value, dict):
         return {"x" * 9000 if key == "<long>" else key: real(inner) for key, inner in value.items()}
     if type(value) in (list, tuple):
@@ -104,16 +114,62 @@ OPTIONS = {
     "sentences": st.booleans() | VALUES,
     "level": VALUES,
 }
+ARGUMENTS = OPTIONS | {
+    "query": QUERIES,
+    "queries": QUERIES,
+    "documents": DOCUMENTS,
+    "ids": GIVEN_IDS,
+    "delete": GIVEN_IDS,
+    "id": st.sampled_from(IDS) | VALUES,
+    "batch_size": st.sampled_from([1, 2, 300]) | VALUES,
+    "progress": st.just(False),
+}
+"""What is drawn for an argument of a name."""
 
 
 def options(known: dict[str, st.SearchStrategy], *names: str) -> st.SearchStrategy:
-    """Some of these options, or of those named."""
-    return st.fixed_dictionaries({}, optional={name: known[name] for name in names or known})
+    """A few of these options, or of those named: of many some would always be refused."""
+    chosen = st.lists(st.sampled_from(names or sorted(known)), max_size=3, unique=True) if known else st.just([])
+    return chosen.flatmap(lambda names: st.fixed_dictionaries({name: known[name] for name in names}))
 
 
 def some(names: str) -> st.SearchStrategy:
     """Options of which nothing is known."""
     return options(dict.fromkeys(names.split(), VALUES))
+
+
+def made(make: Callable[[Any], Any], drawn: st.SearchStrategy) -> st.SearchStrategy:
+    return drawn.map(lambda value: Made(make, value))
+
+
+Known = dict[str, st.SearchStrategy]
+
+
+def calls(
+    owner: Any, names: str, known: Known, of: Callable[..., Any] = lambda it: it, more: Known | None = None
+) -> list[tuple[Any, ...]]:
+    """Calls of methods by their signatures: arguments are drawn by name, any values where nothing is known of it.
+
+    ``of`` makes the object of what a test gives first; ``more`` are the options that ``**`` takes.
+    """
+
+    def call(name: str) -> tuple[Any, ...]:
+        given = list(inspect.signature(getattr(owner, name)).parameters.values())
+        plain = [one for one in given if one.name != "self" and "VAR_" not in one.kind.name]
+        needed = [known.get(one.name, VALUES) for one in plain if one.default is one.empty]
+        free = {one.name: known.get(one.name, VALUES) for one in plain if one.default is not one.empty}
+        free |= more or {} if given[-1].kind is inspect.Parameter.VAR_KEYWORD else {}
+
+        def use(*drawn: Any) -> None:
+            *first, values, how = drawn
+            found = getattr(of(*first), name)(*values, **how)
+            if isinstance(found, Iterator):
+                list(found)
+
+        use.__qualname__ = use.__name__ = name
+        return use, st.tuples(*needed), options(free)
+
+    return [call(name) for name in names.split()]
 
 
 PER_EXAMPLE = 10
@@ -125,14 +181,14 @@ def many(run: Callable[[list[tuple[Any, ...]]], None], uses: Sequence[tuple[Any,
     drawn = st.one_of([st.tuples(st.just(use), *given) for use, *given in uses])
     lists = st.lists(drawn, min_size=PER_EXAMPLE, max_size=PER_EXAMPLE)
     phases = (Phase.explicit, Phase.reuse, Phase.generate)  # a failing list is short enough to read
-    settings(LIMITS, max_examples=examples, phases=phases)(given(lists)(run))()
+    settings(LIMITS, max_examples=examples, phases=phases)(given(lists)(lambda made: run(made)))()
 
 
 OURS = ("/plugin/palmette/", "/adapters/langchain_palmette/", "/adapters/llama_index/")
 
 
-def attempt(use: Callable[..., Any], *given: Any, also: type[Exception] = PalmetteError) -> BaseException | None:
-    """Call, and return what escapes that is no PalmetteError (nor ``also``), if our code had a part in it."""
+def attempt(use: Callable[..., Any], *given: Any, also: type[Exception] = PalmetteError) -> None:
+    """Call; what escapes that is no PalmetteError (nor ``also``) is raised if our code had a part in it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -142,11 +198,4 @@ def attempt(use: Callable[..., Any], *given: Any, also: type[Exception] = Palmet
     except BaseException as error:
         frames = traceback.extract_tb(error.__traceback__)
         if any(part in frame.filename for frame in frames for part in OURS):
-            return error
-    return None
-
-
-def check(escaped: BaseException | None) -> None:
-    """Raise what escaped."""
-    if escaped is not None:
-        raise escaped
+            raise

@@ -6,13 +6,17 @@ import os
 import subprocess
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from palmette.arrays import Ragged, Stored
 from palmette.search.plan import ArraySpec, Score, SearchPlan, View, read_array
-from palmette.store.local import LocalBackend
+from palmette.store.backend import Backend
+from palmette.store.database import DATABASE, connect
 from palmette.types import Document
 
 SPECS = (
@@ -57,30 +61,27 @@ def doc(id: str, text: str = "", **metadata: object) -> Document:
     return Document(id, text or f"text of {id}", metadata)
 
 
-def put(backend: LocalBackend, *documents: Document) -> None:
+def put(backend: Backend, *documents: Document) -> None:
     with backend.write() as writer:
         writer.put(documents, arrays_of(documents))
 
 
-def delete(backend: LocalBackend, *ids: str) -> list[str]:
+def delete(backend: Backend, *ids: str) -> list[str]:
     with backend.write() as writer:
         return writer.delete(ids)
 
 
-def state_for(documents: Iterable[Document]) -> State:
+def state_for(documents: Iterable[Document], arrays: Callable[[Sequence[Document]], Any] = arrays_of) -> State:
     """What an index with these documents must hold."""
-    state = {}
-    for document in documents:
-        state[document.key] = (document, b"".join(row_bytes(arrays_of([document]), 0)))
-    return state
+    return {document.key: (document, b"".join(row_bytes(arrays([document]), 0))) for document in documents}
 
 
-def state_of(backend: LocalBackend) -> State:
+def state_of(backend: Backend) -> State:
     """What an index does hold, read in one view."""
     with backend.read() as view:
-        keys = view.keys().tolist()
+        keys = np.random.default_rng(7).permutation(view.keys()).tolist()
         documents = view.documents(keys)
-        arrays = {spec.name: read_array(view, spec, keys) for spec in SPECS}
+        arrays = {spec.name: read_array(view, spec, keys) for spec in backend.arrays}
         check_words(view, keys, documents)
     return {document.key: (document, b"".join(row_bytes(arrays, row))) for row, document in enumerate(documents)}
 
@@ -105,23 +106,36 @@ def fast_place() -> str | None:
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
-def program_environment() -> dict[str, str]:
-    """The environment in which a child Python finds palmette and these helpers."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+def run_program(*arguments: object, timeout: float | None = 60) -> subprocess.CompletedProcess[str]:
+    """Run a fresh Python, which finds palmette and these helpers."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    program = [sys.executable, *map(str, arguments)]
+    return subprocess.run(program, env=environment, capture_output=True, text=True, timeout=timeout)
 
 
 def run_python(script: str, *arguments: object, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-    """Run a script in a fresh Python."""
-    program = [sys.executable, "-c", script, *map(str, arguments)]
-    return subprocess.run(program, env=program_environment(), capture_output=True, text=True, timeout=timeout)
+    return run_program("-c", script, *arguments, timeout=timeout)
 
 
-def become_nobody() -> None:
-    """Give up root, before whom nothing is read-only."""
-    with LocalBackend.in_memory(SPECS) as backend:  # whatever is imported late: Python may lie in root's home
-        put(backend, doc("a"))
-        state_of(backend)
-    os.chdir("/")
-    if os.getuid() == 0:
-        os.setgid(65534)
-        os.setuid(65534)
+def flip(path: Path, place: int = -3) -> None:
+    """Change a bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[place] ^= 0x10
+    path.write_bytes(content)
+
+
+def sql(folder: Path, statement: str, *values: object) -> None:
+    """Change rows of an index, with valid checksums."""
+    with closing(connect(folder / DATABASE, "mode=rw")) as connection:
+        connection.execute(statement, values)
+
+
+def spoil_page(folder: Path, table: str, kind: str, content: bytes, *, last: bool = False) -> None:
+    """Fill the first page, or the last, of one kind of a table."""
+    path = folder / DATABASE
+    with closing(connect(path, "mode=rw")) as connection:
+        query = "SELECT pageno FROM dbstat WHERE name = ? AND pagetype = ? ORDER BY pageno"
+        pages = [page for (page,) in connection.execute(query, [table, kind])]
+    with path.open("r+b") as file:
+        file.seek((pages[-last] - 1) * 4096)
+        file.write(content * 4096)
