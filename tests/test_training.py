@@ -236,12 +236,6 @@ def test_rate_rises_then_falls(decay: str) -> None:
     assert all(a >= b for a, b in zip(rates[10:], rates[11:], strict=False))
 
 
-@pytest.mark.parametrize(
-    "options", [{"steps": -1}, {"batch_size": 1}, {"learning_rate": 0}, {"warmup": 2}, {"seed": -1}, {"patience": 0}]
-)
-def test_settings_out_of_range_are_refused(options: dict) -> None:
-    with pytest.raises(ConfigError, match=next(iter(options))):
-        TrainingConfig(**options)
 
 
 def test_a_device_that_is_not_there_is_named() -> None:

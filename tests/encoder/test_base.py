@@ -46,6 +46,7 @@ def test_rows_come_back_in_the_order_of_the_texts():
     alone = np.vstack([encoder.encode([text]) for text in TEXTS])
     np.testing.assert_array_equal(together, alone)
     assert together.dtype == np.float32
+    assert encoder.encode([]).shape == encoder.encode_queries([]).shape == (0, 8)
 
 
 def test_iter_states_covers_each_text_once_with_all_outputs():
@@ -65,14 +66,6 @@ def test_passes_are_kept_to_a_number_of_tokens():
     encoder.tokens_per_pass = 60
     encoder.encode(["w " * 80] * 3 + ["w"] * 5)
     assert [len(batch) for batch in encoder.passes] == [1, 1, 1, 4, 1]
-
-
-def test_nothing_in_nothing_out():
-    encoder = FakeEncoder(8, num_layers=2)
-    assert encoder.encode([]).shape == encoder.encode_queries([]).shape == (0, 8)
-    states = encoder.states([], outputs=("pooled", "tokens", "layers"))
-    assert (states.pooled.shape, states.tokens.shape) == ((0, 8), (0, 0, 8))
-    assert (states.layers.shape, states.mask.shape) == ((0, 3, 0, 8), (0, 0))
 
 
 @pytest.mark.parametrize(
@@ -220,8 +213,7 @@ def test_one_callers_error_is_its_own():
 
 
 def test_alone_nothing_is_shared_or_repeated():
-    line = Line()
-    coalescer = Coalescer()
+    line, coalescer = Line(), Coalescer()
     assert coalescer(["abc"], line.run).tolist() == [[3.0]]
     with pytest.raises(ValueError, match="bad text"):
         coalescer(["bad"], line.run)

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from palmette.encoder import CachedEncoder, EncodingCache, FakeEncoder
 from palmette.encoder.cache import default_cache_dir
-from palmette.encoder.sentences import Sentences
 from palmette.errors import ConfigError, EncodingError, InputError, ReadOnlyError, StorageFullError
 
 TEXTS = ["a cat", "two dogs ran", "", "a cat", "bird"]
@@ -64,10 +63,10 @@ def test_only_what_is_missing_is_encoded(cache):
 @given(st.lists(st.lists(st.sampled_from(["a", "b b", "c", "d\ud800", "é", ""]), max_size=6), max_size=3))
 def test_any_order_and_repetition_gives_the_encoders_rows(tmp_path_factory, calls):
     cache, encoder = EncodingCache(tmp_path_factory.mktemp("cache")), FakeEncoder(4)
-    for texts in calls:
+    for texts in [[], *calls]:
         np.testing.assert_array_equal(cache.encode(encoder, texts), encoder.encode(texts))
         flat, offsets = cache.encode_tokens(encoder, texts)
-        assert len(offsets) == len(texts) + 1
+        assert (len(offsets), flat.shape) == (len(texts) + 1, (offsets[-1], 4))
         for i, text in enumerate(texts):
             np.testing.assert_array_equal(flat[offsets[i] : offsets[i + 1]], tokens_of(encoder, text))
 
@@ -117,12 +116,6 @@ def test_a_bad_vector_is_named_by_its_place_and_never_kept(cache):
     encoder = Counting()
     cache.encode(encoder, TEXTS)
     assert encoder.seen == ["bird"]
-
-
-def test_empty(cache):
-    assert cache.encode(FakeEncoder(8), []).shape == (0, 8)
-    flat, offsets = cache.encode_tokens(FakeEncoder(8), [])
-    assert (flat.shape, offsets.tolist()) == ((0, 8), [0])
 
 
 def run(file: Path, command: str) -> None:
@@ -239,15 +232,13 @@ def test_encodings_of_earlier_versions_are_deleted_and_files_of_others_are_not(c
     assert sorted(path.name for path in folder.iterdir()) == ["docs.npz", "mine.sqlite"]
 
 
-def same(found: Sentences, expected: Sentences) -> bool:
-    return all(np.array_equal(getattr(found, name), value) for name, value in vars(expected).items())
-
-
 LONG = ["A cat sleeps. " * 20, *TEXTS, "A dog runs far away from here. " * 9]
 
 
-def test_sentences_are_kept_beside_the_vectors(cache):
+@pytest.mark.parametrize("has_offsets", [True, False])
+def test_sentences_are_kept_beside_the_vectors(cache, has_offsets, monkeypatch):
     """What training encodes, indexing reads."""
+    monkeypatch.setattr(FakeEncoder, "has_offsets", has_offsets)
     encoder = Counting()
     cache.encode(encoder, LONG[1:])
     assert len(encoder.seen) == len(set(LONG[1:]))
@@ -255,26 +246,13 @@ def test_sentences_are_kept_beside_the_vectors(cache):
     encoder.seen.clear()
     for _ in range(2):
         pooled, sentences = CachedEncoder(encoder, cache).encode_sentences(LONG)
-        assert np.array_equal(pooled, vectors)
-        assert same(sentences, expected)
+        for found, wanted in zip((pooled, *vars(sentences).values()), (vectors, *vars(expected).values()), strict=True):
+            np.testing.assert_array_equal(found, wanted)
         assert np.array_equal(cache.encode(encoder, LONG), vectors)
     assert encoder.seen == LONG[:1]
     assert len(files(cache)) == 1
     empty = cache.encode_sentences(encoder, [])[1]
     assert (len(empty), empty.vectors.shape, empty.spans.shape) == (0, (0, 8), (0, 2))
-
-
-def test_encoders_without_offsets_have_one_sentence_a_text(cache):
-    class Plain(Counting):
-        has_offsets = False
-
-    encoder = Plain()
-    for _ in range(2):
-        pooled, sentences = cache.encode_sentences(encoder, LONG)
-        expected, whole = Plain().encode_sentences(LONG)
-        assert np.array_equal(pooled, expected)
-        assert same(sentences, whole)
-    assert len(encoder.seen) == len(set(LONG))
 
 
 def test_the_texts_used_least_recently_go(tmp_path):

@@ -8,8 +8,6 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,29 +16,21 @@ FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --disable-background-networking --no-first-run "
     "--disable-component-update --disable-sync --hide-scrollbars --remote-debugging-pipe"
 ).split(" ")
-KEYS = {"Enter": 13, "Escape": 27, " ": 32, "End": 35, "Home": 36} | {
-    "ArrowLeft": 37,
-    "ArrowUp": 38,
-    "ArrowRight": 39,
-    "ArrowDown": 40,
-}
+KEYS = {"Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowRight": 39, "ArrowDown": 40}
 
 
 class Page:
     """One tab."""
 
-    def __init__(self, browser: Browser, session: str) -> None:
-        self.browser, self.session = browser, session
+    def __init__(self, browser: Browser) -> None:
+        target = browser.send("Target.createTarget", url="about:blank")["targetId"]
+        self.browser = browser
+        self.session = browser.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
             self.send(f"{domain}.enable")
 
     def send(self, method: str, **params: Any) -> dict[str, Any]:
         return self.browser.send(method, self.session, **params)
-
-    @property
-    def errors(self) -> list[str]:
-        """What the page complained of: exceptions, refused loads, console errors."""
-        return self.browser.errors
 
     def goto(self, url: str, *, width: int = 1280, height: int = 800, dark: bool = False) -> None:
         """Load a page and wait until it has run."""
@@ -59,13 +49,6 @@ class Page:
         answer = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
-
-    def wait_for(self, script: str, tries: int = 500) -> Any:
-        """The value of an expression as soon as it is true."""
-        for _ in range(tries):
-            if value := self.evaluate(f"new Promise(go => setTimeout(() => go({script}), 10))"):
-                return value
-        raise AssertionError(f"never came true: {script}")
 
     def click(self, selector: str) -> None:
         """Press the mouse in the middle of what a selector finds, once it is drawn: what is not cannot be hit."""
@@ -87,18 +70,12 @@ class Page:
         """Press keys one after another."""
         for key in keys:
             about: dict[str, Any] = {"key": key, "windowsVirtualKeyCode": KEYS.get(key, ord(key[0]))}
-            text = {"Enter": "\r"}.get(key, key if len(key) == 1 else None)
-            self.send("Input.dispatchKeyEvent", type="keyDown", **about, **({"text": text} if text else {}))
-            self.send("Input.dispatchKeyEvent", type="keyUp", **about)
+            for kind in ("keyDown", "keyUp"):
+                self.send("Input.dispatchKeyEvent", type=kind, **about)
 
-    def type(self, text: str) -> None:
-        """Write into what has the focus."""
-        self.send("Input.insertText", text=text)
-
-    def screenshot(self, path: Path) -> Path:
+    def screenshot(self) -> bytes:
         """What the tab shows, as PNG."""
-        path.write_bytes(base64.b64decode(self.send("Page.captureScreenshot")["data"]))
-        return path
+        return base64.b64decode(self.send("Page.captureScreenshot")["data"])
 
 
 class Browser:
@@ -106,7 +83,6 @@ class Browser:
 
     def __init__(self, folder: Path) -> None:
         assert BINARY is not None
-        folder.mkdir(exist_ok=True)
         out, self._write = _pipe()
         self._read, back = _pipe()
         moves = [(os.POSIX_SPAWN_DUP2, out, 3), (os.POSIX_SPAWN_DUP2, back, 4)]
@@ -116,12 +92,7 @@ class Browser:
         os.close(out)
         os.close(back)
         self._buffer, self._count = b"", 0
-        self.errors: list[str] = []
-
-    def page(self) -> Page:
-        """A new tab."""
-        target = self.send("Target.createTarget", url="about:blank")["targetId"]
-        return Page(self, self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"])
+        self.errors: list[str] = []  # what pages complained of: exceptions, refused loads, console errors
 
     def send(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
         """Call, and wait for the answer."""
@@ -145,11 +116,9 @@ class Browser:
         return json.loads(first)
 
     def _note(self, message: dict[str, Any]) -> None:
-        params = message.get("params", {})
-        if message.get("method") == "Runtime.exceptionThrown":
-            self.errors.append(params["exceptionDetails"].get("exception", {}).get("description", "exception"))
-        elif message.get("method") == "Log.entryAdded" and params["entry"]["level"] == "error":
-            self.errors.append(params["entry"]["text"])
+        about = message.get("params", {})
+        if message.get("method") == "Runtime.exceptionThrown" or about.get("entry", {}).get("level") == "error":
+            self.errors.append(json.dumps(about))
 
     def close(self) -> None:
         """End the process and those it started."""
@@ -166,13 +135,3 @@ def _pipe() -> tuple[int, int]:
     for end in ends:
         os.close(end)
     return high[0], high[1]
-
-
-@contextmanager
-def browser(folder: Path) -> Iterator[Browser]:
-    """A Chromium with its profile in a folder."""
-    running = Browser(folder)
-    try:
-        yield running
-    finally:
-        running.close()

@@ -151,20 +151,6 @@ def test_held_out_queries_choose_the_share_of_the_aggregate(monkeypatch: pytest.
     assert blend(made.module.config.replace(blend=0.75), FieldsSearch(blend=0.25)) == 0.25
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"attention": "full", "pooling": "token", "fields_weight": 0.0},
-        {"attention": "diagonal", "queries": "plain"},
-        {"similarity": "inner_product", "temperature": 1.0},
-        {"trained_layers": 0, "chunk": 0, "stored": "float32", "queries": "plain"},
-    ],
-    ids=str,
-)
-def test_every_shape_trains(options: dict) -> None:
-    assert train(steps=2, **options).record.steps == 2
-
-
 CATS = [{"id": str(n), "fields": {"brand": ("Red", "Blue")[n % 2], "title": f"cat {n}"}} for n in range(30)]
 
 

@@ -160,15 +160,3 @@ def test_wrong_options_name_the_fix() -> None:
     ):
         with pytest.raises(ConfigError, match=words):
             LayersModel.fit(pairs(), encoder=fake, **QUICK, **options)  # type: ignore[arg-type]
-
-
-def test_options_of_earlier_versions() -> None:
-    old = {"copied": True, "states": 8, "vector": 8, "last": 3, "schedule": "together", "negatives": 0}
-    assert LayersConfig.from_dict(old) == LayersConfig(from_encoder=True, states=8, vector=8, last=3)
-    with pytest.raises(ConfigError, match="schedule='one by one' is no longer supported"):
-        LayersConfig.from_dict({**old, "schedule": "one by one"})
-    with pytest.raises(ConfigError, match="pooling must be 'both' or 'cls', got 'mean'"):
-        LayersConfig.from_dict({**old, "pooling": "mean"})
-    model = LayersModel.fit(pairs(), preset="paper", encoder=FakeEncoder(16), steps=1, progress=False)
-    assert (model.config.start, model.config.skip) == ("random", "outside")
-    assert model.record.training["batch_size"] == 256

@@ -43,7 +43,7 @@ def test_matches_are_all_ancestors_at_their_shortest_distance(
 
 
 @given(st.integers(1, 40), st.integers(0, 10_000))
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_walks_and_depths_agree_with_the_edges(size: int, seed: int) -> None:
     tree = random_dag(size, seed)
     for row in range(size):
@@ -114,9 +114,9 @@ def test_too_many_ancestors_are_refused_before_they_are_held(monkeypatch: pytest
 
 
 def test_many_nodes_cost_their_edges() -> None:
-    """60,000 nodes, a chain of 30,000 among them: arrays of the size of the edges, no recursion."""
-    chain = [(str(i), str(i + 1)) for i in range(30_000)]
-    tree = Hierarchy.from_edges(chain + [(f"leaf {i}", str(i)) for i in range(30_000)])
-    assert int(tree.depths.max()) == 30_001
-    up = [*range(1, 30_002), *range(3, 30_003)]  # nodes above each, itself included: chain, leaves
+    """20,000 nodes, a chain of 10,000 among them: arrays of the size of the edges, no recursion."""
+    chain = [(str(i), str(i + 1)) for i in range(10_000)]
+    tree = Hierarchy.from_edges(chain + [(f"leaf {i}", str(i)) for i in range(10_000)])
+    assert int(tree.depths.max()) == 10_001
+    up = [*range(1, 10_002), *range(3, 10_003)]  # nodes above each, itself included: chain, leaves
     assert len(tree.matches(3).documents) == sum(min(4, count) for count in up)

@@ -5,35 +5,12 @@ import torch
 from palmette.errors import InputError
 from palmette.methods.taxonomy.data import Sampler
 from palmette.methods.taxonomy.hierarchy import Matches
-from palmette.methods.taxonomy.losses import matches_softmax
 
 
 def matches() -> Matches:
     """Three queries over five documents: {0, 1}, {1, 2, 3} and {4}."""
     queries, documents, distances = [0, 0, 1, 1, 1, 2], [0, 1, 1, 2, 3, 4], [0, 1, 0, 1, 3, 0]
     return Matches.of(*map(np.array, (queries, documents, distances)), count=3, size=5)
-
-
-@pytest.mark.parametrize("hard", [0, 3])
-def test_weighted_matches_and_hard_negatives_of_each_query(hard: int) -> None:
-    generator = torch.Generator().manual_seed(0)
-    known = torch.rand(7, 12, generator=generator) < 0.3
-    known[torch.arange(7), torch.arange(7)], known[3] = True, True  # query 3 matches everything
-    weights, match_weights = torch.randn(12, generator=generator), torch.rand(12, generator=generator)
-    sizes = (7, 4), (12, 4), (7, hard, 4)
-    q, d, near = (torch.randn(size, generator=generator, requires_grad=True) for size in sizes)
-    expected = torch.zeros(())
-    for query in range(7):
-        scores = d @ q[query]
-        others = (scores + weights)[~known[query]].exp().sum() + (near[query] @ q[query]).exp().sum()
-        each = (1 + others / scores.exp()).log()
-        counted = match_weights * known[query]
-        expected = expected + (counted * each).sum() / counted.sum() / 7
-    rows, columns = known.nonzero(as_tuple=True)
-    found = matches_softmax(q, d, weights, rows, columns, match_weights, near if hard else None)
-    torch.testing.assert_close(found, expected)
-    learned = (q, d, near) if hard else (q, d)
-    torch.testing.assert_close(torch.autograd.grad(found, learned), torch.autograd.grad(expected, learned))
 
 
 @pytest.mark.parametrize(
