@@ -236,8 +236,6 @@ def test_rate_rises_then_falls(decay: str) -> None:
     assert all(a >= b for a, b in zip(rates[10:], rates[11:], strict=False))
 
 
-
-
 def test_a_device_that_is_not_there_is_named() -> None:
     with pytest.raises(ConfigError, match="'cuda:99' cannot be used here"):
         train(Quadratic(), TrainingConfig(steps=1, batch_size=4), device="cuda:99")

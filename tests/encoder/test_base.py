@@ -205,13 +205,6 @@ def test_what_queues_up_shares_the_next_pass_which_has_room_for_so_many_texts():
     assert [len(rows) for rows in found] == [1, 2, 4, 1]
 
 
-def test_one_callers_error_is_its_own():
-    line = Line()
-    found = gather(Coalescer(), line, [["a"], ["bad"], ["ccc"]])
-    assert isinstance(found[1], ValueError)
-    assert (found[0].tolist(), found[2].tolist()) == ([[1.0]], [[3.0]])
-
-
 def test_alone_nothing_is_shared_or_repeated():
     line, coalescer = Line(), Coalescer()
     assert coalescer(["abc"], line.run).tolist() == [[3.0]]

@@ -24,13 +24,6 @@ def test_texts_that_share_words_or_stems_are_near():
     assert base @ near > base @ stem > base @ far + 0.2
 
 
-def test_a_word_stands_differently_in_another_context():
-    encoder = FakeEncoder(32, num_layers=2)
-    layers = encoder.states(["river bank", "money bank"], outputs=("layers",)).layers.numpy()
-    np.testing.assert_array_equal(layers[0, 0, 2], layers[1, 0, 2])
-    assert not np.array_equal(layers[0, 2, 2], layers[1, 2, 2])
-
-
 def test_the_limit_holds_and_is_part_of_the_fingerprint():
     short, long = FakeEncoder(8, max_length=4), FakeEncoder(8)
     assert short.states(["a b c d e f"], outputs=("tokens",)).tokens.shape == (1, 4, 8)

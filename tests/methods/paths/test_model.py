@@ -115,17 +115,14 @@ def test_a_report_is_kept_and_a_spoilt_one_refused(tmp_path) -> None:
 
 
 def test_unequal_leaves_are_said_aloud(tmp_path, capsys) -> None:
-    with Index.create(tmp_path / "i", paths()) as index:
-        index.add(documents())
+    with Index.build(documents(), paths(), tmp_path / "i") as index:
         twins = [Document(f"twin {n}", f"The red owl lives in house {n} and sings.") for n in range(300)]
         with pytest.warns(UserWarning, match=r"leaves have become unequal.*index\.copy_to"):
             index.add(twins)
         now = index.survey()["documents per leaf"]
         assert now["worst"] > 2 * now["ideal"]
     assert main(["inspect", str(tmp_path / "i"), "--json"]) == 0
-    facts = json.loads(capsys.readouterr().out)
-    assert facts["index"]["documents per leaf"] == now
-    assert facts["model"]["structure"]["leaves"] == 8
+    assert json.loads(capsys.readouterr().out)["index"]["documents per leaf"] == now
 
 
 def test_training_learns_and_needs_no_labels() -> None:

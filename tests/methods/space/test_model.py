@@ -35,15 +35,6 @@ def test_untrained_it_ranks_as_the_encoder_does(untrained: SpaceModel, index: In
     assert explained.score == pytest.approx(scores[order[0]], abs=1e-3)  # stored in half precision
 
 
-def test_embeddings_stand_in_for_texts(untrained: SpaceModel, index: Index) -> None:
-    encoder = untrained.encoder
-    vectors = encoder.encode([d.content for d in documents()])
-    given = Index.in_memory(untrained)
-    given.add(documents(), embeddings=vectors)
-    [hits] = given.search(encoder.encode_queries([QUESTION]), k=5)
-    assert [h.id for h in hits] == [h.id for h in index.search(QUESTION, k=5, lexical=0)]
-
-
 def test_documents_without_labels_train_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = FakeEncoder(48)
     monkeypatch.setattr(FakeEncoder, "forward", None)  # nothing is encoded
