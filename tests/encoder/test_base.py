@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -47,18 +48,6 @@ def test_rows_come_back_in_the_order_of_the_texts():
     np.testing.assert_array_equal(together, alone)
     assert together.dtype == np.float32
     assert encoder.encode([]).shape == encoder.encode_queries([]).shape == (0, 8)
-
-
-def test_iter_states_covers_each_text_once_with_all_outputs():
-    encoder = FakeEncoder(8, num_layers=2)
-    seen = []
-    for rows, states in encoder.iter_states(TEXTS, outputs=("tokens", "layers"), batch_size=2):
-        assert states.pooled is None
-        assert states.layers.shape == (len(rows), 3, states.mask.shape[1], 8)
-        assert torch.equal(states.layers[:, -1], states.tokens)
-        assert not states.tokens[~states.mask].any()
-        seen += rows.tolist()
-    assert sorted(seen) == list(range(len(TEXTS)))
 
 
 def test_passes_are_kept_to_a_number_of_tokens():
@@ -205,6 +194,13 @@ def test_what_queues_up_shares_the_next_pass_which_has_room_for_so_many_texts():
     assert [len(rows) for rows in found] == [1, 2, 4, 1]
 
 
+def test_one_callers_error_is_its_own():
+    line = Line()
+    found = gather(Coalescer(), line, [["a"], ["bad"], ["ccc"]])
+    assert isinstance(found[1], ValueError)
+    assert (found[0].tolist(), found[2].tolist()) == ([[1.0]], [[3.0]])
+
+
 def test_alone_nothing_is_shared_or_repeated():
     line, coalescer = Line(), Coalescer()
     assert coalescer(["abc"], line.run).tolist() == [[3.0]]
@@ -215,18 +211,10 @@ def test_alone_nothing_is_shared_or_repeated():
 
 
 def test_an_interrupted_leader_leaves_nobody_waiting():
-    line, raised = Line(), threading.Event()
-
-    def interrupted(texts: list[str]) -> np.ndarray:
-        if not raised.is_set():
-            raised.set()
-            raise KeyboardInterrupt
-        return line.run(texts)
-
     coalescer = Coalescer()
     with pytest.raises(KeyboardInterrupt):
-        coalescer(["mine"], interrupted)
-    assert coalescer(["next"], interrupted).tolist() == [[4.0]]
+        coalescer(["mine"], Mock(side_effect=KeyboardInterrupt))
+    assert coalescer(["next"], Line().run).tolist() == [[4.0]]
 
 
 def test_a_waiting_thread_gets_the_lock_before_a_loop_takes_it_again():

@@ -39,7 +39,6 @@ class Tab:
             self.send(f"{domain}.enable")
 
     def send(self, method: str, **params: Any) -> dict[str, Any]:
-        """Call, and wait for the answer."""
         self.count += 1
         call = {"id": self.count, "method": method, "params": params, **self.session}
         os.write(self.write, json.dumps(call).encode() + b"\0")
@@ -86,19 +85,16 @@ class Tab:
             self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
-        """Press at one point, release at another."""
         for kind, (x, y) in (("mousePressed", start), ("mouseMoved", end), ("mouseReleased", end)):
             self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
 
     def press(self, *keys: str) -> None:
-        """Press keys one after another."""
         for key in keys:
             for kind in ("keyDown", "keyUp"):
                 code = KEYS.get(key, ord(key[0]))
                 self.send("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code)
 
     def screenshot(self) -> bytes:
-        """What the tab shows, as PNG."""
         return base64.b64decode(self.send("Page.captureScreenshot")["data"])
 
     def close(self) -> None:

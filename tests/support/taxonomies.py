@@ -35,5 +35,4 @@ def train_zoo(data: Any = None, **options: Any) -> TaxonomyModel:
 
 @cache
 def zoo_model() -> TaxonomyModel:
-    """A model of the zoo."""
     return train_zoo(steps=200)

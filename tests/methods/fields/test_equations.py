@@ -107,16 +107,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "options",
     [
-        {"attention": "triangular", "pooling": "mean"},
-        {"attention": "diagonal", "pooling": "token"},
-        {"attention": "printed", "pooling": "mean"},
-        {"attention": "full", "pooling": "mean"},
+        {"attention": "triangular", "pooling": "mean"}, {"attention": "diagonal", "pooling": "token"},
+        {"attention": "printed", "pooling": "mean"}, {"attention": "full", "pooling": "mean"},
         {"pooling": "auto", "similarity": "inner_product"},  # as this encoder pools: the mean
-        {"attention": "diagonal", "trained_layers": 0},
-        {"attention": "full", "pooling": "token", "trained_layers": 0},
+        {"attention": "diagonal", "trained_layers": 0}, {"attention": "full", "pooling": "token", "trained_layers": 0},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_vectors_are_what_the_equations_say(folder: Path, options: dict[str, Any]) -> None:
     config = FieldsConfig(fields=NAMES, **options)
     backbone = Backbone.of(load_encoder(folder, device="cpu", dtype="float32"), new_tokens=3)

@@ -61,7 +61,6 @@ def test_queries_are_equation_2(skip: Any, pooling: Any, similarity: Any) -> Non
 
 
 def task_of(tmp_path: Path, data: Any, **options: Any) -> LayersTask:
-    """A task on three layers of a fake encoder."""
     config, cache = LayersConfig(**options), EncodingCache(tmp_path)
     return LayersTask.of(config, data, FakeEncoder(48), cache, seed=0, progress=False)
 

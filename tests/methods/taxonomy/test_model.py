@@ -54,17 +54,6 @@ def test_a_node_finds_itself_and_all_above_it(index: Index) -> None:
             assert [hit.id for hit in index.search(text, k=3, order="specific")] == chain("owl 3")
 
 
-def test_the_cut_leaves_as_many_as_there_are(index: Index) -> None:
-    found = index.search([d.id for d in zoo()], k=45, cut=0.5)
-    kept = {d.id: {hit.id for hit in hits} for d, hits in zip(zoo(), found, strict=True)}
-    right = sum(len(kept[d.id] & set(chain(d.id))) for d in zoo())
-    assert right / sum(len(ids) for ids in kept.values()) > 0.8
-    assert right / sum(len(set(chain(d.id))) for d in zoo()) > 0.8
-    sizes = [sum(map(len, index.search(list(KINDS), k=45, cut=cut))) for cut in (0.0, 0.2, 0.8, 1.0)]
-    assert sizes == sorted(sizes, reverse=True)
-    assert sizes[0] == 4 * 45
-
-
 def test_words_bring_the_exact_match_first_and_leave_the_ancestors() -> None:
     index, leaves = Index.build(zoo(), texts()), [d.id for d in zoo() if len(d.id.split()) == 2]
     alone, found = (index.search(leaves, k=3, lexical=words) for words in (0, "auto"))

@@ -143,11 +143,9 @@ def test_documents_stay_inside_the_data_and_nothing_is_fetched(inspection: TreeI
     assert HOSTILE in {document["title"] for document in data["listed"]}
     assert [route["query"] for route in data["routes"]] == QUERIES
     assert not set("<>&\u2028") & set(outline.data)
-    assert "\u2028" not in html
     html.encode("utf-8")
     assert not [(tag, a) for tag, a in outline.tags if {"src", "href", "action"} & set(a)]
-    assert "@import" not in html
-    assert "url(" not in html
+    assert not [loaded for loaded in ("\u2028", "@import", "url(") if loaded in html]
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', html)[1]
     assert "default-src 'none'" in policy
     assert "connect-src 'none'" in policy

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from palmette import Document, FakeEncoder, TreeModel, evaluate, load_data, load_model
-from palmette.arrays import as_floats
 from palmette.encoder import States
 from palmette.errors import CheckpointError, ConfigError, InputError, ModelMismatchError, TrainingError
 from palmette.hub import open_checkpoint, save_checkpoint
@@ -17,8 +16,6 @@ from palmette.methods.tree import search as tree_search
 from regression import api
 from support.alone import Index
 from support.tiny import documents, pairs, train_tree, tree
-
-ASKED = ["where is the red owl?", "a golden hen"]
 
 
 @pytest.fixture(scope="module")
@@ -42,16 +39,11 @@ def test_embeddings_of_a_level_and_their_roots() -> None:
 
 
 def test_embeddings_of_the_encoder_are_enough_unless_the_tree_reads_tokens() -> None:
-    model, some = tree(), documents()[:5]
-    given = model.encode_documents([], model.encoder.encode([document.text for document in some]))
-    for name, array in model.encode_documents(some).items():
-        np.testing.assert_allclose(given[name].astype(float), array.astype(float), atol=1)
-        np.testing.assert_allclose(as_floats(given[name]), as_floats(array), atol=1e-3)
-    vectors = model.encoder.plain.encode_queries(ASKED)
+    assert tree().accepts_embeddings
     reading = trained(steps=1, split="cross_attention", depth=2)
     assert not reading.accepts_embeddings
     with pytest.raises(ConfigError, match="give the text itself"):
-        reading.encode_queries(vectors, TreeSearch())
+        reading.encode_queries(np.ones((1, 48), np.float32), TreeSearch())
 
 
 def trained(**options: Any) -> TreeModel:
@@ -121,10 +113,10 @@ def test_options_of_a_search_are_checked(index: Index) -> None:
 def test_a_text_has_the_same_leaves_alone_and_in_any_batch(options: dict[str, Any]) -> None:
     generator = np.random.default_rng(0)
     words = [f"word{n}" for n in range(200)]
-    texts = [" ".join(generator.choice(words, 3)) for _ in range(80)]
+    texts = [" ".join(generator.choice(words, 3)) for _ in range(48)]
     how = {"encoder": FakeEncoder(384), "steps": 1, "batch_size": 16, "progress": False, "ranking": "leaves"}
     how |= {"start": "random", "sharpness": 0.3}
-    model = TreeModel.fit([(text[:9], text) for text in texts[:64]], **how | options)
+    model = TreeModel.fit([(text[:9], text) for text in texts[:32]], **how | options)
     together = model.encode_queries(texts, TreeSearch())
     alone = [model.encode_queries([text], TreeSearch()) for text in texts]
     for name, array in together.items():

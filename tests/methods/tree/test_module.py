@@ -48,7 +48,6 @@ def random_tree(depth: int, seed: int, **options: Any) -> tuple[Tree, torch.Gene
 
 
 def texts(count: int, seed: int, longest: int = 7) -> States:
-    """Random states of texts of 1 … ``longest`` tokens."""
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(1, longest + 1, (count,), generator=generator)
     lengths[0] = longest
