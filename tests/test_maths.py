@@ -4,22 +4,10 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from palmette.maths import info_nce, ntvd, principal_directions, ridge, symmetric_info_nce
 from palmette.threads import set_threads
-
-
-@given(st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 5), st.integers(1, 9))
-@settings(max_examples=30)
-def test_ntvd_is_the_shared_mass_less_one(seed: int, n: int, m: int, width: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    a = torch.softmax(torch.randn(n, width, generator=generator), -1)
-    b = torch.softmax(torch.randn(m, width, generator=generator), -1)
-    shared = torch.minimum(a[:, None], b[None]).sum(-1)
-    torch.testing.assert_close(ntvd(a, b), shared - 1, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -52,15 +40,6 @@ def test_ntvd_of_few_rows(n: int, m: int) -> None:
     assert ntvd(torch.rand(n, 5), torch.rand(m, 5)).shape == (n, m)
 
 
-def test_symmetric_info_nce_is_the_mean_of_both_cross_entropies() -> None:
-    logits = torch.randn(6, 6, generator=torch.Generator().manual_seed(0))
-    by_hand = 0.0
-    for i in range(6):
-        by_hand -= math.log(logits[i, i].exp() / logits[i].exp().sum())
-        by_hand -= math.log(logits[i, i].exp() / logits[:, i].exp().sum())
-    assert math.isclose(float(symmetric_info_nce(logits)), by_hand / 12, rel_tol=1e-5)
-
-
 def test_known_positives_are_no_negatives() -> None:
     logits = torch.tensor([[1.0, 50.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     known = torch.eye(3, dtype=torch.bool)
@@ -69,7 +48,6 @@ def test_known_positives_are_no_negatives() -> None:
     masked[0, 1] = -torch.inf
     expected = 0.5 * (F.cross_entropy(masked, torch.arange(3)) + F.cross_entropy(masked.T, torch.arange(3)))
     torch.testing.assert_close(symmetric_info_nce(logits, known), expected)
-    assert symmetric_info_nce(logits, known) < 1 < symmetric_info_nce(logits)
 
 
 def test_gradients_stay_finite_where_everything_is_known() -> None:
@@ -78,18 +56,6 @@ def test_gradients_stay_finite_where_everything_is_known() -> None:
     loss.backward()
     assert float(loss.detach()) == 0
     assert torch.isfinite(logits.grad).all()
-
-
-def test_given_negatives_are_columns_for_the_queries_only() -> None:
-    generator = torch.Generator().manual_seed(1)
-    logits, extra = torch.randn(4, 4, generator=generator), torch.randn(4, 3, generator=generator)
-    known = torch.zeros(4, 3, dtype=torch.bool)
-    known[2, 1] = True
-    wide = torch.cat([logits, extra.masked_fill(known, -torch.inf)], 1)
-    target = torch.arange(4)
-    expected = 0.5 * (F.cross_entropy(wide, target) + F.cross_entropy(logits.T, target))
-    torch.testing.assert_close(symmetric_info_nce(logits, None, extra, known), expected)
-    assert torch.equal(symmetric_info_nce(logits, None, extra, torch.ones_like(known)), symmetric_info_nce(logits))
 
 
 def test_info_nce_is_the_cross_entropy_with_each_rows_own_column() -> None:

@@ -1,6 +1,6 @@
 """The learned space: an encoder in it, what pairs teach, and models that are trained over it."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,9 +41,6 @@ TEXTS = [document.text for document in documents()]
 def by_hand(vectors: np.ndarray, weight: torch.Tensor) -> np.ndarray:
     mapped = vectors.astype(np.float64) @ weight.double().numpy()
     return mapped / np.linalg.norm(mapped, axis=1, keepdims=True)
-
-
-# -- the encoder --------------------------------------------------------------------------------------------
 
 
 def test_pooled_vectors_are_mapped_on_every_way(encoder: SpaceEncoder, space: Space) -> None:
@@ -88,7 +85,6 @@ def test_the_fingerprint_is_of_encoder_and_maps(encoder: SpaceEncoder, space: Sp
 
 
 def test_concurrent_queries_of_both_encoders_do_not_mix(encoder: SpaceEncoder) -> None:
-    """They share locks and passes, and each gets its own vectors."""
     plain, wrong = encoder.plain, list[str]()
     expected = {one: one.encode(TEXTS, kind="query") for one in (encoder, plain)}
 
@@ -97,11 +93,8 @@ def test_concurrent_queries_of_both_encoders_do_not_mix(encoder: SpaceEncoder) -
             if not np.array_equal(one.encode_queries([text])[0], expected[one][row]):
                 wrong.append(text)
 
-    threads = [threading.Thread(target=ask, args=(one,)) for one in (encoder, plain) * 4]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(ask, (encoder, plain) * 4))
     assert not wrong
 
 
@@ -122,9 +115,6 @@ def test_the_cache_keeps_what_the_inner_encoder_gives(
         vectors, found = cached.encode_sentences(TEXTS)
         np.testing.assert_array_equal(vectors, mapped)
         assert len(found) == len(TEXTS)
-
-
-# -- learning -----------------------------------------------------------------------------------------------
 
 
 def made(noise: float | None, dev: int) -> TrainingPairs:
@@ -218,9 +208,6 @@ def test_learning_is_repeatable_and_restores_the_threads() -> None:
     assert not torch.equal(spaces[0].queries, spaces[0].documents)
 
 
-# -- models -------------------------------------------------------------------------------------------------
-
-
 FITS = {SpaceModel: {}, TreeModel: {"depth": 4}, PathsModel: {"branches": 4, "steps": 5}, TaxonomyModel: {"steps": 5}}
 
 
@@ -257,28 +244,24 @@ def test_a_model_keeps_its_space(kind: type, given_space: Space, tmp_path: Path)
     assert [hit.id for hit in hits] == [hit.id for hit in expected], "given vectors have no sentences"
 
 
-@pytest.mark.parametrize("options", [{"learn_space": False}, {"preset": "paper"}], ids=str)
-def test_a_tree_can_do_without(options: dict, given_space: Space) -> None:
-    small = {"depth": 3, "steps": 2, "batch_size": 8}
-    model = TreeModel.fit(pairs(), encoder=FakeEncoder(48), progress=False, **small, **options)
+@pytest.mark.parametrize(
+    ("kind", "data", "options"),
+    [
+        (TreeModel, pairs(), {"depth": 3, "learn_space": False}),
+        (TreeModel, pairs(), {"depth": 3, "preset": "paper"}),
+        (TreeModel, documents(), {"depth": 3}),
+        (PathsModel, pairs(), {"branches": 4, "preset": "paper", "encoder_learns": "nothing"}),
+    ],
+    ids=["unwanted", "paper's tree", "no labels", "paper's paths"],
+)
+def test_a_method_can_do_without(kind: type, data: list, options: dict, given_space: Space) -> None:
+    model = kind.fit(data, encoder=FakeEncoder(48), **settings(steps=2), **options)
     assert isinstance(model.encoder, FakeEncoder)
+    assert not model.record.space
     assert not any(name.startswith("space.") for name in model.weights())
-
-
-def test_a_papers_recipe_begins_in_the_encoders_space(given_space: Space) -> None:
-    model = PathsModel.fit(
-        pairs(), encoder=FakeEncoder(48), preset="paper", encoder_learns="nothing", **settings(branches=4, steps=1)
-    )
-    assert isinstance(model.encoder, FakeEncoder)
 
 
 def test_of_equal_ways_the_shortest_is_taken() -> None:
     encoder, choice = np.random.default_rng(0).random(60), space_module._Choice
     better = {choice(maps, way): encoder + 0.1 for way in (1.0, 0.5) for maps in (2, 1)}
     assert space_module._choose({choice(0, 0.0): encoder, **better}) == choice(1, 0.5)
-
-
-def test_without_labels_no_space_is_learned(given_space: Space) -> None:
-    model = TreeModel.fit(documents(), encoder=FakeEncoder(48), **settings(depth=3, steps=2))
-    assert isinstance(model.encoder, FakeEncoder)
-    assert not model.record.space

@@ -44,22 +44,16 @@ def test_the_best_weights_come_back_when_later_ones_are_worse_and_patience_stops
     assert done.steps == done.best_step + 30
 
 
-def test_same_seed_same_result_other_seed_other_result() -> None:
+def test_the_seed_alone_decides_and_the_global_random_state_is_left_alone() -> None:
     results = []
     for seed in (1, 1, 2):
-        task = Quadratic()
+        task, state = Quadratic(), torch.random.get_rng_state()
         train(task, TrainingConfig(steps=15, batch_size=4, seed=seed), device="cpu")
+        assert torch.equal(torch.random.get_rng_state(), state)
         results.append(task.module.weight.detach().clone())
+        torch.rand(3)
     assert torch.equal(results[0], results[1])
     assert not torch.equal(results[0], results[2])
-
-
-def test_global_random_state_is_left_alone() -> None:
-    torch.manual_seed(7)
-    expected = torch.rand(3)
-    torch.manual_seed(7)
-    train(Quadratic(), TrainingConfig(steps=5, batch_size=4), device="cpu")
-    assert torch.equal(torch.rand(3), expected)
 
 
 @pytest.mark.parametrize("scale", [0.0, 2.0])
@@ -236,14 +230,6 @@ def test_rate_rises_then_falls(decay: str) -> None:
     assert all(a >= b for a, b in zip(rates[10:], rates[11:], strict=False))
 
 
-@pytest.mark.parametrize(
-    "options", [{"steps": -1}, {"batch_size": 1}, {"learning_rate": 0}, {"warmup": 2}, {"seed": -1}, {"patience": 0}]
-)
-def test_settings_out_of_range_are_refused(options: dict) -> None:
-    with pytest.raises(ConfigError, match=next(iter(options))):
-        TrainingConfig(**options)
-
-
 def test_a_device_that_is_not_there_is_named() -> None:
     with pytest.raises(ConfigError, match="'cuda:99' cannot be used here"):
         train(Quadratic(), TrainingConfig(steps=1, batch_size=4), device="cuda:99")
@@ -272,7 +258,6 @@ def test_losses_that_stay_on_a_gpu_name_the_first_bad_step_all_the_same() -> Non
 
 
 def pull_rows(optimizer: AdamW, table: Tensor, rows: list[int], pull: float) -> None:
-    """Towards ``pull``, on the rows given."""
     optimizer.zero_grad()
     found = F.embedding(torch.tensor(rows), table, sparse=True)
     torch.autograd.backward((found - pull).square().sum())

@@ -69,21 +69,6 @@ def test_without_an_answer_nothing_is_validated(data: RetrievalData) -> None:
     assert Validation.of(unanswered, 0) is Validation.of(data, 0, split="test") is None
 
 
-def test_what_is_worse_among_all_is_worse_among_the_nearest(data, vectors):
-    """Ranking by six of sixteen columns: hardly worse among few at random, as bad among the nearest as among all."""
-    queries, documents = vectors
-    some = held(data)
-    quality = {}
-    for name, one in {
-        "random": some,
-        "near": some.with_nearest_documents(queries, documents),
-        "all": held(data, len(documents)),
-    }.items():
-        asked, ranked = queries[one.queries][:, :6], documents[one.documents][:, :6]
-        quality[name] = one.score_ranking(top_documents(asked, ranked, cosines))["ndcg@10"]
-    assert abs(quality["near"] - quality["all"]) < 0.5 * abs(quality["random"] - quality["all"])
-
-
 def test_where_few_lie_near_the_rest_is_spread_over_all(data, vectors):
     one = Validation.of(data, 0, queries=1, documents=500)
     assert one is not None

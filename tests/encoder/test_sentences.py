@@ -38,22 +38,21 @@ def test_marks_within_a_sentence_end_none(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "count"),
+    "text",
     [
-        ("El gato duerme en la casa grande de mi abuela y no despierta nunca. " * 3, 3),
-        ("¿Dónde está la biblioteca de la ciudad que visitamos el año pasado con Ana? " * 3, 3),
-        (
-            "我们昨天去了北京的故宫博物院参观了很多有意思的展览。然后我们在附近的小饭馆吃了一顿非常好吃的晚饭！你明天想不想和我们一起去看看北京郊外的长城和十三陵？",
-            3,
-        ),
-        ("यह एक लंबा वाक्य है जिसमें बारह से अधिक शब्द हैं ताकि वह अकेला रहे। " * 3, 3),
-        ("هل تعرف أين تقع المكتبة الكبيرة التي زرناها معا في العام الماضي مع أصدقائنا؟ " * 3, 3),
-        ("Он пришёл домой поздно вечером и сразу лёг спать, потому что очень устал. " * 3, 3),
-        ("this text is all in lower case and yet its sentences end where they do. " * 3, 3),
+        "El gato duerme en la casa grande de mi abuela y no despierta nunca. ",
+        "¿Dónde está la biblioteca de la ciudad que visitamos el año pasado con Ana? ",
+        "我们昨天去了北京的故宫博物院参观了很多有意思的展览和书画。",
+        "然后我们在附近的小饭馆吃了一顿非常好吃的晚饭！",
+        "你明天想不想和我们一起去看看北京郊外的长城和十三陵？",
+        "यह एक लंबा वाक्य है जिसमें बारह से अधिक शब्द हैं ताकि वह अकेला रहे। ",
+        "هل تعرف أين تقع المكتبة الكبيرة التي زرناها معا في العام الماضي مع أصدقائنا؟ ",
+        "Он пришёл домой поздно вечером и сразу лёг спать, потому что очень устал. ",
+        "this text is all in lower case and yet its sentences end where they do. ",
     ],
 )
-def test_sentences_of_any_script(text, count):
-    assert len(pieces(text)) == count
+def test_sentences_of_any_script(text):
+    assert len(pieces(text * 3)) == 3
 
 
 def test_short_sentences_join_a_neighbour():
@@ -261,8 +260,9 @@ def test_an_encoder_without_offsets_gives_whole_texts():
             assert outputs == {"pooled"}
             return States(super().forward(texts, kind, outputs).pooled)
 
-    pooled, found = Plain(8).encode_sentences([" a cat. ", "", "two dogs"])
-    assert np.array_equal(pooled, FakeEncoder(8).encode([" a cat. ", "", "two dogs"]))
+    texts = [" a cat. ", "", "two dogs"]
+    pooled, found = Plain(8).encode_sentences(texts)
+    assert np.array_equal(pooled, FakeEncoder(8).encode(texts))
     assert found.spans.tolist() == [[1, 7], [0, 8]]
     assert found.starts.tolist() == [0, 1, 1, 2]
     np.testing.assert_allclose(found.floats(), pooled[[0, 2]], atol=0.01)

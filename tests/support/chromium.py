@@ -8,9 +8,6 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 BINARY = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -18,33 +15,49 @@ FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --disable-background-networking --no-first-run "
     "--disable-component-update --disable-sync --hide-scrollbars --remote-debugging-pipe"
 ).split(" ")
-KEYS = {"Enter": 13, "Escape": 27, " ": 32, "End": 35, "Home": 36} | {
-    "ArrowLeft": 37,
-    "ArrowUp": 38,
-    "ArrowRight": 39,
-    "ArrowDown": 40,
-}
+KEYS = {"Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowRight": 39, "ArrowDown": 40}
 
 
-class Page:
-    """One tab."""
+class Tab:
+    """A browser of one tab; ``errors`` are what its pages complain of: exceptions, refused loads, console errors."""
 
-    def __init__(self, browser: Browser, session: str) -> None:
-        self.browser, self.session = browser, session
+    def __init__(self, folder: str) -> None:
+        assert BINARY is not None
+        out, self.write = _pipe()
+        self.read, back = _pipe()
+        moves = [(os.POSIX_SPAWN_DUP2, out, 3), (os.POSIX_SPAWN_DUP2, back, 4)]
+        log = [(os.POSIX_SPAWN_OPEN, 2, f"{folder}/chromium.log", os.O_WRONLY | os.O_CREAT, 0o600)]
+        command = [BINARY, *FLAGS, f"--user-data-dir={folder}", "about:blank"]
+        self.process = os.posix_spawn(BINARY, command, os.environ, file_actions=[*moves, *log], setpgroup=0)
+        os.close(out)
+        os.close(back)
+        self.received, self.count, self.session = b"", 0, dict[str, str]()
+        self.errors: list[dict[str, Any]] = []
+        target = self.send("Target.createTarget", url="about:blank")["targetId"]
+        self.session = {"sessionId": self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
         for domain in ("Page", "Runtime", "Log"):
             self.send(f"{domain}.enable")
 
     def send(self, method: str, **params: Any) -> dict[str, Any]:
-        return self.browser.send(method, self.session, **params)
-
-    @property
-    def errors(self) -> list[str]:
-        """What the page complained of: exceptions, refused loads, console errors."""
-        return self.browser.errors
+        self.count += 1
+        call = {"id": self.count, "method": method, "params": params, **self.session}
+        os.write(self.write, json.dumps(call).encode() + b"\0")
+        while True:
+            while b"\0" not in self.received:
+                read = os.read(self.read, 1 << 16)
+                assert read, "Chromium has ended"
+                self.received += read
+            first, self.received = self.received.split(b"\0", 1)
+            message = json.loads(first)
+            if message.get("id") == self.count:
+                assert "error" not in message, (method, message["error"])
+                return message["result"]
+            about = message.get("params", {})
+            if message.get("method") == "Runtime.exceptionThrown" or about.get("entry", {}).get("level") == "error":
+                self.errors.append(about)
 
     def goto(self, url: str, *, width: int = 1280, height: int = 800, dark: bool = False) -> None:
         """Load a page and wait until it has run."""
-        self.browser.errors.clear()
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.send("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -60,13 +73,6 @@ class Page:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def wait_for(self, script: str, tries: int = 500) -> Any:
-        """The value of an expression as soon as it is true."""
-        for _ in range(tries):
-            if value := self.evaluate(f"new Promise(go => setTimeout(() => go({script}), 10))"):
-                return value
-        raise AssertionError(f"never came true: {script}")
-
     def click(self, selector: str) -> None:
         """Press the mouse in the middle of what a selector finds, once it is drawn: what is not cannot be hit."""
         self.evaluate("new Promise(go => requestAnimationFrame(() => requestAnimationFrame(() => go(true))))")
@@ -79,82 +85,22 @@ class Page:
             self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
-        """Press at one point, release at another."""
         for kind, (x, y) in (("mousePressed", start), ("mouseMoved", end), ("mouseReleased", end)):
             self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
 
     def press(self, *keys: str) -> None:
-        """Press keys one after another."""
         for key in keys:
-            about: dict[str, Any] = {"key": key, "windowsVirtualKeyCode": KEYS.get(key, ord(key[0]))}
-            text = {"Enter": "\r"}.get(key, key if len(key) == 1 else None)
-            self.send("Input.dispatchKeyEvent", type="keyDown", **about, **({"text": text} if text else {}))
-            self.send("Input.dispatchKeyEvent", type="keyUp", **about)
+            for kind in ("keyDown", "keyUp"):
+                code = KEYS.get(key, ord(key[0]))
+                self.send("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code)
 
-    def type(self, text: str) -> None:
-        """Write into what has the focus."""
-        self.send("Input.insertText", text=text)
-
-    def screenshot(self, path: Path) -> Path:
-        """What the tab shows, as PNG."""
-        path.write_bytes(base64.b64decode(self.send("Page.captureScreenshot")["data"]))
-        return path
-
-
-class Browser:
-    """The process, its pipe, and the errors of its pages."""
-
-    def __init__(self, folder: Path) -> None:
-        assert BINARY is not None
-        folder.mkdir(exist_ok=True)
-        out, self._write = _pipe()
-        self._read, back = _pipe()
-        moves = [(os.POSIX_SPAWN_DUP2, out, 3), (os.POSIX_SPAWN_DUP2, back, 4)]
-        log = [(os.POSIX_SPAWN_OPEN, 2, str(folder / "chromium.log"), os.O_WRONLY | os.O_CREAT, 0o600)]
-        command = [BINARY, *FLAGS, f"--user-data-dir={folder}", "about:blank"]
-        self.process = os.posix_spawn(BINARY, command, os.environ, file_actions=[*moves, *log], setpgroup=0)
-        os.close(out)
-        os.close(back)
-        self._buffer, self._count = b"", 0
-        self.errors: list[str] = []
-
-    def page(self) -> Page:
-        """A new tab."""
-        target = self.send("Target.createTarget", url="about:blank")["targetId"]
-        return Page(self, self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"])
-
-    def send(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
-        """Call, and wait for the answer."""
-        self._count += 1
-        call: dict[str, Any] = {"id": self._count, "method": method, "params": params}
-        call |= {"sessionId": session} if session else {}
-        os.write(self._write, json.dumps(call).encode() + b"\0")
-        while True:
-            message = self._receive()
-            if message.get("id") == self._count:
-                assert "error" not in message, (method, message["error"])
-                return message["result"]
-            self._note(message)
-
-    def _receive(self) -> dict[str, Any]:
-        while b"\0" not in self._buffer:
-            read = os.read(self._read, 1 << 16)
-            assert read, "Chromium has ended"
-            self._buffer += read
-        first, self._buffer = self._buffer.split(b"\0", 1)
-        return json.loads(first)
-
-    def _note(self, message: dict[str, Any]) -> None:
-        params = message.get("params", {})
-        if message.get("method") == "Runtime.exceptionThrown":
-            self.errors.append(params["exceptionDetails"].get("exception", {}).get("description", "exception"))
-        elif message.get("method") == "Log.entryAdded" and params["entry"]["level"] == "error":
-            self.errors.append(params["entry"]["text"])
+    def screenshot(self) -> bytes:
+        return base64.b64decode(self.send("Page.captureScreenshot")["data"])
 
     def close(self) -> None:
         """End the process and those it started."""
-        os.close(self._write)
-        os.close(self._read)
+        os.close(self.write)
+        os.close(self.read)
         os.killpg(self.process, signal.SIGKILL)
         os.waitpid(self.process, 0)
 
@@ -166,13 +112,3 @@ def _pipe() -> tuple[int, int]:
     for end in ends:
         os.close(end)
     return high[0], high[1]
-
-
-@contextmanager
-def browser(folder: Path) -> Iterator[Browser]:
-    """A Chromium with its profile in a folder."""
-    running = Browser(folder)
-    try:
-        yield running
-    finally:
-        running.close()

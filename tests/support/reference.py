@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -15,6 +16,15 @@ def weights_of(module: nn.Module) -> dict[str, Doubles]:
     """Parameters and buffers of a module by name."""
     named = [*module.named_parameters(), *module.named_buffers()]
     return {name: value.detach().double().numpy() for name, value in named}
+
+
+def randomise(module: nn.Module, seed: int, scale: float = 1.0) -> torch.Generator:
+    """Give every parameter random values, and return the generator."""
+    draw = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(scale * torch.randn(parameter.shape, generator=draw, dtype=parameter.dtype))
+    return draw
 
 
 def softmax(x: Doubles) -> Doubles:

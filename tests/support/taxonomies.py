@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from palmette import Document, FakeEncoder, TaxonomyModel
 
@@ -25,8 +26,13 @@ def chain(node: str) -> list[str]:
     return [node, node.split()[0], "animal"]
 
 
+def train_zoo(data: Any = None, **options: Any) -> TaxonomyModel:
+    """A model of the zoo, or of other data, over a fake encoder."""
+    steps = options.get("steps", 300)
+    usual = {"encoder": FakeEncoder(48), "dimension": 16, "steps": steps, "learning_rate": 0.01, "progress": False}
+    return TaxonomyModel.fit(data or zoo(), **usual | {"evaluate_every": max(1, steps)} | options)
+
+
 @cache
 def zoo_model() -> TaxonomyModel:
-    """A model of the zoo."""
-    options = {"dimension": 16, "steps": 200, "learning_rate": 0.01, "evaluate_every": 200}
-    return TaxonomyModel.fit(zoo(), encoder=FakeEncoder(48), progress=False, **options)
+    return train_zoo(steps=200)

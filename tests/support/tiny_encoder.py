@@ -6,15 +6,26 @@ import shutil
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 WORDS = "a the cat dog bird sat ran on under mat roof query passage : . how do i open file ##s ##ing".split()
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-def save_tiny_encoder(
-    folder: Path,
+def save_tiny_encoder(folder: Path, *, prompts: dict[str, str] | None = None, **shape: Any) -> Path:
+    """Write the model to ``folder``: a few layers, vectors of unit length.
+
+    ``dense`` projects the result; with ``router``, queries take another pooling than documents. Given ``words``, it
+    knows those and any other by its letters.
+    """
+    shutil.copytree(_build(tuple((prompts or {}).items()), **shape), folder)
+    return folder
+
+
+@cache
+def _build(
+    prompts: tuple[tuple[str, str], ...],
     *,
-    prompts: dict[str, str] | None = None,
     dense: int | None = None,
     router: bool = False,
     family: str = "bert",
@@ -23,18 +34,6 @@ def save_tiny_encoder(
     width: int = 16,
     layers: int = 2,
 ) -> Path:
-    """Write the model to ``folder``: a few layers, vectors of unit length.
-
-    ``dense`` projects the result; with ``router``, queries take another pooling than documents. Given ``words``, it
-    knows those and any other by its letters.
-    """
-    how = (dense, router, family, pooling, words, width, layers)
-    shutil.copytree(_build(tuple(sorted((prompts or {}).items())), *how), folder)
-    return folder
-
-
-@cache
-def _build(prompts: tuple[tuple[str, str], ...], dense, router, family, pooling, words, width, layers) -> Path:
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer import modules

@@ -1,4 +1,4 @@
-"""From documents of all kinds to texts and tokens by field."""
+"""Mappings of fields, and documents of all kinds as texts and tokens by field."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +9,8 @@ import pytest
 from palmette import Document, load_encoder
 from palmette.encoder import Backbone
 from palmette.errors import ConfigError, InputError
-from palmette.methods.fields import FieldsWarning
-from palmette.methods.fields.config import FieldsConfig
+from palmette.methods.fields import FieldsSearch, FieldsWarning
+from palmette.methods.fields.config import FieldsConfig, parse_mapping
 from palmette.methods.fields.documents import FieldExtractor, field_tokens, query_tokens, token_budgets
 from support.shop import FIELDS, shop
 from support.tiny import learner
@@ -22,6 +22,30 @@ PHONE = Document(
     metadata={"brand": "Fruit", "specs": {"size": {"inches": 6.10}}, "a.b": "dotted", "tags": ["new", "red"]},
     fields={"title": "Fruit Phone 4", "attributes": {"colour": "red", "ports": ["usb", "audio"], "5g": True}},
 )
+
+
+def test_mappings_lists_and_text_say_the_same() -> None:
+    mapping = {"title": "title", "brand": "metadata.brand"}
+    for given in (mapping, "title, brand=metadata.brand", ["title", "brand=metadata.brand"]):
+        assert FieldsConfig(fields=given).fields == ("title", "brand=metadata.brand")
+    assert parse_mapping({"text": ["title", "brand"]}) == ("text=title+brand",)
+    assert parse_mapping(None) == ()
+    assert FieldsConfig(budgets={"text": 9}).budgets == ("text=9",)
+    assert FieldsSearch(weights={"title": 2}, fields="title,text").factors == {"title": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("attention", "fields", "expected"),
+    [
+        ("triangular", "abc", [[1, 0, 0], [1, 1, 0], [1, 1, 1]]),
+        ("diagonal", "abc", [[1, 0, 0], [0, 1, 0], [0, 0, 1]]),
+        ("full", "abc", [[1, 1, 1]] * 3),
+        ("triangular", ["a", "b", "all"], [[1, 0, 0], [1, 1, 0], [0, 0, 1]]),
+    ],
+)
+def test_which_field_attends_to_which(attention: Any, fields: Any, expected: list[list[int]]) -> None:
+    config = FieldsConfig(fields=tuple(fields), attention=attention)
+    assert config.attended.astype(int).tolist() == expected
 
 
 def test_fields_lie_in_many_places() -> None:

@@ -13,6 +13,7 @@ from palmette import load_data, load_encoder
 from palmette.encoder import Backbone
 from palmette.methods.fields.config import FieldsConfig
 from palmette.methods.fields.init import RATE, STEPS, fit_field_weights
+from palmette.methods.fields.losses import losses
 from palmette.methods.fields.model import FieldsModel
 from palmette.methods.fields.module import FieldEncoder
 from palmette.methods.fields.training import FieldsTask
@@ -106,16 +107,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "options",
     [
-        {"attention": "triangular", "pooling": "mean"},
-        {"attention": "diagonal", "pooling": "token"},
-        {"attention": "printed", "pooling": "mean"},
-        {"attention": "full", "pooling": "mean"},
+        {"attention": "triangular", "pooling": "mean"}, {"attention": "diagonal", "pooling": "token"},
+        {"attention": "printed", "pooling": "mean"}, {"attention": "full", "pooling": "mean"},
         {"pooling": "auto", "similarity": "inner_product"},  # as this encoder pools: the mean
-        {"attention": "diagonal", "trained_layers": 0},
-        {"attention": "full", "pooling": "token", "trained_layers": 0},
+        {"attention": "diagonal", "trained_layers": 0}, {"attention": "full", "pooling": "token", "trained_layers": 0},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_vectors_are_what_the_equations_say(folder: Path, options: dict[str, Any]) -> None:
     config = FieldsConfig(fields=NAMES, **options)
     backbone = Backbone.of(load_encoder(folder, device="cpu", dtype="float32"), new_tokens=3)
@@ -159,6 +157,25 @@ def test_the_loss_of_a_batch_is_equation_6() -> None:
     assert min(abs(np.diff([*parts, parts[0]]))) > 1e-3, "no part can stand for another"
     loss = task.loss(task.module, rows, torch.Generator().manual_seed(0), 0.0)
     assert loss.item() == pytest.approx(float(expected), abs=1e-4)
+
+
+def test_other_answers_are_no_negatives_and_a_field_without_a_vector_is_not_asked_to_match() -> None:
+    draw = torch.Generator().manual_seed(0)
+    q, h = torch.randn(3, 4, generator=draw), torch.randn(5, 2, 4, generator=draw)
+    h[2, 0] = 0  # the answer of the second query has nothing in its first field
+    target, known = torch.tensor([0, 2, 4]), torch.zeros(3, 5).bool()
+    known[0, 3] = known[0, 0] = True
+    together, by_field, _ = losses(q, h, h.mean(1), target, known, 0.5)
+    own, others = target.numpy(), known.numpy()
+    expected = info_nce((q @ h.mean(1).T / 0.5).double().numpy(), own, others)
+    assert float(together) == pytest.approx(expected, abs=1e-5)
+    each = [
+        info_nce((q[[b]] @ h[:, f].T / 0.5).double().numpy(), own[[b]], others[[b]])
+        for f in range(2)
+        for b in range(3)
+        if (f, b) != (0, 1)
+    ]
+    assert float(by_field) == pytest.approx(np.mean(each), abs=1e-5)
 
 
 def test_initial_weights_descend_the_aggregates_loss_at_its_temperature(folder: Path) -> None:

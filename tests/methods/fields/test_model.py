@@ -1,44 +1,30 @@
 """Searching, explaining, keeping and loading a model of fields."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from palmette import Document, FieldsModel, load_model
+from palmette import Document, FakeEncoder, FieldsModel
+from palmette.cli import main
 from palmette.errors import ConfigError
 from palmette.methods.fields import FieldsConfig, FieldsSearch, FieldsWarning
 from palmette.methods.fields.explain import explain
-from palmette.methods.fields.search import AGGREGATE, SCALES, WEIGHTS
+from palmette.methods.fields.search import AGGREGATE
 from palmette.methods.fields.search import FIELDS as VECTORS
 from support.alone import Index
 from support.shop import FIELDS, index, model, questions, shop, train
+from support.tiny import learner
 
 QUERY = "golden owl 22"
 
 
-def table(which: Index) -> tuple[list[str], np.ndarray, dict[str, np.ndarray]]:
-    """Ids, the query's vector, and the stored arrays of all documents, with vectors in full."""
-    with which.backend.read() as view:
-        keys = view.keys().tolist()
-        names = [spec.name for spec in which.model.arrays()]
-        arrays = {name: np.asarray(view.rows(name, keys), np.float32) for name in names}
-        if SCALES in arrays:
-            arrays[VECTORS] = arrays[VECTORS] * arrays[SCALES][..., None]
-        return view.ids(keys), which.model.encode_queries([QUERY], None)[AGGREGATE][0], arrays
-
-
-def ranked(ids: list[str], scores: np.ndarray) -> list[tuple[str, float]]:
-    order = np.argsort(-scores, kind="stable")
-    return [(ids[at], float(scores[at])) for at in order]
-
-
-@pytest.mark.parametrize("stored", ["int8", "float32"])
-def test_every_way_of_searching_is_what_it_says(stored: str) -> None:
-    made = index() if stored == "int8" else Index.build(shop(), train(stored=stored))
-    ids, query, arrays = table(made)
-    similarities = arrays[VECTORS] @ query  # [N, F]
-    whole, best = arrays[AGGREGATE] @ query, similarities.max(1)
+def test_every_way_of_searching_is_what_it_says() -> None:
+    made = Index.build(shop(), train(stored="float32"))
+    arrays, query = made.model.encode_documents(shop()), made.model.encode_queries([QUERY], None)[AGGREGATE][0]
+    whole, best = arrays[AGGREGATE] @ query, (arrays[VECTORS] @ query).max(1)
     listed = whole >= np.sort(whole)[-20]
     for by, blend, scores in (
         ("aggregate", 0.0, whole),
@@ -46,91 +32,25 @@ def test_every_way_of_searching_is_what_it_says(stored: str) -> None:
         ("two_stage", 0.0, np.where(listed, best, -np.inf)),
         ("two_stage", 0.25, np.where(listed, 0.25 * whole + 0.75 * best, -np.inf)),
     ):
-        hits = made.search(QUERY, k=12, lexical=0, by=by, shortlist=20, blend=blend)
-        wanted = ranked(ids, scores)[:12]
-        assert [hit.id for hit in hits] == [id for id, _ in wanted]
-        assert [hit.score for hit in hits] == pytest.approx([score for _, score in wanted], abs=1e-5)
+        hits = made.search(QUERY, k=12, by=by, shortlist=20, blend=blend)
+        order = np.argsort(-scores, kind="stable")[:12]
+        assert [hit.id for hit in hits] == [shop()[row].id for row in order]
+        assert [hit.score for hit in hits] == pytest.approx(scores[order].tolist(), abs=1e-5)
 
 
-def test_only_some_fields_and_their_weights() -> None:
-    ids, query, arrays = table(index())
-    similarities = arrays[VECTORS] @ query
-    for options, weights in (
-        ({"fields": ["brand"]}, [1, 0, 0]),
-        ({"fields": ["brand", "text"]}, [1, 0, 1]),
-        ({"weights": {"brand": 2.0}}, [2, 1, 1]),
-        ({"weights": {"brand": 0.5, "title": 3}, "fields": ["brand", "title"]}, [0.5, 3, 0]),
-    ):
-        scores = np.where(np.array(weights) > 0, similarities * weights, -np.inf).max(1)
-        hits = index().search(QUERY, k=60, lexical=0, by="best", **options)
-        assert [hit.id for hit in hits] == [id for id, _ in ranked(ids, scores)]
-        staged = index().search(QUERY, k=60, lexical=0, blend=0.0, **options)
-        assert [(h.id, h.score) for h in staged] == [(h.id, h.score) for h in hits]
-        if "weights" not in options:
-            assert {hit.explain().detail["field"] for hit in hits} <= set(options["fields"])
-
-
-def test_chosen_fields_alone_decide_unless_more_is_asked_for() -> None:
-    made = Index.build([*shop(), Document(id="nobody's", text=QUERY)], model())
-    chosen = {hit.id: hit.score for hit in made.search(QUERY, k=61, fields=["brand"])}
-    alone = {hit.id: hit.score for hit in made.search(QUERY, k=61, fields=["brand"], by="best", lexical=0)}
-    assert chosen == pytest.approx(alone, abs=1e-6)
-    assert chosen["nobody's"] == 0
-    assert next(iter(chosen)) != "nobody's"
-    mixed = made.search(QUERY, k=3, fields=["brand"], blend=0.5, lexical=0.5)
-    assert mixed[0].id == "nobody's", "all fields together, and words, count where they are asked for"
-    hit = made.search(QUERY, k=1, fields=["brand"])[0]
-    assert sum(part.value for part in hit.explain().parts) == pytest.approx(hit.score, abs=1e-4)
-
-
-def test_filters_come_before_the_shortlist() -> None:
-    cheap = {"price": {"$lt": 10}, "brand": "golden"}
-    hits = index().search(QUERY, k=5, filter=cheap, shortlist=1, lexical=0)
-    assert {hit.id for hit in hits} == {"2", "5", "8"}
-
-
-def test_quantised_vectors_are_near() -> None:
-    arrays = model().encode_documents(shop()[:20])
-    exact = train().encode_documents(shop()[:1])
-    assert arrays[VECTORS].dtype == np.int8
-    assert arrays[SCALES].shape == arrays[WEIGHTS].shape == (20, 3)
-    assert exact[AGGREGATE].shape == (1, 32)
-    full = arrays[VECTORS] * arrays[SCALES][..., None]
-    filled = arrays[SCALES] > 0
-    np.testing.assert_allclose(np.linalg.norm(full, axis=-1)[filled], 1, atol=0.01)
-    assert (full[~filled] == 0).all()
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"by": "best"},
-        {"by": "aggregate"},
-        {"blend": 0.0},
-        {"fields": ["brand"]},
-        {"weights": {"title": 2.5}, "blend": 0.0},
-        {"weights": {"title": 2.5, "text": 0.5}, "fields": ["title", "text"]},
-    ],
-    ids=str,
-)
-def test_the_parts_of_an_explanation_are_the_fields_and_add_up(options: dict) -> None:
-    for hit in index().search(QUERY, k=60, lexical=0, **options):
-        explanation = hit.explain()
-        assert sum(part.value for part in explanation.parts) == pytest.approx(hit.score, abs=1e-5)
-        assert {part.name for part in explanation.parts} <= {*FIELDS, "rounding of stored vectors"}
-        detail = explanation.detail
-        assert detail["similarities"].keys() == detail["weights"].keys() == FIELDS.keys()
-        assert sum(detail["weights"].values()) == pytest.approx(1, abs=1e-5)
-        assert detail["field"] in FIELDS
-        assert detail["text"] in (*model().extractor.read(hit.document),)
-        assert detail["field"] in explanation.text
-        if options == {"by": "best"}:
-            assert detail["similarities"][detail["field"]] == max(detail["similarities"].values())
-            assert detail["similarities"][detail["field"]] == pytest.approx(hit.score, abs=1e-5)
-        for part in explanation.parts:
-            if part.name in FIELDS:
-                assert part.detail["similarity"] == pytest.approx(detail["similarities"][part.name])
+def test_an_explanation_names_fields_and_their_words() -> None:
+    for options in ({}, {"weights": {"title": 2.5, "text": 0.5}, "fields": ["title", "text"]}, {"by": "best"}):
+        hits = index().search(QUERY, k=60, **options)
+        for hit in hits:
+            explanation, detail = hit.explain(), hit.explain().detail
+            assert sum(part.value for part in explanation.parts) == pytest.approx(hit.score, abs=1e-5)
+            assert {part.name for part in explanation.parts} <= {*FIELDS, "rounding of stored vectors"}
+            assert detail["similarities"].keys() == detail["weights"].keys() == FIELDS.keys()
+            assert sum(detail["weights"].values()) == pytest.approx(1, abs=1e-5)
+            assert detail["text"] in model().extractor.read(hit.document)
+            assert detail["field"] in explanation.text
+    similar = hits[0].explain().detail["similarities"]  # of a search by the best field
+    assert hits[0].score == pytest.approx(max(similar.values()), abs=1e-5)
 
 
 @pytest.mark.parametrize(("attention", "said"), [("triangular", "red"), ("diagonal", "")])
@@ -171,20 +91,6 @@ def test_a_trained_model_beats_its_beginning() -> None:
     assert found["after"] > found["before"] + 0.05
 
 
-def test_checkpoint_round_trip(tmp_path) -> None:
-    other = train(queries="plain", stored="float32", trained_layers=0)
-    for name, made in {"one": model(), "other": other}.items():
-        made.save_pretrained(tmp_path / name)
-        loaded = load_model(tmp_path / name)
-        assert isinstance(loaded, FieldsModel)
-        assert loaded.fingerprint == made.fingerprint
-        assert loaded.extractor.sources == FIELDS
-        assert Index.build(shop(), loaded).search(QUERY, k=9) == Index.build(shop(), made).search(QUERY, k=9)
-        assert loaded.describe() == made.describe()
-    assert loaded.describe()["sees"]["title"] == ["brand", "title"]
-    assert loaded.describe()["fields"] == FIELDS
-
-
 def test_documents_with_missing_unknown_and_odd_fields() -> None:
     odd = [
         Document(id="none", text="golden owl 22"),
@@ -220,11 +126,10 @@ def test_fields_are_found_where_none_are_given() -> None:
     with pytest.warns(FieldsWarning, match="taking title, text, from short to long"):
         made = train(fields=None, steps=1)
     assert made.config.order == ["title", "text"]
+    assert made.describe()["sees"] == {"title": ["title"], "text": ["title", "text"]}
 
 
 def test_only_encoders_that_can_learn() -> None:
-    from palmette import FakeEncoder
-
     with pytest.raises(ConfigError, match="this method trains sentence-transformers encoders"):
         FieldsModel.fit(questions(), encoder=FakeEncoder(8), fields=FIELDS)
 
@@ -242,3 +147,26 @@ def test_vectors_for_other_stores_are_aggregates() -> None:
     documents, asked = model().encode_documents(given), model().encode_queries(texts, None)
     np.testing.assert_allclose(model().embed(texts), documents[AGGREGATE], atol=1e-6)
     np.testing.assert_allclose(model().embed(texts, kind="query"), asked[AGGREGATE], atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.* has no labelled pairs")
+def test_a_table_becomes_a_search_by_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"{d.id},{d.fields.get('title', '')},{d.text},{d.metadata['brand']},{d.id}\n" for d in shop()]
+    (tmp_path / "shop.csv").write_text("id,title,text,brand,price\n" + "".join(rows))
+    ckpt, place = str(tmp_path / "ckpt"), str(tmp_path / "index")
+    train = ["train", "fields", str(tmp_path / "shop.csv"), "--out", ckpt, "--encoder", learner().name]
+    options = "--fields brand=metadata.brand,title,text --budgets text=9 --device cpu --quiet"
+    assert main([*train, *options.split()]) == 0
+    config = json.loads((tmp_path / "ckpt" / "config.json").read_text())["config"]
+    own = ["brand=metadata.brand", "title", "text"]
+    assert config["fields"] == [*own, "all=metadata.brand+title+text"]
+    assert config["limits"][2] == 9
+    assert main(["index", ckpt, str(tmp_path / "shop.csv"), "--out", place, "--quiet"]) == 0
+    capsys.readouterr()
+    chosen = "-k 2 --explain --json --fields title --weights title=2 --blend 0 --lexical 0".split()
+    assert main(["search", place, "golden owl", *chosen, "--filter", '{"price": {"$lt": 9}}']) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert ["similarities" in json.dumps(hit["explanation"]) for hit in found] == [True, True]
+    with Index.open(place) as index:
+        options = {"fields": ["title"], "weights": {"title": 2}, "blend": 0.0, "filter": {"price": {"$lt": 9}}}
+        assert [hit["id"] for hit in found] == [hit.id for hit in index.search("golden owl", k=2, **options)]

@@ -14,7 +14,7 @@ from palmette.methods.layers.config import LayersConfig
 from palmette.methods.layers.module import LayerNetworks
 from palmette.methods.layers.training import LayersTask
 from palmette.training.loop import TrainingResult
-from support.reference import Doubles, gelu, info_nce, linear, norm, softmax, unit, weights_of
+from support.reference import Doubles, gelu, info_nce, linear, norm, randomise, softmax, unit, weights_of
 from support.tiny import pairs
 
 WIDTH, HEADS, STATES, VECTOR, DEPTH = 8, 2, 6, 5, 2
@@ -45,10 +45,8 @@ def test_queries_are_equation_2(skip: Any, pooling: Any, similarity: Any) -> Non
         layers=(1, 2, 4), depth=DEPTH, width=WIDTH, heads=HEADS, start="random", trains="all", skip=skip,
         pooling=pooling, similarity=similarity, states=STATES, vector=VECTOR, last=5,
     )  # fmt: skip
-    module, draw = LayerNetworks(config).double().eval(), torch.Generator().manual_seed(2)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=draw, dtype=torch.float64))
+    module = LayerNetworks(config).double().eval()
+    draw = randomise(module, 2)
     states = [torch.randn(3, max(LENGTHS), STATES, generator=draw, dtype=torch.float64) for _ in range(3)]
     mask = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
     w = weights_of(module)
@@ -63,7 +61,6 @@ def test_queries_are_equation_2(skip: Any, pooling: Any, similarity: Any) -> Non
 
 
 def task_of(tmp_path: Path, data: Any, **options: Any) -> LayersTask:
-    """A task on three layers of a fake encoder."""
     config, cache = LayersConfig(**options), EncodingCache(tmp_path)
     return LayersTask.of(config, data, FakeEncoder(48), cache, seed=0, progress=False)
 

@@ -11,7 +11,7 @@ from palmette.methods.paths.config import PathsConfig
 from palmette.methods.paths.module import Paths
 from palmette.methods.paths.training import NEAREST, PathsTask
 from palmette.training.pairs import TrainingPairs
-from support.reference import Doubles, relu, softmax, unit, weights_of
+from support.reference import Doubles, randomise, relu, softmax, unit, weights_of
 
 BRANCHES, HEIGHT, WIDTH, TEXTS = 3, 2, 5, 24
 OPTIONS = {
@@ -21,24 +21,15 @@ OPTIONS = {
 
 
 def random_paths(**options: object) -> Paths:
-    """A module whose every weight is random."""
-    module, draw = Paths(PathsConfig(**OPTIONS | options)), torch.Generator().manual_seed(4)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=draw) * 0.8)
+    module = Paths(PathsConfig(**OPTIONS | options))
+    randomise(module, 4, 0.8)
     return module.double()
 
 
 def task_of(module: Paths) -> PathsTask:
     """Questions of which some share an answer and some have a given wrong one; vectors at random."""
-    rows = [
-        {
-            "query": f"question {n // 2}", "positive": f"answer {n % 17}",
-            "negatives": [f"answer {n % 17 + 5}"] * (n % 3 == 0),
-        }
-        for n in range(TEXTS)
-    ]  # fmt: skip
-    data = load_data(rows, dev_fraction=0)
+    wrong = [[f"answer {n % 17 + 5}"] * (n % 3 == 0) for n in range(TEXTS)]
+    data = load_data([(f"question {n // 2}", f"answer {n % 17}", wrong[n]) for n in range(TEXTS)], dev_fraction=0)
     draw = torch.Generator().manual_seed(8)
     queries, documents = (
         torch.randn(count, WIDTH, generator=draw) for count in (len(data.query_texts), len(data.corpus))

@@ -37,21 +37,6 @@ def texts(n: int, width: int = 6) -> torch.Tensor:
     return torch.nn.functional.normalize(torch.randn(n, width, generator=torch.Generator().manual_seed(1)))
 
 
-@pytest.mark.parametrize(("branches", "height"), [(4, 1), (3, 2), (2, 3)])
-def test_the_router_is_the_module_in_double_precision(branches: int, height: int) -> None:
-    made, x = module(branches, height), 3 * texts(7)
-    state = torch.random.get_rng_state()
-    router = made.router()
-    assert torch.equal(torch.random.get_rng_state(), state)
-    assert {p.dtype for p in [*router.parameters(), *router.buffers()]} == {torch.float64}
-    vectors = made.embed(x)
-    torch.testing.assert_close(router.embed(x.double()).float(), vectors)
-    for beam in (1, 2, branches**height):
-        ours, theirs = router.leaves_in_order(vectors.double(), beam), made.leaves_in_order(vectors, beam)
-        assert torch.equal(ours.leaves, theirs.leaves)
-        torch.testing.assert_close(ours.logs.float(), theirs.logs)
-
-
 @pytest.mark.parametrize("weight", [0.0, 0.5])
 def test_leaves_are_visited_by_probability_and_centroid(weight: float) -> None:
     made, vectors = module(9, 1, weight), texts(5)

@@ -13,7 +13,7 @@ from palmette.methods.taxonomy.data import TaxonomyData
 from palmette.methods.taxonomy.module import DualEncoder
 from palmette.methods.taxonomy.training import RARITY, TaxonomyTask
 from palmette.training.config import TrainingConfig
-from support.reference import Doubles, unit, weights_of
+from support.reference import Doubles, randomise, unit, weights_of
 from support.taxonomies import zoo
 
 T, STRENGTH, WIDTH, DIMENSION = 3.5, 0.7, 24, 6
@@ -24,10 +24,7 @@ def task_of(**options: Any) -> TaxonomyTask:
     data = TaxonomyData.load(zoo())
     config = TaxonomyConfig(**{"dimension": DIMENSION, "multiplier": T, "correction": STRENGTH} | options)
     _, task = TaxonomyModel.task(config, data, FakeEncoder(WIDTH), EncodingCache(), seed=0, progress=False)
-    draw = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in task.module.parameters():
-            parameter.copy_(0.4 * torch.randn(parameter.shape, generator=draw))
+    randomise(task.module, 1, 0.4)
     return task
 
 
@@ -108,14 +105,8 @@ def test_the_loss_of_a_batch_is_its_formula(options: dict[str, Any]) -> None:
 
 
 def test_finetuning_has_its_own_temperature_and_rate() -> None:
-    recipe = {
-        "recipe": "pretrain-finetune",
-        "finetune_share": 0.2,
-        "finetune_rate": 0.03,
-        "finetune_multiplier": 1.75,
-        "hard": 2,
-    }
-    task, rows = task_of(**recipe), np.arange(0, 60, 3)
+    recipe = {"finetune_share": 0.2, "finetune_rate": 0.03, "finetune_multiplier": 1.75, "hard": 2}
+    task, rows = task_of(recipe="pretrain-finetune", **recipe), np.arange(0, 60, 3)
     first, second = task.stages(TrainingConfig(steps=100, learning_rate=0.5))
     assert (first.training.steps, second.training.steps) == (80, 20)
     assert (first.training.learning_rate, second.training.learning_rate) == (0.5, pytest.approx(0.5 * 0.03))

@@ -12,7 +12,7 @@ import torch
 from palmette.encoder import States
 from palmette.methods.tree import TreeConfig, module
 from palmette.methods.tree.module import Tree
-from support.reference import Doubles, relu, sigmoid, softmax, unit, weights_of
+from support.reference import Doubles, randomise, relu, sigmoid, softmax, unit, weights_of
 
 DEPTH, WIDTH, TOKENS, TEXTS = 3, 7, 5, 4
 SIZES = {"HIDDEN": 6, "HEADS": 2, "HEAD_WIDTH": 3, "NODE_HIDDEN": 4}
@@ -39,12 +39,10 @@ def small() -> Iterator[None]:
 
 def random_tree(**options: Any) -> Tree:
     """A tree whose every weight is random: nothing is 0, 1 or equal to another."""
-    draw = torch.Generator().manual_seed(8)
     tree = Tree(TreeConfig(depth=DEPTH, width=WIDTH, token_width=TOKENS, **options)).double().eval()
-    slopes = [buffer for name, buffer in tree.named_buffers() if name.endswith("slopes")]
-    with torch.no_grad():
-        for value in (*tree.parameters(), *slopes):
-            value.copy_(torch.randn(value.shape, generator=draw, dtype=torch.float64))
+    draw = randomise(tree, 8)
+    for buffer in [buffer for name, buffer in tree.named_buffers() if name.endswith("slopes")]:
+        buffer.copy_(torch.randn(buffer.shape, generator=draw, dtype=torch.float64))
     return tree
 
 

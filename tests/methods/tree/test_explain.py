@@ -10,22 +10,12 @@ import pytest
 from palmette import TreeModel
 from palmette.errors import CheckpointError
 from palmette.lexical.terms import terms_to_json
-from palmette.methods.tree.explain import node_masses, topics_of_texts
-from palmette.methods.tree.module import name_of
+from palmette.methods.tree.explain import topics_of_texts
 from palmette.model import _LOADED
 from support.alone import Index
 from support.tiny import documents, train_tree, tree
 
 LEAVES = ["".join(turns) for turns in product("LR", repeat=3)]
-
-
-def test_a_node_owns_the_columns_of_its_leaves() -> None:
-    rows = np.random.default_rng(0).dirichlet(np.ones(8), 20).astype(np.float32)
-    masses = node_masses(rows)
-    assert masses.shape == (20, 15)
-    for node in range(15):
-        under = [column for column, leaf in enumerate(LEAVES) if leaf.startswith(name_of(node))]
-        assert np.allclose(masses[:, node], rows[:, under].sum(1), atol=1e-6)
 
 
 def topics(**texts: list[str]) -> dict[str, list[tuple[str, float]]]:
@@ -91,23 +81,6 @@ def test_topics_are_no_part_of_the_fingerprint_and_checked(tmp_path: Path) -> No
 @pytest.fixture(scope="module")
 def index() -> Index:
     return Index.build(documents(), tree())
-
-
-QUESTION = "where does the blue fox live?"
-
-
-@pytest.mark.parametrize("level", [5, 3])
-def test_an_overlap_is_explained_from_the_root_down(index: Index, level: int) -> None:
-    hit = index.search(QUESTION, lexical=0, k=1, level=level)[0]
-    explanation = hit.explain()
-    path, steps = explanation.detail["path"], explanation.detail["nodes"]
-    assert [step["node"] for step in steps] == [path[: n + 1] for n in range(level)]
-    for side in ("query", "document"):
-        reached = [step[side] for step in steps]
-        assert reached == sorted(reached, reverse=True), "a child is never likelier than its parent"
-    assert len(explanation.parts) == level + 1
-    assert explanation.score == pytest.approx(hit.score)
-    assert sum(part.value for part in explanation.parts) == pytest.approx(explanation.score)
 
 
 def test_a_hit_names_the_finest_topic_that_both_texts_are_under(index: Index) -> None:

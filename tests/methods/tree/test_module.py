@@ -13,7 +13,7 @@ from palmette.encoder import States
 from palmette.maths import ntvd, symmetric_info_nce
 from palmette.methods.tree import TreeConfig, module
 from palmette.methods.tree.init import initialise
-from palmette.methods.tree.module import Tree, fold_leaves, name_of, propagate
+from palmette.methods.tree.module import Tree, name_of, propagate
 from palmette.methods.tree.search import greedy_leaf
 
 WIDTH, TOKENS = 6, 5
@@ -48,7 +48,6 @@ def random_tree(depth: int, seed: int, **options: Any) -> tuple[Tree, torch.Gene
 
 
 def texts(count: int, seed: int, longest: int = 7) -> States:
-    """Random states of texts of 1 … ``longest`` tokens."""
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(1, longest + 1, (count,), generator=generator)
     lengths[0] = longest
@@ -71,24 +70,6 @@ def test_the_greedy_leaf_takes_the_likelier_turns(depth: int, seed: int) -> None
     while node < len(scores):
         node = 2 * node + (1 if scores[node] >= 0 else 2)
     assert greedy_leaf(propagate(scores[None], depth).numpy()).tolist() == [node - len(scores)]
-
-
-@every_kind
-@given(st.integers(1, 5), st.integers(0, 10_000), st.floats(0.1, 30))
-@settings(max_examples=3)
-def test_every_level_is_a_distribution_and_the_sum_of_the_next(
-    kind: dict[str, Any], depth: int, seed: int, sharpness: float
-) -> None:
-    tree, generator = random_tree(depth, seed, sharpness=sharpness, **kind)
-    states = texts(5, seed)
-    with torch.no_grad():
-        for parameter in tree.parameters():  # some steps of training away from the start
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
-        levels = [tree(states, h) for h in range(1, depth + 1)]
-    for h, level in enumerate(levels, 1):
-        assert level.shape == (5, 2**h)
-        torch.testing.assert_close(level.sum(1), torch.ones(5))
-        torch.testing.assert_close(level, fold_leaves(levels[-1], h), atol=1e-6, rtol=1e-5)
 
 
 @every_kind
