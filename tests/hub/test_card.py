@@ -45,11 +45,14 @@ def test_what_is_unknown_is_left_out():
     assert "None" not in card.text
 
 
-def test_metrics_of_training_are_called_so():
-    record = {"data": "my docs", "documents": 1234, "labelled": False, "metrics": {"nDCG@10": 0.5}}
-    text = card_of(record=record)
+def test_metrics_of_training_are_called_so_and_those_of_levels_are_a_table_of_their_own():
+    metrics = {"ndcg@10": 0.75, "ndcg@10 at level 1": 0.25, "ndcg@10 at level 2": 0.5}
+    text = card_of(record={"data": "my docs", "documents": 1234, "labelled": False, "metrics": metrics})
     assert "At the end of training, on held-out questions of my docs:" in text
     assert "my docs, 1,234 documents, made from the documents alone, without labels" in text
+    assert "| tree | 0.750 |" in text
+    assert "| level 1 | 0.250 |\n| level 2 | 0.500 |" in text
+    assert "at level" not in text
 
 
 @pytest.mark.parametrize(
@@ -76,11 +79,3 @@ def test_examples_parse_and_name_the_retriever(name, retriever):
     expected = retriever or "TreeRetriever"
     assert all(f'{expected}.from_pretrained("me/ckpt", documents)' in block for block in blocks[1:])
     assert 'load_model("me/ckpt")' in blocks[0]
-
-
-def test_the_quality_of_levels_is_a_table_of_its_own() -> None:
-    metrics = {"ndcg@10": 0.75, "ndcg@10 at level 1": 0.25, "ndcg@10 at level 2": 0.5}
-    card = card_of(record={"metrics": metrics})
-    assert "| tree | 0.750 |" in card
-    assert "| level 1 | 0.250 |\n| level 2 | 0.500 |" in card
-    assert "at level" not in card

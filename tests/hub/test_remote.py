@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +14,7 @@ from palmette.hub import LAYOUT, open_checkpoint, pull, push_checkpoint
 from palmette.hub.remote import hub_errors
 from support.checkpoints import save, weight_of
 from support.local_hub import READ_TOKEN, TOKEN, LocalHub, Request
+from support.stores import run_python
 
 REPO = "me/ckpt"
 FILES = {"README.md", "config.json", "leaves.json", "manifest.json", "model.safetensors"}
@@ -25,6 +23,12 @@ FILES = {"README.md", "config.json", "leaves.json", "manifest.json", "model.safe
 def fetched(hub: LocalHub) -> list[str]:
     """The files that were sent."""
     return [item.path for item in hub.requests if item.method == "GET" and "/resolve/" in item.path]
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """A cache of one's own for the Hub's client."""
+    return tmp_path / "cache"
 
 
 @pytest.fixture
@@ -68,14 +72,10 @@ def test_a_cached_commit_costs_no_request(hub: LocalHub, commit: str, cache: Pat
     hub.requests.clear()
     assert weight_of(open_checkpoint(REPO, revision=commit, cache_dir=cache)) == 1.0
     assert hub.requests == []
-    open_checkpoint(REPO, cache_dir=cache)
+    path = open_checkpoint(REPO, cache_dir=cache).path
     assert hub.requests[0] == Request("GET", f"/api/models/{REPO}/revision/main", 200)
     assert fetched(hub) == []
-
-
-def test_a_commit_that_is_cached_in_part_is_completed(hub: LocalHub, commit: str, cache: Path):
-    path = open_checkpoint(REPO, cache_dir=cache).path
-    (path / LAYOUT.weights).unlink()
+    (path / LAYOUT.weights).unlink()  # cached in part
     assert weight_of(open_checkpoint(REPO, revision=commit, cache_dir=cache)) == 1.0
 
 
@@ -107,7 +107,7 @@ def test_without_a_hub(hub: LocalHub, cache: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("commit")
-def test_offline_by_environment(hub: LocalHub, cache: Path, tmp_path: Path):
+def test_offline_by_environment(hub: LocalHub, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """HF_HUB_OFFLINE is read when the client is imported, so this one runs in a process of its own."""
     open_checkpoint(REPO, cache_dir=cache)
     hub.requests.clear()
@@ -115,19 +115,21 @@ def test_offline_by_environment(hub: LocalHub, cache: Path, tmp_path: Path):
         import sys
         from palmette.errors import HubError, NotFoundError
         from palmette.hub import open_checkpoint, push_checkpoint
-        assert open_checkpoint("me/ckpt", cache_dir=sys.argv[1]).config["method"] == "tree"
-        for call in (lambda: open_checkpoint("me/other", cache_dir=sys.argv[1]),
-                     lambda: open_checkpoint("me/ckpt", revision="0" * 40, cache_dir=sys.argv[1]),
-                     lambda: push_checkpoint(sys.argv[2], "me/ckpt")):
+        ckpt, cache = sys.argv[1:]
+        assert open_checkpoint(ckpt).config["method"] == "tree"
+        assert "huggingface_hub" not in sys.modules
+        assert open_checkpoint("me/ckpt", cache_dir=cache).config["method"] == "tree"
+        for call in (lambda: open_checkpoint("me/other", cache_dir=cache),
+                     lambda: open_checkpoint("me/ckpt", revision="0" * 40, cache_dir=cache),
+                     lambda: push_checkpoint(ckpt, "me/ckpt")):
             try:
                 call()
             except (HubError, NotFoundError) as error:
                 print(type(error).__name__, error)
         assert "torch" not in sys.modules
     """
-    env = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(Path(__file__).parents[2] / "plugin")}
-    command = [sys.executable, "-c", script, str(cache), str(tmp_path / "ckpt")]
-    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    done = run_python(script, tmp_path / "ckpt", cache)
     assert done.returncode == 0, done.stderr
     one, two, three = done.stdout.splitlines()
     assert one.startswith("NotFoundError 'me/other' is not, or not wholly, in the cache, and HF_HUB_OFFLINE")
@@ -181,11 +183,7 @@ def test_gated_and_out_of_order(hub: LocalHub, cache: Path, tmp_path: Path):
         open_checkpoint(REPO, cache_dir=cache / "empty")
     with pytest.raises(HubError, match="answered 500"):
         push_checkpoint(tmp_path / "ckpt", REPO)
-
-
-def test_a_failed_upload_says_why():
-    says = r"'me/ckpt': .*Name or service not known.*Check"
-    with pytest.raises(HubError, match=says), hub_errors(REPO):
+    with pytest.raises(HubError, match=r"'me/ckpt': .*Name or service not known.*Check"), hub_errors(REPO):
         raise RuntimeError("Error while uploading") from OSError("Name or service not known")
 
 

@@ -1,4 +1,4 @@
-"""The vector store: LangChain's own suite, and the retrievers that need a vector store."""
+"""The vector store, and the retrievers that need one (LangChain's own suite is in test_standard.py)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.runnables import RunnableLambda
 from langchain_core.stores import InMemoryStore
 from langchain_core.structured_query import Comparator, Comparison, Operation, Operator, StructuredQuery
-from langchain_core.vectorstores import VectorStore
-from langchain_tests.integration_tests import VectorStoreIntegrationTests
 from langchain_text_splitters import CharacterTextSplitter
 
 from langchain_palmette import PalmetteEmbeddings, PalmetteTranslator, PalmetteVectorStore, TreeRetriever
 from palmette import Index, TreeModel
-from palmette.errors import ConfigError, DuplicateIdError, FilterError, InputError
+from palmette.errors import ConfigError, DuplicateIdError, InputError
 from support import tiny
 
 QUESTION = "The green owl lives in house 10 and sings at night."
@@ -36,28 +34,20 @@ def filled(retriever: TreeRetriever) -> PalmetteVectorStore:
     return PalmetteVectorStore(retriever)
 
 
-class TestStandard(VectorStoreIntegrationTests):
-    @pytest.fixture(params=["layers", "tree"])
-    def vectorstore(self, request: pytest.FixtureRequest) -> VectorStore:
-        return PalmetteVectorStore.from_index(Index.in_memory(tiny.METHODS[request.param]()))
-
-
-def test_from_documents(documents: list[Document], model: TreeModel, checkpoint: Path) -> None:
+def test_from_documents_and_texts(
+    documents: list[Document], model: TreeModel, checkpoint: Path, tmp_path: Path
+) -> None:
     [owl] = [document for document in documents if document.id == "green-owl"]
     for given in (model, checkpoint, PalmetteEmbeddings(model=model)):
         store = PalmetteVectorStore.from_documents(documents, given, k=2)
         assert store.similarity_search(QUESTION, k=1) == [owl]
         assert len(store.retriever.index) == len(documents)
-
-
-def test_from_texts_in_a_folder(model: TreeModel, tmp_path: Path) -> None:
     texts, metadatas = ["a green owl", "a red cat"], [{"n": 1}, {"n": 2}]
     how: Any = {"ids": ["owl", "cat"], "index_path": tmp_path / "index"}
     store = PalmetteVectorStore.from_texts(texts, model, metadatas, **how)
     again = PalmetteVectorStore.from_index(tmp_path / "index")
     for one in (store, again, pickle.loads(pickle.dumps(store))):
-        cat = Document(id="cat", page_content="a red cat", metadata={"n": 2})
-        assert one.get_by_ids(["cat", "x"]) == [cat]
+        assert one.get_by_ids(["cat", "x"]) == [Document(id="cat", page_content="a red cat", metadata={"n": 2})]
         assert [d.id for d in one.similarity_search("red cat", filter={"n": 1})] == ["owl"]
 
 
@@ -69,25 +59,25 @@ def test_an_encoder_will_do_and_other_embeddings_are_refused() -> None:
         PalmetteVectorStore.from_texts(["a"], DeterministicFakeEmbedding(size=3))
 
 
-def test_scores_are_beside_documents(filled: PalmetteVectorStore, documents: list[Document]) -> None:
+def test_wrong_ids_are_refused(store: PalmetteVectorStore) -> None:
+    with pytest.raises(DuplicateIdError):
+        store.add_texts(["one", "two"], ids=["1", "1"])
+    with pytest.raises(InputError, match="one per document, got 1 for 2"):
+        store.add_documents([Document(page_content=" ")] * 2, ids=["1"])
+    with pytest.raises(InputError, match="ids or a filter"):
+        store.delete()
+
+
+def test_scores_and_options_of_a_search(filled: PalmetteVectorStore, documents: list[Document]) -> None:
     found = filled.similarity_search_with_score(QUESTION, k=48)
-    assert sorted(d.id or "" for d, _ in found) == sorted(d.id or "" for d in documents)
     assert all(document in documents for document, _ in found)
     scores = [score for _, score in found]
-    assert scores == sorted(scores, reverse=True)
     relevant = filled.similarity_search_with_relevance_scores(QUESTION, k=48, score_threshold=scores[3])
-    assert [d for d, _ in relevant] == [d for d, score in found if score >= scores[3]]
-    assert all(0 <= score <= 1 for _, score in relevant)
-
-
-def test_options_of_a_search(filled: PalmetteVectorStore) -> None:
-    [found] = filled.similarity_search(QUESTION, k=1, filter={"colour": "red"}, level=2, explain=True)
-    assert found.metadata["colour"] == "red"
-    assert found.metadata["explanation"]["detail"]
-    with pytest.raises(ConfigError, match="depth"):
-        filled.similarity_search(QUESTION, depth=3)
-    with pytest.raises(FilterError, match="colour"):
-        filled.similarity_search(QUESTION, filter={"color": "red"})
+    assert relevant == [(d, score) for d, score in found if score >= scores[3]]
+    assert all(0 <= score <= 1 for score in scores)
+    [one] = filled.similarity_search(QUESTION, k=1, filter={"colour": "red"}, level=2, explain=True)
+    assert one.metadata["colour"] == "red"
+    assert one.metadata["explanation"]["detail"]
 
 
 def test_by_vector(filled: PalmetteVectorStore, model: TreeModel) -> None:
@@ -111,8 +101,6 @@ def test_marginal_relevance(store: PalmetteVectorStore) -> None:
     store.add_texts([*copies, "The red cat sings at night."], ids=["a", "b", "c", "cat"])
     ranked = [d.id for d in store.similarity_search("where does the green owl live?", k=4)]
     assert ranked[-1] == "cat"
-    plain = store.max_marginal_relevance_search("where does the green owl live?", k=4, lambda_mult=1)
-    assert [d.id for d in plain] == ranked
     diverse = store.max_marginal_relevance_search("where does the green owl live?", k=2, lambda_mult=0.3)
     assert [d.id for d in diverse] == [ranked[0], "cat"]
     [_, near] = store.max_marginal_relevance_search("green owl", k=2, fetch_k=3, lambda_mult=0)
@@ -121,31 +109,12 @@ def test_marginal_relevance(store: PalmetteVectorStore) -> None:
         store.max_marginal_relevance_search("owl", lambda_mult=2)
 
 
-def test_adding_replaces_and_blanks_are_left_out(store: PalmetteVectorStore) -> None:
-    page = Document(page_content=" \n", metadata={"source": "a.pdf", "page": 3})
-    with pytest.warns(UserWarning, match=r"1 of 3 .*blank.*: document 1 of source 'a.pdf', page 3$"):
-        ids = store.add_documents([Document(page_content="owl"), page, Document(page_content="cat")])
-    assert [d.page_content for d in store.get_by_ids(ids)] == ["owl", "cat"]
-    store.add_texts(["a red cat"], ids=["1"])
-    store.add_texts(["a blue cat"], ids=["1"])
-    assert store.get_by_ids(["1"])[0].page_content == "a blue cat"
-    with pytest.raises(DuplicateIdError):
-        store.add_texts(["one", "two"], ids=["1", "1"])
-    with pytest.raises(InputError, match="one per document, got 1 for 2"):
-        store.add_documents([page, page], ids=["1"])
-    with pytest.raises(InputError, match="ids or a filter"):
-        store.delete()
-
-
-async def test_making_one_without_blocking(model: TreeModel, documents: list[Document]) -> None:
-    store = await PalmetteVectorStore.afrom_documents(documents, model, k=2)  # type: ignore[arg-type]
-    assert len(store.retriever.index) == len(documents)
+async def test_async_runs_off_the_loop(model: TreeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = [Document(id="owl", page_content="a green owl")]
+    store = await PalmetteVectorStore.afrom_documents(given, model)  # type: ignore[arg-type]
     again = await PalmetteVectorStore.afrom_texts(["an owl"], model, [{"n": 1}], ids=["1"])  # type: ignore[arg-type]
     assert await again.aget_by_ids(["1"]) == [Document(id="1", page_content="an owl", metadata={"n": 1})]
-
-
-async def test_async_runs_off_the_loop(store: PalmetteVectorStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    await store.aadd_texts(["a green owl", "a red cat"], ids=["owl", "cat"])
+    await store.aadd_texts(["a red cat"], ids=["cat"])
     threads: set[str] = set()
     search = Index.search
 
@@ -181,7 +150,8 @@ def test_as_retriever(filled: PalmetteVectorStore) -> None:
         assert [d.metadata["animal"] for d in found] == ["owl", "owl"]
 
 
-def test_parent_documents(store: PalmetteVectorStore) -> None:
+async def test_parent_documents(store: PalmetteVectorStore) -> None:
+    """Several vectors for each document."""
     classic = pytest.importorskip("langchain_classic.retrievers")
     parents = [
         Document(id=name, page_content=f"The {name} sleeps.\n\nIt eats {food}.", metadata={"food": food})
@@ -194,17 +164,7 @@ def test_parent_documents(store: PalmetteVectorStore) -> None:
     assert len(store.retriever.index) == 4
     for how in ("similarity", "mmr", "similarity_score_threshold"):
         retriever.search_type = how
-        assert retriever.invoke("It eats grass.")[0] == parents[1]
-
-
-async def test_several_vectors_per_document(store: PalmetteVectorStore) -> None:
-    classic = pytest.importorskip("langchain_classic.retrievers")
-    retriever = classic.MultiVectorRetriever(vectorstore=store, docstore=InMemoryStore(), id_key="whole")
-    whole = Document(id="1", page_content="a long text about owls")
-    retriever.docstore.mset([("1", whole)])
-    summaries = [Document(page_content=text, metadata={"whole": "1"}) for text in ("owls", "birds at night")]
-    retriever.vectorstore.add_documents(summaries)
-    assert retriever.invoke("birds at night") == await retriever.ainvoke("owls") == [whole]
+        assert retriever.invoke("It eats grass.")[0] == (await retriever.ainvoke("It eats grass."))[0] == parents[1]
 
 
 def test_self_query(filled: PalmetteVectorStore, documents: list[Document]) -> None:
