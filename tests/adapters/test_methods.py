@@ -38,7 +38,7 @@ CASES = {
     ),
     "fields": Case(
         "MultiFieldRetriever",
-        shop.model,
+        shop.quick,
         shop.shop,
         "golden owl 22",
         [

@@ -148,10 +148,8 @@ def test_metadata_that_are_not_json_are_named_with_the_fix(framework: Any, value
 
 def test_blank_documents_are_left_out_with_one_warning(framework: Any) -> None:
     retriever = framework.build("TreeRetriever", [], tiny.tree())
-    pages = [
-        Given(f"p{n}", text, {"source": "a.pdf", "page": n})
-        for n, text in enumerate(("an owl", "\n", "a fox", " ", "\t", ""))
-    ]
+    texts = ("an owl", "\n", "a fox", " ", "\t", "")
+    pages = [Given(f"p{n}", text, {"source": "a.pdf", "page": n}) for n, text in enumerate(texts)]
     told = r"^4 of 6 documents are blank and were left out: document 1 'p1' of source 'a\.pdf', page 1; .*; …$"
     with pytest.warns(UserWarning, match=told) as caught:
         framework.write(retriever, pages)

@@ -36,8 +36,6 @@ from support.reference import Doubles, sigmoid, softmax, unit
 from support.taxonomies import zoo, zoo_model
 
 FOLDER = ROOT / "docs" / "how"
-ELSEWHERE = set[str]()
-"""Pages whose formulas are tested with what they are about."""
 Check = Callable[[], None]
 CHECKS: dict[tuple[str, str], Check] = {}
 DRAW = np.random.default_rng(0)
@@ -58,12 +56,9 @@ def on(page: str, formula: str) -> Callable[[Check], Check]:
 
 
 def formulas() -> set[tuple[str, str]]:
-    found = set()
-    for path in FOLDER.glob("*.md"):
-        if path.stem not in ELSEWHERE:
-            blocks = re.findall(r"^\$\$\n(.+?)\n\$\$$", path.read_text(encoding="utf-8"), re.M | re.S)
-            found |= {(path.stem, spaceless(block)) for block in blocks}
-    return found
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
+    block = re.compile(r"^\$\$\n(.+?)\n\$\$$", re.M | re.S)
+    return {(page, spaceless(found)) for page, text in pages.items() for found in block.findall(text)}
 
 
 def same(found: object, expected: object) -> None:
@@ -80,9 +75,6 @@ def numbers(*shape: int) -> tuple[Doubles, torch.Tensor]:
 def distributions(n: int, columns: int) -> tuple[Doubles, torch.Tensor]:
     p = softmax(2 * DRAW.normal(size=(n, columns)))
     return p, torch.from_numpy(p)
-
-
-# -- tree ---------------------------------------------------------------------------------------------------------
 
 
 @on("tree", r"z_t(x) = \sigma\left( s_t \left( w_t^{\top} e(x) + b_t \right) \right)")
@@ -126,13 +118,6 @@ def _ntvd() -> None:
         same(ntvd(q_.to(kind), d_.to(kind)), np.minimum(q[:, None], d).sum(2) - 1)
 
 
-def pairs_loss(s: Doubles) -> float:
-    """L_pairs of τ · nTVD [B, B]."""
-    rows, columns = np.exp(s).sum(1), np.exp(s).sum(0)
-    own = np.exp(np.diagonal(s))
-    return float(-(np.log(own / rows) + np.log(own / columns)).sum() / (2 * len(s)))
-
-
 @on(
     "tree",
     r"L_{\mathrm{pairs}} = -\frac{1}{2B} \sum_{i} \left( \log \frac{e^{\tau\, \mathrm{nTVD}(q_i, d_i)}}"
@@ -141,11 +126,10 @@ def pairs_loss(s: Doubles) -> float:
 )
 def _pairs() -> None:
     (q, q_), (d, d_), tau = distributions(4, 8), distributions(4, 8), 7.5
-    s = tau * (np.minimum(q[:, None], d).sum(2) - 1)
-    same(level_loss(q_, d_, torch.tensor(tau), torch.eye(4) > 0), pairs_loss(s))
-
-
-# -- fields -------------------------------------------------------------------------------------------------------
+    e = np.exp(tau * (np.minimum(q[:, None], d).sum(2) - 1))
+    own = np.diagonal(e)
+    expected = -(np.log(own / e.sum(1)) + np.log(own / e.sum(0))).sum() / (2 * 4)
+    same(level_loss(q_, d_, torch.tensor(tau), torch.eye(4) > 0), expected)
 
 
 @on("fields", r"\mathrm{sees}(i, j) = \left[ f(j) \le f(i) \right]")
@@ -212,9 +196,6 @@ def _charm() -> None:
     same(loss, 0.7 * parts[0] + 1.9 * parts[1] + 0.4 * contrast(by_field.max(0), own))
 
 
-# -- layers -------------------------------------------------------------------------------------------------------
-
-
 @on(
     "layers",
     r"L = -\frac{1}{L} \sum_{\ell} \log \frac{e^{\tau\, q_{\ell} \cdot d_{+}}}{e^{\tau\, q_{\ell} \cdot d_{+}} + "
@@ -232,9 +213,6 @@ def _fused() -> None:
     module = LayerNetworks(LayersConfig(layers=(1, 2, 3), states=4, vector=4, last=3, heads=1))
     module.shares.copy_(torch.from_numpy(w))
     same(module.fused(q_).numpy() @ d.T, np.einsum("l,bld,cd->bc", w, q, d) / w.sum())
-
-
-# -- paths --------------------------------------------------------------------------------------------------------
 
 
 @on(
@@ -288,9 +266,6 @@ def _triplets() -> None:
     )
     same(torch.stack(code), parts)
     same(sum(w * part for w, part in zip(weights, code, strict=True)), np.dot(weights, parts))
-
-
-# -- taxonomy -----------------------------------------------------------------------------------------------------
 
 
 @on("taxonomy", r"s(q, d) = T \left\langle f(q), g(d) \right\rangle")
@@ -361,9 +336,6 @@ def _scale() -> None:
     g, s, (a, b, c), cut, query = gaps_and_cutoff()
     x = a * g + b * s + c + s / 1000
     same(cut.scaled(query, s[None].astype(np.float32))[0], 0.5 + x / (2 * (1 + np.abs(x))))
-
-
-# -- reader -------------------------------------------------------------------------------------------------------
 
 
 @on(

@@ -59,6 +59,11 @@ async def test_one_search_gives_what_single_calls_give(counted: tuple[TreeRetrie
     searches.clear()
     assert ids(await both(retriever, QUERIES, {"max_concurrency": 3}, **how)) == ids(singles)
     assert searches == [3, 1, 3, 1]
+    searches.clear()
+    chain = RunnableLambda(str.upper) | retriever.bind(k=1) | RunnableLambda(lambda documents: documents[0].id)
+    upper = retriever.batch([query.upper() for query in QUERIES], k=1)
+    assert await both(chain, QUERIES) == [found[0].id for found in upper]
+    assert searches == [4, 4, 4]
 
 
 async def test_batch_and_invoke_tell_the_same(retriever: TreeRetriever) -> None:
@@ -112,20 +117,6 @@ async def test_a_bad_option_fails_all(retriever: TreeRetriever, recorder: Record
     assert [event for event, _ in recorder.events] == (["start"] * 4 + ["error"] * 4) * 2
     with pytest.raises(ConfigError, match="lvl"):
         retriever.batch(QUERIES, lvl=3)
-
-
-async def test_chains_batch_through(counted: tuple[TreeRetriever, list[int]], recorder: Recorder) -> None:
-    retriever, searches = counted
-
-    def first(documents: list[Document]) -> str | None:
-        return documents[0].id
-
-    chain = RunnableLambda(str.upper) | retriever.bind(k=1) | RunnableLambda(first)
-    expected = [retriever.invoke(query.upper())[0].id for query in QUERIES]
-    searches.clear()
-    assert await both(chain, QUERIES, {"callbacks": [recorder]}) == expected
-    assert searches == [4, 4]
-    assert [event for event, _ in recorder.events] == (["start"] * 4 + ["end"] * 4) * 2
 
 
 async def test_async_twins(retriever: TreeRetriever, empty: TreeRetriever, recorder: Recorder) -> None:

@@ -15,7 +15,6 @@ from langchain_core.runnables import ConfigurableField
 from langchain_palmette import PalmetteEmbeddings, PalmetteReranker, PalmetteRetriever, TreeRetriever
 from palmette import Index, TreeModel
 from palmette.errors import NotFoundError
-from support.stores import run_python
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is in beta:langchain_core._api.LangChainBetaWarning")
 
@@ -60,15 +59,6 @@ def test_copies_in_this_process_find_an_index_in_memory(retriever: TreeRetriever
     assert again.invoke(QUESTION) == retriever.invoke(QUESTION)
     assert again.index.backend is retriever.index.backend
     assert duplicate(retriever.bind(k=1)).invoke(QUESTION) == retriever.invoke(QUESTION, k=1)
-
-
-def test_an_index_in_memory_is_gone_elsewhere(retriever: TreeRetriever, tmp_path: Path) -> None:
-    (tmp_path / "pickled").write_bytes(pickle.dumps(retriever))
-    script = "import pickle, sys; retriever = pickle.load(open(sys.argv[1], 'rb')); print(retriever.k)"
-    done = run_python(f"{script}; retriever.invoke('owl')", tmp_path / "pickled", timeout=300)
-    assert done.stdout.strip() == "4"
-    assert "NotFoundError" in done.stderr
-    assert "index_path=" in done.stderr
 
 
 def test_an_index_in_memory_ends_with_its_retrievers(model: TreeModel) -> None:

@@ -1,4 +1,4 @@
-"""In chains, with an agent, merged with others; answers in a chain, with no language model."""
+"""With an agent, and merged with others; a reader, which answers with no language model."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from langchain_core.documents import Document
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.load import dumps
 from langchain_core.messages import AIMessage, ToolMessage
-from langchain_core.output_parsers import StrOutputParser
-from langchain_core.prompts import ChatPromptTemplate
-from langchain_core.runnables import Runnable, RunnableLambda, RunnableParallel, RunnablePassthrough
+from langchain_core.runnables import Runnable, RunnableLambda
 from langchain_core.tools import create_retriever_tool
 
 from langchain_palmette import PalmetteReader, PalmetteReranker, TreeRetriever
@@ -27,32 +25,6 @@ from support import readers
 from support.recorder import Recorder
 
 QUESTION = "The green owl lives in house 10 and sings at night."
-
-
-async def test_a_chain(retriever: TreeRetriever, recorder: Recorder) -> None:
-    prompts: list[str] = []
-
-    def joined(documents: list[Document]) -> str:
-        return "\n".join(document.page_content for document in documents)
-
-    def answer(prompt: Any) -> AIMessage:
-        prompts.append(prompt.to_string())
-        return AIMessage("in house 10")
-
-    chain = (
-        {"context": retriever.bind(k=1) | RunnableLambda(joined), "question": RunnablePassthrough()}
-        | ChatPromptTemplate.from_template("{context}\n{question}")
-        | RunnableLambda(answer)
-        | StrOutputParser()
-    )
-    assert chain.invoke(QUESTION, {"callbacks": [recorder]}) == "in house 10"
-    assert await chain.ainvoke(QUESTION) == "in house 10"
-    assert chain.batch([QUESTION, QUESTION]) == ["in house 10"] * 2
-    assert "green owl lives in house 10" in prompts[0]
-    assert len(set(prompts)) == 1
-    assert recorder.events == [("start", QUESTION), ("end", QUESTION)]
-    parallel = RunnableParallel(near=retriever.bind(k=1), red=retriever.bind(filter={"colour": "red"}, k=2))
-    assert [len(found) for found in (await parallel.ainvoke(QUESTION)).values()] == [1, 2]
 
 
 class Caller(GenericFakeChatModel):
@@ -116,17 +88,6 @@ def reader() -> Reader:
 @pytest.fixture
 def found() -> list[Document]:
     return [Document(page_content=text, metadata={"when": object()}) for text in readers.texts()[8:12]]
-
-
-def test_a_chain_of_retriever_and_reader_answers(reader: Reader, retriever: TreeRetriever) -> None:
-    answering = PalmetteReader(reader=reader, threshold=0)
-    chain = {"question": RunnablePassthrough(), "documents": retriever} | answering
-    told = chain.invoke(ASKED)
-    expected = reader.answer(ASKED, [one.page_content for one in told["documents"]], threshold=0)
-    assert (told["question"], told["documents"]) == (ASKED, retriever.invoke(ASKED))
-    assert (told["answer"], told["confidence"]) == (expected.text, pytest.approx(expected.confidence))
-    support = told["supports"][0]
-    assert support["id"] == told["documents"][support["passage"]].id
 
 
 async def test_sync_async_and_batch_agree(reader: Reader, found: list[Document]) -> None:

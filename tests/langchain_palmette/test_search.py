@@ -26,7 +26,8 @@ QUESTION = "The green owl lives in house 10 and sings at night."
 def test_the_score_goes_where_it_is_wanted_and_replaces_nothing_in_the_index(empty: TreeRetriever) -> None:
     given = {"score": "AAA", "explanation": 1}
     empty.upsert([Document(id="a", page_content="a green owl", metadata=given)])
-    [(document, score)] = empty.similarity_search_with_score("owl")
+    [(document, score)] = empty.similarity_search_with_score("owl", 2, filter={"explanation": 1})
+    assert type(score) is float
     assert empty.get(["a"]) == empty.invoke("owl") == [document]
     assert document.metadata == given
     for key in ("score", "retrieval_score"):
@@ -42,16 +43,6 @@ def test_score_threshold(retriever: TreeRetriever) -> None:
     assert len(strict.invoke(QUESTION)) == len(retriever.invoke(QUESTION, k=48, score_threshold=border)) == 3
     assert len(strict.invoke(QUESTION, score_threshold=0.0)) == 48
     assert retriever.invoke(QUESTION, score_threshold=1.1) == []
-
-
-def test_similarity_search_with_score(retriever: TreeRetriever, documents: list[Document]) -> None:
-    found = retriever.similarity_search_with_score(QUESTION, 2, filter={"animal": "owl"}, level=4)
-    assert [document.metadata["animal"] for document, _ in found] == ["owl", "owl"]
-    assert all(document in documents and type(score) is float for document, score in found)
-    assert found[0][1] >= found[1][1]
-    assert len(retriever.similarity_search_with_score(QUESTION)) == 4
-    [(why, score), *_] = retriever.similarity_search_with_score(QUESTION, explain=True)
-    assert why.metadata["explanation"]["score"] == pytest.approx(score, abs=1e-5)
 
 
 def test_wrong_queries_and_options_are_named(retriever: TreeRetriever) -> None:
@@ -95,7 +86,7 @@ def test_assignments_count_and_are_strict(retriever: TreeRetriever) -> None:
 def test_a_document_of_fields_alone_has_a_page() -> None:
     fields = {"brand": "Ovine", "title": "golden owl socks"}
     products = [{"id": "1", "fields": fields}, {"id": "2", "text": "a cat"}]
-    found = MultiFieldRetriever.from_index(Index.build(products, shop.model())).invoke("golden owl", k=2)
+    found = MultiFieldRetriever.from_index(Index.build(products, shop.quick())).invoke("golden owl", k=2)
     assert {d.id: d.page_content for d in found} == {"1": "Ovine\ngolden owl socks", "2": "a cat"}
 
 

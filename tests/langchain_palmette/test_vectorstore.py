@@ -51,15 +51,12 @@ def test_from_documents_and_texts(
         assert [d.id for d in one.similarity_search("red cat", filter={"n": 1})] == ["owl"]
 
 
-def test_an_encoder_will_do_and_other_embeddings_are_refused() -> None:
-    store = PalmetteVectorStore.from_texts(["a red cat", "an owl"], PalmetteEmbeddings(encoder="fake:16"))
-    assert store.retriever.index.model.encoder.dimension == 16
-    assert store.similarity_search("red cat", k=1)[0].page_content == "a red cat"
+def test_an_encoder_will_do_and_what_cannot_be_is_refused(store: PalmetteVectorStore) -> None:
+    small = PalmetteVectorStore.from_texts(["a red cat", "an owl"], PalmetteEmbeddings(encoder="fake:16"))
+    assert small.retriever.index.model.encoder.dimension == 16
+    assert small.similarity_search("red cat", k=1)[0].page_content == "a red cat"
     with pytest.raises(ConfigError, match="encodes by a palmette model"):
         PalmetteVectorStore.from_texts(["a"], DeterministicFakeEmbedding(size=3))
-
-
-def test_wrong_ids_are_refused(store: PalmetteVectorStore) -> None:
     with pytest.raises(DuplicateIdError):
         store.add_texts(["one", "two"], ids=["1", "1"])
     with pytest.raises(InputError, match="one per document, got 1 for 2"):
@@ -167,52 +164,44 @@ async def test_parent_documents(store: PalmetteVectorStore) -> None:
         assert retriever.invoke("It eats grass.")[0] == (await retriever.ainvoke("It eats grass."))[0] == parents[1]
 
 
-def test_self_query(filled: PalmetteVectorStore, documents: list[Document]) -> None:
+ROWS: dict[str, dict[str, Any]] = {
+    "a": {"n": 1, "day": "2026-01-01", "tags": ["red"], "title": "a hen", "sizes": [3]},
+    "b": {"n": 2, "day": "2026-01-02", "tags": [], "title": "an owl", "sizes": [3]},
+    "c": {"n": 3, "day": "2026-01-03", "tags": ["blue"], "title": "", "sizes": [3, 4]},
+}
+COMPARISONS: list[tuple[str, str, Any, str]] = [
+    ("eq", "n", 1, "a"),
+    ("ne", "n", 1, "bc"),
+    ("gt", "n", 1, "bc"),
+    ("lt", "n", 2, "a"),
+    ("lte", "day", {"date": "2026-01-02", "type": "date"}, "ab"),
+    ("in", "n", [1, 3], "ac"),
+    ("in", "n", 3, "c"),
+    ("nin", "n", [1, 3], "b"),
+    ("contain", "tags", "red", "a"),
+    ("contain", "title", "wl", "b"),
+    ("contain", "sizes", 4, "c"),
+    ("like", "title", "%OWL%", "b"),
+]
+
+
+def test_self_query(store: PalmetteVectorStore) -> None:
     base = pytest.importorskip("langchain_classic.retrievers.self_query.base")
-    green, high = Comparison(Comparator.EQ, "colour", "green"), Comparison(Comparator.GTE, "house", 10)
-    condition = Operation(Operator.AND, [green, high])
-    query = StructuredQuery("where does the owl live?", condition)
-    retriever = base.SelfQueryRetriever(
-        query_constructor=RunnableLambda(lambda _: query),
-        vectorstore=filled,
-        structured_query_translator=PalmetteTranslator(),
-        search_kwargs={"k": 10},
-    )
-    expected = {d.id for d in documents if d.metadata["colour"] == "green" and d.metadata["house"] >= 10}
-    assert {d.id for d in retriever.invoke("green animals in house 10 and above")} == expected
-
-
-@pytest.mark.parametrize(
-    ("comparator", "name", "value", "expected"),
-    [
-        ("eq", "n", 1, "a"),
-        ("ne", "n", 1, "bc"),
-        ("gt", "n", 1, "bc"),
-        ("lt", "n", 2, "a"),
-        ("lte", "day", {"date": "2026-01-02", "type": "date"}, "ab"),
-        ("in", "n", [1, 3], "ac"),
-        ("in", "n", 3, "c"),
-        ("nin", "n", [1, 3], "b"),
-        ("contain", "tags", "red", "a"),
-        ("contain", "title", "wl", "b"),
-        ("contain", "sizes", 4, "c"),
-        ("like", "title", "%OWL%", "b"),
-    ],
-)
-def test_comparators(store: PalmetteVectorStore, comparator: str, name: str, value: Any, expected: str) -> None:
-    rows: dict[str, dict[str, Any]] = {
-        "a": {"n": 1, "day": "2026-01-01", "tags": ["red"], "title": "a hen", "sizes": [3]},
-        "b": {"n": 2, "day": "2026-01-02", "tags": [], "title": "an owl", "sizes": [3]},
-        "c": {"n": 3, "day": "2026-01-03", "tags": ["blue"], "title": "", "sizes": [3, 4]},
-    }
-    store.add_texts(["text a", "text b", "text c"], list(rows.values()), ids=list(rows))
-    comparison = Comparison(Comparator(comparator), name, value)
+    store.add_texts(["text a", "text b", "text c"], list(ROWS.values()), ids=list(ROWS))
 
     def found(directive: Any) -> str:
-        text, how = PalmetteTranslator().visit_structured_query(StructuredQuery("text", directive))
-        return "".join(sorted(str(d.id) for d in store.similarity_search(text, **how)))
+        retriever = base.SelfQueryRetriever(
+            query_constructor=RunnableLambda(lambda _: StructuredQuery("text", directive)),
+            vectorstore=store,
+            structured_query_translator=PalmetteTranslator(),
+        )
+        return "".join(sorted(str(d.id) for d in retriever.invoke("what an LLM makes a query of")))
 
-    assert found(comparison) == expected
-    assert found(Operation(Operator.NOT, [comparison])) == "".join(sorted(set("abc") - set(expected)))
-    either = Operation(Operator.OR, [comparison, Comparison(Comparator.EQ, "n", 1)])
-    assert found(either) == "".join(sorted({*expected, "a"}))
+    for comparator, name, value, expected in COMPARISONS:
+        comparison = Comparison(Comparator(comparator), name, value)
+        assert found(comparison) == expected, comparison
+        assert found(Operation(Operator.NOT, [comparison])) == "".join(sorted({*"abc"} - {*expected})), comparison
+    first, recent = (Comparison(Comparator(how), "n", 2) for how in ("lt", "gte"))
+    assert found(Operation(Operator.OR, [first, recent])) == "abc"
+    assert found(Operation(Operator.AND, [first, recent])) == ""
+    assert found(None) == "abc"

@@ -79,7 +79,7 @@ def found(nodes: Any) -> list[tuple[str, float]]:
 
 def test_metadata_are_read_once() -> None:
     """A node's text without the metadata that LlamaIndex puts before it: those are fields of their own."""
-    model = shop.model()
+    model = shop.quick()
     plain = [replace(d, metadata={**d.metadata, **d.fields}, fields={}) for d in shop.shop()]
     retriever = MultiFieldRetriever.from_documents(NODES, model, similarity_top_k=5)
     (seventh,) = retriever.index.get(["7"])
@@ -97,7 +97,7 @@ def test_metadata_are_read_once() -> None:
 def test_several_texts_of_a_query_are_one_question() -> None:
     """As LlamaIndex's HyDE asks: with the texts that an answer might have, and the question."""
     how: Any = {"similarity_top_k": 3, "by": "best", "lexical": 0}
-    retriever = MultiFieldRetriever.from_documents(NODES, shop.model(), **how)
+    retriever = MultiFieldRetriever.from_documents(NODES, shop.quick(), **how)
     texts = ["a golden owl of brass", "golden owl 22"]
     bundle = QueryBundle("golden owl 22", custom_embedding_strs=texts)
     nodes = retriever.retrieve(bundle)

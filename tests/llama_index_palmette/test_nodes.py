@@ -45,40 +45,23 @@ metadata = st.dictionaries(
     leaves | st.lists(leaves, max_size=3) | st.dictionaries(words, leaves, max_size=2),
     max_size=4,
 )
-related = st.builds(
-    RelatedNodeInfo,
-    node_id=words,
-    node_type=st.sampled_from([None, ObjectType.TEXT, ObjectType.DOCUMENT]),
-    metadata=metadata,
-    hash=st.none() | words,
-)
-relationships = st.fixed_dictionaries(
-    {},
-    optional={
-        NodeRelationship.SOURCE: related,
-        NodeRelationship.PREVIOUS: related,
-        NodeRelationship.NEXT: related,
-        NodeRelationship.CHILD: st.lists(related, max_size=2),
-    },
-)
+kinds = st.sampled_from([None, ObjectType.TEXT, ObjectType.DOCUMENT])
+related = st.builds(RelatedNodeInfo, node_id=words, node_type=kinds, metadata=metadata, hash=st.none() | words)
+relatives = {NodeRelationship.SOURCE: related, NodeRelationship.NEXT: related}
+relatives[NodeRelationship.CHILD] = st.lists(related, max_size=2)
+relationships = st.fixed_dictionaries({}, optional=relatives)
 common = {
     "id_": words,
     "metadata": metadata,
     "embedding": st.none() | st.lists(numbers, max_size=3),
     "excluded_embed_metadata_keys": st.lists(words, max_size=2),
-    "excluded_llm_metadata_keys": st.lists(words, max_size=2),
     "relationships": relationships,
-    "metadata_template": st.sampled_from(["{key}: {value}", "{key}={value}"]),
     "metadata_separator": st.sampled_from(["\n", "; "]),
     "text_template": st.sampled_from(["{metadata_str}\n\n{content}", "{content} ({metadata_str})"]),
 }
 text_node = st.builds(TextNode, text=texts, start_char_idx=st.none() | st.integers(0, 9), **common)
-media = st.builds(
-    MediaResource,
-    data=st.none() | st.binary(min_size=1, max_size=9),
-    mimetype=st.just("image/png"),
-    url=st.sampled_from([None, "https://example.org/owl.png"]),
-)
+data = st.none() | st.binary(min_size=1, max_size=9)
+media = st.builds(MediaResource, data=data, mimetype=st.just("image/png"), url=st.sampled_from([None, "https://a.b"]))
 any_node = st.one_of(
     text_node,
     st.builds(ImageNode, text=texts, image=st.none() | words, image_url=st.none() | words, **common),
@@ -88,9 +71,7 @@ any_node = st.one_of(
 )
 
 
-@settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(node=any_node)
 @example(node=Page(id_="p", text="an owl", number=7))
 @example(node=PICTURE)
