@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from support.checkpoints import save, weight_of
 from support.local_hub import READ_TOKEN, TOKEN, LocalHub, Request
 from support.stores import run_python
 
+pytestmark = pytest.mark.usefixtures("commit")
 REPO = "me/ckpt"
 FILES = {"README.md", "config.json", "leaves.json", "manifest.json", "model.safetensors"}
 
@@ -38,7 +38,6 @@ def commit(hub: LocalHub, tmp_path: Path) -> str:
     return push_checkpoint(tmp_path / "ckpt", REPO).rsplit("/", 1)[1]
 
 
-@pytest.mark.usefixtures("commit")
 def test_push_then_pull_by_branch_tag_and_commit(hub: LocalHub, tmp_path: Path, cache: Path):
     first = open_checkpoint(REPO, cache_dir=cache)
     url = push_checkpoint(save(tmp_path / "2", 2.0).path, REPO, branch="deep", create_tag="v2", commit_message="Deeper")
@@ -56,7 +55,6 @@ def test_push_then_pull_by_branch_tag_and_commit(hub: LocalHub, tmp_path: Path, 
     assert first.revision != second
 
 
-@pytest.mark.usefixtures("commit")
 def test_only_the_checkpoint_is_sent_and_the_card_names_the_repository(hub: LocalHub, tmp_path: Path):
     (tmp_path / "ckpt" / "secrets.txt").write_text("mine")
     push_checkpoint(tmp_path / "ckpt", REPO)
@@ -92,7 +90,6 @@ def test_pull_into_a_folder(commit: str, tmp_path: Path, cache: Path):
         pull(REPO, tmp_path / "full", cache_dir=cache)
 
 
-@pytest.mark.usefixtures("commit")
 def test_without_a_hub(hub: LocalHub, cache: Path, monkeypatch: pytest.MonkeyPatch):
     open_checkpoint(REPO, cache_dir=cache)
     hub.requests.clear()
@@ -106,7 +103,6 @@ def test_without_a_hub(hub: LocalHub, cache: Path, monkeypatch: pytest.MonkeyPat
         open_checkpoint("me/other", cache_dir=cache)
 
 
-@pytest.mark.usefixtures("commit")
 def test_offline_by_environment(hub: LocalHub, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """HF_HUB_OFFLINE is read when the client is imported, so this one runs in a process of its own."""
     open_checkpoint(REPO, cache_dir=cache)
@@ -138,7 +134,6 @@ def test_offline_by_environment(hub: LocalHub, cache: Path, tmp_path: Path, monk
     assert hub.requests == []
 
 
-@pytest.mark.usefixtures("commit")
 def test_what_is_not_there(hub: LocalHub, cache: Path, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(NotFoundError, match=r"no repository 'me/nothing' at http.*Check the name.*HF_TOKEN"):
         open_checkpoint("me/nothing", cache_dir=cache)
@@ -156,16 +151,16 @@ def test_what_is_not_there(hub: LocalHub, cache: Path, monkeypatch: pytest.Monke
     assert len(hub.requests) == before
 
 
-@pytest.mark.usefixtures("commit")
 def test_tokens(hub: LocalHub, tmp_path: Path, cache: Path):
     with pytest.raises(HubError, match=r"not accept the token \(401: Invalid cred.*hf auth login"):
         open_checkpoint(REPO, token="hf_wrong", cache_dir=cache)
-    with pytest.raises(HubError, match=r"does not accept the token \(401"):
-        push_checkpoint(tmp_path / "ckpt", REPO, token="hf_wrong")
-    with pytest.raises(HubError, match=r"the token may not do this \(403: .*write token"):
-        push_checkpoint(tmp_path / "ckpt", REPO, token=READ_TOKEN)
-    with pytest.raises(HubError, match=r"the token may not do this \(403"):
-        push_checkpoint(tmp_path / "ckpt", "me/new", token=READ_TOKEN)
+    for repo, token, told in (
+        (REPO, "hf_wrong", r"does not accept the token \(401"),
+        (REPO, READ_TOKEN, r"the token may not do this \(403: .*write token"),
+        ("me/new", READ_TOKEN, r"the token may not do this \(403"),
+    ):
+        with pytest.raises(HubError, match=told):
+            push_checkpoint(tmp_path / "ckpt", repo, token=token)
     push_checkpoint(tmp_path / "ckpt", "secret", private=True)
     assert hub.repos["me/secret"].private
     with pytest.raises(NotFoundError, match=r"no repository 'me/secret'.*if it is private, pass token"):
@@ -173,7 +168,6 @@ def test_tokens(hub: LocalHub, tmp_path: Path, cache: Path):
     assert weight_of(open_checkpoint("me/secret", token=TOKEN, cache_dir=cache)) == 1.0
 
 
-@pytest.mark.usefixtures("commit")
 def test_gated_and_out_of_order(hub: LocalHub, cache: Path, tmp_path: Path):
     hub.repos[REPO].gated = True
     with pytest.raises(HubError, match=rf"'me/ckpt'.* is gated: ask for access at {hub.url}/me/ckpt"):
@@ -225,14 +219,13 @@ def test_a_tampered_cache_is_fetched_afresh(hub: LocalHub, commit: str, cache: P
 def test_a_foreign_repository_costs_no_download(hub: LocalHub, cache: Path):
     hub.put("me/pickle", {"config.json": b"{}", "pytorch_model.bin": b"\x80\x04.", "modeling.py": b"boom"})
     hub.put("me/bert", {"config.json": b"{}", "model.safetensors": b"x" * 1000})
-    with pytest.raises(CheckpointError, match=r"me/pickle@.* only as a pickle \('pytorch_model.bin'\)"):
-        open_checkpoint("me/pickle", cache_dir=cache)
-    with pytest.raises(CheckpointError, match=r"me/bert@.* is no palmette checkpoint"):
-        open_checkpoint("me/bert", cache_dir=cache)
+    told = {"me/pickle": r"@.* only as a pickle \('pytorch_model.bin'\)", "me/bert": "@.* is no palmette checkpoint"}
+    for repo, why in told.items():
+        with pytest.raises(CheckpointError, match=repo + why):
+            open_checkpoint(repo, cache_dir=cache)
     assert fetched(hub) == []
 
 
-@pytest.mark.usefixtures("commit")
 def test_only_listed_files_are_fetched_and_of_a_newer_format_none(hub: LocalHub, cache: Path):
     hub.files(REPO).update({"evil.py": b"boom", "pytorch_model.bin": b"\x80\x04."})
     names = {item.name for item in open_checkpoint(REPO, cache_dir=cache).path.iterdir()}
@@ -243,15 +236,15 @@ def test_only_listed_files_are_fetched_and_of_a_newer_format_none(hub: LocalHub,
 
 
 def test_only_whole_checkpoints_are_pushed(hub: LocalHub, tmp_path: Path):
-    save(tmp_path / "ckpt")
-    with pytest.raises(NotFoundError, match=r"no folder .* to push"):
-        push_checkpoint(tmp_path / "nothing", REPO)
+    hub.requests.clear()
     (tmp_path / "ckpt" / "config.json").write_text("{}")
-    with pytest.raises(CheckpointError, match=r"config.json is truncated"):
-        push_checkpoint(tmp_path / "ckpt", REPO)
-    shutil.rmtree(tmp_path / "ckpt")
-    (tmp_path / "ckpt").mkdir()
-    (tmp_path / "ckpt" / "diary.txt").write_text("mine")
-    with pytest.raises(CheckpointError, match="no palmette checkpoint"):
-        push_checkpoint(tmp_path / "ckpt", REPO)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "diary.txt").write_text("mine")
+    for name, error, told in (
+        ("nothing", NotFoundError, r"no folder .* to push"),
+        ("ckpt", CheckpointError, "config.json is truncated"),
+        ("other", CheckpointError, "no palmette checkpoint"),
+    ):
+        with pytest.raises(error, match=told):
+            push_checkpoint(tmp_path / name, REPO)
     assert hub.requests == []

@@ -108,10 +108,9 @@ def test_copies_and_other_keys(reader: Reader, found: list[Document], tmp_path: 
     path = reader.save_pretrained(tmp_path / "reader")
     answering = PalmetteReader(reader=path, question_key="input", documents_key="context", output="text")
     asked = {"input": ASKED, "context": found}
-    expected = answering.invoke(asked)
     again = PalmetteReader(**answering.model_dump())
     for other in (copy.deepcopy(answering), again, answering.with_config(tags=["x"])):
-        assert other.invoke(asked) == expected
+        assert other.invoke(asked) == answering.invoke(asked) != "I found no answer."
     assert str(path) in dumps(answering)
     unknown = {"input": "who invented the telephone?", "context": found}
     assert answering.invoke(unknown) == "I found no answer."
@@ -119,15 +118,13 @@ def test_copies_and_other_keys(reader: Reader, found: list[Document], tmp_path: 
 
 
 def test_wrong_input_and_settings_are_named(reader: Reader, found: list[Document]) -> None:
-    answering = PalmetteReader(reader=reader)
-    wrong_input: list[tuple[Any, str]] = [
+    for given, told in (
         ({"question": ASKED}, "'documents'"),
         (ASKED, "'question'"),
         ({"question": ASKED, "documents": found[0]}, "list of documents"),
-    ]
-    for given, told in wrong_input:
+    ):
         with pytest.raises(InputError, match=told):
-            answering.invoke(given)
+            PalmetteReader(reader=reader).invoke(given)  # type: ignore[arg-type]
     for wrong in ({"thresold": 0.1}, {"output": "json"}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             PalmetteReader(reader=reader, **wrong)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import pickle
 import threading
 from pathlib import Path
@@ -112,8 +111,7 @@ async def test_async_runs_off_the_loop(model: TreeModel, monkeypatch: pytest.Mon
     again = await PalmetteVectorStore.afrom_texts(["an owl"], model, [{"n": 1}], ids=["1"])  # type: ignore[arg-type]
     assert await again.aget_by_ids(["1"]) == [Document(id="1", page_content="an owl", metadata={"n": 1})]
     await store.aadd_texts(["a red cat"], ids=["cat"])
-    threads: set[str] = set()
-    search = Index.search
+    threads, search = set[str](), Index.search
 
     def watched(self: Index, *args: Any, **how: Any) -> Any:
         threads.add(threading.current_thread().name)
@@ -122,16 +120,16 @@ async def test_async_runs_off_the_loop(model: TreeModel, monkeypatch: pytest.Mon
     monkeypatch.setattr(Index, "search", watched)
     assert store.embeddings is not None
     vector = store.embeddings.embed_query("owl")
-    results = await asyncio.gather(
-        store.asimilarity_search("green owl", k=1),
-        store.asimilarity_search_by_vector(vector, k=1),
-        store.amax_marginal_relevance_search("green owl", k=1),
-        store.amax_marginal_relevance_search_by_vector(vector, k=1),
-        store.as_retriever(search_kwargs={"k": 1}).ainvoke("green owl"),
-    )
-    assert [[d.id for d in found] for found in results] == [["owl"]] * 5
-    assert [d.id for d, _ in await store.asimilarity_search_with_score("green owl", k=1)] == ["owl"]
-    assert [d.id for d, _ in await store.asimilarity_search_with_relevance_scores("owl", k=1)] == ["owl"]
+    for found in (
+        await store.asimilarity_search("green owl", k=1),
+        await store.asimilarity_search_by_vector(vector, k=1),
+        await store.amax_marginal_relevance_search("green owl", k=1),
+        await store.amax_marginal_relevance_search_by_vector(vector, k=1),
+        await store.as_retriever(search_kwargs={"k": 1}).ainvoke("green owl"),
+        [document for document, _ in await store.asimilarity_search_with_score("green owl", k=1)],
+        [document for document, _ in await store.asimilarity_search_with_relevance_scores("owl", k=1)],
+    ):
+        assert found == given
     assert all(name.startswith("palmette") for name in threads)
     assert await store.adelete(["owl"])
     assert await store.aget_by_ids(["owl"]) == []

@@ -12,20 +12,9 @@ from langchain_core.indexing import InMemoryRecordManager, aindex, index
 from langchain_palmette import TreeRetriever
 from palmette.errors import ConfigError, DuplicateIdError, InputError
 
-METADATA: dict[str, Any] = {
-    "text": "ünïcode \u0000 \U0001f680",
-    "int": 7,
-    "big": 2**53 + 1,
-    "float": 0.1,
-    "none": None,
-    "bool": True,
-    "list": [1, "a", None, [2]],
-    "nested": {"deep": {"er": [{"x": 1}]}, "empty": {}},
-    "": "an empty key",
-    "score": "mine",
-    "_id": 5,
-    "lc": 1,
-}
+METADATA: dict[str, Any] = {"text": "ünïcode \u0000 \U0001f680", "int": 7, "big": 2**53 + 1, "float": 0.1, "none": None}
+METADATA |= {"bool": True, "list": [1, "a", None, [2]], "nested": {"deep": {"er": [{"x": 1}]}, "empty": {}}}
+METADATA |= {"": "an empty key", "score": "mine", "_id": 5, "lc": 1}
 
 
 @pytest.mark.parametrize("id", ["a", "a/b ü", "7f0c", None])

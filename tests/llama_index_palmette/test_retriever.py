@@ -85,15 +85,15 @@ def test_explanations_are_on_the_wrapper(shared_index):
 
 
 def test_model_from_a_folder_and_index_from_a_path(model, nodes, tmp_path):
-    model.save_pretrained(tmp_path / "ckpt")
-    first = PalmetteRetriever.from_documents(nodes, tmp_path / "ckpt", level=2)
-    again = PalmetteRetriever.from_pretrained(tmp_path / "ckpt", nodes, index_path=tmp_path / "index", level=2)
+    ckpt = model.save_pretrained(tmp_path / "ckpt")
+    made = PalmetteRetriever.from_pretrained(ckpt, nodes, index_path=tmp_path / "index", level=2)
     opened = TreeRetriever.from_index(tmp_path / "index", model=model, level=2)
     assert opened.index.model is model
-    assert first.retrieve(QUESTION) == again.retrieve(QUESTION) == opened.retrieve(QUESTION)
-    assert len(PalmetteRetriever.from_pretrained(tmp_path / "ckpt").index) == 0
-    for retriever in (again, opened):
-        retriever.index.close()
+    assert PalmetteRetriever.from_documents(nodes, ckpt, level=2).retrieve(QUESTION) == made.retrieve(QUESTION)
+    assert opened.retrieve(QUESTION) == made.retrieve(QUESTION)
+    assert len(PalmetteRetriever.from_pretrained(ckpt).index) == 0
+    made.index.close()
+    opened.index.close()
 
 
 def test_documents_of_another_origin_become_text_nodes(model):
