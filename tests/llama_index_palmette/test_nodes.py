@@ -102,6 +102,7 @@ def test_a_document_whose_metadata_become_json_is_refreshed_once(empty):
 
 def test_a_class_that_is_gone_is_named(empty):
     document = to_document(Page(id_="p", text="an owl"))
+    assert document.payload["llama_index"]["class"] == f"{Page.__module__}.Page"
     document.payload["llama_index"]["class"] = "elsewhere.Vanished"
     empty.index.add([document])
     with pytest.raises(NotFoundError, match=r"elsewhere\.Vanished.*import"):
