@@ -6,9 +6,13 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from support.local_hub import LocalHub
 
 _HOME = Path(tempfile.mkdtemp(prefix="palmette-tests-"))
 os.environ.update(
@@ -43,6 +47,17 @@ def _short_space() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(space, "STEPS", 10)
         yield
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalHub]:
+    """A Hub of one's own on this machine, empty, where the user is logged in."""
+    from support.local_hub import TOKEN, LocalHub
+
+    with LocalHub() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        yield server
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

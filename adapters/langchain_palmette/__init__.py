@@ -26,19 +26,9 @@ if TYPE_CHECKING:
     from langchain_palmette.translator import PalmetteTranslator
     from langchain_palmette.vectorstore import PalmetteVectorStore
 
-__all__ = [
-    "MultiFieldRetriever",
-    "PalmetteEmbeddings",
-    "PalmetteReader",
-    "PalmetteReranker",
-    "PalmetteRetriever",
-    "PalmetteTranslator",
-    "PalmetteVectorStore",
-    "PathRetriever",
-    "PerLayerRetriever",
-    "TaxonomyRetriever",
-    "TreeRetriever",
-]
+__all__ = ["MultiFieldRetriever", "PathRetriever", "PerLayerRetriever", "TaxonomyRetriever", "TreeRetriever"]
+__all__ += ["PalmetteEmbeddings", "PalmetteReader", "PalmetteReranker", "PalmetteRetriever"]
+__all__ += ["PalmetteTranslator", "PalmetteVectorStore"]
 
 if find_spec("langchain_core") is None:
     raise MissingExtraError("langchain-core", "langchain", __name__)

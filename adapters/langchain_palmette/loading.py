@@ -57,9 +57,9 @@ def load(kind: str, name: str, options: Mapping[str, Any]) -> Any:
         return held
     import palmette
 
-    if kind == "reader":
-        return palmette.Reader.from_pretrained(name, **options)
-    return (palmette.load_encoder if kind == "encoder" else palmette.load_model)(name, **options)
+    readers: Any = palmette.Reader
+    loaders = {"encoder": palmette.load_encoder, "model": palmette.load_model, "reader": readers.from_pretrained}
+    return loaders[kind](name, **options)
 
 
 def open_index(path: str, model: str | None, engine: str, options: Mapping[str, Any]) -> Index:

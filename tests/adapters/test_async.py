@@ -13,7 +13,8 @@ import pytest
 from langchain_palmette import PalmetteEmbeddings, PalmetteReranker
 from palmette import FakeEncoder, Index, TreeModel
 from support import tiny
-from support.frameworks import Given
+from support.frameworks import FRAMEWORKS, Given
+from support.stores import run_python
 
 QUESTION = "The green owl lives in house 10 and sings at night."
 QUERIES = [QUESTION, "black hen", "golden bee"]
@@ -91,3 +92,23 @@ def test_pickles_keep_the_engine_and_share_the_model(framework: Any, tmp_path: P
         assert first.index.model is second.index.model
     first.index.close()
     second.index.close()
+
+
+def test_pickles_in_another_process(tmp_path: Path) -> None:
+    """Torch waits for the first search; an index in memory is not there."""
+    kept = []
+    for name, framework in FRAMEWORKS.items():
+        how = {"index_path": tmp_path / name, "k": 1}
+        kept.append(framework.build("TreeRetriever", tiny.documents(), tiny.tree(), **how))
+    kept.append(FRAMEWORKS["LangChain"].build("TreeRetriever", [], tiny.tree()))
+    (tmp_path / "pickled").write_bytes(pickle.dumps(kept))
+    script = f"""if True:
+        import pickle, sys
+        one, two, three = pickle.load(open(sys.argv[1], "rb"))
+        print("torch" in sys.modules)
+        print(one.invoke({QUESTION!r})[0].id, two.retrieve({QUESTION!r})[0].node_id)
+        three.invoke("owl")
+    """
+    done = run_python(script, tmp_path / "pickled", timeout=300)
+    assert done.stdout == "False\ngreen-owl green-owl\n", done.stderr
+    assert "NotFoundError" in done.stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -16,70 +16,38 @@ from support.frameworks import FRAMEWORKS
 QUESTION = "where does the red owl live?"
 
 
-class Case(NamedTuple):
-    """Search options of a method, and some that its search refuses, with what it says."""
-
-    kind: str
-    model: Callable[[], Any]
-    documents: Callable[[], Any]
-    query: str
-    options: list[dict[str, Any]]
-    refused: tuple[dict[str, Any], str]
-
-
-CASES = {
-    "tree": Case(
-        "TreeRetriever",
-        tiny.tree,
-        tiny.documents,
-        QUESTION,
-        [{"level": 2}, {"level": 3}, {"rerank": True, "shortlist": 7}],
-        ({"level": 6}, "level must be between 1 and 5, got 6"),
-    ),
-    "fields": Case(
-        "MultiFieldRetriever",
-        shop.model,
-        shop.shop,
-        "golden owl 22",
-        [
-            {"by": "aggregate"},
-            {"fields": ["brand"], "by": "best"},
-            {"by": "two_stage", "shortlist": 60, "blend": 0.0},
-            {"weights": {"title": 3.0, "text": 0.5}, "blend": 0.0, "shortlist": 50},
-        ],
-        ({"fields": ["colour"]}, "no field 'colour'"),
-    ),
-    "layers": Case(
-        "PerLayerRetriever",
-        tiny.layers,
-        tiny.documents,
-        QUESTION,
-        [{"order": "fused"}, {"order": "layer", "budget": (1, 0, 2)}, {"layers": (1, 2)}],
-        ({"layers": (9,)}, "layer 9 "),
-    ),
-    "paths": Case(
-        "PathRetriever",
-        tiny.paths,
-        tiny.documents,
-        QUESTION,
-        [{"beam": 2}, {"visit": 0.2}, {"visit": 9}, {"visit": "auto", "tolerance": 0.1}],
-        ({"visit": 1.5}, "visit must be a share"),
-    ),
-    "taxonomy": Case(
-        "TaxonomyRetriever",
-        taxonomies.zoo_model,
-        taxonomies.zoo,
-        "owl 3",
-        [{"order": "specific"}, {"within": "owl"}, {"closed": True, "cut": 0.5}],
-        ({"within": "wolf"}, "no node 'wolf'"),
-    ),
+CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any], str]] = {
+    "tree": (tiny.tree, tiny.documents, QUESTION),
+    "fields": (shop.quick, shop.shop, "golden owl 22"),
+    "layers": (tiny.layers, tiny.documents, QUESTION),
+    "paths": (tiny.paths, tiny.documents, QUESTION),
+    "taxonomy": (taxonomies.zoo_model, taxonomies.zoo, "owl 3"),
+}
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "tree": [{"level": 2}, {"level": 3}, {"rerank": True, "shortlist": 7}],
+    "fields": [
+        {"by": "aggregate"},
+        {"fields": ["brand"], "by": "best"},
+        {"by": "two_stage", "shortlist": 60, "blend": 0.0},
+        {"weights": {"title": 3.0, "text": 0.5}, "blend": 0.0, "shortlist": 50},
+    ],
+    "layers": [{"order": "fused"}, {"order": "layer", "budget": (1, 0, 2)}, {"layers": (1, 2)}],
+    "paths": [{"beam": 2}, {"visit": 0.2}, {"visit": 9}, {"visit": "auto", "tolerance": 0.1}],
+    "taxonomy": [{"order": "specific"}, {"within": "owl"}, {"closed": True, "cut": 0.5}],
+}
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "tree": ({"level": 6}, "level must be between 1 and 5, got 6"),
+    "fields": ({"fields": ["colour"]}, "no field 'colour'"),
+    "layers": ({"layers": (9,)}, "layer 9 "),
+    "paths": ({"visit": 1.5}, "visit must be a share"),
+    "taxonomy": ({"within": "wolf"}, "no node 'wolf'"),
 }
 
 
 @cache
 def index_of(name: str, method: str) -> Index:
-    case = CASES[method]
-    return FRAMEWORKS[name].build(case.kind, case.documents(), case.model()).index
+    model, documents, _ = CASES[method]
+    return FRAMEWORKS[name].build(model().retriever, documents(), model()).index
 
 
 @pytest.fixture
@@ -88,8 +56,8 @@ def over(request: pytest.FixtureRequest, framework: Any) -> Callable[..., Any]:
     name = request.node.callspec.params["framework"]
 
     def make(method: str, **options: Any) -> Any:
-        how = {"k": 3, "lexical": 0} | options
-        return framework.over(CASES[method].kind, index_of(name, method), **how)
+        index = index_of(name, method)
+        return framework.over(index.model.retriever, index, **{"k": 3, "lexical": 0} | options)
 
     return make
 
@@ -100,28 +68,26 @@ def pairs(found: Any) -> list[tuple[str, float]]:
 
 @pytest.mark.parametrize("method", CASES)
 def test_options_are_attributes_and_may_be_given_per_query(framework: Any, over: Any, method: str) -> None:
-    query, plain = CASES[method].query, over(method)
+    query, plain = CASES[method][-1], over(method)
     default = pairs(framework.ask(plain, query))
     assert default == pairs(plain.index.search(query, 3, lexical=0))
-    for options in CASES[method].options:
+    for options in OPTIONS[method]:
         expected = pairs(plain.index.search(query, 3, lexical=0, **options))
         made, changed = over(method, **options), over(method)
         assert {name: getattr(made, name) for name in options} == options
         for name, value in options.items():
             setattr(changed, name, value)
-        for retriever in (made, changed):
-            assert pairs(framework.ask(retriever, query)) == expected
+        assert pairs(framework.ask(made, query)) == pairs(framework.ask(changed, query)) == expected
         assert pairs(framework.ask(plain, query, **options)) == expected
         assert pairs(framework.ask(plain, query)) == default, "nothing sticks"
 
 
 @pytest.mark.parametrize("method", CASES)
 def test_wrong_options_and_models_are_named(framework: Any, over: Any, method: str) -> None:
-    case, (options, message) = CASES[method], CASES[method].refused
-    retriever = over(method)
-    for wrong in (lambda: framework.ask(retriever, case.query, **options), lambda: over(method, **options)):
-        with pytest.raises((PalmetteError, ValueError), match=message):
-            wrong()
+    retriever, (wrong, told) = over(method), REFUSED[method]
+    for use in (lambda: framework.ask(retriever, CASES[method][-1], **wrong), lambda: over(method, **wrong)):
+        with pytest.raises((PalmetteError, ValueError), match=told):
+            use()
     other = "PathRetriever" if method == "tree" else "TreeRetriever"
     with pytest.raises(PalmetteError, match=f"'{method}'.*: use "):
         framework.over(other, retriever.index)

@@ -19,8 +19,7 @@ TEXTS = [document.text for document in tiny.documents()]
 def test_reranking_is_the_search(framework: Any) -> None:
     index = Index.build(TEXTS, tiny.tree())
     ranked = framework.rerank(tiny.tree(), TEXTS[::-1], QUESTION, lexical=0, level=4)
-    hits = index.search(QUESTION, 48, lexical=0, level=4)
-    expected = {hit.document.text: hit.score for hit in hits}
+    expected = {hit.document.text: hit.score for hit in index.search(QUESTION, 48, lexical=0, level=4)}
     assert {TEXTS[::-1][place]: score for place, score in ranked} == pytest.approx(expected, abs=1e-5)
     scores = [score for _, score in ranked]
     assert scores == sorted(scores, reverse=True)
@@ -60,24 +59,16 @@ def test_wrong_settings_of_rerankers(framework: Any, wrong: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("level", [1, 4, None])
-@pytest.mark.parametrize("representation", ["probabilities", "sqrt_probabilities"])
-def test_levels_are_the_models_own(framework: Any, representation: str, level: int | None) -> None:
+def test_vectors_are_the_models_own(framework: Any, level: int | None) -> None:
     model = tiny.tree()
-    texts, query = framework.embeddings(model, representation=representation, level=level)
-    how: Any = {"level": level, "sqrt": representation == "sqrt_probabilities"}
-    np.testing.assert_array_equal(texts(TEXTS[:3]), model.embed(TEXTS[:3], kind="document", **how))
-    np.testing.assert_array_equal(query(QUESTION), model.embed([QUESTION], kind="query", **how)[0])
-    if representation == "probabilities":  # their overlap is the score
-        [hit] = Index.build(TEXTS, model).search(QUESTION, 1, lexical=0, level=level)
-        overlap = np.minimum(query(QUESTION), texts([hit.document.text])[0]).sum()
-        assert overlap == pytest.approx(hit.evidence["own"], abs=1e-4)
-
-
-def test_the_encoders_own_vectors(framework: Any) -> None:
-    texts, query = framework.embeddings(tiny.tree())
-    plain = tiny.tree().encoder.plain
-    np.testing.assert_allclose(texts(TEXTS[:3]), plain.encode(TEXTS[:3]), atol=1e-6)
-    np.testing.assert_allclose(query(QUESTION), plain.encode_queries([QUESTION])[0], atol=1e-6)
+    for representation in ("probabilities", "sqrt_probabilities"):
+        texts, query = framework.embeddings(model, representation=representation, level=level)
+        how: Any = {"level": level, "sqrt": representation == "sqrt_probabilities"}
+        np.testing.assert_array_equal(texts(TEXTS[:3]), model.embed(TEXTS[:3], kind="document", **how))
+        np.testing.assert_array_equal(query(QUESTION), model.embed([QUESTION], kind="query", **how)[0])
+    texts, query = framework.embeddings(model)
+    np.testing.assert_allclose(texts(TEXTS[:3]), model.encoder.plain.encode(TEXTS[:3]), atol=1e-6)
+    np.testing.assert_allclose(query(QUESTION), model.encoder.plain.encode_queries([QUESTION])[0], atol=1e-6)
     assert {type(value) for row in texts(TEXTS[:2]) for value in row} == {float}
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from palmette import Document, Index
-from palmette.errors import ConfigError, FilterError, InputError, ModelMismatchError, NotFoundError, PalmetteError
+from palmette.errors import ConfigError, FilterError, InputError, NotFoundError
 from support import tiny
 from support.frameworks import Given
 
@@ -53,45 +53,25 @@ def test_explanations_are_json_and_add_up(framework: Any, retriever: Any) -> Non
         logit = sum(part["value"] for part in one.why["parts"])
         assert 1 / (1 + math.exp(-logit)) == pytest.approx(one.score, abs=1e-5)
         assert len(one.why["method"]["detail"]["path"]) == 3
-        start, end = one.why["detail"]["highlights"]["sentence"]
-        assert one.text[start:end]
     always = framework.over("TreeRetriever", retriever.index, explain=True, k=1)
     assert framework.ask(always, QUESTION)[0].why is not None
     assert framework.ask(always, QUESTION, explain=False)[0].why is None
 
 
 def test_what_cannot_be_asked_is_named(framework: Any, retriever: Any, tmp_path: Path) -> None:
-    for wrong, error, told in (
-        ({"k": 0}, InputError, "k must be .*at least 1"),
-        ({"filter": {"color": "red"}}, FilterError, "color"),
-        ({"filter": {"colour": {"$lik": "r"}}}, FilterError, r"\$lik.*Operators"),
-        ({"leevl": 2}, ConfigError, "leevl.*level"),
+    for query, wrong, error, told in (
+        (QUESTION, {"k": 0}, InputError, "k must be .*at least 1"),
+        (QUESTION, {"filter": {"color": "red"}}, FilterError, "color"),
+        (QUESTION, {"filter": {"colour": {"$lik": "r"}}}, FilterError, r"\$lik.*Operators"),
+        (QUESTION, {"leevl": 2}, ConfigError, "leevl.*level"),
+        ("  \n", {}, InputError, "empty"),
     ):
         with pytest.raises(error, match=told):
-            framework.ask(retriever, QUESTION, **wrong)
-    for query in ("", "  \n"):
-        with pytest.raises(InputError, match="empty"):
-            framework.ask(retriever, query)
+            framework.ask(retriever, query, **wrong)
     with pytest.raises(ValueError, match="levle"):
         framework.build("TreeRetriever", [], tiny.tree(), index_path=tmp_path / "index", levle=3)
     assert not (tmp_path / "index").exists(), "typos are found before any work"
     assert framework.ask(framework.build("TreeRetriever", [], tiny.tree()), QUESTION) == []
-
-
-def test_a_folder_is_brought_up_to_date_or_left_alone(framework: Any, tmp_path: Path) -> None:
-    documents, path = tiny.documents(), tmp_path / "deep" / "index"
-    framework.build("TreeRetriever", documents[:5], tiny.tree(), index_path=path).index.close()
-    changed = [Document(documents[0].id, "changed"), *documents[1:9]]
-    again = framework.build("TreeRetriever", changed, tiny.tree(), index_path=str(path))
-    assert sorted(one.text for one in again.index.documents()) == sorted(one.text for one in changed)
-    again.index.close()
-    with pytest.raises(ModelMismatchError):
-        framework.build("TreeRetriever", documents, tiny.train_tree(seed=1, steps=1), index_path=path)
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full/thesis.txt").write_text("years of work")
-    with pytest.raises(PalmetteError):
-        framework.build("TreeRetriever", documents, tiny.tree(), index_path=tmp_path / "full")
-    assert [one.name for one in (tmp_path / "full").iterdir()] == ["thesis.txt"]
 
 
 def test_tenants_are_apart(framework: Any) -> None:
@@ -148,10 +128,8 @@ def test_metadata_that_are_not_json_are_named_with_the_fix(framework: Any, value
 
 def test_blank_documents_are_left_out_with_one_warning(framework: Any) -> None:
     retriever = framework.build("TreeRetriever", [], tiny.tree())
-    pages = [
-        Given(f"p{n}", text, {"source": "a.pdf", "page": n})
-        for n, text in enumerate(("an owl", "\n", "a fox", " ", "\t", ""))
-    ]
+    texts = ("an owl", "\n", "a fox", " ", "\t", "")
+    pages = [Given(f"p{n}", text, {"source": "a.pdf", "page": n}) for n, text in enumerate(texts)]
     told = r"^4 of 6 documents are blank and were left out: document 1 'p1' of source 'a\.pdf', page 1; .*; …$"
     with pytest.warns(UserWarning, match=told) as caught:
         framework.write(retriever, pages)

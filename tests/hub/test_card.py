@@ -36,20 +36,25 @@ def test_metadata_is_what_the_hub_reads():
     assert "| tree | 0.744 | 0.900 |\n| BM25 \\| stemmed | 0.858 | – |" in card.text
 
 
-def test_what_is_unknown_is_left_out():
+def test_what_is_unknown_is_left_out_and_names_do_not_break_out_of_their_place():
     card = ModelCard(card_of(encoder={"name": "/home/me/encoder"}, record={}))
-    assert card.data.base_model is None
-    assert card.data.eval_results is None
-    assert card.data.datasets is None
+    assert (card.data.base_model, card.data.eval_results, card.data.datasets) == (None, None, None)
     assert "Not measured yet" in card.text
     assert "None" not in card.text
+    text = card_of(record={"data": "a\n---\n# b | $repo", "metrics": {"x": 1.0}}, limits=["no\n# go"])
+    assert ModelCard(text).data.eval_results[0].dataset_name == "a --- # b | $repo"
+    assert "\n# b" not in text
+    assert "- no # go" in text
 
 
-def test_metrics_of_training_are_called_so():
-    record = {"data": "my docs", "documents": 1234, "labelled": False, "metrics": {"nDCG@10": 0.5}}
-    text = card_of(record=record)
+def test_metrics_of_training_are_called_so_and_those_of_levels_are_a_table_of_their_own():
+    metrics = {"ndcg@10": 0.75, "ndcg@10 at level 1": 0.25, "ndcg@10 at level 2": 0.5}
+    text = card_of(record={"data": "my docs", "documents": 1234, "labelled": False, "metrics": metrics})
     assert "At the end of training, on held-out questions of my docs:" in text
     assert "my docs, 1,234 documents, made from the documents alone, without labels" in text
+    assert "| tree | 0.750 |" in text
+    assert "| level 1 | 0.250 |\n| level 2 | 0.500 |" in text
+    assert "at level" not in text
 
 
 @pytest.mark.parametrize(
@@ -58,13 +63,6 @@ def test_metrics_of_training_are_called_so():
 def test_it_says_which_step_s_weights_it_has(best, told):
     text = card_of(record={"steps": 1000, "best_step": best, "seconds": 80.2})
     assert f"| 1,000 steps{told}, 80 s |" in text
-
-
-def test_a_name_cannot_break_out_of_its_place():
-    text = card_of(record={"data": "a\n---\n# b | $repo", "metrics": {"x": 1.0}}, limits=["no\n# go"])
-    assert ModelCard(text).data.eval_results[0].dataset_name == "a --- # b | $repo"
-    assert "\n# b" not in text
-    assert "- no # go" in text
 
 
 @pytest.mark.parametrize(("name", "retriever"), [("TreeModel", None), ("FieldsModel", "MultiFieldRetriever")])
@@ -76,11 +74,3 @@ def test_examples_parse_and_name_the_retriever(name, retriever):
     expected = retriever or "TreeRetriever"
     assert all(f'{expected}.from_pretrained("me/ckpt", documents)' in block for block in blocks[1:])
     assert 'load_model("me/ckpt")' in blocks[0]
-
-
-def test_the_quality_of_levels_is_a_table_of_its_own() -> None:
-    metrics = {"ndcg@10": 0.75, "ndcg@10 at level 1": 0.25, "ndcg@10 at level 2": 0.5}
-    card = card_of(record={"metrics": metrics})
-    assert "| tree | 0.750 |" in card
-    assert "| level 1 | 0.250 |\n| level 2 | 0.500 |" in card
-    assert "at level" not in card

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-import textwrap
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,8 +13,7 @@ import torch
 from palmette.errors import CheckpointError, NotFoundError
 from palmette.hub import LAYOUT, open_checkpoint, save_checkpoint
 from support.checkpoints import CONFIG, card_of, save, weight_of
-
-SRC = Path(__file__).parents[2]
+from support.syscalls import KILL, is_possible, watch
 
 
 def test_round_trip(tmp_path: Path):
@@ -104,20 +101,8 @@ def test_a_manifest_is_not_trusted(tmp_path: Path, changes, says):
         open_checkpoint(tmp_path)
 
 
-def test_a_manifest_may_list_data_only(tmp_path: Path):
-    files = save(tmp_path).files
-    change_manifest(tmp_path, files={name: vars(files["config.json"]) for name in (*files, "model.bin")})
-    with pytest.raises(CheckpointError, match=r"only flat names ending in .json, .md"):
-        open_checkpoint(tmp_path)
-    for name in ("weights.pkl", "run.py", "sub/x.json", ".hidden.json", "manifest.json", "config.json"):
-        with pytest.raises(CheckpointError, match=name):
-            save_checkpoint(tmp_path / "new", CONFIG, {}, "", files={name: b""})
-    assert not (tmp_path / "new").exists()
-
-
-def test_pickles_and_code_are_refused(tmp_path: Path):
+def test_only_data_are_read_and_written(tmp_path: Path):
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04.")
-    (tmp_path / "config.json").write_text("{}")
     with pytest.raises(CheckpointError, match=r"only as a pickle \('pytorch_model.bin'\).*never reads one"):
         open_checkpoint(tmp_path)
     for name in ("modeling.py", "optimizer.PT", "x.so"):
@@ -125,28 +110,49 @@ def test_pickles_and_code_are_refused(tmp_path: Path):
         (tmp_path / name / name).write_text("")
         with pytest.raises(CheckpointError, match=f"holds '{name}', which can run code"):
             open_checkpoint(tmp_path / name)
-
-
-def test_not_a_checkpoint(tmp_path: Path):
-    (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(CheckpointError, match=r"no palmette checkpoint: .*\(it holds: notes.txt\)"):
-        open_checkpoint(tmp_path)
-    with pytest.raises(CheckpointError, match="is a file; name the folder"):
-        open_checkpoint(tmp_path / "notes.txt")
+    files = save(tmp_path / "listed").files
+    change_manifest(tmp_path / "listed", files={name: vars(files["config.json"]) for name in (*files, "model.bin")})
+    with pytest.raises(CheckpointError, match=r"only flat names ending in .json, .md"):
+        open_checkpoint(tmp_path / "listed")
+    for name in ("weights.pkl", "run.py", "sub/x.json", ".hidden.json", "manifest.json", "config.json"):
+        with pytest.raises(CheckpointError, match=name):
+            save_checkpoint(tmp_path / "new", CONFIG, {}, "", files={name: b""})
+    for value in (float("nan"), tmp_path):
+        with pytest.raises(CheckpointError, match=r"config.json must hold JSON values only"):
+            save(tmp_path / "new", config={"method": value})
+    assert not (tmp_path / "new").exists()
 
 
 def test_saving_again_replaces_only_what_is_ours(tmp_path: Path):
     save(tmp_path, 1.0, leaves={"a": 1})
     (tmp_path / "notes").mkdir()
     (tmp_path / "diary.txt").write_text("mine")
-    assert weight_of(save(tmp_path, 2.0)) == 2.0
-    assert weight_of(open_checkpoint(tmp_path)) == 2.0
+    old = open_checkpoint(tmp_path)
+    assert weight_of(save(tmp_path, 2.0)) == weight_of(open_checkpoint(tmp_path)) == 2.0
+    with pytest.raises(CheckpointError, match=r"model.safetensors has changed since .* was opened"):
+        old.tensors()
     names = {path.name for path in tmp_path.iterdir() if path.name != ".palmette-lock"}
     assert names == {"config.json", "model.safetensors", "README.md", "manifest.json", "notes", "diary.txt"}
+    (tmp_path / LAYOUT.weights).unlink()
+    with pytest.raises(CheckpointError, match="can no longer be read"):
+        old.tensors()
 
 
-def test_saving_over_anything_else_is_refused(tmp_path: Path):
+def test_a_new_folder_sweeps_what_killed_saves_left_beside_it(tmp_path: Path):
+    old, young = tmp_path / ".palmette-stage-a-1", tmp_path / ".palmette-stage-b-2"
+    for stage in (old, young):
+        stage.mkdir()
+    os.utime(old, (0, 0))
+    save(tmp_path / "ckpt")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [young.name, "ckpt"]
+
+
+def test_other_places_are_neither_opened_nor_saved_over(tmp_path: Path):
     (tmp_path / "thesis.json").write_text("years of work")
+    with pytest.raises(CheckpointError, match=r"no palmette checkpoint: .*\(it holds: thesis.json\)"):
+        open_checkpoint(tmp_path)
+    with pytest.raises(CheckpointError, match="is a file; name the folder"):
+        open_checkpoint(tmp_path / "thesis.json")
     with pytest.raises(CheckpointError, match=r"cannot save over .*holds: thesis.json.*Nothing was changed"):
         save(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.json"]
@@ -166,94 +172,34 @@ def test_saving_over_anything_else_is_refused(tmp_path: Path):
         save(folder)
 
 
-def test_a_changed_folder_never_mixes_two_models(tmp_path: Path):
-    old = save(tmp_path, 1.0)
-    save(tmp_path, 2.0)
-    with pytest.raises(CheckpointError, match=r"model.safetensors has changed since .* was opened"):
-        old.tensors()
-    (tmp_path / LAYOUT.weights).unlink()
-    with pytest.raises(CheckpointError, match="can no longer be read"):
-        old.tensors()
-
-
-def test_config_must_be_json(tmp_path: Path):
-    for value in (float("nan"), tmp_path):
-        with pytest.raises(CheckpointError, match=r"config.json must hold JSON values only"):
-            save(tmp_path, config={"method": value})
-    assert not list(tmp_path.iterdir())
-
-
-# Kills a forked child at its n-th step of writing to the disk, for n = 1, 2, … until one is not killed.
-KILLER = """
-import os, shutil, signal, sys
-from pathlib import Path
-from palmette.hub import open_checkpoint
-from support.checkpoints import save, weight_of
-
-folder, steps = Path(sys.argv[1]), ("fsync", "rename", "replace", "mkdir", "rmdir", "unlink")
-outcomes, killed, point = [], True, 0
-while killed:
-    point += 1
-    shutil.rmtree(folder, ignore_errors=True)
-    old = sys.argv[2]
-    if old == "checkpoint":
-        save(folder, 1.0, leaves={"a": 1})
-    elif old == "empty":
-        folder.mkdir()
-    if (child := os.fork()) == 0:
-        left = [point]
-        def counted(real):
-            def step(*args, **kwargs):
-                left[0] -= 1
-                if left[0] == 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return real(*args, **kwargs)
-            return step
-        for name in steps:
-            setattr(os, name, counted(getattr(os, name)))
-        save(folder, 2.0)
-        os._exit(0)
-    killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
-    if old != "checkpoint" and not (folder.exists() and list(folder.iterdir())):
-        assert folder.exists() == (old == "empty"), point
-        outcomes.append(1.0)
-        continue
-    found = open_checkpoint(folder)
-    value = weight_of(found)
-    assert ("leaves.json" in found.files) == (value == 1.0), (point, value)
-    assert weight_of(save(folder, 3.0)) == 3.0, "the next save goes on as usual"
-    left = sorted(path.name for path in folder.iterdir() if path.name.startswith(".palmette-"))
-    assert left in ([".palmette-lock"], []), left
-    outcomes.append(value)
-print(outcomes)
-"""
-
-
-def run(script: str, *args: object) -> str:
-    path = os.pathsep.join(str(SRC / name) for name in ("plugin", "tests"))
-    command = [sys.executable, "-c", textwrap.dedent(script), *map(str, args)]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked children")
+@pytest.mark.skipif(not is_possible(), reason="needs Linux, and leave to supervise system calls")
 @pytest.mark.parametrize("old", ["checkpoint", "empty", "absent"])
 def test_a_kill_at_any_moment_leaves_the_old_checkpoint_or_the_new(tmp_path: Path, old: str):
-    outcomes = json.loads(run(KILLER, tmp_path / "ckpt", old))
+    outcomes: list[float] = []
+    status = signal.SIGKILL
+    while status == signal.SIGKILL:
+        point, folder = len(outcomes), tmp_path / str(len(outcomes)) / "ckpt"
+        folder.parent.mkdir()
+        if old == "checkpoint":
+            save(folder, 1.0, leaves={"a": 1})
+        elif old == "empty":
+            folder.mkdir()
+        status = watch(lambda: save(folder, 2.0), folder.parent, lambda call, _: KILL if call == point else 0)  # noqa: B023
+        if old != "checkpoint" and not (folder.exists() and list(folder.iterdir())):
+            assert folder.exists() == (old == "empty"), point
+            outcomes.append(1.0)
+            continue
+        found = open_checkpoint(folder)
+        outcomes.append(weight_of(found))
+        assert ("leaves.json" in found.files) == (outcomes[-1] == 1.0), point
+        assert weight_of(save(folder, 3.0)) == 3.0, "the next save goes on as usual"
+        left = [path.name for path in folder.iterdir() if path.name.startswith(".palmette-")]
+        assert left in ([".palmette-lock"], []), point
+    assert status == 0
     assert set(outcomes) == {1.0, 2.0}
     assert outcomes == sorted(outcomes), "once the new one is there, it stays"
     assert outcomes.count(1.0) > 5
     assert outcomes.count(2.0) > (5 if old == "checkpoint" else 1)
-
-
-def test_a_new_folder_sweeps_what_killed_saves_left_beside_it(tmp_path: Path):
-    old, young = tmp_path / ".palmette-stage-a-1", tmp_path / ".palmette-stage-b-2"
-    for stage in (old, young):
-        stage.mkdir()
-    os.utime(old, (0, 0))
-    save(tmp_path / "ckpt")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [young.name, "ckpt"]
 
 
 def test_no_room_leaves_the_old_checkpoint(tmp_path: Path):
@@ -268,14 +214,3 @@ def test_no_room_leaves_the_old_checkpoint(tmp_path: Path):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert weight_of(open_checkpoint(tmp_path)) == 1.0
     assert not list(tmp_path.glob(".palmette-stage*"))
-
-
-def test_opening_loads_no_torch(tmp_path: Path):
-    save(tmp_path)
-    script = """
-        import sys
-        from palmette.hub import open_checkpoint
-        assert open_checkpoint(sys.argv[1]).config["method"] == "tree"
-        print([name for name in ("torch", "huggingface_hub") if name in sys.modules])
-    """
-    assert run(script, tmp_path).strip() == "[]"

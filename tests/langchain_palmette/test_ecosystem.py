@@ -1,4 +1,4 @@
-"""In chains, as a tool, with an agent, merged with others; answers in a chain, with no language model."""
+"""With an agent, and merged with others; a reader, which answers with no language model."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from langchain_core.documents import Document
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.load import dumps
 from langchain_core.messages import AIMessage, ToolMessage
-from langchain_core.output_parsers import StrOutputParser
-from langchain_core.prompts import ChatPromptTemplate
-from langchain_core.runnables import Runnable, RunnableLambda, RunnableParallel, RunnablePassthrough
+from langchain_core.runnables import Runnable, RunnableLambda
 from langchain_core.tools import create_retriever_tool
 
 from langchain_palmette import PalmetteReader, PalmetteReranker, TreeRetriever
@@ -27,7 +25,6 @@ from support import readers
 from support.recorder import Recorder
 
 QUESTION = "The green owl lives in house 10 and sings at night."
-ARTIFACTS: Any = {"response_format": "content_and_artifact"}
 
 
 class Caller(GenericFakeChatModel):
@@ -37,44 +34,8 @@ class Caller(GenericFakeChatModel):
         return self
 
 
-def joined(documents: list[Document]) -> str:
-    return "\n".join(document.page_content for document in documents)
-
-
-async def test_a_chain(retriever: TreeRetriever, recorder: Recorder) -> None:
-    prompts: list[str] = []
-
-    def answer(prompt: Any) -> AIMessage:
-        prompts.append(prompt.to_string())
-        return AIMessage("in house 10")
-
-    chain = (
-        {"context": retriever.bind(k=1) | RunnableLambda(joined), "question": RunnablePassthrough()}
-        | ChatPromptTemplate.from_template("{context}\n{question}")
-        | RunnableLambda(answer)
-        | StrOutputParser()
-    )
-    assert chain.invoke(QUESTION, {"callbacks": [recorder]}) == "in house 10"
-    assert await chain.ainvoke(QUESTION) == "in house 10"
-    assert chain.batch([QUESTION, QUESTION]) == ["in house 10"] * 2
-    assert "green owl lives in house 10" in prompts[0]
-    assert len(set(prompts)) == 1
-    assert recorder.events == [("start", QUESTION), ("end", QUESTION)]
-    parallel = RunnableParallel(near=retriever.bind(k=1), red=retriever.bind(filter={"colour": "red"}, k=2))
-    assert [len(found) for found in (await parallel.ainvoke(QUESTION)).values()] == [1, 2]
-
-
-async def test_a_tool_with_its_documents(retriever: TreeRetriever) -> None:
-    tool = create_retriever_tool(retriever, "search", "Search the zoo.", **ARTIFACTS)
-    call: Any = {"name": "search", "args": {"query": QUESTION}, "id": "1", "type": "tool_call"}
-    for message in (tool.invoke(call), await tool.ainvoke(call)):
-        assert "green owl" in message.content
-        assert [one.id for one in message.artifact] == [one.id for one in retriever.invoke(QUESTION)]
-        assert message.artifact[0].metadata["score"] > 0
-
-
-async def test_an_agent(retriever: TreeRetriever, recorder: Recorder) -> None:
-    tool = create_retriever_tool(retriever, "search", "Search the zoo.", **ARTIFACTS)
+async def test_an_agent_with_a_tool(retriever: TreeRetriever, recorder: Recorder) -> None:
+    tool = create_retriever_tool(retriever, "search", "Search the zoo.", response_format="content_and_artifact")
     for asynchronous in (False, True):
         call = {"name": "search", "args": {"query": QUESTION}, "id": "1"}
         said = iter([AIMessage("", tool_calls=[call]), AIMessage("In house 10.")])
@@ -84,18 +45,9 @@ async def test_an_agent(retriever: TreeRetriever, recorder: Recorder) -> None:
         done = await agent.ainvoke(asked, told) if asynchronous else agent.invoke(asked, told)
         [result] = [one for one in done["messages"] if isinstance(one, ToolMessage)]
         assert "house 10" in str(result.content)
-        assert result.artifact[0].id == "green-owl"
+        assert result.artifact == retriever.invoke(QUESTION)
         assert done["messages"][-1].content == "In house 10."
     assert recorder.events == [("start", QUESTION), ("end", QUESTION)] * 2
-
-
-def test_documents_are_equal_whatever_was_asked(retriever: TreeRetriever) -> None:
-    """Results of several queries are merged by equality, as MultiQueryRetriever does."""
-    asked = ["green owl", QUESTION]
-    plain = TreeRetriever.from_index(retriever.index)
-    found = [document for documents in plain.batch(asked) for document in documents]
-    unique = [document for place, document in enumerate(found) if document not in found[:place]]
-    assert len(unique) == len({document.id for document in found}) < len(found)
 
 
 def test_classic_retrievers(retriever: TreeRetriever, model: TreeModel) -> None:
@@ -105,7 +57,7 @@ def test_classic_retrievers(retriever: TreeRetriever, model: TreeModel) -> None:
     merged = classic.EnsembleRetriever(retrievers=[plain, coarse], weights=[0.5, 0.5]).invoke(QUESTION)
     assert len({document.id for document in merged}) == len(merged) >= 4
 
-    asked = RunnableLambda(lambda _: [QUESTION, "green owl"])
+    asked = RunnableLambda(lambda _: [QUESTION, "green owl"])  # results are merged by equality
     several = classic.MultiQueryRetriever(retriever=plain, llm_chain=asked).invoke(QUESTION)
     assert len({document.id for document in several}) == len(several) < 8
 
@@ -116,26 +68,13 @@ def test_classic_retrievers(retriever: TreeRetriever, model: TreeModel) -> None:
     assert [one.metadata["relevance_score"] for one in found] == [hit.score for hit in expected]
 
 
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        ("sentence-transformers/all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"),
-        ("fake:48:3", "fake:48:3"),
-        ("/home/someone/models/minilm", "minilm"),
-        ("./minilm", "minilm"),
-        ("~/minilm", "minilm"),
-        (r"C:\models\minilm", "minilm"),
-        ("a/b/minilm", "minilm"),
-    ],
-)
-def test_traces_have_no_local_paths(name: str, shown: str) -> None:
-    assert public_name(name) == shown
-
-
-def test_traces_have_no_existing_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_traces_have_no_local_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("sentence-transformers/all-MiniLM-L6-v2", "fake:48:3"):
+        assert public_name(name) == name
     (tmp_path / "private/minilm").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    assert public_name("private/minilm") == "minilm"
+    local = ["/home/someone/models/minilm", "./minilm", "~/minilm", r"C:\models\minilm", "a/b/minilm", "private/minilm"]
+    assert {public_name(name) for name in local} == {"minilm"}
 
 
 ASKED = "where does the green owl live?"
@@ -151,29 +90,12 @@ def found() -> list[Document]:
     return [Document(page_content=text, metadata={"when": object()}) for text in readers.texts()[8:12]]
 
 
-def test_a_chain_of_retriever_and_reader_answers(reader: Reader, retriever: TreeRetriever) -> None:
-    answering = PalmetteReader(reader=reader, threshold=0)
-    chain = {"question": RunnablePassthrough(), "documents": retriever} | answering
-    told = chain.invoke(ASKED)
-    expected = reader.answer(ASKED, [one.page_content for one in told["documents"]], threshold=0)
-    assert told["question"] == ASKED
-    assert told["documents"] == retriever.invoke(ASKED)
-    assert told["answer"] == expected.text
-    assert told["confidence"] == pytest.approx(expected.confidence)
-    support = told["supports"][0]
-    source = told["documents"][support["passage"]]
-    assert source.page_content[support["start"] : support["end"]] == support["text"]
-    assert support["id"] == source.id
-    assert (chain | (lambda state: state["answer"])).invoke(ASKED) == expected.text
-
-
-async def test_sync_async_and_batch_agree(reader: Reader, found: list[Document], recorder: Recorder) -> None:
+async def test_sync_async_and_batch_agree(reader: Reader, found: list[Document]) -> None:
     answering = PalmetteReader(reader=reader)
     asked = [{"question": ASKED, "documents": found}, {"question": "the red cat?", "documents": []}]
     one = [answering.invoke(each) for each in asked]
     assert await answering.ainvoke(asked[0]) == one[0]
-    assert answering.batch(asked, {"callbacks": [recorder]}) == one
-    assert await answering.abatch(asked) == one
+    assert answering.batch(asked) == await answering.abatch(asked) == one
     assert one[1]["answer"] is None
     broken = answering.batch([asked[0], {"question": ASKED}], return_exceptions=True)
     assert broken[0] == one[0]
@@ -186,10 +108,9 @@ def test_copies_and_other_keys(reader: Reader, found: list[Document], tmp_path: 
     path = reader.save_pretrained(tmp_path / "reader")
     answering = PalmetteReader(reader=path, question_key="input", documents_key="context", output="text")
     asked = {"input": ASKED, "context": found}
-    expected = answering.invoke(asked)
     again = PalmetteReader(**answering.model_dump())
     for other in (copy.deepcopy(answering), again, answering.with_config(tags=["x"])):
-        assert other.invoke(asked) == expected
+        assert other.invoke(asked) == answering.invoke(asked) != "I found no answer."
     assert str(path) in dumps(answering)
     unknown = {"input": "who invented the telephone?", "context": found}
     assert answering.invoke(unknown) == "I found no answer."
@@ -197,13 +118,13 @@ def test_copies_and_other_keys(reader: Reader, found: list[Document], tmp_path: 
 
 
 def test_wrong_input_and_settings_are_named(reader: Reader, found: list[Document]) -> None:
-    answering = PalmetteReader(reader=reader)
-    with pytest.raises(InputError, match="'documents'"):
-        answering.invoke({"question": ASKED})
-    with pytest.raises(InputError, match="'question'"):
-        answering.invoke(ASKED)
-    with pytest.raises(InputError, match="list of documents"):
-        answering.invoke({"question": ASKED, "documents": found[0]})
+    for given, told in (
+        ({"question": ASKED}, "'documents'"),
+        (ASKED, "'question'"),
+        ({"question": ASKED, "documents": found[0]}, "list of documents"),
+    ):
+        with pytest.raises(InputError, match=told):
+            PalmetteReader(reader=reader).invoke(given)  # type: ignore[arg-type]
     for wrong in ({"thresold": 0.1}, {"output": "json"}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             PalmetteReader(reader=reader, **wrong)

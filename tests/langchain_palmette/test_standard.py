@@ -3,46 +3,42 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
-from langchain_core.embeddings import Embeddings
 from langchain_core.indexing import DocumentIndex
-from langchain_core.retrievers import BaseRetriever
-from langchain_tests.integration_tests import EmbeddingsIntegrationTests, RetrieversIntegrationTests
+from langchain_core.vectorstores import VectorStore
+from langchain_tests.integration_tests import (
+    EmbeddingsIntegrationTests,
+    RetrieversIntegrationTests,
+    VectorStoreIntegrationTests,
+)
 from langchain_tests.integration_tests.indexer import AsyncDocumentIndexTestSuite, DocumentIndexerTestSuite
 from langchain_tests.unit_tests import EmbeddingsUnitTests
 
-from langchain_palmette import PalmetteEmbeddings, PalmetteRetriever, TreeRetriever
-from support.tiny import tree
+from langchain_palmette import PalmetteEmbeddings, PalmetteRetriever, PalmetteVectorStore, TreeRetriever
+from palmette import Index
+from support import tiny
 
 
-class _OfFolder:
-    folder: Path
+class TestTreeRetriever(RetrieversIntegrationTests):
+    retriever_constructor = TreeRetriever
+    retriever_constructor_params: Any = None
+    retriever_query_example = "where does the green owl live?"
 
     @pytest.fixture(autouse=True)
     def _take_folder(self, folder: Path) -> None:
-        type(self).folder = folder
-
-    @property
-    def retriever_constructor_params(self) -> dict[str, Any]:
-        return {"index_path": str(self.folder)}
-
-    @property
-    def retriever_query_example(self) -> str:
-        return "where does the green owl live?"
+        type(self).retriever_constructor_params = {"index_path": str(folder)}
 
 
-class TestTreeRetriever(_OfFolder, RetrieversIntegrationTests):
-    @property
-    def retriever_constructor(self) -> type[BaseRetriever]:
-        return TreeRetriever
+class TestPalmetteRetriever(TestTreeRetriever):
+    retriever_constructor = PalmetteRetriever
 
 
-class TestPalmetteRetriever(_OfFolder, RetrieversIntegrationTests):
-    @property
-    def retriever_constructor(self) -> type[BaseRetriever]:
-        return PalmetteRetriever
+class TestVectorStore(VectorStoreIntegrationTests):
+    @pytest.fixture(params=["layers", "tree"])
+    def vectorstore(self, request: pytest.FixtureRequest) -> VectorStore:
+        return PalmetteVectorStore.from_index(Index.in_memory(tiny.METHODS[request.param]()))
 
 
 class TestDocumentIndex(DocumentIndexerTestSuite):
@@ -57,33 +53,25 @@ class TestAsyncDocumentIndex(AsyncDocumentIndexTestSuite):
         return empty
 
 
-class _EncoderVectors:
-    @property
-    def embeddings_class(self) -> type[Embeddings]:
-        return PalmetteEmbeddings
+class TestEncoderUnit(EmbeddingsUnitTests):
+    embeddings_class = PalmetteEmbeddings
+    embedding_model_params: ClassVar[dict[str, Any]] = {"encoder": "fake:16"}
 
+
+class TestEncoderIntegration(EmbeddingsIntegrationTests):
+    embeddings_class = PalmetteEmbeddings
+    embedding_model_params: ClassVar[dict[str, Any]] = {"encoder": "fake:16"}
+
+
+class _LevelVectors:
     @property
     def embedding_model_params(self) -> dict[str, Any]:
-        return {"encoder": "fake:16"}
+        return {"model": tiny.tree(), "representation": "sqrt_probabilities", "level": 3}
 
 
-class _LevelVectors(_EncoderVectors):
-    @property
-    def embedding_model_params(self) -> dict[str, Any]:
-        return {"model": tree(), "representation": "sqrt_probabilities", "level": 3}
-
-
-class TestEncoderUnit(_EncoderVectors, EmbeddingsUnitTests):
+class TestLevelUnit(_LevelVectors, TestEncoderUnit):
     pass
 
 
-class TestEncoderIntegration(_EncoderVectors, EmbeddingsIntegrationTests):
-    pass
-
-
-class TestLevelUnit(_LevelVectors, EmbeddingsUnitTests):
-    pass
-
-
-class TestLevelIntegration(_LevelVectors, EmbeddingsIntegrationTests):
+class TestLevelIntegration(_LevelVectors, TestEncoderIntegration):
     pass

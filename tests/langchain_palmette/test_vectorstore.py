@@ -1,8 +1,7 @@
-"""The vector store: LangChain's own suite, and the retrievers that need a vector store."""
+"""The vector store, and the retrievers that need one (LangChain's own suite is in test_standard.py)."""
 
 from __future__ import annotations
 
-import asyncio
 import pickle
 import threading
 from pathlib import Path
@@ -14,13 +13,11 @@ from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.runnables import RunnableLambda
 from langchain_core.stores import InMemoryStore
 from langchain_core.structured_query import Comparator, Comparison, Operation, Operator, StructuredQuery
-from langchain_core.vectorstores import VectorStore
-from langchain_tests.integration_tests import VectorStoreIntegrationTests
 from langchain_text_splitters import CharacterTextSplitter
 
 from langchain_palmette import PalmetteEmbeddings, PalmetteTranslator, PalmetteVectorStore, TreeRetriever
 from palmette import Index, TreeModel
-from palmette.errors import ConfigError, DuplicateIdError, FilterError, InputError
+from palmette.errors import ConfigError, DuplicateIdError, InputError
 from support import tiny
 
 QUESTION = "The green owl lives in house 10 and sings at night."
@@ -36,58 +33,47 @@ def filled(retriever: TreeRetriever) -> PalmetteVectorStore:
     return PalmetteVectorStore(retriever)
 
 
-class TestStandard(VectorStoreIntegrationTests):
-    @pytest.fixture(params=["layers", "tree"])
-    def vectorstore(self, request: pytest.FixtureRequest) -> VectorStore:
-        return PalmetteVectorStore.from_index(Index.in_memory(tiny.METHODS[request.param]()))
-
-
-def test_from_documents(documents: list[Document], model: TreeModel, checkpoint: Path) -> None:
+def test_from_documents_and_texts(
+    documents: list[Document], model: TreeModel, checkpoint: Path, tmp_path: Path
+) -> None:
     [owl] = [document for document in documents if document.id == "green-owl"]
     for given in (model, checkpoint, PalmetteEmbeddings(model=model)):
         store = PalmetteVectorStore.from_documents(documents, given, k=2)
         assert store.similarity_search(QUESTION, k=1) == [owl]
         assert len(store.retriever.index) == len(documents)
-
-
-def test_from_texts_in_a_folder(model: TreeModel, tmp_path: Path) -> None:
     texts, metadatas = ["a green owl", "a red cat"], [{"n": 1}, {"n": 2}]
     how: Any = {"ids": ["owl", "cat"], "index_path": tmp_path / "index"}
     store = PalmetteVectorStore.from_texts(texts, model, metadatas, **how)
     again = PalmetteVectorStore.from_index(tmp_path / "index")
     for one in (store, again, pickle.loads(pickle.dumps(store))):
-        cat = Document(id="cat", page_content="a red cat", metadata={"n": 2})
-        assert one.get_by_ids(["cat", "x"]) == [cat]
+        assert one.get_by_ids(["cat", "x"]) == [Document(id="cat", page_content="a red cat", metadata={"n": 2})]
         assert [d.id for d in one.similarity_search("red cat", filter={"n": 1})] == ["owl"]
 
 
-def test_an_encoder_will_do_and_other_embeddings_are_refused() -> None:
-    store = PalmetteVectorStore.from_texts(["a red cat", "an owl"], PalmetteEmbeddings(encoder="fake:16"))
-    assert store.retriever.index.model.encoder.dimension == 16
-    assert store.similarity_search("red cat", k=1)[0].page_content == "a red cat"
+def test_an_encoder_will_do_and_what_cannot_be_is_refused(store: PalmetteVectorStore) -> None:
+    small = PalmetteVectorStore.from_texts(["a red cat", "an owl"], PalmetteEmbeddings(encoder="fake:16"))
+    assert small.retriever.index.model.encoder.dimension == 16
+    assert small.similarity_search("red cat", k=1)[0].page_content == "a red cat"
     with pytest.raises(ConfigError, match="encodes by a palmette model"):
         PalmetteVectorStore.from_texts(["a"], DeterministicFakeEmbedding(size=3))
+    with pytest.raises(DuplicateIdError):
+        store.add_texts(["one", "two"], ids=["1", "1"])
+    with pytest.raises(InputError, match="one per document, got 1 for 2"):
+        store.add_documents([Document(page_content=" ")] * 2, ids=["1"])
+    with pytest.raises(InputError, match="ids or a filter"):
+        store.delete()
 
 
-def test_scores_are_beside_documents(filled: PalmetteVectorStore, documents: list[Document]) -> None:
+def test_scores_and_options_of_a_search(filled: PalmetteVectorStore, documents: list[Document]) -> None:
     found = filled.similarity_search_with_score(QUESTION, k=48)
-    assert sorted(d.id or "" for d, _ in found) == sorted(d.id or "" for d in documents)
     assert all(document in documents for document, _ in found)
     scores = [score for _, score in found]
-    assert scores == sorted(scores, reverse=True)
     relevant = filled.similarity_search_with_relevance_scores(QUESTION, k=48, score_threshold=scores[3])
-    assert [d for d, _ in relevant] == [d for d, score in found if score >= scores[3]]
-    assert all(0 <= score <= 1 for _, score in relevant)
-
-
-def test_options_of_a_search(filled: PalmetteVectorStore) -> None:
-    [found] = filled.similarity_search(QUESTION, k=1, filter={"colour": "red"}, level=2, explain=True)
-    assert found.metadata["colour"] == "red"
-    assert found.metadata["explanation"]["detail"]
-    with pytest.raises(ConfigError, match="depth"):
-        filled.similarity_search(QUESTION, depth=3)
-    with pytest.raises(FilterError, match="colour"):
-        filled.similarity_search(QUESTION, filter={"color": "red"})
+    assert relevant == [(d, score) for d, score in found if score >= scores[3]]
+    assert all(0 <= score <= 1 for score in scores)
+    [one] = filled.similarity_search(QUESTION, k=1, filter={"colour": "red"}, level=2, explain=True)
+    assert one.metadata["colour"] == "red"
+    assert one.metadata["explanation"]["detail"]
 
 
 def test_by_vector(filled: PalmetteVectorStore, model: TreeModel) -> None:
@@ -111,8 +97,6 @@ def test_marginal_relevance(store: PalmetteVectorStore) -> None:
     store.add_texts([*copies, "The red cat sings at night."], ids=["a", "b", "c", "cat"])
     ranked = [d.id for d in store.similarity_search("where does the green owl live?", k=4)]
     assert ranked[-1] == "cat"
-    plain = store.max_marginal_relevance_search("where does the green owl live?", k=4, lambda_mult=1)
-    assert [d.id for d in plain] == ranked
     diverse = store.max_marginal_relevance_search("where does the green owl live?", k=2, lambda_mult=0.3)
     assert [d.id for d in diverse] == [ranked[0], "cat"]
     [_, near] = store.max_marginal_relevance_search("green owl", k=2, fetch_k=3, lambda_mult=0)
@@ -121,33 +105,13 @@ def test_marginal_relevance(store: PalmetteVectorStore) -> None:
         store.max_marginal_relevance_search("owl", lambda_mult=2)
 
 
-def test_adding_replaces_and_blanks_are_left_out(store: PalmetteVectorStore) -> None:
-    page = Document(page_content=" \n", metadata={"source": "a.pdf", "page": 3})
-    with pytest.warns(UserWarning, match=r"1 of 3 .*blank.*: document 1 of source 'a.pdf', page 3$"):
-        ids = store.add_documents([Document(page_content="owl"), page, Document(page_content="cat")])
-    assert [d.page_content for d in store.get_by_ids(ids)] == ["owl", "cat"]
-    store.add_texts(["a red cat"], ids=["1"])
-    store.add_texts(["a blue cat"], ids=["1"])
-    assert store.get_by_ids(["1"])[0].page_content == "a blue cat"
-    with pytest.raises(DuplicateIdError):
-        store.add_texts(["one", "two"], ids=["1", "1"])
-    with pytest.raises(InputError, match="one per document, got 1 for 2"):
-        store.add_documents([page, page], ids=["1"])
-    with pytest.raises(InputError, match="ids or a filter"):
-        store.delete()
-
-
-async def test_making_one_without_blocking(model: TreeModel, documents: list[Document]) -> None:
-    store = await PalmetteVectorStore.afrom_documents(documents, model, k=2)  # type: ignore[arg-type]
-    assert len(store.retriever.index) == len(documents)
+async def test_async_runs_off_the_loop(model: TreeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = [Document(id="owl", page_content="a green owl")]
+    store = await PalmetteVectorStore.afrom_documents(given, model)  # type: ignore[arg-type]
     again = await PalmetteVectorStore.afrom_texts(["an owl"], model, [{"n": 1}], ids=["1"])  # type: ignore[arg-type]
     assert await again.aget_by_ids(["1"]) == [Document(id="1", page_content="an owl", metadata={"n": 1})]
-
-
-async def test_async_runs_off_the_loop(store: PalmetteVectorStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    await store.aadd_texts(["a green owl", "a red cat"], ids=["owl", "cat"])
-    threads: set[str] = set()
-    search = Index.search
+    await store.aadd_texts(["a red cat"], ids=["cat"])
+    threads, search = set[str](), Index.search
 
     def watched(self: Index, *args: Any, **how: Any) -> Any:
         threads.add(threading.current_thread().name)
@@ -156,16 +120,16 @@ async def test_async_runs_off_the_loop(store: PalmetteVectorStore, monkeypatch: 
     monkeypatch.setattr(Index, "search", watched)
     assert store.embeddings is not None
     vector = store.embeddings.embed_query("owl")
-    results = await asyncio.gather(
-        store.asimilarity_search("green owl", k=1),
-        store.asimilarity_search_by_vector(vector, k=1),
-        store.amax_marginal_relevance_search("green owl", k=1),
-        store.amax_marginal_relevance_search_by_vector(vector, k=1),
-        store.as_retriever(search_kwargs={"k": 1}).ainvoke("green owl"),
-    )
-    assert [[d.id for d in found] for found in results] == [["owl"]] * 5
-    assert [d.id for d, _ in await store.asimilarity_search_with_score("green owl", k=1)] == ["owl"]
-    assert [d.id for d, _ in await store.asimilarity_search_with_relevance_scores("owl", k=1)] == ["owl"]
+    for found in (
+        await store.asimilarity_search("green owl", k=1),
+        await store.asimilarity_search_by_vector(vector, k=1),
+        await store.amax_marginal_relevance_search("green owl", k=1),
+        await store.amax_marginal_relevance_search_by_vector(vector, k=1),
+        await store.as_retriever(search_kwargs={"k": 1}).ainvoke("green owl"),
+        [document for document, _ in await store.asimilarity_search_with_score("green owl", k=1)],
+        [document for document, _ in await store.asimilarity_search_with_relevance_scores("owl", k=1)],
+    ):
+        assert found == given
     assert all(name.startswith("palmette") for name in threads)
     assert await store.adelete(["owl"])
     assert await store.aget_by_ids(["owl"]) == []
@@ -181,7 +145,8 @@ def test_as_retriever(filled: PalmetteVectorStore) -> None:
         assert [d.metadata["animal"] for d in found] == ["owl", "owl"]
 
 
-def test_parent_documents(store: PalmetteVectorStore) -> None:
+async def test_parent_documents(store: PalmetteVectorStore) -> None:
+    """Several vectors for each document."""
     classic = pytest.importorskip("langchain_classic.retrievers")
     parents = [
         Document(id=name, page_content=f"The {name} sleeps.\n\nIt eats {food}.", metadata={"food": food})
@@ -194,65 +159,47 @@ def test_parent_documents(store: PalmetteVectorStore) -> None:
     assert len(store.retriever.index) == 4
     for how in ("similarity", "mmr", "similarity_score_threshold"):
         retriever.search_type = how
-        assert retriever.invoke("It eats grass.")[0] == parents[1]
+        assert retriever.invoke("It eats grass.")[0] == (await retriever.ainvoke("It eats grass."))[0] == parents[1]
 
 
-async def test_several_vectors_per_document(store: PalmetteVectorStore) -> None:
-    classic = pytest.importorskip("langchain_classic.retrievers")
-    retriever = classic.MultiVectorRetriever(vectorstore=store, docstore=InMemoryStore(), id_key="whole")
-    whole = Document(id="1", page_content="a long text about owls")
-    retriever.docstore.mset([("1", whole)])
-    summaries = [Document(page_content=text, metadata={"whole": "1"}) for text in ("owls", "birds at night")]
-    retriever.vectorstore.add_documents(summaries)
-    assert retriever.invoke("birds at night") == await retriever.ainvoke("owls") == [whole]
+ROWS: dict[str, dict[str, Any]] = {
+    "a": {"n": 1, "day": "2026-01-01", "tags": ["red"], "title": "a hen", "sizes": [3]},
+    "b": {"n": 2, "day": "2026-01-02", "tags": [], "title": "an owl", "sizes": [3]},
+    "c": {"n": 3, "day": "2026-01-03", "tags": ["blue"], "title": "", "sizes": [3, 4]},
+}
+COMPARISONS: list[tuple[str, str, Any, str]] = [
+    ("eq", "n", 1, "a"),
+    ("ne", "n", 1, "bc"),
+    ("gt", "n", 1, "bc"),
+    ("lt", "n", 2, "a"),
+    ("lte", "day", {"date": "2026-01-02", "type": "date"}, "ab"),
+    ("in", "n", [1, 3], "ac"),
+    ("in", "n", 3, "c"),
+    ("nin", "n", [1, 3], "b"),
+    ("contain", "tags", "red", "a"),
+    ("contain", "title", "wl", "b"),
+    ("contain", "sizes", 4, "c"),
+    ("like", "title", "%OWL%", "b"),
+]
 
 
-def test_self_query(filled: PalmetteVectorStore, documents: list[Document]) -> None:
+def test_self_query(store: PalmetteVectorStore) -> None:
     base = pytest.importorskip("langchain_classic.retrievers.self_query.base")
-    green, high = Comparison(Comparator.EQ, "colour", "green"), Comparison(Comparator.GTE, "house", 10)
-    condition = Operation(Operator.AND, [green, high])
-    query = StructuredQuery("where does the owl live?", condition)
-    retriever = base.SelfQueryRetriever(
-        query_constructor=RunnableLambda(lambda _: query),
-        vectorstore=filled,
-        structured_query_translator=PalmetteTranslator(),
-        search_kwargs={"k": 10},
-    )
-    expected = {d.id for d in documents if d.metadata["colour"] == "green" and d.metadata["house"] >= 10}
-    assert {d.id for d in retriever.invoke("green animals in house 10 and above")} == expected
-
-
-@pytest.mark.parametrize(
-    ("comparator", "name", "value", "expected"),
-    [
-        ("eq", "n", 1, "a"),
-        ("ne", "n", 1, "bc"),
-        ("gt", "n", 1, "bc"),
-        ("lt", "n", 2, "a"),
-        ("lte", "day", {"date": "2026-01-02", "type": "date"}, "ab"),
-        ("in", "n", [1, 3], "ac"),
-        ("in", "n", 3, "c"),
-        ("nin", "n", [1, 3], "b"),
-        ("contain", "tags", "red", "a"),
-        ("contain", "title", "wl", "b"),
-        ("contain", "sizes", 4, "c"),
-        ("like", "title", "%OWL%", "b"),
-    ],
-)
-def test_comparators(store: PalmetteVectorStore, comparator: str, name: str, value: Any, expected: str) -> None:
-    rows: dict[str, dict[str, Any]] = {
-        "a": {"n": 1, "day": "2026-01-01", "tags": ["red"], "title": "a hen", "sizes": [3]},
-        "b": {"n": 2, "day": "2026-01-02", "tags": [], "title": "an owl", "sizes": [3]},
-        "c": {"n": 3, "day": "2026-01-03", "tags": ["blue"], "title": "", "sizes": [3, 4]},
-    }
-    store.add_texts(["text a", "text b", "text c"], list(rows.values()), ids=list(rows))
-    comparison = Comparison(Comparator(comparator), name, value)
+    store.add_texts(["text a", "text b", "text c"], list(ROWS.values()), ids=list(ROWS))
 
     def found(directive: Any) -> str:
-        text, how = PalmetteTranslator().visit_structured_query(StructuredQuery("text", directive))
-        return "".join(sorted(str(d.id) for d in store.similarity_search(text, **how)))
+        retriever = base.SelfQueryRetriever(
+            query_constructor=RunnableLambda(lambda _: StructuredQuery("text", directive)),
+            vectorstore=store,
+            structured_query_translator=PalmetteTranslator(),
+        )
+        return "".join(sorted(str(d.id) for d in retriever.invoke("what an LLM makes a query of")))
 
-    assert found(comparison) == expected
-    assert found(Operation(Operator.NOT, [comparison])) == "".join(sorted(set("abc") - set(expected)))
-    either = Operation(Operator.OR, [comparison, Comparison(Comparator.EQ, "n", 1)])
-    assert found(either) == "".join(sorted({*expected, "a"}))
+    for comparator, name, value, expected in COMPARISONS:
+        comparison = Comparison(Comparator(comparator), name, value)
+        assert found(comparison) == expected, comparison
+        assert found(Operation(Operator.NOT, [comparison])) == "".join(sorted({*"abc"} - {*expected})), comparison
+    first, recent = (Comparison(Comparator(how), "n", 2) for how in ("lt", "gte"))
+    assert found(Operation(Operator.OR, [first, recent])) == "abc"
+    assert found(Operation(Operator.AND, [first, recent])) == ""
+    assert found(None) == "abc"

@@ -11,7 +11,6 @@ from llama_index.core.postprocessor import SimilarityPostprocessor
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.retrievers import QueryFusionRetriever
 from llama_index.core.schema import TextNode
-from llama_index.core.tools import RetrieverTool
 
 from llama_index.retrievers.palmette import (
     ExplainedNode,
@@ -32,77 +31,44 @@ def llm():
     return MockLLM()
 
 
-def query_engine(retriever, llm, **options):
-    options |= {"response_synthesizer": get_response_synthesizer(llm=llm), "llm": llm}
-    return RetrieverQueryEngine.from_args(retriever, **options)
-
-
-async def test_query_engine(retriever, llm):
-    engine = query_engine(retriever, llm)
+async def test_as_query_engine(retriever, llm):
+    engine = retriever.as_query_engine(llm)
     for response in (engine.query(QUESTION), await engine.aquery(QUESTION)):
         assert "the owl lives in the forest" in str(response)
         assert response.source_nodes == retriever.retrieve(QUESTION)
-
-
-def test_query_engine_passes_settings_and_explanations_through(shared_index, model, llm):
-    after = [SimilarityPostprocessor(similarity_cutoff=0.0), PalmetteRerank(model, top_n=3, lexical=0)]
-    explaining = TreeRetriever(shared_index, explain=True, lexical=0)
-    engine = query_engine(explaining, llm, node_postprocessors=after)
-    nodes = engine.query(PalmetteQuery(QUESTION, top_k=5, filters={"animal": "fox"})).source_nodes
-    assert len(nodes) == 3
-    for node in nodes:
-        assert node.metadata["animal"] == "fox"
-        assert isinstance(node, ExplainedNode)
-        assert node.explanation.score == pytest.approx(node.score, abs=1e-6)
-
-
-def test_as_query_engine(retriever, llm):
-    response = retriever.as_query_engine(llm).query(QUESTION)
-    assert response.source_nodes == retriever.retrieve(QUESTION)
     alone = retriever.as_query_engine(response_synthesizer=get_response_synthesizer(llm=llm))
     assert str(alone.query(QUESTION)) == str(response), "no LLM is looked for"
 
 
-@pytest.mark.parametrize("mode", ["best", "context", "condense_plus_context", "condense_question"])
-def test_as_chat_engine(retriever, llm, mode):
-    memory = ChatMemoryBuffer.from_defaults(llm=llm)
-    engine = retriever.as_chat_engine(mode, llm, memory=memory)
-    assert engine.chat(QUESTION).source_nodes == retriever.retrieve(QUESTION)
+def test_settings_and_explanations_pass_through(shared_index, model, llm):
+    after = [SimilarityPostprocessor(similarity_cutoff=0.0), PalmetteRerank(model, top_n=3, lexical=0)]
+    engine = TreeRetriever(shared_index, explain=True, lexical=0).as_query_engine(llm, node_postprocessors=after)
+    nodes = engine.query(PalmetteQuery(QUESTION, top_k=5, filters={"animal": "fox"})).source_nodes
+    assert [node.metadata["animal"] for node in nodes] == ["fox"] * 3
+    for node in nodes:
+        assert isinstance(node, ExplainedNode)
+        assert node.explanation.score == pytest.approx(node.score, abs=1e-6)
 
 
-def test_chat_modes_without_a_retriever_are_refused(retriever, llm):
+def test_as_chat_engine(retriever, llm):
+    for mode in ("best", "context", "condense_plus_context", "condense_question"):
+        engine = retriever.as_chat_engine(mode, llm, memory=ChatMemoryBuffer.from_defaults(llm=llm))
+        assert engine.chat(QUESTION).source_nodes == retriever.retrieve(QUESTION)
     with pytest.raises(ConfigError, match="chat mode 'simple'"):
         retriever.as_chat_engine("simple", llm)
 
 
-async def test_retriever_tool(retriever):
-    tool = RetrieverTool.from_defaults(retriever, name="animals", description="Where animals live")
-    for output in (tool.call(QUESTION), await tool.acall(QUESTION)):
-        assert "the owl lives in the forest" in output.content
-        assert "tags" not in output.content  # excluded for the LLM
-        assert len(output.raw_output) == 3
-
-
 @pytest.mark.parametrize("mode", ["reciprocal_rerank", "relative_score", "dist_based_score", "simple"])
-@pytest.mark.parametrize("use_async", [True, False])
-def test_fusion(shared_index, llm, mode, use_async):
-    coarse = TreeRetriever(shared_index, level=1, similarity_top_k=8, explain=True)
-    fine = TreeRetriever(shared_index, similarity_top_k=8, explain=True)
-    before = [coarse.retrieve(QUESTION), fine.retrieve(QUESTION)]
-    fusion = QueryFusionRetriever(
-        [coarse, fine], llm=llm, num_queries=1, mode=mode, use_async=use_async, similarity_top_k=100
-    )
-    for _ in range(2):
-        fused = fusion.retrieve(QUESTION)
+async def test_fusion(shared_index, llm, mode):
+    both = [TreeRetriever(shared_index, level=level, similarity_top_k=8, explain=True) for level in (1, None)]
+    before = [one.retrieve(QUESTION) for one in both]
+    fusion = QueryFusionRetriever(both, llm=llm, num_queries=1, mode=mode, use_async=False, similarity_top_k=100)
+    for fused in (fusion.retrieve(QUESTION), await fusion.aretrieve(QUESTION)):
         ids = [result.node_id for result in fused]
         assert sorted(ids) == sorted({r.node_id for some in before for r in some}), "none twice, none lost"
         assert len(ids) < 16
         assert all(isinstance(result, ExplainedNode) for result in fused)
-    assert [coarse.retrieve(QUESTION), fine.retrieve(QUESTION)] == before
-
-
-async def test_fusion_passes_a_querys_settings_on(retriever, shared_index, llm):
-    fusion = QueryFusionRetriever([retriever, TreeRetriever(shared_index, level=2)], llm=llm, num_queries=1)
+    assert [one.retrieve(QUESTION) for one in both] == before
     results = await fusion.aretrieve(PalmetteQuery(QUESTION, filters={"animal": "hen"}))
     assert {result.node.metadata["animal"] for result in results} == {"hen"}
 
@@ -134,16 +100,15 @@ def no_llm(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_an_engine_answers_and_keeps_its_sources(reader: Reader, animals: TreeRetriever) -> None:
     engine = RetrieverQueryEngine(animals, response_synthesizer=PalmetteSynthesizer(reader, threshold=0))
     response = engine.query(ASKED)
-    passages = [scored.node.get_content() for scored in response.source_nodes]
-    expected = reader.answer(ASKED, passages, threshold=0)
+    assert response.source_nodes == animals.retrieve(ASKED)
+    expected = reader.answer(ASKED, [scored.node.get_content() for scored in response.source_nodes], threshold=0)
     assert expected
     assert str(response) == expected.text
-    assert response.source_nodes == animals.retrieve(ASKED)
     told = response.metadata["answer"]
     assert told["confidence"] == pytest.approx(expected.confidence)
-    best = told["supports"][0]
-    assert response.source_nodes[best["passage"]].node_id == best["id"]
-    assert response.metadata[best["id"]] == response.source_nodes[best["passage"]].metadata
+    source = response.source_nodes[told["supports"][0]["passage"]]
+    assert told["supports"][0]["id"] == source.node_id
+    assert response.metadata[source.node_id] == source.metadata
     later = await engine.aquery(ASKED)
     assert (str(later), later.metadata) == (str(response), response.metadata)
 
@@ -154,21 +119,18 @@ async def test_no_answer_is_said(reader: Reader, animals: TreeRetriever) -> None
     assert str(response) == "Ask me something else."
     assert response.metadata["answer"]["supports"] == []
     assert len(response.source_nodes) == 4
-    assert synthesizer.get_response(ASKED, []) == str(response)
-    assert await synthesizer.aget_response(ASKED, []) == str(response)
+    assert synthesizer.get_response(ASKED, []) == await synthesizer.aget_response(ASKED, []) == str(response)
     always = PalmetteSynthesizer(reader, threshold=0)
     assert always.get_response(ASKED, readers.texts()) in readers.texts()[10]
 
 
 def test_from_a_checkpoint_with_callbacks(reader: Reader, animals: TreeRetriever, tmp_path) -> None:
-    handler = LlamaDebugHandler(print_trace_on_end=False)
-    synthesizer = PalmetteSynthesizer(
-        reader.save_pretrained(tmp_path / "reader"), callback_manager=CallbackManager([handler])
-    )
+    handler, folder = LlamaDebugHandler(print_trace_on_end=False), reader.save_pretrained(tmp_path / "reader")
+    synthesizer = PalmetteSynthesizer(folder, callback_manager=CallbackManager([handler]))
     nodes = animals.retrieve(ASKED)
     response = synthesizer.synthesize(ASKED, nodes, additional_source_nodes=nodes[:1])
     assert len(response.source_nodes) == 5
-    ((start, end),) = handler.get_event_pairs(CBEventType.SYNTHESIZE)
+    [(start, end)] = handler.get_event_pairs(CBEventType.SYNTHESIZE)
     assert start.payload["query_str"] == ASKED
     assert end.payload["response"] is response
     assert synthesizer.get_prompts() == {}

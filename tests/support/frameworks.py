@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -40,6 +41,9 @@ class Framework:
     documents: Any
     settings: Any
     """Options of a retriever under the framework's names."""
+    batching: str
+    """The method of many queries."""
+    id_of: Any
 
     def build(self, kind: str, documents: Sequence[Any], model: Any, **options: Any) -> Any:
         made = self.documents(documents)
@@ -51,11 +55,17 @@ class Framework:
     def write(self, retriever: Any, documents: Sequence[Any]) -> None:
         retriever.upsert(self.documents(documents))
 
+    def batch(self, retriever: Any, queries: Sequence[str]) -> list[list[str]]:
+        return [[*map(self.id_of, found)] for found in getattr(retriever, self.batching)(queries)]
+
+    async def abatch(self, retriever: Any, queries: Sequence[str]) -> list[list[str]]:
+        return [[*map(self.id_of, found)] for found in await getattr(retriever, f"a{self.batching}")(queries)]
+
 
 class LangChain(Framework):
     """Documents, invocations and compressors."""
 
-    package = langchain_palmette
+    package, batching, id_of = langchain_palmette, "batch", attrgetter("id")
 
     def documents(self, documents: Sequence[Any]) -> list[Any]:
         made = []
@@ -78,12 +88,6 @@ class LangChain(Framework):
     async def aask(self, retriever: Any, query: str, **options: Any) -> list[str]:
         """Ids of the results, searched asynchronously."""
         return [document.id for document in await retriever.ainvoke(query, **options)]
-
-    def batch(self, retriever: Any, queries: Sequence[str]) -> list[list[str]]:
-        return [[document.id for document in found] for found in retriever.batch(queries)]
-
-    async def abatch(self, retriever: Any, queries: Sequence[str]) -> list[list[str]]:
-        return [[document.id for document in found] for found in await retriever.abatch(queries)]
 
     def held(self, retriever: Any, ids: Sequence[str]) -> list[str]:
         return [document.id for document in retriever.get(ids)]
@@ -115,7 +119,7 @@ class LangChain(Framework):
 class LlamaIndex(Framework):
     """Nodes, queries and postprocessors."""
 
-    package = llama_palmette
+    package, batching, id_of = llama_palmette, "retrieve_batch", attrgetter("node_id")
 
     def documents(self, documents: Sequence[Any]) -> list[Any]:
         """Nodes known by their texts: metadata are not put before them."""
@@ -143,12 +147,6 @@ class LlamaIndex(Framework):
         """Ids of the results, searched asynchronously."""
         return [one.node_id for one in await retriever.aretrieve(self.query(query, options))]
 
-    def batch(self, retriever: Any, queries: Sequence[str]) -> list[list[str]]:
-        return [[one.node_id for one in found] for found in retriever.retrieve_batch(queries)]
-
-    async def abatch(self, retriever: Any, queries: Sequence[str]) -> list[list[str]]:
-        return [[one.node_id for one in found] for found in await retriever.aretrieve_batch(queries)]
-
     def held(self, retriever: Any, ids: Sequence[str]) -> list[str]:
         return [node.node_id for node in retriever.get_nodes(ids)]
 
@@ -156,7 +154,6 @@ class LlamaIndex(Framework):
         return retriever.delete_nodes(ids)
 
     def rerank(self, model: Any, texts: Sequence[str], query: str, *, top_n: int = 99, **how: Any) -> Any:
-        """Places of the texts that are kept, best first, and their scores."""
         made = self.package.PalmetteRerank(model, top_n=top_n, **how)
         nodes = [TextNode(id_=str(place), text=text) for place, text in enumerate(texts)]
         given = [NodeWithScore(node=node, score=0.5) for node in nodes]
@@ -165,12 +162,10 @@ class LlamaIndex(Framework):
         return [(int(one.node_id), one.score) for one in ranked]
 
     def embeddings(self, model: Any, **options: Any) -> tuple[Any, Any]:
-        """Functions that embed texts and a query."""
         made = self.package.PalmetteEmbedding(model, **options)
         return made.get_text_embedding_batch, made.get_query_embedding
 
     def answer(self, reader: Any, query: str, texts: Sequence[str], **options: Any) -> Any:
-        """Answer, ``None`` for none, with its confidence and supports."""
         nodes = [NodeWithScore(node=TextNode(id_=f"n{n}", text=text)) for n, text in enumerate(texts)]
         told = self.package.PalmetteSynthesizer(reader, no_answer="?", **options).synthesize(query, nodes)
         facts = told.metadata["answer"]

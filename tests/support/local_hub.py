@@ -6,7 +6,7 @@
         print(hub.requests)
 
 Repositories live in memory. Nothing leaves the machine, and what real servers do to their clients can be done
-at will: ``corrupt`` and ``truncate`` a stored file, ``gate`` a repository, ``fail`` every request.
+at will: change the stored ``files``, gate a repository (``repos``), ``fail`` every request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import json
 import re
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -103,20 +102,6 @@ class LocalHub:
         repo = self.repos[repo_id]
         return repo.commits[repo.resolve(revision)]
 
-    def corrupt(self, repo_id: str, path: str, revision: str = "main") -> None:
-        """Change one bit of a stored file; its size stays."""
-        files = self.files(repo_id, revision)
-        files[path] = files[path][:-1] + bytes([files[path][-1] ^ 1])
-
-    def truncate(self, repo_id: str, path: str, revision: str = "main") -> None:
-        """Cut a stored file in half."""
-        files = self.files(repo_id, revision)
-        files[path] = files[path][: len(files[path]) // 2]
-
-    def gate(self, repo_id: str) -> None:
-        """Let nobody read the files of a repository."""
-        self.repos[repo_id].gated = True
-
     def fail(self, status: int | None = 503) -> None:
         """Answer everything with this status, until ``fail(None)``."""
         self.down = status
@@ -156,9 +141,7 @@ class LocalHub:
         return ({":status": "409"} if exists else {}) | headers, content
 
     def _validate(self, parts: Parts, token: Token, body: bytes) -> Answer:
-        named = re.match(r"---\n.*\n---\n", json.loads(body)["content"], re.DOTALL)
-        warnings = [] if named else [{"message": "empty or missing yaml metadata"}]
-        return _json({"errors": [], "warnings": warnings})
+        return _json({"errors": [], "warnings": []})
 
     def _preupload(self, parts: Parts, token: Token, body: bytes) -> Answer:
         repo = self._repo(parts, token)
@@ -184,18 +167,15 @@ class LocalHub:
         url = f"{self.url}/{parts['repo']}/commit/{sha}"
         return _json({"success": True, "commitOid": sha, "commitUrl": url})
 
-    def _tag(self, parts: Parts, token: Token, body: bytes) -> Answer:
-        repo, name = self._repo(parts, token), json.loads(body)["tag"]
-        if name in repo.tags:
-            raise Refusal(409, f"Tag {name} exists already")
-        repo.tags[name] = repo.resolve(parts["revision"])
-        return _json({})
-
-    def _branch(self, parts: Parts, token: Token, body: bytes) -> Answer:
-        repo, name = self._repo(parts, token), parts["revision"]
-        if name in repo.branches:
-            raise Refusal(409, f"Branch {name} exists already")
-        repo.branches[name] = repo.resolve(json.loads(body or b"{}").get("startingPoint") or "main")
+    def _name(self, parts: Parts, token: Token, body: bytes) -> Answer:
+        """Give a commit a tag, or begin a branch at one."""
+        repo, asked = self._repo(parts, token), json.loads(body or b"{}")
+        names, name, at = repo.branches, parts["revision"], asked.get("startingPoint") or "main"
+        if "tag" in asked:
+            names, name, at = repo.tags, asked["tag"], parts["revision"]
+        if name in names:
+            raise Refusal(409, f"{name} exists already")
+        names[name] = repo.resolve(at)
         return _json({})
 
     def _info(self, parts: Parts, token: Token, body: bytes) -> Answer:
@@ -230,8 +210,7 @@ _ROUTES: tuple[tuple[str, str, _Action], ...] = (
     ("POST", "/api/validate-yaml", LocalHub._validate),
     ("POST", f"/api/models/{_REPO}/preupload/{_REVISION}", LocalHub._preupload),
     ("POST", f"/api/models/{_REPO}/commit/{_REVISION}", LocalHub._commit),
-    ("POST", f"/api/models/{_REPO}/tag/{_REVISION}", LocalHub._tag),
-    ("POST", f"/api/models/{_REPO}/branch/{_REVISION}", LocalHub._branch),
+    ("POST", f"/api/models/{_REPO}/(tag|branch)/{_REVISION}", LocalHub._name),
     ("GET", f"/api/models/{_REPO}(/revision/{_REVISION})?", LocalHub._info),
     ("GET", f"/api/models/{_REPO}/tree/{_REVISION}", LocalHub._tree),
     ("GET", f"/{_REPO}/resolve/{_REVISION}/(?P<path>.+)", LocalHub._file),
@@ -274,10 +253,3 @@ def _handler(hub: LocalHub) -> type[BaseHTTPRequestHandler]:
             """Keep quiet: ``hub.requests`` is the log."""
 
     return Handler
-
-
-if __name__ == "__main__":
-    with LocalHub() as served, suppress(KeyboardInterrupt):
-        export = f"export HF_ENDPOINT={served.url} HF_TOKEN={TOKEN}"
-        print(f"{export}   # until Ctrl+C; the user is {USER!r}", flush=True)
-        threading.Event().wait()

@@ -44,6 +44,11 @@ def train(**options: Any) -> FieldsModel:
 
 
 @cache
+def quick() -> FieldsModel:
+    return train()
+
+
+@cache
 def model() -> FieldsModel:
     """One trained a little longer."""
     return train(steps=100, learning_rate=3e-3, temperature=0.2)

@@ -27,21 +27,9 @@ if TYPE_CHECKING:
     from llama_index.retrievers.palmette.retriever import PalmetteRetriever
     from llama_index.retrievers.palmette.vectorstore import PalmetteVectorStore
 
-__all__ = [
-    "ExplainedNode",
-    "MultiFieldRetriever",
-    "PalmetteEmbedding",
-    "PalmetteQuery",
-    "PalmetteRerank",
-    "PalmetteRetriever",
-    "PalmetteSynthesizer",
-    "PalmetteVectorStore",
-    "PathRetriever",
-    "PerLayerRetriever",
-    "TaxonomyRetriever",
-    "TreeRetriever",
-    "palmette_filter",
-]
+__all__ = ["MultiFieldRetriever", "PathRetriever", "PerLayerRetriever", "TaxonomyRetriever", "TreeRetriever"]
+__all__ += ["ExplainedNode", "PalmetteEmbedding", "PalmetteQuery", "PalmetteRerank", "PalmetteRetriever"]
+__all__ += ["PalmetteSynthesizer", "PalmetteVectorStore", "palmette_filter"]
 
 _HOME = {"ExplainedNode": "nodes", "PalmetteSynthesizer": "reader", "palmette_filter": "query"}
 

@@ -15,21 +15,12 @@ from palmette.errors import FilterError, shown
 Filters = MetadataFilters | MetadataFilter | Mapping[str, Any] | None
 """LlamaIndex's filters, or palmette's such as ``{"year": {"$gte": 2020}}``."""
 
-_OPERATORS = {
-    FilterOperator.EQ: "$eq",
-    FilterOperator.NE: "$ne",
-    FilterOperator.GT: "$gt",
-    FilterOperator.GTE: "$gte",
-    FilterOperator.LT: "$lt",
-    FilterOperator.LTE: "$lte",
-    FilterOperator.IN: "$in",
-    FilterOperator.NIN: "$nin",
-    FilterOperator.ANY: "$any",
-    FilterOperator.ALL: "$all",
+_RENAMED = {
     FilterOperator.TEXT_MATCH: "$contains",
     FilterOperator.TEXT_MATCH_INSENSITIVE: "$icontains",
     FilterOperator.CONTAINS: "$eq",  # equality with a list means that the list has the element
 }
+"""Operators that palmette does not call by the same name in lower case, such as ``$gte``."""
 
 
 def palmette_filter(filters: Filters) -> dict[str, Any] | None:
@@ -58,7 +49,8 @@ def palmette_filter(filters: Filters) -> dict[str, Any] | None:
 def _single(condition: MetadataFilter) -> dict[str, Any]:
     if condition.operator is FilterOperator.IS_EMPTY:
         return {condition.key: {"$exists": False}}  # missing, null and [] are the same here
-    return {condition.key: {_OPERATORS[condition.operator]: condition.value}}
+    operator = _RENAMED.get(condition.operator, f"${condition.operator.name.lower()}")
+    return {condition.key: {operator: condition.value}}
 
 
 @dataclass(init=False)
