@@ -13,18 +13,15 @@ at most) are measured.
 
 from __future__ import annotations
 
-import argparse
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from common import ENCODER, command_line, number, parse_with_data
 from numpy.typing import NDArray
 from recording import Line, append, find, read, table, write_part
 from relevant.candidates import (
-    ENCODER,
-    FUSIONS,
     GRID,
     WEIGHT,
     Floats,
@@ -72,44 +69,25 @@ def best_weight(facts: Fact, names: Iterable[str], key: str = "sum") -> float:
 
 
 def weight_table(facts: Fact, found: Hits) -> str:
-    """Rankings beside the sum, whose weight is chosen on the other collections and shipped."""
-    head = ["", "documents", "encoder", "BM25", *(f"fusion {w}" for w in FUSIONS), "hindsight"]
-    head += ["words", "best sentence", "sum", "regret", "left out: weight", "regret", "best weight"]
+    """The sum beside the best fixed fusion and hindsight, with the weight that is shipped and that others choose."""
     rows, values = [], []
     for whole in (True, False):
         names = [name for name in facts if (name == group(name)) == whole]
         for name in names:
-            line = facts[name]
-            curve, others = np.array(line["sum"]), [other for other in facts if group(other) != group(name)]
-            chosen = best_weight(facts, others)
-            at, left = at_weight(curve, WEIGHT), at_weight(curve, chosen)
-            scores = [line[key] for key in (*("encoder", "BM25"), *(f"fusion {w}" for w in FUSIONS), "hindsight")]
-            scores += [line["words"], line["best sentence"], at, line["hindsight"] - at]
-            values.append([*scores, chosen, line["hindsight"] - left, float(GRID[curve.argmax()])])
+            line, curve = facts[name], np.array(facts[name]["sum"])
+            chosen = best_weight(facts, [other for other in facts if group(other) != group(name)])
+            at = at_weight(curve, WEIGHT)
+            values.append([line["fusion 0.3"], line["hindsight"], at, line["hindsight"] - at])
+            values[-1] += [chosen, line["hindsight"] - at_weight(curve, chosen), float(curve.max())]
             rows.append([name, f"{line['documents']:,}", *map(number, values[-1])])
         means = np.mean(values[-len(names) :], axis=0)
         rows.append([f"mean of {len(names)} {'collections' if whole else 'samples'}", "", *map(number, means)])
+    head = ["", "documents", "fusion", "hindsight", "sum", "regret", "left out: weight", "regret", "at its best weight"]
     return table(head, rows)
-
-
-def number(value: float) -> str:
-    """.812, or –.004."""
-    return f"{value:.3f}".replace("0.", ".", 1).replace("-", "–")
 
 
 def at_weight(curve: Sequence[float], weight: float) -> float:
     return float(np.interp(weight, GRID, curve))
-
-
-def weights_table(facts: Fact, found: Hits) -> str:
-    """Means over the collections at each weight."""
-    names = [name for name in facts if name == group(name)]
-    shown = [row for row, weight in enumerate(GRID) if 0.3 <= weight <= 0.7]
-    curves = np.array([facts[name]["sum"] for name in names])
-    regret = np.array([facts[name]["hindsight"] for name in names])[:, None] - curves
-    rows = [["mean", *(number(value) for value in curves.mean(axis=0)[shown])]]
-    rows.append(["highest regret", *(number(value) for value in regret.max(axis=0)[shown])])
-    return table(["weight of words", *(f"{GRID[row]:.2f}" for row in shown)], rows)
 
 
 # -- spread ---------------------------------------------------------------------------------------------------------
@@ -225,27 +203,6 @@ def joined(parts: Iterable[tuple[Any, ...]]) -> list[Any]:
     return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
 
 
-def probability_table(found: Hits) -> str:
-    """Per collection: AUROC, calibration left out, and what the threshold does."""
-    every, rows, values = scored(found), [], []
-    for name, one in every.items():
-        slope, prior = fit(*joined(every[o].weighed(OFF_TOPIC) for o in every if o != name))
-        left, shipped = expit(slope * one.own + prior), expit(SLOPE * one.own + PRIOR)
-        areas = [auroc(one.own, sums) for sums in one.by_source.values()]
-        off = expit(SLOPE * one.off + PRIOR)
-        some = first(found[name]["test"])
-        kept = expit(SLOPE * some.total + PRIOR) >= THRESHOLD
-        lost = 1 - (kept & some.right).any(axis=1).sum() / some.right.any(axis=1).sum()
-        row = [one.right.mean(), left.mean(), calibration_error(left, one.right), noise(left)]
-        row += [np.mean(areas), min(areas), (shipped[one.right] < THRESHOLD).mean(), lost, (off < THRESHOLD).mean()]
-        values.append(row)
-        rows.append([name, *map(number, row[:4]), dev_of(found[name], slope, prior), *map(number, row[4:])])
-    means = np.mean(values, axis=0)
-    rows.append(["mean", *map(number, means[:4]), "", *map(number, means[4:])])
-    head = ["", "first hit right", "mean P", "ECE, left out", "ECE by chance", "ECE, fitted on dev", "AUROC"]
-    return table([*head, "lowest", "right first hit lost", "all right hits lost", "off topic: empty"], rows)
-
-
 def summary_table(facts: Fact, found: Hits) -> str:
     """The sum beside fusions, and its probability, at what is shipped."""
     every, rows, values = scored(found), [], []
@@ -262,16 +219,21 @@ def summary_table(facts: Fact, found: Hits) -> str:
     return table(head, [*rows, ["mean", "", *map(number, np.mean(values, axis=0))]])
 
 
-def dev_of(lists: dict[str, Found], slope: float, prior: float) -> str:
-    """Calibration error on test, when slope and prior are fitted on the first hits of 50 and of all dev questions."""
-    if "dev" not in lists:
-        return ""
-    dev, test, errors = first(lists["dev"]), first(lists["test"]), []
-    for size in (50, len(dev.total)):
-        rows = np.random.default_rng(0).permutation(len(dev.total))[:size]
-        a, b = fit(dev.total[rows, 0], dev.right[rows, 0], np.ones(len(rows)), (slope, prior), 0.2)
-        errors.append(calibration_error(expit(a * test.total[:, 0] + b), test.right[:, 0]))
-    return f"{number(errors[0])} (50), {number(errors[1])} ({len(dev.total)})"
+def dev_table(facts: Fact, found: Hits) -> str:
+    """Calibration error by chance, and when slope and prior are fitted on first hits of 50 and of all dev questions."""
+    every, rows = scored(found), []
+    for name, lists in found.items():
+        slope, prior = fit(*joined(every[o].weighed(OFF_TOPIC) for o in every if o != name))
+        row = [noise(expit(slope * every[name].own + prior))]
+        dev = first(lists["dev"]) if "dev" in lists else None
+        for size in () if dev is None else (50, len(dev.total)):
+            some = np.random.default_rng(0).permutation(len(dev.total))[:size]
+            a, b = fit(dev.total[some, 0], dev.right[some, 0], np.ones(len(some)), (slope, prior), 0.2)
+            row.append(calibration_error(expit(a * every[name].own + b), every[name].right))
+        rows.append([name, *map(number, row), *[""] * (3 - len(row))])
+    slope, prior = fit(*joined(one.weighed(OFF_TOPIC) for one in every.values()))
+    rows.append([f"fitted on all: slope {slope:.2f}, prior {prior:.2f}", "", "", ""])
+    return table(["", "by chance", "50 of dev", "all of dev"], rows)
 
 
 def sizes_table(data: Path, cache: Path) -> str:
@@ -302,36 +264,6 @@ def sizes_table(data: Path, cache: Path) -> str:
         worst = [measured[:, 2].max(), measured[:, 3].min()]
         rows.append([f"{size:,} ({len(values)} collections)", *map(number, [*measured.mean(axis=0), *worst])])
     return table(["documents", "right", "mean P", "lost", "empty", "most lost", "least empty"], rows)
-
-
-def coefficients_table(found: Hits) -> str:
-    """Slope and prior by the share of off-topic questions; errors with the collection left out."""
-    every, rows = scored(found), []
-    for share in (0.0, 0.1, 0.2, 0.5):
-        slope, prior = fit(*joined(one.weighed(share) for one in every.values()))
-        values = []
-        for name, one in every.items():
-            a, b = fit(*joined(every[o].weighed(share) for o in every if o != name))
-            own, off = expit(a * one.own + b), expit(a * one.off + b)
-            given, right = np.append(own, off), np.append(one.right, np.zeros(len(off)))
-            values.append([calibration_error(own, one.right), calibration_error(given, right), off.mean()])
-        rows.append([number(share), f"{slope:.2f}", f"{prior:.2f}", *map(number, np.mean(values, axis=0))])
-    return table(
-        ["off topic", "slope", "prior", "ECE of own questions", "with off-topic ones", "mean P off topic"], rows
-    )
-
-
-def thresholds_table(found: Hits) -> str:
-    """What a threshold costs and keeps out."""
-    every, rows = scored(found), []
-    for threshold in (0.1, 0.15, 0.18, 0.2, 0.22, 0.25, 0.3):
-        lost = [(expit(SLOPE * one.own[one.right] + PRIOR) < threshold).mean() for one in every.values()]
-        empty = [(expit(SLOPE * one.off + PRIOR) < threshold).mean() for one in every.values()]
-        good = sum(a <= 0.05 and b >= 0.9 for a, b in zip(lost, empty, strict=True))
-        total = (np.log(threshold / (1 - threshold)) - PRIOR) / SLOPE
-        row = [number(v) for v in (total, np.mean(lost), max(lost), np.mean(empty), min(empty))]
-        rows.append([number(threshold), *row, f"{good} of {len(every)}"])
-    return table(["threshold", "sum", "lost", "highest", "empty", "lowest", "both goals met"], rows)
 
 
 def shortlists_table(facts: Fact, found: Hits) -> str:
@@ -380,29 +312,23 @@ def cost_lines(data: Path, cache: Path, store: Path) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure what is missing, then write what there is."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, "relevance.md")
     parser.add_argument("what", choices=["choose", "index", "cost"])
     parser.add_argument("collections", nargs="*", help="of index; all by default")
-    parser.add_argument("--data", type=Path, default=os.environ.get("PALMETTE_DATA"))
     parser.add_argument("--cache", type=Path, default=Path("build/relevance"), help="vectors and candidates")
-    parser.add_argument("--out", type=Path, default=Path("relevance.md"), help="the page; results lie beside it")
-    args = parser.parse_args(argv)
-    if args.data is None:
-        parser.error("name the folder of data sets: PALMETTE_DATA=FOLDER or --data FOLDER")
+    args = parse_with_data(parser, argv)
     store = args.out.with_suffix(".jsonl")
     if args.what == "index":
-        print(index_lines(Path(args.data), args.collections, args.cache, store))
+        print(index_lines(args.data, args.collections, args.cache, store))
         return
     if args.what == "cost":
-        print(cost_lines(Path(args.data), args.cache, store))
+        print(cost_lines(args.data, args.cache, store))
         return
-    facts, found = everything(Path(args.data), args.cache, store)
+    facts, found = everything(args.data, args.cache, store)
     write_part(args.out, "collections", summary_table(facts, found))
-    for made in (weight_table, weights_table, spread_table, shortlists_table):
+    for made in (weight_table, spread_table, shortlists_table, dev_table):
         print(f"\n{made.__doc__}\n\n{made(facts, found)}")
-    for shown in (probability_table, thresholds_table, coefficients_table):
-        print(f"\n{shown.__doc__}\n\n{shown(found)}")
-    print(f"\n{sizes_table.__doc__}\n\n{sizes_table(Path(args.data), args.cache)}")
+    print(f"\n{sizes_table.__doc__}\n\n{sizes_table(args.data, args.cache)}")
 
 
 if __name__ == "__main__":

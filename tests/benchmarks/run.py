@@ -19,19 +19,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from common import parse_with_data
+
 HERE = Path(__file__).parent
-ENCODER = "--encoder packaged:all-MiniLM-L6-v2"
 FULL = """
 quality.py columns DATA/scifact DATA/squad DATA/medquad --questions 300 --out PAGE
 quality.py topics DATA/squad python --every 2 --seeds 0 1 2 --out PAGE
 # speed
 speed.py medquad --data DATA/ --out PAGE
 concurrency.py --out PAGE
-adapter_overhead.py --out PAGE => adapter_overhead
+adapter_overhead.py --out PAGE
 # fields
 fields.py DATA/medquad FROZEN --corpus 5000 --batch 128 --steps 150 --queries 500 --seeds 0 1 2 --out PAGE
 fields.py DATA/chorus_icecat FROZEN --folds 5 --corpus 4500 --steps 150 --queries 500 --out PAGE
-fields.py DATA/medquad --queries 500 --tokens 72 --steps 100 --batch 32 --seeds 0 1 2 --pool 0 --corpus 5000 LEARNS
+fields.py DATA/medquad --queries 500 --tokens 72 --steps 100 --batch 32 --seeds 0 1 2 --corpus 5000 LEARNS
 # paths
 paths.py DATA/scifact DATA/squad DATA/medquad --seeds 0 1 2 --out PAGE
 paths.py --speed 100000 --out PAGE
@@ -46,8 +47,9 @@ taxonomy.py wordnet DATA/wordnet_nouns --rows pretrain-finetune --dimensions 16 
 taxonomy.py pairs DATA/wordnet_nouns --steps 1500 --rate 1.5e-3 > taxonomy-pairs.txt
 taxonomy.py toy --rows default regular --seeds 0 1 2 --steps 2500 --rate 2e-3 --set hard=0 > taxonomy-toy.txt
 taxonomy.py dimensions --steps 600 --rate 2e-3 --set hard=0 > taxonomy-dimensions.txt
-taxonomy.py unseen DATA/wordnet_nouns --steps 800 --batch-size 1024 ENCODER > taxonomy-unseen.txt
-taxonomy.py graded DATA/chorus_icecat ENCODER --steps 100 --rate 3e-4 > taxonomy-graded.txt
+taxonomy.py unseen DATA/wordnet_nouns --steps 800 --batch-size 1024 > taxonomy-unseen.txt
+taxonomy.py names --seeds 0 1 2 > taxonomy-names.txt
+taxonomy.py graded DATA/chorus_icecat --steps 100 --rate 3e-4 > taxonomy-graded.txt
 taxonomy.py speed DATA/wordnet_nouns > taxonomy-speed.txt
 # qdrant
 qdrant.py --folder WORK/qdrant --documents 100000 --out PAGE
@@ -61,7 +63,7 @@ quality.py topics DATA/squad --out PAGE
 # speed
 speed.py scifact --data DATA/ --sizes 10000 --seconds 1 --out PAGE
 concurrency.py --out PAGE
-adapter_overhead.py --out PAGE => adapter_overhead
+adapter_overhead.py --out PAGE
 # fields
 fields.py DATA/medquad FROZEN --corpus 1000 --batch 64 --steps 50 --queries 100 LEARNS
 # paths
@@ -78,9 +80,7 @@ qdrant.py --folder WORK/qdrant --documents 2000 --out PAGE
 reader.py spans DATA/squad --retrieved 50 --work WORK/readers --out PAGE steps=20
 """
 SHORT = {
-    "ENCODER": ENCODER,
-    "KEPT": "--models WORK/models --out PAGE",
-    "FROZEN": "--layers 0 --tokens 72 --dtype bfloat16 --pool 0",
+    "FROZEN": "--layers 0 --tokens 72 --dtype bfloat16",
     "LEARNS": '--methods CHARM MVR "all fields joined" --out PAGE',
     "RATE": "--seeds 0 1 2 --rate 1.5e-3",
     "PAPER": "--steps 15000 --batch-size 1024 --rate 1.5e-3 --set finetune_rate=0.05 finetune_share=0.33",
@@ -139,16 +139,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", default=os.environ.get("QUICK") == "1")
     parser.add_argument("--pages", nargs="+", help="only these")
-    parser.add_argument("--data", type=Path, default=os.environ.get("PALMETTE_DATA"))
     parser.add_argument("--work", type=Path, default=Path("build/benchmarks"), help="models and printed tables")
     parser.add_argument("--update", action="store_true", help="add what the repository's own pages lack")
     parser.add_argument("--list", action="store_true", help="print the commands")
-    args = parser.parse_args(argv)
-    if args.data is None:
-        parser.error("name the folder of data sets: PALMETTE_DATA=FOLDER or --data FOLDER")
-    data, work = Path(args.data).resolve(), (args.work / "quick" if args.quick else args.work).resolve()
+    args = parse_with_data(parser, argv)
+    work = (args.work / "quick" if args.quick else args.work).resolve()
     out = HERE / "results" if args.update else work
-    every = list(steps(QUICK if args.quick else FULL, data, work, out))
+    every = list(steps(QUICK if args.quick else FULL, args.data.resolve(), work, out))
     chosen = [step for step in every if not args.pages or step.page in args.pages]
     if not chosen:
         parser.error(f"there are the pages {', '.join(dict.fromkeys(step.page for step in every))}")

@@ -3,17 +3,15 @@
     python tests/benchmarks/taxonomy.py toy
     python tests/benchmarks/taxonomy.py dimensions
     python tests/benchmarks/taxonomy.py wordnet FOLDER --rows default regular --dimensions 16 32 64 --seeds 0 1 2
-    python tests/benchmarks/taxonomy.py wordnet FOLDER --validation --rows default --set correction=0.9
     python tests/benchmarks/taxonomy.py pairs FOLDER
-    python tests/benchmarks/taxonomy.py strength [FOLDER]
-    python tests/benchmarks/taxonomy.py unseen FOLDER --encoder packaged:all-MiniLM-L6-v2
-    python tests/benchmarks/taxonomy.py names --encoder packaged:all-MiniLM-L6-v2
-    python tests/benchmarks/taxonomy.py graded CHORUS_ICECAT --encoder packaged:all-MiniLM-L6-v2
+    python tests/benchmarks/taxonomy.py unseen FOLDER
+    python tests/benchmarks/taxonomy.py names
+    python tests/benchmarks/taxonomy.py graded CHORUS_ICECAT
     python tests/benchmarks/taxonomy.py speed FOLDER
 
-FOLDER is ``wordnet_nouns``; ``--set`` changes options of its rows. Every measurement is printed as a row of a Markdown
-table as soon as it is there. Options were chosen on validation queries; the test pairs are drawn with a seed of their
-own.
+FOLDER is ``wordnet_nouns``; ``--set`` changes options of all rows (``correction=0.9``, ``sampling=regular hard=0``: one
+match drawn). Every measurement is printed as a row of a Markdown table as soon as it is there. The test pairs are drawn
+with a seed of their own.
 """
 
 from __future__ import annotations
@@ -31,6 +29,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from common import ENCODER, spread
 
 from palmette import Document, FakeEncoder, Index, TaxonomyModel, load_data
 from palmette.encoder.cache import EncodingCache
@@ -49,14 +48,26 @@ PAIRS = 10_000
 PAPER: dict[str, Any] = {"negatives": "all", "correction": 0.0, "sampling": "regular"}
 """A softmax over the batch as it is."""
 ROWS: dict[str, dict[str, Any]] = {
-    "regular": PAPER,
-    "rebalanced": PAPER | {"sampling": "rebalanced"},
-    "pretrain-finetune": PAPER | {"recipe": "pretrain-finetune"},
-    "corrected only": PAPER | {"correction": 1.0},
-    "corrected, one match drawn": {"sampling": "regular", "hard": 0},
-    "no hard negatives": {"hard": 0},
     "default": {},
+    "no hard negatives": {"hard": 0},
+    "regular": PAPER,
+    "pretrain-finetune": PAPER | {"recipe": "pretrain-finetune"},
 }
+UNSEEN: dict[str, dict[str, Any]] = {
+    "untrained": {"steps": 0, "documents": "text", "dimension": 384},
+    "both": {},
+    "both, no hard negatives": {"hard": 0},
+    "text": {"documents": "text"},
+    "lookup": {"documents": "lookup"},
+    "both, plain softmax": PAPER,
+}
+GRADED: dict[str, dict[str, Any]] = {
+    "untrained": {"steps": 0},
+    "joint, plain softmax": PAPER,
+    "pretrain-finetune": ROWS["pretrain-finetune"],
+    "joint, corrected": {},
+}
+MODULES = ("collections", "functools", "itertools", "json", "os.path", "pathlib", "random", "shutil")
 
 
 def settings(args: argparse.Namespace) -> dict[str, Any]:
@@ -100,11 +111,9 @@ def vectors(model: TaxonomyModel, rows: np.ndarray) -> tuple[torch.Tensor, torch
     return model.module.queries(torch.from_numpy(rows)), model.module.node_vectors
 
 
-def pairs_recall(
-    queries: torch.Tensor, documents: torch.Tensor, matches: Matches, seed: int = 2024
-) -> dict[int, float]:
+def pairs_recall(queries: torch.Tensor, documents: torch.Tensor, matches: Matches) -> dict[int, float]:
     """Recall of drawn pairs by distance, and overall (under −1): one drawn match per query."""
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(2024)
     found = found_matches(queries, documents, matches)
     places = matches.starts[:-1] + (draw.random(len(matches)) * matches.counts).astype(np.int64)
     return {**recall_by_distance(found[places], matches.distances[places]), -1: float(found[places].mean())}
@@ -171,9 +180,7 @@ def wordnet(folder: str) -> tuple[list[dict[str, Any]], Hierarchy]:
 def table(args: argparse.Namespace) -> None:
     """Table 1 of the paper: lookup tables over WordNet's nouns."""
     _, tree = wordnet(args.folder)
-    rows, seed_of_pairs = test_queries(len(tree)), 2024
-    if args.validation:
-        rows, seed_of_pairs = np.random.default_rng(77).integers(0, len(tree), 5000), 5
+    rows = test_queries(len(tree))
     matches = tree.matches(8).take(rows)
     heading(9, "cut precision", "cut recall")
     steps = args.steps or 4000
@@ -183,7 +190,7 @@ def table(args: argparse.Namespace) -> None:
         for name, options in runs(args, ROWS, **usual | more):
             begun = time.process_time()
             model = tables(tree, steps, **options)
-            scores = pairs_recall(*vectors(model, rows), matches, seed_of_pairs)
+            scores = pairs_recall(*vectors(model, rows), matches)
             show(f"{dimension}, {name}", scores, begun, model)
 
 
@@ -215,15 +222,6 @@ def pairs(args: argparse.Namespace) -> None:
         show(f"{share:.0%} of the pairs", pairs_recall(queries, documents, wanted), begun, None, unseen)
 
 
-def strength(args: argparse.Namespace) -> None:
-    """Recall over the strength of the correction: on WordNet, or on the toy where no folder is given."""
-    row = ROWS[args.rows[0] if args.rows else "corrected only"]
-    for value in (0.0, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1):
-        ROWS["curve"], args.rows = row | {"correction": value}, ["curve"]
-        print(f"\nstrength {value}")
-        (table if args.folder else toy)(args)
-
-
 def unseen(args: argparse.Namespace) -> None:
     """Text towers asked for synsets that training never saw: a tenth of the leaves."""
     synsets, tree = wordnet(args.folder)
@@ -233,7 +231,7 @@ def unseen(args: argparse.Namespace) -> None:
     documents = [document(synset) for synset in synsets]
     edges = [(tree.ids[c], tree.ids[p]) for c in kept.tolist() for p in tree.parents[c].tolist()]
     known = [documents[row] for row in kept.tolist()]
-    asked = np.sort(draw.choice(held, min(args.queries, len(held)), replace=False))
+    asked = np.sort(draw.choice(held, min(2000, len(held)), replace=False))
     above = tree.matches(8).take(asked)
     place = np.full(len(tree), -1)
     place[kept] = np.arange(len(kept))
@@ -262,22 +260,9 @@ def asked_in_words(model: TaxonomyModel, texts: list[str], cache: str | None) ->
         return model.module.queries(torch.from_numpy(inputs))
 
 
-UNSEEN: dict[str, dict[str, Any]] = {
-    "untrained": {"steps": 0, "documents": "text", "dimension": 384},
-    "both": {},
-    "both, no hard negatives": {"hard": 0},
-    "text": {"documents": "text"},
-    "lookup": {"documents": "lookup"},
-    "both, plain softmax": PAPER,
-}
-
-
 def document(synset: dict[str, Any]) -> Document:
     """A synset as a user would write it down."""
     return Document(synset["_id"], f"{synset['title']}: {synset['text']}", {"name": synset["title"]})
-
-
-MODULES = ("collections", "functools", "itertools", "json", "os.path", "pathlib", "random", "shutil")
 
 
 def names(args: argparse.Namespace) -> None:
@@ -314,41 +299,31 @@ def names(args: argparse.Namespace) -> None:
             print(f"| {'last part' if short else 'whole path'}, {what} | {cut} | {cells} |", flush=True)
 
 
-GRADED: dict[str, Any] = {"dimension": 384, "documents": "text", "batch_size": 512}
-"""Few queries: towers that begin as the encoder itself, and no rows to learn by heart."""
-
-
 def graded(args: argparse.Namespace) -> None:
-    """Exact (grade 3) and substitute (1, 2) products: joint training, finetuning, either way of weighing."""
+    """Exact (grade 3) and substitute (1, 2) products: joint training and finetuning.
+
+    Few queries: towers begin as the encoder itself, and there are no rows to learn by heart.
+    """
     data = load_data(args.folder)
     judged = data.qrels["test"]
     print("| | exact R@100 | R@1000 | substitute R@100 | R@1000 |\n|---|---:|---:|---:|---:|", flush=True)
-    same = {"finetune_rate": 1.0, "finetune_multiplier": 1.0}
-    rows = {
-        "untrained": {"steps": 0},
-        "joint, plain softmax": PAPER,
-        "pretrain-finetune": ROWS["pretrain-finetune"],
-        "pretrain-finetune, same rate and T": ROWS["pretrain-finetune"] | same,
-        "joint, corrected": {},
-    }
-    usual = GRADED | {"steps": args.steps or 200, "learning_rate": args.rate}
-    for name, options in rows.items():
+    usual = {"encoder": args.encoder, "cache": args.cache, "learning_rate": args.rate, "steps": args.steps or 200}
+    usual |= {"dimension": 384, "documents": "text", "batch_size": 512}
+
+    def share(ranked: dict[str, list[str]], grades: tuple[int, ...], k: int) -> float:
+        wanted = [(query, id) for query, docs in judged.items() for id, g in docs.items() if g in grades]
+        return float(np.mean([id in ranked[query][:k] for query, id in wanted]))
+
+    for name, options in GRADED.items():
         scores = []
         for seed in args.seeds:
-            fit = {"encoder": args.encoder, "cache": args.cache, "seed": seed}
-            model = TaxonomyModel.fit(data, **fit | usual | options)
+            model = TaxonomyModel.fit(data, **usual | {"seed": seed} | options)
             queries = asked_in_words(model, [data.queries[id] for id in judged], args.cache)
             best = (queries @ model.module.node_vectors.T).topk(1000, dim=1).indices.tolist()
-            keys = [[data.corpus[row].key for row in found] for found in best]
-            ranked = dict(zip(judged, keys, strict=True))
-            scores.append([_share(judged, ranked, g, k) for g in ((3,), (1, 2)) for k in (100, 1000)])
-        both = zip(np.mean(scores, 0), np.std(scores, 0), strict=True)
-        print(f"| {name} | {' | '.join(f'{mean:.3f} ± {spread:.3f}' for mean, spread in both)} |", flush=True)
-
-
-def _share(judged: Any, ranked: dict[str, list[str]], grades: tuple[int, ...], k: int) -> float:
-    wanted = [(query, id) for query, docs in judged.items() for id, g in docs.items() if g in grades]
-    return float(np.mean([id in ranked[query][:k] for query, id in wanted]))
+            ranked = {id: [data.corpus[row].key for row in found] for id, found in zip(judged, best, strict=True)}
+            scores.append([share(ranked, grades, k) for grades in ((3,), (1, 2)) for k in (100, 1000)])
+        cells = [spread(column) for column in zip(*scores, strict=True)]
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
 def speed(args: argparse.Namespace) -> None:
@@ -372,7 +347,7 @@ def speed(args: argparse.Namespace) -> None:
 
 PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
     "wordnet": table,
-    **{f.__name__: f for f in (toy, dimensions, pairs, strength, unseen, names, graded, speed)},
+    **{f.__name__: f for f in (toy, dimensions, pairs, unseen, names, graded, speed)},
 }
 
 
@@ -388,9 +363,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=512)
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--validation", action="store_true", help="queries to choose by, not the test's")
-    parser.add_argument("--queries", type=int, default=2000)
-    parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2")
+    parser.add_argument("--encoder", default=ENCODER)
     parser.add_argument("--cache")
     args = parser.parse_args()
     PARTS[args.part](args)

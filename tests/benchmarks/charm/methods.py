@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
+from charm.bench import MODES
 from torch import Tensor
 
 from palmette import FieldsModel
@@ -48,14 +49,7 @@ class Method(NamedTuple):
     """A row of the table."""
 
     options: Mapping[str, Any]
-    modes: tuple[str, ...] = (
-        "aggregate",
-        "best",
-        "two stages",
-        "two stages, blended",
-        "aggregate and words",
-        "two stages, blended, and words",
-    )
+    modes: tuple[str, ...] = tuple(MODES)
     fields: str = "all of them"
     """``title``, ``joined`` (one field that holds all), ``reversed``, or all of them."""
     model: type[FieldsModel] = FieldsModel

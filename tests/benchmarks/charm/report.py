@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from common import spread
 from numpy.typing import NDArray
 from recording import table
 
@@ -44,49 +45,39 @@ def tables(results: Rows) -> str:
 
 
 def _table(rows: Rows) -> str:
-    means: dict[str, dict[str, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    """nDCG@10 of each method, by its ways of searching: of every seed, by query."""
+    found: dict[str, dict[str, list[list[float]]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        for mode, measured in row["rows"].items():
-            means[row["method"]][mode].append(measured)
-    shown = [name for name in RIVALS if name in means]
+        for mode, by_query in row["rows"].items():
+            found[row["method"]][mode].append(by_query)
+    shown, folds = [name for name in RIVALS if name in found], rows[0]["folds"]
     lines = []
-    for method, modes in means.items():
-        main = next(mode for mode in (BLENDED, *modes) if mode in modes)
-        cells = [_spread(modes[mode]) if mode in modes else "" for mode in MODES]
-        for name in shown:
-            other = means[name][RIVALS[name]]
-            cells.append("" if name == method else _against(modes[main], other, rows[0].get("folds")))
+    for method, modes in found.items():
+        main = modes.get(BLENDED) or next(iter(modes.values()))
+        cells = [spread([float(np.mean(one)) for one in modes.get(mode, ())]) for mode in MODES]
+        cells += ["" if name == method else _against(main, found[name][RIVALS[name]], folds) for name in shown]
         lines.append([method, *cells])
     return table(["nDCG@10", *MODES.values(), *(f"against {name}" for name in shown)], lines)
 
 
-def _against(measured: Rows, other: Rows, folds: int | None) -> str:
+def _against(seeds: list[list[float]], others: list[list[float]], folds: int) -> str:
     """The difference of nDCG@10 in points, and how likely chance makes one as large."""
-    first, second = _by_query(measured, folds), _by_query(other, folds)
+    first, second = _by_query(seeds, folds), _by_query(others, folds)
     if len(first) != len(second):
         return ""
     return f"{100 * (first.mean() - second.mean()):+.1f} (p {p_value(first, second):.3f})"
 
 
-def _by_query(measured: Rows, folds: int | None) -> NDArray[np.float64]:
+def _by_query(seeds: list[list[float]], folds: int) -> NDArray[np.float64]:
     """nDCG@10 by query: the mean over seeds, or the folds on end, whose queries differ."""
-    values = [np.asarray(m["by_query"], np.float64) for m in measured]
-    return np.concatenate(values) if folds else np.mean(values, axis=0)
-
-
-def _spread(measured: Rows) -> str:
-    values = [m["scores"]["ndcg@10"] for m in measured]
-    spread = f" ± {np.std(values):.3f}" if len(values) > 1 else ""
-    return f"{np.mean(values):.3f}{spread}".replace("0.", ".")
+    return np.concatenate(seeds) if folds else np.mean(seeds, axis=0)
 
 
 def _facts(rows: Rows) -> str:
     for row in rows:
-        facts = row["facts"]
-        if "kept of the best ten" in facts and row["seed"] == 0 and row["method"] == "CHARM":
-            shares = facts["kept of the best ten"].items()
-            kept = ", ".join(f"{share:.1%} at {size}" for size, share in shares)
-            matched = ", ".join(f"{name} {count}" for name, count in facts["matched"].items())
+        if row["facts"] and row["seed"] == 0 and row["method"] == "CHARM":
+            kept = ", ".join(f"{share:.1%} at {size}" for size, share in row["facts"]["kept of the best ten"].items())
+            matched = ", ".join(f"{name} {count}" for name, count in row["facts"]["matched"].items())
             return (
                 f"CHARM, seed 0: kept of the ten that `best` finds by a shortlist: {kept}; "
                 f"field of the best hit: {matched}."
