@@ -8,9 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from charm.bench import FIELDS, Bench, bm25_rows
-from charm.methods import METHODS, diversity, fields_of
-from charm.report import p_value
+from charm import FIELDS, METHODS, Bench, bm25_rows, diversity, fields_of, p_value
 from fields import main
 from recording import read
 
@@ -42,7 +40,7 @@ def test_a_broken_off_run_goes_on(folder: Path, tmp_path: Path) -> None:
 
     words = [(name, "words") for name in ("BM25", "BM25, title and text", "BM25, fields weighted")]
     first = run(untuned)
-    assert first == [*words, (untuned, "aggregate"), (untuned, "aggregate and words")]
+    assert first == [*words, (untuned, "aggregate"), (untuned, "aggregate, words")]
     second = run(untuned, "CHARM", "MVR")
     assert second[:5] == first
     assert [name for name, _ in second[5:]] == ["MVR", *["CHARM"] * 5]

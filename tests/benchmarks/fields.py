@@ -16,9 +16,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from charm.bench import Bench, bm25_rows, model_rows
-from charm.methods import METHODS, Method, fields_of
-from charm.report import tables
+from charm import METHODS, Bench, Method, bm25_rows, fields_of, model_rows, tables
 from common import ENCODER, command_line
 from recording import append, find, read, write_part
 

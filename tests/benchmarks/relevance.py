@@ -21,19 +21,7 @@ import numpy as np
 from common import ENCODER, command_line, number, parse_with_data
 from numpy.typing import NDArray
 from recording import Line, append, find, read, table, write_part
-from relevant.candidates import (
-    GRID,
-    WEIGHT,
-    Floats,
-    Found,
-    K,
-    candidates,
-    encoded,
-    everything,
-    group,
-    rounded,
-    texts_of,
-)
+from relevant.candidates import GRID, WEIGHT, Floats, Found, candidates, encoded, everything, group, rounded, texts_of
 from relevant.product import costs, measured
 from scipy.optimize import minimize
 from scipy.special import expit
@@ -46,8 +34,6 @@ DOMAINS = {"encyclopedia": ("squad", "hotpot_mini"), "medicine": ("scifact", "me
 DOMAINS |= {"stories": ("fairytaleqa",), "products": ("chorus_icecat",)}  # all others: software
 SLOPE, PRIOR, THRESHOLD = 5.5, -3.9, 0.2
 """What is shipped."""
-SPREADS = ("questions", "sentences")
-"""What is asked of documents to see how far their scores spread."""
 OFF_TOPIC = 0.2
 """Share of off-topic questions in what slope and prior are fitted on."""
 
@@ -60,11 +46,11 @@ def domain(name: str) -> str:
     return next((domain for domain, names in DOMAINS.items() if name in names), "software")
 
 
-def best_weight(facts: Fact, names: Iterable[str], key: str = "sum") -> float:
+def best_weight(facts: Fact, names: Iterable[str]) -> float:
     """The weight with the highest mean nDCG@10; a collection counts once, with its samples."""
     groups: dict[str, list[Any]] = {}
     for name in names:
-        groups.setdefault(group(name), []).append(facts[name][key])
+        groups.setdefault(group(name), []).append(facts[name]["sum"])
     return float(GRID[np.mean([np.mean(curves, axis=0) for curves in groups.values()], axis=0).argmax()])
 
 
@@ -94,44 +80,28 @@ def at_weight(curve: Sequence[float], weight: float) -> float:
 
 
 def spread_table(facts: Fact, found: Hits) -> str:
-    """The spread of real questions, of documents and of best sentences, beside what stands in for it.
-
-    Both stand-ins come from the other collections: their mean spread, or that of sentences asked as questions times
-    the usual ratio.
-    """
-    spread = {kind: {name: np.array(facts[name]["spreads"][kind]) for name in found} for kind in SPREADS}
-    true, rows, every = spread["questions"], [], []
-    for name in found:
-        others = [other for other in found if other != name]
-        factor = np.mean([true[other] / spread["sentences"][other] for other in others], axis=0)
-        asked, values = found[name]["test"], [*true[name]]
-        for guess in (np.mean([true[other] for other in others], axis=0), spread["sentences"][name] * factor):
-            lost = asked.ndcg(asked.total(spread=true[name])) - asked.ndcg(asked.total(spread=guess))
-            values += [true[name][0] / guess[0], lost]
-        every.append(values)
-        rows.append([name, *(f"{value:.4f}" for value in values)])
-    for label, of in (("mean", np.mean), ("standard deviation", np.std)):
-        rows.append([label, *(f"{value:.4f}" for value in of(every, axis=0))])
-    factors = np.mean([true[name] / spread["sentences"][name] for name in found], axis=0)
-    rows.append(["questions by sentences", *(f"{value:.3f}" for value in factors), *[""] * 4])
-    head = ["", "documents", "best sentences", "constant: ratio", "loss", "sentences: ratio", "loss"]
-    return table(head, rows)
+    """The spread of questions over documents and over best sentences, and by that of sentences asked as questions."""
+    spreads = {name: {kind: np.array(of) for kind, of in facts[name]["spreads"].items()} for name in found}
+    values = [[*of["questions"], *(of["questions"] / of["sentences"])] for of in spreads.values()]
+    named = [*zip(found, values, strict=True), ("mean", np.mean(values, 0)), ("standard deviation", np.std(values, 0))]
+    rows = [[name, *(f"{value:.4f}" for value in row)] for name, row in named]
+    return table(["", "documents", "best sentences", "by sentences: documents", "best sentences"], rows)
 
 
 # -- probability ----------------------------------------------------------------------------------------------------
 
 
 class First(NamedTuple):
-    """Sums [Q, k] of the best hits, best first, and whether they are relevant."""
+    """Sums [Q] of the best hits, and whether they are relevant."""
 
     total: Floats
     right: NDArray[np.bool_]
 
 
-def first(found: Found, weight: float = WEIGHT, k: int = K) -> First:
-    total = found.total(weight)
-    best = np.argsort(-total, axis=1, kind="stable")[:, :k]
-    return First(np.take_along_axis(total, best, axis=1), np.take_along_axis(found.grade, best, axis=1) > 0)
+def first(found: Found) -> First:
+    total = found.total()
+    rows, best = np.arange(len(total)), total.argmax(axis=1)
+    return First(total[rows, best], found.grade[rows, best] > 0)
 
 
 def auroc(higher: Floats, lower: Floats) -> float:
@@ -154,23 +124,15 @@ def noise(given: Floats) -> float:
     return float(np.mean([calibration_error(given, rng.random(len(given)) < given) for _ in range(20)]))
 
 
-def fit(x: Floats, right: Any, weights: Floats, towards: Sequence[float] = (), trust: Any = 0.0) -> Floats:
-    """Slopes of x [n, …] and prior of a logistic function; ``trust`` draws them towards others."""
-    features = np.column_stack([x, np.ones(len(right))])
-    start = np.array(towards or [5.0] * (features.shape[1] - 1) + [-4.0])
+def fit(x: Floats, right: Any, weights: Floats, towards: Sequence[float] = (5, -4), trust: float = 0) -> Floats:
+    """Slope of x [n] and prior of a logistic function; ``trust`` draws them towards others."""
 
     def loss(given: Floats) -> float:
-        logits = features @ given
-        distance = (trust * (given - start) ** 2).sum()
+        logits = given[0] * x + given[1]
+        distance = trust * ((given - towards) ** 2).sum()
         return float((weights * (np.logaddexp(0, logits) - right * logits)).sum() + distance)
 
-    return np.asarray(minimize(loss, start, method="BFGS").x)
-
-
-def off_topic(name: str, lists: dict[str, Found]) -> dict[str, Found]:
-    """Candidates of questions from collections of other domains."""
-    others = {key.removeprefix("from "): one for key, one in lists.items() if key.startswith("from ")}
-    return {other: one for other, one in others.items() if domain(other) != domain(name)}
+    return np.asarray(minimize(loss, np.array(towards, float), method="BFGS").x)
 
 
 class Scored(NamedTuple):
@@ -179,7 +141,7 @@ class Scored(NamedTuple):
     own: Floats
     right: NDArray[np.bool_]
     off: Floats
-    by_source: dict[str, Floats]
+    by_source: list[Floats]
 
     def weighed(self, share: float) -> tuple[Floats, NDArray[Any], Floats]:
         """Sums, relevance and weights for :func:`fit`, where ``share`` of the questions are off topic."""
@@ -190,17 +152,19 @@ class Scored(NamedTuple):
 
 
 def scored(found: Hits) -> dict[str, Scored]:
-    """First hits of every collection."""
+    """First hits of every collection, for its own questions and for those of collections of other domains."""
     every = {}
     for name, lists in found.items():
-        own = first(lists["test"])
-        sources = {other: first(one).total[:, 0] for other, one in off_topic(name, lists).items()}
-        every[name] = Scored(own.total[:, 0], own.right[:, 0], np.concatenate([*sources.values()]), sources)
+        others = {key: key.removeprefix("from ") for key in lists if key.startswith("from ")}
+        sources = [first(lists[key]).total for key, other in others.items() if domain(other) != domain(name)]
+        every[name] = Scored(*first(lists["test"]), np.concatenate(sources), sources)
     return every
 
 
-def joined(parts: Iterable[tuple[Any, ...]]) -> list[Any]:
-    return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+def fitted(every: dict[str, Scored], but: str = "") -> Floats:
+    """Slope and prior of all collections but one."""
+    parts = [one.weighed(OFF_TOPIC) for name, one in every.items() if name != but]
+    return fit(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 def summary_table(facts: Fact, found: Hits) -> str:
@@ -208,11 +172,11 @@ def summary_table(facts: Fact, found: Hits) -> str:
     every, rows, values = scored(found), [], []
     for name, one in every.items():
         line = facts[name]
-        slope, prior = fit(*joined(every[o].weighed(OFF_TOPIC) for o in every if o != name))
+        slope, prior = fitted(every, name)
         sums = [line["fusion 0.3"], line["hindsight"], at_weight(line["sum"], WEIGHT)]
         bar = (np.log(THRESHOLD / (1 - THRESHOLD)) - PRIOR) / SLOPE
         row = [*sums, one.right.mean(), calibration_error(expit(slope * one.own + prior), one.right)]
-        row += [min(auroc(one.own, off) for off in one.by_source.values())]
+        row += [min(auroc(one.own, off) for off in one.by_source)]
         values.append([*row, (one.own[one.right] < bar).mean(), (one.off < bar).mean()])
         rows.append([name, f"{line['documents']:,}", *map(number, values[-1])])
     head = ["", "documents", "fusion", "hindsight", "sum", "right", "ECE", "AUROC", "lost", "empty"]
@@ -223,15 +187,15 @@ def dev_table(facts: Fact, found: Hits) -> str:
     """Calibration error by chance, and when slope and prior are fitted on first hits of 50 and of all dev questions."""
     every, rows = scored(found), []
     for name, lists in found.items():
-        slope, prior = fit(*joined(every[o].weighed(OFF_TOPIC) for o in every if o != name))
+        slope, prior = fitted(every, name)
         row = [noise(expit(slope * every[name].own + prior))]
         dev = first(lists["dev"]) if "dev" in lists else None
         for size in () if dev is None else (50, len(dev.total)):
             some = np.random.default_rng(0).permutation(len(dev.total))[:size]
-            a, b = fit(dev.total[some, 0], dev.right[some, 0], np.ones(len(some)), (slope, prior), 0.2)
+            a, b = fit(dev.total[some], dev.right[some], np.ones(len(some)), (slope, prior), 0.2)
             row.append(calibration_error(expit(a * every[name].own + b), every[name].right))
         rows.append([name, *map(number, row), *[""] * (3 - len(row))])
-    slope, prior = fit(*joined(one.weighed(OFF_TOPIC) for one in every.values()))
+    slope, prior = fitted(every)
     rows.append([f"fitted on all: slope {slope:.2f}, prior {prior:.2f}", "", "", ""])
     return table(["", "by chance", "50 of dev", "all of dev"], rows)
 
@@ -249,13 +213,13 @@ def sizes_table(data: Path, cache: Path) -> str:
                 some = whole.sample(size, seed)
                 words, draw = WordCollection(analyser_of(LANGUAGE), some.texts), np.random.default_rng(seed)
                 if some.asked["test"].texts:
-                    hits = first(candidates(some, words, some.asked["test"]), k=2)
-                    own.append(hits.total[:, 0])
-                    right.append(hits.right[:, 0])
+                    hits = first(candidates(some, words, some.asked["test"]))
+                    own.append(hits.total)
+                    right.append(hits.right)
                 for asked in others:
                     few = asked.take(draw.permutation(len(asked.texts))[:15].tolist())
                     few = few._replace(judged=[{}] * len(few.texts))
-                    off.append(first(candidates(some, words, few), k=2).total[:, 0])
+                    off.append(first(candidates(some, words, few)).total)
             if sum(map(len, own)) >= 20:
                 found, correct, other = (np.concatenate(parts) for parts in (own, right, off))
                 p, q = (expit(SLOPE * sums + PRIOR) for sums in (found, other))
@@ -283,7 +247,7 @@ def shortlists_table(facts: Fact, found: Hits) -> str:
 def index_lines(data: Path, names: Sequence[str], cache: Path, store: Path) -> str:
     """Measure an index of each collection with default options beside the sums; 50 questions of each other domain."""
     loaded = {name: encoded(name, splits, data, cache) for name, splits in texts_of(data)}
-    sums, rng = ({line["data"]: line for line in read(store) if line["part"] == "collection"}, np.random.default_rng(7))
+    sums, rng = {x["data"]: x["sum"] for x in read(store) if x["part"] == "collection"}, np.random.default_rng(7)
     for name in names or loaded:
         if find(store, part="index", data=name):
             continue
@@ -296,9 +260,10 @@ def index_lines(data: Path, names: Sequence[str], cache: Path, store: Path) -> s
         print(f"  {name}: {line}", flush=True)
     lines = [line for line in read(store, "part", "data") if line["part"] == "index"]
     keys = ["nDCG@10", "ECE", "AUROC", "lost", "empty"]
-    rows = [[at_weight(sums[line["data"]]["sum"], WEIGHT), *(line[key] for key in keys)] for line in lines]
-    shown = [[line["data"], *map(number, row)] for line, row in zip(lines, rows, strict=True)]
-    return table(["", "sum", *keys], [*shown, ["mean", *map(number, np.mean(rows, axis=0))]])
+    rows = [[line[key] for key in keys] for line in lines]
+    chosen = [number(at_weight(sums[line["data"]], WEIGHT)) if line["data"] in sums else "" for line in lines]
+    shown = [[line["data"], own, *map(number, row)] for line, own, row in zip(lines, chosen, rows, strict=True)]
+    return table(["", "sum", *keys], [*shown, ["mean", "", *map(number, np.mean(rows, axis=0))]])
 
 
 def cost_lines(data: Path, cache: Path, store: Path) -> str:
@@ -320,15 +285,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     store = args.out.with_suffix(".jsonl")
     if args.what == "index":
         print(index_lines(args.data, args.collections, args.cache, store))
-        return
     if args.what == "cost":
         print(cost_lines(args.data, args.cache, store))
-        return
-    facts, found = everything(args.data, args.cache, store)
-    write_part(args.out, "collections", summary_table(facts, found))
-    for made in (weight_table, spread_table, shortlists_table, dev_table):
-        print(f"\n{made.__doc__}\n\n{made(facts, found)}")
-    print(f"\n{sizes_table.__doc__}\n\n{sizes_table(args.data, args.cache)}")
+    if args.what == "choose":
+        facts, found = everything(args.data, args.cache, store)
+        write_part(args.out, "collections", summary_table(facts, found))
+        for made in (weight_table, spread_table, shortlists_table, dev_table):
+            print(f"\n{made.__doc__}\n\n{made(facts, found)}")
+        print(f"\n{sizes_table.__doc__}\n\n{sizes_table(args.data, args.cache)}")
 
 
 if __name__ == "__main__":

@@ -18,9 +18,10 @@ from support.tiny_encoder import save_tiny_encoder
 @pytest.mark.filterwarnings("ignore:no fields were given")
 def test_every_method_is_trained_and_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = ({"_id": d.key, "text": d.text, "title": d.fields["name"]} for d in tiny.with_fields())
-    folder = write_beir(tmp_path / "animals", corpus, (question for question, _ in tiny.pairs()))
+    folder = write_beir(tmp_path / "data" / "animals", corpus, (question for question, _ in tiny.pairs()))
     encoder = save_tiny_encoder(tmp_path / "encoder", words=(*tiny.COLOURS, *tiny.ANIMALS), width=32)
-    given = [folder, "--work", tmp_path / "work", "--encoder", encoder, "--steps", 2, "--device", "cpu"]
+    given = ["--work", tmp_path / "work", "--encoder", encoder, "--steps", 2, "--device", "cpu"]
+    monkeypatch.setenv("PALMETTE_DATA", str(folder.parent))
     monkeypatch.setattr(sys, "argv", ["paper.py", *map(str, given)])
     paper.main()
     lines = read(tmp_path / "work" / "results.jsonl")

@@ -156,15 +156,12 @@ class Found(NamedTuple):
     rarity: Floats
     documents: int
 
-    def meaning(self, spread: tuple[float, float] = (SPREAD, SPREAD), part: float = 0.5) -> Floats:
-        """Document and best sentence in units of usual spreads."""
-        return part * self.document / (UNIT * spread[0]) + (1 - part) * self.sentence / (UNIT * spread[1])
-
-    def total(self, weight: float = WEIGHT, **how: Any) -> Floats:
+    def total(self, weight: float = WEIGHT) -> Floats:
         """The sum that hits are ranked by."""
+        meaning = (self.document + self.sentence) / 2 / (UNIT * SPREAD)
         size = SIZE * np.log(self.documents / USUAL)  # the same for all hits: it orders nothing
         words = self.share - chance(self.rarity)[:, None]
-        return (1 - weight) * self.meaning(**how) + weight * words - size
+        return (1 - weight) * meaning + weight * words - size
 
     def ndcg(self, total: Floats) -> float:
         """nDCG@10 of a ranking by these sums."""

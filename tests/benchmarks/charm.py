@@ -1,18 +1,27 @@
-"""Data with fields, and what a model makes of them."""
+"""The benchmark of fields: data, what is compared, what a model makes of it, and tables."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+import torch
+from common import spread
+from numpy.typing import NDArray
+from recording import table
+from torch import Tensor
 
 from palmette import Document, FieldsModel, Index, RetrievalData, load_data
 from palmette.evaluation import BM25
+from palmette.methods.fields.config import FieldsConfig
 from palmette.methods.fields.documents import FieldExtractor
+from palmette.methods.fields.losses import losses
+from palmette.methods.fields.training import FieldsTask
 from palmette.metrics import Judgements, query_scores
 
 FIELDS: dict[str, dict[str, str]] = {
@@ -23,10 +32,10 @@ FIELDS: dict[str, dict[str, str]] = {
 K = 100
 MODES: dict[str, dict[str, Any]] = {
     "aggregate": {"by": "aggregate"},
-    "best": {"by": "best"},
-    "two stages, blended": {"by": "two_stage"},
-    "aggregate and words": {"by": "aggregate", "lexical": "auto"},
-    "two stages, blended, and words": {"lexical": "auto"},
+    "best field": {"by": "best"},
+    "two stages": {"by": "two_stage"},
+    "aggregate, words": {"by": "aggregate", "lexical": "auto"},
+    "two stages, words": {"lexical": "auto"},
 }
 """Ways of searching one model; the last two, with words mixed in, are what users get."""
 
@@ -108,7 +117,7 @@ def model_rows(model: FieldsModel, bench: Bench, modes: Sequence[str]) -> tuple[
         for row, ranked in enumerate(ids):
             ranks[row, : len(ranked)] = [bench.data.rows[id] for id in ranked]
         found[mode], rows[mode] = measured(ranks, judgements), ranks
-    return found, _facts(index, model, texts, rows["best"]) if "best" in modes else {}
+    return found, _facts(index, model, texts, rows["best field"]) if "best field" in modes else {}
 
 
 def _facts(index: Index, model: FieldsModel, texts: Sequence[str], best: np.ndarray) -> dict[str, Any]:
@@ -163,3 +172,145 @@ def _scores(contents: Sequence[str], texts: Sequence[str]) -> np.ndarray:
 
 def _measured(scores: Any, judgements: Judgements) -> list[float]:
     return measured(np.argsort(-np.asarray(scores), axis=1, kind="stable")[:, :K], judgements)
+
+
+# -- what is compared ----------------------------------------------------------------------------------------------
+
+
+def diversity(logits: Tensor, target: Tensor) -> Tensor:
+    """L_Div (equation 7): −ln softmax of the best-matching field over the fields of each query's document.
+
+    Args:
+        logits: [F, B, M] similarities by field, divided by τ.
+        target: [B] column of each query's document.
+    """
+    own = logits[:, torch.arange(len(target), device=target.device), target]  # [F, B]
+    return (own.logsumexp(0) - own.amax(0)).mean()
+
+
+def mvr_loss(
+    config: FieldsConfig, queries: Tensor, fields: Tensor, aggregate: Tensor, target: Tensor, known: Tensor
+) -> Tensor:
+    """L_MVR = L_Max + .01 L_Div, of multi-view representations."""
+    by_field = torch.einsum("bd,mfd->fbm", queries, fields) / config.temperature
+    _, _, best = losses(queries, fields, aggregate, target, known, config.temperature)
+    return best + 0.01 * diversity(by_field, target)
+
+
+class MVRModel(FieldsModel):
+    """Multi-view representations: every vector sees the whole document, and a loss keeps them apart."""
+
+    @classmethod
+    def task(cls, *given: Any, **named: Any) -> tuple[FieldsConfig, FieldsTask]:
+        config, task = super().task(*given, **named)
+        task.objective = mvr_loss
+        return config, task
+
+
+class Method(NamedTuple):
+    """A row of the table."""
+
+    options: Mapping[str, Any]
+    modes: tuple[str, ...] = tuple(MODES)
+    fields: str = "all of them"
+    """``title``, ``joined`` (one field that holds all), ``reversed``, or all of them."""
+    model: type[FieldsModel] = FieldsModel
+
+
+ONE = ("aggregate", "aggregate, words")
+
+METHODS: dict[str, Method] = {
+    "untuned encoder, all fields joined": Method({"steps": 0}, ONE, "joined"),
+    "title only": Method({}, ONE, "title"),
+    "all fields joined": Method({}, ONE, "joined"),
+    "all fields joined, 144 tokens": Method({"document_tokens": 144}, ONE, "joined"),
+    "MVR": Method(
+        {"attention": "full", "aggregate_weight": 0.0, "fields_weight": 0.0}, ("best field",), model=MVRModel
+    ),
+    "CHARM": Method({}),
+    "CHARM, the paper's pooling": Method({"pooling": "token"}),
+    "equation 3 as printed": Method({"attention": "printed"}),
+    "no L_agg": Method({"aggregate_weight": 0.0}),
+    "no L_fields": Method({"fields_weight": 0.0}),
+    "no L_max": Method({"best_weight": 0.0}),
+    "no whole document": Method({"whole": False}),
+    "full attention": Method({"attention": "full"}),
+    "diagonal attention": Method({"attention": "diagonal"}),
+    "plain queries": Method({"queries": "plain"}),
+    "fields from long to short": Method({}, fields="reversed"),
+}
+
+
+def fields_of(method: Method, fields: Mapping[str, str]) -> dict[str, str]:
+    """The fields that a method reads."""
+    if method.fields == "title":
+        return {"title": "title"}
+    if method.fields == "joined":
+        return {"all": "+".join(fields.values())}
+    return dict(reversed(fields.items())) if method.fields == "reversed" else dict(fields)
+
+
+# -- tables --------------------------------------------------------------------------------------------------------
+
+RIVALS = {"untuned encoder, all fields joined": "aggregate", "all fields joined": "aggregate", "MVR": "best field"}
+"""What every row is compared with, by its main way of searching, and how that is searched."""
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def p_value(first: Sequence[float], second: Sequence[float], rounds: int = 10_000) -> float:
+    """Two-sided paired permutation test of a difference of means over queries."""
+    difference = np.asarray(first) - np.asarray(second)
+    draw = np.random.default_rng(0)
+    signs = draw.choice([-1.0, 1.0], (rounds, len(difference)))
+    shuffled = np.abs((signs * difference).mean(1))
+    return float((1 + (shuffled >= abs(difference.mean()) - 1e-12).sum()) / (rounds + 1))
+
+
+def tables(results: Rows) -> str:
+    """One table for each data set and training, and what is known of CHARM's fields."""
+    groups: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for result in results:
+        groups[result["title"]].append(result)
+    return "\n\n".join(f"### {title}\n\n{_table(rows)}\n\n{_told(rows)}".rstrip() for title, rows in groups.items())
+
+
+def _table(rows: Rows) -> str:
+    """nDCG@10 of each method, by its ways of searching: of every seed, by query."""
+    found: dict[str, dict[str, list[list[float]]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        for mode, by_query in row["rows"].items():
+            found[row["method"]][mode].append(by_query)
+    shown, folds = [name for name in RIVALS if name in found], rows[0]["folds"]
+    lines = []
+    for method, modes in found.items():
+        main = modes.get("two stages") or next(iter(modes.values()))
+        cells = [spread([float(np.mean(one)) for one in modes.get(mode, ())]) for mode in ("words", *MODES)]
+        cells += ["" if name == method else _against(main, found[name][RIVALS[name]], folds) for name in shown]
+        lines.append([method, *cells])
+    return table(["nDCG@10", "words", *MODES, *(f"against {name}" for name in shown)], lines)
+
+
+def _against(seeds: list[list[float]], others: list[list[float]], folds: int) -> str:
+    """The difference of nDCG@10 in points, and how likely chance makes one as large."""
+    first, second = _by_query(seeds, folds), _by_query(others, folds)
+    if len(first) != len(second):
+        return ""
+    return f"{100 * (first.mean() - second.mean()):+.1f} (p {p_value(first, second):.3f})"
+
+
+def _by_query(seeds: list[list[float]], folds: int) -> NDArray[np.float64]:
+    """nDCG@10 by query: the mean over seeds, or the folds on end, whose queries differ."""
+    return np.concatenate(seeds) if folds else np.mean(seeds, axis=0)
+
+
+def _told(rows: Rows) -> str:
+    for row in rows:
+        if row["facts"] and row["seed"] == 0 and row["method"] == "CHARM":
+            kept = ", ".join(f"{share:.1%} at {size}" for size, share in row["facts"]["kept of the best ten"].items())
+            matched = ", ".join(f"{name} {count}" for name, count in row["facts"]["matched"].items())
+            return (
+                f"CHARM, seed 0: kept of the ten that `best` finds by a shortlist: {kept}; "
+                f"field of the best hit: {matched}."
+            )
+    return ""
