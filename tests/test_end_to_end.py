@@ -67,7 +67,7 @@ def test_the_demo_answers_in_both_frameworks_and_runs_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    modules = ["shutil", "json", "collections", "datetime", "functools"]
+    modules = ["shutil", "json", "functools", "time"]
     monkeypatch.setattr(sample, "python_catalogue", lambda **_: python_catalogue(modules))
 
     def said(*words: str) -> str:

@@ -41,19 +41,12 @@ def few(data: RetrievalData, train: int, dev: int = 200) -> RetrievalData:
     return replace(data, queries={id: text for id, text in data.queries.items() if id in asked}, qrels=qrels)
 
 
-def visits(index: Any, queries: Floats, effort: int) -> tuple[list[set[int]], float]:
+def visits(index: Any, documents: Floats, queries: Floats, effort: int) -> tuple[list[set[int]], float]:
     """Documents that the vectors [Q, L, d] of each question visit together, and how many that is on average."""
-    found: list[set[int]] = []
     if isinstance(index, faiss.IndexIVF):
-        members = [
-            faiss.rev_swig_ptr(index.invlists.get_ids(at), index.invlists.list_size(at)).copy()
-            if index.invlists.list_size(at)
-            else np.empty(0, np.int64)
-            for at in range(index.nlist)
-        ]
-        for row in queries:
-            chosen = np.unique(index.quantizer.search(row, effort)[1])
-            found.append(set(np.concatenate([members[at] for at in chosen]).tolist()))
+        lists = index.quantizer.search(documents, 1)[1][:, 0]
+        chosen = [index.quantizer.search(row, effort)[1] for row in queries]
+        found = [set(np.flatnonzero(np.isin(lists, some)).tolist()) for some in chosen]
         return found, float(np.mean([len(some) for some in found]))
     index.hnsw.efSearch = effort
     faiss.cvar.hnsw_stats.reset()
@@ -81,7 +74,7 @@ def rows_of(
     for kind, index in (("lists", inverted_lists(documents, LISTS)), ("graph", graph(documents))):
         for name, (asked, ranking) in vectors.items():
             for effort in EFFORTS[kind]:
-                inside, seen = visits(index, asked, effort)
+                inside, seen = visits(index, documents, asked, effort)
                 yield kind, name, effort, seen, *scored(ranking, documents, inside, truth)
     for name, (_, ranking) in vectors.items():
         yield "flat", name, 0, len(documents), *scored(ranking, documents, None, truth)

@@ -130,14 +130,10 @@ def plans(corpus: Corpus, vectors: np.ndarray) -> dict[str, list[SearchPlan]]:
 
 def fill(corpus: Corpus, local: LocalBackend, remote: QdrantBackend) -> None:
     """Write the documents to both."""
-    wrote = [0.0, 0.0]
     for documents, arrays in corpus.batches():
-        for at, backend in enumerate((local, remote)):
-            start = time.process_time()
+        for backend in (local, remote):
             with backend.write() as writer:
                 writer.put(documents, arrays)
-            wrote[at] += time.process_time() - start
-        print(f"{documents[-1].id}: {wrote[0]:.0f} s folder, {wrote[1]:.0f} s engine", flush=True)
     local.compact()
 
 

@@ -52,7 +52,7 @@ def printed(page: Path) -> Iterator[tuple[str, str]]:
     text = page.read_text("utf-8").replace(" \\\n", " ")
     for name, value in re.findall(r'^    (\w)="(.*)"$', text, re.M):
         text = text.replace(f"${name}", value)
-    for line in re.findall(r"^    (?:python tests/benchmarks/|(?=palmette ))(.*)", text, re.M):
+    for line in re.findall(r"^    (?:PALMETTE_DATA=DATA )?(?:python tests/benchmarks/|(?=palmette ))(.*)", text, re.M):
         yield page.stem, line
 
 
