@@ -224,9 +224,9 @@ def sizes_table(data: Path, cache: Path) -> str:
                 found, correct, other = (np.concatenate(parts) for parts in (own, right, off))
                 p, q = (expit(SLOPE * sums + PRIOR) for sums in (found, other))
                 values.append([correct.mean(), p.mean(), (p[correct] < THRESHOLD).mean(), (q < THRESHOLD).mean()])
-        measured = np.array(values)
-        worst = [measured[:, 2].max(), measured[:, 3].min()]
-        rows.append([f"{size:,} ({len(values)} collections)", *map(number, [*measured.mean(axis=0), *worst])])
+        if values:
+            worst = np.max(values, axis=0)[2], np.min(values, axis=0)[3]
+            rows.append([f"{size:,} ({len(values)} collections)", *map(number, [*np.mean(values, axis=0), *worst])])
     return table(["documents", "right", "mean P", "lost", "empty", "most lost", "least empty"], rows)
 
 
