@@ -55,8 +55,7 @@ docs: $(VENV)/.dev       ## build the site into site/, every warning an error
 
 bench: $(VENV)/.dev      ## what is measured, not asserted
 	rm -rf build/bench
-	$(BIN)/python tests/benchmarks/adapter_overhead.py --out build/bench/speed.md
-	$(BIN)/python tests/benchmarks/concurrency.py --out build/bench/speed.md
+	$(BIN)/python tests/benchmarks/serving.py --out build/bench/speed.md
 
 results: $(VENV)/.dev    ## every measured figure again (PALMETTE_DATA=FOLDER, a day; QUICK=1: ten minutes)
 	$(BIN)/python tests/benchmarks/run.py

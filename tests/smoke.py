@@ -55,7 +55,6 @@ def ask_without_training() -> None:
 
 
 def main() -> None:
-    """Run all of it."""
     print(", ".join(f"{name} {version(name)}" for name in SHOWN))
     for method in tiny.METHODS:
         with TemporaryDirectory() as folder:

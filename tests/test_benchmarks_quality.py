@@ -1,14 +1,15 @@
 """The arithmetic of the quality benchmark."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import quality
 import torch
-from quality import cell, coherence, int8, main, purity
+from common import number, spread
+from quality import coherence, int8, main, purity
 
+from support.beir import write_beir
 from support.tiny import documents
 
 
@@ -28,24 +29,16 @@ def test_bytes_keep_a_vector_to_half_a_step() -> None:
 
 
 def test_cells_show_the_spread_of_several_seeds() -> None:
-    assert [cell([0.7314]), cell([0.70, 0.72]), cell([])] == [".731", ".710 ± .010", ""]
+    assert [spread([0.7314]), spread([0.70, 0.72]), spread([]), number(-0.0041)] == [".731", ".710 ± .010", "", "–.004"]
 
 
 def test_every_row_is_measured_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"SIZES": (8, 4), "DEPTH": 4, "STEPS": 2, "RATES": (1e-3,)}.items():
+    for name, value in {"SIZES": (8, 4), "DEPTH": 4, "RATES": (1e-3,)}.items():
         monkeypatch.setattr(quality, name, value)
-    path = tmp_path / "animals"
-    (path / "qrels").mkdir(parents=True)
-    asked = [{"_id": f"q{n}", "text": f"where is the {d.id}?"} for n, d in enumerate(documents())]
-    corpus = [{"_id": d.id, "text": d.text} for d in documents()]
-    for name, rows in (("corpus", corpus), ("queries", asked)):
-        (path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    for place, split in enumerate(("train", "dev", "test")):
-        lines = [f"q{n}\t{d.id}\t1" for n, d in enumerate(documents()) if n % 3 == place]
-        (path / "qrels" / f"{split}.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *lines, ""]))
-    out = tmp_path / "quality.md"
+    corpus = ({"_id": d.id, "text": d.text} for d in documents())
+    path, out = write_beir(tmp_path / "animals", corpus, (f"where is {d.id}?" for d in documents())), tmp_path / "x.md"
     how = ["--encoder", "fake:24", "--cache", str(tmp_path / "cache"), "--out", str(out)]
     main(["columns", str(path), *how])
     assert capsys.readouterr().out

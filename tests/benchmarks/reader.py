@@ -1,8 +1,7 @@
 """Answers without a language model: exact match, F1 and "no answer" of a trained reader.
 
-    python tests/benchmarks/reader.py spans DATA [--unanswerable FILE] [--seeds 0 1 2] [--start READER] [--work DIR]
+    python tests/benchmarks/reader.py spans DATA [--unanswerable FILE] [--seeds 0 1 2] [--work DIR]
     python tests/benchmarks/reader.py demo INDEX                the demo's reader, over the index that the demo has made
-    python tests/benchmarks/reader.py table --out PAGE          only write the table
 
 DATA is a BEIR folder whose queries have ``answers``, with train, dev and test judgements; ``--unanswerable`` is a
 JSONL of questions (``text``, ``passage_id``, ``split``) that their passage does not answer. Options of ``Reader.fit``
@@ -19,41 +18,30 @@ import argparse
 import gzip
 import json
 import random
-import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import ENCODER, command_line
 from recording import Line, append, find, read, table, write_part
 
 from palmette import Hit, Index, load_encoder, sample_data
 from palmette.arrays import best
 from palmette.encoder.cache import CachedEncoder, EncodingCache
-from palmette.metrics import exact_match, f1, holds_answer
+from palmette.metrics import exact_match, f1
 from palmette.reader import Asked, Reader, ReadingData, load_reading
 
-ENCODER = "packaged:all-MiniLM-L6-v2"
 DEPTHS = (1, 5, 10)
-PART = 64  # questions read at a time
-SHOWN = (
-    "questions",
-    "held",
-    "em",
-    "f1",
-    "em with threshold",
-    "f1 with threshold",
-    "silent",
-    "right entry among them",
-    "first hit is right",
-    "right entry",
-    "answered",
-    "right of the answered",
-)
+PART, UNANSWERABLE = 64, 0.4
+"""Questions read at a time; share of the unanswerable training questions that are learned from."""
+SHOWN = ["questions", "em", "f1", "em with threshold", "f1 with threshold", "silent"]
+SHOWN += ["right entry among them", "first hit is right", "right entry", "answered", "right of the answered"]
 
 
-def data_of(folder: str, unanswerable: str | None, share: float, seed: int) -> ReadingData:
+def data_of(folder: str, unanswerable: str | None, seed: int) -> ReadingData:
     """The collection, with unanswerable questions in every split; of the training ones a share."""
     data = load_reading(folder)
     if unanswerable is None:
@@ -64,7 +52,7 @@ def data_of(folder: str, unanswerable: str | None, share: float, seed: int) -> R
     with opened(unanswerable, "rt", encoding="utf-8") as lines:
         records = [json.loads(line) for line in lines]
     random.Random(seed).shuffle(records)
-    room = round(share * sum(record["split"] == "train" for record in records))
+    room = round(UNANSWERABLE * sum(record["split"] == "train" for record in records))
     for record in records:
         if record["split"] == "train":
             room -= 1
@@ -85,30 +73,17 @@ def measure(
     reader: Reader, data: ReadingData, asked: Sequence[Asked], rows: Sequence[Sequence[int]]
 ) -> dict[str, float]:
     """Exact match and F1, the best answer given always or by the learned threshold, and how often none is."""
-    forced: list[tuple[float, float]] = []
-    bounded: list[tuple[float, float]] = []
-    silent, begun = 0, time.perf_counter()
+    scores: list[tuple[float, ...]] = []
     for start in range(0, len(asked), PART):
         part = asked[start : start + PART]
         passages = [[data.passages[row] for row in some] for some in rows[start : start + PART]]
         for one, answer in zip(part, reader.answer([a.question for a in part], passages, threshold=0), strict=True):
-            accepted = one.answers or ()
-            forced.append((exact_match(answer.text, accepted), f1(answer.text, accepted)))
-            quiet = 1 - answer.no_answer < reader.threshold
-            silent += quiet
+            accepted, quiet = one.answers or (), 1 - answer.no_answer < reader.threshold
             said = "" if quiet else answer.text
-            bounded.append((exact_match(said, accepted), f1(said, accepted)))
-    seconds = time.perf_counter() - begun
-    (em, score), (em_bounded, score_bounded) = np.mean(forced, axis=0), np.mean(bounded, axis=0)
-    return {
-        "questions": len(asked),
-        "em": float(em),
-        "f1": float(score),
-        "em with threshold": float(em_bounded),
-        "f1 with threshold": float(score_bounded),
-        "silent": silent / len(asked),
-        "ms a question": 1e3 * seconds / len(asked),
-    }
+            found = [measured(text, accepted) for text in (answer.text, said) for measured in (exact_match, f1)]
+            scores.append((*found, float(quiet)))
+    names = ("em", "f1", "em with threshold", "f1 with threshold", "silent")
+    return {"questions": len(asked), **dict(zip(names, np.mean(scores, axis=0).tolist(), strict=True))}
 
 
 def spans(args: argparse.Namespace, options: dict[str, Any]) -> None:
@@ -117,24 +92,12 @@ def spans(args: argparse.Namespace, options: dict[str, Any]) -> None:
     for seed in args.seeds:
         name = " ".join([f"seed={seed}", *(f"{key}={value}" for key, value in sorted(options.items()))])
         folder = args.work / name.replace("/", "_").replace(" ", ",")
-        data = data_of(args.data, args.unanswerable, args.share, seed)
+        data = data_of(args.data, args.unanswerable, seed)
         if not folder.is_dir():
-            reader = Reader.fit(
-                data,
-                encoder=ENCODER,
-                seed=seed,
-                output_dir=args.work / f"{folder.name}.training",
-                resume=True,
-                start=args.start,
-                **options,
-            )
-            reader.save_pretrained(folder)
-        reader = Reader.from_pretrained(folder)
-        record = reader.record
-        if not find(args.store, reader=name, setting="training"):
-            line = {"reader": name, "setting": "training", "seconds": record.seconds, **record.metrics}
-            append(args.store, line)
-        test = list(data.split("test"))
+            going = args.work / f"{folder.name}.training"
+            trained = Reader.fit(data, encoder=ENCODER, seed=seed, output_dir=going, resume=True, **options)
+            trained.save_pretrained(folder)
+        reader, test = Reader.from_pretrained(folder), data.split("test")
         answerable = [one for one in test if one.answers]
         random.Random(0).shuffle(answerable)
         without = [one for one in test if not one.answers]
@@ -143,19 +106,11 @@ def spans(args: argparse.Namespace, options: dict[str, Any]) -> None:
         settings: dict[str, tuple[Sequence[Asked], Sequence[Sequence[int]]]] = {
             "gold passage": (answerable, [one.passages for one in answerable]),
             **{f"encoder, first {k}": (sample, [some[:k] for some in near]) for k in DEPTHS},
+            "no answer in the passage": (without, [one.passages for one in without]),
         }
-        if without:
-            settings["no answer in the passage"] = (without, [one.passages for one in without])
         for setting, (asked, rows) in settings.items():
-            if not find(args.store, reader=name, setting=setting):
-                held = np.mean(
-                    [
-                        any(holds_answer(data.passages[row].content, one.answers or ()) for row in some)
-                        for one, some in zip(asked, rows, strict=True)
-                    ]
-                )
-                found_there = measure(reader, data, asked, rows)
-                line = {"reader": name, "setting": setting, "held": float(held), **found_there}
+            if asked and not find(args.store, reader=name, setting=setting):
+                line = {"reader": name, "setting": setting, **measure(reader, data, asked, rows)}
                 print(append(args.store, line), flush=True)
 
 
@@ -202,7 +157,7 @@ def report(lines: Sequence[Line]) -> str:
     """All figures."""
     parts = []
     for reader in dict.fromkeys(line["reader"] for line in lines):
-        mine = [line for line in lines if line["reader"] == reader and line["setting"] != "training"]
+        mine = [line for line in lines if line["reader"] == reader]
         names = [name for name in SHOWN if any(name in line for line in mine)]
         rows = [[line["setting"], *(f"{line[name]:.3g}" if name in line else "" for name in names)] for line in mine]
         parts += [f"**{reader}**", table(["", *names], rows)]
@@ -211,28 +166,20 @@ def report(lines: Sequence[Line]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure what is missing, then write what there is."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["spans", "demo", "table"])
-    parser.add_argument("data", nargs="?", help="a BEIR folder; for demo, an index")
+    parser = command_line(__doc__, "reader.md")
+    parser.add_argument("what", choices=["spans", "demo"])
+    parser.add_argument("data", help="a BEIR folder; for demo, an index")
     parser.add_argument("--unanswerable")
-    parser.add_argument("--share", type=float, default=0.4, help="of the unanswerable training questions")
     parser.add_argument("--retrieved", type=int, default=400, help="test questions read in retrieved passages")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--start", help="a reader's checkpoint whose weights training begins with")
     parser.add_argument("--work", type=Path, default=Path("reader-benchmark"))
-    parser.add_argument("--out", type=Path, default=Path("reader.md"), help="the page; lines lie beside it")
     args, rest = parser.parse_known_args(argv)
     args.store = args.out.with_suffix(".jsonl")
-    options = {}
-    for word in rest:
-        if word != "--":
-            key, _, value = word.partition("=")
-            try:
-                options[key] = json.loads(value)
-            except ValueError:
-                options[key] = value
-    if args.what != "table":
-        {"spans": spans, "demo": demo}[args.what](args, options)
+    options = dict(word.split("=", 1) for word in rest)
+    for key, value in options.items():
+        with suppress(ValueError):
+            options[key] = json.loads(value)
+    {"spans": spans, "demo": demo}[args.what](args, options)
     write_part(args.out, "reader", report(read(args.store, "reader", "setting")))
 
 

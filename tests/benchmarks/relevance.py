@@ -13,30 +13,15 @@ at most) are measured.
 
 from __future__ import annotations
 
-import argparse
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from common import ENCODER, command_line, number, parse_with_data
 from numpy.typing import NDArray
 from recording import Line, append, find, read, table, write_part
-from relevant.candidates import (
-    ENCODER,
-    FUSIONS,
-    GRID,
-    WEIGHT,
-    Floats,
-    Found,
-    K,
-    candidates,
-    encoded,
-    everything,
-    group,
-    rounded,
-    texts_of,
-)
+from relevant.candidates import GRID, WEIGHT, Floats, Found, candidates, encoded, everything, group, rounded, texts_of
 from relevant.product import costs, measured
 from scipy.optimize import minimize
 from scipy.special import expit
@@ -49,8 +34,6 @@ DOMAINS = {"encyclopedia": ("squad", "hotpot_mini"), "medicine": ("scifact", "me
 DOMAINS |= {"stories": ("fairytaleqa",), "products": ("chorus_icecat",)}  # all others: software
 SLOPE, PRIOR, THRESHOLD = 5.5, -3.9, 0.2
 """What is shipped."""
-SPREADS = ("questions", "sentences")
-"""What is asked of documents to see how far their scores spread."""
 OFF_TOPIC = 0.2
 """Share of off-topic questions in what slope and prior are fitted on."""
 
@@ -63,97 +46,62 @@ def domain(name: str) -> str:
     return next((domain for domain, names in DOMAINS.items() if name in names), "software")
 
 
-def best_weight(facts: Fact, names: Iterable[str], key: str = "sum") -> float:
+def best_weight(facts: Fact, names: Iterable[str]) -> float:
     """The weight with the highest mean nDCG@10; a collection counts once, with its samples."""
     groups: dict[str, list[Any]] = {}
     for name in names:
-        groups.setdefault(group(name), []).append(facts[name][key])
+        groups.setdefault(group(name), []).append(facts[name]["sum"])
     return float(GRID[np.mean([np.mean(curves, axis=0) for curves in groups.values()], axis=0).argmax()])
 
 
 def weight_table(facts: Fact, found: Hits) -> str:
-    """Rankings beside the sum, whose weight is chosen on the other collections and shipped."""
-    head = ["", "documents", "encoder", "BM25", *(f"fusion {w}" for w in FUSIONS), "hindsight"]
-    head += ["words", "best sentence", "sum", "regret", "left out: weight", "regret", "best weight"]
+    """The sum beside the best fixed fusion and hindsight, with the weight that is shipped and that others choose."""
     rows, values = [], []
     for whole in (True, False):
         names = [name for name in facts if (name == group(name)) == whole]
         for name in names:
-            line = facts[name]
-            curve, others = np.array(line["sum"]), [other for other in facts if group(other) != group(name)]
-            chosen = best_weight(facts, others)
-            at, left = at_weight(curve, WEIGHT), at_weight(curve, chosen)
-            scores = [line[key] for key in (*("encoder", "BM25"), *(f"fusion {w}" for w in FUSIONS), "hindsight")]
-            scores += [line["words"], line["best sentence"], at, line["hindsight"] - at]
-            values.append([*scores, chosen, line["hindsight"] - left, float(GRID[curve.argmax()])])
+            line, curve = facts[name], np.array(facts[name]["sum"])
+            chosen = best_weight(facts, [other for other in facts if group(other) != group(name)])
+            at = at_weight(curve, WEIGHT)
+            values.append([line["fusion 0.3"], line["hindsight"], at, line["hindsight"] - at])
+            values[-1] += [chosen, line["hindsight"] - at_weight(curve, chosen), float(curve.max())]
             rows.append([name, f"{line['documents']:,}", *map(number, values[-1])])
         means = np.mean(values[-len(names) :], axis=0)
         rows.append([f"mean of {len(names)} {'collections' if whole else 'samples'}", "", *map(number, means)])
+    head = ["", "documents", "fusion", "hindsight", "sum", "regret", "left out: weight", "regret", "at its best weight"]
     return table(head, rows)
-
-
-def number(value: float) -> str:
-    """.812, or –.004."""
-    return f"{value:.3f}".replace("0.", ".", 1).replace("-", "–")
 
 
 def at_weight(curve: Sequence[float], weight: float) -> float:
     return float(np.interp(weight, GRID, curve))
 
 
-def weights_table(facts: Fact, found: Hits) -> str:
-    """Means over the collections at each weight."""
-    names = [name for name in facts if name == group(name)]
-    shown = [row for row, weight in enumerate(GRID) if 0.3 <= weight <= 0.7]
-    curves = np.array([facts[name]["sum"] for name in names])
-    regret = np.array([facts[name]["hindsight"] for name in names])[:, None] - curves
-    rows = [["mean", *(number(value) for value in curves.mean(axis=0)[shown])]]
-    rows.append(["highest regret", *(number(value) for value in regret.max(axis=0)[shown])])
-    return table(["weight of words", *(f"{GRID[row]:.2f}" for row in shown)], rows)
-
-
 # -- spread ---------------------------------------------------------------------------------------------------------
 
 
 def spread_table(facts: Fact, found: Hits) -> str:
-    """The spread of real questions, of documents and of best sentences, beside what stands in for it.
-
-    Both stand-ins come from the other collections: their mean spread, or that of sentences asked as questions times
-    the usual ratio.
-    """
-    spread = {kind: {name: np.array(facts[name]["spreads"][kind]) for name in found} for kind in SPREADS}
-    true, rows, every = spread["questions"], [], []
-    for name in found:
-        others = [other for other in found if other != name]
-        factor = np.mean([true[other] / spread["sentences"][other] for other in others], axis=0)
-        asked, values = found[name]["test"], [*true[name]]
-        for guess in (np.mean([true[other] for other in others], axis=0), spread["sentences"][name] * factor):
-            lost = asked.ndcg(asked.total(spread=true[name])) - asked.ndcg(asked.total(spread=guess))
-            values += [true[name][0] / guess[0], lost]
-        every.append(values)
-        rows.append([name, *(f"{value:.4f}" for value in values)])
-    for label, of in (("mean", np.mean), ("standard deviation", np.std)):
-        rows.append([label, *(f"{value:.4f}" for value in of(every, axis=0))])
-    factors = np.mean([true[name] / spread["sentences"][name] for name in found], axis=0)
-    rows.append(["questions by sentences", *(f"{value:.3f}" for value in factors), *[""] * 4])
-    head = ["", "documents", "best sentences", "constant: ratio", "loss", "sentences: ratio", "loss"]
-    return table(head, rows)
+    """The spread of questions over documents and over best sentences, and by that of sentences asked as questions."""
+    spreads = {name: {kind: np.array(of) for kind, of in facts[name]["spreads"].items()} for name in found}
+    values = [[*of["questions"], *(of["questions"] / of["sentences"])] for of in spreads.values()]
+    named = [*zip(found, values, strict=True), ("mean", np.mean(values, 0)), ("standard deviation", np.std(values, 0))]
+    rows = [[name, *(f"{value:.4f}" for value in row)] for name, row in named]
+    return table(["", "documents", "best sentences", "by sentences: documents", "best sentences"], rows)
 
 
 # -- probability ----------------------------------------------------------------------------------------------------
 
 
 class First(NamedTuple):
-    """Sums [Q, k] of the best hits, best first, and whether they are relevant."""
+    """Sums [Q] of the best hits, and whether they are relevant."""
 
     total: Floats
     right: NDArray[np.bool_]
 
 
-def first(found: Found, weight: float = WEIGHT, k: int = K) -> First:
-    total = found.total(weight)
-    best = np.argsort(-total, axis=1, kind="stable")[:, :k]
-    return First(np.take_along_axis(total, best, axis=1), np.take_along_axis(found.grade, best, axis=1) > 0)
+def first(found: Found) -> First:
+    total = found.total()
+    rows, best = np.arange(len(total)), total.argmax(axis=1)
+    return First(total[rows, best], found.grade[rows, best] > 0)
 
 
 def auroc(higher: Floats, lower: Floats) -> float:
@@ -176,23 +124,15 @@ def noise(given: Floats) -> float:
     return float(np.mean([calibration_error(given, rng.random(len(given)) < given) for _ in range(20)]))
 
 
-def fit(x: Floats, right: Any, weights: Floats, towards: Sequence[float] = (), trust: Any = 0.0) -> Floats:
-    """Slopes of x [n, …] and prior of a logistic function; ``trust`` draws them towards others."""
-    features = np.column_stack([x, np.ones(len(right))])
-    start = np.array(towards or [5.0] * (features.shape[1] - 1) + [-4.0])
+def fit(x: Floats, right: Any, weights: Floats, towards: Sequence[float] = (5, -4), trust: float = 0) -> Floats:
+    """Slope of x [n] and prior of a logistic function; ``trust`` draws them towards others."""
 
     def loss(given: Floats) -> float:
-        logits = features @ given
-        distance = (trust * (given - start) ** 2).sum()
+        logits = given[0] * x + given[1]
+        distance = trust * ((given - towards) ** 2).sum()
         return float((weights * (np.logaddexp(0, logits) - right * logits)).sum() + distance)
 
-    return np.asarray(minimize(loss, start, method="BFGS").x)
-
-
-def off_topic(name: str, lists: dict[str, Found]) -> dict[str, Found]:
-    """Candidates of questions from collections of other domains."""
-    others = {key.removeprefix("from "): one for key, one in lists.items() if key.startswith("from ")}
-    return {other: one for other, one in others.items() if domain(other) != domain(name)}
+    return np.asarray(minimize(loss, np.array(towards, float), method="BFGS").x)
 
 
 class Scored(NamedTuple):
@@ -201,7 +141,7 @@ class Scored(NamedTuple):
     own: Floats
     right: NDArray[np.bool_]
     off: Floats
-    by_source: dict[str, Floats]
+    by_source: list[Floats]
 
     def weighed(self, share: float) -> tuple[Floats, NDArray[Any], Floats]:
         """Sums, relevance and weights for :func:`fit`, where ``share`` of the questions are off topic."""
@@ -212,38 +152,19 @@ class Scored(NamedTuple):
 
 
 def scored(found: Hits) -> dict[str, Scored]:
-    """First hits of every collection."""
+    """First hits of every collection, for its own questions and for those of collections of other domains."""
     every = {}
     for name, lists in found.items():
-        own = first(lists["test"])
-        sources = {other: first(one).total[:, 0] for other, one in off_topic(name, lists).items()}
-        every[name] = Scored(own.total[:, 0], own.right[:, 0], np.concatenate([*sources.values()]), sources)
+        others = {key: key.removeprefix("from ") for key in lists if key.startswith("from ")}
+        sources = [first(lists[key]).total for key, other in others.items() if domain(other) != domain(name)]
+        every[name] = Scored(*first(lists["test"]), np.concatenate(sources), sources)
     return every
 
 
-def joined(parts: Iterable[tuple[Any, ...]]) -> list[Any]:
-    return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
-
-
-def probability_table(found: Hits) -> str:
-    """Per collection: AUROC, calibration left out, and what the threshold does."""
-    every, rows, values = scored(found), [], []
-    for name, one in every.items():
-        slope, prior = fit(*joined(every[o].weighed(OFF_TOPIC) for o in every if o != name))
-        left, shipped = expit(slope * one.own + prior), expit(SLOPE * one.own + PRIOR)
-        areas = [auroc(one.own, sums) for sums in one.by_source.values()]
-        off = expit(SLOPE * one.off + PRIOR)
-        some = first(found[name]["test"])
-        kept = expit(SLOPE * some.total + PRIOR) >= THRESHOLD
-        lost = 1 - (kept & some.right).any(axis=1).sum() / some.right.any(axis=1).sum()
-        row = [one.right.mean(), left.mean(), calibration_error(left, one.right), noise(left)]
-        row += [np.mean(areas), min(areas), (shipped[one.right] < THRESHOLD).mean(), lost, (off < THRESHOLD).mean()]
-        values.append(row)
-        rows.append([name, *map(number, row[:4]), dev_of(found[name], slope, prior), *map(number, row[4:])])
-    means = np.mean(values, axis=0)
-    rows.append(["mean", *map(number, means[:4]), "", *map(number, means[4:])])
-    head = ["", "first hit right", "mean P", "ECE, left out", "ECE by chance", "ECE, fitted on dev", "AUROC"]
-    return table([*head, "lowest", "right first hit lost", "all right hits lost", "off topic: empty"], rows)
+def fitted(every: dict[str, Scored], but: str = "") -> Floats:
+    """Slope and prior of all collections but one."""
+    parts = [one.weighed(OFF_TOPIC) for name, one in every.items() if name != but]
+    return fit(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 def summary_table(facts: Fact, found: Hits) -> str:
@@ -251,27 +172,32 @@ def summary_table(facts: Fact, found: Hits) -> str:
     every, rows, values = scored(found), [], []
     for name, one in every.items():
         line = facts[name]
-        slope, prior = fit(*joined(every[o].weighed(OFF_TOPIC) for o in every if o != name))
+        slope, prior = fitted(every, name)
         sums = [line["fusion 0.3"], line["hindsight"], at_weight(line["sum"], WEIGHT)]
         bar = (np.log(THRESHOLD / (1 - THRESHOLD)) - PRIOR) / SLOPE
         row = [*sums, one.right.mean(), calibration_error(expit(slope * one.own + prior), one.right)]
-        row += [min(auroc(one.own, off) for off in one.by_source.values())]
+        row += [min(auroc(one.own, off) for off in one.by_source)]
         values.append([*row, (one.own[one.right] < bar).mean(), (one.off < bar).mean()])
         rows.append([name, f"{line['documents']:,}", *map(number, values[-1])])
     head = ["", "documents", "fusion", "hindsight", "sum", "right", "ECE", "AUROC", "lost", "empty"]
     return table(head, [*rows, ["mean", "", *map(number, np.mean(values, axis=0))]])
 
 
-def dev_of(lists: dict[str, Found], slope: float, prior: float) -> str:
-    """Calibration error on test, when slope and prior are fitted on the first hits of 50 and of all dev questions."""
-    if "dev" not in lists:
-        return ""
-    dev, test, errors = first(lists["dev"]), first(lists["test"]), []
-    for size in (50, len(dev.total)):
-        rows = np.random.default_rng(0).permutation(len(dev.total))[:size]
-        a, b = fit(dev.total[rows, 0], dev.right[rows, 0], np.ones(len(rows)), (slope, prior), 0.2)
-        errors.append(calibration_error(expit(a * test.total[:, 0] + b), test.right[:, 0]))
-    return f"{number(errors[0])} (50), {number(errors[1])} ({len(dev.total)})"
+def dev_table(facts: Fact, found: Hits) -> str:
+    """Calibration error by chance, and when slope and prior are fitted on first hits of 50 and of all dev questions."""
+    every, rows = scored(found), []
+    for name, lists in found.items():
+        slope, prior = fitted(every, name)
+        row = [noise(expit(slope * every[name].own + prior))]
+        dev = first(lists["dev"]) if "dev" in lists else None
+        for size in () if dev is None else (50, len(dev.total)):
+            some = np.random.default_rng(0).permutation(len(dev.total))[:size]
+            a, b = fit(dev.total[some], dev.right[some], np.ones(len(some)), (slope, prior), 0.2)
+            row.append(calibration_error(expit(a * every[name].own + b), every[name].right))
+        rows.append([name, *map(number, row), *[""] * (3 - len(row))])
+    slope, prior = fitted(every)
+    rows.append([f"fitted on all: slope {slope:.2f}, prior {prior:.2f}", "", "", ""])
+    return table(["", "by chance", "50 of dev", "all of dev"], rows)
 
 
 def sizes_table(data: Path, cache: Path) -> str:
@@ -287,51 +213,21 @@ def sizes_table(data: Path, cache: Path) -> str:
                 some = whole.sample(size, seed)
                 words, draw = WordCollection(analyser_of(LANGUAGE), some.texts), np.random.default_rng(seed)
                 if some.asked["test"].texts:
-                    hits = first(candidates(some, words, some.asked["test"]), k=2)
-                    own.append(hits.total[:, 0])
-                    right.append(hits.right[:, 0])
+                    hits = first(candidates(some, words, some.asked["test"]))
+                    own.append(hits.total)
+                    right.append(hits.right)
                 for asked in others:
                     few = asked.take(draw.permutation(len(asked.texts))[:15].tolist())
                     few = few._replace(judged=[{}] * len(few.texts))
-                    off.append(first(candidates(some, words, few), k=2).total[:, 0])
+                    off.append(first(candidates(some, words, few)).total)
             if sum(map(len, own)) >= 20:
                 found, correct, other = (np.concatenate(parts) for parts in (own, right, off))
                 p, q = (expit(SLOPE * sums + PRIOR) for sums in (found, other))
                 values.append([correct.mean(), p.mean(), (p[correct] < THRESHOLD).mean(), (q < THRESHOLD).mean()])
-        measured = np.array(values)
-        worst = [measured[:, 2].max(), measured[:, 3].min()]
-        rows.append([f"{size:,} ({len(values)} collections)", *map(number, [*measured.mean(axis=0), *worst])])
+        if values:
+            worst = np.max(values, axis=0)[2], np.min(values, axis=0)[3]
+            rows.append([f"{size:,} ({len(values)} collections)", *map(number, [*np.mean(values, axis=0), *worst])])
     return table(["documents", "right", "mean P", "lost", "empty", "most lost", "least empty"], rows)
-
-
-def coefficients_table(found: Hits) -> str:
-    """Slope and prior by the share of off-topic questions; errors with the collection left out."""
-    every, rows = scored(found), []
-    for share in (0.0, 0.1, 0.2, 0.5):
-        slope, prior = fit(*joined(one.weighed(share) for one in every.values()))
-        values = []
-        for name, one in every.items():
-            a, b = fit(*joined(every[o].weighed(share) for o in every if o != name))
-            own, off = expit(a * one.own + b), expit(a * one.off + b)
-            given, right = np.append(own, off), np.append(one.right, np.zeros(len(off)))
-            values.append([calibration_error(own, one.right), calibration_error(given, right), off.mean()])
-        rows.append([number(share), f"{slope:.2f}", f"{prior:.2f}", *map(number, np.mean(values, axis=0))])
-    return table(
-        ["off topic", "slope", "prior", "ECE of own questions", "with off-topic ones", "mean P off topic"], rows
-    )
-
-
-def thresholds_table(found: Hits) -> str:
-    """What a threshold costs and keeps out."""
-    every, rows = scored(found), []
-    for threshold in (0.1, 0.15, 0.18, 0.2, 0.22, 0.25, 0.3):
-        lost = [(expit(SLOPE * one.own[one.right] + PRIOR) < threshold).mean() for one in every.values()]
-        empty = [(expit(SLOPE * one.off + PRIOR) < threshold).mean() for one in every.values()]
-        good = sum(a <= 0.05 and b >= 0.9 for a, b in zip(lost, empty, strict=True))
-        total = (np.log(threshold / (1 - threshold)) - PRIOR) / SLOPE
-        row = [number(v) for v in (total, np.mean(lost), max(lost), np.mean(empty), min(empty))]
-        rows.append([number(threshold), *row, f"{good} of {len(every)}"])
-    return table(["threshold", "sum", "lost", "highest", "empty", "lowest", "both goals met"], rows)
 
 
 def shortlists_table(facts: Fact, found: Hits) -> str:
@@ -351,7 +247,7 @@ def shortlists_table(facts: Fact, found: Hits) -> str:
 def index_lines(data: Path, names: Sequence[str], cache: Path, store: Path) -> str:
     """Measure an index of each collection with default options beside the sums; 50 questions of each other domain."""
     loaded = {name: encoded(name, splits, data, cache) for name, splits in texts_of(data)}
-    sums, rng = ({line["data"]: line for line in read(store) if line["part"] == "collection"}, np.random.default_rng(7))
+    sums, rng = {x["data"]: x["sum"] for x in read(store) if x["part"] == "collection"}, np.random.default_rng(7)
     for name in names or loaded:
         if find(store, part="index", data=name):
             continue
@@ -364,9 +260,10 @@ def index_lines(data: Path, names: Sequence[str], cache: Path, store: Path) -> s
         print(f"  {name}: {line}", flush=True)
     lines = [line for line in read(store, "part", "data") if line["part"] == "index"]
     keys = ["nDCG@10", "ECE", "AUROC", "lost", "empty"]
-    rows = [[at_weight(sums[line["data"]]["sum"], WEIGHT), *(line[key] for key in keys)] for line in lines]
-    shown = [[line["data"], *map(number, row)] for line, row in zip(lines, rows, strict=True)]
-    return table(["", "sum", *keys], [*shown, ["mean", *map(number, np.mean(rows, axis=0))]])
+    rows = [[line[key] for key in keys] for line in lines]
+    chosen = [number(at_weight(sums[line["data"]], WEIGHT)) if line["data"] in sums else "" for line in lines]
+    shown = [[line["data"], own, *map(number, row)] for line, own, row in zip(lines, chosen, rows, strict=True)]
+    return table(["", "sum", *keys], [*shown, ["mean", "", *map(number, np.mean(rows, axis=0))]])
 
 
 def cost_lines(data: Path, cache: Path, store: Path) -> str:
@@ -380,29 +277,22 @@ def cost_lines(data: Path, cache: Path, store: Path) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure what is missing, then write what there is."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, "relevance.md")
     parser.add_argument("what", choices=["choose", "index", "cost"])
     parser.add_argument("collections", nargs="*", help="of index; all by default")
-    parser.add_argument("--data", type=Path, default=os.environ.get("PALMETTE_DATA"))
     parser.add_argument("--cache", type=Path, default=Path("build/relevance"), help="vectors and candidates")
-    parser.add_argument("--out", type=Path, default=Path("relevance.md"), help="the page; results lie beside it")
-    args = parser.parse_args(argv)
-    if args.data is None:
-        parser.error("name the folder of data sets: PALMETTE_DATA=FOLDER or --data FOLDER")
+    args = parse_with_data(parser, argv)
     store = args.out.with_suffix(".jsonl")
     if args.what == "index":
-        print(index_lines(Path(args.data), args.collections, args.cache, store))
-        return
+        print(index_lines(args.data, args.collections, args.cache, store))
     if args.what == "cost":
-        print(cost_lines(Path(args.data), args.cache, store))
-        return
-    facts, found = everything(Path(args.data), args.cache, store)
-    write_part(args.out, "collections", summary_table(facts, found))
-    for made in (weight_table, weights_table, spread_table, shortlists_table):
-        print(f"\n{made.__doc__}\n\n{made(facts, found)}")
-    for shown in (probability_table, thresholds_table, coefficients_table):
-        print(f"\n{shown.__doc__}\n\n{shown(found)}")
-    print(f"\n{sizes_table.__doc__}\n\n{sizes_table(Path(args.data), args.cache)}")
+        print(cost_lines(args.data, args.cache, store))
+    if args.what == "choose":
+        facts, found = everything(args.data, args.cache, store)
+        write_part(args.out, "collections", summary_table(facts, found))
+        for made in (weight_table, spread_table, shortlists_table, dev_table):
+            print(f"\n{made.__doc__}\n\n{made(facts, found)}")
+        print(f"\n{sizes_table.__doc__}\n\n{sizes_table(args.data, args.cache)}")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ neighbours do not stretch, all threads by the clock. FAISS multiplies matrices f
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 import time
@@ -25,12 +24,11 @@ from typing import Any, NamedTuple
 import faiss
 import numpy as np
 import torch
+from common import Ready, command_line, graph, inverted_lists, parse_with_data, shared
 from recording import Line, append, find, read, table, write_part
 
-from palmette import FakeEncoder, SpaceModel, load_data
+from palmette import SpaceModel, load_data
 from palmette.arrays import evenly_spaced
-from palmette.encoder import States
-from palmette.encoder.sentences import Sentences
 from palmette.metrics import score_run
 from palmette.search import set_threads
 from palmette.search.codes import Codes, integer_products
@@ -39,8 +37,9 @@ from palmette.search.flat import ExactEngine, as_block, top_k
 K, BATCHES, SINGLES = 10, (1, 8, 64, 512), 16
 AMOUNT = 0.6
 """How far grown documents are moved."""
-RECALL = 0.95
-"""Lists and graphs look at as much as this takes."""
+RECALL, GRAPHS = 0.95, 100_000
+"""Lists and graphs look at as much as this recall takes; largest size to build them for."""
+THREADS = [*dict.fromkeys([1, os.cpu_count() or 1])]
 _PART, _DEFAULT = 10_000, faiss.cvar.distance_compute_blas_threshold
 
 Ask = Callable[[np.ndarray], np.ndarray]
@@ -56,27 +55,6 @@ class Way(NamedTuple):
     bytes: float
     build: float
     thresholds: tuple[int, ...] = (_DEFAULT,)
-
-
-class Ready(FakeEncoder):
-    """An encoder that looks its vectors up."""
-
-    def __init__(self, found: dict[str, np.ndarray]) -> None:
-        super().__init__(len(next(iter(found.values()))), max_length=1 << 20)
-        self.found, self.fingerprint = found, "ready"
-
-    def forward(self, texts: Sequence[str], *_: Any, **__: Any) -> States:
-        """Pooled vectors only."""
-        return States(torch.from_numpy(np.stack([self.found[text] for text in texts])))
-
-    def encode(self, texts: Sequence[str], **_: Any) -> np.ndarray:
-        """Whole texts, however long."""
-        return np.stack([self.found[text] for text in texts])
-
-    def encode_sentences(self, texts: Sequence[str], **_: Any) -> tuple[np.ndarray, Sentences]:
-        """No sentences."""
-        nothing = np.zeros((0, self.dimension), np.int8), np.zeros(0, np.float32), np.zeros((0, 2), np.int32)
-        return self.encode(texts), Sentences(*nothing, np.zeros(len(texts) + 1, np.int64))
 
 
 class Collection:
@@ -97,8 +75,8 @@ class Collection:
         self.asked = [self.asked[at] for at in evenly_spaced(len(self.asked), BATCHES[-1])]
         self.queries = np.stack([found[self.data.queries[key]] for key in self.asked])
         with tempfile.TemporaryDirectory() as cache:
-            fit: dict[str, Any] = {"encoder": Ready(found), "cache": cache, "progress": False}
-            self.space = SpaceModel.fit(self.data, **fit)
+            encoder = Ready(self.docs.shape[1], found)
+            self.space = SpaceModel.fit(self.data, encoder=encoder, cache=cache, progress=False)
 
     def ndcg(self, ask: Ask, queries: np.ndarray) -> float:
         """nDCG@10 of a search of the collection itself."""
@@ -135,51 +113,42 @@ def ours(label: str, rows: np.ndarray, queries: np.ndarray) -> Way:
     return Way(label, ask, queries, block.data[0].nbytes + extra, time.process_time() - begun)
 
 
-def theirs(label: str, make: Callable[[], Any], data: np.ndarray, queries: np.ndarray, size: float) -> Way:
+def theirs(label: str, make: Callable[[], Any], queries: np.ndarray, size: float) -> tuple[Any, Way]:
     """An index of FAISS."""
     begun, index = time.process_time(), make()
-    index.train(data)
-    index.add(data)
-
-    def ask(some: np.ndarray) -> np.ndarray:
-        found: np.ndarray = index.search(some, K)[1]
-        return found
-
-    return Way(label, ask, queries, size, time.process_time() - begun)
+    return index, Way(label, lambda some: index.search(some, K)[1], queries, size, time.process_time() - begun)
 
 
-def tuned(label: str, index: Any, name: str, way: Way, exact: np.ndarray) -> Way:
+def tuned(way: Way, index: Any, name: str, exact: np.ndarray) -> Way:
     """The least effort that has the recall."""
     for effort in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512):
         setattr(index, name, effort)
-        if recall(way.ask(way.queries), exact) >= RECALL:
+        if shared(way.ask(way.queries), exact) >= RECALL:
             break
-    return way._replace(label=f"{label}, {name} {effort}")
+    return way._replace(label=f"{way.label}, {name} {effort}")
 
 
-def recall(found: np.ndarray, exact: np.ndarray) -> float:
-    """Share of the right documents."""
-    return float(np.mean([len(set(a) & set(b)) / K for a, b in zip(found.tolist(), exact.tolist(), strict=True)]))
-
-
-def ways(of: Collection, count: int, graphs: int) -> Iterator[Way]:
+def ways(of: Collection, count: int, graphs: bool) -> Iterator[Way]:
     """Every way to search ``count`` documents; the first is exact search by the encoder's own float32 vectors."""
     data, queries, width = grown(of.docs, count), of.queries, of.docs.shape[1]
     inner, kinds = faiss.METRIC_INNER_PRODUCT, faiss.ScalarQuantizer
-    flat = theirs("FAISS flat float32", partial(faiss.IndexFlatIP, width), data, queries, width * 4)
+
+    def filled(index: Any) -> Any:
+        index.train(data)
+        index.add(data)
+        return index
+
+    _, flat = theirs("FAISS flat float32", lambda: filled(faiss.IndexFlatIP(width)), queries, width * 4)
     yield flat._replace(thresholds=(_DEFAULT, 20))
     for label, kind, size in (("float16", kinds.QT_fp16, 2), ("int8 (SQ8)", kinds.QT_8bit, 1)):
         make = partial(faiss.IndexScalarQuantizer, width, kind, inner)
-        yield theirs(f"FAISS flat {label}", make, data, queries, width * size)
-    if count <= graphs:
+        yield theirs(f"FAISS flat {label}", lambda make=make: filled(make()), queries, width * size)[1]
+    if graphs:
         exact, lists = flat.ask(queries), round(4 * count**0.5)
-        index: Any = faiss.IndexIVFFlat(faiss.IndexFlatIP(width), width, lists, inner)
-        index.cp.min_points_per_centroid = 1
-        way = theirs("", lambda: index, data, queries, width * 4 + 8)
-        yield tuned("FAISS IVF float32", index, "nprobe", way, exact)
-        graph: Any = faiss.IndexHNSWFlat(width, 32, inner)
-        way = theirs("", lambda: graph, data, queries, width * 4 + 260)
-        yield tuned("FAISS HNSW32", graph.hnsw, "efSearch", way, exact)
+        index, way = theirs("FAISS IVF float32", lambda: inverted_lists(data, lists), queries, width * 4 + 8)
+        yield tuned(way, index, "nprobe", exact)
+        index, way = theirs("FAISS HNSW32", lambda: graph(data), queries, width * 4 + 260)
+        yield tuned(way, index.hnsw, "efSearch", exact)
     yield ours("palmette, the encoder's vectors", data.astype(np.float16), queries)
     mapped, asked = of.space.encoder.map(data, "document"), of.space.encoder.map(queries, "query")
     yield ours("palmette, the learned space", mapped.astype(np.float16), asked)
@@ -205,7 +174,7 @@ def timed(all_ways: Sequence[Way], threads: int, seconds: float) -> list[list[fl
                         best[one] = min(best[one], (clock() - started) / len(some) * 1e3)
             turn += 1
     faiss.cvar.distance_compute_blas_threshold = _DEFAULT
-    return [[float(np.median(best[np.isfinite(best)])) for best in way] for way in least]
+    return [[round(float(np.median(best[np.isfinite(best)])), 3) for best in way] for way in least]
 
 
 def limits(threads: int) -> Line:
@@ -230,85 +199,61 @@ def limits(threads: int) -> Line:
     }
 
 
-def measure(
-    of: Collection, name: str, count: int, threads: Sequence[int], graphs: int, seconds: float
-) -> Iterator[Line]:
+def measure(of: Collection, count: int, seconds: float) -> Iterator[Line]:
     """A line of the store for each way, and one of the machine."""
-    small = {way.label: of.ndcg(way.ask, way.queries) for way in ways(of, len(of.docs), 0)}
-    all_ways = list(ways(of, count, graphs))
+    small = {way.label: of.ndcg(way.ask, way.queries) for way in ways(of, len(of.docs), False)}
+    all_ways = list(ways(of, count, count <= GRAPHS))
     exact = all_ways[0].ask(all_ways[0].queries)
-    times = [timed(all_ways, some, seconds) for some in threads]
+    times = {str(some): timed(all_ways, some, seconds) for some in THREADS}
     for at, way in enumerate(all_ways):
-        found = None if "learned" in way.label else recall(way.ask(way.queries), exact)
         yield {
             "part": "search",
-            "collection": name,
             "documents": count,
             "search": way.label,
             "bytes": round(way.bytes),
             "build": round(way.build, 1),
             "ndcg": small.get(way.label),
-            "recall": found,
-            "ms": {str(some): [round(ms, 3) for ms in of_way[at]] for some, of_way in zip(threads, times, strict=True)},
+            "recall": None if "learned" in way.label else shared(way.ask(way.queries), exact),
+            "ms": {some: of_way[at] for some, of_way in times.items()},
         }
-    for some in threads:
+    for some in THREADS:
         yield {"part": "limits", "documents": count, "threads": some, **limits(some)}
 
 
 def report(lines: Sequence[Line]) -> str:
     """The table, and the limits under it."""
-    mine = [line for line in lines if line["part"] == "search"]
-    threads = list(mine[0]["ms"])
-    head = ["documents", "search", *(f"{batch}" for batch in BATCHES)]
-    head += [f"{batch}, {some} threads" for some in threads[1:] for batch in (BATCHES[0], BATCHES[-1])]
+    head = ["documents", "search", *map(str, BATCHES)]
+    head += [f"{batch}, {some} threads" for some in THREADS[1:] for batch in (BATCHES[0], BATCHES[-1])]
     head += ["bytes", "build, s", "nDCG@10", "recall"]
-    rows = []
-    for x in mine:
-        first, *others = x["ms"].values()
-        each = [*first, *(ms[place] for ms in others for place in (0, -1))]
-        quality = [f"{x[key]:.3f}" if x[key] is not None else "" for key in ("ndcg", "recall")]
-        rows.append(
-            [
-                f"{x['documents']:,}",
-                x["search"],
-                *(f"{ms:.2f}" for ms in each),
-                f"{x['bytes']}",
-                f"{x['build']}",
-                *quality,
-            ]
-        )
-    least = []
+    rows, least = [], []
     for x in lines:
+        documents = f"{x['documents']:,}"
+        if x["part"] == "search":
+            first, *others = x["ms"].values()
+            times = [f"{ms:.2f}" for ms in (*first, *(some[place] for some in others for place in (0, -1)))]
+            quality = ["" if x[key] is None else f"{x[key]:.3f}" for key in ("ndcg", "recall")]
+            rows.append([documents, x["search"], *times, str(x["bytes"]), str(x["build"]), *quality])
         if x["part"] == "limits":
             for kind, width in (("float32", 4), ("int8", 1)):
                 numbers = x["documents"] * 384
-                read, multiply = numbers * width / x["bandwidth"], numbers / x[kind]
-                least.append(
-                    [f"{x['documents']:,}", kind, f"{x['threads']}", f"{read * 1e3:.2f}", f"{multiply * 1e3:.2f}"]
-                )
+                spent = (numbers * width / x["bandwidth"], numbers / x[kind])
+                least.append([documents, kind, str(x["threads"]), *(f"{1e3 * one:.2f}" for one in spent)])
     limit = table(["documents", "384 columns in", "threads", "read once, ms", "multiplied once, ms"], least)
     return f"{table(head, rows)}\n\n{limit}"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure every size."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, "speed.md")
     parser.add_argument("collection")
-    parser.add_argument("--data", type=Path, default=os.environ.get("PALMETTE_DATA"))
     parser.add_argument("--sizes", type=int, nargs="+", default=[100_000])
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, os.cpu_count() or 1])
-    parser.add_argument("--graphs", type=int, default=100_000, help="largest size to build lists and graphs for")
     parser.add_argument("--seconds", type=float, default=15, help="for each batch size and number of threads")
-    parser.add_argument("--out", type=Path, default=Path("speed.md"), help="the page; lines lie beside it")
-    args = parser.parse_args(argv)
-    if args.data is None:
-        parser.error("name the folder of data sets: PALMETTE_DATA=FOLDER or --data FOLDER")
+    args = parse_with_data(parser, argv)
     store, collection = args.out.with_suffix(".jsonl"), None
     for size in args.sizes:
         if not find(store, part="limits", documents=size):
-            collection = collection or Collection(Path(args.data), args.collection)
-            lines = measure(collection, args.collection, size, args.threads, args.graphs, args.seconds)
-            for line in list(lines):
+            collection = collection or Collection(args.data, args.collection)
+            for line in list(measure(collection, size, args.seconds)):
                 print(append(store, line), flush=True)
     write_part(args.out, "search", report(read(store)))
 

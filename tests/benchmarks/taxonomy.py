@@ -1,19 +1,12 @@
 """Taxonomies measured: recall by distance, dimensions, unseen queries, graded judgements, speed.
 
-    python tests/benchmarks/taxonomy.py toy
-    python tests/benchmarks/taxonomy.py dimensions
-    python tests/benchmarks/taxonomy.py wordnet FOLDER --rows default regular --dimensions 16 32 64 --seeds 0 1 2
-    python tests/benchmarks/taxonomy.py wordnet FOLDER --validation --rows default --set correction=0.9
-    python tests/benchmarks/taxonomy.py pairs FOLDER
-    python tests/benchmarks/taxonomy.py strength [FOLDER]
-    python tests/benchmarks/taxonomy.py unseen FOLDER --encoder packaged:all-MiniLM-L6-v2
-    python tests/benchmarks/taxonomy.py names --encoder packaged:all-MiniLM-L6-v2
-    python tests/benchmarks/taxonomy.py graded CHORUS_ICECAT --encoder packaged:all-MiniLM-L6-v2
-    python tests/benchmarks/taxonomy.py speed FOLDER
+    python tests/benchmarks/taxonomy.py toy|dimensions|names
+    python tests/benchmarks/taxonomy.py wordnet|pairs|unseen|speed FOLDER
+    python tests/benchmarks/taxonomy.py graded CHORUS_ICECAT
 
-FOLDER is ``wordnet_nouns``; ``--set`` changes options of its rows. Every measurement is printed as a row of a Markdown
-table as soon as it is there. Options were chosen on validation queries; the test pairs are drawn with a seed of their
-own.
+FOLDER is ``wordnet_nouns``; ``--set`` changes options of all rows (``correction=0.9``, ``sampling=regular hard=0``: one
+match drawn). Every measurement is printed as a row of a Markdown table as soon as it is there. The test pairs are drawn
+with a seed of their own.
 """
 
 from __future__ import annotations
@@ -31,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from common import ENCODER, spread
 
 from palmette import Document, FakeEncoder, Index, TaxonomyModel, load_data
 from palmette.encoder.cache import EncodingCache
@@ -44,19 +38,32 @@ from palmette.sample import python_catalogue
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import train
 
+CACHE = EncodingCache()
 PAIRS = 10_000
 """Test pairs, as in the paper."""
 PAPER: dict[str, Any] = {"negatives": "all", "correction": 0.0, "sampling": "regular"}
 """A softmax over the batch as it is."""
 ROWS: dict[str, dict[str, Any]] = {
-    "regular": PAPER,
-    "rebalanced": PAPER | {"sampling": "rebalanced"},
-    "pretrain-finetune": PAPER | {"recipe": "pretrain-finetune"},
-    "corrected only": PAPER | {"correction": 1.0},
-    "corrected, one match drawn": {"sampling": "regular", "hard": 0},
-    "no hard negatives": {"hard": 0},
     "default": {},
+    "no hard negatives": {"hard": 0},
+    "regular": PAPER,
+    "pretrain-finetune": PAPER | {"recipe": "pretrain-finetune"},
 }
+UNSEEN: dict[str, dict[str, Any]] = {
+    "untrained": {"steps": 0, "documents": "text", "dimension": 384},
+    "both": {},
+    "both, no hard negatives": {"hard": 0},
+    "text": {"documents": "text"},
+    "lookup": {"documents": "lookup"},
+    "both, plain softmax": PAPER,
+}
+GRADED: dict[str, dict[str, Any]] = {
+    "untrained": {"steps": 0},
+    "joint, plain softmax": PAPER,
+    "pretrain-finetune": ROWS["pretrain-finetune"],
+    "joint, corrected": {},
+}
+MODULES = ("collections", "functools", "itertools", "json", "os.path", "pathlib", "random", "shutil")
 
 
 def settings(args: argparse.Namespace) -> dict[str, Any]:
@@ -100,29 +107,19 @@ def vectors(model: TaxonomyModel, rows: np.ndarray) -> tuple[torch.Tensor, torch
     return model.module.queries(torch.from_numpy(rows)), model.module.node_vectors
 
 
-def pairs_recall(
-    queries: torch.Tensor, documents: torch.Tensor, matches: Matches, seed: int = 2024
-) -> dict[int, float]:
+def pairs_recall(queries: torch.Tensor, documents: torch.Tensor, matches: Matches) -> dict[int, float]:
     """Recall of drawn pairs by distance, and overall (under −1): one drawn match per query."""
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(2024)
     found = found_matches(queries, documents, matches)
     places = matches.starts[:-1] + (draw.random(len(matches)) * matches.counts).astype(np.int64)
     return {**recall_by_distance(found[places], matches.distances[places]), -1: float(found[places].mean())}
 
 
-def test_queries(nodes: int) -> np.ndarray:
-    """Queries of the test pairs: with a seed that nothing else uses."""
-    return np.random.default_rng(2024).integers(0, nodes, PAIRS)
-
-
-def show(name: str, values: dict[int, float], begun: float, model: TaxonomyModel | None, *more: str) -> None:
-    """One row: recall by distance, processor time since ``begun``, precision and recall of a model's cut-off."""
+def show(name: str, values: dict[int, float], begun: float, *more: str) -> None:
+    """One row: recall by distance, and processor time since ``begun``."""
     near = [values[d] for d in sorted(values) if d >= 0]
     cells = [f"{100 * value:.1f}" for value in (*near, min(near), values[-1])]
-    cells.append(f"{time.process_time() - begun:.0f} s")
-    if model is not None:
-        cells += [f"{100 * model.record.metrics[f'cut {what}']:.1f}" for what in ("precision", "recall")]
-    print(f"| {' | '.join([name, *cells, *more])} |", flush=True)
+    print(f"| {' | '.join([name, *cells, f'{time.process_time() - begun:.0f} s', *more])} |", flush=True)
 
 
 def heading(distances: int, *more: str, first: int = 0) -> None:
@@ -145,7 +142,7 @@ def toy(args: argparse.Namespace) -> None:
         begun = time.process_time()
         scores = recall_of(tables(tree, args.steps or 4000, **options), tree)
         by = {d: scores[f"recall at distance {d}"] for d in range(3)}
-        show(name, by | {-1: scores["recall"]}, begun, None)
+        show(name, by | {-1: scores["recall"]}, begun)
 
 
 def dimensions(args: argparse.Namespace) -> None:
@@ -159,45 +156,42 @@ def dimensions(args: argparse.Namespace) -> None:
         print(f"| {height} | {width} | {len(tree)} | {learned} | {dimension_needed(tree)} |", flush=True)
 
 
-def wordnet(folder: str) -> tuple[list[dict[str, Any]], Hierarchy]:
-    """The synsets, and how they hang together."""
+def nouns(folder: str) -> tuple[list[dict[str, Any]], Hierarchy, np.ndarray]:
+    """The synsets, how they hang together, and the queries of the test pairs."""
     with gzip.open(Path(folder) / "synsets.jsonl.gz", "rt", encoding="utf-8") as lines:
         synsets = [json.loads(line) for line in lines]
     with gzip.open(Path(folder) / "edges.tsv.gz", "rt", encoding="utf-8") as lines:
         edges = [tuple(line.split("\t")[:2]) for line in lines][1:]
-    return synsets, Hierarchy.from_edges(edges, [synset["_id"] for synset in synsets])
+    tree = Hierarchy.from_edges(edges, [synset["_id"] for synset in synsets])
+    return synsets, tree, np.random.default_rng(2024).integers(0, len(tree), PAIRS)
 
 
-def table(args: argparse.Namespace) -> None:
+def wordnet(args: argparse.Namespace) -> None:
     """Table 1 of the paper: lookup tables over WordNet's nouns."""
-    _, tree = wordnet(args.folder)
-    rows, seed_of_pairs = test_queries(len(tree)), 2024
-    if args.validation:
-        rows, seed_of_pairs = np.random.default_rng(77).integers(0, len(tree), 5000), 5
+    _, tree, rows = nouns(args.folder)
     matches = tree.matches(8).take(rows)
-    heading(9, "cut precision", "cut recall")
+    heading(9)
     steps = args.steps or 4000
     usual = {"max_distance": 8, "batch_size": args.batch_size, "learning_rate": args.rate}
+    usual["evaluate_every"] = max(1, steps // 4)
     for dimension in args.dimensions:
-        more = {"dimension": dimension, "evaluate_every": max(1, steps // 4)}
-        for name, options in runs(args, ROWS, **usual | more):
+        for name, options in runs(args, ROWS, dimension=dimension, **usual):
             begun = time.process_time()
             model = tables(tree, steps, **options)
-            scores = pairs_recall(*vectors(model, rows), matches, seed_of_pairs)
-            show(f"{dimension}, {name}", scores, begun, model)
+            show(f"{dimension}, {name}", pairs_recall(*vectors(model, rows), matches), begun)
 
 
 def pairs(args: argparse.Namespace) -> None:
     """The paper's setting: tables learn from pairs, all or some of the closure's, and nobody knows the graph."""
-    _, tree = wordnet(args.folder)
-    rows, draw = test_queries(len(tree)), np.random.default_rng(7)
+    _, tree, rows = nouns(args.folder)
+    draw = np.random.default_rng(7)
     heading(9, "pairs never seen")
-    for share in (1.0, 0.5, 0.25):
+    for share in (1.0, 0.5):
         begun = time.process_time()
         towers: dict[str, Any] = {"queries": "lookup", "documents": "lookup", "hard": 0, "max_distance": 8}
         config = TaxonomyConfig(dimension=args.dimensions[0], **towers)
-        known, cache = TaxonomyData.load(tree), EncodingCache()
-        config, task = TaxonomyModel.task(config, known, FakeEncoder(1), cache, seed=0, progress=False)
+        known = TaxonomyData.load(tree)
+        config, task = TaxonomyModel.task(config, known, FakeEncoder(1), CACHE, seed=0, progress=False)
         every = task.train.matches
         seen = draw.random(len(every.documents)) < share
         parts = (every.owners[seen], every.documents[seen], every.distances[seen])
@@ -212,72 +206,48 @@ def pairs(args: argparse.Namespace) -> None:
         hidden = np.concatenate([~seen[every.starts[row] : every.starts[row + 1]] for row in rows.tolist()])
         found = found_matches(queries, documents, wanted)
         unseen = f"{100 * found[hidden].mean():.1f}" if hidden.any() else ""
-        show(f"{share:.0%} of the pairs", pairs_recall(queries, documents, wanted), begun, None, unseen)
-
-
-def strength(args: argparse.Namespace) -> None:
-    """Recall over the strength of the correction: on WordNet, or on the toy where no folder is given."""
-    row = ROWS[args.rows[0] if args.rows else "corrected only"]
-    for value in (0.0, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1):
-        ROWS["curve"], args.rows = row | {"correction": value}, ["curve"]
-        print(f"\nstrength {value}")
-        (table if args.folder else toy)(args)
+        show(f"{share:.0%} of the pairs", pairs_recall(queries, documents, wanted), begun, unseen)
 
 
 def unseen(args: argparse.Namespace) -> None:
     """Text towers asked for synsets that training never saw: a tenth of the leaves."""
-    synsets, tree = wordnet(args.folder)
+    synsets, tree, _ = nouns(args.folder)
     draw = np.random.default_rng(2024)
     held = np.sort(draw.permutation(tree.leaves())[: len(tree.leaves()) // 10])
     kept = np.setdiff1d(np.arange(len(tree)), held)
     documents = [document(synset) for synset in synsets]
     edges = [(tree.ids[c], tree.ids[p]) for c in kept.tolist() for p in tree.parents[c].tolist()]
     known = [documents[row] for row in kept.tolist()]
-    asked = np.sort(draw.choice(held, min(args.queries, len(held)), replace=False))
+    asked = np.sort(draw.choice(held, min(2000, len(held)), replace=False))
     above = tree.matches(8).take(asked)
     place = np.full(len(tree), -1)
     place[kept] = np.arange(len(kept))
     far = above.distances > 0  # the synset itself is no document of the index
     owner, target = above.owners[far], place[above.documents[far]]
     matches = Matches.of(owner, target, above.distances[far], len(asked), len(kept))
-    heading(9, "cut precision", "cut recall", first=1)
-    usual = {"edges": edges, "encoder": args.encoder, "cache": args.cache, "batch_size": args.batch_size}
+    texts_by = {"name and definition": [documents[row].text for row in asked]}
+    texts_by["name"] = [synsets[row]["title"] for row in asked]
+    heading(9, first=1)
+    usual = {"edges": edges, "encoder": args.encoder, "cache": CACHE, "batch_size": args.batch_size}
     usual |= {"max_distance": 8, "dimension": 64, "steps": args.steps or 3000}
     for name, options in runs(args, UNSEEN, **usual):
         begun = time.process_time()
         model = TaxonomyModel.fit(known, **options)
-        for what, texts in (
-            ("name and definition", [documents[row].text for row in asked]),
-            ("name", [synsets[row]["title"] for row in asked]),
-        ):
-            queries = asked_in_words(model, texts, args.cache)
-            scores = pairs_recall(queries, model.module.node_vectors, matches)
-            show(f"{name}, by {what}", scores, begun, model)
+        for what, texts in texts_by.items():
+            scores = pairs_recall(asked_in_words(model, texts), model.module.node_vectors, matches)
+            show(f"{name}, by {what}", scores, begun)
 
 
-def asked_in_words(model: TaxonomyModel, texts: list[str], cache: str | None) -> torch.Tensor:
+def asked_in_words(model: TaxonomyModel, texts: list[str]) -> torch.Tensor:
     """Query embeddings of texts, each encoded once for all models."""
-    inputs = EncodingCache(cache).encode(model.encoder, texts, kind="query")
+    inputs = CACHE.encode(model.encoder, texts, kind="query")
     with torch.inference_mode():
         return model.module.queries(torch.from_numpy(inputs))
-
-
-UNSEEN: dict[str, dict[str, Any]] = {
-    "untrained": {"steps": 0, "documents": "text", "dimension": 384},
-    "both": {},
-    "both, no hard negatives": {"hard": 0},
-    "text": {"documents": "text"},
-    "lookup": {"documents": "lookup"},
-    "both, plain softmax": PAPER,
-}
 
 
 def document(synset: dict[str, Any]) -> Document:
     """A synset as a user would write it down."""
     return Document(synset["_id"], f"{synset['title']}: {synset['text']}", {"name": synset["title"]})
-
-
-MODULES = ("collections", "functools", "itertools", "json", "os.path", "pathlib", "random", "shutil")
 
 
 def names(args: argparse.Namespace) -> None:
@@ -297,7 +267,7 @@ def names(args: argparse.Namespace) -> None:
             for what, asked in (("seen", list(known)), ("unseen", hidden.tolist())):
                 tree, texts = model.nodes.hierarchy, [n for id, n, _ in nodes if id in set(asked)]
                 order = [id for id, _, _ in nodes if id in set(asked)]
-                query = asked_in_words(model, texts, args.cache).numpy() * model.config.multiplier
+                query = asked_in_words(model, texts).numpy() * model.config.multiplier
                 every = query @ model.module.node_vectors.numpy().T
                 best = np.argsort(-every, 1)[:, :100]
                 right = [tree.ancestors(tree.row(id if what == "seen" else above[id])) for id in order]
@@ -314,46 +284,36 @@ def names(args: argparse.Namespace) -> None:
             print(f"| {'last part' if short else 'whole path'}, {what} | {cut} | {cells} |", flush=True)
 
 
-GRADED: dict[str, Any] = {"dimension": 384, "documents": "text", "batch_size": 512}
-"""Few queries: towers that begin as the encoder itself, and no rows to learn by heart."""
-
-
 def graded(args: argparse.Namespace) -> None:
-    """Exact (grade 3) and substitute (1, 2) products: joint training, finetuning, either way of weighing."""
+    """Exact (grade 3) and substitute (1, 2) products: joint training and finetuning.
+
+    Few queries: towers begin as the encoder itself, and there are no rows to learn by heart.
+    """
     data = load_data(args.folder)
     judged = data.qrels["test"]
     print("| | exact R@100 | R@1000 | substitute R@100 | R@1000 |\n|---|---:|---:|---:|---:|", flush=True)
-    same = {"finetune_rate": 1.0, "finetune_multiplier": 1.0}
-    rows = {
-        "untrained": {"steps": 0},
-        "joint, plain softmax": PAPER,
-        "pretrain-finetune": ROWS["pretrain-finetune"],
-        "pretrain-finetune, same rate and T": ROWS["pretrain-finetune"] | same,
-        "joint, corrected": {},
-    }
-    usual = GRADED | {"steps": args.steps or 200, "learning_rate": args.rate}
-    for name, options in rows.items():
+    usual = {"encoder": args.encoder, "cache": CACHE, "learning_rate": args.rate, "steps": args.steps or 200}
+    usual |= {"dimension": 384, "documents": "text", "batch_size": 512}
+
+    def share(ranked: dict[str, list[str]], grades: tuple[int, ...], k: int) -> float:
+        wanted = [(query, id) for query, docs in judged.items() for id, g in docs.items() if g in grades]
+        return float(np.mean([id in ranked[query][:k] for query, id in wanted]))
+
+    for name, options in GRADED.items():
         scores = []
         for seed in args.seeds:
-            fit = {"encoder": args.encoder, "cache": args.cache, "seed": seed}
-            model = TaxonomyModel.fit(data, **fit | usual | options)
-            queries = asked_in_words(model, [data.queries[id] for id in judged], args.cache)
+            model = TaxonomyModel.fit(data, **usual | {"seed": seed} | options)
+            queries = asked_in_words(model, [data.queries[id] for id in judged])
             best = (queries @ model.module.node_vectors.T).topk(1000, dim=1).indices.tolist()
-            keys = [[data.corpus[row].key for row in found] for found in best]
-            ranked = dict(zip(judged, keys, strict=True))
-            scores.append([_share(judged, ranked, g, k) for g in ((3,), (1, 2)) for k in (100, 1000)])
-        both = zip(np.mean(scores, 0), np.std(scores, 0), strict=True)
-        print(f"| {name} | {' | '.join(f'{mean:.3f} ± {spread:.3f}' for mean, spread in both)} |", flush=True)
-
-
-def _share(judged: Any, ranked: dict[str, list[str]], grades: tuple[int, ...], k: int) -> float:
-    wanted = [(query, id) for query, docs in judged.items() for id, g in docs.items() if g in grades]
-    return float(np.mean([id in ranked[query][:k] for query, id in wanted]))
+            ranked = {id: [data.corpus[row].key for row in found] for id, found in zip(judged, best, strict=True)}
+            scores.append([share(ranked, grades, k) for grades in ((3,), (1, 2)) for k in (100, 1000)])
+        cells = [spread(column) for column in zip(*scores, strict=True)]
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
 def speed(args: argparse.Namespace) -> None:
     """1,000 steps of batch 4,096 at 64 dimensions; and searches in an index of all nodes."""
-    synsets, tree = wordnet(args.folder)
+    synsets, tree, _ = nouns(args.folder)
     steps, begun, worked = args.steps or 1000, time.perf_counter(), time.process_time()
     model = tables(tree, steps, dimension=64, max_distance=8, batch_size=4096, evaluate_every=steps)
     took, worked = time.perf_counter() - begun, time.process_time() - worked
@@ -371,8 +331,7 @@ def speed(args: argparse.Namespace) -> None:
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
-    "wordnet": table,
-    **{f.__name__: f for f in (toy, dimensions, pairs, strength, unseen, names, graded, speed)},
+    f.__name__: f for f in (wordnet, pairs, toy, dimensions, unseen, names, graded, speed)
 }
 
 
@@ -388,10 +347,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=512)
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--validation", action="store_true", help="queries to choose by, not the test's")
-    parser.add_argument("--queries", type=int, default=2000)
-    parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2")
-    parser.add_argument("--cache")
+    parser.add_argument("--encoder", default=ENCODER)
     args = parser.parse_args()
     PARTS[args.part](args)
 

@@ -1,12 +1,17 @@
 """Train every method at its paper's scale on the data sets of a machine, search with FAISS on the GPU, write one page.
 
-Called by run.sh. What is trained stays in WORK, so that a run that was broken off goes on with the next model.
+    PALMETTE_DATA=FOLDER python tests/gpu/paper.py --work WORK [--steps 20]
+
+FOLDER has BEIR folders; without it, the sample data (the standard library) is used. Searches on the GPU need faiss-gpu
+in place of faiss-cpu. What is trained stays in WORK, so that a run that was broken off goes on with the next model; the
+page is WORK/results.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import os
+import sys
 import time
 import traceback
 from pathlib import Path
@@ -21,17 +26,11 @@ from palmette.evaluation import evaluate_index
 from palmette.methods import model_class, names
 from palmette.sample import sample_data
 
-COLUMNS = [
-    "data",
-    "method",
-    "trained, s",
-    "indexed, s",
-    "nDCG@10",
-    "recall@100",
-    "exact, ms",
-    "faiss, ms",
-    "memory, GB",
-]
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+from recording import append, table, write_part
+
+COLUMNS = ["data", "method", "trained, s", "indexed, s", "nDCG@10", "recall@100", "exact, ms", "faiss, ms"]
+COLUMNS += ["memory, GB"]
 
 
 def one(method: str, data: RetrievalData, args: argparse.Namespace) -> dict[str, Any]:
@@ -53,8 +52,7 @@ def one(method: str, data: RetrievalData, args: argparse.Namespace) -> dict[str,
     model, start = cls.from_pretrained(saved, encoder=encoder), time.perf_counter()
     index = Index.build(data.corpus, model, args.work / f"{data.name}-{method}-index", progress=False)
     line["indexed, s"] = time.perf_counter() - start
-    split = "test" if data.qrels.get("test") else "dev"
-    row = evaluate_index(index, data.queries, data.qrels[split])
+    row = evaluate_index(index, data.queries, data.qrels["test" if data.qrels.get("test") else "dev"])
     line |= {"nDCG@10": row.metrics["ndcg@10"], "recall@100": row.metrics["recall@100"]}
     asked = list(data.queries.values())[:200]
     for name in ("exact", "faiss"):
@@ -72,37 +70,27 @@ def one(method: str, data: RetrievalData, args: argparse.Namespace) -> dict[str,
     return line
 
 
-def page(lines: list[dict[str, Any]], device: torch.device) -> str:
-    """Results as a page."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-    cells = [[f"{v:.3g}" if isinstance(v := line.get(c, ""), float) else str(v) for c in COLUMNS] for line in lines]
-    rows = "\n".join(f"| {' | '.join(row)} |" for row in [COLUMNS, ["---"] * len(COLUMNS), *cells])
-    return f"# At paper scale\n\n{name}, torch {torch.__version__}, {auto_precision(device)}.\n\n{rows}\n"
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", type=Path, nargs="*", help="BEIR folders; without them, the sample data")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2")
     parser.add_argument("--device", default=None)
-    parser.add_argument("--methods", nargs="+", default=names())
     parser.add_argument("--steps", type=int, help="a short run, to see that all works")
     args = parser.parse_args()
-    device = check_device(args.device)
-    args.work.mkdir(parents=True, exist_ok=True)
-    done, lines = args.work / "results.jsonl", []
-    for data in map(load_data, args.data) if args.data else [sample_data("full")]:
-        for method in args.methods:
+    device, lines = check_device(args.device), []
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    folders = sorted(Path(os.environ["PALMETTE_DATA"]).iterdir()) if "PALMETTE_DATA" in os.environ else []
+    for data in map(load_data, folders) if folders else [sample_data("full")]:
+        for method in names():
             try:
                 line = one(method, data, args)
             except Exception:  # a data set without fields, or a taxonomy: the others go on
                 line = {"data": data.name, "method": method, "nDCG@10": traceback.format_exc(limit=0).strip()[:80]}
-            lines.append(line)
-            with done.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
-            (args.work / "results.md").write_text(page(lines, device), encoding="utf-8")
+            lines.append(append(args.work / "results.jsonl", line))
             print(line, flush=True)
+            cells = [[f"{v:.3g}" if isinstance(v := x.get(c, ""), float) else str(v) for c in COLUMNS] for x in lines]
+            told = f"{name}, torch {torch.__version__}, {auto_precision(device)}."
+            write_part(args.work / "results.md", "paper", f"{told}\n\n{table(COLUMNS, cells)}")
 
 
 if __name__ == "__main__":

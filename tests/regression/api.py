@@ -1,9 +1,9 @@
-"""Every call of palmette that the record makes, so that a change of names is made in one place."""
+"""The calls of palmette that the record makes, over its fixtures."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,15 +41,12 @@ def open_index(name: str, folder: Path) -> Index:
     return Index.open(folder, open_model(name) if name in TRAINED_ENCODER else None)
 
 
-def new_index(model: Model) -> Index:
-    return Index.in_memory(model)
-
-
-def fill(index: Index, some: Sequence[Document], *, segments: int = 1) -> None:
-    """Add documents, in one segment or in three that are too unequal to be merged."""
-    parts = [some] if segments == 1 else [some[:-14], some[-14:-3], some[-3:]]
-    for part in parts:
+def new_index(model: Model, some: Sequence[Document], segments: int = 1) -> Index:
+    """An index in memory, in one segment or in three that are too unequal to be merged."""
+    index = Index.in_memory(model)
+    for part in [some] if segments == 1 else [some[:-14], some[-14:-3], some[-3:]]:
         index.add(part, progress=False)
+    return index
 
 
 def change(index: Index, some: Sequence[Document]) -> None:
@@ -58,10 +55,6 @@ def change(index: Index, some: Sequence[Document]) -> None:
     added = replace(some[0], id="added", text=f"{some[7].text} It is not alone.", fields={})
     index.upsert([told, added], progress=False)
     index.delete([some[9].key, some[30].key])
-
-
-def narrowed(index: Index, condition: Mapping[str, Any]) -> Index:
-    return index.filtered(condition)
 
 
 def search(index: Index, queries: Sequence[str], k: int, **how: Any) -> list[list[tuple[str, float]]]:
@@ -77,10 +70,6 @@ def parts(index: Index, query: str, **how: Any) -> list[tuple[str, float]]:
     found: list[Hit] = index.search(query, k=1, sentences=not alone, **how)
     told = [hit.explain().method if alone else hit.explain() for hit in found]
     return [(part.name, part.value) for one in told if one is not None for part in one.parts]
-
-
-def score(model: Model, query: str, some: Sequence[Document], **how: Any) -> list[float]:
-    return model.score(query, some, **how)
 
 
 def answers(name: str, questions: Sequence[str], passages: Sequence[str]) -> list[tuple[str, float]]:

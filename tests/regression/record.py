@@ -19,25 +19,18 @@ from regression import api
 RECORDS = Path(__file__).parent / "records"
 KINDS = ("dog", "cat", "owl", "bee")
 PLACES = ("red owl", "green cat", "blue hen", "white ant", "golden bee")
-QUERIES = {
-    "zoo": [
-        *(f"{kind} {i} of the zoo" for kind in KINDS for i in (1, 4, 7)),
-        *("animal", "a dog", "owl or bee", "number 3"),
-    ],
-    "": [
-        *(f"where does the {what} live?" for what in PLACES),
-        *("black fox", "owl", "house 17", "a golden animal sings", "who sings at night in house 3?", "cow white"),
-        *("lives", "red red red cat", "the dog of house 41", "something else entirely", "green bees, blue foxes"),
-    ],
-}
-FILTERS = {"zoo": {"number": {"$lt": 5}}, "": {"house": {"$lt": 24}, "animal": {"$ne": "owl"}}}
-
+ZOO = [*(f"{kind} {i} of the zoo" for kind in KINDS for i in (1, 4, 7)), "animal", "a dog", "owl or bee", "number 3"]
+QUERIES = [
+    *(f"where does the {what} live?" for what in PLACES),
+    *("black fox", "owl", "house 17", "a golden animal sings", "who sings at night in house 3?", "cow white"),
+    *("lives", "red red red cat", "the dog of house 41", "something else entirely", "green bees, blue foxes"),
+]
 Result = Any
 """[[names], [numbers]] for each query, or the name of an error: {"error": "ConfigError"}."""
 
 
 def queries(name: str) -> list[str]:
-    return QUERIES.get(name, QUERIES[""])
+    return ZOO if name == "zoo" else QUERIES
 
 
 @cache
@@ -48,8 +41,7 @@ def model(name: str) -> Model:
 @cache
 def index(name: str, segments: int = 1, changed: bool = False) -> Index:
     """An index in memory of the fixture's documents."""
-    made = api.new_index(model(name))
-    api.fill(made, api.documents(name), segments=segments)
+    made = api.new_index(model(name), api.documents(name), segments)
     if changed:
         api.change(made, api.documents(name))
     return made
@@ -93,7 +85,8 @@ def cases(name: str, options: dict[str, Any]) -> dict[str, Result]:
 
 
 def weighted(name: str, how: dict[str, Any]) -> dict[str, Callable[[], Result]]:
-    asked, some, condition = queries(name), api.documents(name)[:12], FILTERS.get(name, FILTERS[""])
+    asked, some = queries(name), api.documents(name)[:12]
+    condition: Any = {"number": {"$lt": 5}} if name == "zoo" else {"house": {"$lt": 24}, "animal": {"$ne": "owl"}}
     few: dict[str, Callable[[], Result]] = {
         "": lambda: searches(name, index(name), **how),
         ", three segments": lambda: searches(name, index(name, 3), **how),
@@ -103,10 +96,10 @@ def weighted(name: str, how: dict[str, Any]) -> dict[str, Callable[[], Result]]:
         return few
     return few | {
         ", filter": lambda: searches(name, index(name), filter=condition, **how),
-        ", narrowed": lambda: searches(name, api.narrowed(index(name, 3), condition), **how),
+        ", narrowed": lambda: searches(name, index(name, 3).filtered(condition), **how),
         ", changed": lambda: searches(name, index(name, 1, True), **how),
         ", three segments, changed": lambda: searches(name, index(name, 3, True), **how),
-        ", score": lambda: rows([list(enumerate(api.score(model(name), asked[0], some, **how)))]),
+        ", score": lambda: rows([list(enumerate(model(name).score(asked[0], some, **how)))]),
     }
 
 

@@ -13,7 +13,6 @@ Doubles = NDArray[np.float64]
 
 
 def weights_of(module: nn.Module) -> dict[str, Doubles]:
-    """Parameters and buffers of a module by name."""
     named = [*module.named_parameters(), *module.named_buffers()]
     return {name: value.detach().double().numpy() for name, value in named}
 
@@ -28,28 +27,23 @@ def randomise(module: nn.Module, seed: int, scale: float = 1.0) -> torch.Generat
 
 
 def softmax(x: Doubles) -> Doubles:
-    """Softmax over the last axis."""
     powers: Doubles = np.exp(x - x.max(-1, keepdims=True))
     return powers / powers.sum(-1, keepdims=True)
 
 
 def sigmoid(x: Doubles) -> Doubles:
-    """Sigmoid."""
     return 1 / (1 + np.exp(-x))
 
 
 def relu(x: Doubles) -> Doubles:
-    """Positive part."""
     return np.maximum(x, 0)
 
 
 def gelu(x: Doubles) -> Doubles:
-    """x times the normal distribution's share below x."""
     return x * np.array([0.5 * (1 + math.erf(v / math.sqrt(2))) for v in x.flat]).reshape(x.shape)
 
 
 def linear(x: Doubles, w: dict[str, Doubles], name: str) -> Doubles:
-    """Linear layer of that name."""
     return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
 
 
@@ -60,7 +54,6 @@ def norm(x: Doubles, w: dict[str, Doubles], name: str) -> Doubles:
 
 
 def unit(x: Doubles) -> Doubles:
-    """Rows of length 1."""
     scaled: Doubles = x / np.linalg.norm(x, axis=-1, keepdims=True)
     return scaled
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from common import ENCODER
 from numpy.typing import NDArray
 from recording import Line, append, find, read
 from relevant.collected import Texts, collected
@@ -24,7 +25,6 @@ SIZES = (200, 1000)  # documents of the samples
 QUESTIONS, FOREIGN, SHORTLIST, K = 600, 100, 100, 10
 GRID = np.round(np.arange(0, 1.001, 0.05), 2)
 FUSIONS = (0.3, 0.5, 0.7)
-ENCODER = "packaged:all-MiniLM-L6-v2"
 WEIGHT, SPREAD, UNIT = 0.5, 0.092, 6.0
 """What is shipped: weight of words, usual spread of the encoder's cosines, spreads in a unit of meaning."""
 SIZE, USUAL = 0.036, 2000
@@ -156,15 +156,12 @@ class Found(NamedTuple):
     rarity: Floats
     documents: int
 
-    def meaning(self, spread: tuple[float, float] = (SPREAD, SPREAD), part: float = 0.5) -> Floats:
-        """Document and best sentence in units of usual spreads."""
-        return part * self.document / (UNIT * spread[0]) + (1 - part) * self.sentence / (UNIT * spread[1])
-
-    def total(self, weight: float = WEIGHT, **how: Any) -> Floats:
+    def total(self, weight: float = WEIGHT) -> Floats:
         """The sum that hits are ranked by."""
+        meaning = (self.document + self.sentence) / 2 / (UNIT * SPREAD)
         size = SIZE * np.log(self.documents / USUAL)  # the same for all hits: it orders nothing
         words = self.share - chance(self.rarity)[:, None]
-        return (1 - weight) * self.meaning(**how) + weight * words - size
+        return (1 - weight) * meaning + weight * words - size
 
     def ndcg(self, total: Floats) -> float:
         """nDCG@10 of a ranking by these sums."""
@@ -254,13 +251,12 @@ def facts_of(collection: Collection) -> Line:
     values: Line = {"encoder": ndcg(document, asked), "BM25": ndcg(plain, asked)}
     values |= {f"fusion {w}": ndcg((1 - w) * scaled[0] + w * scaled[1], asked) for w in FUSIONS}
     values["hindsight"] = max(values.values())
-    values |= {"best sentence": ndcg(sentence, asked), "words": ndcg(share, asked)}
     meaning = (document + sentence) / 2 / (UNIT * SPREAD)
     values["sum"] = [ndcg((1 - w) * meaning + w * share, asked) for w in GRID]
     some = {"questions": asked.vectors}
     some["sentences"] = np.random.default_rng(0).permutation(collection.sentences)[:300]
     values["spreads"] = {name: spreads(collection, vectors) for name, vectors in some.items()}
-    return {"documents": len(collection.texts), "questions": len(asked.texts)} | values
+    return {"documents": len(collection.texts)} | values
 
 
 def everything(data: Path, cache: Path, store: Path) -> tuple[dict[str, Line], dict[str, dict[str, Found]]]:

@@ -9,37 +9,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import Ready
 from recording import Line
 from relevant.candidates import GIVEN, Asked, Collection, Floats, K, gain, ideal_of
 
-from palmette import Document, FakeEncoder, Index, SpaceModel, load_data
+from palmette import Document, Index, SpaceModel, load_data
 from palmette.encoder.sentences import Sentences
 
 MANY, SOME, RUNS = 100_000, 300, 3
 """Documents of the large index; documents and questions that are timed; repetitions, of which the best counts."""
 
 
-class Known(FakeEncoder):
-    """Vectors of a collection, looked up by text; where its sentences stand is unknown."""
+class Known(Ready):
+    """Vectors of a collection, of its sentences too; where these stand is unknown."""
 
     def __init__(self, collection: Collection, contents: Sequence[str]) -> None:
-        super().__init__(collection.documents.shape[1])
-        self.name = "known/all-MiniLM-L6-v2"
+        super().__init__(collection.documents.shape[1], dict(zip(contents, collection.documents, strict=True)))
         self.collection, self.rows = collection, {text: row for row, text in enumerate(contents)}
-        self.asked: dict[str, Floats] = {}
-
-    def ask(self, texts: Sequence[str], vectors: Floats) -> None:
-        self.asked.update(zip(texts, vectors, strict=True))
-
-    def encode_queries(self, texts: Sequence[str]) -> Any:
-        return np.stack([self.asked[text] for text in texts]).astype(np.float32)
 
     def encode_sentences(self, texts: Sequence[str], **_: Any) -> Any:
-        rows = [self.rows[text] for text in texts]
-        parts = [self.collection.rows(row) for row in rows]
+        parts = [self.collection.rows(self.rows[text]) for text in texts]
         starts, spans = np.cumsum([0, *map(len, parts)]), np.zeros((sum(map(len, parts)), 2), np.int32)
         vectors = self.collection.sentences[np.concatenate(parts)].astype(np.float32)
-        return self.collection.documents[rows].astype(np.float32), Sentences.of(vectors, spans, starts)
+        return self.encode(texts), Sentences.of(vectors, spans, starts)
 
 
 def indexed(collection: Collection, data: Path) -> tuple[Index, Known]:
@@ -56,7 +48,7 @@ def measured(collection: Collection, off: Sequence[Asked], data: Path) -> tuple[
     index, encoder = indexed(collection, data)
     asked, scores = collection.asked["test"], []
     for one in (asked, *off):
-        encoder.ask(one.texts, one.vectors)
+        encoder.known.update(zip(one.texts, one.vectors, strict=True))
     found = index.rank(asked.texts, K)
     for ids, judged in zip(found.ids, asked.judged, strict=True):
         grades = [judged.get(int(id), 0.0) for id in ids]
@@ -97,7 +89,7 @@ def costs(collections: Sequence[Collection], encoder: Any) -> Line:
     plain = Index.build(documents, SpaceModel.untrained(known), sentences=False, progress=False)
     questions = []
     for one in asked.values():
-        known.ask(one.texts, one.vectors)
+        known.known.update(zip(one.texts, one.vectors, strict=True))
         questions += one.texts[: SOME // len(asked)]
     for question in questions:  # postings and statistics of words are read once
         index.search(question, K)
