@@ -164,9 +164,7 @@ def test_train_and_resume(place, tmp_path, monkeypatch, capsys, run):
     assert load_model(out).fingerprint == made["fingerprint"], "the same as the run that was interrupted"
 
 
-@pytest.mark.parametrize(
-    ("pairs", "told"), [(7, "trained on 7 pairs of notes"), (0, "kept the encoder's own vectors")]
-)
+@pytest.mark.parametrize(("pairs", "told"), [(7, "trained on 7 pairs of notes"), (0, "kept the encoder's own vectors")])
 def test_what_was_trained_is_reported(pairs, told, capsys):
     facts = {"data": "notes", "seconds": 1.0, "metric": "", "metrics": {}, "labelled": False, "pairs": pairs}
     args = argparse.Namespace(json=False, method="tree", data="notes")
