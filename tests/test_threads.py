@@ -6,6 +6,8 @@ import asyncio
 import contextvars
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -100,6 +102,29 @@ def test_a_child_forked_while_a_thread_encodes_can_encode():
     go.set()
     for thread in threads:
         thread.join()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_waits_for_no_threads_of_its_parent():
+    """OpenMP's threads stay with the parent, and a child that asks for them would wait for ever."""
+    script = """
+import os, signal, faiss, numpy, torch
+import palmette.threads
+torch.set_num_threads(4)
+faiss.omp_set_num_threads(4)
+vectors, found = torch.randn(2000, 2000), faiss.IndexFlatL2(64)
+found.add(numpy.ones((20_000, 64), "f4"))
+work = [lambda: vectors.exp().sum(), lambda: found.search(numpy.ones((500, 64), "f4"), 5)]
+for one in work:
+    one()
+for one in work:
+    if not (child := os.fork()):
+        signal.alarm(60)
+        one()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=300)
 
 
 async def test_an_async_twin_calls_the_method_of_the_object():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -107,6 +107,22 @@ class PalmetteVectorStore(VectorStore):
             ]
         return self.retriever.upsert(documents, **options)["succeeded"]
 
+    def add_texts(
+        self,
+        texts: Iterable[str],
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str] | None = None,
+        **options: Any,
+    ) -> list[str]:
+        """Add texts, replacing those whose id exists; blank ones are left out. Returns the ids of the others."""
+        check_kind("texts", texts, Iterable, "a list of str")
+        check_kind("ids", ids, (Sequence, type(None)), "a list of str")
+        given = list(texts)
+        if ids is not None and len(ids) != len(given):  # LangChain's own drops the texts beyond them
+            raise InputError(f"ids must be one per text, got {len(ids)} for {len(given)} texts")
+        return super().add_texts(given, metadatas, ids=ids, **options)
+
     def delete(self, ids: list[str] | None = None, **options: Any) -> bool:
         """Delete by ids, or by ``filter=``; unknown ids are skipped."""
         self.retriever.delete(ids, **options)
@@ -166,6 +182,7 @@ class PalmetteVectorStore(VectorStore):
 
     # palmette's threads instead of asyncio's few: queries that arrive together share one pass of the encoder
     aadd_documents = AsyncTwin(add_documents).method
+    aadd_texts = AsyncTwin(add_texts).method
     adelete = AsyncTwin(delete).method
     aget_by_ids = AsyncTwin(get_by_ids).method
     asimilarity_search = AsyncTwin(similarity_search).method

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -122,11 +123,14 @@ _renewed: WeakSet[Renewed] = WeakSet()
 
 
 def _after_fork() -> None:
-    """Drop the pools: a forked child has none of their threads."""
+    """Drop the pools: a forked child has none of their threads. For those of OpenMP it would wait for ever."""
     global _lock, _kernels, _blocking
     _lock, _kernels, _blocking = threading.Lock(), None, None
     for one in list(_renewed):
         one.renew()
+    for name, setter in (("torch", "set_num_threads"), ("faiss", "omp_set_num_threads")):
+        if (set_number := getattr(sys.modules.get(name), setter, None)) is not None:
+            set_number(1)
 
 
 if hasattr(os, "register_at_fork"):

@@ -33,7 +33,6 @@ from support.stores import SPECS, arrays_of, delete, doc, fast_place, put, state
 from support.syscalls import KILL, READS, SHORT, TORN, watch
 
 PAGE = 4096
-FORMER = Path(__file__).parents[1] / "regression" / "fixtures" / "tree" / "index"
 """An index of an earlier format."""
 
 
@@ -135,23 +134,6 @@ def check_back_up(folder: Path, done: int) -> str:
     return "the index or its copy is another" if any(contents(folder / name) != expected for name in made) else ""
 
 
-def upgrade(folder: Path, done: Callable[[], object]) -> None:
-    with LocalBackend.open(folder / "index", verify=False) as backend:
-        backend.compact()
-    done()
-
-
-def check_upgrade(folder: Path, done: int) -> str:
-    with LocalBackend.open(FORMER) as backend:
-        expected = list(backend.scan())
-    for _ in range(2):  # as it was left, and after a compaction that is not killed
-        with LocalBackend.open(folder / "index", verify="full") as backend:
-            if list(backend.scan()) != expected:
-                return "documents are others"
-            backend.compact()
-    return "" if (folder / "index" / "commit.json").exists() else "not upgraded"
-
-
 def train(folder: Path, done: Callable[[], object]) -> None:
     how = {"output_dir": folder / "run", "resume": True, "cache": folder / "cache", "save_every": 2}
     options = tiny.settings(depth=3, start="random", steps=6, learn_space=False, **how)
@@ -195,7 +177,6 @@ def scenarios(home: Path) -> dict[str, Scenario]:
         ),
         "train": Scenario(Path.mkdir, train, check_train),
         "backup": Scenario(lambda folder: shutil.copytree(original_index(), folder / "index"), back_up, check_back_up),
-        "upgrade": Scenario(lambda folder: shutil.copytree(FORMER, folder / "index"), upgrade, check_upgrade),
     }
 
 
@@ -230,11 +211,11 @@ def kill(scenario: Scenario, folder: Path, rng: random.Random) -> str:
 
 
 def kills(home: Path) -> One:
-    """A tenth of the kills strike training, saving and building, one in twenty a backup, one in forty an upgrade."""
+    """A tenth of the kills strike training, saving and building, one in twenty a backup."""
     known = scenarios(home)
 
     def one(number: int, rng: random.Random) -> tuple[str, str]:
-        rare = {1: "upgrade", 21: "backup", 31: "backup"}
+        rare = {21: "backup", 31: "backup"}
         name = rare.get(number % 40, "write") if number % 10 else "train"
         fault = kill(known[name], home / "work", rng)
         return f"{name}: {'fault' if fault else 'before or after'}", fault

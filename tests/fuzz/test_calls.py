@@ -63,7 +63,7 @@ INDEX_USES: list[tuple[Any, ...]] = [
     (search, *SEARCHES),
     (within(search), FILTERS, *SEARCHES),
     (search, st.just("red owl"), options(OPTIONS, "filter")),
-    *calls(Index, "rank explain get delete documents copy_to", ARGUMENTS, more={"level": VALUES}),
+    *calls(Index, "rank explain get vectors delete documents copy_to", ARGUMENTS, more={"level": VALUES}),
     (lambda index, id: id in index, ARGUMENTS["id"]),
     (lambda index, *given: Index.build(given[0], index.model, language=given[1]), odd.DOCUMENTS, VALUES),
     (lambda index: (index.compact(), index.stats(), index.survey(), len(index), repr(index)),),

@@ -70,12 +70,6 @@ def test_neighbours_pair_across_function_words_and_wholes() -> None:
     assert set(FUNCTION_WORDS) <= set(languages())
 
 
-def test_the_first_scheme_knows_no_pairs_and_keeps_parts_of_one_letter() -> None:
-    words = Analyser(scheme=1).words("The mRNA of series")
-    assert [word.text for word in words] == ["the", "m", "rna", "mrna", "of", "seri"]
-    assert {word.kind for word in words} == {Kind.PIECE, Kind.WHOLE}
-
-
 def test_languages_differ_and_none_leaves_endings() -> None:
     assert spelled("Häuser Haus", "german") == ["haus", "haus"]
     assert spelled("houses house", None) == ["houses", "house"]

@@ -15,7 +15,7 @@ import pytest
 
 from palmette.errors import CorruptIndexError, FormatError, NotFoundError, ReadOnlyError, StorageFullError, StoreError
 from palmette.store.filters import parse_filter
-from palmette.store.folder import _digest, read_commit
+from palmette.store.folder import _digest
 from palmette.store.local import LocalBackend
 from palmette.store.segments import Column
 from support.forks import in_child
@@ -188,28 +188,6 @@ def test_a_log_that_has_lost_its_end(folder: Path) -> None:
     (folder / "commit.json").unlink()
     with pytest.raises(CorruptIndexError, match=r"commit\.json is damaged.*no file"):
         LocalBackend.open(folder)
-
-
-def test_an_index_of_an_earlier_format_gets_checksums_when_compacted(tmp_path: Path) -> None:
-    former = Path(__file__).parents[1] / "regression" / "fixtures" / "tree" / "index"
-    shutil.copytree(former, tmp_path / "index")
-    with LocalBackend.open(tmp_path / "index") as backend:
-        documents = list(backend.scan())
-        with LocalBackend.open(tmp_path / "index"):
-            backend.compact()  # somebody else has it open
-        assert read_commit(tmp_path / "index") is None
-        backend.compact()
-        noted = read_commit(tmp_path / "index")
-        assert noted
-        assert noted.checksums
-        assert list(backend.scan()) == documents
-        backend.verify()
-        backend.compact()
-    assert json.loads((tmp_path / "index" / "manifest.json").read_text())["format"] == 4
-    sql(tmp_path / "index", "DELETE FROM dead")  # an edit with valid checksums
-    flip(tmp_path / "index" / "index.sqlite3", 20)
-    with pytest.raises(CorruptIndexError, match="header names no checksums|damaged"):
-        LocalBackend.open(tmp_path / "index")
 
 
 FULL = [("fsync", errno.ENOSPC), ("mkdir", errno.EDQUOT), ("rename", errno.EFBIG)]

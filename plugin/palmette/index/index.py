@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -259,12 +259,13 @@ class Index(Searching):
         """Return documents by id, ``None`` where there is none."""
         return self.backend.get(check_ids(ids))
 
-    def vectors(self, ids: Sequence[str]) -> Floats:
+    def vectors(self, ids: Iterable[str]) -> Floats:
         """Return stored vectors of documents, of length 1: [n, d]; zeros for an id that is not there."""
         spec = next(spec for spec in self.model.arrays() if len(spec.shape) == 1 and spec.dtype in VECTORS)
-        found = np.zeros((len(ids), *spec.shape), np.float32)
+        wanted = check_ids(ids)
+        found = np.zeros((len(wanted), *spec.shape), np.float32)
         with self.backend.read() as view:
-            keys = [view.key_of(id) for id in check_ids(ids)]
+            keys = [view.key_of(id) for id in wanted]
             there = [row for row, key in enumerate(keys) if key is not None]
             found[there] = view.rows(spec.name, [key for key in keys if key is not None])
         return unit_rows(found)

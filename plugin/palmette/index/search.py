@@ -367,7 +367,8 @@ class Searching:
         if whole is not None and not key:
             return whole
         if key not in self._measured:
-            self._measured[key] = self.model.units(calibration, view, self._sentences, options)
+            usual = self.model.lexical_variants().get(key, options)  # whichever search comes first
+            self._measured[key] = self.model.units(calibration, view, self._sentences, usual)
         documents = whole.documents if whole else max(1, len(view))
         return self._measured[key].model_copy(update={"documents": documents})
 

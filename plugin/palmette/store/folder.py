@@ -144,7 +144,8 @@ def read_commit(folder: Path) -> Commit:
         content = json.loads((folder / COMMIT).read_text(encoding="utf-8"))
         return Commit(int(content["generation"]), str(content["digest"]))
     except FileNotFoundError as error:
-        raise CorruptIndexError(f"{folder / COMMIT} is missing; {REPAIR}") from error
+        what = "expected the number of the last commit, found no file"
+        raise CorruptIndexError(f"{folder / COMMIT} is damaged: {what}; {REPAIR}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptIndexError(f"{folder / COMMIT} is damaged ({error!r}); {REPAIR}") from error
 

@@ -95,14 +95,3 @@ def test_the_whole_document_is_what_the_encoder_makes_of_it(tmp_path: Path, fami
     for asking in (made, module(tmp_path / "m", queries="plain"), module(tmp_path / "m", FIELDS[:1])):
         query = asking("query", made.backbone.tokenise(["owl: a dog"])).aggregate
         np.testing.assert_allclose(query.numpy(), encoder.encode_queries(["a dog"]), atol=1e-5)
-
-
-def test_weights_of_earlier_checkpoints_have_other_names(folder: Path) -> None:
-    made = module(folder, trained_layers=0)
-    with torch.no_grad():
-        made.field_maps.normal_()
-    other, former = module(folder, trained_layers=0), {}
-    for name, value in made.state_dict().items():
-        former[name.replace("field_maps", "turns").replace("field_weights", "weigh")] = value
-    other.load_state_dict(former)
-    torch.testing.assert_close(other.state_dict(), made.state_dict())

@@ -12,7 +12,7 @@ import torch
 from palmette.encoder import States
 from palmette.methods.tree import TreeConfig, module
 from palmette.methods.tree.module import Tree
-from support.reference import Doubles, randomise, relu, sigmoid, softmax, unit, weights_of
+from support.reference import Doubles, randomise, relu, sigmoid, softmax, weights_of
 
 DEPTH, WIDTH, TOKENS, TEXTS = 3, 7, 5, 4
 SIZES = {"HIDDEN": 6, "HEADS": 2, "HEAD_WIDTH": 3, "NODE_HIDDEN": 4}
@@ -24,8 +24,7 @@ SPLITS = [
     {"split": "cross_attention", "aggregation": "tree"},
 ]
 CASES = [
-    {**split, "propagation": how, "start": start, "adapted": start == "clusters"}  # as in earlier versions
-    for split, how, start in product(SPLITS, ("product", "learned", "none"), ("clusters", "random"))
+    {**split, "propagation": how, "start": "random"} for split, how in product(SPLITS, ("product", "learned", "none"))
 ]
 
 
@@ -92,7 +91,6 @@ def leaves_by_hand(tree: Tree, states: States) -> Doubles:
     assert states.tokens is not None
     assert states.mask is not None
     for x, every, mask in zip(states.pooled.numpy(), states.tokens.numpy(), states.mask.numpy(), strict=True):
-        x = unit(w["adapter.weight"] @ x) if config.adapted else x
         s = np.array([score(tree, w, node, x, every[mask]) for node in range(count)])
         if config.propagation == "none":
             out.append(softmax(s))
