@@ -51,7 +51,7 @@ def test_metrics_of_training_are_called_so_and_those_of_levels_are_a_table_of_th
     metrics = {"ndcg@10": 0.75, "ndcg@10 at level 1": 0.25, "ndcg@10 at level 2": 0.5}
     text = card_of(record={"data": "my docs", "documents": 1234, "labelled": False, "metrics": metrics})
     assert "At the end of training, on held-out questions of my docs:" in text
-    assert "my docs, 1,234 documents, made from the documents alone, without labels" in text
+    assert "my docs, 1,234 documents, without labelled pairs" in text
     assert "| tree | 0.750 |" in text
     assert "| level 1 | 0.250 |\n| level 2 | 0.500 |" in text
     assert "at level" not in text

@@ -63,22 +63,19 @@ def test_options_that_do_not_fit_are_refused(config: type[Config], options: dict
         config(**options)
 
 
-TREE = {name: value for name, value in TreeConfig(depth=4).to_dict().items() if name not in ("ranking", "adapted")}
-TREE |= {**TreeConfig.retired, "closed": [], "schedule": "uniform", "learn_from": "documents", "distill": 0.5}
 FORMER: list[tuple[dict[str, Any], Config]] = [
-    ({**TREE, "start": "principal", "space": "adapted"}, TreeConfig(depth=4, ranking="leaves", adapted=True)),
-    ({**TREE, "space": "encoder", "start": "random"}, TreeConfig(depth=4, ranking="leaves", start="random")),
+    ({**TreeConfig(depth=4).to_dict(), **TreeConfig.retired, "closed": []}, TreeConfig(depth=4)),
     (
         {"fields": ["a", "b"], "sees": [], "words": 0, "negatives": "given", "pretrain_steps": 0}
         | {"diversity_weight": 0.0},
         FieldsConfig(fields=("a", "b")),
     ),
     (
-        {"copied": True, "states": 8, "vector": 8, "last": 3, "schedule": "together", "negatives": 0},
+        {"from_encoder": True, "states": 8, "vector": 8, "last": 3, "schedule": "together", "negatives": 0},
         LayersConfig(from_encoder=True, states=8, vector=8, last=3),
     ),
     (
-        {"branches": 4, "nearness": 0.3, "capacity": 1.15, "sharpness": 40.0, "balance": 0.0}
+        {"branches": 4, "centroid_weight": 0.3, "sharpness": 40.0, "balance": 0.0}
         | {"intra_leaf_form": "triplet", "indexer_rate": 1.0, "encoder_rate": 0.1},
         PathsConfig(branches=4, centroid_weight=0.3),
     ),
@@ -88,7 +85,7 @@ FORMER: list[tuple[dict[str, Any], Config]] = [
     ),
 ]
 GONE = {
-    TreeConfig: {"closed": [3, 4], "heads": 2, "hidden": 8},
+    TreeConfig: {"closed": [3, 4], "heads": 2, "hidden": 8, "adapted": True},
     FieldsConfig: {"sees": ["b=a"], "words": 7, "targets": "words"},
     LayersConfig: {"schedule": "one by one"},
     PathsConfig: {"balance": 0.5},
@@ -103,13 +100,15 @@ def test_options_of_earlier_versions(stored: dict[str, Any], config: Config) -> 
     for name, value in GONE[type(config)].items():
         with pytest.raises(ConfigError, match=f"{name}=.* is no longer supported.*train the model again"):
             type(config).from_dict({**stored, name: value})
+    with pytest.raises(ConfigError, match="knows no 'space': read it with the version .* or train the model again"):
+        type(config).from_dict({**stored, "space": "encoder"})
 
 
 def test_values_that_are_gone_are_refused_as_any_other() -> None:
     with pytest.raises(ConfigError, match="encoder_learns must be 'nothing' or 'all', got 'last'"):
         PathsConfig.from_dict({"encoder_learns": "last"})
     with pytest.raises(ConfigError, match="pooling must be 'both' or 'cls', got 'mean'"):
-        LayersConfig.from_dict({**FORMER[3][0], "pooling": "mean"})
+        LayersConfig.from_dict({**FORMER[2][0], "pooling": "mean"})
 
 
 @pytest.mark.parametrize(

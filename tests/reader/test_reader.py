@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 import torch
@@ -15,7 +13,6 @@ from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.metrics import f1, normalise
 from palmette.reader import Answer, Reader
 from palmette.reader.answer import Candidates, answer_of
-from palmette.reader.reader import load_weights
 from palmette.types import Hit
 from support import readers, tiny
 
@@ -264,16 +261,6 @@ def test_only_trained_layers_are_kept(spans):
     names = set(smaller.kept())
     assert names < set(spans.module.kept())
     assert not any("layer.0" in name or "word_embeddings" in name for name in names)
-
-
-def test_weights_have_had_other_names(spans):
-    old = dict(spans.module.kept())
-    for new, before in (("qa.bert.", "body."), ("qa.qa_outputs.", "edges."), ("weigh.", "prior.weigh.")):
-        old = {re.sub(f"^{re.escape(new)}", before, name): value for name, value in old.items()}
-    assert {"edges.weight", "relevance.bias", "prior.weigh.weight"} <= old.keys()
-    again = type(spans.module)(spans.config, spans.encoder)
-    load_weights(again, old, "here")
-    assert all(torch.equal(value, spans.module.kept()[name]) for name, value in again.kept().items())
 
 
 @pytest.mark.parametrize(

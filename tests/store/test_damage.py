@@ -87,7 +87,11 @@ REFUSALS: dict[str, tuple] = {  # harm, words of the error, and its type if it i
     "impossible format": (lambda f: edit_manifest(f, format="new"), ["'new'"]),
     "a lost table": (lambda f: sql(f, "DROP TABLE segments"), ["segments"], StoreError),
     "newer format": (lambda f: edit_manifest(f, format=99), ["99", "4", "pip install --upgrade"], FormatError),
-    "older format": (lambda f: edit_manifest(f, format=1), ["kept no words"], FormatError),
+    "older format": (
+        lambda f: edit_manifest(f, format=1),
+        ["index format 1", "reads 4 only", "palmette repair"],
+        FormatError,
+    ),
     "foreign manifest": (lambda f: edit_manifest(f, kind="npm"), ["not a palmette index"], NotFoundError),
 }
 

@@ -10,7 +10,6 @@ import pytest
 from palmette.lexical.analyser import analyser_of
 from palmette.store.local import LocalBackend
 from palmette.types import Document
-from regression.api import open_index
 from support.stores import SPECS, delete, doc, put, state_of
 
 QUERIES = ["owl", "red owl by night", "fox fox", "nothing of this", "a", 'a "red owl"']
@@ -83,29 +82,6 @@ def test_a_title_counts_beside_the_text_that_begins_with_it() -> None:
             assert view.ids(view.words("toner", 1).keys.tolist()) == ["titled"]
             assert best > 1.2 * other
             assert not len(view.words("none", 1).keys)  # what has no value has no words
-
-
-def test_an_index_without_pairs_is_searched_by_single_words(tmp_path: Path) -> None:
-    """An index of an earlier format, whose words know no neighbours."""
-
-    def found(query: str) -> dict[str, float]:
-        with index.backend.read() as view:
-            matches = view.words(query, 99)
-            assert not any(" " in word for word in matches.words)
-            return dict(zip(view.ids(matches.keys.tolist()), matches.scores.tolist(), strict=True))
-
-    with open_index("tree", tmp_path / "i") as index:
-        assert list(found('"owl red"')) == ["red-owl"], "phrases are looked for word by word"
-        index.add([Document("near", "a red owl sleeps"), Document("far", "an owl sleeps, red")], progress=False)
-        index.add([Document("more", "the owl of the mRNA")], progress=False)
-        assert list(found("m")) == ["more"]
-        before = found("the red owl")
-        assert before["near"] == before["far"] > before["red-owl"] > before["more"]
-        index.compact()
-        assert found("the red owl") == before
-        assert index.stats().segments == 1
-        index.delete(["near"])
-        assert set(found("sleeping")) == {"far"}
 
 
 def test_phrases_are_found_under_filters() -> None:

@@ -119,7 +119,7 @@ def _facts(
     revision = f" at {_code(encoder['revision'])}" if encoder.get("revision") else ""
     yield "Encoder", f"{_code(encoder.get('name', 'not recorded'))}{revision}"
     sizes = [f"{record[name]:,} {name}" for name in ("documents", "pairs") if record.get(name)]
-    labels = [] if record.get("labelled", True) else ["made from the documents alone, without labels"]
+    labels = [] if record.get("labelled", True) or record.get("pairs") else ["without labelled pairs"]
     none = record.get("pairs") == 0 and config.get("start") != "clusters"  # which are the documents'
     yield "Training data", "none: the encoder as it is" if none else ", ".join([data, *sizes, *labels])
     if space := record.get("space"):

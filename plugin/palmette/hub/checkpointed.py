@@ -45,12 +45,12 @@ def loading(where: object) -> Iterator[None]:
 class TrainingRecord(Config):
     """Data, length and metrics of a training run, kept in the checkpoint."""
 
+    retired: ClassVar[Mapping[str, object]] = {"made": False, "changes": ()}
+
     data: str = "unknown"
     documents: int = 0
     pairs: int = 0
     labelled: bool = True
-    made: bool = False
-    """True if synthetic queries were used although pairs were given, in checkpoints of earlier versions."""
     steps: int = 0
     best_step: int | None = None
     """Step whose weights were kept: 0 where validation found none better than the start."""
@@ -60,8 +60,6 @@ class TrainingRecord(Config):
     training: Mapping[str, Any] = Field(default_factory=dict)
     space: Mapping[str, Any] = Field(default_factory=dict)
     """How the learned space was chosen, by nDCG@10 on held-out questions."""
-    changes: tuple[Mapping[str, Any], ...] = ()
-    """Changes after training, in checkpoints of earlier versions."""
 
     @classmethod
     def after(cls, data: Any, training: Config, task: Any, result: Any) -> Self:

@@ -147,11 +147,9 @@ def copy_index(
     path: Place, model: Model, source: Backend, batch_size: int, *, encode: bool, progress: bool | None
 ) -> None:
     """Copy all documents that a backend shows to a new place, with their arrays or encoded anew."""
-    arrays, batch_size = source.arrays, check_count("batch_size", batch_size)
-    expected = index_arrays(model, stores_sentences(source))
-    encode = encode or arrays != expected  # for another model, or made by an earlier version
-    arrays = expected
-    hidden, sentences = None if progress is None else not progress, stores_sentences(source)
+    hidden, batch_size = None if progress is None else not progress, check_count("batch_size", batch_size)
+    sentences = stores_sentences(source)
+    arrays = index_arrays(model, sentences)
     how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": source.language}
 
     def fill(backend: Backend, at_once: int | None) -> None:

@@ -97,7 +97,7 @@ def test_clusters_need_no_questions_and_the_papers_recipe_does() -> None:
     config, record = model.config, model.record
     assert (config.split, config.aggregation, config.propagation) == ("cross_attention", "tree", "learned")
     assert (config.start, config.ranking, config.depth) == ("random", "leaves", 3)
-    assert model.module.linear is model.module.adapter is None
+    assert model.module.linear is None
     assert (record.pairs > 1, record.steps, record.labelled) == (True, 2, True)
     assert record.training["learning_rate"] == 4e-4
     for options in ({"split": "mlp"}, {"propagation": "none"}):

@@ -13,7 +13,6 @@ from palmette.errors import CheckpointError, ConfigError, InputError, ModelMisma
 from palmette.hub import open_checkpoint, save_checkpoint
 from palmette.methods.tree import TreeSearch
 from palmette.methods.tree import search as tree_search
-from regression import api
 from support.alone import Index
 from support.tiny import documents, pairs, train_tree, tree
 
@@ -153,19 +152,6 @@ def test_fit_refuses_what_it_does_not_know() -> None:
         TreeModel.fit([], encoder=FakeEncoder(8))
     with pytest.raises(TrainingError, match="at least 2 pairs .*, got 1, beside 1 held out to validate with"):
         train_tree(data=[("q", "d"), ("q2", "d2")], depth=2, start="random")
-
-
-def test_an_index_of_an_earlier_version_lacks_the_rerank_until_it_is_copied(tmp_path: Path) -> None:
-    with api.open_index("tree", tmp_path / "old") as old:
-        old.add([Document(id="new", text="a new owl")], progress=False)
-        hit = old.search("where does the red owl live?", k=1)[0]
-        assert hit.explain().method.detail["path"]
-        with pytest.raises(InputError, match=r"stores no array 'adapted' .*index\.copy_to"):
-            old.search("owl", rerank=True)
-        old.copy_to(tmp_path / "copy", progress=False).close()
-    with Index.open(tmp_path / "copy") as copy:
-        assert copy.search("where does the red owl live?", k=1)[0].document == hit.document
-        assert copy.search("owl", k=3, rerank=True, lexical=0)[0].explain().parts[0].name.startswith("cosine")
 
 
 def test_one_checkpoint_is_one_model_in_a_process(tmp_path: Path) -> None:
