@@ -324,6 +324,27 @@ def test_an_index_in_memory_leaves_nothing_behind(closed: bool) -> None:
     assert not folder.exists()
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="names open files by /proc")
+def test_a_write_is_on_the_disk_before_it_counts(backend: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut keeps what was flushed: arrays, their folder, its name, the note, and then SQLite's commit."""
+    flushed, fsync = list[str](), os.fsync
+
+    def noted(descriptor: int) -> None:
+        flushed.append(str(Path(f"/proc/self/fd/{descriptor}").readlink().relative_to(backend.path)))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    put(backend, doc("a"))
+    [folder] = (backend.path / "segments").iterdir()
+    draft = f"segments/{folder.name}.tmp"
+    files = {f"{draft}/{path.name}" for path in folder.iterdir()}
+    assert len(files) > 10
+    assert set(flushed[: len(files)]) == files
+    assert flushed[len(files) :] == [draft, "segments", "commit.json.tmp"]
+    with backend._pool.connection() as connection:
+        assert connection.execute("PRAGMA synchronous").fetchall() == [(2,)]  # full
+
+
 def test_folders_that_cannot_be_opened_are_not_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FileNotFoundError):
         fsync_folder(tmp_path / "absent")
