@@ -53,16 +53,11 @@ TRUST = 0.2
 
 
 def _sample(data: RetrievalData, seed: int) -> tuple[list[str], list[Document], Judgements | None] | None:
-    """Draw held-out queries, or training queries, which teach the units alone.
-
-    Without any query the first words of documents stand for queries.
-    """
+    """Draw held-out queries. Without any query the first words of documents stand in, and teach the units alone."""
     held = Validation.of(data, seed, queries=QUERIES, documents=DOCUMENTS)
-    some = held or Validation.of(data, seed, split="train", queries=QUERIES, documents=DOCUMENTS)
-    if some is not None:
-        documents = [data.corpus[row] for row in some.documents]
-        judgements = some.judgements if held else None
-        return [data.query_texts[row] for row in some.queries], documents, judgements
+    if held is not None:
+        documents = [data.corpus[row] for row in held.documents]
+        return [data.query_texts[row] for row in held.queries], documents, held.judgements
     if data.queries:
         return None
     rows = np.sort(np.random.default_rng(seed).permutation(len(data.corpus))[:DOCUMENTS])
