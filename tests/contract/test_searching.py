@@ -9,8 +9,8 @@ import pytest
 from scipy.special import expit, logit
 
 from palmette import Document, Index, Model
-from palmette.errors import ConfigError, FilterError, InputError
-from support.tiny import documents
+from palmette.errors import ConfigError, FilterError, InputError, NotFoundError
+from support.tiny import ANIMALS, documents
 
 QUERIES = ["where does the red owl live?", "white hen", "golden bee sings"]
 
@@ -91,6 +91,24 @@ def test_a_filter_that_nothing_passes_finds_nothing_and_an_unknown_key_says_so(s
         shared.search("owl", filter={"color": "red"})
     with pytest.raises(FilterError, match=r"\$bigger"):
         shared.search("owl", filter={"house": {"$bigger": 3}})
+
+
+def test_a_narrowed_index_cannot_be_widened(stored: Index) -> None:
+    red = stored.filtered({"colour": "red"})
+    assert len(red) == len(ANIMALS)
+    assert {hit.document.metadata["colour"] for hit in red.search("blue owl", k=48)} == {"red"}
+    assert red.search("blue owl", k=48, filter={"colour": "blue"}) == []
+    assert [d.id for d in red.documents({"animal": "owl"})] == ["red-owl"]
+    assert red.get(["blue-owl"]) == [None]
+    assert "blue-owl" not in red
+    with pytest.raises(NotFoundError):
+        red.explain("owl", "blue-owl")
+    assert red.delete(["blue-owl"]) == []
+    assert len(stored) == 48
+    with pytest.raises(InputError, match="colour"):
+        red.add([Document(id="x", text="x", metadata={"colour": "blue"})])
+    assert red.delete(filter={"animal": "owl"}) == ["red-owl"]
+    assert len(stored) == 47
 
 
 def test_threshold_leaves_weak_hits_out(shared: Index) -> None:
