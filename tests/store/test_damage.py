@@ -86,6 +86,11 @@ REFUSALS: dict[str, tuple] = {  # harm, words of the error, and its type if it i
     "another's manifest": (lambda f: edit_manifest(f, fingerprint="x"), ["model x", "model model"]),
     "impossible format": (lambda f: edit_manifest(f, format="new"), ["'new'"]),
     "a lost table": (lambda f: sql(f, "DROP TABLE segments"), ["segments"], StoreError),
+    "a lost value": (
+        lambda f: sql(f, "DELETE FROM meta WHERE name = 'generation'"),
+        ["index.sqlite3", "no 'generation'"],
+        CorruptIndexError,
+    ),
     "newer format": (lambda f: edit_manifest(f, format=99), ["99", "4", "pip install --upgrade"], FormatError),
     "older format": (
         lambda f: edit_manifest(f, format=1),

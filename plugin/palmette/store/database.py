@@ -89,7 +89,7 @@ def read_meta(connection: apsw.Connection, name: str) -> Any:
     """Read a value of the meta table."""
     row = connection.execute("SELECT value FROM meta WHERE name = ?", [name]).fetchone()
     if row is None:
-        raise StoreError(f"the database has no {name!r}: it is not a palmette index")
+        raise CorruptIndexError(f"{connection.filename} is damaged: its table meta has no {name!r}; {REPAIR}")
     return row[0]
 
 
