@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+import palmette
 from palmette import FakeEncoder, LayersModel
 from palmette.cli import main
 from palmette.encoder.base import Output
@@ -172,3 +173,14 @@ def test_without_labels_the_layers_begin_as_the_encoder_and_stay_so() -> None:
     assert min(queries @ own) > 0.7
     with pytest.raises(TrainingError, match="no pairs of query and document, which start='random' needs"):
         LayersModel.fit(documents(), **how, preset="paper")
+
+
+def test_units_do_not_depend_on_the_search_that_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palmette.index.write.note_units", lambda *_: None)  # else every search has those of the index
+    model = LayersModel.fit(documents(), encoder=FakeEncoder(64), progress=False)
+    found = []
+    for first in ({}, {"layers": (1,)}):
+        index = palmette.Index.build(documents(), model)
+        index.search("a hen", k=1, **first)
+        found.append([hit.score for hit in index.search(QUESTION, k=5)])
+    assert found[0] == found[1]
