@@ -4,6 +4,7 @@ import argparse
 import hashlib
 import inspect
 import platform
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -107,6 +108,17 @@ def test_the_same_every_time_and_untouched_by_this_process(full, monkeypatch, ca
     assert set(sys.modules) == loaded, "nothing is imported into this process"
     assert capfd.readouterr() == ("", "")
     assert [entry.digest for entry in again] == [entry.digest for entry in full.values()]
+
+
+def test_nothing_is_imported_into_a_clean_process():
+    code = (
+        "import sys; from palmette.sample import python_catalogue; before = set(sys.modules)\n"
+        "assert python_catalogue(['json']); print(*sorted(set(sys.modules) - before))"
+    )
+    root = Path(sample.__file__).parents[2]
+    command = [sys.executable, "-W", "error", "-c", f"import sys; sys.path.insert(0, {str(root)!r}); {code}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (done.stdout.split(), done.stderr) == ([], "")
 
 
 def test_modules_narrow_it(full):

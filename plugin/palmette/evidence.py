@@ -27,7 +27,7 @@ from pydantic import Field
 
 from palmette.arrays import Floats, Keys, Ragged
 from palmette.config import Config
-from palmette.encoder.sentences import Sentences, split_sentences
+from palmette.encoder.sentences import Sentences, first_sentences
 from palmette.errors import ConfigError, shown
 from palmette.search.plan import ArraySpec, Candidates, SearchPlan, View, stack_rows
 
@@ -301,7 +301,7 @@ def measure_units(model: Any, view: View, sentences: bool, options: Any, seed: i
         given: Any = some.values[rows].astype(np.float32) * scales.values[rows, None]
     else:
         texts = [document.content for document in view.documents(keys[asked].tolist())]
-        given = [text[start:end] for text in texts for start, end in split_sentences(text)[:1]]
+        given = first_sentences(texts)
     if not len(asked):
         return USUAL
     if not model.accepts_embeddings and sentences:

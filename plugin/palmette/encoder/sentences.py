@@ -134,6 +134,11 @@ def split_sentences(text: str, shortest: int = SHORTEST) -> list[tuple[int, int]
     return splitter.spans()
 
 
+def first_sentences(texts: Sequence[str]) -> list[str]:
+    """Return the first sentence of each text that has one."""
+    return [text[start:end] for text in texts for start, end in split_sentences(text)[:1]]
+
+
 class _Splitter:
     """Sentences found so far, and one that may still be too short."""
 

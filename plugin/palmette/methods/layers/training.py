@@ -16,7 +16,7 @@ from palmette.arrays import Rows
 from palmette.calibration import best_weights
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder, EncodingCache
-from palmette.encoder.sentences import split_sentences
+from palmette.encoder.sentences import first_sentences
 from palmette.errors import TrainingError
 from palmette.maths import info_nce
 from palmette.methods.layers.config import LayersConfig
@@ -73,7 +73,7 @@ class LayersTask(Task):
             asked = np.unique(np.concatenate([pairs.query_rows, held]))  # the same for every seed: encoded once
             texts, own, some = [data.query_texts[row] for row in asked], pairs.queries, np.unique(pairs.query_rows)
         else:
-            texts = [text[a:b] for text in data.texts[:STANDING_IN] for a, b in split_sentences(text)[:1]]
+            texts = first_sentences(data.texts[:STANDING_IN])
             own = torch.from_numpy(cache.encode(encoder, texts, kind="query", progress=progress))
             some = asked = np.arange(len(texts))
         if not len(some) or (config.start == "random" and not data.labelled):
