@@ -8,8 +8,8 @@ from scipy.special import expit
 
 from palmette import load_data
 from palmette.calibration import _sample, best_weights, fit_probability, learn, scores
-from palmette.evidence import PRIOR, SLOPE, WORDS, Calibration, Scale, Units
-from palmette.metrics import Judgements
+from palmette.evidence import PRIOR, SLOPE, WORDS, Calibration, Evidence, Scale, Units
+from palmette.metrics import Judgements, query_scores
 from palmette.search.plan import Candidates
 from support.tiny import documents
 
@@ -34,6 +34,33 @@ def test_the_weight_goes_to_whoever_is_right() -> None:
     assert learned(right, noise, judged).words <= 0.3, "words that mislead"
     assert learned(right, right, judged).words == WORDS, "where nothing is to be gained"
     assert learned(right, noise, None) == Calibration(units=Units(own=Scale.of(right)))
+
+
+@pytest.mark.parametrize("lure", [0.0, 0.4, 0.8])
+def test_words_that_mislead_cost_next_to_nothing(lure: float) -> None:
+    """They point to a wrong document (or to none): learned from some queries, measured on others."""
+    draw, count, documents = np.random.default_rng(1), 600, 50
+    rows, right = np.arange(count), draw.integers(0, documents, count)
+    method, words = draw.random((2, count, documents)).astype(np.float32)
+    method[rows, right] += draw.random(count)
+    words[rows, (right + 7) % documents] += lure
+    words /= words.max()
+
+    def judged(part: slice) -> Judgements:
+        size = len(right[part])
+        return Judgements.of(size, documents, np.arange(size), right[part], np.ones(size))
+
+    def quality(mix: Calibration, part: slice) -> float:
+        none = np.full(method[part].shape, np.nan)
+        assert mix.units is not None
+        total = Evidence(mix, mix.units, ("q",)).total(method[part], none, words[part])
+        best = np.argsort(-total, axis=1)[:, :10]
+        return float(query_scores(best, judged(part), ks=(10,))["ndcg@10"].mean())
+
+    seen, new = slice(0, 300), slice(300, None)
+    mix = learned(method[seen], words[seen], judged(seen))
+    assert quality(mix, new) >= quality(mix.replace(words=0.0), new) - 0.005
+    assert quality(mix.replace(words=0.5), new) < quality(mix, new), "a balance costs more"
 
 
 def test_few_queries_stay_near_the_shipped_weight() -> None:
