@@ -6,9 +6,11 @@ for a passage is taken apart into its own blocks.
 
 from __future__ import annotations
 
+import ast
 import re
+import warnings
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -67,6 +69,8 @@ def blocks_of(text: str, kind: str) -> list[Block]:
     family, _, language = kind.partition(":")
     if family in ("markdown", "mdx"):
         return _markdown(lines)
+    if family == "rst":
+        return _rst(lines)
     if family == "code":
         return _code(lines, language)
     return _paragraphs(lines)
@@ -74,17 +78,22 @@ def blocks_of(text: str, kind: str) -> list[Block]:
 
 def _paragraphs(lines: Lines) -> list[Block]:
     """Return the runs of lines between blank lines."""
-    starts = [n for n in range(len(lines)) if not lines.blank(n, n + 1) and (n == 0 or lines.blank(n - 1, n))]
-    return _fill(lines, [Block(lines.start(n), lines.start(n), "paragraph") for n in starts], 0, len(lines.text))
+    return _fill(lines, _runs_of_lines(lines, 0, len(lines)), 0, len(lines.text))
 
 
 def _fill(lines: Lines, blocks: Sequence[Block], start: int, end: int) -> list[Block]:
     """Let each block end where the next one begins, so that nothing between them is lost."""
     kept = list(blocks)
-    for block, following in pairwise(kept):
-        block.end = following.start
-    if kept:
-        kept[0].start, kept[-1].end = start, end
+    places = [start, *(block.start for block in kept[1:]), end]
+    for block, (begin, stop) in zip(kept, pairwise(places), strict=False):
+        first = last = block
+        first.start, last.end = begin, stop
+        while first.inside:
+            first = first.inside[0]
+            first.start = begin
+        while last.inside:
+            last = last.inside[-1]
+            last.end = stop
     return kept
 
 
@@ -208,11 +217,198 @@ def _belongs(lines: Lines, before: Block, block: Block, text: str) -> bool:
     return bool(_INDENTED.match(text)) and bool(_ADMONITION.match(lines.text, before.start))
 
 
+# reStructuredText
+
+_ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*[ \t]*$")
+_RST_MARK = re.compile(r"(?:[-*+•]|\(?(?:\d+|#|\w)[.)])[ \t]")
+
+
+def _rst(lines: Lines) -> list[Block]:
+    """Return titles by their adornments, and paragraphs with what is indented below them."""
+    blocks: list[Block] = []
+    levels: list[str] = []
+    number, body = 0, 0
+    while number < len(lines):
+        if rows := _title_rows(lines, number):
+            blocks += _indented(lines, body, number)
+            mark, name = lines[number + rows - 1].strip()[0] + "oxo"[rows], lines[number + rows - 2].strip()
+            if mark not in levels:
+                levels.append(mark)
+            start, stop = lines.start(number), lines.start(number + rows)
+            blocks.append(Block(start, stop, "heading", levels.index(mark) + 1, name))
+            number = body = number + rows
+        else:
+            number += 1
+    return _fill(lines, [*blocks, *_indented(lines, body, len(lines))], 0, len(lines.text))
+
+
+def _title_rows(lines: Lines, number: int) -> int:
+    """Return how many lines a title takes that begins here: 2, 3 with a line above it, or 0."""
+    one, two, three = (lines[n].rstrip() if n < len(lines) else "" for n in range(number, number + 3))
+    over = _ADORNMENT.match(one) and len(one) > 2 and one == three and two.strip() and len(two) <= len(one) + 1
+    if over:
+        return 3
+    under = one and not one[0].isspace() and _ADORNMENT.match(two) and len(two) >= max(3, len(one) - 1)
+    return 2 if under and not _ADORNMENT.match(one) else 0
+
+
+def _indented(lines: Lines, first: int, last: int) -> list[Block]:
+    """Return the paragraphs and items of lines, each with the more deeply indented ones below it."""
+    starts: list[int] = []
+    least = min((_indent(lines[n]) for n in range(first, last) if not lines.blank(n, n + 1)), default=0)
+    for n in range(first, last):
+        begins = n == first or lines.blank(n - 1, n) or _RST_MARK.match(lines[n], least)
+        if begins and not lines.blank(n, n + 1) and _indent(lines[n]) == least:
+            starts.append(n)
+    if not starts:
+        return []
+    blocks = []
+    for n, stop in pairwise([*starts, last]):
+        block = Block(lines.start(n), lines.start(stop), "item" if _RST_MARK.match(lines[n], least) else "paragraph")
+        rest = next((m for m in range(n + 1, stop) if lines.blank(m - 1, m) and not lines.blank(m, m + 1)), stop)
+        if rest < stop:
+            head = Block(block.start, lines.start(rest), "paragraph")
+            block.inside = _fill(lines, [head, *_indented(lines, rest, stop)], block.start, block.end)
+        blocks.append(block)
+    return blocks
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
 # Source code
+
+_MODIFIERS = (
+    r"(?:(?:export|default|async|pub(?:\([\w: ]+\))?|public|private|protected|internal|static|final|abstract|override|"
+    r"inline|unsafe|virtual|sealed|open|data|suspend|extern(?:\s+\"\w+\")?|const|constexpr|partial|readonly)\s+)*"
+)
+_KEYWORDS = (
+    r"(?:def|class|fn|func|fun|function\*?|interface|struct|enum|union|trait|impl|namespace|module|mod|object|protocol|"
+    r"extension|record|type|macro_rules!|sub|package|defmodule|defp?)(?=[\s(<])"
+)
+_NAMED = r"[A-Za-z_$][\w$.:<>,*&\[\]\s?~-]{0,120}?"
+_SIGNATURE = re.compile(
+    rf"[ \t]*(?:{_MODIFIERS}{_KEYWORDS}"  # def f, class A, func (s *Server) Serve, impl Display for A
+    rf"|{_MODIFIERS}(?:const|let|var)\s+[\w$]+\s*(?::[^=]+)?=\s*(?:async\s*)?(?:\([^)]*\)[^=]*=>|[\w$]+\s*=>|function\b)"
+    rf"|(?!(?:return|if|for|while|switch|else|do|try|catch|with|case|new|throw|await|yield|elif|unless|until)\b)"
+    rf"{_NAMED}\([^;]*(?:\{{\s*$|\)\s*$|,\s*$))"  # int main(void) {{, and with the brace on the next line
+)
+_ABOVE = re.compile(r"[ \t]*(?://|/\*|\*|#(?!include|define|if|endif|pragma)|@|--|;;|\[\w+.*\]\s*$)")
+_CONTINUED = re.compile(r"[ \t]*(?:[})\]{;]|end\b|else\b|catch\b|finally\b|except\b|elif\b)")
 
 
 def _code(lines: Lines, language: str) -> list[Block]:
-    return _paragraphs(lines)
+    """Return definitions, with the comments above them, and the statements between."""
+    blocks = _python(lines) if language == "python" else None
+    if blocks is None:
+        blocks = _definitions(lines, 0, len(lines))
+    return _fill(lines, blocks, 0, len(lines.text))
 
 
-Parser = Callable[[Lines], list[Block]]
+def _python(lines: Lines) -> list[Block] | None:
+    """Return the blocks of Python's own parser; ``None`` where it does not accept the text."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # escapes in the strings of others
+            tree = ast.parse(lines.text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    physical = LINE_END.split(lines.text)
+    if len(lines.text.splitlines()) != len(physical) - (not physical[-1]) or "\f" in lines.text:
+        return None  # lines that end where Python's own do not
+    return _statements(lines, tree.body, 0, 0)
+
+
+def _statements(lines: Lines, body: Sequence[ast.stmt], first: int, depth: int) -> list[Block]:
+    """Return the blocks of statements from line ``first`` on; those without a blank line between them are one."""
+    blocks: list[Block] = []
+    reached = first
+    for node in body:
+        begin = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))]) - 1
+        begin = _with_comments(lines, begin, reached)
+        stop = node.end_lineno or node.lineno
+        named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        begin = max(begin, reached)  # a semicolon puts two on a line
+        stop = max(stop, begin)
+        blocks += _runs_of_lines(lines, reached, begin)
+        block = Block(lines.start(begin), lines.start(stop), "statement")
+        if named:
+            word = "class" if isinstance(node, ast.ClassDef) else "def"
+            block.kind, block.name, block.level = "definition", f"{word} {node.name}", depth + 1
+        inner = getattr(node, "body", None)
+        if isinstance(inner, list) and inner and inner[0].lineno > node.lineno:
+            block.inside = _body(lines, node, begin, stop, depth)
+        before = blocks[-1] if blocks else None
+        if before and not named and before.kind == "statement" and before.end == block.start and not block.inside:
+            before.end, before.inside = block.end, []
+        else:
+            blocks.append(block)
+        reached = max(reached, stop)
+    return blocks
+
+
+def _body(lines: Lines, node: Any, begin: int, stop: int, depth: int) -> list[Block]:
+    """Return the head of a compound statement with its docstring, and the blocks of its bodies."""
+    first = node.body[0]
+    documented = isinstance(first, ast.Expr) and isinstance(getattr(first, "value", None), ast.Constant)
+    head = (first.end_lineno or first.lineno) if documented else first.lineno - 1
+    parts = [one for name in ("body", "handlers", "orelse", "finalbody") for one in getattr(node, name, ())]
+    rest = [one for one in parts[documented:] if isinstance(one, ast.stmt)]
+    blocks = [Block(lines.start(begin), lines.start(head), "head")]
+    named = node.__class__.__name__ in ("FunctionDef", "AsyncFunctionDef", "ClassDef")
+    blocks += _statements(lines, rest, head, depth + named)
+    return _fill(lines, blocks, lines.start(begin), lines.start(stop))
+
+
+def _with_comments(lines: Lines, number: int, reached: int) -> int:
+    """Return the first line of the comments and decorators right above a definition."""
+    while number > reached and _ABOVE.match(lines[number - 1]):
+        number -= 1
+    return number
+
+
+def _definitions(lines: Lines, first: int, last: int, depth: int = 0) -> list[Block]:
+    """Return definitions by their first lines and their indentation, and what stands between as paragraphs."""
+    blocks: list[Block] = []
+    number, body = first, first
+    while number < last:
+        if not _SIGNATURE.match(lines[number]):
+            number += 1
+            continue
+        stop = _end_of_definition(lines, number, last)
+        if stop - number < 2:
+            number += 1
+            continue
+        begin = _with_comments(lines, number, body)
+        blocks += _runs_of_lines(lines, body, begin)
+        name = re.split(r"(?<=[\w>\])])\s*[({;]|\s*[{=]|:\s*$", lines[number].strip())[0].strip()[:80]
+        block = Block(lines.start(begin), lines.start(stop), "definition", depth + 1, name)
+        if depth < _DEEPEST:
+            inner = _definitions(lines, number + 1, stop, depth + 1)
+            block.inside = _fill(lines, inner, block.start, block.end)
+        blocks.append(block)
+        number = body = stop
+    return [*blocks, *_runs_of_lines(lines, body, last)]
+
+
+_DEEPEST = 8  # levels of definitions inside each other
+
+
+def _end_of_definition(lines: Lines, number: int, last: int) -> int:
+    """Return the line after a definition: the first one that is indented no more, closing marks aside."""
+    indent, stop = _indent(lines[number]), number + 1
+    for n in range(number + 1, last):
+        line = lines[n]
+        if line.isspace() or not line:
+            continue
+        if _indent(line) <= indent and not (_indent(line) == indent and _CONTINUED.match(line)):
+            break
+        stop = n + 1
+    return stop
+
+
+def _runs_of_lines(lines: Lines, first: int, last: int) -> list[Block]:
+    """Return the runs of lines between blank lines."""
+    starts = [n for n in range(first, last) if not lines.blank(n, n + 1) and (n == first or lines.blank(n - 1, n))]
+    return [Block(lines.start(n), lines.start(n), "paragraph") for n in starts]

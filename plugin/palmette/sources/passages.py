@@ -71,9 +71,8 @@ class _Piece:
 def split(text: str, kind: str, options: PassageOptions, count_tokens: CountTokens) -> list[Passage]:
     """Cut a text into passages of at most ``options.tokens`` tokens.
 
-    Every character but blanks is in exactly one passage where nothing overlaps. Blocks (paragraphs, fences, tables, items
-    of lists, definitions) stay whole where they fit; of the divisions into few passages, the one whose cuts
-    cost least is taken.
+    Every character but blanks is in exactly one passage where nothing overlaps. Blocks (paragraphs, fences, tables,
+    items of lists, definitions) stay whole where they fit; of all divisions the one that costs least is taken.
 
     Args:
         text: The document.
@@ -107,40 +106,42 @@ class _Cutter:
 
     def pieces(self, blocks: Sequence[Block]) -> Iterator[_Piece]:
         """Yield the pieces of a whole text, in order."""
-        path: list[tuple[int, str]] = []
-        counts = self.count([self.text[block.start : block.end] for block in blocks])
+        headings: list[tuple[int, str]] = []
         before: Block | None = None
-        for block, tokens in zip(blocks, counts, strict=True):
+        for block, tokens in zip(blocks, self._counts(blocks), strict=True):
             if block.kind == "heading":
-                path = [*(one for one in path if one[0] < block.level), (block.level, block.name)]
-            names, cost = tuple(name for _, name in path), self._cost(before, block)
-            if tokens <= self.limit:
-                yield _Piece(block.start, block.end, tokens, names, cost)
-            else:
-                for start, end, number in self._parts(block):
-                    yield _Piece(start, end, number, names, cost)
-                    cost = _INSIDE
+                headings = [*(one for one in headings if one[0] < block.level), (block.level, block.name)]
+            path = tuple(name for _, name in headings)
+            yield from self._taken_apart(block, tokens, path, self._cost(before, block))
             before = block
 
+    def _counts(self, blocks: Sequence[Block]) -> Sequence[int]:
+        return self.count([self.text[block.start : block.end] for block in blocks])
+
     def _cost(self, before: Block | None, block: Block) -> float:
+        """Return what a cut between two blocks costs."""
         if before is not None and before.kind == "heading":
             return _HEADED
-        if block.kind == "heading":
+        if block.kind in ("heading", "definition"):
             return _SECTION + 0.03 * block.level
         announced = before is not None and self.text[before.start : before.end].rstrip().endswith(":")
         return _ANNOUNCED if announced else _BLOCK
 
-    def _parts(self, block: Block) -> Iterator[tuple[int, int, int]]:
-        """Yield the parts of a block that is too long, each with its tokens."""
-        if block.inside:
-            counts = self.count([self.text[one.start : one.end] for one in block.inside])
-            for one, tokens in zip(block.inside, counts, strict=True):
-                if tokens <= self.limit:
-                    yield one.start, one.end, tokens
-                else:
-                    yield from self._parts(one)
+    def _taken_apart(self, block: Block, tokens: int, path: tuple[str, ...], cost: float) -> Iterator[_Piece]:
+        """Yield a block if it fits, else the blocks inside it, else parts of it."""
+        if block.kind == "definition":
+            path = (*path, block.name)
+        if tokens <= self.limit:
+            yield _Piece(block.start, block.end, tokens, path, cost)
+        elif block.inside:
+            before = None
+            for one, number in zip(block.inside, self._counts(block.inside), strict=True):
+                yield from self._taken_apart(one, number, path, self._cost(before, one) if before else cost)
+                before = one
         else:
-            yield from self._fine(block.start, block.end, self.limit)
+            for start, end, number in self._fine(block.start, block.end, self.limit):
+                yield _Piece(start, end, number, path, cost)
+                cost = _INSIDE
 
     def _fine(self, start: int, end: int, limit: int, depth: int = 0) -> Iterator[tuple[int, int, int]]:
         """Yield parts of at most ``limit`` tokens: cut at blank lines, lines, sentences, words, anywhere."""
