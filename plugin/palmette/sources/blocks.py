@@ -108,7 +108,9 @@ def _parser() -> Any:
     return parser.disable(["inline"])  # the text inside blocks is not looked at
 
 
-_FRONT_MATTER = re.compile(r"\ufeff?(---|\+\+\+)[ \t]*(?:\r\n|\r|\n)(?:.*(?:\r\n|\r|\n))*?\1[ \t]*(?:\r\n|\r|\n|\Z)")
+_FRONT_MATTER = re.compile(
+    r"\ufeff?(---|\+\+\+)[ \t]*(?:\r\n|\r|\n)(?:[^\r\n]*(?:\r\n|\r|\n))*?\1[ \t]*(?:\r\n|\r|\n|\Z)"
+)
 _ADMONITION = re.compile(r"\s*(?:!!!|\?\?\?\+?|===\+?)\s")
 _INDENTED = re.compile(r"(?: {4}|\t)")
 _ATTRIBUTES = re.compile(r"\s*\{[^{}]*\}\s*$")
@@ -231,7 +233,7 @@ def _rst(lines: Lines) -> list[Block]:
     while number < len(lines):
         if rows := _title_rows(lines, number):
             blocks += _indented(lines, body, number)
-            mark, name = lines[number + rows - 1].strip()[0] + "oxo"[rows], lines[number + rows - 2].strip()
+            mark, name = lines[number + rows - 1].strip()[0] + str(rows), lines[number + rows - 2].strip()
             if mark not in levels:
                 levels.append(mark)
             start, stop = lines.start(number), lines.start(number + rows)
@@ -252,7 +254,7 @@ def _title_rows(lines: Lines, number: int) -> int:
     return 2 if under and not _ADORNMENT.match(one) else 0
 
 
-def _indented(lines: Lines, first: int, last: int) -> list[Block]:
+def _indented(lines: Lines, first: int, last: int, depth: int = 0) -> list[Block]:
     """Return the paragraphs and items of lines, each with the more deeply indented ones below it."""
     starts: list[int] = []
     least = min((_indent(lines[n]) for n in range(first, last) if not lines.blank(n, n + 1)), default=0)
@@ -266,9 +268,9 @@ def _indented(lines: Lines, first: int, last: int) -> list[Block]:
     for n, stop in pairwise([*starts, last]):
         block = Block(lines.start(n), lines.start(stop), "item" if _RST_MARK.match(lines[n], least) else "paragraph")
         rest = next((m for m in range(n + 1, stop) if lines.blank(m - 1, m) and not lines.blank(m, m + 1)), stop)
-        if rest < stop:
+        if rest < stop and depth < _DEEPEST:
             head = Block(block.start, lines.start(rest), "paragraph")
-            block.inside = _fill(lines, [head, *_indented(lines, rest, stop)], block.start, block.end)
+            block.inside = _fill(lines, [head, *_indented(lines, rest, stop, depth + 1)], block.start, block.end)
         blocks.append(block)
     return blocks
 
@@ -311,13 +313,9 @@ def _python(lines: Lines) -> list[Block] | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # escapes in the strings of others
-            tree = ast.parse(lines.text)
+            return _statements(lines, ast.parse(lines.text).body, 0, 0)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    physical = LINE_END.split(lines.text)
-    if len(lines.text.splitlines()) != len(physical) - (not physical[-1]) or "\f" in lines.text:
-        return None  # lines that end where Python's own do not
-    return _statements(lines, tree.body, 0, 0)
 
 
 def _statements(lines: Lines, body: Sequence[ast.stmt], first: int, depth: int) -> list[Block]:
@@ -373,7 +371,8 @@ def _definitions(lines: Lines, first: int, last: int, depth: int = 0) -> list[Bl
     blocks: list[Block] = []
     number, body = first, first
     while number < last:
-        if not _SIGNATURE.match(lines[number]):
+        line = lines[number]
+        if len(line) > _LONGEST_SIGNATURE or not _SIGNATURE.match(line):
             number += 1
             continue
         stop = _end_of_definition(lines, number, last)
@@ -392,7 +391,8 @@ def _definitions(lines: Lines, first: int, last: int, depth: int = 0) -> list[Bl
     return [*blocks, *_runs_of_lines(lines, body, last)]
 
 
-_DEEPEST = 8  # levels of definitions inside each other
+_DEEPEST = 8  # levels of definitions, and of indented paragraphs, inside each other
+_LONGEST_SIGNATURE = 400  # characters
 
 
 def _end_of_definition(lines: Lines, number: int, last: int) -> int:

@@ -19,6 +19,7 @@ CountTokens = Callable[[Sequence[str]], Sequence[int]]
 
 _GAP = re.compile(r"(?:\r\n|\r|\n)[^\S\r\n]*(?:\r\n|\r|\n)\s*")
 _WORD = re.compile(r"\S+\s*")
+_BALANCE, _JOINED = 0.5, 0.0
 _SECTION, _BLOCK, _ANNOUNCED, _INSIDE, _HEADED = 0.0, 0.3, 1.0, 2.0, 4.0
 """What a cut costs before a heading, between blocks, after a line that announces a block, inside a block, and
 between a heading and what it heads; a passage costs 1."""
@@ -189,15 +190,16 @@ def _runs(pieces: Sequence[_Piece], limit: int) -> list[tuple[int, int]]:
     """Return the runs of pieces that are passages: the division whose cuts cost least."""
     least, came = [0.0] + [float("inf")] * len(pieces), [0] * (len(pieces) + 1)
     for last in range(1, len(pieces) + 1):
-        tokens = 0
+        tokens, joined = 0, 0.0
         for first in range(last - 1, -1, -1):
             tokens += pieces[first].tokens
             if tokens > limit and first < last - 1:
                 break
             empty = max(0.0, 1 - tokens / limit)
-            cost = least[first] + 1 + 0.5 * empty * empty + (pieces[first].cost if first else 0)
+            cost = least[first] + joined + 1 + _BALANCE * empty * empty + (pieces[first].cost if first else 0)
             if cost < least[last]:
                 least[last], came[last] = cost, first
+            joined += _JOINED * (pieces[first].cost < _BLOCK)
     runs, last = [], len(pieces)
     while last:
         runs.append((came[last], last))
