@@ -162,7 +162,7 @@ ADVERSE = {
     "one word": "x", "camelCase": "fooBar", "dots": ".", "dotted": "a.", "marks": "e\u0301", "only marks": "\u0301",
     "commas": "1,", "han": "語", "hyphens": "a-", "blanks": " ", "lines": "\n", "fences": "```\n", "headings": "# a\n",
     "quotes": '."', "ligatures": "\ufdfa", "code": "def a(\n",
-    "items": "- a\n", "rows": "|a|\n|-|\n", "returns": "\r", "rules": "---\n", "quoted": "> ", "open": "(", "staircase": "if a:\n  ",
+    "items": "- a\n", "rows": "|a|\n|-|\n", "returns": "\r", "rules": "---\n", "quoted": "> ", "open": "(",
 }  # fmt: skip
 READERS: dict[str, Callable[[str], Any]] = {
     "words": lambda text: Analyser().words(text),

@@ -108,9 +108,8 @@ def _parser() -> Any:
     return parser.disable(["inline"])  # the text inside blocks is not looked at
 
 
-_FRONT_MATTER = re.compile(
-    r"\ufeff?(---|\+\+\+)[ \t]*(?:\r\n|\r|\n)(?:[^\r\n]*(?:\r\n|\r|\n))*?\1[ \t]*(?:\r\n|\r|\n|\Z)"
-)
+_BREAK = LINE_END.pattern
+_FRONT_MATTER = re.compile(rf"\ufeff?(---|\+\+\+)[ \t]*(?:{_BREAK})(?:[^\r\n]*(?:{_BREAK}))*?\1[ \t]*(?:{_BREAK}|\Z)")
 _ADMONITION = re.compile(r"\s*(?:!!!|\?\?\?\+?|===\+?)\s")
 _INDENTED = re.compile(r"(?: {4}|\t)")
 _ATTRIBUTES = re.compile(r"\s*\{[^{}]*\}\s*$")
@@ -256,14 +255,14 @@ def _title_rows(lines: Lines, number: int) -> int:
 
 def _indented(lines: Lines, first: int, last: int, depth: int = 0) -> list[Block]:
     """Return the paragraphs and items of lines, each with the more deeply indented ones below it."""
-    starts: list[int] = []
-    least = min((_indent(lines[n]) for n in range(first, last) if not lines.blank(n, n + 1)), default=0)
-    for n in range(first, last):
-        begins = n == first or lines.blank(n - 1, n) or _RST_MARK.match(lines[n], least)
-        if begins and not lines.blank(n, n + 1) and _indent(lines[n]) == least:
-            starts.append(n)
-    if not starts:
+    written = [n for n in range(first, last) if not lines.blank(n, n + 1)]
+    if not written:
         return []
+    least = min(_indent(lines[n]) for n in written)
+    starts = written[:1]
+    for n in written[1:]:
+        if _indent(lines[n]) == least and (lines.blank(n - 1, n) or _RST_MARK.match(lines[n], least)):
+            starts.append(n)
     blocks = []
     for n, stop in pairwise([*starts, last]):
         block = Block(lines.start(n), lines.start(stop), "item" if _RST_MARK.match(lines[n], least) else "paragraph")
@@ -381,7 +380,7 @@ def _definitions(lines: Lines, first: int, last: int, depth: int = 0) -> list[Bl
             continue
         begin = _with_comments(lines, number, body)
         blocks += _runs_of_lines(lines, body, begin)
-        name = re.split(r"(?<=[\w>\])])\s*[({;]|\s*[{=]|:\s*$", lines[number].strip())[0].strip()[:80]
+        name = re.split(r"(?<!\bfunc)(?<=[\w>\])])\s*[({;]|\s*[{=]|:\s*$", lines[number].strip())[0].strip()[:80]
         block = Block(lines.start(begin), lines.start(stop), "definition", depth + 1, name)
         if depth < _DEEPEST:
             inner = _definitions(lines, number + 1, stop, depth + 1)

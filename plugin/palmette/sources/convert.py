@@ -179,7 +179,7 @@ def _guessed(data: bytes) -> tuple[str, str]:
     """Return the characters of a text that is not UTF-8: as it says of itself, else as its letters look."""
     zeros = [data[start:_PROBED:2].count(0) for start in (0, 1)]
     if any(zeros):
-        if max(zeros) > len(data[:_PROBED]) / 8 and not min(zeros):  # UTF-16 of mostly European letters
+        if max(zeros) > len(data[:_PROBED]) / 4 and not min(zeros):  # UTF-16 of mostly European letters
             name = "utf-16-be" if zeros[0] else "utf-16-le"
             return data.decode(name), name
         raise InputError("it holds zero bytes: not a text")

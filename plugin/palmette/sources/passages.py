@@ -19,10 +19,23 @@ CountTokens = Callable[[Sequence[str]], Sequence[int]]
 
 _GAP = re.compile(r"(?:\r\n|\r|\n)[^\S\r\n]*(?:\r\n|\r|\n)\s*")
 _WORD = re.compile(r"\S+\s*")
-_BALANCE, _JOINED = 0.5, 0.0
-_SECTION, _BLOCK, _ANNOUNCED, _INSIDE, _HEADED = 0.0, 0.3, 1.0, 2.0, 4.0
-"""What a cut costs before a heading, between blocks, after a line that announces a block, inside a block, and
-between a heading and what it heads; a passage costs 1."""
+_JOINED = 1.0
+"""What a passage costs more for each section that begins inside it; a passage costs 1."""
+_BALANCE = 0.5
+"""What an empty passage would cost more than a full one."""
+_SECTION = 0.0
+"""What a cut before a heading or a definition costs."""
+_DEEPER = 0.03
+"""What it costs more for each level further in."""
+_BLOCK = 0.3
+"""What a cut between two blocks of a section costs."""
+_ANNOUNCED = 1.0
+"""What a cut after a line that ends with a colon costs: code, a list or a table is to follow."""
+_INSIDE = 2.0
+"""What a cut inside a block costs that had to be taken apart."""
+_HEADED = 4.0
+"""What a cut between a heading and what it heads costs."""
+_WHITE = re.compile(r"\s+")
 
 
 @dataclass(frozen=True)
@@ -47,7 +60,7 @@ class Passage:
 class PassageOptions(Config):
     """How documents are cut into passages."""
 
-    tokens: Annotated[int, Field(ge=1)] = 420
+    tokens: Annotated[int, Field(ge=1)] = 350
     """Tokens of a passage at most, as the encoder counts them."""
     overlap: Annotated[int, Field(ge=0)] = 0
     """Tokens at the end of a passage that the next one repeats, at most; whole sentences or lines."""
@@ -64,7 +77,8 @@ class _Piece:
     start: int
     end: int
     tokens: int
-    path: tuple[str, ...]
+    path: tuple[str, ...] | None
+    """Headings above it; ``None`` for front matter, which is under whatever follows."""
     cost: float
     """Of a cut before the piece."""
 
@@ -112,7 +126,7 @@ class _Cutter:
         for block, tokens in zip(blocks, self._counts(blocks), strict=True):
             if block.kind == "heading":
                 headings = [*(one for one in headings if one[0] < block.level), (block.level, block.name)]
-            path = tuple(name for _, name in headings)
+            path = None if block.kind == "front matter" else tuple(name for _, name in headings)
             yield from self._taken_apart(block, tokens, path, self._cost(before, block))
             before = block
 
@@ -124,14 +138,14 @@ class _Cutter:
         if before is not None and before.kind == "heading":
             return _HEADED
         if block.kind in ("heading", "definition"):
-            return _SECTION + 0.03 * block.level
+            return _SECTION + _DEEPER * block.level
         announced = before is not None and self.text[before.start : before.end].rstrip().endswith(":")
         return _ANNOUNCED if announced else _BLOCK
 
-    def _taken_apart(self, block: Block, tokens: int, path: tuple[str, ...], cost: float) -> Iterator[_Piece]:
+    def _taken_apart(self, block: Block, tokens: int, path: tuple[str, ...] | None, cost: float) -> Iterator[_Piece]:
         """Yield a block if it fits, else the blocks inside it, else parts of it."""
         if block.kind == "definition":
-            path = (*path, block.name)
+            path = (*(path or ()), block.name)
         if tokens <= self.limit:
             yield _Piece(block.start, block.end, tokens, path, cost)
         elif block.inside:
@@ -161,6 +175,19 @@ class _Cutter:
                 break
             start, tokens = begin, tokens - count
         return start
+
+
+def above(title: str | None, headings: Sequence[str], text: str) -> str:
+    """Return what stands above a passage, for the encoder to read before it: title and headings, each once.
+
+    A heading that the passage begins with is left to the passage.
+    """
+    names = [title, *headings] if title else list(headings)
+    names = [name for at, name in enumerate(names) if name and name not in names[:at]]
+    first = _WHITE.sub(" ", text[:400].lstrip("#=~ \t\r\n"))
+    if names and headings and first.startswith(names[-1]):
+        names.pop()
+    return " \u203a ".join(names)
 
 
 def _gaps(text: str, start: int, end: int) -> list[int]:
@@ -215,10 +242,10 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
     return max(start, text.rfind("\n", start, first) + 1, text.rfind("\r", start, first) + 1), end
 
 
-def _common(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+def _common(paths: Sequence[tuple[str, ...] | None]) -> tuple[str, ...]:
     """Return the headings that all pieces of a passage are under."""
     shared: list[str] = []
-    for names in zip(*paths, strict=False):
+    for names in zip(*(path for path in paths if path is not None), strict=False):
         if len(set(names)) > 1:
             break
         shared.append(names[0])
