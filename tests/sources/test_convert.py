@@ -30,7 +30,7 @@ def test_kinds_by_name(tmp_path):
         "a.py": "code:python",
         "a.txt": "text",
     }
-    kinds |= {"a.jsonl.gz": "records", "a.csv": "records", "a.ipynb": "notebook", "a.pdf": "office", "LICENSE": "text"}
+    kinds |= {"a.jsonl.gz": "records", "a.csv": "records", "a.ipynb": "notebook", "a.docx": "office", "LICENSE": "text"}
     kinds |= {"a.png": None, "a.zip": None, "a.rs": "code:rust"}
     assert {name: kind_of(tmp_path / name) for name in kinds} == kinds
 
@@ -226,7 +226,7 @@ def test_word_and_books(tmp_path):
         assert document.title in ("Cats", "Book of cats")
 
 
-def test_slides_sheets_and_pages(tmp_path):
+def test_slides_and_sheets(tmp_path):
     pytest.importorskip("markitdown")
     pptx = pytest.importorskip("pptx")
     slides = pptx.Presentation()
@@ -237,12 +237,21 @@ def test_slides_sheets_and_pages(tmp_path):
     sheets.active.append(["name", "age"])
     sheets.active.append(["Tom", 3])
     sheets.save(tmp_path / "a.xlsx")
-    figure = pytest.importorskip("matplotlib.figure").Figure()
-    figure.text(0.1, 0.5, "They purr.")
-    figure.savefig(tmp_path / "a.pdf")
-    for name, part in (("a.pptx", "# Cats"), ("a.xlsx", "| Tom | 3 |"), ("a.pdf", "They purr.")):
+    for name, part in (("a.pptx", "# Cats"), ("a.xlsx", "| Tom | 3 |")):
         (document,) = read_file(tmp_path / name)
         assert part in document.text
+
+
+def test_pages_of_a_pdf(tmp_path):
+    pytest.importorskip("pypdf")
+    pages = pytest.importorskip("matplotlib.backends.backend_pdf")
+    with pages.PdfPages(tmp_path / "a.pdf", metadata={"Title": "Cats"}) as book:
+        for words in ("They purr.", "They sleep."):
+            figure = pytest.importorskip("matplotlib.figure").Figure()
+            figure.text(0.1, 0.5, words)
+            book.savefig(figure)
+    (document,) = read_file(tmp_path / "a.pdf")
+    assert document == SourceText("They purr.\n\f\nThey sleep.", "text", "Cats", {"pages": 2})
 
 
 def test_broken_office_files_and_those_without_text(tmp_path, write):
@@ -270,6 +279,7 @@ def test_without_the_converter_the_extra_is_named(write, monkeypatch):
     from palmette.sources import convert
 
     convert._converter.cache_clear()
-    monkeypatch.setitem(sys.modules, "markitdown", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'palmette\[files\]'"):
-        list(read_file(write("a.pdf", b"%PDF")))
+    for module, name in (("markitdown", "a.docx"), ("pypdf", "a.pdf")):
+        monkeypatch.setitem(sys.modules, module, None)
+        with pytest.raises(MissingExtraError, match=r"pip install 'palmette\[files\]'"):
+            list(read_file(write(name, b"%PDF")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import warnings
 import zipfile
@@ -33,8 +34,10 @@ from palmette.types import json_value
 
 EXTRA = "files"
 """The extra that brings the converter of office files."""
-OFFICE = frozenset(".pdf .docx .pptx .xlsx .xls .epub".split())
+OFFICE = frozenset(".docx .pptx .xlsx .epub".split())
 """Suffixes that the converter reads."""
+PAGE_BREAK = "\f"
+"""What stands between the pages of a PDF, each on a line of its own."""
 RECORDS = "records"
 """Kind of files that hold many documents."""
 WITHOUT_TEXT = frozenset(
@@ -90,6 +93,7 @@ KINDS = {
     **dict.fromkeys(".rst .rest".split(), "rst"),
     **dict.fromkeys(".html .htm .xhtml".split(), "html"),
     **dict.fromkeys(OFFICE, "office"),
+    ".pdf": "pdf",
     ".mdx": "mdx",
     ".ipynb": "notebook",
 }
@@ -350,6 +354,28 @@ def _records(path: Path) -> Iterator[SourceText]:
         yield SourceText(one.content, "text", title, one.metadata, "utf-8", own, one.fields)
 
 
+def _pdf(path: Path, kind: str) -> SourceText:
+    """Return the text of a PDF page by page, as it is printed: there are no headings in it."""
+    try:
+        from pypdf import PdfReader
+    except ImportError as error:
+        raise MissingExtraError("pypdf", EXTRA, "reading PDF files") from error
+    logger = logging.getLogger("pypdf")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)  # it tells of every flaw of a file that it can read all the same
+    try:
+        reader = PdfReader(path)
+        pages = [page.extract_text().strip() for page in reader.pages]
+        title = reader.metadata.title if reader.metadata else None
+    finally:
+        logger.setLevel(level)
+    if not any(pages):
+        raise InputError("no text was found in it: its pages may be pictures, which need character recognition")
+    text = f"\n{PAGE_BREAK}\n".join(pages).encode("utf-8", "replace").decode()  # lone surrogates of odd fonts
+    title = title.strip() if isinstance(title, str) else ""
+    return SourceText(text, "text", title or None, {"pages": len(pages)})
+
+
 def _office(path: Path, kind: str) -> SourceText:
     """Return what the converter makes of a document of an office program, or of a book."""
     suffix = path.suffix.lower()
@@ -363,8 +389,7 @@ def _office(path: Path, kind: str) -> SourceText:
         result = _converter().convert_local(str(path), file_extension=suffix)
     text = str(result.markdown)
     if not text.strip():
-        hint = ": its pages may be pictures, which need character recognition" if suffix == ".pdf" else ""
-        raise InputError(f"no text was found in it{hint}")
+        raise InputError("no text was found in it")
     return SourceText(text, "markdown", result.title or _first_heading(text), {}, "utf-8")
 
 
@@ -373,7 +398,7 @@ def _converter() -> Any:
     try:
         from markitdown import MarkItDown
     except ImportError as error:
-        raise MissingExtraError("markitdown", EXTRA, "reading PDF, Word, PowerPoint, Excel and EPUB files") from error
+        raise MissingExtraError("markitdown", EXTRA, "reading Word, PowerPoint, Excel and EPUB files") from error
     return MarkItDown(enable_plugins=False)
 
 
@@ -384,4 +409,5 @@ _READERS: Mapping[str, Callable[[Path, str], SourceText]] = {
     "html": _html,
     "notebook": _notebook,
     "office": _office,
+    "pdf": _pdf,
 }
