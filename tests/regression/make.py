@@ -16,7 +16,7 @@ from typing import Any
 
 from palmette import FakeEncoder, FieldsModel, Index, LayersModel, PathsModel, TaxonomyModel, TreeModel, devices
 from palmette.reader import Reader
-from regression import api, record
+from regression import api, record, vectors
 from support import readers, taxonomies, tiny
 
 ALONE = ("tree-learned",)
@@ -62,6 +62,7 @@ def make_fixtures() -> None:
 
 def main() -> None:
     devices._cpu_has_bfloat16 = lambda: False  # type: ignore[assignment]  # the precision of tests/conftest.py
+    vectors.RecordedVectors.recording = True
     names = sys.argv[1:]
     if names == ["--fixtures"]:
         make_fixtures()
@@ -82,6 +83,8 @@ def main() -> None:
                 if record.has_index(name):
                     block["cases"]["opened"] = record.opened(name, Path(folder) / title, block["options"])
         record.save(name, blocks)
+    if not names or "fields" in names:
+        vectors.save(api.recorded_vectors())
 
 
 if __name__ == "__main__":
