@@ -44,7 +44,7 @@ def _same_precision() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def _short_space() -> Iterator[None]:
     """Few steps of what labelled pairs teach ahead: some dozens of texts need no more."""
-    from palmette import space
+    from palmette.training import space
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(space, "STEPS", 10)

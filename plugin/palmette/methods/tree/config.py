@@ -27,8 +27,8 @@ class TreeConfig(Config):
     for each leaf.
     """
     schedule: Literal["constant", "stochastic"] = "stochastic"
-    """Level that a step trains: the leaves (``constant``), or one drawn with P(h) ∝ h² (``stochastic``), which makes the
-    coarse levels good.
+    """Level that a step trains: the leaves (``constant``), or one drawn with P(h) ∝ h² (``stochastic``), which makes
+    the coarse levels good.
     """
     start: Literal["clusters", "random"] = "clusters"
     """Where the splits come from. ``clusters`` leads the documents to their k-means clusters, the leaves, and trains
