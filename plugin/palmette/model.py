@@ -234,7 +234,8 @@ class Model(Checkpointed):
             resume: Continue the run in ``output_dir``.
             progress: Progress bars; ``None`` shows them on a terminal.
             cache: Where encodings are kept; ``None`` for the user's cache folder.
-            learn_space: Let labelled pairs teach a space first (:mod:`palmette.training.space`); ``None``: without a ``preset``.
+            learn_space: Let labelled pairs teach a space first (:mod:`palmette.training.space`); ``None`` does so
+                without a ``preset``.
             options: Single options of the config or of the loop; they override the others.
         """
         defaults = cls.training_defaults
