@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import relevance
-from relevant.candidates import Example, Collection, Found, candidates, ideal_of, ndcg, plain_bm25, unit_rows
+from relevant.candidates import Collection, Example, Found, candidates, ideal_of, ndcg, plain_bm25, unit_rows
 from relevant.collected import headed, roff
 
 from palmette.lexical.analyser import LANGUAGE, analyser_of

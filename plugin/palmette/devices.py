@@ -1,4 +1,4 @@
-"""Where to compute, how precisely, and in how many processes."""
+"""Choice of device and precision, and training in several processes."""
 
 from __future__ import annotations
 

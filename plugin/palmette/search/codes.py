@@ -198,5 +198,5 @@ _MATRIX: dict[Any, int] = {product_of_bytes: 5, product_of_floats: 20}
 
 
 def one_by_one(queries: int) -> bool:
-    """Whether so few queries are compared faster one after the other than by a matrix product."""
+    """Return True if so few queries are faster one by one than in a matrix product."""
     return queries < min(_MATRIX.values()) or queries < _MATRIX[matrix_product()]

@@ -92,7 +92,7 @@ def engine_named(name: str) -> ExactEngine:
 
 
 def is_engine(name: str) -> bool:
-    """Whether a name is that of an engine here, not of another backend."""
+    """Return True for a name of an engine of this module, as opposed to another backend's."""
     return name.partition(":")[0] in NAMES
 
 

@@ -33,7 +33,7 @@ class ArraySegment(Memo):
         return self.memo((name, fold), lambda: as_block(self.array(name), self.keys, fold))
 
     def list_order(self, name: str) -> ListOrder:
-        """Which rows lie in which lists, by a stored array of list numbers."""
+        """Inverted lists of a stored array of list numbers: the rows of each list."""
         return self.memo(name, lambda: ListOrder(self.array(name)))
 
 

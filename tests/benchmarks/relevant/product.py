@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from common import Ready
 from recording import Line
-from relevant.candidates import GIVEN, Example, Collection, Floats, K, gain, ideal_of
+from relevant.candidates import GIVEN, Collection, Example, Floats, K, gain, ideal_of
 
 from palmette import Document, Index, SpaceModel, load_data
 from palmette.encoder.sentences import Sentences

@@ -120,7 +120,7 @@ class LayerNetworks(nn.Module):
 
     @property
     def transformer_learns(self) -> bool:
-        """Whether training gains from bfloat16 on CPUs that have it."""
+        """True where bfloat16 speeds training up on CPUs that compute in it."""
         return self.config.trains == "all"
 
     def networks_of(self, layers: Sequence[int] | None = None) -> list[RNet]:

@@ -40,7 +40,7 @@ def _blocks(rows: Rows) -> Sequence[Rows]:
 
 @dataclass
 class LayersTask(Task):
-    """In-batch softmax at every layer; the encoder and the documents' vectors stay frozen."""
+    """Training by an in-batch softmax at every layer; the encoder and the documents' vectors stay frozen."""
 
     module: LayerNetworks
     pairs: TrainingPairs

@@ -61,7 +61,7 @@ class PathsModel(Model):
 
     @classmethod
     def uses_space(cls, config: PathsConfig, data: RetrievalData) -> bool:
-        """Unless the encoder learns."""
+        """True unless the encoder learns."""
         return config.encoder_learns == "nothing"
 
     @classmethod

@@ -73,7 +73,7 @@ class PathsTask(Task):
         return [texts[row] for row in rows.tolist()]
 
     def _inputs(self, kind: Kind, rows: Rows) -> Part:
-        """What the module reads: embeddings by the encoder as it was, or tokens where it learns."""
+        """Input of the module: embeddings by the frozen encoder, or tokens where the encoder learns."""
         if self.module.backbone is not None:
             return self.module.backbone.plain(self._texts(kind, rows), kind)
         return (self.pairs.queries if kind == "query" else self.pairs.documents)[torch.from_numpy(rows)]

@@ -127,7 +127,7 @@ class TaxonomyModel(Model):
 
     @classmethod
     def uses_space(cls, config: TaxonomyConfig, data: RetrievalData) -> bool:
-        """Where pairs alone teach two towers of text: with a hierarchy, questions match what lies above as well."""
+        """True where pairs alone train two text towers; with a hierarchy a question matches ancestors as well."""
         judged = getattr(data, "hierarchy", None) is None
         return judged and config.queries == "text" and config.documents != "lookup"
 
@@ -247,7 +247,7 @@ class TaxonomyModel(Model):
     sentences = False  # nodes are named by few words, or looked up
 
     def lexical_variants(self) -> dict[str, TaxonomySearch]:
-        """None for lookup tables, which cannot read the texts that coefficients are learned from."""
+        """Return no variants for lookup tables, which cannot read the texts that coefficients are learned from."""
         return super().lexical_variants() if self.accepts_embeddings else {}
 
     def query_input(self, texts: Sequence[str]) -> Any:

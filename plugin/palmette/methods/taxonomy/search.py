@@ -182,7 +182,7 @@ class RelevanceCutoff:
         return np.asarray(expit(self.logits(queries, scores)[:, 1:]), np.float32)
 
     def likely(self, queries: Floats, scores: Floats, least: float, *, chains: bool) -> NDArray[np.bool_]:
-        """Whether documents that score [Q, k] are relevant with a probability of at least ``least``.
+        """Mark documents with scores [Q, k] that are relevant with a probability of at least ``least``.
 
         In a hierarchy (``chains``) the ancestors of a match are matches too. So the probability that counts is the one
         given the query's best node, where that is likely itself: else an unusual query would keep the root alone.

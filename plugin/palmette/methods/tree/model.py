@@ -67,7 +67,7 @@ class TreeModel(Model):
 
     @classmethod
     def uses_space(cls, config: TreeConfig, data: RetrievalData) -> bool:
-        """Unless the splits read tokens."""
+        """True unless the splits read tokens."""
         return not config.reads_tokens
 
     @classmethod
@@ -129,7 +129,7 @@ class TreeModel(Model):
 
     @property
     def accepts_embeddings(self) -> bool:
-        """Unless the tree reads tokens."""
+        """True unless the splits read tokens."""
         return not self.config.reads_tokens
 
     def encode_documents(

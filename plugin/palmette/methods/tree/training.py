@@ -59,7 +59,7 @@ class TreeTask(Task):
         return len(self.pairs)
 
     def stages(self, training: TrainingConfig) -> Sequence[Stage]:
-        """No run of the loop for a tree of clusters."""
+        """Return no stage for a tree of clusters, which trains nothing."""
         return super().stages(training) if self.module.config.start == "random" else ()
 
     def to(self, device: torch.device) -> None:
