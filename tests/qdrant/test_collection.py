@@ -25,11 +25,12 @@ from palmette.errors import (
     StoreError,
 )
 from palmette.search.plan import ArraySpec
-from palmette.store import qdrant_client, qdrant_writer
 from palmette.store.filters import matches, parse_filter
-from palmette.store.qdrant import QdrantBackend
-from palmette.store.qdrant_client import Collection
-from palmette.store.qdrant_writer import QdrantWriter
+from palmette.store.qdrant import client as qdrant_client
+from palmette.store.qdrant import writer as qdrant_writer
+from palmette.store.qdrant.backend import QdrantBackend
+from palmette.store.qdrant.client import Collection
+from palmette.store.qdrant.writer import QdrantWriter
 from store.test_filters import ADA, FAILING, PASSING
 from support import tiny
 from support.stores import SPECS, arrays_of, delete, doc, fast_place, put, state_for, state_of

@@ -16,7 +16,7 @@ import sys
 import time
 from typing import Any
 
-from palmette.store.qdrant import QdrantBackend
+from palmette.store.qdrant.backend import QdrantBackend
 from palmette.types import Document
 from support import edge  # noqa: F401
 from support.forks import ended, forked

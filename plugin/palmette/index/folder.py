@@ -35,8 +35,8 @@ from palmette.search.plan import ArraySpec, read_array
 from palmette.store.backend import Backend
 from palmette.store.folder import atomic_folder, is_occupied
 from palmette.store.local import LocalBackend
-from palmette.store.qdrant import QdrantBackend
-from palmette.store.qdrant_client import is_url
+from palmette.store.qdrant.backend import QdrantBackend
+from palmette.store.qdrant.client import is_url
 from palmette.store.repair import Repair, salvage
 from palmette.types import Document
 

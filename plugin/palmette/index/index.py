@@ -40,7 +40,7 @@ from palmette.store.backend import Backend, FilteredBackend
 from palmette.store.filters import Filter, parse_filter
 from palmette.store.folder import atomic_folder
 from palmette.store.local import LocalBackend, Verify
-from palmette.store.qdrant_client import is_url
+from palmette.store.qdrant.client import is_url
 from palmette.store.repair import Repair
 from palmette.threads import run_in_thread
 from palmette.types import Document

@@ -33,8 +33,8 @@ from palmette.search.view import ArraySegment, execute
 from palmette.store.backend import PAGE
 from palmette.store.database import document_of
 from palmette.store.filters import Filter, Within, matches, names, unknown_name
-from palmette.store.filters_qdrant import to_qdrant
-from palmette.store.qdrant_client import Collection
+from palmette.store.qdrant.client import Collection
+from palmette.store.qdrant.filters import to_qdrant
 from palmette.types import Document
 
 WORDS, PROBE = "words", 0xFFFFFFFF

@@ -19,10 +19,10 @@ from palmette.errors import CorruptIndexError, InputError, ModelMismatchError, N
 from palmette.search.plan import ArraySpec
 from palmette.store.backend import PAGE, Backend, BackendStats
 from palmette.store.filters import Filter, parse_filter
-from palmette.store.filters_qdrant import field_name
-from palmette.store.qdrant_client import FORMAT, KIND, STATE, Collection
-from palmette.store.qdrant_view import PROBE, WORDS, QdrantView
-from palmette.store.qdrant_writer import QdrantWriter, vectors_of
+from palmette.store.qdrant.client import FORMAT, KIND, STATE, Collection
+from palmette.store.qdrant.filters import field_name
+from palmette.store.qdrant.view import PROBE, WORDS, QdrantView
+from palmette.store.qdrant.writer import QdrantWriter, vectors_of
 from palmette.types import Document
 
 PIECE = 1 << 20

@@ -16,9 +16,9 @@ from palmette.lexical.bm25 import norms
 from palmette.lexical.packed import impacts, pack, to_text
 from palmette.search.plan import ArraySpec
 from palmette.store.database import Row
-from palmette.store.filters_qdrant import field_name, plain
-from palmette.store.qdrant_client import STATE, Collection
-from palmette.store.qdrant_view import DOCUMENT, PROBE, WORDS, QdrantView, field_of
+from palmette.store.qdrant.client import STATE, Collection
+from palmette.store.qdrant.filters import field_name, plain
+from palmette.store.qdrant.view import DOCUMENT, PROBE, WORDS, QdrantView, field_of
 from palmette.store.writer import fresh_rows
 from palmette.types import Document
 
