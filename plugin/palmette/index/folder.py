@@ -95,17 +95,19 @@ def check_opening(engine: Any, lock_timeout: Any) -> None:
     check_range("Index", "lock_timeout", np.nan if lock_timeout is None else lock_timeout, 0, MOST_SECONDS)
 
 
-def create_index(path: Place, model: Model, arrays: Sequence[ArraySpec], language: str | None) -> None:
+def create_index(
+    path: Place, model: Model, arrays: Sequence[ArraySpec], language: str | None, *, draft: bool = False
+) -> None:
     """Create an empty index, with a copy of the model's checkpoint, in a folder or a collection."""
     how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": check_language(language)}
     if is_url(path):
         with TemporaryDirectory() as folder:
             saved = model.save_pretrained(Path(folder) / MODEL)
-            QdrantBackend.create(str(path), arrays, model=saved, **how)
+            QdrantBackend.create(str(path), arrays, model=saved, draft=draft, **how)
         return
-    with atomic_folder(Path(path)) as draft:
-        LocalBackend.create(draft, arrays, **how).close()
-        model.save_pretrained(draft / MODEL)
+    with atomic_folder(Path(path)) as new:
+        LocalBackend.create(new, arrays, **how).close()
+        model.save_pretrained(new / MODEL)
 
 
 def open_index(
@@ -168,11 +170,12 @@ def copy_index(
                         writer.note(UNITS, noted)
 
     if is_url(path):
-        create_index(path, model, arrays, source.language)
-        remote = QdrantBackend.open(str(path))
+        create_index(path, model, arrays, source.language, draft=True)
+        remote = QdrantBackend.open(str(path), draft=True)
         try:
             fill(remote, COPIED * batch_size)
-        except BaseException:
+            remote.publish()
+        except BaseException:  # a draft that nobody else could open or write to
             remote.db("delete_collection")
             raise
         finally:

@@ -2,92 +2,78 @@
 
 from __future__ import annotations
 
-import time
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 
 from palmette.arrays import Ragged, Stored, as_floats, fold_columns
-from palmette.errors import LockedError
 from palmette.lexical.bm25 import norms
 from palmette.lexical.packed import impacts, pack, to_text
 from palmette.search.plan import ArraySpec
 from palmette.store.database import Row
-from palmette.store.qdrant.client import STATE, Collection
+from palmette.store.qdrant.client import Collection
 from palmette.store.qdrant.filters import field_name, plain
+from palmette.store.qdrant.lease import Lease
 from palmette.store.qdrant.view import DOCUMENT, PROBE, WORDS, QdrantView, field_of
 from palmette.store.writer import fresh_rows
 from palmette.types import Document
 
-GRACE = 60.0
-"""Seconds that a deleted document stays for open views, and that a writer is waited for between two batches."""
-BATCH, INDEXED = 64, 32
-"""Points a request, metadata names that the engine indexes."""
+BATCH = 64
+"""Points that one request inserts."""
+INDEXED = 32
+"""Metadata names that the engine indexes."""
+PLACE_BITS = 32
+"""Bits of a key that number the points of one write; the bits above are the write's number."""
 
 
 class QdrantWriter:
-    """One change: its points are invisible until the state counts it; a lease keeps other writers out."""
+    """One change: its points are invisible until the state counts its number; a lease keeps other writers out."""
 
     def __init__(self, db: Collection, lock_timeout: float) -> None:
-        self.db, self.token = db, uuid4().hex
-        state = self._lock(lock_timeout)
-        self.generation = int(state["generation"])
-        self.number = max(self.generation, int(state["writes"])) + 1
-        if state["dirty"]:  # an earlier writer was killed
-            self._clean()
-        self._set(writes=self.number, dirty=True, removed=state["removed"] or state["dirty"])
+        self.db, self.lease = db, Lease(db, lock_timeout)
+        state, self.number = self.lease.state, self.lease.number
         self.view = QdrantView(db, state, None)
-        self.documents, self.length = int(state["documents"]), int(state["length"])
-        self.dead, self.commits = int(state["dead"]), state["commits"]
-        self.notes, self.indexed = dict(state["notes"]), list(state["indexed"])
-        self._known: dict[str, dict[str, Any] | None] = {}
+        self.documents, self.length, self.dead = state.documents, state.length, state.dead
+        self.notes, self.indexed = dict(state.notes), list(state.indexed)
+        self._stored: dict[str, dict[str, Any] | None] = {}
+        """Visible documents by id, as far as this write has looked them up."""
         self._put: dict[str, dict[str, Any]] = {}
-        self._changed, self._next = False, self.number << 32
-        self.sweep(max((number for number, when in self.commits if when < time.time() - GRACE), default=0))
+        """Documents that this write has put, by id."""
+        self._next, self._changed = self.number << PLACE_BITS, False
+        try:
+            if state.abandoned and state.abandoned[-1] == self.number - 1:  # the last writer was killed
+                self.remove_abandoned()
+            self.remove_dead(self.lease.expired())
+        except BaseException:
+            self.drop()
+            raise
 
-    def _lock(self, timeout: float) -> dict[str, Any]:
-        db, deadline = self.db, time.time() + timeout
-        while True:
-            now = self._renewed = time.time()
-            free = db.m.Filter(should=[db.equals("lease", ""), db.where(until={"lt": now})])
-            db("set_payload", {"lease": self.token, "until": now + GRACE}, db.where(free, keys=[STATE]))
-            state = self.db.state()
-            if state["lease"] == self.token:
-                return state
-            if now > deadline:
-                left = max(0.0, state["until"] - now)
-                raise LockedError(
-                    f"{db.url} is being written; retry (the lock of a killed writer ends in {left:.0f} s)"
-                )
-            time.sleep(0.05)
+    def remove_abandoned(self) -> None:
+        """Remove what writes that never count have left behind; it is invisible, and takes room."""
+        if numbers := self.lease.state.abandoned:
+            self.db("delete", self.db.where(self.db.equals("born", *numbers)))
+            self.db("delete_payload", ["died"], self.db.where(self.db.equals("died", *numbers)))
 
-    def _set(self, **changes: Any) -> None:
-        self.db("set_payload", changes, self.db.where(self.db.equals("lease", self.token), keys=[STATE]))
-
-    def _clean(self) -> None:
-        """Undo what a write that never committed left."""
-        self.db("delete", self.db.where(born={"gt": self.generation}))
-        self.db("delete_payload", ["died"], self.db.where(died={"gt": self.generation}))
-
-    def sweep(self, upto: int) -> None:
-        """Remove documents that died in a write up to this one."""
-        gone = self.db.where(died={"lte": upto})
-        if self.dead and upto and (count := self.db("count", gone).count):
-            self.db("delete", gone)
-            self.dead -= count
+    def remove_dead(self, upto: int) -> None:
+        """Remove documents that died in a committed write up to this one."""
+        if not self.dead or not upto:
+            return
+        abandoned = self.view.abandoned("died")
+        self.db("delete", self.db.where(died={"lte": upto}, must_not=abandoned))
+        left = self.db.where(died={"lte": self.lease.state.generation}, must_not=abandoned)
+        self.dead = int(self.db("count", left).count)
 
     def _look_up(self, ids: Sequence[str]) -> None:
-        unknown = [id for id in dict.fromkeys(ids) if id not in self._known]
-        self._known |= {**dict.fromkeys(unknown), **self.view.look_up(unknown)}
+        unknown = [id for id in dict.fromkeys(ids) if id not in self._stored]
+        self._stored |= {**dict.fromkeys(unknown), **self.view.look_up(unknown)}
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         """Digests of the ids that exist."""
         self._look_up(ids)
-        held = {id: self._put.get(id) or self._known[id] for id in ids}
-        return {id: str(one["digest"]) for id, one in held.items() if one is not None}
+        entries = {id: self._put.get(id) or self._stored[id] for id in ids}
+        return {id: str(entry["digest"]) for id, entry in entries.items() if entry is not None}
 
     def put(self, documents: Sequence[Document], arrays: Mapping[str, Stored]) -> None:
         """Insert documents, replacing those whose id exists."""
@@ -95,14 +81,14 @@ class QdrantWriter:
         rows = fresh_rows(self.db.arrays, documents, arrays, put)
         if not rows:
             return
-        self._renew()
         self.delete([row.id for row in rows.values()])
-        entries, lengths = pack(self.db.analyser, [documents[place].all_text for place in rows])
+        words, lengths = pack(self.db.analyser, [documents[place].all_text for place in rows])
         self.documents, self.length = self.documents + len(rows), self.length + sum(lengths)
-        self._changed, points, m = True, [], self.db.m
-        norm = norms(np.array(lengths), max(1.0, self.length / self.documents)).tolist()
-        for (place, row), words, length, one in zip(rows.items(), entries, lengths, norm, strict=True):
-            impact = impacts(words, one)
+        self._changed = True
+        length_norms = norms(np.array(lengths), max(1.0, self.length / self.documents)).tolist()
+        points, m = [], self.db.m
+        for (place, row), entries, length, norm in zip(rows.items(), words, lengths, length_norms, strict=True):
+            impact = impacts(entries, norm)
             impact[PROBE - 1] = 1.0  # documents without words count too
             self._index(row)
             vectors, payload = _split(self.db, arrays, place)
@@ -110,11 +96,11 @@ class QdrantWriter:
             own = {"digest": row.digest, "length": length}
             self._put[row.id] = {"key": self._next, **own}
             payload |= {name: getattr(row, name) for name in ("id", *DOCUMENT)} | own | _metadata(row)
-            payload |= {"born": self.number, "norm": one, WORDS: to_text(words)}
+            payload |= {"born": self.number, "norm": norm, WORDS: to_text(entries)}
             points.append(m.PointStruct(id=self._next, vector=vectors, payload=payload))
             self._next += 1
         for start in range(0, len(points), BATCH):
-            self.db("upsert", points[start : start + BATCH])
+            self.db("upsert", points[start : start + BATCH], update_mode=m.UpdateMode.INSERT_ONLY)
 
     def _index(self, row: Row) -> None:
         """Have metadata names indexed by the type of their first value."""
@@ -124,27 +110,22 @@ class QdrantWriter:
                 self.db.index(field_name(name), kind)
                 self.indexed.append(name)
 
-    def _renew(self) -> None:
-        if time.time() > self._renewed + GRACE / 3:
-            self._renewed = time.time()
-            self._set(until=self._renewed + GRACE)
-            if self.db.state()["lease"] != self.token:
-                raise LockedError(f"{self.db.url}: another writer took over while this one paused; start again")
-
     def delete(self, ids: Sequence[str]) -> list[str]:
-        """Remove documents; returns the ids that were there."""
+        """Mark documents as deleted; returns the ids that were there."""
+        self.lease.renew()
         self._look_up(ids)
-        own = {id: self._put.pop(id) for id in ids if id in self._put}
-        old = {id: one for id in ids if (one := self._known[id]) is not None}
-        if own:
-            self.db("delete", [one["key"] for one in own.values()])
-        if old:
-            self.db("set_payload", {"died": self.number}, [one["key"] for one in old.values()])
-        self._known |= dict.fromkeys(old)
-        self.documents -= len(own) + len(old)
-        self.length -= sum(one["length"] for one in (*own.values(), *old.values()))
-        self.dead, self._changed = self.dead + len(old), self._changed or bool(own or old)
-        return [id for id in dict.fromkeys(ids) if id in own or id in old]
+        entries = {id: entry for id in ids if (entry := self._put.pop(id, None) or self._stored[id]) is not None}
+        if not entries:
+            return []
+        self._changed = True
+        later = self.db.where(died={"gte": self.number})
+        keys = [entry["key"] for entry in entries.values()]
+        self.db("set_payload", {"died": self.number}, self.db.where(keys=keys, must_not=[later]))
+        self._stored |= dict.fromkeys(entries)
+        self.documents -= len(entries)
+        self.length -= sum(entry["length"] for entry in entries.values())
+        self.dead += len(entries)
+        return list(entries)
 
     def note(self, name: str, value: str) -> None:
         """Keep a short text with the documents."""
@@ -152,24 +133,29 @@ class QdrantWriter:
 
     def commit(self) -> None:
         """Count this write, in one update of the state."""
-        changes: dict[str, Any] = {"dead": self.dead, "indexed": self.indexed, "lease": "", "dirty": False}
-        if self.dead:  # an engine's own rarities count what is gone for a while
+        changes: dict[str, Any] = {"dead": self.dead, "indexed": self.indexed}
+        if self.dead:  # the engine's own word counts include the dead
             changes["removed"] = True
-        if self._changed:
-            changes |= {"generation": self.number, "documents": self.documents, "length": self.length}
-            changes |= {"notes": self.notes, "commits": [*self.commits, [self.number, time.time()]][-64:]}
-        self._set(**changes)
-        if self._changed and self.number not in (number for number, _ in self.db.state()["commits"]):
-            raise LockedError(f"{self.db.url}: another writer took over, and this one was not committed; start again")
+        if not self._changed:
+            self.lease.release(changes)
+            return
+        changes |= {"documents": self.documents, "length": self.length, "notes": self.notes}
+        self.lease.commit(changes)
 
-    def drop(self) -> None:
-        """Undo the change."""
-        self._clean()
-        self._set(lease="", dirty=False, removed=True)
+    def drop(self) -> bool:
+        """Undo the change; returns whether it counts all the same, since its commit came through."""
+        if not self._changed:
+            self.lease.release()
+            return False
+        state = self.lease.abandon()
+        if self.number in state.abandoned:
+            self.db("delete", self.db.where(self.db.equals("born", self.number)))
+            self.db("delete_payload", ["died"], self.db.where(self.db.equals("died", self.number)))
+        return state.is_committed(self.number)
 
 
 def _metadata(row: Row) -> dict[str, Any]:
-    """Values by field, and the names that there are."""
+    """Payload of a document's metadata: values by field, and every name and beginning of a name."""
     values: dict[str, list[Any]] = {}
     for name, value in row.values:
         values.setdefault(field_name(name)[2:], []).append(plain(value))
@@ -182,8 +168,8 @@ def _split(db: Collection, arrays: Mapping[str, Stored], place: int) -> tuple[di
     vectors: dict[str, Any] = {}
     payload: dict[str, Any] = {}
     for spec in db.arrays:
-        given = arrays[spec.name]
-        stored = given.row(place) if isinstance(given, Ragged) else given[place]
+        array = arrays[spec.name]
+        stored = array.row(place) if isinstance(array, Ragged) else array[place]
         payload[field_of(spec)] = b64encode(np.ascontiguousarray(stored).tobytes()).decode()
         if spec.searched == "lists":
             payload[f"list_{spec.name}"] = stored.tolist()
