@@ -48,7 +48,7 @@ class Machine(threading.Thread):
         self.patient = False  # neither paused nor killed
         self.go = threading.Semaphore(0)
         self.db = Collection.__new__(Collection)
-        self.db.__dict__ |= world.template(url).__dict__
+        self.db.__dict__ |= world.template(f"{url}?retries={rng.choice([0, 1, 5])}").__dict__
         self.db.client, self.db.committed_at = Wire(self), {}
         self.db._lock = threading.RLock()
         self.db.clock = lambda: self.world.now * self.rate + self.offset
@@ -81,7 +81,7 @@ class Machine(threading.Thread):
         rng, fate = self.world.rng, self.world.rng.random()
         if fate < self.world.kills and not self.patient:
             self.killed = True
-        elif fate < 3 * self.world.kills and not self.patient:
+        elif fate < self.world.kills + self.world.pauses and not self.patient:
             self.pause(rng.uniform(0, 5 * LEASE_TTL))
         self.pause(rng.uniform(0, 0.1))
 
@@ -130,7 +130,8 @@ class World:
         self.steps: dict[int, list[tuple[str, Any]]] = {}
         self.acknowledged: set[int] = set()
         self.refused: set[int] = set()
-        self.kills, self.losses = self.rng.choice([0.0, 0.002, 0.01, 0.03]), self.rng.choice([0.0, 0.02, 0.1])
+        self.kills, self.pauses = self.rng.choice([0.0, 0.002, 0.01]), self.rng.choice([0.0, 0.02, 0.1])
+        self.losses = self.rng.choice([0.0, 0.02, 0.1])
 
     @staticmethod
     def template(url: str) -> Collection:
