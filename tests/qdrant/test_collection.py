@@ -27,7 +27,7 @@ from palmette.errors import (
 from palmette.search.plan import ArraySpec
 from palmette.store.filters import matches, parse_filter
 from palmette.store.qdrant.backend import QdrantBackend
-from palmette.store.qdrant.client import Collection
+from palmette.store.qdrant.client import Collection, is_url
 from palmette.store.qdrant.writer import QdrantWriter
 from store.test_filters import ADA, FAILING, PASSING
 from support import tiny
@@ -169,20 +169,29 @@ def test_a_writer_that_was_killed_in_this_folder_is_forgotten(url: str, backend:
         again.get(["a"])
 
 
-def test_places_that_cannot_be(url: str, folder: str) -> None:
+def test_places_that_cannot_be(url: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModelMismatchError, match=r"model, but the model given is other"):
         QdrantBackend.open(url, fingerprint="other")
     with pytest.raises(InputError, match="exists: choose another"):
         QdrantBackend.create(url, SPECS, fingerprint="model", language=None)
     with pytest.raises(NotFoundError, match="create it first"):
         Index.open(f"qdrant+local://{folder}/other")
-    for bad in ("qdrant://host:6333", "qdrant:///folder/name", "qdrant+local://name", "qdrant://host/a/b"):
+    for bad in (
+        "qdrant://[host/docs",
+        "qdrant://host:6333",
+        "qdrant:///folder/name",
+        "qdrant+local://name",
+        "qdrant://host/a/b",
+    ):
         with pytest.raises(ConfigError, match="names no collection"):
             QdrantBackend.open(bad)
     with pytest.raises(ConfigError, match="did you mean 'timeout'|timeout"):
         QdrantBackend.open(f"{url}?timeuot=3")
     given = Collection("qdrants://host:6333/docs?ef=64&exact=true&levels=2,3&tenant=who")
     assert (given.options.ef, given.options.exact, given.options.levels) == (64, True, (2, 3))
+    monkeypatch.setenv("OTHER_KEY", "other")
+    other = Collection("qdrants://host:6333/docs?key=OTHER_KEY")
+    assert other.client._client._api_key == "other"
     for one, protocol in ((given, "https"), (Collection("qdrant://host:6333/docs"), "http")):
         assert one.client._client.rest_uri == f"{protocol}://host:6333"
 
@@ -253,3 +262,17 @@ def test_lists_are_counted_where_a_filter_passes(folder: str) -> None:
             rows = view.rows("leaves", view.keys())
             assert view.list_sizes("leaves").tolist() == np.bincount(rows.ravel()).tolist()
     made.close()
+
+
+@pytest.mark.parametrize("place", ["qdrant://host:6333/docs", "s3://bucket/docs", Path("qdrant://host:6333/docs")])
+def test_a_url_is_no_folder(place: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = Index.build(tiny.documents(), tiny.space(), tmp_path / "index")
+    with pytest.raises(InputError, match="is a URL, but a folder"):
+        made.backup(place)
+    with pytest.raises(InputError, match="is a URL, but a folder"):
+        Index.restore(tmp_path / "index", place)
+    if not is_url(place):
+        with pytest.raises(InputError, match="is a URL, but a folder"):
+            Index.create(place, tiny.space())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["index"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
@@ -153,11 +154,9 @@ def test_short_tries_add_up_until_a_killed_writers_lease_expires(machines: list[
     tries = 0
     for tries in range(1, 999):
         backend = (two, three)[tries % 2]
-        try:
+        with suppress(LockedError):
             put(backend, doc("b"))
             break
-        except LockedError as error:
-            assert "expires after" in str(error)
     assert LEASE_TTL - 5 < tries < LEASE_TTL + 5, "tries of a second"
     assert state_of(three) == state_for([doc("b")])
 

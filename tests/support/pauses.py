@@ -284,4 +284,3 @@ def history(client: Any, url: str, specs: Sequence[Any], seed: int) -> dict[str,
     Machine(world, url, last)
     world.run()
     return {"acknowledged": len(world.acknowledged), "refused": len(world.refused), "made": len(world.steps)}
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,7 @@ from palmette.store.backend import Backend
 from palmette.store.folder import atomic_folder, is_occupied
 from palmette.store.local import LocalBackend
 from palmette.store.qdrant.backend import QdrantBackend
-from palmette.store.qdrant.client import is_url
+from palmette.store.qdrant.client import is_url, parse_url
 from palmette.store.repair import Repair, salvage
 from palmette.types import Document
 
@@ -219,8 +220,22 @@ def repair_folder(source: Path, path: Path, model: Model | None, progress: bool 
 
 
 def absolute(value: object) -> Path | str:
-    """Make a path absolute: what is opened stays what it is when the working directory changes. URLs are."""
-    return str(value) if is_url(value) else check_path(value).absolute()
+    """Make a path absolute: what is opened stays what it is when the working directory changes. URLs are checked."""
+    if is_url(value):
+        parse_url(str(value))
+        return str(value)
+    return local_path(value)
+
+
+def local_path(value: object) -> Path:
+    """Absolute path of a folder; a URL is refused, which would otherwise make a folder of its name."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(value)):  # two letters at least: C:/ is a drive
+        named = str(value).partition("?")[0].rpartition("@")[2]
+        raise InputError(
+            f"{shown(named)} is a URL, but a folder on this machine is needed; of URLs, Index.create, Index.open and "
+            "index.copy_to take those of collections, such as qdrant://host:6333/name"
+        )
+    return check_path(value).absolute()
 
 
 def check_count(name: str, value: object) -> int:

@@ -85,7 +85,7 @@ def parse_url(url: str) -> tuple[str, str, str, str, QdrantOptions]:
         raise ConfigError(f"{shown!r} names no collection ({error}): write {PLACES}") from error
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if "api_key" in options or "@" in parts.netloc:
-        raise ConfigError(
+        raise StoreError(  # no ValueError, beside which pydantic would print the URL
             f"the URL of {shown.rpartition('@')[2]!r} holds a key, which would be printed and saved with it: set the "
             f"environment variable {KEY_VARIABLE} instead, or name another one: ?key=VARIABLE"
         )
