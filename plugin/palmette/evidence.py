@@ -68,8 +68,8 @@ def sentence_arrays(width: int) -> tuple[ArraySpec, ...]:
     """Arrays that an index stores for the sentences of its documents."""
     return (
         ArraySpec(SENTENCES, (width,), "int8", ragged=True),
-        ArraySpec(SCALES, (), "float32", ragged=True),
-        ArraySpec(SPANS, (2,), "int32", ragged=True),
+        ArraySpec(SCALES, (), "float32", ragged=True, aligned=SENTENCES),
+        ArraySpec(SPANS, (2,), "int32", ragged=True, aligned=SENTENCES),
     )
 
 

@@ -212,7 +212,13 @@ class QdrantView(View):
         """Documents; with their ragged arrays, since the places of sentences are read next."""
         ragged = [field_of(spec) for spec in self._specs.values() if spec.ragged]
         payloads, columns = self.points(keys, ("id", *DOCUMENT, "digest", *ragged)), ("id", *DOCUMENT, "digest")
-        return [document_of(*(payload[name] for name in columns)) for payload in payloads]
+        documents = []
+        for key, payload in zip(keys, payloads, strict=True):
+            try:
+                documents.append(document_of(*(payload[name] for name in columns)))
+            except (CorruptIndexError, RecursionError) as error:  # RecursionError: JSON that is nested too deeply
+                raise self._damaged(key, f"document {payload['id']!r:.40} is not what was written") from error
+        return documents
 
     def ids(self, keys: Sequence[int]) -> list[str]:
         """Ids in the order of ``keys``."""
@@ -234,17 +240,31 @@ class QdrantView(View):
         return self._read(find_array(self._specs, array, ragged=True), keys)
 
     def _read(self, spec: ArraySpec, keys: Sequence[int] | Keys) -> Ragged:
-        field, parts = field_of(spec), list[NDArray[np.generic]]()
-        for key, payload in zip(keys, self.points(keys, (field,)), strict=True):
-            try:
-                part = np.frombuffer(b64decode(payload[field]), spec.dtype).reshape(-1, *spec.shape)
-            except ValueError as error:
-                raise self._damaged(key, error) from error
-            if len(part) != 1 and not spec.ragged:
-                raise self._damaged(key, f"its {spec.name} has {len(part)} rows")
+        other = self._specs.get(spec.aligned or "")
+        fields = [field_of(one) for one in (spec, other) if one is not None]
+        parts = []
+        for key, payload in zip(keys, self.points(keys, fields), strict=True):
+            part = self._rows(spec, int(key), payload)
+            if other is not None and len(part) != len(self._rows(other, int(key), payload)):
+                raise self._damaged(key, f"it has {len(part)} {spec.name}, and another number of {other.name}")
             parts.append(part)
         values = np.concatenate([np.empty((0, *spec.shape), spec.dtype), *parts])
         return Ragged(values, np.cumsum([0, *map(len, parts)]))
+
+    def _rows(self, spec: ArraySpec, key: int, payload: Mapping[str, Any]) -> NDArray[np.generic]:
+        """[rows, *shape] a document's rows of an array; raises for what palmette does not write."""
+        try:
+            content = b64decode(payload[field_of(spec)], validate=True)
+            rows = np.frombuffer(content, spec.dtype).reshape(-1, *spec.shape)
+        except ValueError as error:
+            raise self._damaged(key, error) from error
+        if len(rows) != 1 and not spec.ragged:
+            raise self._damaged(key, f"its {spec.name} has {len(rows)} rows")
+        if spec.among is not None and rows.size and not spec.among[0] <= rows.min() <= rows.max() <= spec.among[1]:
+            raise self._damaged(key, f"its {spec.name} is outside {spec.among}")
+        if rows.dtype.kind == "f" and not np.isfinite(rows).all():
+            raise self._damaged(key, f"its {spec.name} holds NaN or infinity")
+        return rows
 
     def list_sizes(self, array: str) -> Rows:
         """Number of documents in each list."""
