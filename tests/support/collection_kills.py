@@ -2,8 +2,8 @@
 
     python -m support.collection_kills URL KILLS
 
-The engine is killed with its writer if it is in this process (``qdrant+edge://``); a server lives on. Every round forks a
-writer, kills it at a random moment, and forks a reader that compares the whole state with what the writer had
+The engine is killed with its writer if it is in this process (``qdrant+edge://``); a server lives on. Every round forks
+a writer, kills it at a random moment, and forks a reader that compares the whole state with what the writer had
 acknowledged. This process itself never opens the engine, whose threads a fork would not copy.
 """
 
