@@ -203,6 +203,8 @@ def test_places_that_cannot_be(url: str, folder: str, monkeypatch: pytest.Monkey
         (2, 503, None),
         (9, None, "no answer"),
         (9, 429, "answered 429"),
+        (2, 0, None),
+        (9, 0, "answered 429"),
         (1, 401, "QDRANT_API_KEY"),
         (1, 404, "create it"),
     ],
@@ -211,6 +213,7 @@ def test_requests_are_repeated_where_that_may_help(
     failures: int, status: int | None, told: str | None, backend: QdrantBackend, monkeypatch
 ) -> None:
     from httpx import Headers
+    from qdrant_client.common.client_exceptions import ResourceExhaustedResponse
     from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 
     waits: list[float] = []
@@ -220,6 +223,8 @@ def test_requests_are_repeated_where_that_may_help(
     def flaky(*given: Any, **named: Any) -> Any:
         if left[0]:
             left[0] -= 1
+            if status == 0:  # with a time to wait
+                raise ResourceExhaustedResponse("busy", 3)
             gone = ResponseHandlingException(OSError("gone"))
             raise UnexpectedResponse(status, "no", b"", Headers()) if status else gone
         return call(*given, **named)

@@ -151,6 +151,7 @@ class Collection:
 
     def __call__(self, name: str, *arguments: Any, collection: bool = True, **options: Any) -> Any:
         """Call the client. Every call may be repeated: done twice, none does more."""
+        from qdrant_client.common.client_exceptions import QdrantException
         from qdrant_client.http.exceptions import ApiException
 
         call, last = getattr(self.client, name), self.options.retries
@@ -159,11 +160,12 @@ class Collection:
             try:
                 with self._lock:
                     return call(*arguments, **options)
-            except ApiException as error:
-                status = getattr(error, "status_code", None)
+            except (ApiException, QdrantException) as error:
+                busy = isinstance(error, QdrantException)  # 429, with the seconds to wait
+                status = 429 if busy else getattr(error, "status_code", None)
                 if attempt == last or not (status is None or status in (408, 429) or status >= 500):
                     raise self._explain(error, status) from error
-                self.sleep(min(0.1 * 2**attempt, LONGEST_PAUSE))
+                self.sleep(min(max(0.1 * 2**attempt, getattr(error, "retry_after_s", 0)), LONGEST_PAUSE))
         raise AssertionError
 
     def _explain(self, error: Exception, status: int | None) -> StoreError | NotFoundError:

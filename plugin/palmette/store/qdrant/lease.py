@@ -47,7 +47,7 @@ class Lease:
             if (not state.lease or watched >= LEASE_TTL) and (taken := self._take(state)) is not None:
                 return taken
             if now > deadline:
-                expected = {"lease": state.lease, "beat": state.beat, "watched": state.watched}
+                expected: dict[str, str | int] = {"lease": state.lease, "beat": state.beat, "watched": state.watched}
                 db.update_state({"watched": int(1000 * watched)}, **expected)
                 raise LockedError(
                     f"{db.url} is being written; retry (the lease of a killed writer expires after "
