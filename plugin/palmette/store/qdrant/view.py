@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
@@ -56,8 +57,8 @@ SEEN = ("born", "died", "id", "digest", "length")
 """Payload fields that every read includes."""
 DOCUMENT = ("text", "metadata", "fields", "payload")
 """Payload fields of a document's content."""
-KINDS: dict[str, type | tuple[type, ...]] = {"born": int, "died": int, "length": int, "norm": (int, float)}
-"""Types of payload fields; numbers of lists are a list, every other field is a text."""
+KINDS: dict[str, type] = {"born": int, "died": int, "length": int, "norm": float}
+"""Types of payload fields that are read; every other one is a text."""
 Request = Callable[[bool], Any]
 """Makes the engine's request; its argument limits it to visible points."""
 
@@ -70,6 +71,19 @@ def field_of(spec: ArraySpec) -> str:
 def _keys_of(answers: Sequence[Sequence[Any]]) -> Keys:
     """Keys of all points in some answers, ascending."""
     return np.array(sorted({point.id for points in answers for point in points}), np.int64)
+
+
+def _decoded(text: str) -> bytes | None:
+    """Content of a base64 text; ``None`` for another text."""
+    try:
+        return b64decode(text, validate=True)
+    except ValueError:
+        return None
+
+
+def _decoded_size(text: str) -> int:
+    """Bytes that a base64 text stands for."""
+    return len(text) // 4 * 3 - text.count("=", len(text) - 2)
 
 
 class QdrantView(View):
@@ -162,11 +176,10 @@ class QdrantView(View):
 
     def _checked(self, point: Any) -> Any:
         """Return a point of an answer; raise where its key or payload is of another type than palmette writes."""
-        if not isinstance(point.id, int) or not isinstance(point.payload, dict):
+        if type(point.id) is not int or type(point.payload) is not dict:
             raise self._damaged(point.id, "it was not written by palmette")
         for name, value in point.payload.items():
-            kind = list if name.startswith("list_") else KINDS.get(name, str)
-            if not isinstance(value, kind) or isinstance(value, bool):
+            if type(value) is not KINDS.get(name, str) and not (name == "norm" and type(value) is int):
                 raise self._damaged(point.id, f"its {name} is a {type(value).__name__}")
         return point
 
@@ -186,7 +199,7 @@ class QdrantView(View):
         unknown = [key for key in dict.fromkeys(wanted) if key not in known or needed - known[key].keys()]
         fields = [*SEEN, *include, *(() if self.filter is None else ("metadata",))]
         for start in range(0, len(unknown), PAGE):
-            self._keep(self.db("retrieve", unknown[start : start + PAGE], with_payload=fields))
+            self._keep(map(self._checked, self.db("retrieve", unknown[start : start + PAGE], with_payload=fields)))
         for key in unknown:
             payload = known.get(key, {})
             if not self._shows(payload) or not self._passes(key, payload):
@@ -204,9 +217,9 @@ class QdrantView(View):
         except (TypeError, ValueError, AttributeError) as error:
             raise self._damaged(key, error) from error
 
-    def _keep(self, points: Sequence[Any]) -> None:
+    def _keep(self, points: Iterable[Any]) -> None:
         for point in points:
-            self._points.setdefault(point.id, {}).update(self._checked(point).payload)
+            self._points.setdefault(point.id, {}).update(point.payload)
 
     def documents(self, keys: Sequence[int]) -> list[Document]:
         """Documents; with their ragged arrays, since the places of sentences are read next."""
@@ -242,29 +255,34 @@ class QdrantView(View):
     def _read(self, spec: ArraySpec, keys: Sequence[int] | Keys) -> Ragged:
         other = self._specs.get(spec.aligned or "")
         fields = [field_of(one) for one in (spec, other) if one is not None]
-        parts = []
-        for key, payload in zip(keys, self.points(keys, fields), strict=True):
-            part = self._rows(spec, int(key), payload)
-            if other is not None and len(part) != len(self._rows(other, int(key), payload)):
-                raise self._damaged(key, f"it has {len(part)} {spec.name}, and another number of {other.name}")
-            parts.append(part)
-        values = np.concatenate([np.empty((0, *spec.shape), spec.dtype), *parts])
-        return Ragged(values, np.cumsum([0, *map(len, parts)]))
-
-    def _rows(self, spec: ArraySpec, key: int, payload: Mapping[str, Any]) -> NDArray[np.generic]:
-        """[rows, *shape] a document's rows of an array; raises for what palmette does not write."""
-        try:
-            content = b64decode(payload[field_of(spec)], validate=True)
-            rows = np.frombuffer(content, spec.dtype).reshape(-1, *spec.shape)
-        except ValueError as error:
-            raise self._damaged(key, error) from error
-        if len(rows) != 1 and not spec.ragged:
-            raise self._damaged(key, f"its {spec.name} has {len(rows)} rows")
-        if spec.among is not None and rows.size and not spec.among[0] <= rows.min() <= rows.max() <= spec.among[1]:
-            raise self._damaged(key, f"its {spec.name} is outside {spec.among}")
-        if rows.dtype.kind == "f" and not np.isfinite(rows).all():
-            raise self._damaged(key, f"its {spec.name} holds NaN or infinity")
+        payloads = self.points(keys, fields)
+        contents = [_decoded(payload[fields[0]]) for payload in payloads]
+        width = np.dtype(spec.dtype).itemsize * math.prod(spec.shape)
+        sizes = np.array([-1 if content is None else len(content) for content in contents], np.int64)
+        wrong = (sizes % width != 0) if spec.ragged else (sizes != width)
+        if other is not None:
+            other_width = np.dtype(other.dtype).itemsize * math.prod(other.shape)
+            wrong |= sizes * other_width != width * np.array(
+                [_decoded_size(one[fields[1]]) for one in payloads], np.int64
+            )
+        if wrong.any() or (sizes < 0).any():
+            key = keys[int((wrong | (sizes < 0)).argmax())]
+            raise self._damaged(key, f"its {spec.name} has another number of rows than was written")
+        values = np.frombuffer(bytearray().join(filter(None, contents)), spec.dtype).reshape(-1, *spec.shape)
+        rows = Ragged(values, np.concatenate([[0], np.cumsum(sizes // width)]))
+        self._check_values(spec, keys, rows)
         return rows
+
+    def _check_values(self, spec: ArraySpec, keys: Sequence[int] | Keys, rows: Ragged) -> None:
+        """Raise for a document whose numbers palmette does not write."""
+        values = rows.values
+        good = np.isfinite(values) if values.dtype.kind == "f" else np.ones_like(values, bool)
+        if spec.among is not None:
+            good &= (values >= spec.among[0]) & (values <= spec.among[1])
+        if not good.all():
+            row = int(good.all(axis=tuple(range(1, good.ndim))).argmin())
+            key = keys[int(np.searchsorted(rows.starts, row, side="right")) - 1]
+            raise self._damaged(key, f"its {spec.name} holds NaN, infinity or a number out of range")
 
     def list_sizes(self, array: str) -> Rows:
         """Number of documents in each list."""
@@ -412,23 +430,20 @@ class QdrantView(View):
         holding = [self._memo.get(("holding", term), 0.0) for term in (*query.terms, *query.skipped)]
         return matches_of(query, keys, parts, holding, self.total)
 
-    def _entries(self, key: int, payload: Mapping[str, Any]) -> str:
-        """Text of a document's words; raises where it is none, since texts are read on end."""
-        text = str(payload[WORDS])
-        try:
-            if len(text) % ENTRY or len(b64decode(text, validate=True)) * 4 != len(text) * 3:
-                raise ValueError("its words are cut off")
-        except ValueError as error:
-            raise self._damaged(key, error) from error
-        return text
+    def _entries(self, keys: Sequence[int] | Keys, payloads: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Texts of documents' words; raises for one that is damaged, since texts are decoded on end."""
+        texts = [payload[WORDS] for payload in payloads]
+        if any(len(text) % ENTRY for text in texts) or _decoded("".join(texts)) is None:
+            bad = [len(text) % ENTRY > 0 or _decoded(text) is None for text in texts]
+            raise self._damaged(keys[bad.index(True)], "its words are cut off")
+        return texts
 
     def _parts(self, query: QueryTerms, weight: Floats, keys: Keys) -> Floats:
         """[n, T] what each term of a query adds to the score of documents."""
         payloads = self.points(keys, ("length", WORDS))
         mean = max(1.0, self.state.length / max(1, self.total))
         norm = norms(np.array([payload["length"] for payload in payloads]), mean)
-        texts = [self._entries(int(key), payload) for key, payload in zip(keys, payloads, strict=True)]
-        return parts_of(query, weight, texts, norm)
+        return parts_of(query, weight, self._entries(keys, payloads), norm)
 
     def _word_requests(self, text: str, k: int, read: Sequence[str]) -> tuple[list[Request], list[int]]:
         """Searches for the words of a query, and the terms whose number of documents the last of them tell.
@@ -479,7 +494,7 @@ class QdrantView(View):
         A shard counts its own points: its number is multiplied by documents / documents of the shard.
         """
         [payload] = self.points([hit.id], (WORDS, "norm"))
-        impact = impacts(from_texts([self._entries(hit.id, payload)]), payload["norm"]).get(place, 0.0)
+        impact = impacts(from_texts(self._entries([hit.id], [payload])), payload["norm"]).get(place, 0.0)
         if not impact > 0:
             raise self._damaged(hit.id, f"it is found by term {place}, which it does not have")
 
