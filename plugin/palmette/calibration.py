@@ -49,7 +49,10 @@ STANDING_IN = 3
 BATCH = 256
 K = 10
 """Depth of nDCG."""
-WEIGHTS = tuple(n / 20 for n in range(19))
+WEIGHTS = tuple(n / 20 for n in range(21))
+"""Weights of words that are compared."""
+SHIPPED_QUERIES = 10
+"""Judged queries that the shipped weight counts for."""
 TRUST = 0.2
 """Strength of the shipped slope and prior."""
 
@@ -101,8 +104,9 @@ def calibrate(
 def learn(own: Floats, best: Floats, shares: Floats, units: Units, judgements: Judgements | None) -> Calibration:
     """Learn from the method's scores, best sentences and shares of words (less those by chance): [Q, N] each.
 
-    With judgements the weight of words is the best by nDCG@10, less a penalty on weights far from the shipped one,
-    worth one query (five when there are only ten); slope and prior fit the first hits.
+    With judgements, the weight of words is the mean of all weights whose nDCG@10 lies within one standard error of the
+    best one's, since curves are flat near their top and the top itself is noise; few judgements move it little from the
+    shipped weight. Slope and prior fit the first hits.
     """
     plain = Calibration(units=units)
     if judgements is None:
@@ -113,10 +117,11 @@ def learn(own: Floats, best: Floats, shares: Floats, units: Units, judgements: J
         return Evidence(plain.replace(words=weight), units, asked).total(own, best, shares)
 
     rated = judgements.relevant > 0
-    queries, away = int(rated.sum()), np.array(WEIGHTS) - plain.words
-    quality = [_ndcg(total(weight), judgements)[rated].mean() for weight in WEIGHTS]
-    penalty = (1 + 40 / queries) / queries * away**2
-    chosen = WEIGHTS[int((np.array(quality) - penalty).argmax())]
+    quality = np.stack([_ndcg(total(weight), judgements)[rated] for weight in WEIGHTS])  # [weights, Q]
+    loss = quality[quality.mean(axis=1).argmax()] - quality  # [weights, Q]
+    as_good = loss.mean(axis=1) <= loss.std(axis=1) / np.sqrt(rated.sum())
+    trust = rated.sum() / (rated.sum() + SHIPPED_QUERIES)
+    chosen = round(float(trust * np.array(WEIGHTS)[as_good].mean() + (1 - trust) * plain.words), 4)
     sums = total(chosen)
     first = best_of_each(sums, 1)  # [Q, 1]
     relevant = judgements.gains(first) > 0
