@@ -15,7 +15,7 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Literal, Self
@@ -46,6 +46,7 @@ from palmette.store.folder import (
     SEGMENTS,
     Commit,
     Manifest,
+    OpenedFolder,
     create_files,
     note_commit,
     read_commit,
@@ -71,18 +72,19 @@ class LocalBackend(Backend):
 
     def __init__(
         self,
-        path: Path,
+        opened: OpenedFolder,
         manifest: Manifest,
         *,
         lock_timeout: float = 10.0,
         engine: str = "exact",
         temporary: bool = False,
     ) -> None:
-        self.path, self.arrays, self._manifest = path, manifest.arrays, manifest
+        path = opened.path
+        self.path, self.arrays, self._manifest, self._opened = path, manifest.arrays, manifest, opened
         self.fingerprint, self.language = manifest.fingerprint, manifest.language
         self._lock_timeout, self.engine, durable = lock_timeout, engine, not temporary
         analyser, search = analyser_of(manifest.language), engine_named(engine)
-        self._pool = Pool(path, durable=durable, busy_timeout=max(lock_timeout, 1.0))
+        self._pool = Pool(opened, durable=durable, busy_timeout=max(lock_timeout, 1.0))
         self._snapshots = Snapshots(path, manifest.arrays, analyser, search, durable=durable)
         self._finish = weakref.finalize(self, _close, self._pool, path if temporary else None, os.getpid())
 
@@ -95,7 +97,8 @@ class LocalBackend(Backend):
         with storage_errors(folder):
             folder.mkdir(parents=True)
             create_files(folder, manifest, durable=True)
-        return cls(folder, manifest)
+            opened = OpenedFolder(folder)
+        return cls(opened, manifest)
 
     @classmethod
     def open(
@@ -120,7 +123,9 @@ class LocalBackend(Backend):
             )
         if not (folder / DATABASE).is_file():
             raise damaged(folder / DATABASE, "an SQLite database", "no file")
-        backend = cls(folder, manifest, lock_timeout=lock_timeout, engine=engine)
+        with storage_errors(folder):
+            opened = OpenedFolder(folder)
+        backend = cls(opened, manifest, lock_timeout=lock_timeout, engine=engine)
         try:
             with backend._pool.connection() as connection, storage_errors(folder):
                 found = read_meta(connection, "fingerprint")
@@ -160,7 +165,8 @@ class LocalBackend(Backend):
         try:
             with storage_errors(folder):
                 create_files(folder, manifest, durable=False)
-            return cls(folder, manifest, engine=engine, temporary=True)
+                opened = OpenedFolder(folder)
+            return cls(opened, manifest, engine=engine, temporary=True)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -186,19 +192,20 @@ class LocalBackend(Backend):
                 )
             with ExitStack() as stack:
                 with storage_errors(self.path):
-                    stack.enter_context(write_lock(self.path, self._lock_timeout))
+                    stack.enter_context(write_lock(self._opened, self._lock_timeout))
                     connection.execute("BEGIN IMMEDIATE")
                     remove_orphans(self.path, None)
-                    writer = LocalWriter(connection, self._snapshots)
+                    writer = LocalWriter(connection, self._snapshots, self._opened)
                 try:
                     yield writer
                     writer.commit()
                 except BaseException:
                     writer.drop()
                     raise
-                with storage_errors(self.path):
-                    names = connection.execute("SELECT name FROM segments")
-                    remove_orphans(self.path, {name for (name,) in names})
+                with suppress(OSError, apsw.Error):  # the change is made: what cannot be swept now, the next write does
+                    names = {name for (name,) in connection.execute("SELECT name FROM segments")}
+                    if self._opened.is_there():
+                        remove_orphans(self.path, names)
 
     def get(self, ids: Sequence[str]) -> list[Document | None]:
         """Return documents by id, ``None`` where there is none."""
@@ -225,7 +232,7 @@ class LocalBackend(Backend):
         if before.reclaimable or before.segments > 1 or stem:
             with self.write() as writer:
                 writer.compact(stem=stem)
-        lock = write_lock(self.path, self._lock_timeout)
+        lock = write_lock(self._opened, self._lock_timeout)
         with self._pool.connection(write=True) as connection, storage_errors(self.path), lock:
             [(patience,)] = connection.execute("PRAGMA busy_timeout")
             # Readers of an older state keep the log from being cut; the last of them to close cuts it.

@@ -18,7 +18,7 @@ import filelock  # noqa: F401  # its fork hooks must be registered first: they k
 
 from palmette.errors import ReadOnlyError, StoreError
 from palmette.store.database import DAMAGED, DATABASE, connect, no_fork, storage_errors
-from palmette.store.folder import check_commit, read_commit
+from palmette.store.folder import OpenedFolder, check_commit, check_own, read_commit
 
 
 class Pool:
@@ -30,15 +30,14 @@ class Pool:
     still reading, or any write open, the child is refused, since SQLite cannot be used there.
     """
 
-    def __init__(self, folder: Path, *, durable: bool, busy_timeout: float) -> None:
-        self.folder, self.read_only = folder, False
+    def __init__(self, opened: OpenedFolder, *, durable: bool, busy_timeout: float) -> None:
+        self.opened, self.folder, self.read_only = opened, opened.path, False
         self._durable, self._busy_timeout = durable, busy_timeout
         self._reset_lock()
         self._idle: list[apsw.Connection] = []
         self._lent: dict[apsw.Connection, tuple[int, bool]] = {}  # thread, and whether it writes
         self._stamp: tuple[int, int, bool] | None = None
         self._closed = False
-        self._opened: tuple[int, int] | None = None  # device and inode of the database
         with no_fork:
             _pools.add(self)
 
@@ -67,6 +66,7 @@ class Pool:
                 self._lock.wait()
             if self._closed:
                 raise StoreError(f"the index {self.folder} is closed; open it again")
+            self.opened.check()  # else documents of one index would meet the arrays of another
             if self._stamp is not None and self._stamp != self._read_only_stamp():
                 self.drain()
                 self._stamp = None
@@ -111,20 +111,12 @@ class Pool:
             else:
                 # closing it would undo the parent's write
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
-                _unusable.add(self._file())
+                _unusable.add(self.opened.database)
         self._lent = {}
-
-    def _file(self) -> tuple[int, int]:
-        found = (self.folder / DATABASE).stat()
-        return found.st_dev, found.st_ino
 
     def _open(self) -> apsw.Connection:
         """Open read-write where possible, so that what a crashed writer left is recovered; otherwise read-only."""
-        file = self._file()
-        self._opened = self._opened or file
-        if file != self._opened:  # its documents would meet the arrays of the index before
-            raise StoreError(f"{self.folder} holds another index than the one that was opened: open it again")
-        if file in _unusable:
+        if self.opened.database in _unusable:
             raise StoreError(
                 f"{self.folder} was in use when this process was forked: fork while no write is open and no other "
                 "thread reads it, or start processes by spawn"
@@ -150,6 +142,8 @@ class Pool:
         return self._connect("immutable=1")
 
     def _connect(self, mode: str) -> apsw.Connection:
+        for end in ("", "-wal", "-shm"):
+            check_own(self.folder / f"{DATABASE}{end}")
         committed = read_commit(self.folder)  # before the database: a writer notes a commit when it is done
         connection = connect(self.folder / DATABASE, mode)
         try:
@@ -181,6 +175,7 @@ class Pool:
         with self._lock:
             self._closed = True
             self.drain()
+            self.opened.close()
 
 
 def _contains_folded(*values: Any) -> bool:

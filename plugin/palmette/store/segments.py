@@ -24,12 +24,13 @@ from tqdm import tqdm
 
 from palmette.arrays import Keys, Ragged, Rows, Stored, take_documents
 from palmette.errors import CorruptIndexError, InputError
+from palmette.files import fsync_folder
 from palmette.lexical.analyser import Analyser
 from palmette.lexical.postings import TYPES, Postings, PostingsBuilder
 from palmette.search.plan import ArraySpec
 from palmette.search.view import ArraySegment
 from palmette.store.database import REPAIR
-from palmette.store.folder import SEGMENTS, fsync_folder
+from palmette.store.folder import SEGMENTS
 from palmette.types import Document
 
 KEYS = "keys"

@@ -1,0 +1,68 @@
+"""Files that strangers may have made: read without waiting on a pipe, written without following a link."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+_KINDS = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def flaw_of(path: Path, *, written: bool = False) -> str:
+    """Say why a path is no regular file of its own; empty where it is one, or where nothing is there.
+
+    A file that will be ``written`` in place must have one name only: another name of it may be somebody else's file.
+    """
+    try:
+        state = path.lstat()
+    except FileNotFoundError:
+        return ""
+    if not stat.S_ISREG(state.st_mode):
+        return f"is {_KINDS.get(stat.S_IFMT(state.st_mode), 'no regular file')}, not a regular file"
+    if written and state.st_nlink > 1:
+        return f"has {state.st_nlink} names (hard links), and writing to it would change what the others name"
+    return ""
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """Read a regular file of at most ``most`` bytes; anything else raises ValueError, and is not waited for."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+    if flaw := flaw_of(path):
+        raise ValueError(f"it {flaw}")
+    descriptor = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0))
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError("it is not a regular file")
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"it is larger than {most:,} bytes")
+    return content
+
+
+def write_anew(path: Path, content: bytes, *, durable: bool = False) -> None:
+    """Write a file that did not exist before: one of that name goes first, and what else it is called stays as it is."""
+    path.unlink(missing_ok=True)
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make renames in the folder survive a power cut; nothing to do where folders cannot be opened (Windows)."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
