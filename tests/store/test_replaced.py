@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from palmette.errors import PalmetteError, StoreError
+from palmette.store.folder import atomic_folder
 from palmette.store.local import LocalBackend
+from support.forks import in_child
 from support.stores import SPECS, State, arrays_of, delete, doc, plan, put, state_of
 
 TOLD = r"holds another index|is no longer there"
@@ -225,3 +228,30 @@ def test_histories_of_replaced_folders_under_old_handles(count: int, tmp_path: P
             for backend, _ in world.handles:
                 backend.close()
         shutil.rmtree(home)
+
+
+# -- what kills leave ---------------------------------------------------------------------------------------
+
+
+def test_the_draft_of_a_killed_process_goes_with_the_next_try(tmp_path: Path) -> None:
+    """And one of a process that is still at work does not."""
+    path = tmp_path / "index"
+
+    def begin() -> None:
+        with atomic_folder(path) as draft:
+            create(draft, "killed").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(AssertionError):
+        in_child(begin)
+    [left] = tmp_path.iterdir()
+    with atomic_folder(path) as slow:
+        create(slow, "slow").close()
+        assert not left.exists()
+        with atomic_folder(path) as quick:
+            create(quick, "quick").close()
+        assert slow.exists()
+        shutil.rmtree(path)
+    with LocalBackend.open(path) as backend:
+        assert len(state_of(backend)) == 4
+    assert [entry.name for entry in tmp_path.iterdir()] == ["index"]

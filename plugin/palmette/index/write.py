@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 from palmette.arrays import Floats, Stored, concatenate, take_documents
 from palmette.calibration import stored_arrays
 from palmette.encoder import Encoder
-from palmette.errors import DuplicateIdError, InputError, shown
+from palmette.errors import DuplicateIdError, InputError, StoreError, shown
 from palmette.evidence import UNITS, stores_sentences
 from palmette.index.folder import check_count, unique
 from palmette.model import Model
@@ -106,8 +106,15 @@ def note_units(model: Model, backend: Backend) -> None:
             return
         sentences = model.sentences and stores_sentences(backend)
         units = model.units(mix, view, sentences, options).replace(documents=count)
-    with whole.write() as writer:
-        writer.note(UNITS, json.dumps(units.model_dump()))
+    try:
+        with whole.write() as writer:
+            writer.note(UNITS, json.dumps(units.model_dump()))
+    except StoreError as error:  # the documents' own commit is made: raising here would deny it
+        warnings.warn(
+            f"{whole.stats().location}: the documents are written, but not the note of their units of meaning, which "
+            f"the next write tries again ({error})",
+            stacklevel=4,
+        )
 
 
 def _encode_ahead(

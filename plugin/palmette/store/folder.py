@@ -7,7 +7,6 @@ import importlib.metadata
 import json
 import math
 import os
-import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -16,7 +15,6 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
-from uuid import uuid4
 
 import apsw
 import numpy as np
@@ -24,7 +22,7 @@ from filelock import FileLock, Timeout
 
 from palmette.config import parse_json
 from palmette.errors import CorruptIndexError, FormatError, InputError, LockedError, NotFoundError, StoreError
-from palmette.files import flaw_of, fsync_folder, read_regular, write_anew
+from palmette.files import draft_beside, flaw_of, fsync_folder, read_regular, write_anew
 from palmette.lexical.analyser import LANGUAGE, SCHEME, check_language, stemmer_version
 from palmette.search.plan import ArraySpec
 from palmette.store.database import DATABASE, REPAIR, create_database, no_fork, read_meta, storage_errors
@@ -318,13 +316,11 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     for parent in path.parents:
         if parent.exists() and not parent.is_dir():
             raise InputError(f"{path} cannot be made: {parent} is a file; choose another folder")
-    draft = path.with_name(f".{path.name}.{uuid4().hex}.new")
-    try:
-        with storage_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            yield draft
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with draft_beside(path) as holder:
+            yield holder / path.name
             if path.is_dir():
                 path.rmdir()  # empty: a move onto a folder is not allowed everywhere
-            draft.replace(path)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+            (holder / path.name).replace(path)
+            fsync_folder(path.parent)
