@@ -53,7 +53,7 @@ def read_regular(path: Path, most: int) -> bytes:
     if flaw := flaw_of(path):
         raise ValueError(f"it {flaw}")
     descriptor = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0))
-    with open(descriptor, "rb") as file:
+    with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ValueError("it is not a regular file")
         content = file.read(most + 1)
@@ -63,7 +63,7 @@ def read_regular(path: Path, most: int) -> bytes:
 
 
 def write_anew(path: Path, content: bytes, *, durable: bool = False) -> None:
-    """Write a file that did not exist before: one of that name goes first, and what else it is called stays as it is."""
+    """Write a new file in place of one of that name, whose other names (hard links) keep their content."""
     path.unlink(missing_ok=True)
     with path.open("xb") as file:
         file.write(content)
@@ -85,7 +85,7 @@ def fsync_folder(folder: Path) -> None:
 
 @contextmanager
 def draft_beside(path: Path) -> Iterator[Path]:
-    """Yield an empty folder beside ``path``, and remove it at the end; first remove those that killed processes left."""
+    """Yield an empty folder beside ``path``, removed at the end; those that killed processes left go first."""
     ours = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{32}}{re.escape(_DRAFT)}")
     for entry in path.parent.iterdir():
         if ours.fullmatch(entry.name):

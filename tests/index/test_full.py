@@ -18,7 +18,7 @@ MANY = [Document(f"fox{number}", f"the fox number {number} sings") for number in
 
 @pytest.mark.parametrize("room", [0, 1])
 def test_room_for_so_many_commits(room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An upsert commits the documents, then a note of their units: without room for the second it says so in a warning."""
+    """An upsert commits the documents, then a note of their units; without room for the second it warns."""
     folder, flush = tmp_path / "index", os.fsync
 
     def refuse(descriptor: int) -> None:

@@ -21,11 +21,20 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from palmette.config import parse_json
-from palmette.errors import CorruptIndexError, FormatError, InputError, LockedError, NotFoundError, StoreError
+from palmette.errors import (
+    REPAIR,
+    CorruptIndexError,
+    FormatError,
+    InputError,
+    LockedError,
+    NotFoundError,
+    StoreError,
+    shown,
+)
 from palmette.files import draft_beside, flaw_of, fsync_folder, read_regular, write_anew
 from palmette.lexical.analyser import LANGUAGE, SCHEME, check_language, stemmer_version
 from palmette.search.plan import ArraySpec
-from palmette.store.database import DATABASE, REPAIR, create_database, no_fork, read_meta, storage_errors
+from palmette.store.database import DATABASE, create_database, no_fork, read_number, storage_errors
 
 FORMAT = 4
 MOST_NUMBERS = 2**22
@@ -98,10 +107,20 @@ class Manifest:
                 raise ValueError(f"format is {found!r}, expected {FORMAT}")
             if content.pop("digest", None) != _digest(content):
                 raise ValueError("its digest is another")
-            arrays = tuple(ArraySpec(**{**spec, "shape": tuple(spec["shape"])}) for spec in content["arrays"])
-            return cls(str(content["fingerprint"]), arrays, content["language"])
-        except (KeyError, TypeError, ValueError) as error:
+            fingerprint, language = content["fingerprint"], content["language"]
+            if not isinstance(fingerprint, str) or not isinstance(language, str | None):
+                raise ValueError(f"its fingerprint is {shown(fingerprint)}, its language {shown(language)}")
+            return cls(fingerprint, tuple(map(_spec_of, content["arrays"])), language)
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise CorruptIndexError(f"{folder / MANIFEST} is damaged ({error}); {REPAIR}") from error
+
+
+def _spec_of(layout: Any) -> ArraySpec:
+    match layout:
+        case {"name": str(name), "shape": list(shape), "dtype": str(dtype), "ragged": bool(ragged), **more} if not more:
+            if all(type(size) is int for size in shape):
+                return ArraySpec(name, tuple(shape), dtype, ragged)
+    raise ValueError(f"{shown(layout)} describes no array")
 
 
 def _digest(content: object) -> str:
@@ -173,7 +192,7 @@ class Commit(NamedTuple):
     @classmethod
     def of(cls, connection: apsw.Connection) -> Commit:
         """Describe the state that a transaction sees."""
-        generation, key = (int(read_meta(connection, name)) for name in ("generation", "next_key"))
+        generation, key = (read_number(connection, name) for name in ("generation", "next_key"))
         segments = connection.execute("SELECT name, count, files FROM segments ORDER BY position").fetchall()
         dead = connection.execute("SELECT count(*), sum(key) FROM dead").fetchall()
         return cls(generation, _digest([generation, key, segments, dead]))
@@ -208,7 +227,7 @@ def check_commit(connection: apsw.Connection, folder: Path, noted: Commit) -> No
 
     The note may be older: a kill between the commit and its note leaves it so.
     """
-    generation = int(read_meta(connection, "generation"))
+    generation = read_number(connection, "generation")
     if generation < noted.generation:
         raise CorruptIndexError(
             f"{folder / DATABASE} or its log {DATABASE}-wal has lost its end: commit {noted.generation} was made "
@@ -290,6 +309,19 @@ def check_own(path: Path) -> None:
     """Raise unless a file that is written in place is a regular one with one name, or is not there."""
     if flaw := flaw_of(path, written=True):
         raise CorruptIndexError(f"{path} {flaw}: an index has none such; copy the files themselves")
+
+
+def check_entries(folder: Path) -> list[Path]:
+    """Return the folders in a folder of an index; raises where a link or a pipe lies there, which leads elsewhere."""
+    folders = []
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(Path(entry.path))
+            elif not entry.is_file(follow_symlinks=False):
+                flaw = flaw_of(Path(entry.path))
+                raise CorruptIndexError(f"{entry.path} {flaw}: an index has none; copy the files themselves")
+    return folders
 
 
 def _read_owner(folder: Path) -> str:

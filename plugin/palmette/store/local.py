@@ -31,6 +31,7 @@ from palmette.store.backend import Backend, BackendStats
 from palmette.store.database import (
     COLUMNS,
     DATABASE,
+    bounded,
     connect,
     document_of,
     has_zeroed_page,
@@ -47,6 +48,7 @@ from palmette.store.folder import (
     Commit,
     Manifest,
     OpenedFolder,
+    check_entries,
     create_files,
     note_commit,
     read_commit,
@@ -115,6 +117,9 @@ class LocalBackend(Backend):
             raise ConfigError(f"verify must be 'fast', 'full' or False, got {verify!r}")
         folder = Path(path)
         with storage_errors(folder):
+            check_entries(folder)
+            for segment in check_entries(folder / SEGMENTS):
+                check_entries(segment)
             manifest, noted = Manifest.read(folder), read_commit(folder)
         if fingerprint not in (None, manifest.fingerprint):
             raise ModelMismatchError(
@@ -127,7 +132,8 @@ class LocalBackend(Backend):
             opened = OpenedFolder(folder)
         backend = cls(opened, manifest, lock_timeout=lock_timeout, engine=engine)
         try:
-            with backend._pool.connection() as connection, storage_errors(folder):
+            limit = partial(bounded, path=folder / DATABASE)
+            with backend._pool.connection() as connection, storage_errors(folder), limit(connection):
                 found = read_meta(connection, "fingerprint")
                 if found != manifest.fingerprint:
                     expected = f"model {manifest.fingerprint} as in {MANIFEST}"
@@ -278,7 +284,8 @@ class LocalBackend(Backend):
     def _verify(self, documents: bool, connection: apsw.Connection, snapshot: Snapshot) -> None:
         documents = documents or has_zeroed_page(connection, self.path / DATABASE)
         check = "PRAGMA integrity_check(1)" if documents else "PRAGMA quick_check(1)"
-        [(result,), *_] = connection.execute(check).fetchall()
+        with bounded(connection, self.path / DATABASE, 64):
+            [(result,), *_] = connection.execute(check).fetchall()
         if result != "ok":
             raise damaged(self.path / DATABASE, "a sound database", str(result))
         total = sum(segment.bytes for segment in snapshot.segments)

@@ -10,14 +10,13 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import apsw
 import filelock  # noqa: F401  # its fork hooks must be registered first: they keep writers from finishing
 
 from palmette.errors import ReadOnlyError, StoreError
-from palmette.store.database import DAMAGED, DATABASE, connect, no_fork, storage_errors
+from palmette.store.database import DAMAGED, DATABASE, bounded, check_schema, connect, no_fork, storage_errors
 from palmette.store.folder import OpenedFolder, check_commit, check_own, read_commit
 
 
@@ -145,7 +144,8 @@ class Pool:
         for end in ("", "-wal", "-shm"):
             check_own(self.folder / f"{DATABASE}{end}")
         committed = read_commit(self.folder)  # before the database: a writer notes a commit when it is done
-        connection = connect(self.folder / DATABASE, mode)
+        path = self.folder / DATABASE
+        connection = connect(path, mode)
         try:
             connection.set_busy_timeout(int(1000 * self._busy_timeout))
             connection.execute(
@@ -153,7 +153,9 @@ class Pool:
                 "PRAGMA cache_size=-16000; PRAGMA journal_size_limit=67108864; PRAGMA query_only=ON;"
             ).fetchall()
             connection.create_scalar_function("folded_contains", _contains_folded, 2, deterministic=True)
-            check_commit(connection, self.folder, committed)  # reads the file and its WAL
+            with bounded(connection, path):
+                check_schema(connection, path)
+                check_commit(connection, self.folder, committed)  # reads the file and its WAL
         except BaseException:
             connection.close()
             raise

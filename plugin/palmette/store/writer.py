@@ -20,7 +20,7 @@ from palmette.store.database import (
     document_of,
     keys_of,
     parsed,
-    read_meta,
+    read_number,
     row_of,
     rows_among,
     storage_errors,
@@ -41,7 +41,7 @@ class LocalWriter:
     def __init__(self, connection: apsw.Connection, shared: Snapshots, opened: OpenedFolder) -> None:
         self._db, self._shared, self._folder, self._opened = connection, shared, shared.folder, opened
         self._arrays = tuple(shared.arrays.values())
-        self._next = int(read_meta(connection, "next_key"))
+        self._next = read_number(connection, "next_key")
         self._segment: SegmentWriter | None = None
         self._put: dict[str, str] = {}
         self._changed = self._everything = self._stem = self._failed = False
@@ -127,7 +127,7 @@ class LocalWriter:
                 return
             self._opened.check()
             self._merge_segments()
-            generation = int(read_meta(self._db, "generation")) + 1
+            generation = read_number(self._db, "generation") + 1
             write_meta(self._db, next_key=self._next, generation=generation)
             if self._stem:
                 write_meta(self._db, stemmer=stemmer_version())
