@@ -134,6 +134,7 @@ def open_index(
                 f"{path} was built by model {backend.fingerprint[:12]}, but its {MODEL} folder holds "
                 f"{opened.fingerprint[:12]}: restore that folder, or index the documents anew"
             )
+        backend.check_arrays(index_arrays(opened, stores_sentences(backend)))
     except BaseException:
         backend.close()
         raise

@@ -15,7 +15,7 @@ from palmette.arrays import Floats, Stored, concatenate, take_documents
 from palmette.calibration import stored_arrays
 from palmette.encoder import Encoder
 from palmette.errors import DuplicateIdError, InputError, StoreError, shown
-from palmette.evidence import UNITS, stores_sentences
+from palmette.evidence import UNITS, noted_units, stores_sentences
 from palmette.index.folder import check_count, unique
 from palmette.model import Model
 from palmette.store.backend import Backend, FilteredBackend
@@ -101,7 +101,7 @@ def note_units(model: Model, backend: Backend) -> None:
     mix = model.calibration(options, "auto")
     with whole.read() as view:
         count, noted = len(view), view.note(UNITS)
-        known = json.loads(noted)["documents"] if noted else 0
+        known = noted_units(noted).documents if noted else 0
         if mix is None or not count or 0.8 * count <= known <= 1.25 * count:
             return
         sentences = model.sentences and stores_sentences(backend)

@@ -284,6 +284,15 @@ def check_schema(connection: apsw.Connection, path: Path) -> None:
         raise damaged_database(path, f"its schema has {shown(kind)} {shown(name)} otherwise than palmette makes it")
 
 
+def check_stored(connection: apsw.Connection, path: Path) -> None:
+    """Raise where a table is a view, virtual or computed: reading it would run what a stranger wrote."""
+    query = "SELECT list.type, max(info.hidden) FROM pragma_table_list(?) AS list, pragma_table_xinfo(?) AS info"
+    for name in TABLES:
+        [(kind, hidden)] = connection.execute(f"{query} WHERE list.schema = 'main'", [name, name]).fetchall()
+        if kind not in (None, "table") or hidden:
+            raise damaged_database(path, f"{name} is not a plain table")
+
+
 def damaged_database(path: Path | str, why: str) -> CorruptIndexError:
     """Make the error for a database that holds what was never written so."""
     return CorruptIndexError(f"{path} is damaged: {why}; {REPAIR}")

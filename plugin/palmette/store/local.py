@@ -252,6 +252,16 @@ class LocalBackend(Backend):
         row = connection.execute("SELECT value FROM meta WHERE name = 'stemmer'").fetchone()
         return str(row[0]) if self.language and row and row[0] != stemmer_version() else None
 
+    def check_arrays(self, specs: Sequence[ArraySpec]) -> None:
+        """Raise unless the index stores these arrays, and their numbers lie where a method's tables and loops reach."""
+        if self.arrays != tuple(specs):
+            expected, found = (", ".join(str(spec.layout) for spec in some) for some in (specs, self.arrays))
+            raise damaged(self.path / MANIFEST, f"the model's arrays {expected}", found)
+        with self._pool.connection() as connection, storage_errors(self.path):
+            for segment in self._snapshots.open_snapshot(connection).segments:
+                for spec in specs:
+                    segment.check(spec)
+
     def verify(self, documents: bool = True) -> None:
         """Check files against checksums, the database against itself and the arrays, ``documents`` by digest."""
         with self._pool.connection() as connection, storage_errors(self.path):

@@ -18,13 +18,23 @@ from palmette.arrays import Stored, take_documents
 from palmette.errors import CorruptIndexError, PalmetteError
 from palmette.files import draft_beside
 from palmette.search.plan import ArraySpec
-from palmette.store.database import COLUMNS, DATABASE, connect, document_of, keys_of, storage_errors
+from palmette.store.database import (
+    COLUMNS,
+    DATABASE,
+    bounded,
+    check_stored,
+    connect,
+    document_of,
+    keys_of,
+    storage_errors,
+)
 from palmette.store.folder import Manifest, check_own
 from palmette.store.segments import KEYS, Segment
 from palmette.types import Document
 
 _BATCH = 256
-_BAD = (apsw.Error, UnicodeDecodeError)
+_STEPS = 64  # of queries for each byte of the database
+_BAD = (apsw.Error, UnicodeDecodeError, CorruptIndexError)
 
 
 @dataclass(frozen=True)
@@ -82,7 +92,9 @@ def salvage(folder: Path, beside: Path) -> Iterator[Salvage]:
         with _attempt(found, folder / DATABASE), closing(connect(scratch / DATABASE, "mode=rw")) as connection:
             # a page with a flipped bit holds whole documents as well: their digests tell
             connection.execute("PRAGMA checksum_verification=OFF; PRAGMA query_only=ON").fetchall()
-            _read_documents(connection, found, _read_segments(connection, folder, found))
+            with bounded(connection, scratch / DATABASE, _STEPS):
+                check_stored(connection, folder / DATABASE)
+                _read_documents(connection, found, _read_segments(connection, folder, found))
         yield found
 
 

@@ -226,6 +226,16 @@ class Segment(ArraySegment):
             expected = f"offsets that rise from 0 to {len(values)}"
             raise damaged(self._file(_starts(spec)), expected, "other numbers") from error
 
+    def check(self, spec: ArraySpec) -> None:
+        """Raise unless an array's numbers, and the rows that it has of each document, are as its specification says."""
+        array = self.arrays[spec.name]
+        if spec.among is not None:
+            low, high = spec.among
+            if array.min() < low or array.max() > high:
+                raise damaged(self._file(spec.name), f"numbers from {low} to {high}", f"{array.min()} to {array.max()}")
+        if spec.aligned and not np.array_equal(array.starts, self.arrays[spec.aligned].starts):
+            raise damaged(self._file(_starts(spec)), f"the numbers of {spec.aligned}.starts.npy", "others")
+
     def rows(self, keys: Keys) -> Rows:
         """Row numbers of those keys that lie here (``keys`` rises)."""
         low, high = np.searchsorted(keys, (self._first, int(self.keys[-1]) + 1))
