@@ -1,4 +1,4 @@
-"""Index folders of strangers whose sums are right: no crash, no hang, no foreign exception, nothing written elsewhere."""
+"""Index folders of strangers with right sums: no crash, no hang, no foreign exception, nothing written elsewhere."""
 
 from __future__ import annotations
 
@@ -24,11 +24,19 @@ from support.forks import ended, forked
 from support.hostile import HARMS
 from support.stores import fast_place
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork") or not hasattr(os, "mkfifo"), reason="forks, and pipes with names")
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "fork") or not hasattr(os, "mkfifo"), reason="forks, and pipes with names"
+)
 
 SECONDS = 2.0
 """Processor time of one opening, or of one use after it."""
-METHODS = {"space": tiny.space, "paths": tiny.paths, "taxonomy": tiny.taxonomy, "tree": tiny.tree, "fields": tiny.fields}
+METHODS = {
+    "space": tiny.space,
+    "paths": tiny.paths,
+    "taxonomy": tiny.taxonomy,
+    "tree": tiny.tree,
+    "fields": tiny.fields,
+}
 SOME = ["space", "paths", "tree"]
 
 QUERIES = ["where does the red cat live?", '"green dog" sings', "owl 9 house 3", "zzz", "the of"]
@@ -53,7 +61,9 @@ def search(index: Index, draw: random.Random) -> None:
 
 
 def write(index: Index, draw: random.Random) -> None:
-    fresh = [Document(f"new{n}", f"The new cat number {n} sings.", {"colour": "red"}) for n in range(draw.choice([1, 30]))]
+    fresh = [
+        Document(f"new{n}", f"The new cat number {n} sings.", {"colour": "red"}) for n in range(draw.choice([1, 30]))
+    ]
     index.upsert([*fresh, Document("red-cat", "The red cat has left.")], progress=False)
 
 
@@ -99,7 +109,9 @@ class Judge:
             str(error)
         except BaseException as error:
             where = traceback.extract_tb(error.__traceback__)[-3:]
-            self.faults.append(f"{name}: {type(error).__name__}: {str(error)[:200]} at {[(f.filename[-40:], f.lineno) for f in where]}")
+            self.faults.append(
+                f"{name}: {type(error).__name__}: {str(error)[:200]} at {[(f.filename[-40:], f.lineno) for f in where]}"
+            )
         if (took := time.process_time() - began) > SECONDS:
             self.faults.append(f"{name}: {took:.1f} s of processor time")
         return value
@@ -124,7 +136,10 @@ def outside(home: Path) -> dict[str, tuple[str, bytes]]:
     found = {}
     for path in sorted(home.rglob("*")):
         if not {"index", "made"} & set(path.relative_to(home).parts[:1]):
-            found[str(path)] = (os.readlink(path) if path.is_symlink() else "", path.read_bytes() if path.is_file() else b"")
+            found[str(path)] = (
+                str(path.readlink()) if path.is_symlink() else "",
+                path.read_bytes() if path.is_file() else b"",
+            )
     return found
 
 
@@ -167,7 +182,9 @@ def test_index_folders_with_right_sums(methods: list[str], count: int, tmp_path:
             model = METHODS[method]()
             whole = build(home / method, model).parent
             shutil.copytree(whole, home / "warm")
-            with Index.open(home / "warm" / "index", model, verify="full") as index:  # loops are compiled before the forks
+            with Index.open(
+                home / "warm" / "index", model, verify="full"
+            ) as index:  # loops are compiled before the forks
                 for call in USES:
                     call(index, random.Random(method))
             shutil.rmtree(home / "warm")

@@ -159,38 +159,41 @@ class World:
             self.handles.pop(self.draw.randrange(len(self.handles)))[0].close()
 
     def use(self) -> None:
+        """Use any handle: refused exactly where the path leads elsewhere than it did when the handle was opened."""
         if not self.handles:
             return
         backend, opened = self.draw.choice(self.handles)
-        reached = self.identity(self.live) if self.live.exists() else None
-        name = f"w{self.made}-{self.draw.randrange(99)}"
-        kind = self.draw.choice(["put", "delete", "compact", "search", "get"])
-        known = self.states.get(opened)
+        reached, known = self.identity(self.live) if self.live.exists() else None, self.states.get(opened, {})
+        call = self.draw.choice([self.put, self.delete, self.compact, self.search, self.get])
         try:
-            if kind == "put":
-                put(backend, doc(name))
-            elif kind == "delete":
-                delete(backend, *list(known or ())[:1])
-            elif kind == "compact":
-                backend.compact()
-            elif kind == "get":
-                documents = backend.get(list(known or ()))
-                assert documents == [document for document, _ in (known or {}).values()]
-            else:
-                with backend.read() as view:
-                    assert len(view) == len(known or ())
-                    assert len(view.candidates(plan(), 3).keys[0]) == min(3, len(known or ()))
+            call(backend, known)
         except StoreError as error:
             if reached == opened or "open it" not in str(error):  # the folder that was opened, or no advice
                 raise
             return
-        assert reached == opened, f"{kind} went through although the path leads elsewhere"
-        assert known is not None
-        if kind == "put":
-            known[doc(name).key] = (doc(name), b"")
-        elif kind == "delete":
-            for id in list(known)[:1]:
-                del known[id]
+        assert reached == opened, f"{call.__name__} went through although the path leads elsewhere"
+
+    def put(self, backend: LocalBackend, known: State) -> None:
+        fresh = doc(f"w{self.made}-{self.draw.randrange(99)}")
+        put(backend, fresh)
+        known[fresh.key] = (fresh, b"")
+
+    def delete(self, backend: LocalBackend, known: State) -> None:
+        ids = list(known)[:1]
+        assert delete(backend, *ids) == ids
+        for id in ids:
+            del known[id]
+
+    def compact(self, backend: LocalBackend, _: State) -> None:
+        backend.compact()
+
+    def get(self, backend: LocalBackend, known: State) -> None:
+        assert backend.get(list(known)) == [document for document, _ in known.values()]
+
+    def search(self, backend: LocalBackend, known: State) -> None:
+        with backend.read() as view:
+            assert len(view) == len(known)
+            assert len(view.candidates(plan(), 3).keys[0]) == min(3, len(known))
 
     def check(self) -> None:
         """Every folder holds what was acknowledged in it, and nothing else."""

@@ -24,7 +24,26 @@ from palmette.types import content_digest
 Harm = Callable[[Path, random.Random], str]
 """Changes an index folder; returns what was done."""
 
-EXTREME = [0, 1, -1, 2, 5, 63, 64, 255, 256, 2**16, 2**26 - 1, 2**26, 2**31 - 1, 2**32 - 1, -(2**31), 2**53, 2**62, 2**63 - 1]
+EXTREME = [
+    0,
+    1,
+    -1,
+    2,
+    5,
+    63,
+    64,
+    255,
+    256,
+    2**16,
+    2**26 - 1,
+    2**26,
+    2**31 - 1,
+    2**32 - 1,
+    -(2**31),
+    2**53,
+    2**62,
+    2**63 - 1,
+]
 EXTREME += [-(2**63)]
 FLOATS = [np.nan, np.inf, -np.inf, 0.0, -1.0, 1e38, 1e-45, -3e38]
 
@@ -146,11 +165,12 @@ def spoil_header(path: Path, draw: random.Random) -> None:
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i"
 SCHEMAS = [
-    *(f"ALTER TABLE {name} RENAME TO moved; CREATE VIEW {name} AS {ENDLESS} AS name, 1 AS value FROM n" for name in TABLES),
-    f"ALTER TABLE segments RENAME TO moved; CREATE VIEW segments AS {ENDLESS} AS position, 'a' AS name, 1 AS count, '[]' AS files FROM n",
+    *(f"ALTER TABLE {name} RENAME TO moved; CREATE VIEW {name} AS {ENDLESS} name, 1 value FROM n" for name in TABLES),
+    f"ALTER TABLE segments RENAME TO moved; CREATE VIEW segments AS {ENDLESS} position, 'a' name, 1 count, '[]' files"
+    " FROM n",
     f"ALTER TABLE dead RENAME TO moved; CREATE VIEW dead AS {ENDLESS} AS key FROM n",
     "ALTER TABLE meta RENAME TO moved; CREATE VIEW meta AS SELECT name, value FROM moved",
-    *(f"CREATE TRIGGER t AFTER INSERT ON {name} BEGIN DELETE FROM documents; {ENDLESS} FROM n; END" for name in ("meta", "documents", "metadata", "segments")),
+    *(f"CREATE TRIGGER t AFTER INSERT ON {name} BEGIN DELETE FROM documents; {ENDLESS} FROM n; END" for name in TABLES),
     "CREATE TRIGGER t AFTER DELETE ON documents BEGIN DELETE FROM meta; END",
     "ALTER TABLE documents ADD COLUMN more TEXT",
     "ALTER TABLE documents ADD COLUMN more TEXT AS (hex(randomblob(1000000000)))",
@@ -176,9 +196,44 @@ def spoil_schema(folder: Path, draw: random.Random) -> str:
 
 
 NESTED = "[" * 100_000
-ODD = [None, b"\xff\x00", b"text", "", "x", "null", "[]", "[1]", "{}", '"a"', "1", "Infinity", "1e999", "NaN", NESTED, 0, -1]
-ODD += ['{"a": Infinity}', '{"a": 1e999}', '{"documents": "x"}', 2**62, 2**63 - 1, -(2**63), 1e308, 1.5, "\0", "9" * 5000]
-ODD += ['{"a": ' * 50_000, "é" * 100, '{"a": ' * 500 + "1" + "}" * 500, '{"n": ' + "9" * 4000 + "}", '{"a.b": {"": {"": 1}}}']
+ODD = [
+    None,
+    b"\xff\x00",
+    b"text",
+    "",
+    "x",
+    "null",
+    "[]",
+    "[1]",
+    "{}",
+    '"a"',
+    "1",
+    "Infinity",
+    "1e999",
+    "NaN",
+    NESTED,
+    0,
+    -1,
+]
+ODD += [
+    '{"a": Infinity}',
+    '{"a": 1e999}',
+    '{"documents": "x"}',
+    2**62,
+    2**63 - 1,
+    -(2**63),
+    1e308,
+    1.5,
+    "\0",
+    "9" * 5000,
+]
+ODD += [
+    '{"a": ' * 50_000,
+    "é" * 100,
+    '{"a": ' * 500 + "1" + "}" * 500,
+    '{"n": ' + "9" * 4000 + "}",
+    '{"a.b": {"": {"": 1}}}',
+]
 COLUMNS_OF = {
     "meta": ["value"],
     "documents": ["key", "id", "text", "metadata", "fields", "payload", "digest"],
@@ -217,8 +272,23 @@ def spoil_rows(folder: Path, draw: random.Random) -> str:
     return f"{table}.{column}{some} = {str(value)[:40]!r}"
 
 
-PARTS: list[Any] = [{}, {"a": 10**30}, {"a": 1e308}, {"": {"": 1}}, {"a": {"b": {"c": [1, [2, [3]]]}}}, {"$and": 1}, {"a": None}]
-PARTS += [{"a": [1] * 3000}, {"a.b": 1, "a": {"b": 2}}, {"house": "x"}, {"colour": True}, {"x" * 5000: 1}, {"a": "\x00"}]
+PARTS: list[Any] = [
+    {},
+    {"a": 10**30},
+    {"a": 1e308},
+    {"": {"": 1}},
+    {"a": {"b": {"c": [1, [2, [3]]]}}},
+    {"$and": 1},
+    {"a": None},
+]
+PARTS += [
+    {"a": [1] * 3000},
+    {"a.b": 1, "a": {"b": 2}},
+    {"house": "x"},
+    {"colour": True},
+    {"x" * 5000: 1},
+    {"a": "\x00"},
+]
 
 
 def spoil_documents(folder: Path, draw: random.Random) -> str:
@@ -325,8 +395,23 @@ def page_sum(page: bytes) -> bytes:
 def spoil_json(folder: Path, draw: random.Random) -> str:
     """Put other JSON, or none, into the manifest (its digest made right) or into the note of the last commit."""
     path = folder / draw.choice(["manifest.json", "manifest.json", "commit.json", ".owner.json"])
-    texts = [NESTED, "Infinity", "[]", "null", "", "{", '{"a":' * 100_000, "9" * 5000, "\ufeff{}", '{"generation": 1e999, "digest": ""}']
-    texts += ['{"generation": Infinity, "digest": "x"}', '{"generation": true, "digest": "x"}', '{"kind": "palmette index"}']
+    texts = [
+        NESTED,
+        "Infinity",
+        "[]",
+        "null",
+        "",
+        "{",
+        '{"a":' * 100_000,
+        "9" * 5000,
+        "\ufeff{}",
+        '{"generation": 1e999, "digest": ""}',
+    ]
+    texts += [
+        '{"generation": Infinity, "digest": "x"}',
+        '{"generation": true, "digest": "x"}',
+        '{"kind": "palmette index"}',
+    ]
     texts += [" " * 3_000_000, '{"pid": {}, "host": [], "since": 1}']
     if path.name == "manifest.json" and draw.random() < 0.8:
         content = json.loads(path.read_text())
@@ -335,7 +420,9 @@ def spoil_json(folder: Path, draw: random.Random) -> str:
         if name == "arrays" and draw.random() < 0.8:
             spec = draw.choice(content["arrays"])
             key = draw.choice(sorted(spec))
-            spec[key] = draw.choice([*odd, "float16", "int8", "O", "vector", [1], [10**9], [2**40], [-1], ["x"], [1.5], [True]])
+            spec[key] = draw.choice(
+                [*odd, "float16", "int8", "O", "vector", [1], [10**9], [2**40], [-1], ["x"], [1.5], [True]]
+            )
         else:
             content[name] = draw.choice(odd)
         content.pop("digest", None)
@@ -347,8 +434,22 @@ def spoil_json(folder: Path, draw: random.Random) -> str:
 
 def spoil_files(folder: Path, draw: random.Random) -> str:
     """Put a pipe, a link, a folder, a socket, or a second name of the stranger's victim in place of a file."""
-    names = ["commit.json", ".owner.json", ".lock", "commit.json.tmp", "index.sqlite3-wal", "index.sqlite3-shm", "manifest.json"]
-    names += ["index.sqlite3", "index.sqlite3-journal", "model/config.json", "model/manifest.json", "model/.palmette-lock"]
+    names = [
+        "commit.json",
+        ".owner.json",
+        ".lock",
+        "commit.json.tmp",
+        "index.sqlite3-wal",
+        "index.sqlite3-shm",
+        "manifest.json",
+    ]
+    names += [
+        "index.sqlite3",
+        "index.sqlite3-journal",
+        "model/config.json",
+        "model/manifest.json",
+        "model/.palmette-lock",
+    ]
     names += ["model/README.md", "model/.palmette-ready", "manifest.json.tmp"]
     arrays = sorted(folder.glob("segments/*/*.npy"))
     path = draw.choice([*(folder / name for name in names), *draw.sample(arrays, 3)])
