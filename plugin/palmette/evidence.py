@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from palmette.arrays import Floats, Keys, Ragged
-from palmette.config import Config
+from palmette.config import Config, parse_json
 from palmette.encoder.sentences import Sentences, first_sentences
-from palmette.errors import ConfigError, shown
+from palmette.errors import REPAIR, ConfigError, CorruptIndexError, shown
 from palmette.search.plan import ArraySpec, Candidates, SearchPlan, View, stack_rows
 
 Lexical = float | Literal["auto"]
@@ -68,8 +68,8 @@ def sentence_arrays(width: int) -> tuple[ArraySpec, ...]:
     """Arrays that an index stores for the sentences of its documents."""
     return (
         ArraySpec(SENTENCES, (width,), "int8", ragged=True),
-        ArraySpec(SCALES, (), "float32", ragged=True),
-        ArraySpec(SPANS, (2,), "int32", ragged=True),
+        ArraySpec(SCALES, (), "float32", ragged=True, aligned=SENTENCES),
+        ArraySpec(SPANS, (2,), "int32", ragged=True, aligned=SENTENCES),
     )
 
 
@@ -125,7 +125,13 @@ class Units(Config):
 @lru_cache(64)
 def noted_units(text: str) -> Units:
     """Read the units that an index notes with its documents."""
-    return Units.from_dict(json.loads(text))
+    try:
+        noted = parse_json(text)
+        if not isinstance(noted, dict):
+            raise ValueError(f"{shown(noted)} is no object")
+        return Units.from_dict(noted)
+    except (TypeError, ValueError) as error:
+        raise CorruptIndexError(f"the note of an index's units of meaning is damaged ({error}); {REPAIR}") from error
 
 
 USUAL = Units(own=Scale(unit=0.55), sentence=Scale(unit=0.55))

@@ -17,7 +17,6 @@ from palmette.data import iter_documents, to_document
 from palmette.errors import (
     CheckpointError,
     ConfigError,
-    CorruptIndexError,
     DuplicateIdError,
     InputError,
     ModelMismatchError,
@@ -33,7 +32,7 @@ from palmette.model import Model
 from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec, read_array
 from palmette.store.backend import Backend
-from palmette.store.folder import atomic_folder, is_occupied
+from palmette.store.folder import atomic_folder, check_entries, is_occupied
 from palmette.store.local import LocalBackend
 from palmette.store.qdrant import QdrantBackend
 from palmette.store.qdrant_client import is_url
@@ -126,17 +125,16 @@ def open_index(
         return model, remote
     if (path / "model.safetensors").is_file():
         raise InputError(f"{path} is a checkpoint, not an index: make one with Index.build or `palmette index`")
-    for entry in (path, *path.glob("*"), *path.glob("segments/*"), *path.glob("segments/*/*"), *path.glob("model/*")):
-        if entry.is_symlink() and entry != path:  # writing through it would change what lies elsewhere
-            raise CorruptIndexError(f"{entry} is a symbolic link: an index folder has none; copy the files themselves")
     backend = LocalBackend.open(path, fingerprint=fingerprint, **options)
     try:
+        check_entries(path / MODEL)
         opened = model or load_model(path / MODEL, **model_options)
         if opened.fingerprint != backend.fingerprint:
             raise ModelMismatchError(
                 f"{path} was built by model {backend.fingerprint[:12]}, but its {MODEL} folder holds "
                 f"{opened.fingerprint[:12]}: restore that folder, or index the documents anew"
             )
+        backend.check_arrays(index_arrays(opened, stores_sentences(backend)))
     except BaseException:
         backend.close()
         raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Rows
-from palmette.errors import InputError
+from palmette.errors import REPAIR, CorruptIndexError, InputError
 from palmette.lexical.analyser import TERM_BITS, Analyser, Kind, pair_terms
 
 TYPES = {
@@ -38,6 +38,7 @@ COUNT_BITS = 6
 MAX_COUNT = (1 << COUNT_BITS) - 1  # BM25 hardly changes beyond
 _MOST = 1 << (32 - COUNT_BITS)  # documents of a segment
 _RUN = 1 << 23  # occurrences collected in memory before they go to a file
+_REMEMBERED = 1 << 16  # terms whose hits are known to be sound
 _PIECE = 1 << 22  # postings merged at once
 _TAIL = 32  # bits of a term's number after its head
 _ROW = 64 - TERM_BITS  # bits of a document's row beside a term
@@ -84,31 +85,98 @@ class Postings:
     once: Terms  # [W] of one document
     once_hits: Hits  # [W]
     lengths: NDArray[np.int32]  # [N] words per document, function words not counted
+    where: str = "the postings"
+    _sound: set[int] = field(default_factory=set, compare=False, repr=False)  # terms whose hits were checked
 
     @classmethod
-    def read(cls, load: Callable[[str, np.dtype[Any]], NDArray[Any]]) -> Postings:
-        """Assemble postings from arrays by name and type."""
+    def read(cls, load: Callable[[str, np.dtype[Any]], NDArray[Any]], where: str = "the postings") -> Postings:
+        """Assemble postings from arrays by name and type; ``where`` names them in an error."""
         given = {name: load(name, np.dtype(kind)) for name, kind in TYPES.items()}
         terms, once = (Terms(given.pop(f"{name}heads"), given.pop(f"{name}tails")) for name in ("", "once_"))
-        return cls(terms=terms, once=once, **given)
+        return cls(terms=terms, once=once, where=where, **given)
+
+    def fault(self, documents: int) -> tuple[str, str, str] | None:
+        """Name an array that postings of so many documents cannot have, what was expected, and what it is.
+
+        Every number that says where others lie is checked here; the hits of a term are, when they are first read.
+        """
+        ends = {
+            "heads": (self.terms.heads, len(self.terms.tails)),
+            "bases": (self.bases, len(self.hits)),
+            "once_heads": (self.once.heads, len(self.once.tails)),
+        }
+        for name, (heads, end) in ends.items():
+            if heads.shape != (257,) or [*heads[[0, -1]]] != [0, end] or (heads[1:] < heads[:-1]).any():
+                return name, f"257 numbers that rise from 0 to {end}", f"others, of the shape {heads.shape}"
+        sizes = {
+            "starts": (self.starts, len(self.terms.tails)),
+            "once_hits": (self.once_hits, len(self.once.tails)),
+            "lengths": (self.lengths, documents),
+            "hits": (self.hits, len(self.hits)),
+        }
+        for name, (numbers, size) in sizes.items():
+            if numbers.shape != (size,):
+                return name, f"{size} numbers", f"the shape {numbers.shape}"
+        if self.lengths.min(initial=0) < 0:
+            return "lengths", "numbers of words", "negative ones"
+        return None
 
     def find(self, term: int) -> Hits:
-        """Return a term's hits, none where it is unknown."""
+        """Return a term's hits, none where it is unknown; their rows rise, and are rows of documents."""
         if (at := self.terms.place(term)) is not None:
             head = term >> _TAIL
             base, last = int(self.bases[head]), at + 1 == self.terms.heads[head + 1]
+            begin = base + int(self.starts[at])
             end = int(self.bases[head + 1]) if last else base + int(self.starts[at + 1])
-            return self.hits[base + int(self.starts[at]) : end]
+            hits = self.hits[begin:end]
+            if term not in self._sound:
+                if not begin < end <= len(self.hits) or not _rises(hits, len(self.lengths)):
+                    raise self._damaged()
+                if len(self._sound) >= _REMEMBERED:
+                    self._sound.clear()
+                self._sound.add(term)
+            return hits
         at = self.once.place(term)
-        return self.once_hits[:0] if at is None else self.once_hits[at : at + 1]
+        if at is None:
+            return self.once_hits[:0]
+        if int(self.once_hits[at]) >> COUNT_BITS >= len(self.lengths):
+            raise self._damaged()
+        return self.once_hits[at : at + 1]
+
+    def _damaged(self) -> CorruptIndexError:
+        return CorruptIndexError(
+            f"{self.where} is damaged: the hits of a term are not rising rows of its {len(self.lengths)} documents; "
+            f"{REPAIR}"
+        )
 
     def runs(self) -> list[Run]:
-        """List both kinds of terms."""
+        """List both kinds of terms, checked as a whole."""
         starts = np.repeat(self.bases[:-1], np.diff(self.terms.heads)) + self.starts
-        return [
+        runs = [
             Run(self.terms.numbers(), np.append(starts, len(self.hits)), self.hits),
             Run(self.once.numbers(), np.arange(len(self.once_hits) + 1), self.once_hits),
         ]
+        if not all(_is_sound(run, len(self.lengths)) for run in runs):
+            raise self._damaged()
+        return runs
+
+
+def _rises(hits: Hits, documents: int) -> bool:
+    """Whether a term's hits have rising rows of so many documents."""
+    rows = hits >> COUNT_BITS
+    return int(rows[-1]) < documents and bool((rows[1:] > rows[:-1]).all())
+
+
+def _is_sound(run: Run, documents: int) -> bool:
+    """Whether terms rise, each has hits, and the rows of its hits rise within the documents."""
+    if not len(run.terms):
+        return not len(run.hits)
+    if run.starts[0] != 0 or (run.terms[1:] <= run.terms[:-1]).any() or (run.starts[1:] <= run.starts[:-1]).any():
+        return False
+    rows = run.hits >> COUNT_BITS
+    falls = rows[1:] <= rows[:-1]
+    falls[run.starts[1:-1] - 1] = False  # from one term to the next
+    return int(rows.max()) < documents and not falls.any()
 
 
 def hits_of(rows: NDArray[np.integer], counts: NDArray[np.integer]) -> Hits:

@@ -39,6 +39,11 @@ class ArraySpec:
     """How plans compare the array, or that they name it as lists; ``None``: only rows of documents are read."""
     scales: str | None = field(default=None, compare=False)
     """Stored array of the factors of its int8 vectors, where it is searched."""
+    among: tuple[int, int] | None = field(default=None, compare=False)
+    """Smallest and largest number, where numbers say which list or node a document is in: a storage compares them when
+    an index is opened."""
+    aligned: str | None = field(default=None, compare=False)
+    """Ragged array of which a document has as many rows as of this one."""
 
     @property
     def layout(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,7 +29,7 @@ from palmette.store.database import (
     document_of,
     keys_of,
     parsed,
-    read_meta,
+    read_number,
     rows_among,
     storage_errors,
 )
@@ -47,6 +48,9 @@ class Snapshot:
 
     def __init__(self, generation: int, segments: Sequence[Segment], deleted: Keys) -> None:
         self.generation, self.segments = generation, segments
+        for before, after in pairwise(segments):
+            if before.keys[-1] >= after.keys[0]:
+                raise damaged(after.path / "keys.npy", f"keys above {before.keys[-1]}", f"{after.keys[0]}")
         kept = [np.setdiff1d(s.keys, deleted, True) if len(deleted) else s.keys for s in segments]
         self.keys: Keys = np.concatenate([np.empty(0, np.int64), *kept])
         self._alive = [None if len(k) == s.count else s.rows(k) for k, s in zip(kept, segments, strict=True)]
@@ -140,7 +144,7 @@ class Snapshots:
             self._pid, self._loading, self.latest = os.getpid(), threading.Lock(), None
         for _ in range(_RETRIES):
             connection.execute("BEGIN")
-            generation = int(read_meta(connection, "generation"))
+            generation = read_number(connection, "generation")
             snapshot = self.latest
             try:
                 if snapshot is None or snapshot.generation != generation:
@@ -148,7 +152,7 @@ class Snapshots:
                 return use(snapshot)
             except FileNotFoundError as error:
                 connection.execute("ROLLBACK")
-                if int(read_meta(connection, "generation")) == generation:
+                if read_number(connection, "generation") == generation:
                     raise damaged(Path(error.filename), "a segment file", "no file") from error
         raise StoreError(f"{self.folder} is being rewritten faster than it can be read; retry")
 
