@@ -41,8 +41,10 @@ from palmette.search.view import ArrayView
 from palmette.training.pairs import Validation
 from palmette.types import Document
 
-QUERIES, DOCUMENTS = 300, 2000
-"""Held-out queries and documents in a sample: the relevant ones, and others at random."""
+QUERIES = 300
+"""Held-out queries of a sample at most."""
+DOCUMENTS = 2000
+"""Documents of a sample at most: the relevant ones, and others at random."""
 STANDING_IN = 3
 """Words of a document that stand for a query where there is none."""
 BATCH = 256

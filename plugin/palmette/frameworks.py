@@ -29,9 +29,9 @@ score; ``sqrt_probabilities`` √p, of length one, whose inner product bounds th
 
 def check_size(name: str, value: object) -> int:
     """Check a number of results."""
-    given: Any = nan if value is None else value
-    check_range("a search", name, given, 1, 2**53, whole=True)
-    return int(given)
+    size: Any = nan if value is None else value
+    check_range("a search", name, size, 1, 2**53, whole=True)
+    return int(size)
 
 
 def as_vector(embedding: Any) -> Floats:

@@ -19,7 +19,7 @@ from palmette.reader import Reader
 from regression import api, record, vectors
 from support import readers, taxonomies, tiny
 
-ALONE = ("tree-learned", "tree-mlp")
+ALONE = ("tree-learned",)
 """Models that are kept without an index."""
 
 
@@ -33,7 +33,6 @@ def make_fixtures() -> None:
         "tree": TreeModel.fit(asked, **fake, start="random", depth=4),
         "tree-clusters": TreeModel.fit(asked, **fake, depth=3),
         "tree-learned": TreeModel.fit(asked, **fake, start="random", depth=3, propagation="learned"),
-        "tree-mlp": TreeModel.fit(asked, **fake, start="random", depth=3, split="mlp"),
         "paths": PathsModel.fit(asked, **fake, branches=8),
         "layers": LayersModel.fit(asked, **fake),
         "taxonomy": TaxonomyModel.fit(asked, **fake, dimension=12),

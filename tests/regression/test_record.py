@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from palmette import Index
-from palmette.errors import ConfigError, FormatError
 from palmette.methods.fields.module import FieldEncoder
 from regression import api, record
 
@@ -92,14 +90,3 @@ def test_the_encoder_of_fields_makes_the_recorded_vectors() -> None:
 def test_readers_and_retrievers(tmp_path: Path) -> None:
     for case, found in record.others(tmp_path).items():
         assert_same(found, OTHERS[case], case)
-
-
-def test_what_other_versions_made_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="closed=.*train the model again"):
-        api.open_model("tree-grown")
-    with pytest.raises(FormatError, match="index format 2; .* `palmette repair` reads them out"):
-        api.open_index("tree-grown", tmp_path / "index")
-    repaired = Index.repair(tmp_path / "index", tmp_path / "new", api.open_model("tree"))
-    assert (repaired.documents, repaired.encoded, repaired.lost) == (47, 47, [])
-    with Index.open(tmp_path / "new") as index:
-        assert sorted(document.key for document in index.documents())[0] == "added"

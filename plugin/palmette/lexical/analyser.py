@@ -58,7 +58,7 @@ FUNCTION_WORDS = {
 
 
 class Kind(IntEnum):
-    """What a word is."""
+    """Kinds of words."""
 
     WORD = 0
     """Pairs with its neighbours of this kind."""

@@ -25,15 +25,15 @@ class ArraySegment(Memo):
 
     def array(self, name: str) -> NDArray[Any]:
         """Stored array of one row per document: [n, *shape]."""
-        found: NDArray[Any] = self.arrays[name]
-        return found
+        array: NDArray[Any] = self.arrays[name]
+        return array
 
     def block(self, name: str, fold: int) -> Block:
         """Stored array as the kernels need it, its neighbouring columns summed."""
         return self.memo((name, fold), lambda: as_block(self.array(name), self.keys, fold))
 
     def list_order(self, name: str) -> ListOrder:
-        """Which rows lie in which lists, by a stored array of list numbers."""
+        """Inverted lists of a stored array of list numbers: the rows of each list."""
         return self.memo(name, lambda: ListOrder(self.array(name)))
 
 
@@ -57,19 +57,19 @@ def execute(
         if segments and score is not None:
             _check_shape(score, segments[0][0])
     if first.part_weights is not None:
-        found = top_by_part([(_part_block(segment, first), rows) for segment, rows in segments], first, depth)
+        candidates = top_by_part([(_part_block(segment, first), rows) for segment, rows in segments], first, depth)
     elif lists is not None:
         listed = [ListBlock(s.block(first.array, 1), s.list_order(lists.array), rows) for s, rows in segments]
-        found = top_k_in_lists(listed, first.queries, lists.chosen, depth)
+        candidates = top_k_in_lists(listed, first.queries, lists.chosen, depth)
     else:
         blocks = [(segment.block(first.array, first.fold), rows) for segment, rows in segments]
-        found = top_k(blocks, first.queries, first.metric, depth, engine)
+        candidates = top_k(blocks, first.queries, first.metric, depth, engine)
     if second is None:
-        return found
+        return candidates
     if second.part_weights is None:
-        return rescore_rows(view, plan, found, k)
+        return rescore_rows(view, plan, candidates, k)
     parts = [_part_block(segment, second) for segment, _ in segments]
-    return rescore_parts(parts, second, found, k, plan.share)
+    return rescore_parts(parts, second, candidates, k, plan.share)
 
 
 def _part_block(segment: ArraySegment, score: Score) -> PartBlock:
@@ -110,13 +110,13 @@ class ArrayView(View):
 
     def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
         """Rows of an array: [n, *shape]."""
-        found: NDArray[np.generic] = self.arrays[array][np.asarray(keys, np.int64)]
-        return found
+        rows: NDArray[np.generic] = self.arrays[array][np.asarray(keys, np.int64)]
+        return rows
 
     def ragged(self, array: str, keys: Sequence[int] | Keys) -> Ragged:
         """Rows of a ragged array, of n documents."""
-        found: Ragged = self.arrays[array].take(np.asarray(keys, np.int64))
-        return found
+        rows: Ragged = self.arrays[array].take(np.asarray(keys, np.int64))
+        return rows
 
     def list_sizes(self, array: str) -> Rows:
         """Number of rows in each list: [L]."""

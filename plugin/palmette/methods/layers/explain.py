@@ -24,18 +24,18 @@ def explain_layers(
         Part(f"layer {layer}", float(weight * value), {"similarity": value, "weight": float(weight)})
         for layer, weight, value in zip(layers, weights, similar, strict=True)
     ]
-    finder, how = layers[int(np.argmax(similar))], "nearest to layer {}"
+    finder, phrase = layers[int(np.argmax(similar))], "nearest to layer {}"
     if "layer" in evidence:
-        finder, how = int(evidence["layer"]), "found by layer {} first"
+        finder, phrase = int(evidence["layer"]), "found by layer {} first"
     score = sum(part.value for part in parts)
     by_layer = dict(zip(map(str, layers), similar, strict=True))
     detail: dict[str, Any] = {"found_by": finder, "similarity": by_layer}
     values = ", ".join(f"{layer}: {value:.2f}" for layer, value in by_layer.items())
-    found = f"; {how.format(finder)}"
-    text = f"score {score:.3f}{found}; similarity by layer {values}"
+    suffix = f"; {phrase.format(finder)}"
+    text = f"score {score:.3f}{suffix}; similarity by layer {values}"
     if (words := evidence.get("words")) is not None:
-        detail["words"] = {word: bool(there) for word, there in words.items()}
-        held = [word for word, there in words.items() if there]
-        text += f"; {len(held)} of {len(words)} words of the question"
-        text += f" ({', '.join(held)})" if held else ""
-    return Explanation(score, parts, text, detail, brief=found.removeprefix("; "))
+        detail["words"] = {word: bool(occurs) for word, occurs in words.items()}
+        contained = [word for word, occurs in words.items() if occurs]
+        text += f"; {len(contained)} of {len(words)} words of the question"
+        text += f" ({', '.join(contained)})" if contained else ""
+    return Explanation(score, parts, text, detail, brief=suffix.removeprefix("; "))

@@ -14,8 +14,10 @@ from palmette.search.plan import Candidates, Score, SearchPlan, View, score_rows
 
 VECTOR = "vector"
 """Stored array: the encoder's own vector of a document."""
-LAYERS, FUSED = "layers", "fused"
-"""Query arrays: a vector per layer [L, d], and their weighted mean [d]."""
+LAYERS = "layers"
+"""Query array of one vector per layer [L, d]."""
+FUSED = "fused"
+"""Query array of their weighted mean [d]."""
 
 
 def layers_plan(queries: Floats, fused: Floats, options: LayersSearch) -> SearchPlan:
@@ -27,28 +29,28 @@ def layers_plan(queries: Floats, fused: Floats, options: LayersSearch) -> Search
 
 
 def merge_layers(
-    view: View, plan: SearchPlan, found: Candidates, layers: Sequence[int], k: int, options: LayersSearch
+    view: View, plan: SearchPlan, candidates: Candidates, layers: Sequence[int], k: int, options: LayersSearch
 ) -> Candidates:
     """One list per query from the candidates [Q·L, n] of these layers, with the scores of a fused search.
 
     Evidence ``layer`` is the layer that contributed a document.
     """
     if options.order == "fused":
-        return found
-    shape = (len(found.keys) // plan.group, plan.group, found.keys.shape[1])
-    ranked = found.keys.reshape(shape)  # [Q, L, n]
+        return candidates
+    shape = (len(candidates.keys) // plan.group, plan.group, candidates.keys.shape[1])
+    ranked = candidates.keys.reshape(shape)  # [Q, L, n]
     at = take_new_per_layer(ranked, split_budget(min(k, len(view)), options.budget or [1] * len(layers)))
     rows = np.arange(len(at))[:, None]
     keys = np.where(at < 0, -1, ranked.reshape(len(at), -1)[rows, at])  # [Q, k]
     scores, _ = score_rows(view, Score(VECTOR, plan.context[FUSED]), keys)
     return replace(
-        found,
+        candidates,
         keys=keys,
         scores=scores.astype(np.float32),
-        visited=min(float(len(view)), plan.group * found.visited),
+        visited=min(float(len(view)), plan.group * candidates.visited),
         evidence={"layer": np.asarray(layers)[at // shape[2]]},
-        refined=plan.group * found.refined,
-        read=plan.group * found.read,
+        refined=plan.group * candidates.refined,
+        read=plan.group * candidates.read,
     )
 
 
@@ -77,13 +79,13 @@ def take_new_per_layer(ranked: Keys, places: Sequence[int]) -> Rows:
     k = sum(places)
     out = np.full((len(ranked), k), -1, np.int64)
     turns = [*enumerate(accumulate(places)), *((layer, k) for layer in range(layers))]
-    for row, found in enumerate(ranked.tolist()):
-        seen, taken = {-1}, list[int]()
+    for row, layer_rows in enumerate(ranked.tolist()):
+        known, merged = {-1}, list[int]()
         for layer, most in turns:
-            if len(taken) < most:
-                own = found[layer][:most]
-                columns = [at for at, key in enumerate(own) if key not in seen][: most - len(taken)]
-                seen.update([own[at] for at in columns])
-                taken += [layer * width + at for at in columns]
-        out[row, : len(taken)] = taken
+            if len(merged) < most:
+                own = layer_rows[layer][:most]
+                columns = [at for at, key in enumerate(own) if key not in known][: most - len(merged)]
+                known.update([own[at] for at in columns])
+                merged += [layer * width + at for at in columns]
+        out[row, : len(merged)] = merged
     return out
