@@ -295,6 +295,22 @@ def best_sentences(sentences: Ragged, scales: Ragged, query: Floats) -> tuple[Fl
     return best, at
 
 
+def units_for(model: Any, options: Any, view: View, sentences: bool) -> Units:
+    """Units of meaning for a search: learned in training, else measured on the view's documents, else the usual ones.
+
+    They belong to the variant of the options (:meth:`palmette.model.Model.lexical_variants`): options that leave
+    documents out or only order them change no unit, and so no score.
+    """
+    key, variants = model.lexical_key(options) or "", model.lexical_variants()
+    learned: Units | None = model.calibrations[key].units if key in model.calibrations else None
+    if learned is not None and (learned.sentence is not None or not sentences):
+        return learned
+    usual: Units | None = model.usual_units
+    if usual is None and len(view) >= 2 and variants:
+        usual = measure_units(model, view, sentences, variants.get(key, options))
+    return usual or USUAL if learned is None else (usual or USUAL).replace(own=learned.own)
+
+
 def measure_units(model: Any, view: View, sentences: bool, options: Any, seed: int = 0) -> Units:
     """Measure the units of an untrained model on an index; sentences of its documents stand in for questions."""
     rng = np.random.default_rng(seed)

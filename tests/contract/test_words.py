@@ -18,7 +18,7 @@ def test_a_score_is_the_sum_of_its_evidence(shared: Index, model: Model) -> None
     for lexical in (0.0, 0.3, 1.0):
         mix = model.calibration(model.search_options({}), lexical)
         with shared.backend.read() as view:
-            units = shared._units(mix, model.search_options({}), view)
+            units = shared._units(model.search_options({}), view)
         for hit in [hit for hits in shared.search(QUERIES, k=48, lexical=lexical) for hit in hits]:
             meaning = units.own.units(hit.evidence["own"])
             if "best" in hit.evidence:

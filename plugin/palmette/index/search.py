@@ -30,6 +30,7 @@ from palmette.evidence import (
     noted_units,
     probability,
     stores_sentences,
+    units_for,
 )
 from palmette.index.folder import check_count, check_ids
 from palmette.lexical.analyser import analyser_of
@@ -45,8 +46,8 @@ Texts = str | tuple[str, ...]
 """A query; or several texts that are one query together, the mean of what a model makes of each."""
 Query = Texts | Embeddings
 QueryList = Sequence[Texts] | Embeddings
-Measure = Callable[[Calibration, Any, View], Units]
-"""Gives the units of a calibration and search options on an index."""
+Measure = Callable[[Any, View], Units]
+"""Gives the units of search options on an index."""
 RAW = (OWN, BEST, SHARE, CHANCE)
 """Evidence that a hit shows as it is."""
 
@@ -87,7 +88,7 @@ class QueryBatch:
     def evidence(self, measure: Measure, view: View) -> Evidence:
         """What counts, and how much."""
         mix = self.calibration or Calibration(words=0.0)
-        units = measure(mix, self.options, view)
+        units = measure(self.options, view)
         if self.vectors is None:
             units = units.model_copy(update={"sentence": None})
         return Evidence(mix, units, self.texts if mix.words else (), self.vectors)
@@ -266,7 +267,7 @@ class Searching:
         self.model = model
         self.backend = backend
         self._sentences = model.sentences and stores_sentences(backend)
-        self._measured: dict[str, Units] = {}
+        self._measured: dict[tuple[str, int], Units] = {}  # by variant of the options and number of documents
 
     @overload
     def search(
@@ -360,16 +361,17 @@ class Searching:
         with self.backend.read(parse_filter(filter)) as view:
             return batch.search(view, k, self._units).ranking(view)
 
-    def _units(self, calibration: Calibration, options: Any, view: View) -> Units:
-        """Units of meaning: of the training, or as they were noted with the documents, or measured now."""
-        key, noted = self.model.lexical_key(options) or "", view.note(UNITS)
+    def _units(self, options: Any, view: View) -> Units:
+        """Units of meaning: noted with the documents, or of another variant, measured on all documents once."""
+        variant, noted = self.model.lexical_key(options) or "", view.note(UNITS)
         whole = None if noted is None else noted_units(noted)
-        if whole is not None and not key:
+        if whole is not None and not variant:
             return whole
-        if key not in self._measured:
-            usual = self.model.lexical_variants().get(key, options)  # whichever search comes first
-            self._measured[key] = self.model.units(calibration, view, self._sentences, usual)
         documents = whole.documents if whole else max(1, len(view))
+        key = (variant, documents)
+        if key not in self._measured:
+            with self.backend.read() as everything:  # whatever filter this search has
+                self._measured[key] = units_for(self.model, options, everything, self._sentences)
         return self._measured[key].model_copy(update={"documents": documents})
 
     def explain(
@@ -385,10 +387,9 @@ class Searching:
             if key is None:
                 raise NotFoundError(f"there is no document {shown(id)} in this index")
             keys, evidence = np.array([key]), batch.evidence(self._units, view)
-            plan = model.plan(batch.arrays, 1, batch.options, view).one_query(0).among(keys)
-            found = model.execute(view, plan, 1, batch.options).one_query(0)
-            if batch.calibration is not None and found.keys.size:
+            scoring = model.scoring_options(batch.options)
+            plan = model.plan(batch.arrays, 1, scoring, view).one_query(0).among(keys)
+            found = model.execute(view, plan, 1, scoring).one_query(0)
+            if batch.calibration is not None:
                 found = evidence.score(view, 0, found.keys[0], found.scores[0])
-            if not found.keys.size:
-                found = Candidates(keys[None], np.zeros((1, 1), np.float32))
             return SearchResult(batch, evidence, found).explain(view, self.backend, 0, 0)

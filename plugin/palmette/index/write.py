@@ -15,7 +15,7 @@ from palmette.arrays import Floats, Stored, concatenate, take_documents
 from palmette.calibration import stored_arrays
 from palmette.encoder import Encoder
 from palmette.errors import DuplicateIdError, InputError, StoreError, shown
-from palmette.evidence import UNITS, noted_units, stores_sentences
+from palmette.evidence import UNITS, noted_units, stores_sentences, units_for
 from palmette.index.folder import check_count, unique
 from palmette.model import Model
 from palmette.store.backend import Backend, FilteredBackend
@@ -105,7 +105,7 @@ def note_units(model: Model, backend: Backend) -> None:
         if mix is None or not count or 0.8 * count <= known <= 1.25 * count:
             return
         sentences = model.sentences and stores_sentences(backend)
-        units = model.units(mix, view, sentences, options).replace(documents=count)
+        units = units_for(model, options, view, sentences).replace(documents=count)
     try:
         with whole.write() as writer:
             writer.note(UNITS, json.dumps(units.model_dump()))

@@ -282,27 +282,33 @@ def rescore_rows(view: View, plan: SearchPlan, found: Candidates, k: int) -> Can
 
     Documents of several vectors ([F, d]) score by their best weighted one; evidence ``part`` says which.
     """
-    second = plan.rescore
-    assert second is not None
-    held = found.keys >= 0
-    wanted, where = np.unique(found.keys[held], return_inverse=True)
-    rows = view.rows(second.array, wanted.tolist()).astype(np.float64)  # [U, d] or [U, F, d]
-    queries = np.repeat(second.queries.astype(np.float64), held.sum(axis=1), axis=0)
-    evidence = dict(found.evidence)
-    if second.part_weights is None:
-        values = np.einsum("nd,nd->n", queries, rows[where])
-    else:
-        factors = second.part_weights.astype(np.float64)
-        if second.scales is not None:
-            factors = factors * view.rows(second.scales, wanted.tolist()).astype(np.float64)[where]  # [n, F]
-        table = np.einsum("nd,nfd->nf", queries, rows[where]) * factors
-        table[(table == 0) | (second.part_weights == 0)] = -np.inf  # vectors of zeros are missing parts
-        values = np.where(np.isinf(table).all(axis=1), 0.0, table.max(axis=1))
-        evidence = {"part": np.zeros(found.keys.shape, np.int64)}
-        evidence["part"][held] = table.argmax(axis=1)
-    scores = np.full(found.keys.shape, -np.inf)
-    scores[held] = plan.share * found.scores[held] + (1 - plan.share) * values if plan.share else values
+    assert plan.rescore is not None
+    scores, parts = score_rows(view, plan.rescore, found.keys)
+    if plan.share:
+        scores = np.where(found.keys >= 0, plan.share * found.scores + (1 - plan.share) * scores, -np.inf)
+    evidence = found.evidence if parts is None else {"part": parts}
     return ranked_by(replace(found, evidence=evidence), scores.astype(np.float32), k)
+
+
+def score_rows(view: View, score: Score, keys: Keys) -> tuple[NDArray[np.float64], Rows | None]:
+    """Scores of documents [Q, n] for each query (−∞ for keys of −1), and the best of several vectors [Q, n]."""
+    held = keys >= 0
+    wanted, where = np.unique(keys[held], return_inverse=True)
+    rows = view.rows(score.array, wanted.tolist()).astype(np.float64)  # [U, d] or [U, F, d]
+    queries = np.repeat(score.queries.astype(np.float64), held.sum(axis=1), axis=0)
+    scores, parts = np.full(keys.shape, -np.inf), None
+    if score.part_weights is None:
+        scores[held] = np.einsum("nd,nd->n", queries, rows[where])
+    else:
+        factors = score.part_weights.astype(np.float64)
+        if score.scales is not None:
+            factors = factors * view.rows(score.scales, wanted.tolist()).astype(np.float64)[where]  # [n, F]
+        table = np.einsum("nd,nfd->nf", queries, rows[where]) * factors
+        table[(table == 0) | (score.part_weights == 0)] = -np.inf  # vectors of zeros are missing parts
+        scores[held] = np.where(np.isinf(table).all(axis=1), 0.0, table.max(axis=1))
+        parts = np.zeros(keys.shape, np.int64)
+        parts[held] = table.argmax(axis=1)
+    return scores, parts
 
 
 def ranked_by(found: Candidates, scores: Floats, k: int) -> Candidates:

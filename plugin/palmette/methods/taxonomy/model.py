@@ -262,6 +262,14 @@ class TaxonomyModel(Model):
         """One key for all searches that rank by score alone."""
         return "" if options.cut is None and options.order == "score" and not options.closed else None
 
+    def scoring_options(self, options: TaxonomySearch) -> TaxonomySearch:
+        """All options of a search leave out or order documents: scores are the same without them."""
+        return TaxonomySearch()
+
+    def content_read(self, document: Document) -> str:
+        """Text, and the node that a document is by its id."""
+        return f"{self.nodes.rows.get(document.key, -1)} {super().content_read(document)}"
+
     @cached_property
     def cutoff(self) -> RelevanceCutoff:
         """Probabilities from scores."""
