@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,8 +35,8 @@ from palmette.search.plan import ArraySpec, read_array
 from palmette.store.backend import Backend
 from palmette.store.folder import atomic_folder, check_entries, is_occupied
 from palmette.store.local import LocalBackend
-from palmette.store.qdrant import QdrantBackend
-from palmette.store.qdrant_client import is_url
+from palmette.store.qdrant.backend import QdrantBackend
+from palmette.store.qdrant.client import is_url, parse_url
 from palmette.store.repair import Repair, salvage
 from palmette.types import Document
 
@@ -94,17 +95,19 @@ def check_opening(engine: Any, lock_timeout: Any) -> None:
     check_range("Index", "lock_timeout", np.nan if lock_timeout is None else lock_timeout, 0, MOST_SECONDS)
 
 
-def create_index(path: Place, model: Model, arrays: Sequence[ArraySpec], language: str | None) -> None:
+def create_index(
+    path: Place, model: Model, arrays: Sequence[ArraySpec], language: str | None, *, draft: bool = False
+) -> None:
     """Create an empty index, with a copy of the model's checkpoint, in a folder or a collection."""
     how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": check_language(language)}
     if is_url(path):
         with TemporaryDirectory() as folder:
             saved = model.save_pretrained(Path(folder) / MODEL)
-            QdrantBackend.create(str(path), arrays, model=saved, **how)
+            QdrantBackend.create(str(path), arrays, model=saved, draft=draft, **how)
         return
-    with atomic_folder(Path(path)) as draft:
-        LocalBackend.create(draft, arrays, **how).close()
-        model.save_pretrained(draft / MODEL)
+    with atomic_folder(Path(path)) as new:
+        LocalBackend.create(new, arrays, **how).close()
+        model.save_pretrained(new / MODEL)
 
 
 def open_index(
@@ -166,11 +169,12 @@ def copy_index(
                         writer.note(UNITS, noted)
 
     if is_url(path):
-        create_index(path, model, arrays, source.language)
-        remote = QdrantBackend.open(str(path))
+        create_index(path, model, arrays, source.language, draft=True)
+        remote = QdrantBackend.open(str(path), draft=True)
         try:
             fill(remote, COPIED * batch_size)
-        except BaseException:
+            remote.publish()
+        except BaseException:  # a draft that nobody else could open or write to
             remote.db("delete_collection")
             raise
         finally:
@@ -214,8 +218,22 @@ def repair_folder(source: Path, path: Path, model: Model | None, progress: bool 
 
 
 def absolute(value: object) -> Path | str:
-    """Make a path absolute: what is opened stays what it is when the working directory changes. URLs are."""
-    return str(value) if is_url(value) else check_path(value).absolute()
+    """Make a path absolute: what is opened stays what it is when the working directory changes. URLs are checked."""
+    if is_url(value):
+        parse_url(str(value))
+        return str(value)
+    return local_path(value)
+
+
+def local_path(value: object) -> Path:
+    """Absolute path of a folder; a URL is refused, which would otherwise make a folder of its name."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(value)):  # two letters at least: C:/ is a drive
+        named = str(value).partition("?")[0].rpartition("@")[2]
+        raise InputError(
+            f"{shown(named)} is a URL, but a folder on this machine is needed; of URLs, Index.create, Index.open and "
+            "index.copy_to take those of collections, such as qdrant://host:6333/name"
+        )
+    return check_path(value).absolute()
 
 
 def check_count(name: str, value: object) -> int:

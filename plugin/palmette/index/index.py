@@ -10,7 +10,6 @@ from typing import Any, Self
 import numpy as np
 
 from palmette.arrays import Floats, unit_rows
-from palmette.config import check_path
 from palmette.errors import InputError, StoreError
 from palmette.index.folder import (
     MODEL,
@@ -27,6 +26,7 @@ from palmette.index.folder import (
     create_index,
     index_arrays,
     index_exists,
+    local_path,
     open_index,
     repair_folder,
     unique,
@@ -40,7 +40,7 @@ from palmette.store.backend import Backend, FilteredBackend
 from palmette.store.filters import Filter, parse_filter
 from palmette.store.folder import atomic_folder
 from palmette.store.local import LocalBackend, Verify
-from palmette.store.qdrant_client import is_url
+from palmette.store.qdrant.client import is_url
 from palmette.store.repair import Repair
 from palmette.threads import run_in_thread
 from palmette.types import Document
@@ -291,7 +291,7 @@ class Index(Searching):
         """
         if not isinstance(self.backend, LocalBackend):
             raise StoreError("only a whole local index can be backed up: index.copy_to(…) copies this one")
-        with atomic_folder(check_path(path).absolute()) as draft:
+        with atomic_folder(local_path(path)) as draft:
             self.backend.backup(draft)
             self.model.save_pretrained(draft / MODEL)
 
@@ -312,7 +312,7 @@ class Index(Searching):
         """
         if is_url(path) or is_url(out):
             raise StoreError("folders are repaired, not collections: their engine has snapshots of its own")
-        report = repair_folder(check_path(path).absolute(), check_path(out).absolute(), model, progress)
+        report = repair_folder(local_path(path), local_path(out), model, progress)
         with cls.open(out, model, verify=False) as index:
             note_units(index.model, index.backend)
         return report
