@@ -204,7 +204,7 @@ class DocumentsView(ArrayView):
     def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
         """Shares of all documents, or of some."""
         found = self._collection.matches(text)
-        return found if only is None else replace(found, parts=found.parts[only], keys=only)
+        return found if only is None else replace(found, scores=found.scores[only], keys=only)
 
 
 def score_documents(

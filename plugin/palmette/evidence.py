@@ -289,10 +289,24 @@ def best_sentences(sentences: Ragged, scales: Ragged, query: Floats) -> tuple[Fl
     return best, at
 
 
-def measure_units(model: Any, view: View, sentences: bool, options: Any, seed: int = 0) -> Units:
-    """Measure the units of an untrained model on an index; sentences of its documents stand in for questions."""
+def measured_on(keys: Keys) -> Keys:
+    """Documents behind a wall that its units are measured on: the first ones, so many that few writes change them.
+
+    A function of these documents alone: it needs no note, and tells nothing of others.
+    """
+    spare = max(0, len(keys).bit_length() - 3)
+    return keys[: len(keys) >> spare << spare]
+
+
+def measure_units(
+    model: Any, view: View, sentences: bool, options: Any, among: Keys | None = None, seed: int = 0
+) -> Units:
+    """Measure the units of an untrained model on an index, or ``among`` some of its documents.
+
+    Sentences of the documents stand in for questions.
+    """
     rng = np.random.default_rng(seed)
-    keys = np.sort(rng.permutation(view.keys())[:SAMPLE])
+    keys = np.sort(rng.permutation(view.keys() if among is None else among)[:SAMPLE])
     asked = rng.permutation(len(keys))[:ASKED]
     if sentences:
         some, scales = (view.ragged(name, keys.tolist()) for name in (SENTENCES, SCALES))

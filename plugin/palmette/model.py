@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from palmette.arrays import unit_rows
+from palmette.arrays import Keys, unit_rows
 from palmette.calibration import calibrate, score_documents
 from palmette.config import Config, check_keys
 from palmette.data import RetrievalData, load_data
@@ -372,13 +372,15 @@ class Model(Checkpointed):
         chosen = self.search_options(options)
         return score_documents(self, query, documents, chosen, lexical=lexical, language=language)
 
-    def units(self, calibration: Calibration, view: View, sentences: bool, options: Any) -> Units:
+    def units(
+        self, calibration: Calibration, view: View, sentences: bool, options: Any, among: Keys | None = None
+    ) -> Units:
         """Units of meaning: learned in training, else measured on the documents, else the usual ones of cosines."""
         learned, usual = calibration.units, self.usual_units
         if learned is not None and (learned.sentence is not None or not sentences):
             return learned
-        if usual is None and len(view) >= 2 and self.lexical_variants():
-            usual = measure_units(self, view, sentences, options)
+        if usual is None and len(view if among is None else among) >= 2 and self.lexical_variants():
+            usual = measure_units(self, view, sentences, options, among)
         return usual or USUAL if learned is None else (usual or USUAL).replace(own=learned.own)
 
     def __repr__(self) -> str:

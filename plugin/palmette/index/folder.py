@@ -33,7 +33,7 @@ from palmette.model import Model
 from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec, read_array
 from palmette.store.backend import Backend
-from palmette.store.folder import atomic_folder, is_occupied
+from palmette.store.folder import atomic_folder, check_tenant, is_occupied
 from palmette.store.local import LocalBackend
 from palmette.store.qdrant import QdrantBackend
 from palmette.store.qdrant_client import is_url
@@ -66,6 +66,9 @@ class IndexStats:
     """Size on disk; 0 of a collection, whose engine does not say."""
     segments: int
     reclaimable: int
+    tenant: str | None = None
+    """Metadata name that parts the documents; ``None``: ids are shared by all, and so does a ``filter=`` of a search
+    leave the frequencies of words as they are among all."""
 
 
 def as_model(model: ModelLike | None) -> Model:
@@ -95,9 +98,12 @@ def check_opening(engine: Any, lock_timeout: Any) -> None:
     check_range("Index", "lock_timeout", np.nan if lock_timeout is None else lock_timeout, 0, MOST_SECONDS)
 
 
-def create_index(path: Place, model: Model, arrays: Sequence[ArraySpec], language: str | None) -> None:
+def create_index(
+    path: Place, model: Model, arrays: Sequence[ArraySpec], language: str | None, tenant: str | None
+) -> None:
     """Create an empty index, with a copy of the model's checkpoint, in a folder or a collection."""
     how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": check_language(language)}
+    how["tenant"] = check_tenant(tenant)
     if is_url(path):
         with TemporaryDirectory() as folder:
             saved = model.save_pretrained(Path(folder) / MODEL)
@@ -150,7 +156,7 @@ def copy_index(
     hidden, batch_size = None if progress is None else not progress, check_count("batch_size", batch_size)
     sentences = stores_sentences(source)
     arrays = index_arrays(model, sentences)
-    how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": source.language}
+    how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": source.language, "tenant": source.tenant}
 
     def fill(backend: Backend, at_once: int | None) -> None:
         with source.read() as view, tqdm(total=len(view), desc="Copying", unit="doc", delay=2, disable=hidden) as bar:
@@ -168,7 +174,7 @@ def copy_index(
                         writer.note(UNITS, noted)
 
     if is_url(path):
-        create_index(path, model, arrays, source.language)
+        create_index(path, model, arrays, source.language, source.tenant)
         remote = QdrantBackend.open(str(path))
         try:
             fill(remote, COPIED * batch_size)
@@ -200,7 +206,9 @@ def repair_folder(source: Path, path: Path, model: Model | None, progress: bool 
         known = found.manifest and (found.manifest.fingerprint, found.manifest.arrays)
         if known != (made.fingerprint, arrays):
             found.segments.clear()  # made by another model or an earlier version
-        backend = LocalBackend.create(draft, arrays, fingerprint=made.fingerprint, language=language)
+        tenant = found.manifest.tenant if found.manifest else None
+        how: dict[str, Any] = {"fingerprint": made.fingerprint, "language": language, "tenant": tenant}
+        backend = LocalBackend.create(draft, arrays, **how)
         hidden = None if progress is None else not progress
         bar = tqdm(total=len(found.rows), desc="Repairing", unit="doc", delay=2, disable=hidden)
         with backend, bar, backend.write() as writer:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette import reasons
-from palmette.arrays import Floats, Rows, unit_rows
+from palmette.arrays import Floats, Keys, Rows, unit_rows
 from palmette.errors import ConfigError, InputError, NotFoundError, shown
 from palmette.evidence import (
     BEST,
@@ -27,6 +27,7 @@ from palmette.evidence import (
     Evidence,
     Lexical,
     Units,
+    measured_on,
     noted_units,
     probability,
     stores_sentences,
@@ -47,6 +48,8 @@ Query = Texts | Embeddings
 QueryList = Sequence[Texts] | Embeddings
 Measure = Callable[[Calibration, Any, View], Units]
 """Gives the units of a calibration and search options on an index."""
+WALLS = 4096
+"""Walls whose units are remembered."""
 RAW = (OWN, BEST, SHARE, CHANCE)
 """Evidence that a hit shows as it is."""
 
@@ -236,10 +239,12 @@ class SearchResult:
         matched, spelled = None, dict[str, str]()
         if batch.texts:
             matched = view.words(batch.texts[row], 0, only=np.array([key]))
-            facts["words"] = {w: s > 0 for w, s in zip(matched.words, matched.parts[0].tolist(), strict=True)}
+            none = np.zeros(len(matched.words), np.float32)
+            parts = view.word_parts(batch.texts[row], key) if matched.scores[0] else none
+            facts["words"] = {word: part > 0 for word, part in zip(matched.words, parts.tolist(), strict=True)}
             # rarity may have changed since the search: parts add up to the share that was found
             factor = float(facts.get(SHARE, 1.0)) / max(float(matched.scores[0]), 1e-12)
-            matched = replace(matched, parts=matched.parts * np.float32(factor))
+            matched = replace(matched, parts=parts * np.float32(factor))
         own = batch.model.explain(query, arrays, batch.options, facts)
         facts = {OWN: self.found.scores[row, column], BEST: np.nan, CHANCE: 0.0} | facts
         facts[SPAN] = self.spans(view, row, np.array([column]))[0]
@@ -267,6 +272,7 @@ class Searching:
         self.backend = backend
         self._sentences = model.sentences and stores_sentences(backend)
         self._measured: dict[str, Units] = {}
+        self._measured_within: dict[tuple[Filter | None, str], tuple[Keys, Units]] = {}
 
     @overload
     def search(
@@ -362,6 +368,8 @@ class Searching:
 
     def _units(self, calibration: Calibration, options: Any, view: View) -> Units:
         """Units of meaning: of the training, or as they were noted with the documents, or measured now."""
+        if view.wall_keys() is not None:
+            return self._units_within(calibration, options, view)
         key, noted = self.model.lexical_key(options) or "", view.note(UNITS)
         whole = None if noted is None else noted_units(noted)
         if whole is not None and not key:
@@ -371,6 +379,23 @@ class Searching:
             self._measured[key] = self.model.units(calibration, view, self._sentences, usual)
         documents = whole.documents if whole else max(1, len(view))
         return self._measured[key].model_copy(update={"documents": documents})
+
+    def _units_within(self, calibration: Calibration, options: Any, view: View) -> Units:
+        """Units of the documents behind a wall: of the training, or measured on these documents alone."""
+        key, keys = self.model.lexical_key(options) or "", view.wall_keys()
+        assert keys is not None
+        place, some = (getattr(self.backend, "within", None), key), measured_on(keys)
+        known = self._measured_within.get(place)
+        if known is None or (known[0] is not keys and not np.array_equal(measured_on(known[0]), some)):
+            if len(view) < len(keys):  # a search's own filter lies within the wall
+                with self.backend.read() as whole:
+                    return self._units_within(calibration, options, whole)
+            usual = self.model.lexical_variants().get(key, options)
+            known = keys, self.model.units(calibration, view, self._sentences, usual, some)
+            if len(self._measured_within) >= WALLS:
+                self._measured_within.clear()
+        self._measured_within[place] = keys, known[1]
+        return known[1].model_copy(update={"documents": max(1, len(keys))})
 
     def explain(
         self, query: Query, id: str, *, lexical: Lexical = DEFAULT, sentences: bool = True, **options: Any

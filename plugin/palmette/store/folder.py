@@ -22,7 +22,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from palmette.config import parse_json
-from palmette.errors import CorruptIndexError, FormatError, InputError, LockedError, NotFoundError
+from palmette.errors import ConfigError, CorruptIndexError, FormatError, InputError, LockedError, NotFoundError, shown
 from palmette.lexical.analyser import LANGUAGE, SCHEME, check_language, stemmer_version
 from palmette.search.plan import ArraySpec
 from palmette.store.database import DATABASE, REPAIR, create_database, no_fork, read_meta, storage_errors
@@ -43,9 +43,12 @@ class Manifest:
     arrays: tuple[ArraySpec, ...]
     language: str | None = LANGUAGE
     """Stemmer of the documents' words; see :class:`palmette.lexical.analyser.Analyser`."""
+    tenant: str | None = None
+    """Metadata name that parts the documents; see :mod:`palmette.store.tenants`."""
 
     def __post_init__(self) -> None:
         check_language(self.language)
+        check_tenant(self.tenant)
         seen = {"keys"}
         for spec in self.arrays:
             if not spec.name.isidentifier() or not spec.name.isascii() or spec.name.lower() in seen:
@@ -93,9 +96,17 @@ class Manifest:
             if content.pop("digest", None) != _digest(content):
                 raise ValueError("its digest is another")
             arrays = tuple(ArraySpec(**{**spec, "shape": tuple(spec["shape"])}) for spec in content["arrays"])
-            return cls(str(content["fingerprint"]), arrays, content["language"])
+            tenant = content.get("tenant")
+            return cls(str(content["fingerprint"]), arrays, content["language"], check_tenant(tenant))
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptIndexError(f"{folder / MANIFEST} is damaged ({error}); {REPAIR}") from error
+
+
+def check_tenant(tenant: object) -> str | None:
+    """Check the metadata name that parts documents."""
+    if tenant is None or (isinstance(tenant, str) and tenant and not tenant.startswith("$")):
+        return tenant
+    raise ConfigError(f"tenant must be a metadata name such as 'tenant', or None; got {shown(tenant)}")
 
 
 def _digest(content: object) -> str:

@@ -38,11 +38,19 @@ class QdrantBackend(Backend):
         db.describe(state)
         self.db, self.url, self.lock_timeout = db, db.url, lock_timeout
         self.fingerprint, self.language, self.arrays = str(state["fingerprint"]), state["language"], db.arrays
+        self.tenant = state.get("tenant")
         self._writing, self.is_open = threading.Lock(), True
 
     @classmethod
     def create(
-        cls, url: str, arrays: Sequence[ArraySpec], *, fingerprint: str, language: str | None, model: Path | None = None
+        cls,
+        url: str,
+        arrays: Sequence[ArraySpec],
+        *,
+        fingerprint: str,
+        language: str | None,
+        tenant: str | None = None,
+        model: Path | None = None,
     ) -> None:
         """Create an empty collection, with the checkpoint of a folder. The state comes last, and makes it an index."""
         db = Collection(url)
@@ -50,6 +58,7 @@ class QdrantBackend(Backend):
             if db("collection_exists"):
                 raise InputError(f"{db.url} exists: choose another name, or Index.open it")
             m, options, (dense, folds) = db.m, db.options, vectors_of(arrays, db.options.levels)
+            tenant = options.tenant if tenant is None else tenant
             vectors = {
                 name: m.VectorParams(size=size, distance=metric, datatype=m.Datatype.FLOAT16)
                 for name, (size, metric) in dense.items()
@@ -63,8 +72,8 @@ class QdrantBackend(Backend):
             fixed |= {f"list_{spec.name}": "integer" for spec in arrays if spec.searched == "lists"}
             for name, kind in fixed.items():
                 db.index(name, kind)
-            if options.tenant is not None:
-                db.index(field_name(options.tenant), "keyword", tenant=True)
+            if tenant is not None:
+                db.index(field_name(tenant), "keyword", tenant=True)
             pieces = [] if model is None else [piece for file in model.iterdir() for piece in _pieces(file)]
             for place, piece in enumerate(pieces, 1):
                 db("upsert", [m.PointStruct(id=place, vector={}, payload=piece)])
@@ -72,7 +81,7 @@ class QdrantBackend(Backend):
             state = {
                 "kind": KIND, "format": FORMAT, "fingerprint": fingerprint, "arrays": specs, "language": language,
                 "folds": folds, "pieces": len(pieces), "notes": {}, "commits": [],
-                "indexed": [options.tenant] if options.tenant else [], "lease": "", "until": 0.0,
+                "indexed": [tenant] if tenant else [], "tenant": tenant, "lease": "", "until": 0.0,
                 "born": 0, "generation": 0, "writes": 0, "documents": 0, "length": 0, "dead": 0,
                 "dirty": False, "removed": False,
             }  # fmt: skip

@@ -16,19 +16,9 @@ from numpy.typing import NDArray
 from palmette.arrays import Floats, Keys, Ragged, Rows
 from palmette.errors import InputError, NotFoundError
 from palmette.lexical.bm25 import PAIR, QueryTerms, matches_of, norms, query_terms, weights
-from palmette.lexical.packed import SPARSE, from_texts, impacts, parts_of, sparse
+from palmette.lexical.packed import SPARSE, from_texts, impacts, parts_of, scores_of, sparse
 from palmette.search.flat import ExactEngine
-from palmette.search.plan import (
-    ArraySpec,
-    Candidates,
-    Score,
-    SearchPlan,
-    View,
-    WordMatches,
-    add_words,
-    find_array,
-    stack_rows,
-)
+from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, View, WordMatches, find_array, stack_rows
 from palmette.search.view import ArraySegment, execute
 from palmette.store.backend import PAGE
 from palmette.store.database import document_of
@@ -73,11 +63,14 @@ class QdrantView(View):
         stamp = (self.generation, state["dead"])
         if db.memo.get("stamp") != stamp:
             db.memo = {"stamp": stamp}
-        self._memo = db.memo
+        self._wall = filter.parts[0] if isinstance(filter, Within) else None
+        # what is counted behind a wall are its own documents
+        self._memo: dict[object, Any] = db.memo.setdefault(("wall", self._wall), {})
         self._careful = bool(state["dirty"] or state["dead"])  # invisible points are about
         if filter is not None and self.total:
             self._check_names(filter)
         self._must = [] if filter is None else [to_qdrant(self.db.m, filter)]
+        self._behind = [] if self._wall is None else [to_qdrant(self.db.m, self._wall)]
 
     def _visible(self, *more: Any) -> Any:
         m, upto = self.db.m, self.generation
@@ -101,15 +94,39 @@ class QdrantView(View):
         return {hit.value: hit.count for hit in found.hits}
 
     def _check_names(self, filter: Filter) -> None:
-        """Raise for a metadata name that no document has; one behind a filter is told of no others."""
-        outer = Within(filter.parts[:1]) if isinstance(filter, Within) else None
-        asked = filter.parts[-1] if isinstance(filter, Within) and len(filter.parts) > 1 else filter
-        among = self._visible(*([] if outer is None or asked is filter else [to_qdrant(self.db.m, outer)]))
-        known = self._remember("names", outer, asked is filter, read=lambda: self._facet("n", among, 10_000))
-        for name in names(asked):
-            if known and name not in known:
-                near = [] if outer else get_close_matches(name, [str(one) for one in known], 1)
-                raise unknown_name(name, "".join(f" Did you mean {one!r}?" for one in near))
+        """Raise for a metadata name that no document has; one behind a wall is told of no others."""
+        walled = isinstance(filter, Within)
+        for outer, level in filter.levels() if isinstance(filter, Within) else [(None, filter)]:
+            among = self._visible(*([] if outer is None else [to_qdrant(self.db.m, outer)]))
+            known = self._remember("names", outer, read=partial(self._facet, "n", among, 10_000))
+            for name in names(level):
+                if known and name not in known:
+                    near = [] if walled else get_close_matches(name, [str(one) for one in known], 1)
+                    raise unknown_name(name, "".join(f" Did you mean {one!r}?" for one in near))
+
+    def _counted(self) -> tuple[Keys, int]:
+        """Keys of the documents behind the wall, and how many words they have together."""
+
+        def count() -> tuple[Keys, int]:
+            points = list(self._scroll(self._visible(*self._behind), ("length",)))
+            return _keys_of([points]), sum(point.payload["length"] for point in points)
+
+        counted: tuple[Keys, int] = self._remember("behind", read=count)
+        return counted
+
+    def wall_keys(self) -> Keys | None:
+        """Keys of all documents behind the wall."""
+        return None if self._wall is None else self._counted()[0]
+
+    @property
+    def _documents(self) -> int:
+        """Number of documents that statistics are counted on."""
+        return self.total if self._wall is None else len(self._counted()[0])
+
+    @property
+    def _length(self) -> int:
+        """Number of words of these documents."""
+        return int(self.state["length"]) if self._wall is None else self._counted()[1]
 
     def __len__(self) -> int:
         if self.filter is None or not self.total:
@@ -134,9 +151,9 @@ class QdrantView(View):
         found = [one for page in pages for one in self._scroll(self._where(page), SEEN)]
         return {str(one.payload["id"]): {**one.payload, "key": one.id} for one in found}
 
-    def key_of(self, id: str) -> int | None:
-        """Key of a document that passes."""
-        return self.look_up([id]).get(id, {}).get("key")
+    def keys_of(self, ids: Sequence[str]) -> dict[str, int]:
+        """Keys of the documents of some ids that pass."""
+        return {id: int(seen["key"]) for id, seen in self.look_up(list(ids)).items()}
 
     def points(self, keys: Sequence[int] | Keys, include: Sequence[str]) -> list[dict[str, Any]]:
         """Payloads in the order of ``keys``, with these fields at least."""
@@ -210,10 +227,10 @@ class QdrantView(View):
             where = self._visible(*must) if visible and not probe else where
             how: dict[str, Any] = {}
             if self.db.has_indexes:
-                exact = self.total <= SMALL if options.exact is None else options.exact
+                exact = self._documents <= SMALL if options.exact is None else options.exact
                 how = {"exact": exact, "hnsw_ef": options.ef}
-            if rarity and (visible or self.state["removed"]):  # of visible documents, and the state
-                counted = m.Filter(should=[self._visible(), self.db.where(born={"lte": 0})])
+            if rarity and (visible or self._behind or self.state["removed"]):  # of what counts, and the state
+                counted = m.Filter(should=[self._visible(*self._behind), self.db.where(born={"lte": 0})])
                 how["idf"] = m.IdfCorpusParams(corpus=counted)
             params = m.SearchParams(**how) if how else None
             what: dict[str, Any] = {"filter": where, "params": params, "with_payload": [*SEEN, *include]}
@@ -306,7 +323,7 @@ class QdrantView(View):
             sizes, chosen = np.append(self.list_sizes(plan.lists.array), 0), plan.lists.chosen
             chosen = np.where((chosen >= 0) & (chosen < len(sizes)), chosen, len(sizes) - 1)
             visited = min(visited, float(sizes[chosen].sum(axis=1).mean()))
-        return replace(found, visited=visited, approximate=self.total > SMALL)
+        return replace(found, visited=visited, approximate=self._documents > SMALL)
 
     def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
         """Find the ``k`` best documents by words, or score some."""
@@ -318,20 +335,29 @@ class QdrantView(View):
             self._take_words(text, k, unknown, self._search(asked))
             weight = self._memo["weights", text]
         keys = self._matched.get((text, k), np.empty(0, np.int64)) if only is None else only
-        parts = self._parts(query, np.zeros(len(query.terms), np.float32) if weight is None else weight, keys)
+        scores = self._scores(query, np.zeros(len(query.terms), np.float32) if weight is None else weight, keys)
         if only is None:
-            scores = add_words(parts)
             order = np.lexsort((keys, -scores))
             order = order[scores[order] > 0][:k]
-            keys, parts = keys[order], parts[order]
+            keys, scores = keys[order], scores[order]
         holding = [self._memo.get(("rarity", term), 0.0) for term in (*query.terms, *query.skipped)]
-        return matches_of(query, keys, parts, holding, self.total)
+        return matches_of(query, keys, scores, holding, self._documents)
 
-    def _parts(self, query: QueryTerms, weight: Floats, keys: Keys) -> Floats:
-        points = self.points(keys, (WORDS,))
-        mean = max(1.0, self.state["length"] / max(1, self.total))
-        norm = norms(np.array([one["length"] for one in points]), mean)
-        return parts_of(query, weight, [one[WORDS] for one in points], norm)
+    def word_parts(self, text: str, key: int) -> Floats:
+        """[T] what each word of a text, and each pair, adds to a document's score."""
+        self.words(text, 0, only=np.array([key]))  # weighs the words
+        query = query_terms(self.db.analyser, text)
+        none = np.zeros(len(query.terms), np.float32)
+        parts: Floats = parts_of(query, self._memo.get(("weights", text), none), *self._texts([key]))[0]
+        return parts
+
+    def _texts(self, keys: Sequence[int] | Keys) -> tuple[list[str], Floats]:
+        """Words of some documents, and their norms."""
+        points, mean = self.points(keys, (WORDS,)), max(1.0, self._length / max(1, self._documents))
+        return [one[WORDS] for one in points], norms(np.array([one["length"] for one in points]), mean)
+
+    def _scores(self, query: QueryTerms, weight: Floats, keys: Keys) -> Floats:
+        return scores_of(query, weight, *self._texts(keys))
 
     def _word_asks(self, text: str, k: int, read: Sequence[str]) -> tuple[list[Ask], list[int]]:
         """Searches of candidates, of the best of all documents if these may be others, of words of unknown rarity."""
@@ -344,7 +370,7 @@ class QdrantView(View):
         first = self._ask(WORDS, phrases or vector, 4 * depth if phrases else depth, read, *self._must)
         unknown = [term for term in (*query.terms, *query.skipped) if ("rarity", term) not in self._memo]
         each = [self._ask(WORDS, {term >> SPARSE: 1.0}, 1, (WORDS, "norm")) for term in unknown]
-        best = [self._ask(WORDS, vector, BEST, (WORDS,))] if phrases or self._must else []
+        best = [self._ask(WORDS, vector, BEST, (WORDS,), *self._behind)] if phrases or self._must else []
         return [first, *best, *each], unknown
 
     def _take_words(self, text: str, k: int, unknown: Sequence[int], found: Sequence[Sequence[Any]]) -> None:
@@ -357,11 +383,11 @@ class QdrantView(View):
                 impact = impacts(from_texts([hits[0].payload[WORDS]]), hits[0].payload["norm"])
                 memo["rarity", term] = self._holding(hits[0].score / impact[term >> SPARSE])
         holding = [memo["rarity", term] for term in (*query.terms, *query.skipped)]
-        weight, reach = weights(query, holding, self.total)
+        weight, reach = weights(query, holding, self._documents)
         total = max(float(weight.sum()), 1e-12)
         scaled = np.asarray(weight / total, np.float32)
         top = _keys_of([found[searches - 1][:BEST]])
-        best = add_words(self._parts(query._replace(required=frozenset()), scaled, top))
+        best = self._scores(query._replace(required=frozenset()), scaled, top)
         factor = 1 / max(reach / total, *best.tolist(), 1e-12)
         memo["weights", text] = np.asarray(scaled.astype(np.float64) * factor, np.float32)
 
@@ -374,5 +400,5 @@ class QdrantView(View):
 
         counted = float(self._remember("counted", read=count))
         found = max(0.0, (counted + 1) * float(np.exp(-rarity)) - 0.5)
-        shards = self.total / max(1.0, round(counted) - 1)  # one of several counts its own documents
-        return min((round(found) if found < 1e5 else found) * max(1.0, shards), float(self.total))
+        shards = self._documents / max(1.0, round(counted) - 1)  # one of several counts its own documents
+        return min((round(found) if found < 1e5 else found) * max(1.0, shards), float(self._documents))
