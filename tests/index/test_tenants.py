@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -168,14 +169,8 @@ def test_damage_of_others_is_not_named(tmp_path: Path, tenant: str | None) -> No
 
 def test_units_behind_a_wall_change_when_its_own_documents_do() -> None:
     """They are measured on the first documents, and depend neither on others nor on the search that comes first."""
-    texts = [
-        f"the {colour} {animal} lives in house {place}"
-        for place, (colour, animal) in enumerate(
-            (colour, animal)
-            for colour in ("red", "blue", "green", "white")
-            for animal in ("owl", "fox", "hen", "cat", "bee")
-        )
-    ]
+    pairs = product(("red", "blue", "green", "white"), ("owl", "fox", "hen", "cat", "bee"))
+    texts = [f"the {colour} {animal} lives in house {place}" for place, (colour, animal) in enumerate(pairs)]
     own = [D(str(place), text, {"t": "a", "n": place}) for place, text in enumerate(texts)]
     scores = []
     for first in (None, {"n": {"$lt": 3}}):
@@ -256,10 +251,7 @@ def world(draw: np.random.Generator, others: int, place: str | Path | None) -> l
             if others and draw.random() < 0.3:
                 index.delete(filter={"t": {"$ne": "a"}}) if len(index) > len(a) else index.compact()
             seen.append(a.upsert(own, progress=False))
-            if others and draw.random() < 0.3:
-                seen.append(repr(a.search("owl", 1)[0]))
-            else:
-                seen.append(repr(a.search("owl", 1)[0]))
+            seen.append(a.search("owl", 1))
         return [*seen, *observe(a)]
 
 
@@ -275,7 +267,7 @@ WORLDS = [pytest.param(range(12)), pytest.param(range(12, 2000), marks=pytest.ma
 def test_two_worlds_of_others_cannot_be_told_apart(seeds: range) -> None:
     alone = plain(world(np.random.default_rng(0), 0, None))
     for seed in seeds:
-        seen = plain(world(np.random.default_rng(seed), 12, None))
+        seen = plain(world(np.random.default_rng(seed), 12 if seed % 4 else 120, None))
         differing = [pair for pair in zip(alone, seen, strict=True) if pair[0] != pair[1]]
         assert not differing, (seed, differing[0])
 
