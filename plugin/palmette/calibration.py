@@ -222,7 +222,7 @@ def score_documents(
     distinct = dict(zip(contents, documents, strict=True))
     some = list(distinct.values())
     view = DocumentsView(stored_arrays(model, some, model.sentences), some, analyser)
-    given = model.query_input([query])
+    given = model.query_input([check_query(query)])
     arrays = model.encode_queries(given, chosen)
     found = model.search(view, arrays, len(some), chosen)
     own = np.full(len(some), np.nan, np.float32)

@@ -79,7 +79,7 @@ def words_in_common(matched: WordMatches, spelled: Mapping[str, str]) -> str:
 
 def spell(analyser: Analyser, text: str) -> dict[str, str]:
     """How a query writes its words, and its pairs of neighbours with dots for what stands between."""
-    chunks = [(chunk.lower(), analyser.words_of_chunk(chunk)) for chunk in analyser.chunks(text)]
+    chunks = [(chunk.lower(), list(analyser.words_of_chunk(chunk))) for chunk in analyser.chunks(text)]
     found = [(at, chunk, words[0]) for at, (chunk, words) in enumerate(chunks) if len(words) == 1]
     spelled = {word.text: chunk for _, chunk, word in found}
     linked = [one for one in found if one[2].kind == Kind.WORD]

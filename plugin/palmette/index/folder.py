@@ -48,6 +48,8 @@ Engine = str
 vectors, with options if wished: ``"ivf:nlist=256,nprobe=8"``."""
 Place = str | Path
 """A folder, or the URL of a Qdrant collection: ``qdrant://host:6333/name``."""
+LONGEST_DOCUMENT = 1 << 21
+"""Characters of a document's text and fields."""
 COPIED = 64
 """Batches of a copy that a collection commits at a time."""
 ModelLike = Model | str | Path
@@ -274,6 +276,12 @@ def unique(documents: Sequence[Document]) -> dict[str, Document]:
     """Map ids to documents; the same document twice is one, one id with two contents is an error."""
     unique: dict[str, Document] = {}
     for document in documents:
+        size = len(document.all_text)
+        if size > LONGEST_DOCUMENT:
+            raise InputError(
+                f"document {shown(document.key)} has {size:,} characters, and may have {LONGEST_DOCUMENT:,}: nothing "
+                "was added; split it into parts"
+            )
         digest = document.digest  # raises where metadata is not JSON, before anything is written
         if unique.setdefault(document.key, document).digest != digest:
             raise DuplicateIdError(f"id {document.key!r} is given twice with different content: nothing was added")

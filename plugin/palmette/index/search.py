@@ -33,7 +33,7 @@ from palmette.evidence import (
     stores_sentences,
 )
 from palmette.index.folder import check_count, check_ids
-from palmette.lexical.analyser import analyser_of
+from palmette.lexical.analyser import analyser_of, check_query
 from palmette.model import Model, Queries
 from palmette.search.plan import Candidates, View, read_array
 from palmette.store.backend import Backend
@@ -135,6 +135,7 @@ def _add_texts(query: tuple[str, ...], texts: list[str]) -> int:
             raise InputError(f"a query must be a str, got {type(text).__name__}: {shown(text)}")
         if not text.strip():
             raise InputError("the query is empty: give it at least one word")
+        check_query(text)
     texts += query
     return len(query)
 

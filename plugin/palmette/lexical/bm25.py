@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Keys, Mask, Rows, best
+from palmette.errors import InputError
 from palmette.lexical.analyser import Analyser, Kind, Word, pair_terms
 from palmette.lexical.kernels import (
     Counts,
@@ -38,6 +40,7 @@ from palmette.search.plan import WordMatches
 K1, B = 1.2, 0.6  # how soon repetition stops counting, how much length matters
 PAIR = 0.4  # weight of a pair's IDF beside a word's
 REACH = 1.6 / (K1 + 1)  # part of its words' weight, function words included, that a query can reach
+MOST_TERMS = 1 << 14  # words and pairs of a query
 SLACK = 1e-5  # more than float32 sums of shares can differ by in another order of addition
 _QUERIES = 1024  # queries whose postings are remembered: one query asks several times
 _COPIED = 4  # hits per document of a wall that remembered queries may hold copies of
@@ -62,6 +65,7 @@ class QueryTerms(NamedTuple):
     """Terms of the phrases in quotes: a document without one of them does not match."""
 
 
+@lru_cache(16)
 def query_terms(analyser: Analyser, text: str) -> QueryTerms:
     """Split a query into words and pairs; function words count only where it has no others.
 
@@ -82,6 +86,11 @@ def query_terms(analyser: Analyser, text: str) -> QueryTerms:
         needed = [word for word in found if word.kind in (Kind.WORD, Kind.PIECE)] or found
         required.update([word.term for word in needed], _pairs(found).values())
     known = singles | _pairs(words)
+    if len(known) > MOST_TERMS:
+        raise InputError(
+            f"the query has {len(known):,} different words and pairs of neighbours, and {MOST_TERMS:,} are searched at "
+            "most: shorten it, or search with lexical=0"
+        )
     return QueryTerms(list(known), list(known.values()), len(singles), sorted(skipped), frozenset(required))
 
 
