@@ -32,7 +32,7 @@ from palmette.evidence import (
     sentence_arrays,
     sentence_rows,
 )
-from palmette.lexical.analyser import LANGUAGE, Analyser, analyser_of, check_language
+from palmette.lexical.analyser import LANGUAGE, Analyser, analyser_of, check_language, check_query
 from palmette.lexical.bm25 import WordCollection
 from palmette.metrics import Judgements, query_scores
 from palmette.search.plan import WordMatches
