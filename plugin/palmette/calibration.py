@@ -33,7 +33,7 @@ from palmette.evidence import (
     sentence_rows,
     units_for,
 )
-from palmette.lexical.analyser import LANGUAGE, Analyser, analyser_of, check_language
+from palmette.lexical.analyser import LANGUAGE, Analyser, analyser_of, check_language, check_query
 from palmette.lexical.bm25 import WordCollection
 from palmette.metrics import Judgements, query_scores
 from palmette.search.plan import Candidates, WordMatches
@@ -212,7 +212,7 @@ class DocumentsView(ArrayView):
     def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
         """Shares of all documents, or of some."""
         found = self._collection.matches(text)
-        return found if only is None else replace(found, parts=found.parts[only], keys=only)
+        return found if only is None else replace(found, scores=found.scores[only], keys=only)
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ def _rank_rows(
     model: Any, query: str, view: DocumentsView, options: Any, calibration: Calibration | None
 ) -> tuple[Keys, Floats]:
     """Rows of a view that a search returns, in its order, and the log-odds of all rows [N]."""
-    texts = model.query_input([query])
+    texts = model.query_input([check_query(query)])
     arrays = model.encode_queries(texts, options)
     mix, units, vectors = calibration or Calibration(words=0.0), units_for(model, options, view, model.sentences), None
     if calibration is not None and model.sentences:

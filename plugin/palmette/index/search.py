@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette import reasons
-from palmette.arrays import Floats, Rows, unit_rows
+from palmette.arrays import Floats, Keys, Rows, unit_rows
 from palmette.errors import ConfigError, InputError, NotFoundError, shown
 from palmette.evidence import (
     BEST,
@@ -27,13 +27,14 @@ from palmette.evidence import (
     Evidence,
     Lexical,
     Units,
+    measured_on,
     noted_units,
     probability,
     stores_sentences,
     units_for,
 )
 from palmette.index.folder import check_count, check_ids
-from palmette.lexical.analyser import analyser_of
+from palmette.lexical.analyser import analyser_of, check_query
 from palmette.model import Model, Queries
 from palmette.search.plan import Candidates, View, read_array
 from palmette.store.backend import Backend
@@ -48,6 +49,8 @@ Query = Texts | Embeddings
 QueryList = Sequence[Texts] | Embeddings
 Measure = Callable[[Any, View], Units]
 """Gives the units of search options on an index."""
+WALLS = 4096
+"""Walls whose units are remembered."""
 RAW = (OWN, BEST, SHARE, CHANCE)
 """Evidence that a hit shows as it is."""
 
@@ -133,6 +136,7 @@ def _add_texts(query: tuple[str, ...], texts: list[str]) -> int:
             raise InputError(f"a query must be a str, got {type(text).__name__}: {shown(text)}")
         if not text.strip():
             raise InputError("the query is empty: give it at least one word")
+        check_query(text)
     texts += query
     return len(query)
 
@@ -237,10 +241,12 @@ class SearchResult:
         matched, spelled = None, dict[str, str]()
         if batch.texts:
             matched = view.words(batch.texts[row], 0, only=np.array([key]))
-            facts["words"] = {w: s > 0 for w, s in zip(matched.words, matched.parts[0].tolist(), strict=True)}
+            none = np.zeros(len(matched.words), np.float32)
+            parts = view.word_parts(batch.texts[row], key) if matched.scores[0] else none
+            facts["words"] = {word: part > 0 for word, part in zip(matched.words, parts.tolist(), strict=True)}
             # rarity may have changed since the search: parts add up to the share that was found
             factor = float(facts.get(SHARE, 1.0)) / max(float(matched.scores[0]), 1e-12)
-            matched = replace(matched, parts=matched.parts * np.float32(factor))
+            matched = replace(matched, parts=parts * np.float32(factor))
         own = batch.model.explain(query, arrays, batch.options, facts)
         facts = {OWN: self.found.scores[row, column], BEST: np.nan, CHANCE: 0.0} | facts
         facts[SPAN] = self.spans(view, row, np.array([column]))[0]
@@ -268,6 +274,7 @@ class Searching:
         self.backend = backend
         self._sentences = model.sentences and stores_sentences(backend)
         self._measured: dict[tuple[str, int], Units] = {}  # by variant of the options and number of documents
+        self._measured_within: dict[tuple[Filter | None, str], tuple[Keys, Units]] = {}
 
     @overload
     def search(
@@ -363,6 +370,8 @@ class Searching:
 
     def _units(self, options: Any, view: View) -> Units:
         """Units of meaning: noted with the documents, or of another variant, measured on all documents once."""
+        if view.wall_keys() is not None:
+            return self._units_within(options, view)
         variant, noted = self.model.lexical_key(options) or "", view.note(UNITS)
         whole = None if noted is None else noted_units(noted)
         if whole is not None and not variant:
@@ -373,6 +382,22 @@ class Searching:
             with self.backend.read() as everything:  # whatever filter this search has
                 self._measured[key] = units_for(self.model, options, everything, self._sentences)
         return self._measured[key].model_copy(update={"documents": documents})
+
+    def _units_within(self, options: Any, view: View) -> Units:
+        """Units of the documents behind a wall: of the training, or measured on these documents alone."""
+        key, keys = self.model.lexical_key(options) or "", view.wall_keys()
+        assert keys is not None
+        place, some = (getattr(self.backend, "within", None), key), measured_on(keys)
+        known = self._measured_within.get(place)
+        if known is None or (known[0] is not keys and not np.array_equal(measured_on(known[0]), some)):
+            if len(view) < len(keys):  # a search's own filter lies within the wall
+                with self.backend.read() as whole:
+                    return self._units_within(options, whole)
+            known = keys, units_for(self.model, options, view, self._sentences, some)
+            if len(self._measured_within) >= WALLS:
+                self._measured_within.clear()
+        self._measured_within[place] = keys, known[1]
+        return known[1].model_copy(update={"documents": max(1, len(keys))})
 
     def explain(
         self, query: Query, id: str, *, lexical: Lexical = DEFAULT, sentences: bool = True, **options: Any

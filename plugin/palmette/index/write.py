@@ -18,7 +18,8 @@ from palmette.errors import DuplicateIdError, InputError, StoreError, shown
 from palmette.evidence import UNITS, noted_units, stores_sentences, units_for
 from palmette.index.folder import check_count, unique
 from palmette.model import Model
-from palmette.store.backend import Backend, FilteredBackend
+from palmette.store.backend import Backend
+from palmette.store.tenants import FilteredBackend
 from palmette.types import Document
 
 AHEAD = 4096

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +40,8 @@ _MOST = 1 << (32 - COUNT_BITS)  # documents of a segment
 _RUN = 1 << 23  # occurrences collected in memory before they go to a file
 _REMEMBERED = 1 << 16  # terms whose hits are known to be sound
 _PIECE = 1 << 22  # postings merged at once
+_BLOCK = 1 << 18  # chunks, and terms, that are handled at once
+_KNOWN = 1 << 18  # distinct chunks whose words are remembered
 _TAIL = 32  # bits of a term's number after its head
 _ROW = 64 - TERM_BITS  # bits of a document's row beside a term
 
@@ -194,22 +196,25 @@ class _Chunks(dict[str, int]):
         self.terms, self.kinds, self.ends = array("Q"), array("B"), array("q", [0])
 
     def __missing__(self, chunk: str) -> int:
-        words = self.analyser.words_of_chunk(chunk)
-        self.terms.extend(word.term for word in words)
-        self.kinds.extend(word.kind for word in words)
+        for word in self.analyser.words_of_chunk(chunk):
+            self.terms.append(word.term)
+            self.kinds.append(word.kind)
         self.ends.append(len(self.terms))
         self[chunk] = len(self)
         return len(self) - 1
 
-    def expand(self, numbers: Rows) -> tuple[NDArray[np.uint64], NDArray[np.uint8], Rows]:
-        """List the terms of chunks one after the other, their kinds, and how many terms each chunk has."""
+    def expand(self, numbers: Rows) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.uint8], Rows]]:
+        """Yield blocks of the terms of chunks, one after the other, their kinds, and the place of each term's chunk."""
+        if not len(numbers):
+            return
         ends = np.frombuffer(self.ends, np.int64)
-        first = ends[numbers]
-        sizes = ends[numbers + 1] - first
-        places = np.repeat(first - np.append(0, np.cumsum(sizes)[:-1]), sizes) + np.arange(int(sizes.sum()))
-        terms = np.frombuffer(self.terms, np.uint64) if self.terms else np.empty(0, np.uint64)
-        kinds = np.frombuffer(self.kinds, np.uint8) if self.kinds else np.empty(0, np.uint8)
-        return terms[places], kinds[places], sizes
+        terms, kinds = np.frombuffer(self.terms, np.uint64), np.frombuffer(self.kinds, np.uint8)
+        before = np.append(0, np.cumsum(ends[numbers + 1] - ends[numbers]))
+        cuts = np.searchsorted(before, np.arange(_BLOCK, int(before[-1]), _BLOCK))
+        for low, high in pairwise(np.unique([0, *cuts, len(numbers)]).tolist()):
+            first, sizes = ends[numbers[low:high]], np.diff(before[low : high + 1])
+            places = np.repeat(first - before[low:high], sizes) + np.arange(before[low], before[high])
+            yield terms[places], kinds[places], np.repeat(np.arange(low, high), sizes)
 
 
 class PostingsBuilder:
@@ -230,21 +235,35 @@ class PostingsBuilder:
 
     def add(self, texts: Sequence[str]) -> None:
         """Add documents."""
-        known, chunks = self._chunks, self.analyser.chunks
-        lists = [[known[chunk] for chunk in chunks(text)] for text in texts]
-        many = np.fromiter(map(len, lists), np.int64, len(lists))
-        flat = np.fromiter(chain.from_iterable(lists), np.int64, int(many.sum()))
-        terms, kinds, sizes = known.expand(flat)
-        row = np.repeat(np.repeat(np.arange(len(lists)), many), sizes)
-        lengths = np.bincount(row[kinds != Kind.FUNCTION], minlength=len(lists))
-        linked = np.flatnonzero(kinds == Kind.WORD)
-        near = row[linked[1:]] == row[linked[:-1]]  # neighbours of one document
-        left, right = linked[:-1][near], linked[1:][near]
-        for term, place in ((terms, row), (pair_terms(terms[left], terms[right]), row[right])):
-            self._collected.append(term << np.uint64(_ROW) | (place + self._documents).astype(np.uint64))
-            self._size += len(term)
+        numbers, many = array("q"), list[int]()
+        for text in texts:
+            many.append(-len(numbers))
+            numbers.extend(map(self._chunks.__getitem__, self.analyser.chunks(text)))
+            many[-1] += len(numbers)
+            if len(numbers) >= _BLOCK:
+                self._collect(np.array(numbers, np.int64), many)
+                numbers, many = array("q"), []
+        self._collect(np.array(numbers, np.int64), many)
+
+    def _collect(self, numbers: Rows, many: Sequence[int]) -> None:
+        """Collect the terms of documents that have so ``many`` of the chunks each."""
+        document, lengths = np.repeat(np.arange(len(many)), many), np.zeros(len(many), np.int64)
+        last_term, last_row = np.empty(0, np.uint64), np.empty(0, np.int64)
+        for terms, kinds, chunk in self._chunks.expand(numbers):
+            row = document[chunk]
+            lengths += np.bincount(row[kinds != Kind.FUNCTION], minlength=len(many))
+            linked = np.flatnonzero(kinds == Kind.WORD)
+            word, place = np.append(last_term, terms[linked]), np.append(last_row, row[linked])
+            near = place[1:] == place[:-1]  # neighbours of one document
+            pairs = pair_terms(word[:-1][near], word[1:][near])
+            for term, rows in ((terms, row), (pairs, place[1:][near])):
+                self._collected.append(term << np.uint64(_ROW) | (rows + self._documents).astype(np.uint64))
+                self._size += len(term)
+            last_term, last_row = word[-1:], place[-1:]
         self._lengths.append(lengths.astype(np.int32))
-        self._documents += len(lists)
+        self._documents += len(many)
+        if len(self._chunks) > _KNOWN:
+            self._chunks = _Chunks(self.analyser)
         if self.folder is not None and (self._size >= self.run or self._documents >> (_ROW - 1)):
             self._spill(self.folder)
 

@@ -23,6 +23,7 @@ from filelock import FileLock, Timeout
 from palmette.config import parse_json
 from palmette.errors import (
     REPAIR,
+    ConfigError,
     CorruptIndexError,
     FormatError,
     InputError,
@@ -58,9 +59,12 @@ class Manifest:
     arrays: tuple[ArraySpec, ...]
     language: str | None = LANGUAGE
     """Stemmer of the documents' words; see :class:`palmette.lexical.analyser.Analyser`."""
+    tenant: str | None = None
+    """Metadata name that parts the documents; see :mod:`palmette.store.tenants`."""
 
     def __post_init__(self) -> None:
         check_language(self.language)
+        check_tenant(self.tenant)
         seen = {"keys"}
         for spec in self.arrays:
             if not spec.name.isidentifier() or not spec.name.isascii() or spec.name.lower() in seen:
@@ -107,11 +111,11 @@ class Manifest:
                 raise ValueError(f"format is {found!r}, expected {FORMAT}")
             if content.pop("digest", None) != _digest(content):
                 raise ValueError("its digest is another")
-            fingerprint, language = content["fingerprint"], content["language"]
+            fingerprint, language, tenant = content["fingerprint"], content["language"], content.get("tenant")
             if not isinstance(fingerprint, str) or not isinstance(language, str | None):
                 raise ValueError(f"its fingerprint is {shown(fingerprint)}, its language {shown(language)}")
-            return cls(fingerprint, tuple(map(_spec_of, content["arrays"])), language)
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            return cls(fingerprint, tuple(map(_spec_of, content["arrays"])), language, check_tenant(tenant))
+        except (KeyError, TypeError, ValueError, RecursionError, ConfigError) as error:
             raise CorruptIndexError(f"{folder / MANIFEST} is damaged ({error}); {REPAIR}") from error
 
 
@@ -121,6 +125,13 @@ def _spec_of(layout: Any) -> ArraySpec:
             if all(type(size) is int for size in shape):
                 return ArraySpec(name, tuple(shape), dtype, ragged)
     raise ValueError(f"{shown(layout)} describes no array")
+
+
+def check_tenant(tenant: object) -> str | None:
+    """Check the metadata name that separates tenants."""
+    if tenant is None or (isinstance(tenant, str) and tenant and not tenant.startswith("$")):
+        return tenant
+    raise ConfigError(f"tenant must be a metadata name such as 'tenant', or None; got {shown(tenant)}")
 
 
 def _digest(content: object) -> str:

@@ -83,7 +83,7 @@ class LocalBackend(Backend):
     ) -> None:
         path = opened.path
         self.path, self.arrays, self._manifest, self._opened = path, manifest.arrays, manifest, opened
-        self.fingerprint, self.language = manifest.fingerprint, manifest.language
+        self.fingerprint, self.language, self.tenant = manifest.fingerprint, manifest.language, manifest.tenant
         self._lock_timeout, self.engine, durable = lock_timeout, engine, not temporary
         analyser, search = analyser_of(manifest.language), engine_named(engine)
         self._pool = Pool(opened, durable=durable, busy_timeout=max(lock_timeout, 1.0))
@@ -92,10 +92,16 @@ class LocalBackend(Backend):
 
     @classmethod
     def create(
-        cls, path: str | Path, arrays: Sequence[ArraySpec], *, fingerprint: str, language: str | None = LANGUAGE
+        cls,
+        path: str | Path,
+        arrays: Sequence[ArraySpec],
+        *,
+        fingerprint: str,
+        language: str | None = LANGUAGE,
+        tenant: str | None = None,
     ) -> LocalBackend:
         """Create an empty index in a new folder."""
-        folder, manifest = Path(path), Manifest(fingerprint, tuple(arrays), language)
+        folder, manifest = Path(path), Manifest(fingerprint, tuple(arrays), language, tenant)
         with storage_errors(folder):
             folder.mkdir(parents=True)
             create_files(folder, manifest, durable=True)
@@ -163,10 +169,11 @@ class LocalBackend(Backend):
         *,
         fingerprint: str = "",
         language: str | None = LANGUAGE,
+        tenant: str | None = None,
         engine: str = "exact",
     ) -> LocalBackend:
         """Create an index that lasts as long as the object: in a private temporary folder, never flushed to disk."""
-        manifest = Manifest(fingerprint, tuple(arrays), language)
+        manifest = Manifest(fingerprint, tuple(arrays), language, tenant)
         folder = Path(tempfile.mkdtemp(prefix="palmette-"))
         try:
             with storage_errors(folder):
