@@ -19,7 +19,7 @@ from torch.nn.modules.module import (
 
 from palmette.config import check_range
 from palmette.devices import check_device
-from palmette.encoder.base import Copies, Encoder, Kind, Output, States
+from palmette.encoder.base import Copies, Encoder, Kind, Output, States, readable
 from palmette.encoder.files import Size, check_folder, fingerprint
 from palmette.errors import CheckpointError, ConfigError
 
@@ -101,6 +101,7 @@ class SentenceEncoder(Encoder):
         self.dimension = int(probe["sentence_embedding"].shape[-1])
         self.hidden_size = self.dimension if tokens is None else int(tokens.shape[-1])
         self._after = _after_pooling(self.model)
+        self._pooling = self.model[1] if self._after is not None else None
         self.has_offsets = self._after is not None and "offsets" in probe
         self.num_layers = max(0, len(probe.get("all_layer_embeddings") or ()) - 1)
 
@@ -141,6 +142,20 @@ class SentenceEncoder(Encoder):
         for module in self._after or ():
             features = module(features)
         return features["sentence_embedding"][:, : self.model.truncate_dim]
+
+    @torch.inference_mode()
+    def pool(self, tokens: Tensor, mask: Tensor) -> Tensor:  # noqa: D102
+        if self._pooling is None:
+            return super().pool(tokens, mask)
+        features: Any = self._pooling({"token_embeddings": tokens, "attention_mask": mask.long()})
+        return self.finish(features["sentence_embedding"])
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:  # noqa: D102
+        tokenizer: Any = getattr(self.model, "tokenizer", None)
+        if not callable(tokenizer) or not texts:
+            return super().count_tokens(texts)
+        given = [text if text.isascii() else readable(text) for text in texts]
+        return [len(ids) for ids in tokenizer(given, add_special_tokens=False, verbose=False)["input_ids"]]
 
     @contextmanager
     def _first_layers(self, depth: int | None) -> Iterator[None]:

@@ -17,9 +17,9 @@ import numpy as np
 from palmette.config import check_path, parse_json
 from palmette.data import RetrievalData, load_data
 from palmette.data.documents import Corpus, to_document
-from palmette.data.files import existing, is_jsonl, located, read_jsonl, read_whole
 from palmette.errors import InputError, NotFoundError, shown
 from palmette.lexical.analyser import UNSPACED
+from palmette.sources.records import existing, is_jsonl, located, read_jsonl, read_whole
 from palmette.types import Document
 
 Said = tuple[str, int | None]

@@ -308,7 +308,8 @@ class QdrantView(View):
             if self.db.has_indexes:
                 exact = self._documents <= SMALL if options.exact is None else options.exact
                 params = {"exact": exact, "hnsw_ef": options.ef}
-            if one_term and (visible or self._behind or self.state.removed):  # count documents that are seen, and the state
+            if one_term and (visible or self._behind or self.state.removed):
+                # The engine counts documents that this view shows, and the state.
                 counted = m.Filter(should=[self._visible(*self._behind), self.db.where(born={"lte": 0})])
                 params["idf"] = m.IdfCorpusParams(corpus=counted)
             search_params = m.SearchParams(**params) if params else None
@@ -449,7 +450,8 @@ class QdrantView(View):
     def _texts(self, keys: Sequence[int] | Keys) -> tuple[list[str], Floats]:
         """Words of some documents, and the norms of their lengths."""
         payloads = self.points(keys, ("length", WORDS))
-        norm = norms(np.array([payload["length"] for payload in payloads]), max(1.0, self._length / max(1, self._documents)))
+        mean = max(1.0, self._length / max(1, self._documents))
+        norm = norms(np.array([payload["length"] for payload in payloads]), mean)
         return [self._entries(int(key), payload) for key, payload in zip(keys, payloads, strict=True)], norm
 
     def _scores(self, query: QueryTerms, weight: Floats, keys: Keys) -> Floats:
