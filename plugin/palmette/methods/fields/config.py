@@ -15,8 +15,10 @@ from palmette.errors import ConfigError
 WHOLE = "all"
 """Name of the field that joins all others."""
 
-BLEND, BLENDS = 0.5, (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Share of the aggregate's similarity in a two-stage score, unless held-out queries choose another of these."""
+BLEND = 0.5
+"""Share of the aggregate's similarity in a two-stage score, unless held-out queries choose another."""
+BLENDS = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Shares that held-out queries choose from."""
 
 TRAINING = {"steps": 400, "batch_size": 64, "learning_rate": 5e-5, "warmup": 0.1, "decay": "linear"}
 """Defaults of the training loop: the whole encoder learns, so in few and small steps."""
@@ -99,11 +101,6 @@ class FieldsConfig(Config):
     blend: Annotated[float | None, FILLED_IN] = None
     """Share of the aggregate in a two-stage score that held-out queries chose; ``None`` for half."""
 
-    retired: ClassVar[Mapping[str, object]] = {
-        "sees": (), "query_words": "auto", "word_steps": 2000, "diversity_weight": 0.0, "negatives": "given",
-        "mining_rounds": 3, "mining_depth": 30, "pretrain_steps": 0, "pretrain_rate": 1e-4, "targets": "auto",
-        "words": 0,
-    }  # fmt: skip
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": {  # section 4.1 and table 6 (US); its 200 epochs are 200 · pairs / 1,024 steps
             "attention": "printed", "whole": False, "pooling": "token", "similarity": "inner_product",

@@ -43,6 +43,7 @@ class QdrantBackend(Backend):
         db.describe(state)
         self.db, self.url, self.lock_timeout = db, db.url, lock_timeout
         self.fingerprint, self.language, self.arrays = state.fingerprint, state.language, db.arrays
+        self.tenant = state.tenant
         self._writing, self.is_open = threading.Lock(), True
 
     @classmethod
@@ -53,6 +54,7 @@ class QdrantBackend(Backend):
         *,
         fingerprint: str,
         language: str | None,
+        tenant: str | None = None,
         model: Path | None = None,
         draft: bool = False,
     ) -> None:
@@ -65,6 +67,7 @@ class QdrantBackend(Backend):
             if db("collection_exists"):
                 raise InputError(f"{db.url} exists: choose another name, or Index.open it")
             m, options, (dense, folds) = db.m, db.options, vectors_of(arrays, db.options.levels)
+            tenant = options.tenant if tenant is None else tenant
             vectors = {
                 name: m.VectorParams(size=size, distance=metric, datatype=m.Datatype.FLOAT16)
                 for name, (size, metric) in dense.items()
@@ -77,15 +80,15 @@ class QdrantBackend(Backend):
             lists = {f"list_{spec.name}": "integer" for spec in arrays if spec.searched == "lists"}
             for name, kind in {**INDEXED_FIELDS, **lists}.items():
                 db.index(name, kind)
-            if options.tenant is not None:
-                db.index(field_name(options.tenant), "keyword", tenant=True)
+            if tenant is not None:
+                db.index(field_name(tenant), "keyword", tenant=True)
             pieces = [] if model is None else [piece for file in sorted(model.iterdir()) for piece in _pieces(file)]
             for place, piece in enumerate(pieces, 1):
                 db("upsert", [m.PointStruct(id=place, vector={}, payload=piece)])
             state = State(
                 kind=DRAFT if draft else KIND, format=FORMAT, fingerprint=fingerprint, arrays=tuple(arrays),
-                language=language, folds=folds, pieces=len(pieces), notes={},
-                indexed=[options.tenant] if options.tenant else [],
+                language=language, tenant=tenant, folds=folds, pieces=len(pieces), notes={},
+                indexed=[tenant] if tenant else [],
                 lease="", beat=0, watched=0, writes=0, pending=False, abandoned=[],
                 generation=0, ages=[], documents=0, length=0, dead=0, removed=False,
             )  # fmt: skip

@@ -56,6 +56,8 @@ class State(BaseModel):
     """Fingerprint of the model."""
     arrays: tuple[ArraySpec, ...]
     language: str | None
+    tenant: str | None = None
+    """Metadata name that separates tenants."""
     folds: dict[str, list[Annotated[int, Field(ge=1)]]]
     """Levels of each array of distributions that can be searched, as numbers of columns summed."""
     pieces: Count

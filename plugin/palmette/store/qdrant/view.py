@@ -17,19 +17,9 @@ from palmette.arrays import Floats, Keys, Ragged, Rows
 from palmette.config import parse_json
 from palmette.errors import CorruptIndexError, InputError, NotFoundError
 from palmette.lexical.bm25 import PAIR, QueryTerms, matches_of, norms, query_terms, weights
-from palmette.lexical.packed import SPARSE, from_texts, impacts, parts_of, sparse
+from palmette.lexical.packed import SPARSE, from_texts, impacts, parts_of, scores_of, sparse
 from palmette.search.flat import ExactEngine
-from palmette.search.plan import (
-    ArraySpec,
-    Candidates,
-    Score,
-    SearchPlan,
-    View,
-    WordMatches,
-    add_words,
-    find_array,
-    stack_rows,
-)
+from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, View, WordMatches, find_array, stack_rows
 from palmette.search.view import ArraySegment, execute
 from palmette.store.backend import PAGE
 from palmette.store.database import document_of
@@ -99,11 +89,14 @@ class QdrantView(View):
         stamp = (self.generation, state.dead)
         if db.memo.get("stamp") != stamp:
             db.memo = {"stamp": stamp}
-        self._memo = db.memo
+        self._wall = filter.parts[0] if isinstance(filter, Within) else None
+        # Statistics behind a wall count its own documents.
+        self._memo: dict[object, Any] = db.memo.setdefault(("wall", self._wall), {})
         self._careful = bool(state.pending or state.dead)  # invisible points are about
         if filter is not None and self.total:
             self._check_names(filter)
         self._must = [] if filter is None else [to_qdrant(self.db.m, filter)]
+        self._behind = [] if self._wall is None else [to_qdrant(self.db.m, self._wall)]
 
     def abandoned(self, field: str) -> list[Any]:
         """Condition on the number in a field: an abandoned write's, which the generation alone would show."""
@@ -134,15 +127,39 @@ class QdrantView(View):
         return {hit.value: hit.count for hit in answer.hits}
 
     def _check_names(self, filter: Filter) -> None:
-        """Raise for a metadata name that no document has; one behind a filter is told of no others."""
-        outer = Within(filter.parts[:1]) if isinstance(filter, Within) else None
-        inner = filter.parts[-1] if isinstance(filter, Within) and len(filter.parts) > 1 else filter
-        among = self._visible(*([] if outer is None or inner is filter else [to_qdrant(self.db.m, outer)]))
-        known = self._remember("names", outer, inner is filter, read=lambda: self._facet("n", among, 10_000))
-        for name in names(inner):
-            if known and name not in known:
-                near = [] if outer else get_close_matches(name, [str(one) for one in known], 1)
-                raise unknown_name(name, "".join(f" Did you mean {one!r}?" for one in near))
+        """Raise for a metadata name that no document has; one behind a wall is told of no others."""
+        walled = isinstance(filter, Within)
+        for outer, level in filter.levels() if isinstance(filter, Within) else [(None, filter)]:
+            among = self._visible(*([] if outer is None else [to_qdrant(self.db.m, outer)]))
+            known = self._remember("names", outer, read=partial(self._facet, "n", among, 10_000))
+            for name in names(level):
+                if known and name not in known:
+                    near = [] if walled else get_close_matches(name, map(str, known), 1)
+                    raise unknown_name(name, "".join(f" Did you mean {other!r}?" for other in near))
+
+    def _counted(self) -> tuple[Keys, int]:
+        """Keys of the documents behind the wall, and the number of words in all of them."""
+
+        def count() -> tuple[Keys, int]:
+            points = list(self._scroll(self._visible(*self._behind), ("length",)))
+            return _keys_of([points]), sum(self._field(point, "length") for point in points)
+
+        counted: tuple[Keys, int] = self._remember("behind", read=count)
+        return counted
+
+    def wall_keys(self) -> Keys | None:
+        """Keys of all documents behind the wall."""
+        return None if self._wall is None else self._counted()[0]
+
+    @property
+    def _documents(self) -> int:
+        """Number of documents that statistics are counted on."""
+        return self.total if self._wall is None else len(self._counted()[0])
+
+    @property
+    def _length(self) -> int:
+        """Number of words in these documents."""
+        return int(self.state.length) if self._wall is None else self._counted()[1]
 
     def __len__(self) -> int:
         if self.filter is None or not self.total:
@@ -170,9 +187,9 @@ class QdrantView(View):
     def _entry(self, point: Any) -> dict[str, Any]:
         return {"key": point.id, **{name: self._field(point, name) for name in ("digest", "length")}}
 
-    def key_of(self, id: str) -> int | None:
-        """Key of a document that passes."""
-        return self.look_up([id]).get(id, {}).get("key")
+    def keys_of(self, ids: Sequence[str]) -> dict[str, int]:
+        """Keys of the documents of some ids that pass."""
+        return {id: int(seen["key"]) for id, seen in self.look_up(list(ids)).items()}
 
     def _checked(self, point: Any) -> Any:
         """Return a point of an answer; raise where its key or payload is of another type than palmette writes."""
@@ -307,10 +324,11 @@ class QdrantView(View):
             where = self._visible(*must) if visible and not probe else where
             params: dict[str, Any] = {}
             if self.db.has_indexes:
-                exact = self.total <= SMALL if options.exact is None else options.exact
+                exact = self._documents <= SMALL if options.exact is None else options.exact
                 params = {"exact": exact, "hnsw_ef": options.ef}
-            if one_term and (visible or self.state.removed):  # count visible documents and the state only
-                counted = m.Filter(should=[self._visible(), self.db.where(born={"lte": 0})])
+            if one_term and (visible or self._behind or self.state.removed):
+                # The engine counts documents that this view shows, and the state.
+                counted = m.Filter(should=[self._visible(*self._behind), self.db.where(born={"lte": 0})])
                 params["idf"] = m.IdfCorpusParams(corpus=counted)
             search_params = m.SearchParams(**params) if params else None
             return m.QueryRequest(
@@ -409,7 +427,7 @@ class QdrantView(View):
             sizes, chosen = np.append(self.list_sizes(plan.lists.array), 0), plan.lists.chosen
             chosen = np.where((chosen >= 0) & (chosen < len(sizes)), chosen, len(sizes) - 1)
             visited = min(visited, float(sizes[chosen].sum(axis=1).mean()))
-        return replace(ranked, visited=visited, approximate=self.total > SMALL)
+        return replace(ranked, visited=visited, approximate=self._documents > SMALL)
 
     def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
         """Find the ``k`` best documents by words, or score some."""
@@ -421,14 +439,21 @@ class QdrantView(View):
             self._take_words(text, k, unknown, self._search(requests))
             weight = self._memo["weights", text]
         keys = self._matched.get((text, k), np.empty(0, np.int64)) if only is None else only
-        parts = self._parts(query, np.zeros(len(query.terms), np.float32) if weight is None else weight, keys)
+        scores = self._scores(query, np.zeros(len(query.terms), np.float32) if weight is None else weight, keys)
         if only is None:
-            scores = add_words(parts)
             order = np.lexsort((keys, -scores))
             order = order[scores[order] > 0][:k]
-            keys, parts = keys[order], parts[order]
+            keys, scores = keys[order], scores[order]
         holding = [self._memo.get(("holding", term), 0.0) for term in (*query.terms, *query.skipped)]
-        return matches_of(query, keys, parts, holding, self.total)
+        return matches_of(query, keys, scores, holding, self._documents)
+
+    def word_parts(self, text: str, key: int) -> Floats:
+        """[T] what each word of a text, and each pair, adds to a document's score."""
+        self.words(text, 0, only=np.array([key]))  # weighs the words
+        query = query_terms(self.db.analyser, text)
+        none = np.zeros(len(query.terms), np.float32)
+        parts: Floats = parts_of(query, self._memo.get(("weights", text), none), *self._texts([key]))[0]
+        return parts
 
     def _entries(self, keys: Sequence[int] | Keys, payloads: Sequence[Mapping[str, Any]]) -> list[str]:
         """Texts of documents' words; raises for one that is damaged, since texts are decoded on end."""
@@ -438,12 +463,16 @@ class QdrantView(View):
             raise self._damaged(keys[bad.index(True)], "its words are cut off")
         return texts
 
-    def _parts(self, query: QueryTerms, weight: Floats, keys: Keys) -> Floats:
-        """[n, T] what each term of a query adds to the score of documents."""
+    def _texts(self, keys: Sequence[int] | Keys) -> tuple[list[str], Floats]:
+        """Words of some documents, and the norms of their lengths."""
         payloads = self.points(keys, ("length", WORDS))
-        mean = max(1.0, self.state.length / max(1, self.total))
+        mean = max(1.0, self._length / max(1, self._documents))
         norm = norms(np.array([payload["length"] for payload in payloads]), mean)
-        return parts_of(query, weight, self._entries(keys, payloads), norm)
+        return self._entries(keys, payloads), norm
+
+    def _scores(self, query: QueryTerms, weight: Floats, keys: Keys) -> Floats:
+        """[n] what all terms of a query add to the score of documents."""
+        return scores_of(query, weight, *self._texts(keys))
 
     def _word_requests(self, text: str, k: int, read: Sequence[str]) -> tuple[list[Request], list[int]]:
         """Searches for the words of a query, and the terms whose number of documents the last of them tell.
@@ -460,7 +489,7 @@ class QdrantView(View):
         candidates = self._request(WORDS, phrases or vector, 4 * depth if phrases else depth, read, *self._must)
         unknown = [term for term in (*query.terms, *query.skipped) if ("holding", term) not in self._memo]
         single = [self._request(WORDS, {term >> SPARSE: 1.0}, 1, (WORDS, "norm")) for term in unknown]
-        best = [self._request(WORDS, vector, BEST, (WORDS,))] if phrases or self._must else []
+        best = [self._request(WORDS, vector, BEST, (WORDS,), *self._behind)] if phrases or self._must else []
         return [candidates, *best, *single], unknown
 
     def _take_words(self, text: str, k: int, unknown: Sequence[int], answers: Sequence[Sequence[Any]]) -> None:
@@ -470,11 +499,11 @@ class QdrantView(View):
         for term, hits in zip(unknown, answers[searches:], strict=True):
             memo["holding", term] = self._holding(hits[0], term >> SPARSE) if hits else 0.0
         holding = [memo["holding", term] for term in (*query.terms, *query.skipped)]
-        weight, reach = weights(query, holding, self.total)
+        weight, reach = weights(query, holding, self._documents)
         total = max(float(weight.sum()), 1e-12)
         scaled = np.asarray(weight / total, np.float32)
         top = _keys_of([answers[searches - 1][:BEST]])
-        best = add_words(self._parts(query._replace(required=frozenset()), scaled, top))
+        best = self._scores(query._replace(required=frozenset()), scaled, top)
         factor = 1 / max(reach / total, *best.tolist(), 1e-12)
         memo["weights", text] = np.asarray(scaled.astype(np.float64) * factor, np.float32)
 
@@ -506,5 +535,5 @@ class QdrantView(View):
 
         points = float(self._remember("points", read=count))
         documents = max(0.0, (points + 1) * float(np.exp(-hit.score / impact)) - 0.5)
-        shards = self.total / max(1.0, round(points) - 1)
-        return min((round(documents) if documents < 1e5 else documents) * max(1.0, shards), float(self.total))
+        shards = self._documents / max(1.0, round(points) - 1)
+        return min((round(documents) if documents < 1e5 else documents) * max(1.0, shards), float(self._documents))
