@@ -6,16 +6,12 @@ import os
 import re
 import shutil
 import stat
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 _DRAFT = ".new"
 _ABANDONED = 86_400.0
@@ -126,8 +122,10 @@ def _lock_folder(folder: Path) -> tuple[bool, int | None]:
 
     There is no descriptor where the system has no such locks.
     """
-    if fcntl is None:
+    if sys.platform == "win32":
         return True, None
+    import fcntl
+
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

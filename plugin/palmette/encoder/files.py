@@ -166,7 +166,7 @@ def _modules(folder: Path, name: str) -> list[Module]:
     rows = _json(path) if path.is_file() else [{"type": "sentence_transformers.models.Transformer"}]
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise CheckpointError(f"encoder {name!r}: {path} is no list of modules")
-    modules = []
+    modules: list[Module] = []
     for row in rows:
         modules += _expand(str(row.get("type")), str(row.get("path", "")), folder, folder, name)
     return modules

@@ -329,7 +329,8 @@ class WordSearcher:
         self, place: int, lists: list[PostingList], rows: Rows | None, k: int, floor: float
     ) -> tuple[NDArray[np.integer], Floats]:
         """Rows of a source, of those given, that include the ``k`` best of ``floor`` or more, with their scores."""
-        source, among, mask = self.sources[place], None, np.empty(0, bool)
+        source, mask = self.sources[place], np.empty(0, bool)
+        among: NDArray[np.int32] | None = None
         if len(lists) > _MANY:
             sums = self._all_scores(place, lists)
             chosen = np.flatnonzero(sums >= floor) if rows is None else rows[sums[rows] >= floor]

@@ -93,9 +93,9 @@ class Postings:
     @classmethod
     def read(cls, load: Callable[[str, np.dtype[Any]], NDArray[Any]], where: str = "the postings") -> Postings:
         """Assemble postings from arrays by name and type; ``where`` names them in an error."""
-        given = {name: load(name, np.dtype(kind)) for name, kind in TYPES.items()}
-        terms, once = (Terms(given.pop(f"{name}heads"), given.pop(f"{name}tails")) for name in ("", "once_"))
-        return cls(terms=terms, once=once, where=where, **given)
+        arrays: dict[str, Any] = {name: load(name, np.dtype(kind)) for name, kind in TYPES.items()}
+        terms, once = (Terms(arrays.pop(f"{name}heads"), arrays.pop(f"{name}tails")) for name in ("", "once_"))
+        return cls(terms=terms, once=once, where=where, **arrays)
 
     def fault(self, documents: int) -> tuple[str, str, str] | None:
         """Name an array that postings of so many documents cannot have, what was expected, and what it is.
