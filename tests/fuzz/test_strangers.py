@@ -160,6 +160,7 @@ def test_a_card_is_escaped() -> None:
 
 ADVERSE = {
     "one word": "x", "camelCase": "fooBar", "dots": ".", "dotted": "a.", "marks": "e\u0301", "only marks": "\u0301",
+    "mixed marks": "\u0301\u0327", "musical notes": "\U0001d160", "letters with marks": "a\u0301\u0327",
     "commas": "1,", "han": "語", "hyphens": "a-", "blanks": " ", "lines": "\n", "fences": "```\n", "headings": "# a\n",
     "quotes": '."', "ligatures": "\ufdfa", "code": "def a(\n",
     "items": "- a\n", "rows": "|a|\n|-|\n", "returns": "\r", "rules": "---\n", "quoted": "> ", "open": "(",

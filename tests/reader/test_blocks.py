@@ -14,7 +14,10 @@ DEEP = "For example:\n\n````md\n```sh\ninner\n```\n````\n\nEnd."
 LIST = "Three kinds exist:\n\n- red\n  and pink\n- blue\n\n- green\n\nThat is all."
 TABLE = "The limits are:\n| what | limit |\n|---|---|\n| size | 3 |\nNothing else."
 STEPS = "Intro.\n\n1. Open the lid.\n2. Turn it.\n   Slowly.\n\n3. Close the lid.\n\nOutro."
-TABS = 'Install it:\n\n=== "macOS"\n\n    ```sh\n    brew install it\n    ```\n\n=== "Windows"\n\n    ```sh\n    winget install it\n    ```\n\nDone.'
+TABS = (
+    'Install it:\n\n=== "macOS"\n\n    ```sh\n    brew install it\n    ```\n\n'
+    '=== "Windows"\n\n    ```sh\n    winget install it\n    ```\n\nDone.'
+)
 
 
 def answer(text: str, sentence: str) -> str:

@@ -105,8 +105,8 @@ class FakeEncoder(Encoder):
         words = mask.clone()
         words[:, 0] = False  # the leading token
         sums = (tokens.double() * words[..., None]).sum(dim=1)
-        pooled: Tensor = sums / sums.norm(dim=1, keepdim=True).clamp(min=1e-300)
-        return pooled.float()
+        vectors: Tensor = (sums / sums.norm(dim=1, keepdim=True).clamp(min=1e-300)).float()
+        return vectors
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:  # noqa: D102
         return [len(_places(text)) for text in texts]

@@ -25,7 +25,16 @@ if TYPE_CHECKING:
 
 
 # Raised by numbers, names and shapes that no model has.
-_UNFIT = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
+_UNFIT = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 @contextmanager

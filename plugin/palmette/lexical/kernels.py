@@ -67,6 +67,26 @@ def counts_in(documents: Documents, hits: Hits) -> Counts:
     return counts
 
 
+@_compiled(f"uint32[::1]({_HITS}, {_ROWS})")
+def renumber_hits(hits: Hits, places: Documents) -> Hits:
+    """Keep a term's hits in documents that have a place, by that place; −1 stands for none."""
+    kept = np.empty(len(hits), np.uint32)
+    size = 0
+    for hit in hits:
+        place = places[hit >> np.uint32(COUNT_BITS)]
+        kept[size] = np.uint32(place) << np.uint32(COUNT_BITS) | (hit & np.uint32(MAX_COUNT))
+        size += place >= 0
+    return kept[:size].copy()
+
+
+@_compiled(f"void(float32[::1], {_HITS}, {_FLOATS}, float32)")
+def add_hits(sums: Floats, hits: Hits, norms: Floats, weight: np.float32) -> None:
+    """Add what a term with these hits adds to the scores [N] of all documents."""
+    for hit in hits:
+        document, count = hit >> np.uint32(COUNT_BITS), np.float32(hit & np.uint32(MAX_COUNT))
+        sums[document] += weight * (count / (count + norms[document]))
+
+
 @_compiled(f"float32({_HITS}, {_FLOATS})")
 def max_impact(hits: Hits, norms: Floats) -> np.float32:
     """Return the highest ``count / (count + norm)`` of a term's hits; 0 where it has none."""

@@ -22,6 +22,8 @@ from palmette.search.flat import Block, Shortlist, empty_candidates, exact_score
 from palmette.search.plan import Candidates
 from palmette.threads import get_threads, run_in_threads
 
+MOST_LISTS = 1 << 22
+"""Lists of an array at most: their sizes are counted in memory."""
 _GATHER = 16  # rows read on in the time that one is fetched from elsewhere
 _WORTH_A_THREAD = 1 << 22  # numbers to multiply before a second thread pays
 _EVERY = np.ones(0, np.bool_)  # stands for all rows
@@ -34,6 +36,11 @@ class ListOrder:
         if lists.ndim != 2 or lists.dtype.kind not in "iu":
             raise InputError(
                 f"lists must be whole numbers, [n, l], got {lists.shape} of {lists.dtype}: store them as int32"
+            )
+        if lists.size and not 0 <= lists.min() <= lists.max() < MOST_LISTS:
+            raise InputError(
+                f"numbers of lists must be from 0 to {MOST_LISTS - 1:,}, got {lists.min()} to {lists.max()}: store "
+                "each document's own"
             )
         self.lists, flat = lists, np.asarray(lists, np.int64).ravel()
         self.rows = (np.argsort(flat, kind="stable") // lists.shape[1]).astype(np.int32)  # [n·l]

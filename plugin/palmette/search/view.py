@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.arrays import Keys, Ragged, Rows
+from palmette.arrays import Floats, Keys, Ragged, Rows
 from palmette.errors import InputError
 from palmette.search.flat import Block, ExactEngine, Memo, PartBlock, as_block, rescore_parts, top_by_part, top_k
 from palmette.search.lists import ListBlock, ListOrder, top_k_in_lists
@@ -108,6 +108,10 @@ class ArrayView(View):
         """Raise: arrays have no words."""
         raise InputError("arrays in memory have no words: build an index to search by words")
 
+    def word_parts(self, text: str, key: int) -> Floats:
+        """Raise: arrays have no words."""
+        raise InputError("arrays in memory have no words: build an index to search by words")
+
     def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
         """Rows of an array: [n, *shape]."""
         rows: NDArray[np.generic] = self.arrays[array][np.asarray(keys, np.int64)]
@@ -126,9 +130,10 @@ class ArrayView(View):
         """Documents of these rows."""
         return [self.given[key] for key in keys]
 
-    def key_of(self, id: str) -> int | None:
-        """Row of a document."""
-        return next((row for row in self._keys.tolist() if self.given[row].key == id), None)
+    def keys_of(self, ids: Sequence[str]) -> dict[str, int]:
+        """Rows of some documents."""
+        rows = {document.key: row for row, document in enumerate(self.given)}
+        return {id: rows[id] for id in ids if id in rows}
 
     def keys(self) -> Keys:
         """All rows, ascending."""

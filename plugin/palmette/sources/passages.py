@@ -99,8 +99,7 @@ def split(text: str, kind: str, options: PassageOptions, count_tokens: CountToke
         return []
     cutter = _Cutter(text, options.tokens - options.overlap, count_tokens)
     pieces = list(cutter.pieces(blocks_of(text, kind)))
-    passages: list[Passage] = []
-    lines, before = Lines(text), 0
+    lines, passages, before = Lines(text), list[Passage](), 0
     for first, last in _runs(pieces, cutter.limit):
         start, end = pieces[first].start, pieces[last - 1].end
         if passages and options.overlap:

@@ -10,7 +10,7 @@ import numpy as np
 
 from palmette.arrays import Floats, Keys, Rows
 from palmette.methods.layers.config import LayersSearch
-from palmette.search.plan import Candidates, Score, SearchPlan, View
+from palmette.search.plan import Candidates, Score, SearchPlan, View, score_rows
 
 VECTOR = "vector"
 """Stored array: the encoder's own vector of a document."""
@@ -25,25 +25,28 @@ def layers_plan(queries: Floats, fused: Floats, options: LayersSearch) -> Search
     if options.order == "fused":
         return SearchPlan(Score(VECTOR, fused))
     rows = np.ascontiguousarray(queries.reshape(-1, queries.shape[2]), np.float32)
-    return SearchPlan(Score(VECTOR, rows), group=queries.shape[1])
+    return SearchPlan(Score(VECTOR, rows), group=queries.shape[1], context={FUSED: fused})
 
 
 def merge_layers(
     view: View, plan: SearchPlan, candidates: Candidates, layers: Sequence[int], k: int, options: LayersSearch
 ) -> Candidates:
-    """One list per query from the candidates [Q·L, n] of these layers; evidence ``layer``: in whose places each is."""
+    """One list per query from the candidates [Q·L, n] of these layers, with the scores of a fused search.
+
+    Evidence ``layer`` is the layer that contributed a document.
+    """
     if options.order == "fused":
         return candidates
     shape = (len(candidates.keys) // plan.group, plan.group, candidates.keys.shape[1])
-    ranked, scores = candidates.keys.reshape(shape), candidates.scores.reshape(shape)  # [Q, L, n] each
+    ranked = candidates.keys.reshape(shape)  # [Q, L, n]
     at = take_new_per_layer(ranked, split_budget(min(k, len(view)), options.budget or [1] * len(layers)))
     rows = np.arange(len(at))[:, None]
-    keys, values = ranked.reshape(len(at), -1)[rows, at], scores.reshape(len(at), -1)[rows, at]
-    keys, values = np.where(at < 0, -1, keys), np.where(at < 0, np.float32(-np.inf), values)
+    keys = np.where(at < 0, -1, ranked.reshape(len(at), -1)[rows, at])  # [Q, k]
+    scores, _ = score_rows(view, Score(VECTOR, plan.context[FUSED]), keys)
     return replace(
         candidates,
         keys=keys,
-        scores=values,
+        scores=scores.astype(np.float32),
         visited=min(float(len(view)), plan.group * candidates.visited),
         evidence={"layer": np.asarray(layers)[at // shape[2]]},
         refined=plan.group * candidates.refined,

@@ -119,7 +119,8 @@ class PathsModel(Model):
 
     def arrays(self) -> tuple[ArraySpec, ...]:
         """Unit vectors, and the leaves of each document, likeliest first."""
-        leaves = ArraySpec(LEAVES, (self.config.per_document,), "int32", searched="lists")
+        last = self.config.leaves - 1
+        leaves = ArraySpec(LEAVES, (self.config.per_document,), "int32", searched="lists", among=(0, last))
         return ArraySpec(VECTOR, (self.config.width,), searched="inner_product"), leaves
 
     def encode_documents(

@@ -191,7 +191,7 @@ class TaxonomyModel(Model):
     def arrays(self) -> tuple[ArraySpec, ...]:
         """An embedding, and the row of the node that a document is (−1 for none)."""
         vector = ArraySpec(VECTOR, (self.config.dimension,), searched="inner_product")
-        return vector, ArraySpec(NODE, (), "int64")
+        return vector, ArraySpec(NODE, (), "int64", among=(-1, len(self.nodes) - 1))
 
     def encode_documents(self, documents: Sequence[Document], vectors: Floats | None = None) -> Arrays:
         """Embeddings [N, d] and rows of nodes [N]."""
@@ -261,6 +261,14 @@ class TaxonomyModel(Model):
     def lexical_key(self, options: TaxonomySearch) -> str | None:
         """One key for all searches that rank by score alone."""
         return "" if options.cut is None and options.order == "score" and not options.closed else None
+
+    def scoring_options(self, options: TaxonomySearch) -> TaxonomySearch:
+        """All options of a search leave out or order documents: scores are the same without them."""
+        return TaxonomySearch()
+
+    def content_read(self, document: Document) -> str:
+        """Text, and the node that a document is by its id."""
+        return f"{self.nodes.rows.get(document.key, -1)} {super().content_read(document)}"
 
     @cached_property
     def cutoff(self) -> RelevanceCutoff:
