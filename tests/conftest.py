@@ -24,6 +24,8 @@ os.environ.update(
     TOKENIZERS_PARALLELISM="false",
 )
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+if not os.environ.get("PALMETTE_TEST_GPU"):  # a machine with a GPU gives the figures of one without
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 settings.register_profile("palmette", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("palmette")  # no timed assertions; the same examples on every machine
@@ -42,7 +44,7 @@ def _same_precision() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def _short_space() -> Iterator[None]:
     """Few steps of what labelled pairs teach ahead: some dozens of texts need no more."""
-    from palmette import space
+    from palmette.training import space
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(space, "STEPS", 10)

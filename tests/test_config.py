@@ -14,7 +14,6 @@ from palmette.training.config import TrainingConfig
 
 
 class Sample(Config):
-    retired: ClassVar = {"old": 1}
     presets: ClassVar = {"paper": {"size": 7, "steps": 5}}
 
     size: Annotated[int, Field(ge=1, le=100)] = 3
@@ -101,14 +100,6 @@ def test_missing_key_is_named() -> None:
 
     with pytest.raises(ConfigError, match="'must' is missing"):
         Needy.from_dict({})
-
-
-def test_retired_options_are_dropped_at_their_constant_value() -> None:
-    assert Sample.from_dict({"old": 1, "size": 4}) == Sample(size=4)
-    with pytest.raises(ConfigError, match="old=2 is no longer supported"):
-        Sample.from_dict({"old": 2})
-    with pytest.raises(ConfigError, match="no option 'old'"):
-        Sample(old=1)
 
 
 def test_presets_are_named() -> None:

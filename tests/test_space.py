@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from palmette import Document, FakeEncoder, Index, PathsModel, SpaceModel, TaxonomyModel, TreeModel, load_model
-from palmette import space as space_module
 from palmette.data import RetrievalData
 from palmette.encoder import CachedEncoder, EncodingCache
-from palmette.space import Space, SpaceEncoder, fit_space
+from palmette.encoder.space import Space, SpaceEncoder
+from palmette.training import space as space_module
 from palmette.training.pairs import TrainingPairs, Validation
+from palmette.training.space import fit_space
 from support.tiny import documents, pairs, settings
 
 WIDTH, COUNT = 24, 100

@@ -95,8 +95,6 @@ class Config(BaseModel):
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
 
-    retired: ClassVar[Mapping[str, object]] = {}
-    """Options of earlier versions → the value that is constant now."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Named sets of options for ``fit(preset=…)``, of the config and of the training loop."""
 
@@ -144,20 +142,13 @@ class Config(BaseModel):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Config from :meth:`to_dict`'s output; options retired since are dropped at their constant value."""
-        for name in cls.retired.keys() & data.keys():
-            if _plain(data[name]) != cls.retired[name]:
-                raise ConfigError(
-                    f"{cls.__name__}: {name}={shown(data[name])} is no longer supported (it is {cls.retired[name]!r} "
-                    "now): train the model again"
-                )
-        kept = {name: value for name, value in data.items() if name not in cls.retired}
-        if strange := sorted(kept.keys() - set(cls.names())):
+        """Config from :meth:`to_dict`'s output."""
+        if strange := sorted(data.keys() - set(cls.names())):
             raise ConfigError(
                 f"{cls.__name__}: this version knows no {strange[0]!r}: read it with the version of palmette that "
                 "wrote it, or train the model again"
             )
-        return cls(**kept)
+        return cls(**data)
 
 
 def _reason(error: ValidationError, options: Mapping[str, Any]) -> str:

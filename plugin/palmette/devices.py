@@ -139,8 +139,13 @@ def main_process_first(device: str | torch.device | None) -> Iterator[None]:
     if not _several():
         yield
         return
-    with _join(check_device(device)).main_process_first():
-        yield
+    _join(check_device(device))
+    # Not accelerate's own context: its barrier names a GPU even where all processes compute on the CPU.
+    if not main_process():
+        torch.distributed.barrier()
+    yield
+    if main_process():
+        torch.distributed.barrier()
 
 
 def finish() -> None:

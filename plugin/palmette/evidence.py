@@ -328,5 +328,5 @@ def measure_units(model: Any, view: View, sentences: bool, options: Any, seed: i
 
 
 def read_calibrations(facts: Mapping[str, Any]) -> dict[str, Calibration]:
-    """Calibrations of a checkpoint; former ones have none, and are measured on the documents."""
+    """Calibrations of a checkpoint; without one the units are measured on the documents."""
     return {name: Calibration.from_dict(value) for name, value in facts.get("evidence", {}).items()}

@@ -24,6 +24,7 @@ from palmette.devices import check_sizes, main_process_first
 from palmette.encoder import Encoder, Kind, load_encoder
 from palmette.encoder.cache import EncodingCache
 from palmette.encoder.load import encoder_of
+from palmette.encoder.space import Space, SpaceEncoder
 from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.evidence import (
     SHIPPED,
@@ -39,10 +40,10 @@ from palmette.hub import Checkpoint
 from palmette.hub.checkpointed import Checkpointed, TrainingRecord
 from palmette.lexical.analyser import LANGUAGE
 from palmette.search.plan import ArraySpec, Candidates, Floats, SearchPlan, View
-from palmette.space import Space, SpaceEncoder, fit_space
 from palmette.training.config import TrainingConfig, fit_configs
 from palmette.training.loop import Task, train
 from palmette.training.pairs import TrainingPairs
+from palmette.training.space import fit_space
 from palmette.types import Document, Explanation
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
@@ -233,7 +234,7 @@ class Model(Checkpointed):
             resume: Continue the run in ``output_dir``.
             progress: Progress bars; ``None`` shows them on a terminal.
             cache: Where encodings are kept; ``None`` for the user's cache folder.
-            learn_space: Let labelled pairs teach a space first (:mod:`palmette.space`); ``None``: without a ``preset``.
+            learn_space: Let labelled pairs teach a space first (:mod:`palmette.training.space`); ``None``: without a ``preset``.
             options: Single options of the config or of the loop; they override the others.
         """
         defaults = cls.training_defaults

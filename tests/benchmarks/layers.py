@@ -22,9 +22,10 @@ from recording import append, find, read, table, write_part
 
 from palmette import LayersModel, RetrievalData, load_data, load_encoder
 from palmette.encoder.cache import EncodingCache
+from palmette.encoder.space import SpaceEncoder
 from palmette.metrics import Judgements, query_scores
-from palmette.space import SpaceEncoder, fit_space
 from palmette.training.pairs import TrainingPairs
+from palmette.training.space import fit_space
 
 K, DEEP, LISTS = 12, 60, 128
 EFFORTS = {"lists": (1, 2, 4, 8, 16, 32), "graph": (4, 8, 16, 32, 64)}

@@ -35,8 +35,8 @@ from palmette.methods.tree.init import initialise
 from palmette.methods.tree.module import Tree, fold_leaves
 from palmette.methods.tree.search import greedy_leaf, stored_format, to_stored
 from palmette.sample import python_catalogue
-from palmette.space import fit_space
 from palmette.training.pairs import TrainingPairs, Validation, top_documents
+from palmette.training.space import fit_space
 
 Ints = NDArray[np.int64]
 SIZES = (256, 128, 64, 32, 16)

@@ -37,10 +37,10 @@ def one(method: str, data: RetrievalData, args: argparse.Namespace) -> dict[str,
     """Train, index, search."""
     cls, encoder = model_class(method), load_encoder(args.encoder, device=args.device)
     line: dict[str, Any] = {"data": data.name, "method": method}
-    saved, start = args.work / f"{data.name}-{method}", time.perf_counter()
+    saved, start = args.work / f"{data.name}-{method}-{args.preset}", time.perf_counter()
     options: dict[str, Any] = {"steps": args.steps} if args.steps else {}
-    if "paper" in cls.config_class.presets:
-        options["preset"] = "paper"
+    if args.preset in cls.config_class.presets:
+        options["preset"] = args.preset
     if not saved.exists():
         try:
             model = cls.fit(data, encoder=encoder, progress=False, **options)
@@ -50,7 +50,7 @@ def one(method: str, data: RetrievalData, args: argparse.Namespace) -> dict[str,
         model.save_pretrained(saved)
     line["trained, s"] = time.perf_counter() - start
     model, start = cls.from_pretrained(saved, encoder=encoder), time.perf_counter()
-    index = Index.build(data.corpus, model, args.work / f"{data.name}-{method}-index", progress=False)
+    index = Index.build(data.corpus, model, args.work / f"{saved.name}-index", progress=False)
     line["indexed, s"] = time.perf_counter() - start
     row = evaluate_index(index, data.queries, data.qrels["test" if data.qrels.get("test") else "dev"])
     line |= {"nDCG@10": row.metrics["ndcg@10"], "recall@100": row.metrics["recall@100"]}
@@ -76,21 +76,24 @@ def main() -> None:
     parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2")
     parser.add_argument("--device", default=None)
     parser.add_argument("--steps", type=int, help="a short run, to see that all works")
+    parser.add_argument("--preset", default="paper", help="the paper's settings, or 'defaults'")
+    parser.add_argument("--methods", nargs="*", default=names(), choices=names())
     args = parser.parse_args()
     device, lines = check_device(args.device), []
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     folders = sorted(Path(os.environ["PALMETTE_DATA"]).iterdir()) if "PALMETTE_DATA" in os.environ else []
     for data in map(load_data, folders) if folders else [sample_data("full")]:
-        for method in names():
+        for method in args.methods:
             try:
                 line = one(method, data, args)
             except Exception:  # a data set without fields, or a taxonomy: the others go on
+                traceback.print_exc()
                 line = {"data": data.name, "method": method, "nDCG@10": traceback.format_exc(limit=0).strip()[:80]}
             lines.append(append(args.work / "results.jsonl", line))
             print(line, flush=True)
             cells = [[f"{v:.3g}" if isinstance(v := x.get(c, ""), float) else str(v) for c in COLUMNS] for x in lines]
             told = f"{name}, torch {torch.__version__}, {auto_precision(device)}."
-            write_part(args.work / "results.md", "paper", f"{told}\n\n{table(COLUMNS, cells)}")
+            write_part(args.work / "results.md", args.preset, f"{told}\n\n{table(COLUMNS, cells)}")
 
 
 if __name__ == "__main__":

@@ -13,9 +13,8 @@ from support.tiny import documents, train_layers, train_paths, train_tree
 RANDOM_TREE = {"start": "random", "depth": 3}
 SHAPES = [
     partial(train_tree, steps=0),
-    partial(train_tree, **RANDOM_TREE, split="mlp", propagation="learned"),
-    partial(train_tree, **RANDOM_TREE, split="cross_attention"),
-    partial(train_tree, **RANDOM_TREE, propagation="none", schedule="constant"),
+    partial(train_tree, **RANDOM_TREE, propagation="learned"),
+    partial(train_tree, **RANDOM_TREE, split="cross_attention", schedule="constant"),
     partial(train_zoo),
     partial(train_zoo, queries="lookup", documents="lookup"),
     partial(train_zoo, heads="shared"),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from palmette import Document, Hit, Index, Model, load_encoder, load_model
 from palmette.reader import Reader
+from regression import vectors
 from support import taxonomies, tiny
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -30,9 +32,18 @@ def _encoder(name: str) -> dict[str, Any]:
 
 
 def open_model(name: str) -> Model:
-    """The model of a fixture's checkpoint, which lies beside it or in its index."""
+    """The model of a fixture's checkpoint, beside it or in its index; the model of fields has recorded vectors."""
     kept = FIXTURES / name / "index" / "model"
-    return load_model(kept if kept.exists() else FIXTURES / name / "model", **_encoder(name))
+    model = load_model(kept if kept.exists() else FIXTURES / name / "model", **_encoder(name))
+    if name == "fields":
+        model.module.encode = vectors.RecordedVectors(recorded_vectors(), model.module)
+    return model
+
+
+@cache
+def recorded_vectors() -> dict[str, vectors.Row]:
+    """The recorded vectors of texts, which a run of ``make.py`` adds to."""
+    return vectors.load()
 
 
 def open_index(name: str, folder: Path) -> Index:
@@ -44,9 +55,14 @@ def open_index(name: str, folder: Path) -> Index:
 def new_index(model: Model, some: Sequence[Document], segments: int = 1) -> Index:
     """An index in memory, in one segment or in three that are too unequal to be merged."""
     index = Index.in_memory(model)
+    fill(index, some, segments)
+    return index
+
+
+def fill(index: Index, some: Sequence[Document], segments: int = 1) -> None:
+    """Add documents, in one segment or in three that are too unequal to be merged."""
     for part in [some] if segments == 1 else [some[:-14], some[-14:-3], some[-3:]]:
         index.add(part, progress=False)
-    return index
 
 
 def change(index: Index, some: Sequence[Document]) -> None:

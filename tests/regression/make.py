@@ -16,10 +16,10 @@ from typing import Any
 
 from palmette import FakeEncoder, FieldsModel, Index, LayersModel, PathsModel, TaxonomyModel, TreeModel, devices
 from palmette.reader import Reader
-from regression import api, record
+from regression import api, record, vectors
 from support import readers, taxonomies, tiny
 
-ALONE = ("tree-learned", "tree-mlp")
+ALONE = ("tree-learned",)
 """Models that are kept without an index."""
 
 
@@ -33,7 +33,6 @@ def make_fixtures() -> None:
         "tree": TreeModel.fit(asked, **fake, start="random", depth=4),
         "tree-clusters": TreeModel.fit(asked, **fake, depth=3),
         "tree-learned": TreeModel.fit(asked, **fake, start="random", depth=3, propagation="learned"),
-        "tree-mlp": TreeModel.fit(asked, **fake, start="random", depth=3, split="mlp"),
         "paths": PathsModel.fit(asked, **fake, branches=8),
         "layers": LayersModel.fit(asked, **fake),
         "taxonomy": TaxonomyModel.fit(asked, **fake, dimension=12),
@@ -63,6 +62,7 @@ def make_fixtures() -> None:
 
 def main() -> None:
     devices._cpu_has_bfloat16 = lambda: False  # type: ignore[assignment]  # the precision of tests/conftest.py
+    vectors.RecordedVectors.recording = True
     names = sys.argv[1:]
     if names == ["--fixtures"]:
         make_fixtures()
@@ -83,6 +83,8 @@ def main() -> None:
                 if record.has_index(name):
                     block["cases"]["opened"] = record.opened(name, Path(folder) / title, block["options"])
         record.save(name, blocks)
+    if not names or "fields" in names:
+        vectors.save(api.recorded_vectors())
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ class SentenceEncoder(Encoder):
         self.family: str | None = network.config.model_type if alone else None
         """Type of the transformer (``bert``, …), where there is exactly one and it comes first."""
         self._body = layer_body(network) if self.family in FAMILIES else None
-        probe = self._features(["a"], "document", layers=True)
+        probe = self._features(["a"], "document", layers=True, offsets=True)
         tokens = probe.get("token_embeddings")
         self.dimension = int(probe["sentence_embedding"].shape[-1])
         self.hidden_size = self.dimension if tokens is None else int(tokens.shape[-1])
@@ -115,12 +115,12 @@ class SentenceEncoder(Encoder):
         if outputs - {"pooled"} and self.num_layers == 0:
             raise ConfigError(f"encoder {self.name!r} has no layers: it gives 'pooled' and nothing else")
         with self._first_layers(depth):
-            features = self._features(texts, kind, layers="layers" in outputs)
+            features = self._features(texts, kind, layers="layers" in outputs, offsets=outputs != {"pooled"})
         # Tensors made in inference mode cannot enter a graph: from here on, the requested ones are copied.
         pooled = features["sentence_embedding"].float().clone() if "pooled" in outputs else None
-        offsets = features.get("offsets")
         if outputs == {"pooled"}:
-            return States(pooled, offsets=offsets)
+            return States(pooled)
+        offsets = features.get("offsets")
         mask = features["attention_mask"].bool()  # [B, T]
         gap = ~mask[..., None]
         tokens = features["token_embeddings"].float().masked_fill(gap, 0) if "tokens" in outputs else None
@@ -151,8 +151,11 @@ class SentenceEncoder(Encoder):
             self._body.layer = layers
 
     @torch.inference_mode()
-    def _features(self, texts: Sequence[str], kind: Kind, *, layers: bool) -> dict[str, Any]:
-        """Tokenise, and run the transformer and what follows it, once."""
+    def _features(self, texts: Sequence[str], kind: Kind, *, layers: bool, offsets: bool) -> dict[str, Any]:
+        """Tokenise, and run the transformer and the modules after it, once.
+
+        ``offsets`` asks for the characters of every token, which take as long to collect as the tokens themselves.
+        """
         prompt = self.prompts.get(kind) or None
         features: dict[str, Any] = self.model.preprocess(list(texts), prompt=prompt, task=kind)
         encodings = getattr(features, "encodings", None)  # of fast tokenizers
@@ -166,7 +169,7 @@ class SentenceEncoder(Encoder):
             for config, value in zip(self._configs, before, strict=True):
                 config.output_hidden_states = value
         features["sentence_embedding"] = features["sentence_embedding"][:, : self.model.truncate_dim]
-        if encodings:
+        if encodings and offsets:
             places = np.array([encoding.offsets for encoding in encodings], np.int64)  # [B, T, 2]
             features["offsets"] = np.maximum(places - len(prompt or ""), 0)
         return features

@@ -45,8 +45,6 @@ def loading(where: object) -> Iterator[None]:
 class TrainingRecord(Config):
     """Data, length and metrics of a training run, kept in the checkpoint."""
 
-    retired: ClassVar[Mapping[str, object]] = {"made": False, "changes": ()}
-
     data: str = "unknown"
     documents: int = 0
     pairs: int = 0

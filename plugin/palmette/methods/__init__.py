@@ -54,11 +54,6 @@ def load_model(repo_or_dir: str | Path, *, revision: str | None = None, **option
     method = checkpoint.config.get("method")
     if method == "reader":
         raise CheckpointError(f"{repo_or_dir} holds a reader, not a retriever: use Reader.from_pretrained")
-    if method == "fusion":
-        raise CheckpointError(
-            f"{repo_or_dir} fuses several models, which this version does not: index the documents with one of them, "
-            "or join several retrievers by what LangChain or LlamaIndex has for that"
-        )
     if not isinstance(method, str) or method not in METHODS:
         raise CheckpointError(
             f"{repo_or_dir} holds a model of method {method!r}, which this version does not have "

@@ -49,7 +49,7 @@ def test_copies_begin_as_the_encoder_with_layers_left_out(
     own = encoder.encode_queries(texts)
     states = encoder.states(texts, kind="query", outputs=("layers",))
     stack = encoder.model[0].auto_model.encoder.layer  # type: ignore[attr-defined]
-    hidden = torch.where(states.mask, 0.0, -1e9)[:, None, None]
+    hidden = torch.where(states.mask, 0.0, -1e9)[:, None, None].to(encoder.device)
     for layer, rest in ((1, stack[2:]), (2, stack[3:])):
         x = states.layers[:, layer]
         for part in rest:
@@ -57,7 +57,7 @@ def test_copies_begin_as_the_encoder_with_layers_left_out(
             x = out[0] if isinstance(out, tuple) else out
         mean, first = summary(x, states.mask).chunk(2, dim=1)
         expected = F.normalize(mean if pooling == "mean" else first, dim=1)
-        np.testing.assert_allclose(asked[:, layer - 1], expected.detach(), atol=2e-4)
+        np.testing.assert_allclose(asked[:, layer - 1], expected.detach().cpu(), atol=2e-4)
     np.testing.assert_allclose(asked[:, 3], own, atol=1e-5)  # the last: the encoder's own
     assert (asked[:, 2] * own).sum(1).mean() > 0.7  # before it: a linear map
     assert LayerNetworks(model.config).weights().tolist() == pytest.approx([1 / 6, 1 / 6, 1 / 6, 1 / 2])
@@ -94,6 +94,7 @@ def test_training_reaches_what_it_should(real: Encoder, trains: Any, tmp_path: P
     config = LayersConfig(trains=trains)
     data, cache = load_data(pairs()), EncodingCache(tmp_path)
     _, task = LayersModel.task(config, data, real, cache, seed=0, progress=False)
+    task.to(real.device)
     loss = task.loss(task.module, np.arange(8), torch.Generator().manual_seed(0), 0.0)
     loss.backward()  # type: ignore[no-untyped-call]
     moved = {n for n, p in task.module.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}

@@ -15,16 +15,10 @@ from palmette.methods.tree.module import Tree
 from support.reference import Doubles, randomise, relu, sigmoid, softmax, weights_of
 
 DEPTH, WIDTH, TOKENS, TEXTS = 3, 7, 5, 4
-SIZES = {"HIDDEN": 6, "HEADS": 2, "HEAD_WIDTH": 3, "NODE_HIDDEN": 4}
-SPLITS = [
-    {"split": "linear"},
-    {"split": "mlp"},
-    {"split": "cross_attention", "aggregation": "mean_then_linear"},
-    {"split": "cross_attention", "aggregation": "linear_then_mean"},
-    {"split": "cross_attention", "aggregation": "tree"},
-]
+SIZES = {"HEADS": 2, "HEAD_WIDTH": 3, "NODE_HIDDEN": 4}
 CASES = [
-    {**split, "propagation": how, "start": "random"} for split, how in product(SPLITS, ("product", "learned", "none"))
+    {"split": split, "propagation": propagation, "start": "random"}
+    for split, propagation in product(("linear", "cross_attention"), ("product", "learned"))
 ]
 
 
@@ -70,32 +64,21 @@ def attention(w: dict[str, Doubles], node: int, tokens: Doubles) -> Doubles:
 
 
 def score(tree: Tree, w: dict[str, Doubles], node: int, x: Doubles, tokens: Doubles) -> float:
-    """s_t(x) before its ancestors are heard: equation 2, A.1.2 or A.1.3 with A.2."""
-    config, total = tree.config, 0.0
+    """s_t(x) before the ancestors' correction: equation 2, or A.1.3 with A.2."""
     if tree.linear is not None:
         slope = w["linear.slopes"][node]
-        total += slope * (w["linear.directions"][node] @ x + w["linear.offsets"][node])
-    if config.split == "mlp":
-        hidden = relu(w["beyond.hidden.weight"] @ x + w["beyond.hidden.bias"])
-        total += float(w["beyond.out"][node] @ hidden)
-    if config.split == "cross_attention":
-        row = 0 if config.aggregation == "mean_then_linear" else node  # one linear map for all, or one each
-        total += float(w["beyond.out"][row] @ attention(w, node, tokens))
-    return float(total)
+        return float(slope * (w["linear.directions"][node] @ x + w["linear.offsets"][node]))
+    return float(w["beyond.out"][node] @ attention(w, node, tokens))
 
 
 def leaves_by_hand(tree: Tree, states: States) -> Doubles:
     """Probabilities of the leaves, node by node."""
     config, w, out = tree.config, weights_of(tree), []
-    count = config.leaves if config.propagation == "none" else config.leaves - 1
     assert states.tokens is not None
     assert states.mask is not None
     for x, every, mask in zip(states.pooled.numpy(), states.tokens.numpy(), states.mask.numpy(), strict=True):
-        s = np.array([score(tree, w, node, x, every[mask]) for node in range(count)])
-        if config.propagation == "none":
-            out.append(softmax(s))
-            continue
-        if (config.split, config.aggregation) == ("cross_attention", "tree"):
+        s = np.array([score(tree, w, node, x, every[mask]) for node in range(config.splits)])
+        if config.split == "cross_attention":
             s = refined(w, s)
         probability, learned = [], []
         for leaf in range(config.leaves):

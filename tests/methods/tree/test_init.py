@@ -95,11 +95,11 @@ def test_clusters_need_no_questions_and_the_papers_recipe_does() -> None:
         TreeModel.fit(documents(), **how, preset="paper")
     model = TreeModel.fit(pairs(), **how, preset="paper", steps=2, batch_size=8)
     config, record = model.config, model.record
-    assert (config.split, config.aggregation, config.propagation) == ("cross_attention", "tree", "learned")
+    assert (config.split, config.propagation) == ("cross_attention", "learned")
     assert (config.start, config.ranking, config.depth) == ("random", "leaves", 3)
     assert model.module.linear is None
     assert (record.pairs > 1, record.steps, record.labelled) == (True, 2, True)
     assert record.training["learning_rate"] == 4e-4
-    for options in ({"split": "mlp"}, {"propagation": "none"}):
+    for options in ({"split": "cross_attention"}, {"propagation": "learned"}):
         with pytest.raises(ConfigError, match="give start='random' too"):
             TreeModel.fit(["a text"], **how, **options)

@@ -68,7 +68,7 @@ def stored_quality(model: TreeModel) -> Any:
 
 
 def test_a_gentle_trees_ranking_is_kept_in_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    gentle: dict[str, Any] = {"propagation": "none", "depth": 9, "sharpness": 0.06, "steps": 1}
+    gentle: dict[str, Any] = {"depth": 9, "sharpness": 0.06, "steps": 1}
     data = load_data(pairs(), dev_fraction=0.5)
     model = trained(data=data, **gentle)
     assert model.arrays()[0].dtype == "float16"
@@ -105,9 +105,7 @@ def test_options_of_a_search_are_checked(index: Index) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"start": "clusters"}, {"depth": 10}, {"depth": 8, "split": "mlp"}, {"depth": 8, "propagation": "learned"}],
-    ids=str,
+    "options", [{"start": "clusters"}, {"depth": 10}, {"depth": 8, "propagation": "learned"}], ids=str
 )
 def test_a_text_has_the_same_leaves_alone_and_in_any_batch(options: dict[str, Any]) -> None:
     generator = np.random.default_rng(0)

@@ -17,14 +17,9 @@ from palmette.methods.tree.module import Tree, name_of, propagate
 from palmette.methods.tree.search import greedy_leaf
 
 WIDTH, TOKENS = 6, 5
-AGGREGATIONS = ("mean_then_linear", "linear_then_mean", "tree")
-SPLITS = [
-    {"split": "linear"},
-    {"split": "mlp"},
-    *({"split": "cross_attention", "aggregation": aggregation} for aggregation in AGGREGATIONS),
-]
-WAYS = ("product", "learned", "none")
-KINDS = [{**split, "propagation": way, "start": "random"} for split, way in product(SPLITS, WAYS)]
+SPLITS = ("linear", "cross_attention")
+PROPAGATIONS = ("product", "learned")
+KINDS = [{"split": split, "propagation": way, "start": "random"} for split, way in product(SPLITS, PROPAGATIONS)]
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(kind.values()))
 
 

@@ -99,11 +99,6 @@ class FieldsConfig(Config):
     blend: Annotated[float | None, FILLED_IN] = None
     """Share of the aggregate in a two-stage score that held-out queries chose; ``None`` for half."""
 
-    retired: ClassVar[Mapping[str, object]] = {
-        "sees": (), "query_words": "auto", "word_steps": 2000, "diversity_weight": 0.0, "negatives": "given",
-        "mining_rounds": 3, "mining_depth": 30, "pretrain_steps": 0, "pretrain_rate": 1e-4, "targets": "auto",
-        "words": 0,
-    }  # fmt: skip
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": {  # section 4.1 and table 6 (US); its 200 epochs are 200 · pairs / 1,024 steps
             "attention": "printed", "whole": False, "pooling": "token", "similarity": "inner_product",

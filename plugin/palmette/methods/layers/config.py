@@ -27,7 +27,6 @@ Layers = Annotated[tuple[int, ...], AfterValidator(ascending)]
 class LayersConfig(Config):
     """Layers of a frozen encoder that search, and their retrieval networks."""
 
-    retired: ClassVar[Mapping[str, object]] = {"schedule": "together", "negatives": 0}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": {  # the steps are 30 epochs of its 122,892 pairs; it searches with order="layer"
             "start": "random", "skip": "outside", "pooling": "cls", "trains": "all",

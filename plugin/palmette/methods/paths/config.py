@@ -29,10 +29,6 @@ PAPER: Mapping[str, Any] = {
 class PathsConfig(Config):
     """Shape, start and losses of an index."""
 
-    retired: ClassVar[Mapping[str, object]] = {
-        "sharpness": SHARPNESS, "intra_leaf_form": "triplet", "balance": 0.0, "indexer_rate": 1.0,
-        "encoder_rate": ENCODER_RATE,
-    }  # fmt: skip
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": PAPER}
 
     branches: Annotated[int, Field(ge=2, le=65_536)] | None = None

@@ -28,7 +28,6 @@ PAPER: Mapping[str, Any] = {
 class TaxonomyConfig(Config):
     """Dual encoder to train."""
 
-    retired: ClassVar[Mapping[str, object]] = {"hidden": 0, "rarity": 0.05, "frequencies": "known"}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": PAPER}
 
     dimension: Annotated[int, Field(ge=0, le=65_536)] = 0

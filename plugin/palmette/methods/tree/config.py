@@ -18,23 +18,17 @@ class TreeConfig(Config):
 
     depth: Annotated[int, Field(ge=1, le=14)] = 6
     """Levels D of split nodes; the finest representation has 2^D columns."""
-    split: Literal["linear", "mlp", "cross_attention"] = "linear"
-    """Score of a text at a node: a hyperplane on the embedding (``linear``), a small network shared by all
-    nodes (``mlp``), or learned node embeddings that attend to the text's tokens (``cross_attention``).
+    split: Literal["linear", "cross_attention"] = "linear"
+    """Score of a text at a node: a hyperplane on the embedding (``linear``), or learned node embeddings that attend to
+    the text's tokens and are refined by the scores of the node's ancestors (``cross_attention``).
     """
-    aggregation: Literal["mean_then_linear", "linear_then_mean", "tree"] = "tree"
-    """How a node's attention output becomes a score (``cross_attention`` only): one linear map shared by all
-    nodes, one linear map per node, or the latter refined by a small network over the scores of the node and
-    its ancestors (``tree``).
+    propagation: Literal["product", "learned"] = "product"
+    """How scores become leaf probabilities: the ``product`` of the turns on the way, or a ``learned`` function of them
+    for each leaf.
     """
-    propagation: Literal["product", "learned", "none"] = "product"
-    """How scores become leaf probabilities: the ``product`` of the turns on the way, a ``learned`` function of
-    them for each leaf, or ``none``: no tree, one score per leaf.
-    """
-    schedule: Literal["constant", "stochastic", "linear", "exponential", "matryoshka"] = "stochastic"
-    """Level that a step trains. ``constant``: the leaves. ``stochastic``: drawn with P(h) ∝ h², which makes the
-    coarse levels good. ``linear``, ``exponential``: from the root down as training proceeds, one level at a
-    time or doubling. ``matryoshka``: all levels at once.
+    schedule: Literal["constant", "stochastic"] = "stochastic"
+    """Level that a step trains: the leaves (``constant``), or one drawn with P(h) ∝ h² (``stochastic``), which makes
+    the coarse levels good.
     """
     start: Literal["clusters", "random"] = "clusters"
     """Where the splits come from. ``clusters`` leads the documents to their k-means clusters, the leaves, and trains
@@ -55,14 +49,10 @@ class TreeConfig(Config):
     than its steps (filled in by ``fit``).
     """
 
-    retired: ClassVar[Mapping[str, object]] = {
-        "growth": 1.414, "upper": 5, "temperature": 0.05, "l1": 0.0, "hidden": 128, "split_dropout": 0.2,
-        "heads": 8, "head_width": 64, "node_embeddings": 1, "closed": (), "adapted": False,
-    }  # fmt: skip
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         # The encoder is BAAI/bge-large-en-v1.5 at 512 tokens. The paper does not state the rates of dropout and decay.
         "paper": {
-            "depth": 10, "split": "cross_attention", "aggregation": "tree", "propagation": "learned",
+            "depth": 10, "split": "cross_attention", "propagation": "learned",
             "schedule": "stochastic", "start": "random", "ranking": "leaves", "dropout": 0.1, "steps": 200_000,
             "batch_size": 64, "learning_rate": 4e-4, "warmup": 0.05, "decay": "constant",
         },
@@ -79,9 +69,9 @@ class TreeConfig(Config):
         return "uint16" if self.stored == "fixed" else self.stored
 
     @property
-    def scored(self) -> int:
-        """Scores per text: one per split node, or one per leaf where there is no tree."""
-        return self.leaves - (self.propagation != "none")
+    def splits(self) -> int:
+        """Split nodes N = 2^D − 1, each of which scores a text."""
+        return self.leaves - 1
 
     @property
     def reads_tokens(self) -> bool:

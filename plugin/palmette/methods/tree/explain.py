@@ -52,8 +52,6 @@ def topics_of_texts(texts: Iterable[str], leaves: Ints, depth: int, *, terms: in
 def topics_of_training(task: TreeTask) -> Terms:
     """Terms of a tree's nodes in the corpus that it was trained on (an even sample of a large one)."""
     config, corpus = task.module.config, task.pairs.data.corpus
-    if config.propagation == "none":
-        return {}  # leaves, but no tree
     chosen = evenly_spaced(len(corpus), SAMPLE)
     leaves = np.concatenate([greedy_leaf(part) for part in task.leaves(chosen)])
     return topics_of_texts((corpus[row].content for row in chosen.tolist()), leaves, config.depth)

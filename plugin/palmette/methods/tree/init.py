@@ -42,7 +42,7 @@ def initialise(tree: Tree, x: Tensor, seed: int) -> None:
             fit_clusters(linear, x[torch.from_numpy(evenly_spaced(len(x), SAMPLE))], config.depth, seed)
         return
     generator = torch.Generator().manual_seed(seed)
-    linear.directions.copy_(F.normalize(torch.randn(config.scored, config.width, generator=generator)))
+    linear.directions.copy_(F.normalize(torch.randn(config.splits, config.width, generator=generator)))
     linear.offsets.copy_(-linear.directions @ x.mean(0))  # the average document goes either way
 
 

@@ -177,8 +177,6 @@ class TreeInspection:
         if index.model.method != "tree":
             raise ConfigError(f"only a tree can be inspected; this index is of method {index.model.method!r}")
         config = index.model.config
-        if config.propagation == "none":
-            raise ConfigError("a model with propagation='none' has leaves but no tree to inspect")
         depth, queries = config.depth, [queries] if isinstance(queries, str) else list(queries)
         results = index.search(queries, k=FOUND, lexical=0) if queries else []
         names = [name_of(node) for node in range(2 ** (depth + 1) - 1)]

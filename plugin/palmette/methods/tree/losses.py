@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -36,23 +34,13 @@ def level_loss(
 
 
 def level_probabilities(config: TreeConfig) -> Tensor:
-    """Weight of each level 1 … D: P(h) ∝ h² of the stochastic schedule, equal for the others (appendix B.2.3)."""
+    """Weight of each level 1 … D: P(h) ∝ h² of the stochastic schedule, equal otherwise (appendix B.2.3)."""
     weights = torch.arange(1, config.depth + 1).float() ** (2 if config.schedule == "stochastic" else 0)
     return weights / weights.sum()
 
 
-def levels_of_step(config: TreeConfig, generator: torch.Generator, progress: float) -> list[int]:
-    """Levels that a step trains (section 3, appendix B.2.3); ``progress`` is the share of steps done."""
-    depth = config.depth
-    match config.schedule:
-        case "constant":
-            return [depth]
-        case "matryoshka":
-            return list(range(1, depth + 1))
-        case "linear":  # 1, 2, 3, … D, each for as long
-            return [min(depth, 1 + int(progress * depth))]
-        case "exponential":  # 1, 2, 4, … D, each for as long
-            stages = 1 + math.ceil(math.log2(depth))
-            return [min(depth, 2 ** min(stages - 1, int(progress * stages)))]
-        case "stochastic":
-            return [1 + int(torch.multinomial(level_probabilities(config), 1, generator=generator))]
+def level_of_step(config: TreeConfig, generator: torch.Generator) -> int:
+    """Level that a step trains (section 3, appendix B.2.3)."""
+    if config.schedule == "constant":
+        return config.depth
+    return 1 + int(torch.multinomial(level_probabilities(config), 1, generator=generator))

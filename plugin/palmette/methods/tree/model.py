@@ -237,7 +237,7 @@ class TreeModel(Model):
             return {}
         config, linear, names = self.config, self.module.linear, ("depth", "leaves", "split", "propagation")
         facts: dict[str, Any] = {name: getattr(config, name) for name in names}
-        if linear is not None and config.propagation != "none":
+        if linear is not None:
             steepness = linear.slopes * linear.directions.norm(dim=1)
             levels = torch.split(steepness, [2**level for level in range(config.depth)])
             facts["mean slope per level"] = [round(float(level.mean()), 3) for level in levels]

@@ -20,15 +20,20 @@ from torch.utils.checkpoint import checkpoint
 from palmette.encoder import States
 from palmette.methods.tree.config import TreeConfig
 
-HIDDEN, SPLIT_DROPOUT = 128, 0.2
-"""Width and dropout of the ``mlp`` split's hidden layer."""
-HEADS, HEAD_WIDTH = 8, 64
-NODE_HIDDEN, NODE_DROPOUT = 8, 0.1
-"""Hidden width and dropout of the small networks that nodes and leaves have of their own."""
+HEADS = 8
+"""Attention heads H of the cross-attention split."""
+HEAD_WIDTH = 64
+"""Width k of an attention head."""
+NODE_HIDDEN = 8
+"""Hidden width of the small network that each node (and each leaf) has of its own."""
+NODE_DROPOUT = 0.1
+"""Dropout of these networks in training."""
 PASS = 1 << 25
-"""Numbers that one pass of attention or routing may hold; larger inputs go in parts."""
-LOWEST, HIGHEST = 1e-4, 1e4
-"""Bounds of the learned multipliers of similarities."""
+"""Numbers that one pass of attention or routing may hold; larger inputs are split into parts."""
+LOWEST = 1e-4
+"""Lower bound of a learned multiplier of similarities."""
+HIGHEST = 1e4
+"""Upper bound of a learned multiplier of similarities."""
 
 
 def name_of(node: int) -> str:
@@ -64,20 +69,6 @@ class Linear(nn.Module):
         return F.linear(pooled(states), self.directions[:n], self.offsets[:n]) * self.slopes[:n]
 
 
-class Mlp(nn.Module):
-    """One hidden layer shared by all nodes, and a row of weights per node (appendix A.1.2)."""
-
-    def __init__(self, config: TreeConfig) -> None:
-        super().__init__()
-        self.hidden = nn.Linear(config.width, HIDDEN)
-        self.out = nn.Parameter(torch.randn(config.scored, HIDDEN) / math.sqrt(HIDDEN))  # [N, hidden]
-
-    def forward(self, states: States, n: int) -> Tensor:
-        """[B, n]."""
-        inner = F.dropout(F.relu(self.hidden(pooled(states))), SPLIT_DROPOUT, self.training)  # [B, hidden]
-        return F.linear(inner, self.out[:n])
-
-
 class CrossAttention(nn.Module):
     """Node embeddings attend to a text's tokens, and each node's output becomes its score (equations 3 – 6).
 
@@ -87,12 +78,11 @@ class CrossAttention(nn.Module):
     def __init__(self, config: TreeConfig) -> None:
         super().__init__()
         inner = HEADS * HEAD_WIDTH  # H·k
-        self.embeddings = nn.Parameter(torch.randn(config.scored, 1, inner))  # [N, 1, H·k]: one per node
+        self.embeddings = nn.Parameter(torch.randn(config.splits, 1, inner))  # [N, 1, H·k]: one per node
         self.query = nn.Linear(inner, inner, bias=False)
         self.key = nn.Linear(config.token_width, inner, bias=False)
         self.value = nn.Linear(config.token_width, inner, bias=False)
-        rows = 1 if config.aggregation == "mean_then_linear" else config.scored
-        self.out = nn.Parameter(torch.randn(rows, inner) / math.sqrt(inner))  # [1 or N, H·k]
+        self.out = nn.Parameter(torch.randn(config.splits, inner) / math.sqrt(inner))  # [N, H·k]
 
     def forward(self, states: States, n: int) -> Tensor:
         """[B, n]."""
@@ -104,8 +94,7 @@ class CrossAttention(nn.Module):
         parts = []
         for start in range(0, n, size):
             nodes = slice(start, min(start + size, n))
-            out = self.out if len(self.out) == 1 else self.out[nodes]
-            inputs = (self.embeddings[nodes], out, key, value, mask[:, None, None, :])
+            inputs = (self.embeddings[nodes], self.out[nodes], key, value, mask[:, None, None, :])
             if torch.is_grad_enabled() and n > size:
                 parts.append(checkpoint(self._attend, *inputs, use_reentrant=False))
             else:
@@ -116,7 +105,7 @@ class CrossAttention(nn.Module):
         one = _heads(self.query(embeddings.flatten(0, 1))[None])  # [1, H, n, k]
         query = one.expand(len(key), -1, -1, -1)  # [B, H, n, k]
         attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)  # [B, H, n, k]
-        readout = out.reshape(len(out), HEADS, -1).expand(attended.shape[2], -1, -1)  # [n, H, k]
+        readout = out.reshape(len(out), HEADS, -1)  # [n, H, k]
         return torch.einsum("bhnk,nhk->bn", attended, readout)
 
 
@@ -125,7 +114,7 @@ def _heads(x: Tensor) -> Tensor:
 
 
 class AncestorRefinement(nn.Module):
-    """The ``tree`` aggregation: each node corrects its score by a small network over its and its ancestors' scores."""
+    """Each node corrects its score by a small network over its and its ancestors' scores (the paper's ``tree``)."""
 
     above: Tensor
     mask: Tensor
@@ -208,12 +197,9 @@ class Tree(nn.Module):
     def __init__(self, config: TreeConfig) -> None:
         super().__init__()
         self.config = config
-        self.linear = Linear(config.scored, config.width) if config.split == "linear" else None
-        self.beyond: nn.Module | None = None
-        if self.linear is None:
-            self.beyond = CrossAttention(config) if config.reads_tokens else Mlp(config)
-        refined = config.reads_tokens and config.aggregation == "tree" and config.propagation != "none"
-        self.refine = AncestorRefinement(config) if refined else None
+        self.linear = None if config.reads_tokens else Linear(config.splits, config.width)
+        self.beyond = CrossAttention(config) if config.reads_tokens else None
+        self.refine = AncestorRefinement(config) if config.reads_tokens else None
         self.learned = LearnedPropagation(config) if config.propagation == "learned" else None
         self.log_multipliers = nn.Parameter(torch.zeros(config.depth))  # [D]
 
@@ -225,7 +211,7 @@ class Tree(nn.Module):
         """Probabilities of the nodes of a level, the leaves by default: [B, 2^level]."""
         config = self.config
         level = config.depth if level is None else level
-        n = 2**level - 1 if config.propagation == "product" else config.scored  # nodes that the level needs
+        n = config.splits if self.learned else 2**level - 1  # nodes that the level needs
         split = self.linear or self.beyond
         assert split is not None
         scores: Tensor = split(states, n)  # [B, n]
@@ -233,9 +219,9 @@ class Tree(nn.Module):
             scores = self.refine(scores)
         scores = F.dropout(scores, config.dropout, self.training)
         scores = scores if scores.dtype == torch.float64 else scores.float()
-        if config.propagation == "product":
+        if self.learned is None:
             return propagate(scores, level)
-        leaves = torch.softmax(scores, dim=1) if self.learned is None else self.learned(scores)  # [B, C]
+        leaves: Tensor = self.learned(scores)  # [B, C]
         return leaves if level == config.depth else fold_leaves(leaves, level)
 
 

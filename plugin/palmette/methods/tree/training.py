@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from palmette.arrays import Floats, evenly_spaced
 from palmette.errors import ConfigError
 from palmette.maths import ntvd, symmetric_info_nce
-from palmette.methods.tree.losses import level_loss, level_probabilities, levels_of_step
+from palmette.methods.tree.losses import level_loss, level_of_step, level_probabilities
 from palmette.methods.tree.module import Tree, fold_leaves
 from palmette.methods.tree.search import as_searched, stored_format
 from palmette.training.config import TrainingConfig
@@ -51,9 +51,8 @@ class TreeTask(Task):
 
     @property
     def metric(self) -> str:
-        """Metric that selects the best weights: of all levels for schedules that train each to the end."""
-        each_level = self.module.config.schedule in ("stochastic", "matryoshka")
-        return "ndcg@10 over levels" if each_level else "ndcg@10"
+        """Metric that selects the best weights: the mean over levels where every level is trained."""
+        return "ndcg@10 over levels" if self.module.config.schedule == "stochastic" else "ndcg@10"
 
     def size(self) -> int:
         """Training pairs."""
@@ -82,22 +81,18 @@ class TreeTask(Task):
             module.log_multipliers[level - 1] = candidates[losses.argmin().cpu()].log()
 
     def loss(self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float) -> Tensor:
-        """Mean loss of a batch of pairs over the step's levels, with given negatives where there are any."""
-        config, pairs = self.module.config, self.pairs
-        levels = levels_of_step(config, generator, progress)
+        """Loss of a batch of pairs at the step's level, with the pairs' own negatives where there are any."""
+        pairs, level = self.pairs, level_of_step(self.module.config, generator)
         queries = pairs.query_states(pairs.query_rows[rows])
         documents = pairs.document_states(pairs.document_rows[rows])
         known, hard = pairs.positives(rows), pairs.hard_negatives(rows, generator)  # [B, B]
         texts = [queries, documents] + ([pairs.document_states(hard.rows)] if hard else [])
-        deepest = [module(states, max(levels)) for states in texts]  # [B, C_level] each; [M, C_level]
-        total = deepest[0].new_zeros(())
-        for level in levels:
-            q, d, *others = (fold_leaves(x, level) for x in deepest) if len(levels) > 1 else deepest
-            negatives = (others[0], hard.known) if hard else (None, None)
-            total = total + level_loss(q, d, self.module.multiplier(level), known, *negatives)
+        q, d, *others = (module(states, level) for states in texts)  # [B, C_level] each; [M, C_level]
+        negatives = (others[0], hard.known) if hard else (None, None)
+        loss = level_loss(q, d, self.module.multiplier(level), known, *negatives)
         # Under a level's loss the deeper splits take no part: an empty sum keeps their gradients defined (and zero).
         idle = sum(parameter.sum() for parameter in self.module.parameters()) * 0.0
-        return torch.add(total / len(levels), idle)
+        return torch.add(loss, idle)
 
     def validate(self, module: nn.Module) -> dict[str, float]:
         """Retrieval quality on held-out queries: at the leaves, at every level, and averaged over the levels."""

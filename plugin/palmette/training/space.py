@@ -1,0 +1,221 @@
+"""Learns one space for all methods: linear maps of queries and of documents over a frozen encoder's vectors.
+
+Labelled pairs teach two candidates: one map for both sides, and one map for each side. Held-out questions then choose
+how far to move from the encoder's own space to the learned one. Staying with the encoder is one of the choices: a space
+that does not clearly improve nDCG@10 is not used.
+
+Letters: Q queries, N documents, B batch, M documents of a batch, d width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+from tqdm.auto import tqdm
+
+from palmette.arrays import Rows
+from palmette.data.retrieval import RowLists
+from palmette.encoder.space import Space
+from palmette.maths import symmetric_info_nce
+from palmette.threads import one_torch_thread
+from palmette.training.pairs import TrainingPairs, Validation, top_documents
+
+STEPS = 150
+"""Fewest optimiser steps."""
+MOST_STEPS = 400
+"""Most optimiser steps."""
+EPOCHS = 10
+"""Passes over the questions, within these limits."""
+BATCH = 256
+"""Questions of a step."""
+RATE = 2e-3
+"""Highest learning rate of Adam."""
+WARMUP = 20
+"""Steps until the learning rate is reached."""
+SCALE = 20.0
+"""Factor of cosines in the softmax."""
+DECAY = 1e-2
+"""Weight of the squared distance from the identity, per column."""
+RANDOM = 1024
+"""Random documents of a batch, as negatives."""
+NEAR = 20
+"""Nearest documents of a question, one of which joins the batch as a hard negative."""
+INTERPOLATIONS = (0.25, 0.5, 0.75, 1.0)
+"""Candidates for how far to move from the encoder's space (0) to the learned one (1)."""
+ENOUGH = 50
+"""Judged questions below which nothing is learned, and held-out questions that suffice without cross-validation."""
+FOLDS = 4
+"""Folds of the training questions, where fewer are held out."""
+ERRORS = 2.0
+"""Standard errors by which the best choice must exceed the encoder."""
+TIE = 1.0
+"""Standard errors within which a shorter interpolation counts as equally good."""
+
+
+class _Choice(NamedTuple):
+    """One map for both sides or two maps, and how far to interpolate towards them."""
+
+    maps: int
+    interpolation: float
+
+
+_Scores = dict[_Choice, NDArray[np.float64]]
+"""nDCG@10 of each held-out question, by choice."""
+_ENCODER = _Choice(0, 0.0)
+"""The encoder's own space."""
+
+
+def fit_space(
+    pairs: TrainingPairs, *, seed: int = 0, progress: bool | None = None
+) -> tuple[Space | None, dict[str, Any]]:
+    """Learn a space from labelled pairs, as far as held-out questions gain from it.
+
+    Returns the space, or ``None`` where the encoder's own is as good, and the facts of the choice.
+    """
+    questions = len(np.unique(pairs.query_rows))
+    held_out = 0 if pairs.dev is None else len(pairs.dev.queries)
+    if questions < FOLDS or questions + held_out < ENOUGH:
+        return None, {}  # 30 pairs seemed to help on their own questions, and harmed others
+    folds = FOLDS if held_out < ENOUGH else 0
+    steps = _steps(questions) + folds * _steps(questions - questions // FOLDS)
+    with one_torch_thread(), _bar(2 * steps, progress) as bar:
+        near = nearest_documents(pairs)
+        learned = {maps: learn_maps(pairs, near, maps, seed, bar) for maps in (1, 2)}
+        scores = [] if pairs.dev is None else [_score(pairs, pairs.dev, learned)]
+        if folds:
+            scores += _score_folds(pairs, near, folds, seed, bar)
+        table = {choice: np.concatenate([part[choice] for part in scores]) for choice in scores[0]}
+        chosen = _choose(table)
+        quality = {
+            name: round(float(table[choice].mean()), 6) for name, choice in (("encoder", _ENCODER), ("ndcg@10", chosen))
+        }
+        facts = {"questions": len(table[chosen]), "maps": chosen.maps, "way": chosen.interpolation, **quality}
+        if chosen == _ENCODER:
+            return None, facts
+        identity, space = torch.eye(pairs.documents.shape[1]), learned[chosen.maps]
+        queries = torch.lerp(identity, space.queries, chosen.interpolation)
+        return Space(queries, torch.lerp(identity, space.documents, chosen.interpolation)), facts
+
+
+def _choose(table: _Scores) -> _Choice:
+    """Return the shortest interpolation that is as good as the best; the encoder unless that is clearly better."""
+
+    def gains(choice: _Choice, other: _Choice, errors: float) -> bool:
+        gain = table[choice] - table[other]
+        return bool(gain.mean() > errors * gain.std() / np.sqrt(len(gain)))
+
+    best = max(table, key=lambda choice: table[choice].mean())
+    if not gains(best, _ENCODER, ERRORS):
+        return _ENCODER
+    as_good = [choice for choice in table if choice != _ENCODER and not gains(best, choice, TIE)]
+    return min(as_good, key=lambda choice: (choice.interpolation, choice.maps))
+
+
+def nearest_documents(pairs: TrainingPairs) -> Rows:
+    """Return the documents nearest to each training question in the encoder's space: [Q, ≤ NEAR]."""
+    queries = pairs.queries[torch.from_numpy(np.unique(pairs.query_rows))]
+    return top_documents(queries, pairs.documents, lambda q, d: q @ d.T, NEAR)
+
+
+def learn_maps(
+    pairs: TrainingPairs, near: Rows, maps: int, seed: int = 0, bar: Any = None, without: Rows | None = None
+) -> Space:
+    """Learn maps by symmetric InfoNCE, starting from the identity.
+
+    A batch holds different questions, each with one of its documents. Negatives are the other questions' documents,
+    random documents, and for each question one of those nearest to it; known answers of a question are never its
+    negatives.
+
+    Args:
+        pairs: Encoded training pairs.
+        near: [Q, ≤ NEAR] nearest documents of each training question.
+        maps: 1 for one map of both sides, 2 for one map each.
+        seed: Seed of the batches.
+        bar: Progress bar, advanced by one each step.
+        without: Query rows to leave out, for cross-validation.
+    """
+    kept = slice(None) if without is None else ~np.isin(pairs.query_rows, without)
+    questions, place = np.unique(pairs.query_rows[kept], return_inverse=True)
+    answers = RowLists.of(place, pairs.document_rows[kept], len(questions))
+    near = near[np.searchsorted(np.unique(pairs.query_rows), questions)]
+    draw, count, width = np.random.default_rng(seed), len(pairs.data.corpus), pairs.documents.shape[1]
+    changes = [torch.zeros(width, width, requires_grad=True) for _ in range(maps)]
+    optimizer, identity, steps = torch.optim.Adam(changes, lr=RATE), torch.eye(width), _steps(len(questions))
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = RATE * min(1, (step + 1) / WARMUP) * (1 - 0.9 * step / steps)
+        rows = draw.permutation(len(questions))[:BATCH]
+        own = answers.sample(rows, 1, draw)[:, 0]
+        nearest = near[rows, draw.integers(0, near.shape[1], len(rows))]
+        others = np.setdiff1d(np.concatenate([draw.integers(0, count, RANDOM), nearest]), own)
+        loss = _batch_loss(pairs, questions[rows], own, others, identity + changes[0], identity + changes[-1])
+        loss = loss + sum((DECAY / width * change.square().sum() for change in changes), torch.zeros(()))
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        optimizer.step()
+        if bar is not None:
+            bar.update(1)
+    return Space(identity + changes[0].detach(), identity + changes[-1].detach())
+
+
+def _batch_loss(
+    pairs: TrainingPairs, questions: Rows, own: Rows, others: Rows, query_map: Tensor, document_map: Tensor
+) -> Tensor:
+    """Return the symmetric InfoNCE loss of questions [B] with their documents ``own`` [B] against ``others``."""
+    texts = torch.from_numpy(np.concatenate([own, others]))  # [M]
+    queries = _unit(pairs.queries[torch.from_numpy(questions)] @ query_map)  # [B, d]
+    documents = _unit(pairs.documents[texts] @ document_map)  # [M, d]
+    logits = SCALE * queries @ documents.T  # [B, M]
+    known = torch.from_numpy(pairs.data.positives_mask(questions, texts.numpy()))  # [B, M]
+    size = len(questions)
+    return symmetric_info_nce(logits[:, :size], known[:, :size], logits[:, size:], known[:, size:])
+
+
+def _steps(questions: int) -> int:
+    return max(STEPS, min(MOST_STEPS, EPOCHS * questions // BATCH))
+
+
+def _score(pairs: TrainingPairs, held_out: Validation, spaces: Mapping[int, Space]) -> _Scores:
+    """Return nDCG@10 of every choice on each held-out question."""
+    queries = pairs.queries[torch.from_numpy(held_out.queries)]
+    documents = pairs.documents[torch.from_numpy(held_out.documents)]
+
+    def each(query_vectors: Tensor, document_vectors: Tensor) -> NDArray[np.float64]:
+        return held_out.each(top_documents(query_vectors, document_vectors, lambda q, d: q @ d.T))
+
+    table = {_ENCODER: each(queries, documents)}
+    for maps, space in spaces.items():
+        mapped_queries, mapped_documents = queries @ space.queries, documents @ space.documents
+        for share in INTERPOLATIONS:
+            query_vectors = _unit(torch.lerp(queries, mapped_queries, share))
+            document_vectors = _unit(torch.lerp(documents, mapped_documents, share))
+            table[_Choice(maps, share)] = each(query_vectors, document_vectors)
+    return table
+
+
+def _score_folds(pairs: TrainingPairs, near: Rows, folds: int, seed: int, bar: Any) -> Iterator[_Scores]:
+    """Cross-validate: score training questions by maps that were learned without them."""
+    held_out = Validation.of(pairs.data, seed, split="train")
+    if held_out is None:
+        return
+    held_out = held_out.with_nearest_documents(pairs.queries, pairs.documents)
+    scored = held_out.queries[held_out.judgements.relevant > 0]
+    for part in np.array_split(np.random.default_rng(seed).permutation(np.unique(pairs.query_rows)), folds):
+        spaces = {maps: learn_maps(pairs, near, maps, seed, bar, part) for maps in (1, 2)}
+        in_part = np.isin(scored, part)
+        yield {choice: values[in_part] for choice, values in _score(pairs, held_out, spaces).items()}
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    return F.normalize(vectors, dim=1)
+
+
+def _bar(total: int, progress: bool | None) -> Any:
+    hidden = None if progress is None else not progress
+    return tqdm(total=total, desc="Learning the space", unit="step", delay=1, disable=hidden, leave=False)
