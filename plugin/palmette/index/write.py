@@ -19,6 +19,7 @@ from palmette.evidence import UNITS, stores_sentences
 from palmette.index.folder import check_count, unique
 from palmette.model import Model
 from palmette.store.backend import Backend, FilteredBackend
+from palmette.telemetry import writes
 from palmette.types import Document
 
 AHEAD = 4096
@@ -41,6 +42,7 @@ class Changes:
     deleted: list[str]
 
 
+@writes
 def apply_changes(
     model: Model,
     backend: Backend,

@@ -26,6 +26,7 @@ from palmette.reader.data import load_reading
 from palmette.reader.sentences import SentenceModule
 from palmette.reader.spans import SpanModule
 from palmette.reader.training import TrainingSet
+from palmette.telemetry import span
 from palmette.training.config import TrainingConfig
 from palmette.types import Document, Hit
 
@@ -169,7 +170,8 @@ class Reader(Checkpointed):
                 raise InputError(f"a question must be a str that is not empty, got {shown(one)}")
         given = list(map(_listed, given))
         documents = [[_document(one, place) for place, one in enumerate(some)] for some in given]
-        found = self.module.candidates(questions, [[one.content for one in some] for some in documents])
+        with span("answer"):
+            found = self.module.candidates(questions, [[one.content for one in some] for some in documents])
         answers = []
         for asked, read, some, held in zip(questions, found, given, documents, strict=True):
             hits = all(isinstance(one, Hit) for one in some)
