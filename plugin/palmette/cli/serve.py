@@ -148,3 +148,72 @@ def _stats(path: str) -> dict[str, Any]:
 
     with palmette.Index.open(index_folder(path), device="cpu", verify=False) as index:
         return {**asdict(index.stats()), "encoder": index.model.encoder.name, "service": None}
+
+
+def _add_alias(command: argparse.ArgumentParser) -> None:
+    add = describe(
+        command,
+        "NAME [INDEX]",
+        "palmette alias docs docs-v2          `docs` leads to docs-v2 from now on; a service picks it up\n"
+        "palmette alias docs --back           to the index before\n"
+        "palmette alias docs                  where it leads",
+        "--json",
+    )
+    add("name", help="the name: a link beside the indexes")
+    add("index", nargs="?", help="index folder it leads to")
+    add("--back", action="store_true", help="lead to the index before")
+
+
+def _run_alias(args: argparse.Namespace) -> None:
+    from palmette.errors import ConfigError
+    from palmette.service.alias import read_alias, restore_alias, set_alias
+
+    if args.back and args.index:
+        raise ConfigError("--back leads to the index before: give no index with it")
+    alias = set_alias(args.name, args.index) if args.index else (restore_alias if args.back else read_alias)(args.name)
+    facts = {"name": str(alias.name), "index": str(alias.target), "before": alias.former and str(alias.former)}
+    if args.json:
+        print(json.dumps(facts))
+        return
+    before = f" (before: {facts['before']})" if facts["before"] else ""
+    print(f"{facts['name']} leads to {facts['index']}{before}")
+
+
+def _add_compare(command: argparse.ArgumentParser) -> None:
+    add = describe(
+        command,
+        "OLD NEW QUESTIONS",
+        "palmette compare docs-v1 docs-v2 questions.txt          a question a line: how far the hits agree\n"
+        "palmette compare docs-v1 docs-v2 pairs.jsonl -k 5       with their documents: which answers better",
+        *("--device", "--json"),
+    )
+    add("old", help="index that is in use")
+    add("new", help="index that is to replace it")
+    add("questions", help="text file, a question a line; JSONL of pairs; BEIR folder")
+    add("-k", type=int, default=10, help="hits of a question")
+
+
+def _run_compare(args: argparse.Namespace) -> None:
+    import palmette
+    from palmette.service.compare import compare, read_questions
+
+    questions = read_questions(args.questions)
+    with (
+        palmette.Index.open(index_folder(args.old), device=args.device) as old,
+        palmette.Index.open(index_folder(args.new), device=args.device) as new,
+    ):
+        result = compare(old, new, questions, args.k)
+    if args.json:
+        print(json.dumps(result.to_dict(), indent=2, ensure_ascii=False))
+        return
+    print(f"{result.questions} questions: {result.overlap:.0%} of the first {result.k} hits are in both, and the first")
+    print(f"hit is the same for {result.same_first:.0%} of them")
+    if result.judged:
+        even = result.judged - result.wins - result.losses
+        print(f"{result.judged} judged: {args.new} wins {result.wins}, loses {result.losses}, {even} are even;")
+        print(f"nDCG@{result.k} {result.score[0]:.3f} before, {result.score[1]:.3f} now")
+    print(
+        f"processor time of a question: {1e3 * result.seconds[0]:.1f} ms before, {1e3 * result.seconds[1]:.1f} ms now"
+    )
+    for question in result.changed:
+        print(f"  differs: {question}")

@@ -124,10 +124,12 @@ def open_index(
                 remote.save_model(Path(folder))
                 model = load_model(folder, **model_options)
         return model, remote
+    if path.is_symlink():  # a name: what is opened stays open when the name leads elsewhere
+        path = path.resolve()
     if (path / "model.safetensors").is_file():
         raise InputError(f"{path} is a checkpoint, not an index: make one with Index.build or `palmette index`")
-    for entry in (path, *path.glob("*"), *path.glob("segments/*"), *path.glob("segments/*/*"), *path.glob("model/*")):
-        if entry.is_symlink() and entry != path:  # writing through it would change what lies elsewhere
+    for entry in (*path.glob("*"), *path.glob("segments/*"), *path.glob("segments/*/*"), *path.glob("model/*")):
+        if entry.is_symlink():  # writing through it would change what lies elsewhere
             raise CorruptIndexError(f"{entry} is a symbolic link: an index folder has none; copy the files themselves")
     backend = LocalBackend.open(path, fingerprint=fingerprint, **options)
     try:
