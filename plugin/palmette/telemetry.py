@@ -99,7 +99,7 @@ def public_name(name: str) -> str:
 
 
 @contextmanager
-def searching(method: str, place: str, queries: Sequence[Any]) -> Iterator[Callable[[Sequence[Sequence[Any]]], None]]:
+def searching(method: str, place: str, queries: Any) -> Iterator[Callable[[Sequence[Sequence[Any]]], None]]:
     """Span, duration and slow line of a search; the block hands over its hits."""
     begun, texts = time.perf_counter(), [query for query in queries if isinstance(query, str)]
     with span("search", "RETRIEVER", {"palmette.method": method}) as open_span:

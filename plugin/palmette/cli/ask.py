@@ -62,7 +62,7 @@ def _from_service(
     """Ask the running service of the index; ``None`` where none runs, or the request is larger than it takes."""
     if args.k > MOST_HITS or queries > MOST_QUERIES:
         return None
-    named = {name: options[name] for name in ("filter", "lexical") if name in options}
+    named: dict[str, Any] = {name: options[name] for name in ("filter", "lexical") if name in options}
     rest = {name: value for name, value in options.items() if name not in named}
     return request(args.index, path, {**body, "k": args.k, **named, "options": rest})
 

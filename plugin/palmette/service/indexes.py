@@ -92,7 +92,7 @@ class Served:
         self.progress = Progress()
         self.handle: Handle | None = None
         self._opening: asyncio.Task[None] | None = None
-        self._tried = (0.0, None)  # when it was opened again in vain, and what was there
+        self._tried: tuple[float, Stamp | None] = (0.0, None)  # when it was opened again in vain, and what was there
         self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"palmette-write-{name}")
         self._stop, self._follower = threading.Event(), threading.Thread(target=self._follow, daemon=True)
 
@@ -151,9 +151,11 @@ class Served:
         now = asyncio.get_running_loop().time()
         if self._opening is None and (stamp != self._tried[1] or now - self._tried[0] > PATIENCE):
             self._opening = asyncio.create_task(self._exchange(stamp))
-        if self._opening is not None and not handle.is_whole:
-            await asyncio.shield(self._opening)
-        return self.handle or handle
+        opening = self._opening
+        if opening is not None and not handle.is_whole:
+            await asyncio.shield(opening)
+            handle = self.handle
+        return handle
 
     async def _exchange(self, stamp: Stamp) -> None:
         try:

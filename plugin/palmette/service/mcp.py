@@ -148,7 +148,7 @@ class Server(MCPServer[Any]):
         index: IndexName = None,
     ) -> Annotated[CallToolResult, Text]:
         """Read a passage, the section around it, or its whole document."""
-        _, reply = await self._ask("get", GetBody(ids=[id], index=index))
+        _, reply = await self._ask("get", GetBody(ids=(id,), index=index))
         document = reply["documents"][0]
         if document is None:
             raise ToolError(f"there is no document {id!r}: take an id from a search")
@@ -195,7 +195,7 @@ class Server(MCPServer[Any]):
 
     async def read_document(self, index: str, id: str) -> str:
         """The text of a document."""
-        _, reply = await self._ask("get", GetBody(ids=[id], index=index))
+        _, reply = await self._ask("get", GetBody(ids=(id,), index=index))
         if reply["documents"][0] is None:
             raise ResourceNotFoundError(f"there is no document {id!r}")
         return _content(reply["documents"][0])
@@ -257,12 +257,12 @@ async def run_stdio(service: Service) -> None:
         await Server(service).run_stdio_async()
 
 
-async def _identify(context: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
+async def _identify(ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
     """Remember who sent a message, for the tools."""
-    scope = getattr(context.request, "scope", {})
+    scope = getattr(ctx.request, "scope", {})
     token = _caller.set(scope.get("palmette.caller", LOCAL))
     try:
-        return await call_next(context)
+        return await call_next(ctx)
     finally:
         _caller.reset(token)
 
