@@ -9,7 +9,7 @@ SOURCES := pyproject.toml constraints.txt
 MINUTES ?= 30
 SEED ?= $(shell date +%s)
 
-.PHONY: help demo test test-all soak lint types docs bench results dist install fix clean
+.PHONY: help demo test test-all processors soak lint types docs bench results dist install fix clean
 
 help:            ## show the targets
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -36,6 +36,12 @@ test: $(VENV)/.dev       ## run every test
 
 test-all: $(VENV)/.dev   ## every test; thousands of kills, damages and failing calls (hours)
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m ''
+
+processors: $(VENV)/.dev ## the record and the equations as other processors, and other numbers of threads, round
+	@for rounding in "ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1" "ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=2" \
+	"ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=1" "ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=2" \
+	"ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=Prescott NUMBA_CPU_NAME=generic MKL_CBWR=COMPATIBLE"; do echo "$$rounding"; \
+	env $$rounding $(BIN)/python -m pytest -q -n auto --dist loadfile tests/regression tests/methods tests/docs/test_formulas.py || exit 1; done
 
 soak: $(VENV)/.dev       ## random histories of an index for MINUTES=30, on seeds it prints (SEED=N repeats one)
 	@end=$$(($$(date +%s) + 60 * $(MINUTES))); seed=$(SEED); while [ $$(date +%s) -lt $$end ]; do echo "seed $$seed"; \

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import relevance
-from relevant.candidates import Asked, Collection, Found, candidates, ideal_of, ndcg, plain_bm25, unit_rows
+from relevant.candidates import Collection, Example, Found, candidates, ideal_of, ndcg, plain_bm25, unit_rows
 from relevant.collected import headed, roff
 
 from palmette.lexical.analyser import LANGUAGE, analyser_of
@@ -18,7 +18,7 @@ TEXTS = ["a red fox", "a blue whale. It sings songs", "a red apple", "the blue s
 def collection() -> Collection:
     vectors = unit_rows(np.random.default_rng(0).standard_normal((10, 8)).astype(np.float32))
     first = np.array([0, 1, 3, 4, 5])
-    asked = Asked(["red fox", "blue whale"], vectors[8:], [{0: 1.0}, {1: 2.0, 4: 1.0}])
+    asked = Example(["red fox", "blue whale"], vectors[8:], [{0: 1.0}, {1: 2.0, 4: 1.0}])
     return Collection("some", TEXTS, vectors[:5], vectors[:6], first, {"test": asked})
 
 

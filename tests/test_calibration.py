@@ -32,7 +32,7 @@ def test_the_weight_goes_to_whoever_is_right() -> None:
     right, noise, judged = sides()
     assert learned(noise, right, judged).words >= 0.5
     assert learned(right, noise, judged).words <= 0.3, "words that mislead"
-    assert learned(right, right, judged).words == WORDS, "where nothing is to be gained"
+    assert learned(right, right, judged).words == pytest.approx(WORDS, abs=0.01), "where nothing is to be gained"
     assert learned(right, noise, None) == Calibration(units=Units(own=Scale.of(right)))
 
 

@@ -43,14 +43,14 @@ def index() -> Iterator[Index]:
 
 def measured(index: Index) -> Units:
     with index.backend.read() as view:
-        return index._units(Calibration(), index.model.search_options({}), view)
+        return index._units(index.model.search_options({}), view)
 
 
 def formula(index: Index, query: str, ids: list[str], lexical: float, sentences: bool) -> dict[str, float]:
     """Probabilities of documents, written out."""
     batch = read_queries(index.model, [query], {}, lexical, sentences)
     with index.backend.read() as view:
-        units = index._units(batch.calibration, batch.options, view)
+        units = index._units(batch.options, view)
         keys = [view.key_of(id) for id in ids]
         own = view.rows("vector", keys).astype(np.float64) @ batch.arrays["vector"][0]
         words = view.words(query, 0, only=np.array(keys))
@@ -246,6 +246,6 @@ def test_a_trained_model_has_its_own_coefficients() -> None:
     assert mix.units.sentence is not None
     made = Index.build(documents(), model)
     with made.backend.read() as view:
-        assert made._units(mix, model.search_options({}), view) == mix.units.replace(documents=48)
+        assert made._units(model.search_options({}), view) == mix.units.replace(documents=48)
     assert model.calibration(model.search_options({}), 0.3) == mix.replace(words=0.3)
     assert (options_key(TreeSearch()), options_key(TreeSearch(level=3))) == ("", '{"level": 3}')

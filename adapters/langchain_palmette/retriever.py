@@ -18,6 +18,7 @@ from palmette.config import check_keys, given
 from palmette.errors import ConfigError
 from palmette.frameworks import check_method, public_name
 from palmette.store.filters import parse_filter
+from palmette.store.qdrant.client import is_url, parse_url
 from palmette.threads import AsyncTwin
 
 if TYPE_CHECKING:
@@ -95,8 +96,10 @@ class PalmetteRetriever(Loading, Batching, DocumentIndex):
         return value
 
     def model_post_init(self, context: Any, /) -> None:
-        """Hold a live index."""
+        """Hold a live index; a URL that holds a key is refused before it is shown, saved or pickled."""
         super().model_post_init(context)
+        if is_url(self.index_path):
+            parse_url(str(self.index_path))
         self._index = find(self.index_path)
 
     # -- making ---------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,24 +31,30 @@ from palmette.evidence import (
     probability,
     sentence_arrays,
     sentence_rows,
+    units_for,
 )
-from palmette.lexical.analyser import LANGUAGE, Analyser, analyser_of, check_language
+from palmette.lexical.analyser import LANGUAGE, Analyser, analyser_of, check_language, check_query
 from palmette.lexical.bm25 import WordCollection
 from palmette.metrics import Judgements, query_scores
-from palmette.search.plan import WordMatches
+from palmette.search.plan import Candidates, WordMatches
 from palmette.search.view import ArrayView
 from palmette.telemetry import encoding
 from palmette.training.pairs import Validation
 from palmette.types import Document
 
-QUERIES, DOCUMENTS = 300, 2000
-"""Held-out queries and documents in a sample: the relevant ones, and others at random."""
+QUERIES = 300
+"""Held-out queries of a sample at most."""
+DOCUMENTS = 2000
+"""Documents of a sample at most: the relevant ones, and others at random."""
 STANDING_IN = 3
 """Words of a document that stand for a query where there is none."""
 BATCH = 256
 K = 10
 """Depth of nDCG."""
-WEIGHTS = tuple(n / 20 for n in range(19))
+WEIGHTS = tuple(n / 20 for n in range(21))
+"""Weights of words that are compared."""
+SHIPPED_QUERIES = 10
+"""Judged queries that the shipped weight counts for."""
 TRUST = 0.2
 """Strength of the shipped slope and prior."""
 
@@ -100,8 +106,9 @@ def calibrate(
 def learn(own: Floats, best: Floats, shares: Floats, units: Units, judgements: Judgements | None) -> Calibration:
     """Learn from the method's scores, best sentences and shares of words (less those by chance): [Q, N] each.
 
-    With judgements the weight of words is the best by nDCG@10, less a penalty on weights far from the shipped one,
-    worth one query (five when there are only ten); slope and prior fit the first hits.
+    With judgements, the weight of words is the mean of all weights whose nDCG@10 lies within one standard error of the
+    best one's, since curves are flat near their top and the top itself is noise; few judgements move it little from the
+    shipped weight. Slope and prior fit the first hits.
     """
     plain = Calibration(units=units)
     if judgements is None:
@@ -112,10 +119,11 @@ def learn(own: Floats, best: Floats, shares: Floats, units: Units, judgements: J
         return Evidence(plain.replace(words=weight), units, asked).total(own, best, shares)
 
     rated = judgements.relevant > 0
-    queries, away = int(rated.sum()), np.array(WEIGHTS) - plain.words
-    quality = [_ndcg(total(weight), judgements)[rated].mean() for weight in WEIGHTS]
-    penalty = (1 + 40 / queries) / queries * away**2
-    chosen = WEIGHTS[int((np.array(quality) - penalty).argmax())]
+    quality = np.stack([_ndcg(total(weight), judgements)[rated] for weight in WEIGHTS])  # [weights, Q]
+    loss = quality[quality.mean(axis=1).argmax()] - quality  # [weights, Q]
+    as_good = loss.mean(axis=1) <= loss.std(axis=1) / np.sqrt(rated.sum())
+    trust = rated.sum() / (rated.sum() + SHIPPED_QUERIES)
+    chosen = round(float(trust * np.array(WEIGHTS)[as_good].mean() + (1 - trust) * plain.words), 4)
     sums = total(chosen)
     first = best_of_each(sums, 1)  # [Q, 1]
     relevant = judgements.gains(first) > 0
@@ -205,36 +213,72 @@ class DocumentsView(ArrayView):
     def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
         """Shares of all documents, or of some."""
         found = self._collection.matches(text)
-        return found if only is None else replace(found, parts=found.parts[only], keys=only)
+        return found if only is None else replace(found, scores=found.scores[only], keys=only)
 
 
-def score_documents(
-    model: Any, query: str, documents: Sequence[Document], chosen: Any, *, lexical: Lexical, language: str | None
-) -> list[float]:
-    """Score documents without an index, with validated search options; see :meth:`palmette.model.Model.score`."""
-    calibration, analyser = model.calibration(chosen, lexical), analyser_of(check_language(language))
+@dataclass(frozen=True)
+class RankedDocuments:
+    """Documents that are ranked without an index."""
+
+    order: list[int]
+    """Places of the documents that a search returns, best first, or as its options order them."""
+    scores: list[float]
+    """Probability of each document, in the order given; 0 without a phrase of the query."""
+
+
+def rank_documents(
+    model: Any, query: str, documents: Sequence[Document], options: Any, *, lexical: Lexical, language: str | None
+) -> RankedDocuments:
+    """Rank documents as an index of them does that compares the query with each; ``options`` are validated."""
+    calibration, analyser = model.calibration(options, lexical), analyser_of(check_language(language))
     every: Any = documents
     if not isinstance(every, Sequence) or not all(isinstance(one, Document) for one in every):
         raise InputError(f"score takes a list of Documents, got {shown(every)}")
     if not documents:
-        return []
+        return RankedDocuments([], [])
     # documents of equal content are encoded once: in two places of a batch their last bits could differ
-    contents = [model.content_read(document) for document in documents]
-    distinct = dict(zip(contents, documents, strict=True))
-    some = list(distinct.values())
-    view = DocumentsView(stored_arrays(model, some, model.sentences), some, analyser)
-    given = model.query_input([query])
-    arrays = model.encode_queries(given, chosen)
-    found = model.search(view, arrays, len(some), chosen)
-    own = np.full(len(some), np.nan, np.float32)
-    own[found.keys[0]] = found.scores[0]
-    own[np.isnan(own)] = found.scores[0].min(initial=0.0)
-    mix = calibration or Calibration(words=0.0)
-    vectors = model.sentence_queries(arrays, given) if model.sentences else None
-    evidence = Evidence(mix, model.units(mix, view, model.sentences, chosen), [query] if mix.words else (), vectors)
-    logits = evidence.score(view, 0, view.keys(), own).scores[0]
-    by_content = dict(zip(distinct, probability(logits).tolist(), strict=True))
-    return [by_content[content] for content in contents]
+    places: dict[str, list[int]] = {}
+    for place, document in enumerate(documents):
+        places.setdefault(model.content_read(document), []).append(place)
+    distinct = [documents[same[0]] for same in places.values()]
+    view = DocumentsView(stored_arrays(model, distinct, model.sentences), distinct, analyser)
+    ranked, logits = _rank_rows(model, query, view, options, calibration)
+    rows, scores = list(places.values()), [0.0] * len(documents)
+    for same, score in zip(rows, probability(logits).tolist(), strict=True):
+        for place in same:
+            scores[place] = score
+    return RankedDocuments([place for row in ranked.tolist() for place in rows[row]], scores)
+
+
+def _rank_rows(
+    model: Any, query: str, view: DocumentsView, options: Any, calibration: Calibration | None
+) -> tuple[Keys, Floats]:
+    """Rows of a view that a search returns, in its order, and the log-odds of all rows [N]."""
+    texts = model.query_input([check_query(query)])
+    arrays = model.encode_queries(texts, options)
+    mix, units, vectors = calibration or Calibration(words=0.0), units_for(model, options, view, model.sentences), None
+    if calibration is not None and model.sentences:
+        vectors = model.sentence_queries(arrays, texts)
+    else:
+        units = units.replace(sentence=None)
+    scoring = model.scoring_options(options)
+    every = _search_all(model, view, arrays, scoring)
+    own = np.full(len(view), every.scores.min(initial=0.0), np.float32)  # a row that the method does not score is last
+    own[every.keys[0]] = every.scores[0]
+    logits = Evidence(mix, units, [query] if mix.words else (), vectors).score(view, 0, view.keys(), own).scores[0]
+    ranked = (every if scoring == options else _search_all(model, view, arrays, options)).keys[0]
+    if calibration is not None:  # options that rank by score alone
+        ranked = ranked[np.lexsort((ranked, -own[ranked], -logits[ranked]))]
+        ranked = ranked[logits[ranked] > -np.inf]
+    return ranked, logits
+
+
+def _search_all(model: Any, view: DocumentsView, queries: Mapping[str, Any], options: Any) -> Candidates:
+    """Candidates of one query among all rows that its plan allows, whatever lists they are in."""
+    plan = model.plan(queries, len(view), options, view)
+    allowed = view.keys() if plan.only is None else plan.only
+    found: Candidates = model.execute(view, plan.among(allowed), len(view), options).one_query(0)
+    return found
 
 
 def stored_arrays(

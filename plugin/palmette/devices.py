@@ -1,4 +1,4 @@
-"""Where to compute, how precisely, and in how many processes."""
+"""Choice of device and precision, and training in several processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_device(device: str | torch.device | None) -> torch.device:
     ``None`` is the fastest there is (cuda, mps, cpu). ``"cuda"`` gets an index: under a launcher the process's own
     GPU (``LOCAL_RANK``), else the current one.
     """
-    gpu, given = torch.cuda.is_available(), device is not None
+    gpu, named = torch.cuda.is_available(), device is not None
     if device is None:
         device = "cuda" if gpu else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
@@ -36,13 +36,13 @@ def check_device(device: str | torch.device | None) -> torch.device:
             where = torch.device("cuda", own)
         if where.type == "meta":  # exists in torch, but computes nothing
             raise RuntimeError
-        if given:
+        if named:
             torch.empty(0, device=where)
     except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
-        there = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
-        there += ["mps"] if torch.backends.mps.is_available() else []
-        choices = ", ".join(map(repr, [*there, "cpu"]))
-        hint = "" if there else "; for a GPU, install a torch that is built for it, and its driver"
+        gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+        gpus += ["mps"] if torch.backends.mps.is_available() else []
+        choices = ", ".join(map(repr, [*gpus, "cpu"]))
+        hint = "" if gpus else "; for a GPU, install a torch that is built for it, and its driver"
         raise ConfigError(
             f"device {str(device)!r} cannot be used here: give {choices}, or None for the best there is{hint}"
         ) from error
@@ -164,10 +164,10 @@ def _join(device: torch.device) -> Any:
 
 def check_sizes(make: Callable[[], nn.Module], weights: Mapping[str, Tensor]) -> None:
     """Raise RuntimeError where a network would take memory for other numbers than the weights have."""
-    wanted: dict[str, Any] = {}
+    expected: dict[str, Any] = {}
     # a network over a copy of its encoder cannot be made without numbers; it is as large as the encoder
     with torch.device("meta"), suppress(RuntimeError):
-        wanted = make().state_dict()
-    for name in wanted.keys() & weights.keys():
-        if wanted[name].shape != weights[name].shape:
-            raise RuntimeError(f"{name} is {[*weights[name].shape]} instead of {[*wanted[name].shape]}")
+        expected = make().state_dict()
+    for name in expected.keys() & weights.keys():
+        if expected[name].shape != weights[name].shape:
+            raise RuntimeError(f"{name} is {[*weights[name].shape]} instead of {[*expected[name].shape]}")

@@ -46,6 +46,10 @@ __all__ = [
 ]
 
 
+REPAIR = "`palmette repair` saves all that is whole into a new index, or restore a backup"
+"""What to do about a damaged index."""
+
+
 def shown(value: object, length: int = 80) -> str:
     """Represent a value in a message, cut short, whatever its own ``repr`` does."""
     try:

@@ -22,7 +22,7 @@ from palmette.index.folder import check_count
 from palmette.methods.space import SpaceModel
 from palmette.metrics import KS, Report, Row, answer_accuracy, answer_rank, exact_match, f1, score_run
 from palmette.model import Model
-from palmette.reader import Asked, Reader, load_reading
+from palmette.reader import Example, Reader, load_reading
 from palmette.store.filters import Filter
 from palmette.types import Document
 
@@ -32,8 +32,10 @@ TIMED_QUERIES = 100
 """Queries asked one by one, for the latency of a single question."""
 READER_BATCH = 64
 """Questions that a reader answers at a time."""
-K1, B = 1.2, 0.75
-"""Lucene's defaults: saturation of repeated words, influence of length."""
+K1 = 1.2
+"""Lucene's default: saturation of repeated words."""
+B = 0.75
+"""Lucene's default: influence of a document's length."""
 
 Search = Callable[[Sequence[str], int], tuple[list[list[str]], float]]
 """Queries and k → ids per query, best first, and the share of the documents that was compared."""
@@ -85,24 +87,24 @@ class _Reading:
     """A reader, and the questions it answers from the first documents that a system finds."""
 
     reader: Reader
-    asked: Sequence[Asked]  # in the order of the queries
+    asked: Sequence[Example]  # in the order of the queries
     documents: Mapping[str, Document]
     passages: int  # documents read
 
-    def scores(self, found: Sequence[Sequence[str]]) -> dict[str, float]:
+    def scores(self, rankings: Sequence[Sequence[str]]) -> dict[str, float]:
         """Share of rankings that hold an accepted answer, and agreement of the reader's answers with those."""
         ranks = [
-            answer_rank((self.documents[id].content for id in ids), one.answers)
-            for one, ids in zip(self.asked, found, strict=True)
-            if one.answers
+            answer_rank((self.documents[id].content for id in ids), example.answers)
+            for example, ids in zip(self.asked, rankings, strict=True)
+            if example.answers
         ]
         texts: list[str] = []
         for start in range(0, len(self.asked), READER_BATCH):
             part = slice(start, start + READER_BATCH)
-            questions = [one.question for one in self.asked[part]]
-            passages = [[self.documents[id] for id in ids[: self.passages]] for ids in found[part]]
+            questions = [example.question for example in self.asked[part]]
+            passages = [[self.documents[id] for id in ids[: self.passages]] for ids in rankings[part]]
             texts += [answer.text for answer in self.reader.answer(questions, passages)]
-        pairs = [(text, one.answers or ()) for text, one in zip(texts, self.asked, strict=True)]
+        pairs = [(text, example.answers or ()) for text, example in zip(texts, self.asked, strict=True)]
         return {
             **answer_accuracy(ranks, KS),
             "em": float(np.mean([exact_match(*pair) for pair in pairs])),
@@ -172,38 +174,38 @@ def evaluate_index(
     filter: Filter | None = None, lexical: Lexical = 0.0, sentences: bool = False, **options: Any,
 ) -> Row:  # fmt: skip
     """Measure an index as it stands, on queries and judgements by document id; see :func:`evaluate`."""
-    for name, given in (("queries", queries), ("qrels", qrels)):
-        check_kind(name, given, Mapping, "a mapping by query id")
+    for name, mapping in (("queries", queries), ("qrels", qrels)):
+        check_kind(name, mapping, Mapping, "a mapping by query id")
     for judged in qrels.values():
         check_kind("judgements", judged, Mapping, "a mapping of document id → grade")
-    asked = {id: text for id, text in queries.items() if id in qrels}
-    if not asked:
+    judged_queries = {id: text for id, text in queries.items() if id in qrels}
+    if not judged_queries:
         raise InputError(f"none of the {len(queries)} queries is judged: qrels name {list(qrels)[:3]}")
     search = partial(_index_search, index, filter=filter, lexical=lexical, sentences=sentences, **options)
-    split = Split("queries", asked, {id: dict(qrels[id]) for id in asked})
+    split = Split("queries", judged_queries, {id: dict(qrels[id]) for id in judged_queries})
     return _measure(_label(index.model, lexical, sentences, options), search, split)
 
 
 def _reading(reader: Reader, data: Any, split: str, passages: int) -> tuple[RetrievalData, Split, _Reading]:
     """Passages as documents and questions as queries; those without an answer are judged by no document."""
     read = load_reading(data)
-    asked = read.split(split)
-    if lost := sum(one.answers is None for one in asked):
+    examples = read.split(split)
+    if lost := sum(example.answers is None for example in examples):
         raise InputError(
-            f"{read.name}: {lost} of {len(asked)} {split} questions do not say what answers them: give every one "
+            f"{read.name}: {lost} of {len(examples)} {split} questions do not say what answers them: give every one "
             "'answers', or evaluate without reader="
         )
-    queries = {str(n): one.question for n, one in enumerate(asked)}
+    queries = {str(n): example.question for n, example in enumerate(examples)}
     qrels = {
-        str(n): {read.passages[row].key: 1 for row in one.passages}
-        for n, one in enumerate(asked)
-        if one.answers and one.passages
+        str(n): {read.passages[row].key: 1 for row in example.passages}
+        for n, example in enumerate(examples)
+        if example.answers and example.passages
     }
     if not qrels:
         raise InputError(f"{read.name}: no {split} question has an answer in a passage that is known")
     loaded = RetrievalData(read.name, read.passages, queries, {split: qrels})
     documents = {document.key: document for document in read.passages}
-    return loaded, Split(split, queries, qrels), _Reading(reader, asked, documents, passages)
+    return loaded, Split(split, queries, qrels), _Reading(reader, examples, documents, passages)
 
 
 def _label(model: Model, lexical: Lexical, sentences: bool, options: Mapping[str, Any]) -> str:
@@ -231,14 +233,14 @@ def _measure(name: str, prepare: Callable[[], Search], judged: Split, reading: _
     search = prepare()
     prepared = time.perf_counter() - begun
     texts = list(judged.queries.values())
-    found, visited = search(texts, max(*KS, reading.passages if reading else 0))
+    rankings, visited = search(texts, max(*KS, reading.passages if reading else 0))
     times = []
     for text in texts[:TIMED_QUERIES]:
         begun = time.perf_counter()
         search([text], 10)
         times.append(1000 * (time.perf_counter() - begun))
-    run = dict(zip(judged.queries, found, strict=True))
+    run = dict(zip(judged.queries, rankings, strict=True))
     scores = score_run({id: run[id] for id in judged.qrels}, judged.qrels, ks=KS)
-    scores |= reading.scores(found) if reading else {}
+    scores |= reading.scores(rankings) if reading else {}
     percentiles = {f"p{p}": float(np.percentile(times, p)) for p in (50, 95, 99)}
     return Row(name, scores, percentiles, prepared, visited)

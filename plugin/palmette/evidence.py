@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from palmette.arrays import Floats, Keys, Ragged
-from palmette.config import Config
+from palmette.config import Config, parse_json
 from palmette.encoder.sentences import Sentences, first_sentences
-from palmette.errors import ConfigError, shown
+from palmette.errors import REPAIR, ConfigError, CorruptIndexError, shown
 from palmette.search.plan import ArraySpec, Candidates, SearchPlan, View, stack_rows
 from palmette.telemetry import span, traced
 
@@ -69,8 +69,8 @@ def sentence_arrays(width: int) -> tuple[ArraySpec, ...]:
     """Arrays that an index stores for the sentences of its documents."""
     return (
         ArraySpec(SENTENCES, (width,), "int8", ragged=True),
-        ArraySpec(SCALES, (), "float32", ragged=True),
-        ArraySpec(SPANS, (2,), "int32", ragged=True),
+        ArraySpec(SCALES, (), "float32", ragged=True, aligned=SENTENCES),
+        ArraySpec(SPANS, (2,), "int32", ragged=True, aligned=SENTENCES),
     )
 
 
@@ -126,7 +126,13 @@ class Units(Config):
 @lru_cache(64)
 def noted_units(text: str) -> Units:
     """Read the units that an index notes with its documents."""
-    return Units.from_dict(json.loads(text))
+    try:
+        noted = parse_json(text)
+        if not isinstance(noted, dict):
+            raise ValueError(f"{shown(noted)} is no object")
+        return Units.from_dict(noted)
+    except (TypeError, ValueError) as error:
+        raise CorruptIndexError(f"the note of an index's units of meaning is damaged ({error}); {REPAIR}") from error
 
 
 USUAL = Units(own=Scale(unit=0.55), sentence=Scale(unit=0.55))
@@ -293,10 +299,41 @@ def best_sentences(sentences: Ragged, scales: Ragged, query: Floats) -> tuple[Fl
     return best, at
 
 
-def measure_units(model: Any, view: View, sentences: bool, options: Any, seed: int = 0) -> Units:
-    """Measure the units of an untrained model on an index; sentences of its documents stand in for questions."""
+def units_for(model: Any, options: Any, view: View, sentences: bool, among: Keys | None = None) -> Units:
+    """Units of meaning for a search: learned in training, else measured on documents, else the usual ones.
+
+    Documents are those of the view, or ``among`` some of them. Units belong to the variant of the options
+    (:meth:`palmette.model.Model.lexical_variants`): options that leave documents out or only order them change no
+    unit, and so no score.
+    """
+    key, variants = model.lexical_key(options) or "", model.lexical_variants()
+    learned: Units | None = model.calibrations[key].units if key in model.calibrations else None
+    if learned is not None and (learned.sentence is not None or not sentences):
+        return learned
+    usual: Units | None = model.usual_units
+    if usual is None and len(view if among is None else among) >= 2 and variants:
+        usual = measure_units(model, view, sentences, variants.get(key, options), among)
+    return usual or USUAL if learned is None else (usual or USUAL).replace(own=learned.own)
+
+
+def measured_on(keys: Keys) -> Keys:
+    """Documents behind a wall that its units are measured on: the first ones, so many that few writes change them.
+
+    A function of these documents alone: it needs no note, and tells nothing of others.
+    """
+    spare = max(0, len(keys).bit_length() - 3)
+    return keys[: len(keys) >> spare << spare]
+
+
+def measure_units(
+    model: Any, view: View, sentences: bool, options: Any, among: Keys | None = None, seed: int = 0
+) -> Units:
+    """Measure the units of an untrained model on an index, or ``among`` some of its documents.
+
+    Sentences of the documents stand in for questions.
+    """
     rng = np.random.default_rng(seed)
-    keys = np.sort(rng.permutation(view.keys())[:SAMPLE])
+    keys = np.sort(rng.permutation(view.keys() if among is None else among)[:SAMPLE])
     asked = rng.permutation(len(keys))[:ASKED]
     if sentences:
         some, scales = (view.ragged(name, keys.tolist()) for name in (SENTENCES, SCALES))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf, nan
+from math import nan
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -16,6 +16,7 @@ from palmette.types import Document, Hit, json_value
 
 if TYPE_CHECKING:
     from palmette.encoder import Encoder, Kind
+    from palmette.evidence import Lexical
     from palmette.model import Model
     from palmette.reader import Answer
 
@@ -27,9 +28,9 @@ score; ``sqrt_probabilities`` √p, of length one, whose inner product bounds th
 
 def check_size(name: str, value: object) -> int:
     """Check a number of results."""
-    given: Any = nan if value is None else value
-    check_range("a search", name, given, 1, 2**53, whole=True)
-    return int(given)
+    size: Any = nan if value is None else value
+    check_range("a search", name, size, 1, 2**53, whole=True)
+    return int(size)
 
 
 def as_vector(embedding: Any) -> Floats:
@@ -66,15 +67,29 @@ def represent(
 
 
 def rerank(
-    model: Model, query: str, texts: Sequence[str], metadata: Sequence[Mapping[str, Any]], top_n: int | None, **how: Any
+    model: Model,
+    query: str,
+    texts: Sequence[str],
+    metadata: Sequence[Mapping[str, Any]],
+    ids: Sequence[str | None],
+    top_n: int | None,
+    *,
+    lexical: Lexical,
+    language: str | None,
+    **search_options: Any,
 ) -> list[tuple[int, float]]:
-    """Rows and scores of the best texts, best first; ties keep their order, blank texts come last."""
+    """Rows and scores of the best texts, as a search of them orders them; those that its options leave out are not in.
+
+    Ties keep their order, and blank texts come last.
+    """
+    from palmette.calibration import rank_documents
+
     rows = [row for row, text in enumerate(texts) if text.strip()]
-    documents = [Document(str(row), texts[row], json_value(metadata[row])) for row in rows]
-    scores = dict(zip(rows, map(float, model.score(query, documents, **how)), strict=True))
-    lowest = min([0.0, *scores.values()])
-    best = sorted(range(len(texts)), key=lambda row: -scores.get(row, -inf))[:top_n]
-    return [(row, scores.get(row, lowest)) for row in best]
+    documents = [Document(ids[row] or None, texts[row], json_value(metadata[row])) for row in rows]
+    options = model.search_options(search_options)
+    ranked = rank_documents(model, query, documents, options, lexical=lexical, language=language)
+    best = [(rows[place], ranked.scores[place]) for place in ranked.order]
+    return [*best, *((row, 0.0) for row, text in enumerate(texts) if not text.strip())][:top_n]
 
 
 def check_method(owner: str, method: str | None, model: Model) -> None:

@@ -179,11 +179,13 @@ def f1(answer: str, accepted: Iterable[str]) -> float:
     >>> round(f1("in Paris, France", ["Paris", "Rome"]), 2)
     0.5
     """
-    given, best = normalise(answer).split(), 0.0
+    answer_words, best = normalise(answer).split(), 0.0
     for reference in map(str.split, _references(accepted)):
-        common = sum((Counter(given) & Counter(reference)).values())
-        empty = not given or not reference
-        best = max(best, float(given == reference) if empty else 2 * common / (len(given) + len(reference)))
+        common = sum((Counter(answer_words) & Counter(reference)).values())
+        empty = not answer_words or not reference
+        best = max(
+            best, float(answer_words == reference) if empty else 2 * common / (len(answer_words) + len(reference))
+        )
     return best
 
 
@@ -205,8 +207,8 @@ def answer_rank(texts: Iterable[str], answers: Sequence[str]) -> int | None:
 
 def answer_accuracy(ranks: Sequence[int | None], ns: Sequence[int]) -> dict[str, float]:
     """Share of questions whose :func:`answer_rank` is n or less: ``{"accuracy@5": 0.8}``."""
-    found: NDArray[np.float64] = np.array([np.inf if rank is None else rank for rank in ranks])
-    return {f"accuracy@{n}": float((found <= n).mean()) if len(found) else 0.0 for n in ns}
+    first_ranks: NDArray[np.float64] = np.array([np.inf if rank is None else rank for rank in ranks])
+    return {f"accuracy@{n}": float((first_ranks <= n).mean()) if len(first_ranks) else 0.0 for n in ns}
 
 
 def _references(accepted: Iterable[str]) -> list[str]:

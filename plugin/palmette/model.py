@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from palmette.arrays import unit_rows
-from palmette.calibration import calibrate, score_documents
+from palmette.calibration import calibrate, rank_documents
 from palmette.config import Config, check_keys
 from palmette.data import RetrievalData, load_data
 from palmette.devices import check_sizes, main_process_first
@@ -26,16 +26,7 @@ from palmette.encoder.cache import EncodingCache
 from palmette.encoder.load import encoder_of
 from palmette.encoder.space import Space, SpaceEncoder
 from palmette.errors import CheckpointError, ConfigError, InputError
-from palmette.evidence import (
-    SHIPPED,
-    USUAL,
-    Calibration,
-    Lexical,
-    Units,
-    check_lexical,
-    measure_units,
-    read_calibrations,
-)
+from palmette.evidence import SHIPPED, Calibration, Lexical, Units, check_lexical, read_calibrations
 from palmette.hub import Checkpoint
 from palmette.hub.checkpointed import Checkpointed, TrainingRecord
 from palmette.lexical.analyser import LANGUAGE
@@ -160,6 +151,13 @@ class Model(Checkpointed):
     def check_search(self, options: Any) -> None:
         """Raise ConfigError when search options do not fit this model."""
 
+    def scoring_options(self, options: Any) -> Any:
+        """Options that give every document the score it has with these, where these leave documents out or order them.
+
+        Explanations and :meth:`score` use them.
+        """
+        return options
+
     @property
     def usual_units(self) -> Units | None:
         """Units that are known without documents; ``None`` measures them on those of the index."""
@@ -234,7 +232,8 @@ class Model(Checkpointed):
             resume: Continue the run in ``output_dir``.
             progress: Progress bars; ``None`` shows them on a terminal.
             cache: Where encodings are kept; ``None`` for the user's cache folder.
-            learn_space: Let labelled pairs teach a space first (:mod:`palmette.training.space`); ``None``: without a ``preset``.
+            learn_space: Let labelled pairs teach a space first (:mod:`palmette.training.space`); ``None`` does so
+                without a ``preset``.
             options: Single options of the config or of the loop; they override the others.
         """
         defaults = cls.training_defaults
@@ -367,20 +366,12 @@ class Model(Checkpointed):
     ) -> list[float]:
         """Probability that each document is relevant to a query, in the order given: reranking without an index.
 
-        ``lexical`` adds words as in a search, with IDF of these documents only: scores of different calls must not be
-        compared. ``language`` selects the stemmer.
+        A document that ``options`` leave out has its score all the same, as in :meth:`palmette.Index.explain`; one
+        without a phrase of the query has 0. ``lexical`` adds words as in a search, with IDF of these documents only:
+        scores of different calls must not be compared. ``language`` selects the stemmer.
         """
         chosen = self.search_options(options)
-        return score_documents(self, query, documents, chosen, lexical=lexical, language=language)
-
-    def units(self, calibration: Calibration, view: View, sentences: bool, options: Any) -> Units:
-        """Units of meaning: learned in training, else measured on the documents, else the usual ones of cosines."""
-        learned, usual = calibration.units, self.usual_units
-        if learned is not None and (learned.sentence is not None or not sentences):
-            return learned
-        if usual is None and len(view) >= 2 and self.lexical_variants():
-            usual = measure_units(self, view, sentences, options)
-        return usual or USUAL if learned is None else (usual or USUAL).replace(own=learned.own)
+        return rank_documents(self, query, documents, chosen, lexical=lexical, language=language).scores
 
     def __repr__(self) -> str:
         where = f" from {self.origin}" if self.origin else ""

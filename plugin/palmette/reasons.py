@@ -49,10 +49,10 @@ def explain(
     for name, value, detail in zip(("document", "best sentence"), meaning, details, strict=False):
         parts.append(Part(name, weight * value, detail))
     said = [f"{next(word for least, word in CLOSE if np.mean(meaning) >= least)} in meaning{quoted}"]
-    if matched is not None:
+    if matched is not None and matched.parts is not None:
         weight = slope * evidence.words
         parts.append(Part("common words", -weight * float(facts[CHANCE])))
-        shares = zip(matched.words, matched.parts[0].tolist(), strict=True)
+        shares = zip(matched.words, matched.parts.tolist(), strict=True)
         parts += [Part(f"word {word!r}", weight * share, {"word": word}) for word, share in shares if share > 0]
         said.append(words_in_common(matched, spelled))
     logit = sum(part.value for part in parts)
@@ -63,7 +63,7 @@ def explain(
 
 def words_in_common(matched: WordMatches, spelled: Mapping[str, str]) -> str:
     """Name the words that one document shares with a query, the rarest first, neighbours together."""
-    common = [at for at, share in enumerate(matched.parts[0].tolist()) if share > 0]
+    common = [] if matched.parts is None else np.flatnonzero(matched.parts > 0).tolist()
     paired = {word for at in common if " " in matched.words[at] for word in matched.words[at].split()}
     held, total = matched.holding or [0] * len(matched.words), f" of {matched.documents:,} documents"
     shown: list[str] = []
@@ -79,7 +79,7 @@ def words_in_common(matched: WordMatches, spelled: Mapping[str, str]) -> str:
 
 def spell(analyser: Analyser, text: str) -> dict[str, str]:
     """How a query writes its words, and its pairs of neighbours with dots for what stands between."""
-    chunks = [(chunk.lower(), analyser.words_of_chunk(chunk)) for chunk in analyser.chunks(text)]
+    chunks = [(chunk.lower(), list(analyser.words_of_chunk(chunk))) for chunk in analyser.chunks(text)]
     found = [(at, chunk, words[0]) for at, (chunk, words) in enumerate(chunks) if len(words) == 1]
     spelled = {word.text: chunk for _, chunk, word in found}
     linked = [one for one in found if one[2].kind == Kind.WORD]

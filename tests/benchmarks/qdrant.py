@@ -30,7 +30,7 @@ from palmette.methods.space.config import SpaceConfig
 from palmette.methods.space.model import SpaceModel
 from palmette.search.plan import ArraySpec, Candidates, Lists, Score, SearchPlan
 from palmette.store.local import LocalBackend
-from palmette.store.qdrant import QdrantBackend
+from palmette.store.qdrant.backend import QdrantBackend
 from support import edge  # adds the scheme of the engine in this process
 
 WIDTH, LEAVES, FIELDS, LISTS, SENTENCES_EACH, BATCH = 384, 256, 3, 256, 3, 2000

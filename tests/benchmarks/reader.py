@@ -32,7 +32,7 @@ from palmette import Hit, Index, load_encoder, sample_data
 from palmette.arrays import best
 from palmette.encoder.cache import CachedEncoder, EncodingCache
 from palmette.metrics import exact_match, f1
-from palmette.reader import Asked, Reader, ReadingData, load_reading
+from palmette.reader import Example, Reader, ReadingData, load_reading
 
 DEPTHS = (1, 5, 10)
 PART, UNANSWERABLE = 64, 0.4
@@ -57,11 +57,11 @@ def data_of(folder: str, unanswerable: str | None, seed: int) -> ReadingData:
         if record["split"] == "train":
             room -= 1
         if record["split"] != "train" or room >= 0:
-            splits[record["split"]].append(Asked(record["text"], (), (rows[record["passage_id"]],)))
+            splits[record["split"]].append(Example(record["text"], (), (rows[record["passage_id"]],)))
     return replace(data, splits=splits)
 
 
-def found(data: ReadingData, asked: Sequence[Asked], cache: EncodingCache) -> list[list[int]]:
+def found(data: ReadingData, asked: Sequence[Example], cache: EncodingCache) -> list[list[int]]:
     """For each question, rows of the passages that the encoder finds, best first."""
     encoder = load_encoder(ENCODER)
     vectors = cache.encode(encoder, [passage.content for passage in data.passages])
@@ -70,7 +70,7 @@ def found(data: ReadingData, asked: Sequence[Asked], cache: EncodingCache) -> li
 
 
 def measure(
-    reader: Reader, data: ReadingData, asked: Sequence[Asked], rows: Sequence[Sequence[int]]
+    reader: Reader, data: ReadingData, asked: Sequence[Example], rows: Sequence[Sequence[int]]
 ) -> dict[str, float]:
     """Exact match and F1, the best answer given always or by the learned threshold, and how often none is."""
     scores: list[tuple[float, ...]] = []
@@ -103,7 +103,7 @@ def spans(args: argparse.Namespace, options: dict[str, Any]) -> None:
         without = [one for one in test if not one.answers]
         sample = answerable[: args.retrieved]
         near = found(data, sample, cache)
-        settings: dict[str, tuple[Sequence[Asked], Sequence[Sequence[int]]]] = {
+        settings: dict[str, tuple[Sequence[Example], Sequence[Sequence[int]]]] = {
             "gold passage": (answerable, [one.passages for one in answerable]),
             **{f"encoder, first {k}": (sample, [some[:k] for some in near]) for k in DEPTHS},
             "no answer in the passage": (without, [one.passages for one in without]),
@@ -136,7 +136,7 @@ def demo(args: argparse.Namespace, options: dict[str, Any]) -> None:
 
 
 def measure_entries(
-    reader: Reader, asked: Sequence[Asked], sources: Sequence[Sequence[Hit]], gold: Sequence[set[str]]
+    reader: Reader, asked: Sequence[Example], sources: Sequence[Sequence[Hit]], gold: Sequence[set[str]]
 ) -> dict[str, float]:
     """How often the sentence is of a right entry: always answering, and by the learned threshold."""
     answers = reader.answer([one.question for one in asked], sources, threshold=0)

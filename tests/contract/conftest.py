@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from palmette import Index, Model
-from palmette.store.qdrant_client import Collection
+from palmette.store.qdrant.client import Collection
 from support.stores import fast_place
 from support.tiny import METHODS, documents
 

@@ -57,8 +57,17 @@ class PlainView:
     def ids(self, keys: Sequence[int]) -> list[str]:
         return [document.key for document in self.documents(keys)]
 
+    def keys_of(self, ids: Sequence[str]) -> dict[str, int]:
+        return {document.key: place + 10 for place, document in enumerate(self.given) if document.key in ids}
+
     def key_of(self, id: str) -> int | None:
-        return next((key for key in self.keys().tolist() if self.given[key - 10].key == id), None)
+        return self.keys_of([id]).get(id)
+
+    def wall_keys(self) -> None:
+        return None
+
+    def word_parts(self, text: str, key: int) -> NDArray[np.float32]:
+        return self.words(text, 0, only=np.array([key])).scores  # one part: all words together
 
     def list_sizes(self, array: str) -> NDArray[np.int64]:
         return np.bincount(self.arrays[array].ravel())
@@ -70,7 +79,7 @@ class PlainView:
         if keys is None:
             order = np.lexsort((np.arange(len(shares)), -shares))
             keys = order[shares[order] > 0][:k] + 10
-        return WordMatches([text], shares[keys - 10, None], keys, rarity=matched.rarity)
+        return WordMatches([text], shares[keys - 10], keys, rarity=matched.rarity)
 
     def expect(self, *search: Any) -> None:
         pass

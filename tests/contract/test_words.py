@@ -18,7 +18,7 @@ def test_a_score_is_the_sum_of_its_evidence(shared: Index, model: Model) -> None
     for lexical in (0.0, 0.3, 1.0):
         mix = model.calibration(model.search_options({}), lexical)
         with shared.backend.read() as view:
-            units = shared._units(mix, model.search_options({}), view)
+            units = shared._units(model.search_options({}), view)
         for hit in [hit for hits in shared.search(QUERIES, k=48, lexical=lexical) for hit in hits]:
             meaning = units.own.units(hit.evidence["own"])
             if "best" in hit.evidence:
@@ -49,7 +49,8 @@ def test_neighbours_and_phrases_count(stored: Index) -> None:
         found = view.words("the zebra owl", 2)
         assert found.words == ["zebra", "owl", "zebra owl"]
         assert view.ids(found.keys.tolist()) == ["near", "far"]
-        assert found.parts[0, 2] > 0 == found.parts[1, 2]
+        (_, _, near), (_, _, far) = (view.word_parts("the zebra owl", int(key)) for key in found.keys)
+        assert near > 0 == far
         phrase = view.words('"zebra owl"', 0, only=found.keys).scores
         assert phrase[0] == pytest.approx(found.scores[0])
         assert phrase[1] == 0

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from palmette.data import iter_documents, load_data, to_document
-from palmette.data.documents import WORDS, passages
-from palmette.data.files import read_table
 from palmette.errors import DuplicateIdError, InputError, NotFoundError
+from palmette.sources.records import read_table
 from palmette.types import Document
 
 
@@ -78,16 +74,25 @@ def test_a_blank_page_is_named_by_its_source():
 
 
 def test_text_folder(tmp_path):
-    texts = {"b.md": "# B\nbody", "sub/a.txt": "alpha", ".git/x.txt": "no", "empty.md": " ", "c.py": "no"}
+    texts = {"b.md": "# B\nbody", "sub/a.txt": "alpha", ".git/x.txt": "no", "empty.md": "", "c.png": "no"}
     for name, text in texts.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
     assert [d.id for d in iter_documents(tmp_path)] == ["b.md", "sub/a.txt"]
-    assert next(iter_documents(tmp_path / "b.md")) == Document("b.md", "# B\nbody", {"source": "b.md"})
-    (tmp_path / "bad.txt").write_bytes(b"\xff\xfe\x00")
-    for place in (tmp_path, tmp_path / "bad.txt"):
-        with pytest.raises(InputError, match=r"bad.txt is not UTF-8"):
-            list(iter_documents(place))
+    assert next(iter_documents(tmp_path / "b.md")) == Document("b.md", "# B\nbody", {"source": "b.md", "title": "B"})
+
+
+def test_a_broken_file_is_named_and_stops_no_folder(tmp_path):
+    (tmp_path / "a.md").write_text("alpha")
+    for name in ("bad.txt", "worse.txt"):
+        (tmp_path / name).write_bytes(b"\x00\x01\x02 text")
+    with pytest.raises(InputError, match=r"bad\.txt: it holds zero bytes"):
+        list(iter_documents(tmp_path / "bad.txt"))
+    with pytest.warns(UserWarning, match=r"2 of 3 files in .* cannot be read: .*bad\.txt: it holds .*worse\.txt"):
+        assert [document.id for document in iter_documents(tmp_path)] == ["a.md"]
+    (tmp_path / "a.md").unlink()
+    with pytest.warns(UserWarning, match="2 of 2 files"), pytest.raises(InputError, match="no documents"):
+        list(iter_documents(tmp_path))
 
 
 def test_document_file_and_corpus_folder(tmp_path):
@@ -106,9 +111,11 @@ def test_places_without_documents(tmp_path):
         list(iter_documents(tmp_path))
     with pytest.raises(NotFoundError, match="no file or folder"):
         list(iter_documents(tmp_path / "gone"))
-    (tmp_path / "a.pdf").write_bytes(b"%PDF")
-    with pytest.raises(InputError, match=r"cannot read '.*a.pdf': expected a folder, .jsonl"):
-        list(iter_documents(tmp_path / "a.pdf"))
+    (tmp_path / "a.png").write_bytes(b"PNG")
+    with pytest.raises(InputError, match=r"a\.png: there is no text in \.png files"):
+        list(iter_documents(tmp_path / "a.png"))
+    with pytest.raises(InputError, match=r"no documents in .*a\.png: no text in \.png files"):
+        list(iter_documents(tmp_path))
     (tmp_path / "ckpt").mkdir()
     (tmp_path / "ckpt" / "manifest.json").write_text("{}")
     (tmp_path / "ckpt" / "README.md").write_text("a card")
@@ -122,48 +129,9 @@ def test_places_without_documents(tmp_path):
             read(tmp_path / "ckpt")
 
 
-def words(count, word="word"):
-    return " ".join([f"{word}{n}" for n in range(count - 1)] + [f"{word}."])
-
-
-def test_long_texts_are_cut_at_headings_which_keep_the_title():
-    short = "# Title\n\none  two\n\n## More\n\n\nthree\n"
-    assert passages(short) == [short]
-    food, hives = words(100, "food"), words(100, "hive")
-    first, second = passages(f"# Bees\n\nIntro.\n\n## Food\n{food}\n\n## Hives\n{hives}\n")
-    assert first.startswith("# Bees\n\nIntro.\n\n## Bees: Food\nfood0 ")
-    assert second.startswith("## Bees: Hives\nhive0 ")
-    sections = [f"## S{n}\n{words(50)}" for n in range(6)]
-    assert [part.count("## ") for part in passages("\n\n".join(["Preface.", *sections]))] == [3, 3]
-    code = "```sh\n# copy it\ncp a b\n```"  # a hash in code is no heading
-    first, second = passages(f"# Backup\n\n{words(100)}\n\n{code}\n\n## Restore\n{words(100)}")
-    assert code in first
-    assert second.startswith("## Backup: Restore")
-
-
-def test_a_long_section_is_cut_between_paragraphs_sentences_and_at_last_words():
-    paragraphs = [words(100, "a"), " ".join(words(30, f"s{n}") for n in range(10))]
-    cut = passages("## Long\n\n" + "\n\n".join(paragraphs))
-    assert all(part.startswith("## Long\n\n") for part in cut)
-    assert all(len(part.split()) <= WORDS + 2 for part in cut)
-    assert all(part.endswith(".") for part in cut), "between sentences"
-    assert cut[0] == f"## Long\n\n{paragraphs[0]}"
-    assert [len(part.split()) for part in passages("word " * 400)] == [WORDS, WORDS, 40]
-    heading = f"# {words(200)}"
-    assert passages(heading) == [heading]
-
-
-@settings(max_examples=50)
-@given(st.text(st.sampled_from("#ab. \n`"), max_size=2000), st.integers(2, 20))
-def test_no_word_is_lost(text, limit):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("palmette.data.documents.WORDS", limit)
-        kept = iter(re.findall("[ab]+", " ".join(passages(text))))
-    assert all(word in kept for word in re.findall("[ab]+", text)), "in order; headings may come again"
-
-
 def test_passages_are_documents_of_their_file(tmp_path):
-    (tmp_path / "long.md").write_text(f"# Bees\n{words(150)}\n## Hives\n{words(150)}")
+    words = "word " * 300
+    (tmp_path / "long.md").write_text(f"# Bees\n{words}\n## Hives\n{words}")
     (tmp_path / "short.md").write_text("# Wool")
     found = list(iter_documents(tmp_path))
     assert [document.id for document in found] == ["long.md#1", "long.md#2", "short.md"]

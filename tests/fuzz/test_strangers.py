@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from palmette import FakeEncoder, Index, SpaceModel, load_data, load_model
-from palmette.data import files
-from palmette.data.documents import passages
-from palmette.encoder.sentences import split_sentences
+from palmette.encoder.sentences import estimate_tokens, split_sentences
 from palmette.errors import CheckpointError, CorruptIndexError, InputError
 from palmette.hub.manifest import LAYOUT, Entry, dump_manifest
 from palmette.lexical.analyser import Analyser
 from palmette.reader import Reader, load_reading
+from palmette.sources import records
+from palmette.sources.passages import PassageOptions, split
 from support import readers, tiny
 from support.odd import attempt
 from support.stores import sql
@@ -135,9 +135,9 @@ def test_links_and_paths_out_of_a_folder(folder: Path, tmp_path: Path) -> None:
 
 
 def test_files_that_unpack_to_more_than_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "LONGEST", 10_000)
-    monkeypatch.setattr(files, "UNPACKED", 50_000)
-    monkeypatch.setattr(files, "RATIO", 2)
+    monkeypatch.setattr(records, "LONGEST", 10_000)
+    monkeypatch.setattr(records, "UNPACKED", 50_000)
+    monkeypatch.setattr(records, "RATIO", 2)
     for name, content, told in (
         ("line.jsonl", b'{"text": "' + b"x" * 20_000 + b'"}', "longer than"),
         ("line.csv", b"text\n" + b"x" * 20_000, "longer than"),
@@ -160,14 +160,19 @@ def test_a_card_is_escaped() -> None:
 
 ADVERSE = {
     "one word": "x", "camelCase": "fooBar", "dots": ".", "dotted": "a.", "marks": "e\u0301", "only marks": "\u0301",
+    "mixed marks": "\u0301\u0327", "musical notes": "\U0001d160", "letters with marks": "a\u0301\u0327",
     "commas": "1,", "han": "語", "hyphens": "a-", "blanks": " ", "lines": "\n", "fences": "```\n", "headings": "# a\n",
     "quotes": '."', "ligatures": "\ufdfa", "code": "def a(\n",
+    "items": "- a\n", "rows": "|a|\n|-|\n", "returns": "\r", "rules": "---\n", "quoted": "> ", "open": "(",
 }  # fmt: skip
 READERS: dict[str, Callable[[str], Any]] = {
     "words": lambda text: Analyser().words(text),
     "highlights": lambda text: Analyser().matches("fox a", text),
     "sentences": split_sentences,
-    "passages": passages,
+    **{
+        f"passages of {kind}": lambda text, kind=kind: split(text, kind, PassageOptions(tokens=60), estimate_tokens)
+        for kind in ("markdown", "rst", "text", "code:python", "code:java")
+    },
 }
 
 

@@ -3,7 +3,16 @@
 import pytest
 
 from palmette.errors import ConfigError
-from palmette.lexical.analyser import FUNCTION_WORDS, Analyser, Kind, analyser_of, check_language, languages
+from palmette.lexical import analyser
+from palmette.lexical.analyser import (
+    FUNCTION_WORDS,
+    Analyser,
+    Kind,
+    analyser_of,
+    check_language,
+    languages,
+    with_few_marks,
+)
 
 
 def spelled(text: str, language: str | None = "english", *kinds: Kind) -> list[str]:
@@ -83,3 +92,32 @@ def test_a_word_has_one_number_wherever_it_stands() -> None:
     assert first == last
     assert Analyser().words("owl") == [first]
     assert len({word.term for word in Analyser().words("a b c d e f g h")}) == 8
+
+
+def test_marks_beyond_thirty_are_dropped() -> None:
+    text = "z" + "\u0301\u0327" * 40 + "owl"
+    short = with_few_marks(text)
+    assert (short[0], short[-3:], len(short)) == ("z", "owl", 34)
+    assert spelled("Ca\u0301fe\u0301 nai\u0308ve") == ["cafe", "naiv"], "usual texts are left alone"
+
+
+@pytest.mark.parametrize("gap", [" ", "。", "、", "\n"])
+def test_long_texts_are_split_piece_by_piece(gap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = [
+        "os.path.join",
+        "snake_case",
+        "1,000",
+        "C++",
+        "中文检索",
+        "e-mail",
+        "café",
+        "5㎏",
+        "ﬁne…x",
+        "Luther's",
+    ] * 30
+    whole = gap.join(parts)
+    expected = Analyser().words(whole)
+    monkeypatch.setattr(analyser, "_PIECE", 50)
+    assert Analyser().words(whole) == expected
+    unbroken = "a" * 1000
+    assert "".join(word.text for word in Analyser(None).words(unbroken)) == unbroken, "nothing is lost"

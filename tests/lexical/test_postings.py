@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from palmette.lexical import postings
 from palmette.lexical.analyser import analyser_of
 from palmette.lexical.bm25 import query_terms
 from palmette.lexical.postings import COUNT_BITS, MAX_COUNT, Postings, PostingsBuilder, Terms, merge_parts
@@ -130,3 +131,15 @@ def test_texts_beyond_memory_go_through_files(tmp_path: Path) -> None:
         built.append(joined)
         assert not list(tmp_path.iterdir())
     assert built[0] == built[1]
+
+
+def test_texts_are_collected_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neighbours across two blocks are neighbours, and texts of two documents are not."""
+    given = [*texts(40), "", "a.b.c.d os.path.join 中文检索", *texts(20, 1)]
+    whole = collected(given)
+    for block, known in ((1, 1), (5, 1000), (7, 3)):
+        monkeypatch.setattr(postings, "_BLOCK", block)
+        monkeypatch.setattr(postings, "_KNOWN", known)
+        pieces = collected(given)
+        assert content(pieces) == content(whole)
+        assert pieces.lengths.tolist() == whole.lengths.tolist()

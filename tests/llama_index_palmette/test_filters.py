@@ -5,7 +5,7 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index.retrievers.palmette import PalmetteQuery, TreeRetriever, palmette_filter
-from palmette.errors import FilterError
+from palmette.errors import FilterError, NotFoundError
 
 NODES = {
     "a": {"lang": "en", "year": 2020, "score": 0.5, "tags": ["red", "blue"], "title": "The Old Owl"},
@@ -92,3 +92,13 @@ def test_palmette_filters_pass_through_and_bad_ones_are_named(retriever):
     for told, filters in bad.items():
         with pytest.raises(FilterError, match=told):
             found(retriever, filters)
+
+
+def test_filters_limit_every_way_of_reading(retriever):
+    limited = TreeRetriever.from_index(retriever.index, filters=one("year", FilterOperator.GTE, 2022))
+    assert [node.node_id for node in limited.get_nodes(["a", "b", "c", "d", "x"])] == ["c", "d"]
+    assert list(limited.ref_doc_info) == ["c", "d"]
+    assert found(limited, None) == "cd"
+    with pytest.raises(NotFoundError):
+        limited.explain("text", "a")
+    assert list(retriever.ref_doc_info) == ["a", "b", "c", "d"]

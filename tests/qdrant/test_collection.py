@@ -25,11 +25,10 @@ from palmette.errors import (
     StoreError,
 )
 from palmette.search.plan import ArraySpec
-from palmette.store import qdrant_client, qdrant_writer
 from palmette.store.filters import matches, parse_filter
-from palmette.store.qdrant import QdrantBackend
-from palmette.store.qdrant_client import Collection
-from palmette.store.qdrant_writer import QdrantWriter
+from palmette.store.qdrant.backend import QdrantBackend
+from palmette.store.qdrant.client import Collection, is_url
+from palmette.store.qdrant.writer import QdrantWriter
 from store.test_filters import ADA, FAILING, PASSING
 from support import tiny
 from support.stores import SPECS, arrays_of, delete, doc, fast_place, put, state_for, state_of
@@ -143,15 +142,17 @@ def test_a_killed_writer_leaves_nothing_and_a_slow_one_is_told(backend: QdrantBa
     put(backend, doc("a"), doc("b"))
     left = QdrantWriter(backend.db, 0.1)  # never commits
     left.put([doc("a", "other"), doc("c")], arrays_of([doc("a", "other"), doc("c")]))
-    with pytest.raises(LockedError, match="ends in"):
+    with pytest.raises(LockedError, match="expires after"):
         put(backend, doc("d"))
     assert state_of(backend) == state_for([doc("a"), doc("b")])
-    monkeypatch.setattr(qdrant_writer.time, "time", lambda now=qdrant_writer.time.time: now() + 2 * qdrant_writer.GRACE)
+    backend.lock_timeout, seconds = 100.0, iter(range(10**6))
+    monkeypatch.setattr(backend.db, "clock", lambda: float(next(seconds)))
+    monkeypatch.setattr(backend.db, "sleep", lambda seconds: None)
     put(backend, doc("d"))
     assert state_of(backend) == state_for([doc("a"), doc("b"), doc("d")])
-    for late in (left._renew, left.commit):
+    for late in (left.lease.renew, left.commit):
         with pytest.raises(LockedError, match="another writer took over"):
-            left._renewed = 0.0
+            left.lease._renewed = -1e6
             late()
     assert state_of(backend) == state_for([doc("a"), doc("b"), doc("d")])
 
@@ -168,21 +169,29 @@ def test_a_writer_that_was_killed_in_this_folder_is_forgotten(url: str, backend:
         again.get(["a"])
 
 
-def test_places_that_cannot_be(url: str, folder: str) -> None:
+def test_places_that_cannot_be(url: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModelMismatchError, match=r"model, but the model given is other"):
         QdrantBackend.open(url, fingerprint="other")
     with pytest.raises(InputError, match="exists: choose another"):
         QdrantBackend.create(url, SPECS, fingerprint="model", language=None)
     with pytest.raises(NotFoundError, match="create it first"):
         Index.open(f"qdrant+local://{folder}/other")
-    for bad in ("qdrant://host:6333", "qdrant:///folder/name", "qdrant+local://name", "qdrant://host/a/b"):
+    for bad in (
+        "qdrant://[host/docs",
+        "qdrant://host:6333",
+        "qdrant:///folder/name",
+        "qdrant+local://name",
+        "qdrant://host/a/b",
+    ):
         with pytest.raises(ConfigError, match="names no collection"):
             QdrantBackend.open(bad)
     with pytest.raises(ConfigError, match="did you mean 'timeout'|timeout"):
         QdrantBackend.open(f"{url}?timeuot=3")
-    given = Collection("qdrants://host:6333/docs?api_key=secret&ef=64&exact=true&levels=2,3&tenant=who")
-    assert "secret" not in given.url
+    given = Collection("qdrants://host:6333/docs?ef=64&exact=true&levels=2,3&tenant=who")
     assert (given.options.ef, given.options.exact, given.options.levels) == (64, True, (2, 3))
+    monkeypatch.setenv("OTHER_KEY", "other")
+    other = Collection("qdrants://host:6333/docs?key=OTHER_KEY")
+    assert other.client._client._api_key == "other"
     for one, protocol in ((given, "https"), (Collection("qdrant://host:6333/docs"), "http")):
         assert one.client._client.rest_uri == f"{protocol}://host:6333"
 
@@ -194,6 +203,8 @@ def test_places_that_cannot_be(url: str, folder: str) -> None:
         (2, 503, None),
         (9, None, "no answer"),
         (9, 429, "answered 429"),
+        (2, 0, None),
+        (9, 0, "answered 429"),
         (1, 401, "QDRANT_API_KEY"),
         (1, 404, "create it"),
     ],
@@ -202,15 +213,18 @@ def test_requests_are_repeated_where_that_may_help(
     failures: int, status: int | None, told: str | None, backend: QdrantBackend, monkeypatch
 ) -> None:
     from httpx import Headers
+    from qdrant_client.common.client_exceptions import ResourceExhaustedResponse
     from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 
     waits: list[float] = []
-    monkeypatch.setattr(qdrant_client.time, "sleep", waits.append)
+    monkeypatch.setattr(backend.db, "sleep", waits.append)
     call, left = backend.db.client.retrieve, [failures]
 
     def flaky(*given: Any, **named: Any) -> Any:
         if left[0]:
             left[0] -= 1
+            if status == 0:  # with a time to wait
+                raise ResourceExhaustedResponse("busy", 3)
             gone = ResponseHandlingException(OSError("gone"))
             raise UnexpectedResponse(status, "no", b"", Headers()) if status else gone
         return call(*given, **named)
@@ -235,7 +249,7 @@ def test_names_are_swapped_and_tenants_kept_apart(url: str, folder: str, backend
     new.alias("current")
     new.close()
     with_name = QdrantBackend.open(f"qdrant+local://{folder}/current")
-    assert with_name.state()["indexed"] == ["who"]
+    assert with_name.state().indexed == ["who"]
     assert [one.key for one in with_name.scan(parse_filter({"who": "ada"}))] == ["a"]
     with_name.close()
     old = QdrantBackend.open(url)
@@ -253,3 +267,17 @@ def test_lists_are_counted_where_a_filter_passes(folder: str) -> None:
             rows = view.rows("leaves", view.keys())
             assert view.list_sizes("leaves").tolist() == np.bincount(rows.ravel()).tolist()
     made.close()
+
+
+@pytest.mark.parametrize("place", ["qdrant://host:6333/docs", "s3://bucket/docs", Path("qdrant://host:6333/docs")])
+def test_a_url_is_no_folder(place: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = Index.build(tiny.documents(), tiny.space(), tmp_path / "index")
+    with pytest.raises(InputError, match="is a URL, but a folder"):
+        made.backup(place)
+    with pytest.raises(InputError, match="is a URL, but a folder"):
+        Index.restore(tmp_path / "index", place)
+    if not is_url(place):
+        with pytest.raises(InputError, match="is a URL, but a folder"):
+            Index.create(place, tiny.space())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["index"]

@@ -1,22 +1,103 @@
-"""A client killed in the middle of a write: every acknowledged document is there exactly once, and no other."""
+"""Clients killed or stopped in the middle of a write, by the system: acknowledged documents are there, and no others.
+
+The server is the one that ``PALMETTE_QDRANT_URL`` names, or the engine of a process beside (``support.edge_server``).
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import uuid4
 
 import pytest
 
-from support.stores import fast_place, run_program
+from palmette.errors import LockedError
+from palmette.store.qdrant import lease
+from palmette.store.qdrant.backend import QdrantBackend
+from palmette.store.qdrant.client import Collection
+from support.forks import ended, forked
+from support.stores import SPECS, doc, fast_place, put, run_program
 
 pytest.importorskip("qdrant_edge")
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked children")
+KILLS = [pytest.param(120, marks=pytest.mark.exhaustive), 3]
+DOCUMENTS = 12
+"""Documents of a write."""
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked children")
-@pytest.mark.parametrize("kills", [pytest.param(120, marks=pytest.mark.exhaustive), 3])
-def test_killed_at_random_times(kills: int) -> None:
+@pytest.fixture
+def server() -> Iterator[str]:
+    """URL of a new collection of a server that outlives its clients."""
+    name = f"palmette-{uuid4().hex}"
+    if named := os.environ.get("PALMETTE_QDRANT_URL"):
+        yield f"{named}/{name}"
+        Collection(f"{named}/{name}")("delete_collection")
+        return
     with TemporaryDirectory(dir=fast_place()) as folder:
-        done = run_program("-m", "support.edge_kills", folder, kills, timeout=550)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        program = [sys.executable, "-m", "support.edge_server", folder]
+        with subprocess.Popen(program, env=environment, stdout=subprocess.PIPE, text=True) as running:
+            assert running.stdout is not None
+            yield f"qdrant://127.0.0.1:{running.stdout.readline().strip()}/{name}"
+            running.kill()
+
+
+def killed(url: str, kills: int) -> None:
+    done = run_program("-m", "support.collection_kills", url, kills, timeout=550)
     assert done.returncode == 0, done.stderr
     assert sum(json.loads(done.stdout.splitlines()[-1]).values()) == kills
+
+
+@pytest.mark.parametrize("kills", KILLS)
+def test_killed_at_random_times(kills: int) -> None:
+    with TemporaryDirectory(dir=fast_place()) as folder:
+        killed(f"qdrant+edge://{folder}/docs", kills)
+
+
+@pytest.mark.parametrize("kills", KILLS)
+def test_killed_while_the_server_lives_on(kills: int, server: str) -> None:
+    killed(server, kills)
+
+
+@pytest.mark.parametrize("stops", [pytest.param(100, marks=pytest.mark.exhaustive), 6])
+def test_stopped_for_longer_than_a_lease(stops: int, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "LEASE_TTL", 0.3)
+    QdrantBackend.create(server, SPECS, fingerprint="model", language="english")
+    rng = random.Random(7)
+
+    def write(name: str, pipe: Any) -> None:
+        backend = QdrantBackend.open(server, lock_timeout=60)
+        for n in range(10**6):
+            with suppress(LockedError):  # another writer took over
+                put(backend, *(doc(f"{name}-{n}-{part}") for part in range(DOCUMENTS)))
+                print(f"{name}-{n}", file=pipe, flush=True)
+
+    children = [forked(lambda pipe, name=name: write(name, pipe)) for name in "abc"]
+    acknowledged = {pipe.readline().strip() for _, pipe in children}  # each has written once
+    for _ in range(stops):
+        child, _ = rng.choice(children)
+        os.kill(child, signal.SIGSTOP)
+        time.sleep(rng.uniform(0, 1))
+        os.kill(child, signal.SIGCONT)
+        time.sleep(rng.uniform(0, 0.2))
+    for child, _ in children:
+        os.kill(child, signal.SIGKILL)
+    acknowledged |= {line for _, pipe in children for line in pipe.read().split()}
+    ended(*children)
+    backend = QdrantBackend.open(server, lock_timeout=60)
+    put(backend, doc("last"))  # whatever they have sent arrives before, or is refused
+    parts = [one.key.rpartition("-")[0] for one in backend.scan() if one.key != "last"]
+    assert acknowledged <= set(parts)
+    assert all(parts.count(write) == DOCUMENTS for write in set(parts)), "whole writes"
+    assert len(set(parts) - acknowledged) <= len(children), "at most the last of each was not acknowledged"
+    backend.verify()
+    backend.close()

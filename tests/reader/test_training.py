@@ -11,7 +11,7 @@ import torch
 from palmette import Document, FakeEncoder, load_encoder
 from palmette.encoder.cache import EncodingCache
 from palmette.errors import InputError
-from palmette.reader import Asked, ReaderConfig, ReadingData, load_reading
+from palmette.reader import Example, ReaderConfig, ReadingData, load_reading
 from palmette.reader.spans import SpanModule, SpanTask
 from palmette.reader.training import TrainingSet, answers, best_threshold
 from support import readers
@@ -57,20 +57,20 @@ def test_exams_withhold_passages_only_where_every_question_has_an_answer(data, a
     whole = lessons(data, tmp_path, train=asked, dev=answerable)
     assert {exam.answered for exam in whole.dev} == {True, False}
     for exam in whole.dev:
-        assert exam.answered == (exam.asked.passages[0] in exam.rows)
+        assert exam.answered == (exam.example.passages[0] in exam.rows)
     mixed = lessons(data, tmp_path, train=asked, dev=asked)
-    assert all(exam.asked.passages[0] in exam.rows for exam in mixed.dev)
-    assert [exam.answered for exam in mixed.dev] == [exam.asked.answered for exam in mixed.dev]
+    assert all(exam.example.passages[0] in exam.rows for exam in mixed.dev)
+    assert [exam.answered for exam in mixed.dev] == [exam.example.answered for exam in mixed.dev]
 
 
 def test_when_it_is_done_it_is_examined_on_what_is_found(data, asked, tmp_path):
     made = lessons(data, tmp_path, train=asked, dev=asked)
     found = made.calibration[: len(made.dev)]
-    assert [exam.asked for exam in found] == [exam.asked for exam in made.dev]
+    assert [exam.example for exam in found] == [exam.example for exam in made.dev]
     for exam in found:
         assert len(set(exam.rows)) == 8
-        there = any(answers(made.data, exam.asked, row) for row in exam.rows)
-        assert exam.answered == (there and exam.asked.answered)
+        there = any(answers(made.data, exam.example, row) for row in exam.rows)
+        assert exam.answered == (there and exam.example.answered)
     alone = lessons(data, tmp_path, train=asked)
     assert alone.calibration == alone.dev == []
 
@@ -95,7 +95,7 @@ def test_a_lesson_is_one_right_window_and_wrong_ones(data, tmp_path, absent):
 def test_answers_that_never_fit_are_named():
     encoder = load_encoder(readers.encoder(), dtype="float32", device="cpu")
     long = "the dog sings at night and the cat lives"
-    asked, data = [Asked("what?", (long,), (0,))] * 2, ReadingData("long", [Document(text=long)], {})
+    asked, data = [Example("what?", (long,), (0,))] * 2, ReadingData("long", [Document(text=long)], {})
     task = SpanTask(SpanModule(CONFIG, encoder), TrainingSet(data, asked, [[], []], []))
     with pytest.raises(InputError, match="max_answer"):
         task.loss(task.module, np.array([0, 1]), torch.Generator(), 0.0)
@@ -107,17 +107,17 @@ def test_where_everything_is_found_some_questions_miss_what_answers_them(data, a
     found, missed = made.calibration[:3], made.calibration[3:]
     assert all(exam.answered for exam in found)
     assert len(missed) >= 0.3 * len(made.calibration)
-    assert all(exam.asked in [one.asked for one in found] for exam in missed)
+    assert all(exam.example in [one.example for one in found] for exam in missed)
     for exam in missed:
         assert not exam.answered
         assert exam.rows
-        assert not any(answers(few, exam.asked, row) for row in exam.rows)
+        assert not any(answers(few, exam.example, row) for row in exam.rows)
     alone = lessons(few, tmp_path, train=asked, dev=asked[:1])
     assert len(alone.calibration) == 2
 
 
 def test_where_enough_have_no_answer_none_is_taken_away(data, asked, tmp_path):
-    unanswerable = [Asked(f"who sang {n}?", (), (0,)) for n in range(5)]
+    unanswerable = [Example(f"who sang {n}?", (), (0,)) for n in range(5)]
     made = lessons(data, tmp_path, train=asked, dev=[*asked, *unanswerable])
     assert len(made.calibration) == len(made.dev)
 

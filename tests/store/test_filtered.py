@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from palmette.errors import DuplicateIdError, InputError
-from palmette.store.backend import Backend, FilteredBackend
+from palmette.store.backend import Backend
 from palmette.store.filters import parse_filter
 from palmette.store.local import LocalBackend
+from palmette.store.tenants import FilteredBackend
 from support.stores import SPECS, arrays_of, delete, doc, put
 
 

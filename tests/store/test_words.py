@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from palmette.lexical import bm25
 from palmette.lexical.analyser import analyser_of
+from palmette.store.filters import Within, parse_filter
 from palmette.store.local import LocalBackend
 from palmette.types import Document
 from support.stores import SPECS, delete, doc, put, state_of
@@ -58,6 +60,50 @@ def test_the_best_are_those_of_all_documents(filter: Any) -> None:
                     found, expected = view.words(query, k), ranked[:k]
                     assert found.keys.tolist() == keys[expected].tolist()
                     assert found.scores.tolist() == scores[expected].tolist()
+
+
+@pytest.mark.parametrize("residue", [[0], [0, 3, 5], list(range(1, 40)), list(range(40))])
+def test_behind_a_wall_its_own_documents_are_counted(residue: list[int]) -> None:
+    """To the bit as in an index of these documents alone, whether they are few or many among all."""
+    wall = Within((parse_filter({"n": residue[0]} if len(residue) == 1 else {"n": {"$in": residue}}),))
+    inner = parse_filter({"even": True})
+    with LocalBackend.in_memory(SPECS) as backend, LocalBackend.in_memory(SPECS) as alone:
+        for start in (0, 400, 600, 650):
+            documents = [doc(d.key, d.text, n=n % 40, even=n % 2 == 0) for n, d in enumerate(some(300, start), start)]
+            put(backend, *documents)
+            put(alone, *(one for one in documents if one.metadata["n"] in residue))
+        for one in (backend, alone):
+            delete(one, *(f"d{n}" for n in range(0, 900, 6)))
+        for within, plain in ((wall, None), (Within((wall, inner)), inner)):
+            with backend.read(within) as view, alone.read(plain) as expected:
+                for query in (*QUERIES, " ".join(f"word{n} owl{n % 7} fox" for n in range(200))):
+                    keys, same = view.keys(), expected.keys()
+                    assert view.ids(keys.tolist()) == expected.ids(same.tolist())
+                    for k in (1, 9, 1000):
+                        found, wanted = view.words(query, k), expected.words(query, k)
+                        assert view.ids(found.keys.tolist()) == expected.ids(wanted.keys.tolist())
+                        assert found.scores.tolist() == wanted.scores.tolist()
+                        assert (found.holding, found.documents) == (wanted.holding, wanted.documents)
+                        assert found.rarity == wanted.rarity
+                    scores = view.words(query, 0, only=keys).scores
+                    assert scores.tolist() == expected.words(query, 0, only=same).scores.tolist()
+                    parts = [view.word_parts(query, int(key)) for key in keys[:5]]
+                    assert np.array_equal(parts, [expected.word_parts(query, int(key)) for key in same[:5]])
+                    sums = [float(np.add.accumulate(part, dtype=np.float32)[-1]) for part in parts]
+                    assert found.phrases or sums == scores[:5].tolist(), "added in the order of the words"
+
+
+def test_many_words_are_scored_as_few_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    with LocalBackend.in_memory(SPECS) as backend:
+        for start in (0, 60, 63, 64, 90):
+            put(backend, *(doc(d.key, d.text, n=n % 10) for n, d in enumerate(some(50, start))))
+        delete(backend, *(f"d{n}" for n in range(0, 140, 6)))
+        expected = answers(backend)
+        monkeypatch.setattr(bm25, "_MANY", 0)
+        backend._snapshots.latest = None
+        assert answers(backend) == expected
+        for filter in ({"n": {"$lt": 9}}, {"n": 3}):
+            test_the_best_are_those_of_all_documents(filter)
 
 
 def test_fields_are_searched_too_and_texts_without_words_do_no_harm() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import qdrant_edge as edge
 from pydantic import BaseModel
 
-from palmette.store.qdrant_client import EMBEDDED
+from palmette.store.qdrant.client import EMBEDDED
 
 GRAPHS: Any = None
 """The engine's settings of graphs for new collections; without them every vector is compared."""
@@ -72,9 +72,10 @@ class EdgeClient:
         kind = schema if isinstance(schema, str) else schema.type.value
         self._update(name, "create_field_index", field, getattr(edge.PayloadSchemaType, kind.capitalize()))
 
-    def upsert(self, name: str, points: list[Any]) -> None:
+    def upsert(self, name: str, points: list[Any], update_mode: Any = None) -> None:
         made = [edge.Point(p.id, {n: convert(v) for n, v in p.vector.items()}, p.payload) for p in points]
-        self._update(name, "upsert_points", made)
+        mode = edge.UpdateMode.Upsert if update_mode is None else edge.UpdateMode.InsertOnly
+        self._update(name, "upsert_points", made, None, mode)
 
     def retrieve(self, name: str, ids: list[int], with_payload: Any = True) -> Any:
         return self._shard(name).retrieve(ids, with_payload=with_payload, with_vector=False)

@@ -132,7 +132,7 @@ def _first(folder: Path, data: RetrievalData, name: str, question: str) -> tuple
 
 
 def _trained(folder: Path, title: str, cls: Any, data: Any, encoder: CachedEncoder, **options: Any) -> Any:
-    """What an earlier demo trained, or else what is trained now."""
+    """Return the model of an earlier demo, or train one."""
     if folder.is_dir():
         with _stage(f"\nLoading the {cls.method} in {folder}"):
             return cls.from_pretrained(folder, encoder=encoder)

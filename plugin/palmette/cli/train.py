@@ -15,7 +15,12 @@ from palmette.cli.arguments import describe, read_value
 from palmette.config import Config, check_path, given
 from palmette.errors import ConfigError
 
-READER, TAXONOMY, NODES = "reader", "taxonomy", ".nodes.jsonl"
+READER = "reader"
+"""Subcommand that trains a reader."""
+TAXONOMY = "taxonomy"
+"""Method that takes a hierarchy."""
+NODES = ".nodes.jsonl"
+"""Ending of a file of nodes."""
 
 
 def _add_train(command: argparse.ArgumentParser) -> None:
@@ -80,13 +85,13 @@ def _add_options(group: Any, config: type[Config], defaults: Mapping[str, Any]) 
         default = defaults.get(name, field.get_default(call_default_factory=True))
         about = config.help()[name].replace("%", "%%").replace("``", "")
         shown = "" if default is None or default == () else f" (default: {default})"
-        how: dict[str, Any] = {"type": partial(_read, kinds), "metavar": name.upper()}
+        argument: dict[str, Any] = {"type": partial(_read, kinds), "metavar": name.upper()}
         if all(isinstance(kind, str) for kind in kinds):
-            how = {"choices": kinds}
+            argument = {"choices": kinds}
         elif any(get_origin(kind) is tuple for kind in kinds):
-            how["metavar"] = "A,B"
+            argument["metavar"] = "A,B"
         flag = "--" + name.replace("_", "-")
-        group.add_argument(flag, dest=name, default=argparse.SUPPRESS, help=about + shown, **how)
+        group.add_argument(flag, dest=name, default=argparse.SUPPRESS, help=about + shown, **argument)
 
 
 def _flat(hint: Any) -> list[Any]:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from palmette.config import check_kind, check_path
-from palmette.data import files
 from palmette.data.documents import Corpus, drop_blanks, iter_documents, to_document, to_documents
-from palmette.data.files import located
+from palmette.data.files import read_qrels, read_queries
 from palmette.data.retrieval import Qrels, RetrievalData, Split
 from palmette.errors import InputError, shown
+from palmette.sources.records import existing, is_jsonl, located, read_jsonl
 from palmette.types import Pair
 
 __all__ = [
@@ -47,7 +47,7 @@ def load_data(data: DataLike, *, dev_fraction: float = 0.1, seed: int = 0, title
             - a BEIR folder: ``corpus.jsonl``, ``queries.jsonl``, ``qrels/{train,dev,test}.tsv``, plain or .gz
             - a JSONL file, or an iterable, of pairs: ``{"query", "positive", "negatives"}``, :class:`Pair`,
               or ``(query, positive)`` and ``(query, positive, negatives)`` tuples
-            - documents without labels: a BEIR folder with only a corpus, a folder of Markdown or text files,
+            - documents without labels: a BEIR folder with only a corpus, a folder of files,
               a JSONL file, or an iterable of documents (ours, LangChain's, LlamaIndex's, str)
             - a :class:`RetrievalData`, which is returned with a dev split if it lacks one.
         dev_fraction: Share of the training queries to hold out where the data has no dev split.
@@ -67,11 +67,11 @@ def _read(data: str | Path | Iterable[Any], titles: bool) -> RetrievalData:
     if isinstance(data, str | Path):
         path = check_path(data)
         name = path.name.removesuffix(".gz").removesuffix(".jsonl")
-        if files.existing(path / "corpus.jsonl") and (qrels := files.read_qrels(path)):
+        if existing(path / "corpus.jsonl") and (qrels := read_qrels(path)):
             corpus = list(iter_documents(path, titles=titles))
-            return RetrievalData(path.resolve().name, corpus, files.read_queries(path), qrels)
-        if path.is_file() and files.is_jsonl(path):
-            records = files.read_jsonl(path)
+            return RetrievalData(path.resolve().name, corpus, read_queries(path), qrels)
+        if path.is_file() and is_jsonl(path):
+            records = read_jsonl(path)
             first = next(records, None)
             if first is not None and any(key in first[1] for key in QUERY_KEYS):
                 return _from_pairs(chain([first], records), name)

@@ -18,7 +18,7 @@ from palmette.arrays import Floats, Rows
 from palmette.config import check_choice, check_kind, check_range
 from palmette.encoder import windows
 from palmette.encoder.coalesce import Coalescer, FairLock
-from palmette.encoder.sentences import Sentences, whole_texts
+from palmette.encoder.sentences import Sentences, estimate_tokens, whole_texts
 from palmette.errors import ConfigError, EncodingError, InputError, shown
 
 Kind = Literal["query", "document"]
@@ -145,6 +145,15 @@ class Encoder(ABC):
         """Apply what follows the pooling (projections, unit length) to means of token states: [S, w] → [S, d]."""
         return means
 
+    def pool(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Pool token states [B, T, w] of a pass where the mask [B, T] is true, and finish them: [B, d]."""
+        sums = (tokens * mask[..., None]).sum(dim=1)
+        return self.finish(sums / mask.sum(dim=1, keepdim=True).clamp(min=1))
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Count the tokens of each text, without those that a pass adds: here an estimate from its characters."""
+        return estimate_tokens(texts)
+
     def copies(self, count: int) -> Copies | None:
         """Copy the last ``count`` transformer layers' weights; ``None`` where they are not of BERT's kind."""
         return None
@@ -236,8 +245,13 @@ class Encoder(ABC):
         batch_size: int | None = None,
         progress: bool | None = False,
         positions: Sequence[int] | None = None,
+        above: Sequence[str] = (),
     ) -> tuple[Floats, Sentences]:
         """Return the pooled vectors of documents [N, d], as :meth:`encode` does, and all of their sentences.
+
+        ``above``, one for each text or none at all, is what stands above the text in its source: its title and
+        headings. A pass reads it before the text, so that every token of the text knows of it, and then leaves its own
+        tokens out: they are in no sentence, and count for nothing in the text's vector.
 
         What a pass leaves unread is read in windows of whole sentences; the document's vector stays that of its
         beginning (means over windows lose .03 nDCG@10 on MedQuAD's long answers, though they gain .01 on stories).
@@ -250,7 +264,10 @@ class Encoder(ABC):
         names = range(len(texts)) if positions is None else positions
         if self.has_offsets:
             with progress_bar("encoding", len(texts), progress) as bar:
-                return windows.encode_sentences(self, checked, names, size, bar.update)
+                read_before = self.check(above, "document", cut=False)
+                return windows.encode_sentences(self, checked, names, size, bar.update, read_before)
+        if above:
+            texts = [f"{title}\n{text}" if title else text for title, text in zip(above, texts, strict=True)]
         pooled = self.encode(texts, batch_size=batch_size, progress=progress)
         return pooled, whole_texts(checked, pooled)
 
@@ -337,6 +354,7 @@ class WrappedEncoder(Encoder):
     """An encoder around another one, whose attributes it shares, locks included."""
 
     copies, finish, to_config = inner("copies"), inner("finish"), inner("to_config")
+    pool, count_tokens = inner("pool"), inner("count_tokens")
 
     def __init__(self, encoder: Encoder) -> None:
         names = [name for name in Encoder.__annotations__ if hasattr(encoder, name)]

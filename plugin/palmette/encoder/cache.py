@@ -12,6 +12,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -71,11 +72,17 @@ class EncodingCache:
         return encoder.map(self._encode(encoder.plain, texts, kind, batch_size, progress), kind)
 
     def encode_sentences(
-        self, encoder: Encoder, texts: Sequence[str], *, batch_size: int | None = None, progress: bool | None = None
+        self,
+        encoder: Encoder,
+        texts: Sequence[str],
+        *,
+        batch_size: int | None = None,
+        progress: bool | None = None,
+        above: Sequence[str] = (),
     ) -> tuple[Floats, Sentences]:
         """Read pooled vectors [N, d] and sentences of documents, or encode and keep them."""
         plain, sentences = encoder.plain, dict[int, bytes]()
-        pooled = self._encode(plain, texts, "document", batch_size, progress, sentences)
+        pooled = self._encode(plain, texts, "document", batch_size, progress, sentences, above)
         if plain.has_offsets:
             found = Sentences.from_parts([sentences[row] for row in range(len(pooled))], plain.dimension)
         else:
@@ -90,6 +97,7 @@ class EncodingCache:
         batch_size: int | None,
         progress: bool | None,
         sentences: dict[int, bytes] | None = None,
+        above: Sequence[str] = (),
     ) -> Floats:
         """Return pooled vectors [N, d]; ``sentences``, where given, gets each text's by row.
 
@@ -97,7 +105,7 @@ class EncodingCache:
         """
         whole = kind == "document" and encoder.has_offsets
         output = "sentences" if whole else "pooled"
-        checked, keys = self._keys(encoder, texts, kind, output)
+        checked, keys = self._keys(encoder, texts, kind, output, above)
         out, size = np.empty((len(keys), encoder.dimension), np.float32), 4 * encoder.dimension
         rows: dict[bytes, list[int]] = {}
         for row, key in enumerate(keys):
@@ -121,7 +129,8 @@ class EncodingCache:
                 new = [checked[row] for row in some]
                 options: dict[str, Any] = {"batch_size": batch_size, "positions": some}
                 if whole:
-                    pooled, found = encoder.encode_sentences(new, **options)
+                    titles = [above[row] for row in some if above]
+                    pooled, found = encoder.encode_sentences(new, above=titles, **options)
                     parts = found.parts()
                 else:
                     pooled = encoder.gather(len(new), encoder.iter_states(new, kind=kind, **options))
@@ -193,7 +202,9 @@ class EncodingCache:
     def __repr__(self) -> str:
         return f"EncodingCache({str(self.root)!r})"
 
-    def _keys(self, encoder: Encoder, texts: Sequence[str], kind: Kind, output: str) -> tuple[list[str], list[bytes]]:
+    def _keys(
+        self, encoder: Encoder, texts: Sequence[str], kind: Kind, output: str, above: Sequence[str] = ()
+    ) -> tuple[list[str], list[bytes]]:
         """Return checked texts and their keys."""
         if not encoder.frozen:
             raise ConfigError(f"encoder {encoder.name!r} is being trained: its encodings change and are not kept")
@@ -208,9 +219,9 @@ class EncodingCache:
         }
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
         checked, keys = encoder.check(texts, kind, cut=output != "sentences"), []
-        for text in checked:
+        for text, title in zip_longest(checked, encoder.check(above, kind, cut=False), fillvalue=""):
             own = digest.copy()
-            own.update(text.encode())
+            own.update(b"\xff".join(part.encode() for part in (title, text)) if title else text.encode())
             keys.append(own.digest()[:16])
         return checked, keys
 

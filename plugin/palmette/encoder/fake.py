@@ -101,6 +101,16 @@ class FakeEncoder(Encoder):
             offsets=_padded([np.array([(0, 0), *(at for _, at in found)]) for found in places]).numpy(),
         )
 
+    def pool(self, tokens: Tensor, mask: Tensor) -> Tensor:  # noqa: D102
+        words = mask.clone()
+        words[:, 0] = False  # the leading token
+        sums = (tokens.double() * words[..., None]).sum(dim=1)
+        vectors: Tensor = (sums / sums.norm(dim=1, keepdim=True).clamp(min=1e-300)).float()
+        return vectors
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:  # noqa: D102
+        return [len(_places(text)) for text in texts]
+
     def _text(self, words: list[str], last: int) -> tuple[Floats, NDArray[np.float64]]:
         """States up to layer ``last`` [1 + T, L + 1, d], and the sum of words there; layer ℓ is in units of 4^−ℓ."""
         state = np.stack([_word(word, self.dimension) for word in words])  # [T, d]

@@ -4,24 +4,45 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from palmette.config import parse_json
-from palmette.errors import CheckpointError
+from palmette.errors import CheckpointError, shown
 
+WEIGHTS, SHARDS = "model.safetensors", "model.safetensors.index.json"
+"""Weights of a module in one file, or the list of the files that they are spread over."""
 # Written by the program that saved the files, without effect on the vectors.
 _NOISE = set(
-    "__version__ _attn_implementation_autoset _name_or_path architectures dtype gradient_checkpointing max_seq_length "
-    "name_or_path similarity_fn_name torch_dtype transformers_version use_cache".split()
+    "__version__ _attn_implementation_autoset _name_or_path architectures backend dtype gradient_checkpointing "
+    "is_local local_files_only max_seq_length model_max_length name_or_path processor_class similarity_fn_name "
+    "special_tokens_map_file tokenizer_file torch_dtype transformers_version use_cache".split()
 )
 _WEIGHTLESS = ("Pooling", "Normalize", "Dropout")
 _ROUTERS = ("Router", "Asym")
+_NETWORKS = ("Transformer", "CLIPModel", "MLMTransformer")
+"""Modules whose weights the transformers library reads, from shards too."""
 _FOREIGN = "needs its own code ({}); palmette runs no code from a checkpoint"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
-_TOKENIZER = "vocab.txt vocab.json merges.txt *.model added_tokens.json special_tokens_map.json".split()
+_SETTINGS = (
+    "config.json",
+    "sentence_*_config.json",
+    "router_config.json",
+    "*processor_config.json",
+    "*tokenizer_config.json",
+    "wordembedding_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
+"""JSON that the libraries read of a module, beside weights and vocabulary."""
+_TOKENIZERS = ("tokenizer.json", "tokenizer.*.json")
+_VOCABULARY = ("vocab.txt", "vocab.json", "merges.txt", "*.model")
+"""What a tokenizer is made of where there is no tokenizer.json."""
+_HEADER = 1 << 27
+"""Bytes that the header of a safetensors file has at most."""
 
 
 def sha256_of(path: Path) -> str:
@@ -37,84 +58,169 @@ def _sha256(path: Path, size: int, mtime: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def check_folder(folder: Path, name: str) -> None:
-    """Raise CheckpointError unless every module has safetensors weights and only code of the library."""
+class Module(NamedTuple):
+    """A module of the folder: the name of its class in the library, and where its files lie."""
+
+    kind: str
+    folder: Path
+
+
+class Size(NamedTuple):
+    """How much a folder's weights hold."""
+
+    tensors: int
+    numbers: int
+
+
+def check_folder(folder: Path, name: str) -> Size:
+    """Raise CheckpointError unless every module has safetensors weights and only code of the library.
+
+    Returns the size of the weights, which no network made of them may exceed by much.
+    """
     if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
         raise CheckpointError(f"encoder {name!r}: {folder} holds no model (neither config.json nor modules.json)")
-    if "auto_map" in _json(folder / "config.json"):
-        raise CheckpointError(f"encoder {name!r} {_FOREIGN.format('auto_map')}")
-    for kind, module, parts in _modules(folder, name):
-        if kind in _WEIGHTLESS or any(path for part in parts for path in part.glob("*.safetensors")):
+    tensors = numbers = 0
+    for kind, module in _modules(folder, name):
+        if "auto_map" in _settings(module / "config.json"):
+            raise CheckpointError(f"encoder {name!r} {_FOREIGN.format('auto_map')}")
+        if (module / "adapter_config.json").exists():
+            raise CheckpointError(
+                f"encoder {name!r}: {module} holds an adapter, which palmette does not read: merge it into the model "
+                "(merge_and_unload of peft) and save that"
+            )
+        if kind in (*_WEIGHTLESS, *_ROUTERS):
             continue
-        pickled = [path.name for pattern in _PICKLES for part in parts for path in part.glob(pattern)]
-        found = f"only pickled weights ({pickled[0]})" if pickled else "no weights"
+        sizes = [_size(path) for path in _weights(kind, module, name)]
+        tensors, numbers = tensors + sum(one.tensors for one in sizes), numbers + sum(one.numbers for one in sizes)
+        if kind not in _NETWORKS:
+            _check_shape(kind, module, name, sum(one.numbers for one in sizes))
+    return Size(tensors, numbers)
+
+
+def _weights(kind: str, module: Path, name: str) -> list[Path]:
+    """List the files that a module's weights are read from."""
+    if (module / WEIGHTS).is_file():
+        return [module / WEIGHTS]
+    shards = _settings(module / SHARDS).get("weight_map") if kind in _NETWORKS else None
+    if isinstance(shards, dict):
+        files = sorted({str(file) for file in shards.values()})
+        if files and all(file == Path(file).name and (module / file).is_file() for file in files):
+            return [module / file for file in files]
+        raise CheckpointError(f"encoder {name!r}: {module / SHARDS} names files that are not there: download it again")
+    pickled = [path.name for pattern in _PICKLES for path in sorted(module.glob(pattern))]
+    found = f"only pickled weights ({pickled[0]})" if pickled else "no weights"
+    raise CheckpointError(
+        f"encoder {name!r}: {kind} has {found} in {module}; palmette loads {WEIGHTS} only. "
+        "Choose a revision that has it, or convert: SentenceTransformer(...).save_pretrained(folder)"
+    )
+
+
+def _size(path: Path) -> Size:
+    """Read the header of a safetensors file."""
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if length > min(_HEADER, path.stat().st_size):
+                raise ValueError(f"its header has {length:,} bytes")
+            header = parse_json(file.read(length))
+        shapes = [facts["shape"] for key, facts in header.items() if key != "__metadata__"]
+        numbers = sum(math.prod(shape) for shape in shapes)
+        if any(type(size) is not int or size < 0 for shape in shapes for size in shape):
+            raise ValueError("its shapes are no sizes")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} is no safetensors file ({error}): download the encoder again") from error
+    return Size(len(shapes), numbers)
+
+
+def _check_shape(kind: str, module: Path, name: str, numbers: int) -> None:
+    """Raise where a small module declares more numbers than its weights hold: they would be made before being compared.
+
+    Networks are measured while they are made.
+    """
+    config = _settings(module / "config.json")
+    sizes = [value for value in config.values() if type(value) is int and value > 1]
+    wanted, room = (math.prod(sizes), 1 << 10) if kind == "Dense" else (max(sizes, default=0), 1 << 20)
+    if wanted > 2 * numbers + room:
         raise CheckpointError(
-            f"encoder {name!r}: {kind} has {found} in {module}; palmette loads model.safetensors only. "
-            "Choose a revision that has it, or convert: SentenceTransformer(...).save_pretrained(folder)"
+            f"encoder {name!r}: {kind} in {module} declares {wanted:,} numbers, and its weights hold {numbers:,}: "
+            "download it again"
         )
 
 
 def fingerprint(folder: Path, max_length: int) -> str:
-    """SHA-256 over what determines the vectors: weights, configs, tokenizer, modules, prompts, limit."""
+    """SHA-256 over what determines the vectors: every file that is read of every module, prompts, limit."""
     content: dict[str, Any] = {"max_length": max_length}
-    for number, (kind, module, parts) in enumerate(_modules(folder, str(folder))):
-        for part in parts:
-            content[f"{number} {kind} {part.relative_to(module).as_posix()}"] = dict(_module_content(part))
-    model = _json(folder / "config_sentence_transformers.json")
-    content["prompts"] = {key: text for key, text in (model.get("prompts") or {}).items() if text}
+    for number, (kind, module) in enumerate(_modules(folder, str(folder))):
+        content[f"{number} {kind}"] = dict(_module_content(module))
+    model = _settings(folder / "config_sentence_transformers.json")
+    prompts = model.get("prompts") or {}
+    content["prompts"] = {key: text for key, text in prompts.items() if text} if isinstance(prompts, dict) else prompts
     content["model"] = {key: model.get(key) for key in ("default_prompt_name", "truncate_dim")}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _modules(folder: Path, name: str) -> list[tuple[str, Path, list[Path]]]:
-    """List each module's class, folder, and folders with files: the root's own only, unless it is a router."""
-    path, root = folder / "modules.json", folder.resolve()
+def _modules(folder: Path, name: str) -> list[Module]:
+    """List the modules, those inside routers too."""
+    path = folder / "modules.json"
     # A plain transformer gets a pooling that has no file.
     rows = _json(path) if path.is_file() else [{"type": "sentence_transformers.models.Transformer"}]
-    if not isinstance(rows, list):
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise CheckpointError(f"encoder {name!r}: {path} is no list of modules")
-    modules = []
+    modules: list[Module] = []
     for row in rows:
-        kind = str(row.get("type"))
-        if not kind.startswith("sentence_transformers."):
-            raise CheckpointError(f"encoder {name!r} {_FOREIGN.format(kind)}")
-        kind = kind.rpartition(".")[2]
-        module = (folder / str(row.get("path", ""))).resolve()
-        if not module.is_relative_to(root):
-            raise CheckpointError(f"encoder {name!r}: modules.json points outside the folder: {row['path']!r}")
-        below = module != root or kind in _ROUTERS
-        module = module if module != root else folder
-        parts = [module, *sorted(part for part in module.rglob("*") if below and part.is_dir())]
-        modules.append((kind, module, parts))
+        modules += _expand(str(row.get("type")), str(row.get("path", "")), folder, folder, name)
     return modules
 
 
-def _module_content(part: Path) -> Iterator[tuple[str, Any]]:
-    for path in sorted(part.glob("*.safetensors")):
+def _expand(kind: str, place: str, parent: Path, folder: Path, name: str) -> Iterator[Module]:
+    """Yield a module, and those that it chooses from where it is a router."""
+    if not kind.startswith("sentence_transformers."):
+        raise CheckpointError(f"encoder {name!r} {_FOREIGN.format(shown(kind))}")
+    kind, root, module = kind.rpartition(".")[2], folder.resolve(), (parent / place).resolve()
+    if not module.is_relative_to(root):
+        raise CheckpointError(f"encoder {name!r}: modules.json points outside the folder: {place!r}")
+    module = module if module != root else folder
+    yield Module(kind, module)
+    if kind in _ROUTERS:
+        config = _settings(module / "router_config.json") or _settings(module / "config.json")
+        types = config.get("types")
+        if not isinstance(types, dict):
+            raise CheckpointError(f"encoder {name!r}: the router in {module} names no modules: download it again")
+        for inner, inner_kind in types.items():
+            if module.resolve() not in (module / inner).resolve().parents:
+                raise CheckpointError(f"encoder {name!r}: the router in {module} points outside it: {shown(inner)}")
+            yield from _expand(str(inner_kind), inner, module, folder, name)
+
+
+def _module_content(module: Path) -> Iterator[tuple[str, Any]]:
+    for path in sorted([*module.glob("*.safetensors"), *module.glob("*.jinja"), *module.glob(SHARDS)]):
         yield path.name, sha256_of(path)
-    for name in ("config.json", "sentence_bert_config.json", "router_config.json"):
-        if settings := _settings(_json(part / name)):
-            yield name, settings
-    tokenizer = _json(part / "tokenizer.json")
-    if tokenizer:  # complete in itself; how it pads and cuts is set at run time
-        text = json.dumps({**tokenizer, "padding": None, "truncation": None}, sort_keys=True)
-        yield "tokenizer.json", hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-        return
-    for pattern in _TOKENIZER:
-        for path in sorted(part.glob(pattern)):
-            yield path.name, sha256_of(path)
-    if settings := _settings(_json(part / "tokenizer_config.json")):
-        yield "tokenizer_config.json", settings
+    for path in sorted({path for pattern in _SETTINGS for path in module.glob(pattern)}):
+        if settings := _plain(_settings(path)):
+            yield path.name, settings
+    tokenizers = sorted({path for pattern in _TOKENIZERS for path in module.glob(pattern)})
+    for path in tokenizers:  # how it pads and cuts is set at run time
+        text = json.dumps({**_settings(path), "padding": None, "truncation": None}, sort_keys=True)
+        yield path.name, hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    if not (module / "tokenizer.json").is_file():
+        for path in sorted({path for pattern in _VOCABULARY for path in module.glob(pattern)}):
+            yield f"vocabulary {path.name}", sha256_of(path)
 
 
-def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
     unused = {key for key, value in config.items() if key.startswith("pooling_mode_") and value is False}
     return {key: value for key, value in config.items() if key not in _NOISE | unused}
 
 
+def _settings(path: Path) -> dict[str, Any]:
+    """Read an object of JSON; empty where there is no file."""
+    settings = _json(path) if path.is_file() else {}
+    if not isinstance(settings, dict):
+        raise CheckpointError(f"{path} is damaged: an object is needed, got {shown(settings)}. Download it again")
+    return settings
+
+
 def _json(path: Path) -> Any:
-    if not path.is_file():
-        return {}
     try:
         return parse_json(path.read_text("utf-8"))
     except ValueError as error:

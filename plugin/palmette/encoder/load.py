@@ -17,7 +17,7 @@ from palmette.config import check_choice, check_keys, check_path, check_range
 from palmette.devices import auto_precision, check_device
 from palmette.encoder.base import Encoder
 from palmette.encoder.fake import FakeEncoder
-from palmette.encoder.files import check_folder, fingerprint, sha256_of
+from palmette.encoder.files import fingerprint, sha256_of
 from palmette.encoder.sentence import PRECISIONS, SentenceEncoder
 from palmette.errors import (
     CheckpointError,
@@ -29,6 +29,7 @@ from palmette.errors import (
     PalmetteError,
     shown,
 )
+from palmette.hub.checkpointed import loading
 from palmette.hub.remote import Repository, endpoint, hub_errors, is_offline
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -134,7 +135,6 @@ class Source(NamedTuple):
 def _load(source: Source, device: torch.device, dtype: str, batch_size: int, max_length: int | None) -> Encoder:
     folder, name, revision = source
     precision = auto_precision(device) if dtype == "auto" else dtype
-    check_folder(folder, name)
     options: dict[str, Any] = {"name": name, "revision": revision, "device": device, "precision": precision}
     options["batch_size"] = batch_size
 
@@ -143,7 +143,8 @@ def _load(source: Source, device: torch.device, dtype: str, batch_size: int, max
 
     encoder = _shared.get(key(max_length))
     if encoder is None:
-        encoder = SentenceEncoder(folder, max_length=max_length, **options)
+        with loading(folder):
+            encoder = SentenceEncoder(folder, max_length=max_length, **options)
         _shared[key(max_length)] = _shared[key(encoder.max_length)] = encoder
     return encoder
 

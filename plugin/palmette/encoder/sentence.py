@@ -6,16 +6,21 @@ import importlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import (
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+)
 
 from palmette.config import check_range
 from palmette.devices import check_device
-from palmette.encoder.base import Copies, Encoder, Kind, Output, States
-from palmette.encoder.files import fingerprint
+from palmette.encoder.base import Copies, Encoder, Kind, Output, States, readable
+from palmette.encoder.files import Size, check_folder, fingerprint
 from palmette.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
@@ -24,10 +29,10 @@ if TYPE_CHECKING:
 FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "mpnet", "distilbert", "electra")
 """Types of transformers (``model_type``) whose layers are one list, end in no norm, and take a mask of any shape."""
 
-PRECISIONS = ("float32", "bfloat16", "float16")
+_MODULES, _NUMBERS = 32, 16
+"""Modules for each tensor of the weights, and numbers for each of their numbers, that a network may have (4-bit)."""
 
-# Raised by transformers on missing, unfitting and foreign files.
-_BROKEN = (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, AttributeError)
+PRECISIONS = ("float32", "bfloat16", "float16")
 
 _PARTS = ("query", "key", "value", "attended", "norms.0", "inner", "outer", "norms.1")
 _LAYER_NAMES = (  # the same parts in BERT, RoBERTa, XLM-RoBERTa, CamemBERT and ELECTRA; and in DistilBERT
@@ -49,7 +54,7 @@ class SentenceEncoder(Encoder):
     Weights are read from safetensors only, and no code from the checkpoint runs. The model's prompts named
     ``query`` and ``document`` (or ``passage``, ``corpus``) are used, else its default prompt.
 
-    ``folder`` has passed :func:`check_folder`. ``precision`` is the transformer's; pooling and all that follows runs
+    ``precision`` is the transformer's; pooling and all that follows runs
     in float32. ``max_length`` is the model's own by default.
     """
 
@@ -96,6 +101,7 @@ class SentenceEncoder(Encoder):
         self.dimension = int(probe["sentence_embedding"].shape[-1])
         self.hidden_size = self.dimension if tokens is None else int(tokens.shape[-1])
         self._after = _after_pooling(self.model)
+        self._pooling = self.model[1] if self._after is not None else None
         self.has_offsets = self._after is not None and "offsets" in probe
         self.num_layers = max(0, len(probe.get("all_layer_embeddings") or ()) - 1)
 
@@ -137,6 +143,20 @@ class SentenceEncoder(Encoder):
             features = module(features)
         return features["sentence_embedding"][:, : self.model.truncate_dim]
 
+    @torch.inference_mode()
+    def pool(self, tokens: Tensor, mask: Tensor) -> Tensor:  # noqa: D102
+        if self._pooling is None:
+            return super().pool(tokens, mask)
+        features: Any = self._pooling({"token_embeddings": tokens, "attention_mask": mask.long()})
+        return self.finish(features["sentence_embedding"])
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:  # noqa: D102
+        tokenizer: Any = getattr(self.model, "tokenizer", None)
+        if not callable(tokenizer) or not texts:
+            return super().count_tokens(texts)
+        given = [text if text.isascii() else readable(text) for text in texts]
+        return [len(ids) for ids in tokenizer(given, add_special_tokens=False, verbose=False)["input_ids"]]
+
     @contextmanager
     def _first_layers(self, depth: int | None) -> Iterator[None]:
         """Leave out all layers after the first ``depth``; other families run all of them."""
@@ -165,6 +185,11 @@ class SentenceEncoder(Encoder):
             config.output_hidden_states = True
         try:
             features = self.model(features, task=kind)
+        except IndexError as error:
+            raise CheckpointError(
+                f"encoder {self.name!r}: its tokenizer gives numbers or positions that its network has no row for "
+                f"({error}); download it again"
+            ) from error
         finally:
             for config, value in zip(self._configs, before, strict=True):
                 config.output_hidden_states = value
@@ -198,21 +223,25 @@ def _after_pooling(model: SentenceTransformer) -> list[nn.Module] | None:
 
 
 def _load(folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> SentenceTransformer:
-    from safetensors import SafetensorError
     from sentence_transformers import SentenceTransformer
 
+    size = check_folder(folder, name)
     logging: Any = importlib.import_module("transformers.utils.logging")  # its functions are untyped
     bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # it takes half a second
     try:
-        model = SentenceTransformer(
-            str(folder),
-            device=str(device),
-            trust_remote_code=False,
-            local_files_only=True,
-            model_kwargs={"dtype": dtype, "use_safetensors": True},
-        )
-    except (*_BROKEN, SafetensorError) as error:
+        with _no_larger_than(size, f"encoder {name!r}: {folder}"):
+            model = SentenceTransformer(
+                str(folder),
+                device=str(device),
+                trust_remote_code=False,
+                local_files_only=True,
+                model_kwargs={"dtype": dtype, "use_safetensors": True},
+            )
+    except BaseException as error:  # three libraries read what a stranger wrote
+        known = isinstance(error, Exception) or type(error).__name__ == "PanicException"  # of tokenizers
+        if isinstance(error, CheckpointError) or not known:
+            raise
         raise CheckpointError(f"encoder {name!r}: {folder} cannot be loaded: {error}") from error
     finally:
         if bars:
@@ -223,6 +252,36 @@ def _load(folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> 
             module.float()
         model[0].register_forward_hook(_widen)
     return model
+
+
+@contextmanager
+def _no_larger_than(size: Size, where: str) -> Iterator[None]:
+    """Stop while a network is made that is far larger than its weights: a config may declare any number of layers."""
+    modules, numbers, thread = _MODULES * size.tensors + 256, _NUMBERS * size.numbers + (1 << 22), get_ident()
+
+    def count_module(*_: Any) -> None:
+        nonlocal modules
+        modules -= get_ident() == thread
+        if modules < 0:
+            raise CheckpointError(
+                f"{where} declares more layers than its {size.tensors} tensors hold: download it again"
+            )
+
+    def count_numbers(module: nn.Module, name: str, values: Tensor | None) -> None:
+        nonlocal numbers
+        numbers -= values.numel() if values is not None and get_ident() == thread else 0
+        if numbers < 0:
+            raise CheckpointError(
+                f"{where} declares larger weights than its {size.numbers:,} numbers: download it again"
+            )
+
+    hooks = [register_module_module_registration_hook(count_module)]
+    hooks.append(register_module_parameter_registration_hook(count_numbers))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _widen(module: object, args: object, features: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -25,12 +26,19 @@ class _Window(NamedTuple):
 
 
 def encode_sentences(
-    encoder: Any, texts: Sequence[str], names: Sequence[int], size: int, done: Callable[[int], object]
+    encoder: Any,
+    texts: Sequence[str],
+    names: Sequence[int],
+    size: int,
+    done: Callable[[int], object],
+    above: Sequence[str] = (),
 ) -> tuple[Floats, Sentences]:
     """Return pooled vectors of checked texts [N, d], and their sentences.
 
-    The first passes read each text's beginning, and later ones windows of what those left.
+    The first passes read each text's beginning, and later ones windows of what those left. Every pass over a text first
+    reads what stands above it, if that is given, and leaves it out of all means.
     """
+    heads = [_head(title, encoder.max_length) for title in above] or [""] * len(texts)
     split = [split_sentences(text) for text in texts]
     spans = np.array([span for each in split for span in each], np.int32).reshape(-1, 2)
     starts = np.cumsum([0, *map(len, split)], dtype=np.int64)
@@ -44,9 +52,10 @@ def encode_sentences(
     outputs, beginnings = frozenset({"pooled", "tokens"}), True
     while windows:
         unread: list[_Window] = []
-        pieces = [texts[w.text][w.begin : w.end][: encoder.longest] for w in windows]
+        pieces = [heads[w.text] + texts[w.text][w.begin : w.end][: encoder.longest] for w in windows]
         numbers = [names[w.text] for w in windows]
         for batch, states in encoder.iter_batches(pieces, "document", outputs, size, numbers):
+            states = _without_heads(encoder, states, [len(heads[windows[row].text]) for row in batch])
             reaches = states.offsets.max(axis=(1, 2), initial=0).tolist()
             read = []
             for window, reach in zip(map(windows.__getitem__, batch), reaches, strict=True):
@@ -60,6 +69,24 @@ def encode_sentences(
                 done(len(batch))
         windows, beginnings = unread, False
     return pooled, Sentences.of(vectors, spans, starts)
+
+
+def _head(above: str, max_length: int) -> str:
+    """Return the end of what stands above a text, as a line before it that fills but a part of a pass."""
+    above = " ".join(above.split())[-(max_length // 2) :]
+    return f"{above}\n" if above else ""
+
+
+def _without_heads(encoder: Any, states: Any, lengths: Sequence[int]) -> Any:
+    """Return the states of passes without the tokens of their first characters; offsets count from what follows."""
+    if not any(lengths):
+        return states
+    shift = np.array(lengths)[:, None]  # [B, 1]
+    first, last = states.offsets[..., 0], states.offsets[..., 1]  # [B, T]
+    head = torch.from_numpy((first < last) & (last <= shift)).to(states.mask.device)
+    mask = states.mask & ~head
+    offsets = np.maximum(states.offsets - shift[..., None], 0)
+    return replace(states, pooled=encoder.pool(states.tokens, mask), mask=mask, offsets=offsets)
 
 
 def _last_read(window: _Window, text: str, spans: NDArray[np.int32], reach: int) -> int:

@@ -94,8 +94,8 @@ def render_card(
     facts = _facts(config, encoder, record, data)
     # The template's parts of this kind.
     parts = re.split(r"<!-- (\w+) -->\n", (files("palmette.hub") / "card.md").read_text(encoding="utf-8"))
-    kept = [text for name, text in zip(parts[1::2], parts[2::2], strict=True) if name in (kind, "end")]
-    return Template(parts[0] + "".join(kept)).substitute(
+    sections = [text for name, text in zip(parts[1::2], parts[2::2], strict=True) if name in (kind, "end")]
+    return Template(parts[0] + "".join(sections)).substitute(
         metadata=str(metadata.to_yaml()).strip(),
         title=_line(repo_id),
         method=_line(method),
@@ -124,15 +124,15 @@ def _facts(
     yield "Training data", "none: the encoder as it is" if none else ", ".join([data, *sizes, *labels])
     if space := record.get("space"):
         gain = f"nDCG@10 {space['encoder']:.3f} → {space['ndcg@10']:.3f} on {space['questions']:,} held-out questions"
-        how = "two linear maps" if space["maps"] == 2 else "one linear map"
-        way = f"{how}, {space['way']:.0%} of the way, {gain}"
+        maps = "two linear maps" if space["maps"] == 2 else "one linear map"
+        way = f"{maps}, {space['way']:.0%} of the way, {gain}"
         yield "Learned space", way if space["maps"] else "none: no gain on held-out questions"
     if steps := record.get("steps"):
         best = record.get("best_step")
-        kept = ", none better than the start" if best == 0 else ""
+        remark = ", none better than the start" if best == 0 else ""
         if best and best != steps:
-            kept = f", best after {best:,}"
-        yield "Training", f"{steps:,} steps{kept}, {record.get('seconds', 0):,.0f} s"
+            remark = f", best after {best:,}"
+        yield "Training", f"{steps:,} steps{remark}, {record.get('seconds', 0):,.0f} s"
 
 
 def _table(rows: Mapping[str, Mapping[str, float]]) -> str:

@@ -31,7 +31,12 @@ if TYPE_CHECKING:
 
 _PROGRAMS = (".bat", ".cmd", ".dll", ".dylib", ".exe", ".pth", ".py", ".pyc", ".pyd", ".sh", ".so")
 _OURS = ".palmette-"
-_STAGE, READY, _LOCK = _OURS + "stage-", _OURS + "ready", _OURS + "lock"
+_STAGE = _OURS + "stage-"
+"""Prefix of a folder that is being written."""
+READY = _OURS + "ready"
+"""Folder that is complete and will replace the checkpoint."""
+_LOCK = _OURS + "lock"
+"""File that writers lock."""
 _PATIENCE = 60.0  # seconds: far longer than a save takes
 _STALE = 3600.0  # seconds after which a stage beside a new folder is that of a killed process
 
@@ -252,8 +257,8 @@ def save_checkpoint(
     The folder is new, empty, or an earlier checkpoint's, which is replaced; any other one is refused. Equal tensors
     give equal files on every machine.
     """
-    if taken := sorted(set(files or ()) & {LAYOUT.config, LAYOUT.weights}):
-        raise CheckpointError(f"files={taken[0]!r} is written by palmette itself; choose another name")
+    if reserved := sorted(set(files or ()) & {LAYOUT.config, LAYOUT.weights}):
+        raise CheckpointError(f"files={reserved[0]!r} is written by palmette itself; choose another name")
     try:
         text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:

@@ -25,7 +25,16 @@ if TYPE_CHECKING:
 
 
 # Raised by numbers, names and shapes that no model has.
-_UNFIT = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
+_UNFIT = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 @contextmanager
@@ -116,8 +125,8 @@ class Checkpointed(ABC):
             if name in ("language", "limits") and isinstance(value, str):
                 more[name] = [value]
             listed = name in ("language", "limits") and isinstance(value, list | tuple)
-            for one in value if listed else [value]:
-                check_kind(f"{name} of a card", one, str if listed else (str, type(None)), "text")
+            for item in value if listed else [value]:
+                check_kind(f"{name} of a card", item, str if listed else (str, type(None)), "text")
         if report is not None:
             check_kind("report", report, Report, "what palmette.evaluate returns")
             rows = {row.name: {name: row.metrics[name] for name in SHOWN} for row in report.rows}

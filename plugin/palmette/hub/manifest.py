@@ -98,20 +98,20 @@ def dump_manifest(files: Mapping[str, Entry]) -> bytes:
 
 def flaws(files: Mapping[str, Entry], folder: Path) -> dict[str, str]:
     """Map the name of every file that is not as listed to its flaw."""
-    found = {}
+    flawed = {}
     for name, entry in files.items():
         path = folder / name
         if not path.is_file():
-            found[name] = "is missing"
+            flawed[name] = "is missing"
         elif (size := path.stat().st_size) != entry.size:
             kind = "truncated" if size < entry.size else "too long"
-            found[name] = f"is {kind}: {entry.size} bytes expected, {size} found"
+            flawed[name] = f"is {kind}: {entry.size} bytes expected, {size} found"
         else:
             with path.open("rb") as file:
                 sha256 = hashlib.file_digest(file, "sha256").hexdigest()
             if sha256 != entry.sha256:
-                found[name] = f"was altered: sha256 {entry.sha256} expected, {sha256} found"
-    return found
+                flawed[name] = f"was altered: sha256 {entry.sha256} expected, {sha256} found"
+    return flawed
 
 
 def foreign(where: str, names: Iterable[str]) -> CheckpointError:
@@ -124,8 +124,8 @@ def foreign(where: str, names: Iterable[str]) -> CheckpointError:
             f" palmette never reads one. Ask its author for a checkpoint with {LAYOUT.weights}, as written by"
             " save_pretrained"
         )
-    held = ", ".join(names[:8]) + (f", … ({len(names)} files)" if len(names) > 8 else "")
+    listed = ", ".join(names[:8]) + (f", … ({len(names)} files)" if len(names) > 8 else "")
     return CheckpointError(
-        f"{where} is no palmette checkpoint: it has no {LAYOUT.manifest} (it holds: {held or 'nothing'})."
+        f"{where} is no palmette checkpoint: it has no {LAYOUT.manifest} (it holds: {listed or 'nothing'})."
         " Give a folder or repository written by save_pretrained or push_to_hub"
     )

@@ -130,15 +130,15 @@ class Repository:
         """
         from huggingface_hub import hf_hub_download, snapshot_download
 
-        how: dict[str, Any] = {"revision": self.revision, "token": self.token, "cache_dir": self.cache_dir}
-        how["endpoint"] = endpoint()
+        options: dict[str, Any] = {"revision": self.revision, "token": self.token, "cache_dir": self.cache_dir}
+        options["endpoint"] = endpoint()
         with hub_errors(self.repo_id, self.revision, self.offline and not is_offline()):
             if afresh:
                 for name in names:
-                    path = hf_hub_download(self.repo_id, name, force_download=True, **how)
+                    path = hf_hub_download(self.repo_id, name, force_download=True, **options)
                 return Path(path).parent
-            how |= {"allow_patterns": list(names), "ignore_patterns": list(ignore)}
-            return Path(snapshot_download(self.repo_id, local_files_only=self.offline, **how))
+            options |= {"allow_patterns": list(names), "ignore_patterns": list(ignore)}
+            return Path(snapshot_download(self.repo_id, local_files_only=self.offline, **options))
 
 
 def _load(repository: Repository) -> Checkpoint:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,6 @@ from palmette.data import iter_documents, to_document
 from palmette.errors import (
     CheckpointError,
     ConfigError,
-    CorruptIndexError,
     DuplicateIdError,
     InputError,
     ModelMismatchError,
@@ -33,10 +33,10 @@ from palmette.model import Model
 from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec, read_array
 from palmette.store.backend import Backend
-from palmette.store.folder import atomic_folder, is_occupied
+from palmette.store.folder import atomic_folder, check_entries, check_tenant, is_occupied
 from palmette.store.local import LocalBackend
-from palmette.store.qdrant import QdrantBackend
-from palmette.store.qdrant_client import is_url
+from palmette.store.qdrant.backend import QdrantBackend
+from palmette.store.qdrant.client import is_url, parse_url
 from palmette.store.repair import Repair, salvage
 from palmette.types import Document
 
@@ -48,6 +48,8 @@ Engine = str
 vectors, with options if wished: ``"ivf:nlist=256,nprobe=8"``."""
 Place = str | Path
 """A folder, or the URL of a Qdrant collection: ``qdrant://host:6333/name``."""
+LONGEST_DOCUMENT = 1 << 21
+"""Characters of a document's text and fields."""
 COPIED = 64
 """Batches of a copy that a collection commits at a time."""
 ModelLike = Model | str | Path
@@ -66,6 +68,9 @@ class IndexStats:
     """Size on disk; 0 of a collection, whose engine does not say."""
     segments: int
     reclaimable: int
+    tenant: str | None = None
+    """Metadata name that parts the documents; ``None``: ids are shared by all, and so does a ``filter=`` of a search
+    leave the frequencies of words as they are among all."""
 
 
 def as_model(model: ModelLike | None) -> Model:
@@ -95,17 +100,26 @@ def check_opening(engine: Any, lock_timeout: Any) -> None:
     check_range("Index", "lock_timeout", np.nan if lock_timeout is None else lock_timeout, 0, MOST_SECONDS)
 
 
-def create_index(path: Place, model: Model, arrays: Sequence[ArraySpec], language: str | None) -> None:
+def create_index(
+    path: Place,
+    model: Model,
+    arrays: Sequence[ArraySpec],
+    language: str | None,
+    tenant: str | None,
+    *,
+    draft: bool = False,
+) -> None:
     """Create an empty index, with a copy of the model's checkpoint, in a folder or a collection."""
     how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": check_language(language)}
+    how["tenant"] = check_tenant(tenant)
     if is_url(path):
         with TemporaryDirectory() as folder:
             saved = model.save_pretrained(Path(folder) / MODEL)
-            QdrantBackend.create(str(path), arrays, model=saved, **how)
+            QdrantBackend.create(str(path), arrays, model=saved, draft=draft, **how)
         return
-    with atomic_folder(Path(path)) as draft:
-        LocalBackend.create(draft, arrays, **how).close()
-        model.save_pretrained(draft / MODEL)
+    with atomic_folder(Path(path)) as new:
+        LocalBackend.create(new, arrays, **how).close()
+        model.save_pretrained(new / MODEL)
 
 
 def open_index(
@@ -128,17 +142,16 @@ def open_index(
         path = path.resolve()
     if (path / "model.safetensors").is_file():
         raise InputError(f"{path} is a checkpoint, not an index: make one with Index.build or `palmette index`")
-    for entry in (*path.glob("*"), *path.glob("segments/*"), *path.glob("segments/*/*"), *path.glob("model/*")):
-        if entry.is_symlink():  # writing through it would change what lies elsewhere
-            raise CorruptIndexError(f"{entry} is a symbolic link: an index folder has none; copy the files themselves")
     backend = LocalBackend.open(path, fingerprint=fingerprint, **options)
     try:
+        check_entries(path / MODEL)
         opened = model or load_model(path / MODEL, **model_options)
         if opened.fingerprint != backend.fingerprint:
             raise ModelMismatchError(
                 f"{path} was built by model {backend.fingerprint[:12]}, but its {MODEL} folder holds "
                 f"{opened.fingerprint[:12]}: restore that folder, or index the documents anew"
             )
+        backend.check_arrays(index_arrays(opened, stores_sentences(backend)))
     except BaseException:
         backend.close()
         raise
@@ -152,7 +165,7 @@ def copy_index(
     hidden, batch_size = None if progress is None else not progress, check_count("batch_size", batch_size)
     sentences = stores_sentences(source)
     arrays = index_arrays(model, sentences)
-    how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": source.language}
+    how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": source.language, "tenant": source.tenant}
 
     def fill(backend: Backend, at_once: int | None) -> None:
         with source.read() as view, tqdm(total=len(view), desc="Copying", unit="doc", delay=2, disable=hidden) as bar:
@@ -170,11 +183,12 @@ def copy_index(
                         writer.note(UNITS, noted)
 
     if is_url(path):
-        create_index(path, model, arrays, source.language)
-        remote = QdrantBackend.open(str(path))
+        create_index(path, model, arrays, source.language, source.tenant, draft=True)
+        remote = QdrantBackend.open(str(path), draft=True)
         try:
             fill(remote, COPIED * batch_size)
-        except BaseException:
+            remote.publish()
+        except BaseException:  # a draft that nobody else could open or write to
             remote.db("delete_collection")
             raise
         finally:
@@ -202,7 +216,9 @@ def repair_folder(source: Path, path: Path, model: Model | None, progress: bool 
         known = found.manifest and (found.manifest.fingerprint, found.manifest.arrays)
         if known != (made.fingerprint, arrays):
             found.segments.clear()  # made by another model or an earlier version
-        backend = LocalBackend.create(draft, arrays, fingerprint=made.fingerprint, language=language)
+        tenant = found.manifest.tenant if found.manifest else None
+        how: dict[str, Any] = {"fingerprint": made.fingerprint, "language": language, "tenant": tenant}
+        backend = LocalBackend.create(draft, arrays, **how)
         hidden = None if progress is None else not progress
         bar = tqdm(total=len(found.rows), desc="Repairing", unit="doc", delay=2, disable=hidden)
         with backend, bar, backend.write() as writer:
@@ -218,8 +234,22 @@ def repair_folder(source: Path, path: Path, model: Model | None, progress: bool 
 
 
 def absolute(value: object) -> Path | str:
-    """Make a path absolute: what is opened stays what it is when the working directory changes. URLs are."""
-    return str(value) if is_url(value) else check_path(value).absolute()
+    """Make a path absolute: what is opened stays what it is when the working directory changes. URLs are checked."""
+    if is_url(value):
+        parse_url(str(value))
+        return str(value)
+    return local_path(value)
+
+
+def local_path(value: object) -> Path:
+    """Absolute path of a folder; a URL is refused, which would otherwise make a folder of its name."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(value)):  # two letters at least: C:/ is a drive
+        named = str(value).partition("?")[0].rpartition("@")[2]
+        raise InputError(
+            f"{shown(named)} is a URL, but a folder on this machine is needed; of URLs, Index.create, Index.open and "
+            "index.copy_to take those of collections, such as qdrant://host:6333/name"
+        )
+    return check_path(value).absolute()
 
 
 def check_count(name: str, value: object) -> int:
@@ -268,6 +298,12 @@ def unique(documents: Sequence[Document]) -> dict[str, Document]:
     """Map ids to documents; the same document twice is one, one id with two contents is an error."""
     unique: dict[str, Document] = {}
     for document in documents:
+        size = len(document.all_text)
+        if size > LONGEST_DOCUMENT:
+            raise InputError(
+                f"document {shown(document.key)} has {size:,} characters, and may have {LONGEST_DOCUMENT:,}: nothing "
+                "was added; split it into parts"
+            )
         digest = document.digest  # raises where metadata is not JSON, before anything is written
         if unique.setdefault(document.key, document).digest != digest:
             raise DuplicateIdError(f"id {document.key!r} is given twice with different content: nothing was added")

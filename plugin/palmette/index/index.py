@@ -10,7 +10,6 @@ from typing import Any, Self
 import numpy as np
 
 from palmette.arrays import Floats, unit_rows
-from palmette.config import check_path
 from palmette.errors import InputError, StoreError
 from palmette.index.folder import (
     MODEL,
@@ -27,6 +26,7 @@ from palmette.index.folder import (
     create_index,
     index_arrays,
     index_exists,
+    local_path,
     open_index,
     repair_folder,
     unique,
@@ -36,12 +36,13 @@ from palmette.index.write import Changes, apply_changes, note_units
 from palmette.lexical.analyser import LANGUAGE
 from palmette.model import Model
 from palmette.search.faiss_engine import is_engine
-from palmette.store.backend import Backend, FilteredBackend
+from palmette.store.backend import Backend
 from palmette.store.filters import Filter, parse_filter
 from palmette.store.folder import atomic_folder
 from palmette.store.local import LocalBackend, Verify
-from palmette.store.qdrant_client import is_url
+from palmette.store.qdrant.client import is_url
 from palmette.store.repair import Repair
+from palmette.store.tenants import FilteredBackend, with_tenants
 from palmette.telemetry import writing
 from palmette.threads import run_in_thread
 from palmette.types import Document
@@ -74,6 +75,7 @@ class Index(Searching):
         *,
         language: str | None = LANGUAGE,
         sentences: bool = True,
+        tenant: str | None = None,
         engine: Engine = "exact",
         lock_timeout: float = 10.0,
     ) -> Self:
@@ -85,12 +87,15 @@ class Index(Searching):
             language: Whose word endings are cut off, so that "searches" finds "search"; ``None`` for none.
             sentences: Store a vector for every sentence too (about 400 bytes each): a hit is then ranked by its best
                 sentence as well, and shows it.
+            tenant: Metadata name by whose values the documents are parted, for tenants who must not learn of each
+                other: each document has exactly one value, which its id begins with (``ada/1``). In
+                ``index.filtered({tenant: "ada"})`` it has the id ``1``, and no other tenant's ids are taken.
             engine: As for :meth:`open`.
             lock_timeout: Seconds a write waits for another writer.
         """
         path, model = absolute(path), as_model(model)
         check_opening(engine, lock_timeout)  # a wrong one leaves no folder behind
-        create_index(path, model, index_arrays(model, sentences), language)
+        create_index(path, model, index_arrays(model, sentences), language, tenant)
         return cls.open(path, model, verify=False, engine=engine, lock_timeout=lock_timeout)
 
     @classmethod
@@ -129,6 +134,7 @@ class Index(Searching):
         *,
         language: str | None = LANGUAGE,
         sentences: bool = True,
+        tenant: str | None = None,
         verify: Verify = "fast",
         engine: Engine = "exact",
         lock_timeout: float = 10.0,
@@ -138,7 +144,7 @@ class Index(Searching):
         how: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout}
         if index_exists(folder):  # without a model given, by its own
             return cls.open(folder, None if model is None else as_model(model), verify=verify, **how)
-        return cls.create(folder, model, language=language, sentences=sentences, **how)
+        return cls.create(folder, model, language=language, sentences=sentences, tenant=tenant, **how)
 
     @classmethod
     def in_memory(
@@ -147,11 +153,13 @@ class Index(Searching):
         *,
         language: str | None = LANGUAGE,
         sentences: bool = True,
+        tenant: str | None = None,
         engine: Engine = "exact",
     ) -> Self:
         """Create an index that lives as long as the object."""
         model = as_model(model)
         how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": language, "engine": engine}
+        how["tenant"] = tenant
         return cls(model, LocalBackend.in_memory(index_arrays(model, sentences), **how))
 
     @classmethod
@@ -163,6 +171,7 @@ class Index(Searching):
         *,
         language: str | None = LANGUAGE,
         sentences: bool = True,
+        tenant: str | None = None,
         engine: Engine = "exact",
         embeddings: Any = None,
         progress: bool | None = None,
@@ -176,14 +185,15 @@ class Index(Searching):
             path: The folder; ``None`` for memory.
             language: As for :meth:`create`.
             sentences: As for :meth:`create`.
+            tenant: As for :meth:`create`.
             engine: As for :meth:`open`.
             embeddings: As for :meth:`add`.
             progress: A progress bar; ``None`` shows it on a terminal.
         """
         given = check_documents(documents)
-        unique(given)  # complain before there is a folder
+        unique(given if tenant is None else with_tenants(given, tenant))  # complain before there is a folder
         model = model if path is not None and model is None else as_model(model)
-        how: dict[str, Any] = {"language": language, "sentences": sentences, "engine": engine}
+        how: dict[str, Any] = {"language": language, "sentences": sentences, "tenant": tenant, "engine": engine}
         made = cls.in_memory(model, **how) if path is None else cls.open_or_create(path, model, **how)
         made.upsert(given, embeddings=embeddings, progress=progress)
         return made
@@ -194,7 +204,11 @@ class Index(Searching):
         It shows, finds and deletes only documents that pass, and takes only such documents in.
         """
         parsed = parse_filter(filter)
-        return self if parsed is None else type(self)(self.model, FilteredBackend(self.backend, parsed), self.path)
+        if parsed is None:
+            return self
+        made = type(self)(self.model, FilteredBackend(self.backend, parsed), self.path)
+        made._measured_within = self._measured_within
+        return made
 
     @property
     def engine(self) -> str:
@@ -220,7 +234,7 @@ class Index(Searching):
         An id that holds another text raises DuplicateIdError: use :meth:`upsert` to replace it. ``embeddings``: the
         vectors [N, d] by the model's encoder, an array or a tensor, for methods that need no more (layers).
         """
-        given = check_documents(documents)
+        given = self._named(documents)
         apply_changes(self.model, self.backend, given, embeddings, batch_size, progress, replace=False)
         return [document.key for document in given]
 
@@ -237,9 +251,14 @@ class Index(Searching):
 
         Documents to ``delete``, by id, go in the same transaction; ``embeddings`` as for :meth:`add`.
         """
-        given, gone = check_documents(documents), check_ids(delete)
+        given, gone = self._named(documents), check_ids(delete)
         how = embeddings, batch_size, progress
         return apply_changes(self.model, self.backend, given, *how, replace=True, delete=gone)
+
+    def _named(self, documents: Documents) -> list[Document]:
+        """Read documents, and give them the ids that they have in an index of several tenants."""
+        given, tenant = check_documents(documents), self.backend.tenant
+        return given if tenant is None else with_tenants(given, tenant)
 
     def delete(self, ids: Iterable[str] | None = None, *, filter: FilterLike = None) -> list[str]:
         """Delete documents by id or by filter; ids that are not there are passed over. Returns those deleted."""
@@ -268,9 +287,9 @@ class Index(Searching):
         wanted = check_ids(ids)
         found = np.zeros((len(wanted), *spec.shape), np.float32)
         with self.backend.read() as view:
-            keys = [view.key_of(id) for id in wanted]
-            there = [row for row, key in enumerate(keys) if key is not None]
-            found[there] = view.rows(spec.name, [key for key in keys if key is not None])
+            keys = view.keys_of(wanted)
+            held = [row for row, id in enumerate(wanted) if id in keys]
+            found[held] = view.rows(spec.name, [keys[wanted[row]] for row in held])
         return unit_rows(found)
 
     def copy_to(
@@ -294,7 +313,7 @@ class Index(Searching):
         """
         if not isinstance(self.backend, LocalBackend):
             raise StoreError("only a whole local index can be backed up: index.copy_to(…) copies this one")
-        with atomic_folder(check_path(path).absolute()) as draft:
+        with atomic_folder(local_path(path)) as draft:
             self.backend.backup(draft)
             self.model.save_pretrained(draft / MODEL)
 
@@ -315,7 +334,7 @@ class Index(Searching):
         """
         if is_url(path) or is_url(out):
             raise StoreError("folders are repaired, not collections: their engine has snapshots of its own")
-        report = repair_folder(check_path(path).absolute(), check_path(out).absolute(), model, progress)
+        report = repair_folder(local_path(path), local_path(out), model, progress)
         with cls.open(out, model, verify=False) as index:
             note_units(index.model, index.backend)
         return report
@@ -328,7 +347,7 @@ class Index(Searching):
         """Count documents, segments and bytes."""
         held, model = self.backend.stats(), self.model
         sizes = held.bytes, held.segments, held.reclaimable
-        return IndexStats(held.documents, model.method, model.fingerprint, held.location, *sizes)
+        return IndexStats(held.documents, model.method, model.fingerprint, held.location, *sizes, self.backend.tenant)
 
     def survey(self) -> dict[str, Any]:
         """Describe how the documents fit the model's structure: how full its leaves are, for instance."""

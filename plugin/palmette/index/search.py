@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette import reasons, telemetry
-from palmette.arrays import Floats, Rows, unit_rows
+from palmette.arrays import Floats, Keys, Rows, unit_rows
 from palmette.errors import ConfigError, InputError, NotFoundError, shown
 from palmette.evidence import (
     BEST,
@@ -27,12 +27,14 @@ from palmette.evidence import (
     Evidence,
     Lexical,
     Units,
+    measured_on,
     noted_units,
     probability,
     stores_sentences,
+    units_for,
 )
 from palmette.index.folder import check_count, check_ids
-from palmette.lexical.analyser import analyser_of
+from palmette.lexical.analyser import analyser_of, check_query
 from palmette.model import Model, Queries
 from palmette.search.plan import Candidates, View, read_array
 from palmette.store.backend import Backend
@@ -45,8 +47,10 @@ Texts = str | tuple[str, ...]
 """A query; or several texts that are one query together, the mean of what a model makes of each."""
 Query = Texts | Embeddings
 QueryList = Sequence[Texts] | Embeddings
-Measure = Callable[[Calibration, Any, View], Units]
-"""Gives the units of a calibration and search options on an index."""
+Measure = Callable[[Any, View], Units]
+"""Gives the units of search options on an index."""
+WALLS = 4096
+"""Walls whose units are remembered."""
 RAW = (OWN, BEST, SHARE, CHANCE)
 """Evidence that a hit shows as it is."""
 
@@ -87,7 +91,7 @@ class QueryBatch:
     def evidence(self, measure: Measure, view: View) -> Evidence:
         """What counts, and how much."""
         mix = self.calibration or Calibration(words=0.0)
-        units = measure(mix, self.options, view)
+        units = measure(self.options, view)
         if self.vectors is None:
             units = units.model_copy(update={"sentence": None})
         return Evidence(mix, units, self.texts if mix.words else (), self.vectors)
@@ -133,6 +137,7 @@ def _add_texts(query: tuple[str, ...], texts: list[str]) -> int:
             raise InputError(f"a query must be a str, got {type(text).__name__}: {shown(text)}")
         if not text.strip():
             raise InputError("the query is empty: give it at least one word")
+        check_query(text)
     texts += query
     return len(query)
 
@@ -238,10 +243,12 @@ class SearchResult:
         matched, spelled = None, dict[str, str]()
         if batch.texts:
             matched = view.words(batch.texts[row], 0, only=np.array([key]))
-            facts["words"] = {w: s > 0 for w, s in zip(matched.words, matched.parts[0].tolist(), strict=True)}
+            none = np.zeros(len(matched.words), np.float32)
+            parts = view.word_parts(batch.texts[row], key) if matched.scores[0] else none
+            facts["words"] = {word: part > 0 for word, part in zip(matched.words, parts.tolist(), strict=True)}
             # rarity may have changed since the search: parts add up to the share that was found
             factor = float(facts.get(SHARE, 1.0)) / max(float(matched.scores[0]), 1e-12)
-            matched = replace(matched, parts=matched.parts * np.float32(factor))
+            matched = replace(matched, parts=parts * np.float32(factor))
         own = batch.model.explain(query, arrays, batch.options, facts)
         facts = {OWN: self.found.scores[row, column], BEST: np.nan, CHANCE: 0.0} | facts
         facts[SPAN] = self.spans(view, row, np.array([column]))[0]
@@ -268,7 +275,8 @@ class Searching:
         self.model = model
         self.backend = backend
         self._sentences = model.sentences and stores_sentences(backend)
-        self._measured: dict[str, Units] = {}
+        self._measured: dict[tuple[str, int], Units] = {}  # by variant of the options and number of documents
+        self._measured_within: dict[tuple[Filter | None, str], tuple[Keys, Units]] = {}
 
     @overload
     def search(
@@ -365,17 +373,36 @@ class Searching:
         with self.backend.read(parse_filter(filter)) as view:
             return batch.search(view, k, self._units).ranking(view)
 
-    def _units(self, calibration: Calibration, options: Any, view: View) -> Units:
-        """Units of meaning: of the training, or as they were noted with the documents, or measured now."""
-        key, noted = self.model.lexical_key(options) or "", view.note(UNITS)
+    def _units(self, options: Any, view: View) -> Units:
+        """Units of meaning: noted with the documents, or of another variant, measured on all documents once."""
+        if view.wall_keys() is not None:
+            return self._units_within(options, view)
+        variant, noted = self.model.lexical_key(options) or "", view.note(UNITS)
         whole = None if noted is None else noted_units(noted)
-        if whole is not None and not key:
+        if whole is not None and not variant:
             return whole
-        if key not in self._measured:
-            usual = self.model.lexical_variants().get(key, options)  # whichever search comes first
-            self._measured[key] = self.model.units(calibration, view, self._sentences, usual)
         documents = whole.documents if whole else max(1, len(view))
+        key = (variant, documents)
+        if key not in self._measured:
+            with self.backend.read() as everything:  # whatever filter this search has
+                self._measured[key] = units_for(self.model, options, everything, self._sentences)
         return self._measured[key].model_copy(update={"documents": documents})
+
+    def _units_within(self, options: Any, view: View) -> Units:
+        """Units of the documents behind a wall: of the training, or measured on these documents alone."""
+        key, keys = self.model.lexical_key(options) or "", view.wall_keys()
+        assert keys is not None
+        place, some = (getattr(self.backend, "within", None), key), measured_on(keys)
+        known = self._measured_within.get(place)
+        if known is None or (known[0] is not keys and not np.array_equal(measured_on(known[0]), some)):
+            if len(view) < len(keys):  # a search's own filter lies within the wall
+                with self.backend.read() as whole:
+                    return self._units_within(options, whole)
+            known = keys, units_for(self.model, options, view, self._sentences, some)
+            if len(self._measured_within) >= WALLS:
+                self._measured_within.clear()
+        self._measured_within[place] = keys, known[1]
+        return known[1].model_copy(update={"documents": max(1, len(keys))})
 
     def explain(
         self, query: Query, id: str, *, lexical: Lexical = DEFAULT, sentences: bool = True, **options: Any
@@ -390,10 +417,9 @@ class Searching:
             if key is None:
                 raise NotFoundError(f"there is no document {shown(id)} in this index")
             keys, evidence = np.array([key]), batch.evidence(self._units, view)
-            plan = model.plan(batch.arrays, 1, batch.options, view).one_query(0).among(keys)
-            found = model.execute(view, plan, 1, batch.options).one_query(0)
-            if batch.calibration is not None and found.keys.size:
+            scoring = model.scoring_options(batch.options)
+            plan = model.plan(batch.arrays, 1, scoring, view).one_query(0).among(keys)
+            found = model.execute(view, plan, 1, scoring).one_query(0)
+            if batch.calibration is not None:
                 found = evidence.score(view, 0, found.keys[0], found.scores[0])
-            if not found.keys.size:
-                found = Candidates(keys[None], np.zeros((1, 1), np.float32))
             return SearchResult(batch, evidence, found).explain(view, self.backend, 0, 0)

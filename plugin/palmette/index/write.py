@@ -14,11 +14,12 @@ from tqdm.auto import tqdm
 from palmette.arrays import Floats, Stored, concatenate, take_documents
 from palmette.calibration import stored_arrays
 from palmette.encoder import Encoder
-from palmette.errors import DuplicateIdError, InputError, shown
-from palmette.evidence import UNITS, stores_sentences
+from palmette.errors import DuplicateIdError, InputError, StoreError, shown
+from palmette.evidence import UNITS, noted_units, stores_sentences, units_for
 from palmette.index.folder import check_count, unique
 from palmette.model import Model
-from palmette.store.backend import Backend, FilteredBackend
+from palmette.store.backend import Backend
+from palmette.store.tenants import FilteredBackend
 from palmette.telemetry import writes
 from palmette.types import Document
 
@@ -103,13 +104,20 @@ def note_units(model: Model, backend: Backend) -> None:
     mix = model.calibration(options, "auto")
     with whole.read() as view:
         count, noted = len(view), view.note(UNITS)
-        known = json.loads(noted)["documents"] if noted else 0
+        known = noted_units(noted).documents if noted else 0
         if mix is None or not count or 0.8 * count <= known <= 1.25 * count:
             return
         sentences = model.sentences and stores_sentences(backend)
-        units = model.units(mix, view, sentences, options).replace(documents=count)
-    with whole.write() as writer:
-        writer.note(UNITS, json.dumps(units.model_dump()))
+        units = units_for(model, options, view, sentences).replace(documents=count)
+    try:
+        with whole.write() as writer:
+            writer.note(UNITS, json.dumps(units.model_dump()))
+    except StoreError as error:  # the documents' own commit is made: raising here would deny it
+        warnings.warn(
+            f"{whole.stats().location}: the documents are written, but not the note of their units of meaning, which "
+            f"the next write tries again ({error})",
+            stacklevel=4,
+        )
 
 
 def _encode_ahead(

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from functools import cache, lru_cache
 from hashlib import blake2b
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.errors import ConfigError, shown
+from palmette.errors import ConfigError, InputError, shown
 
 LANGUAGE = "english"
 """Language of the default stemmer."""
 SCHEME = 2
 """How texts become words; an index of another scheme is refused."""
+MOST_CHARACTERS = 100_000
+"""Longest query."""
 TERM_BITS = 40
 """Of a word's number: among 10⁸ words and pairs, one unknown word in 10,000 is taken for another."""
 
@@ -30,7 +33,11 @@ UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\ua
 """Thai, Lao, Burmese, Khmer, Kana, Han and Hangul, as a part of a regular expression's set: runs without spaces are
 indexed by one and two characters."""
 _UNSPACED = re.compile(f"([{UNSPACED}]+)")
-_CACHED = 1 << 20  # chunks whose words are remembered
+_GAP = re.compile(r"[\s。、]")  # never part of a chunk, in any normal form
+_PIECE = 1 << 15  # characters of a long text that are split at once
+_CACHED = 1 << 16  # chunks, and pieces of scripts without spaces, whose words are remembered
+_SHORT = 32  # characters of the longest chunk that is remembered
+_MARKS = 30  # combining marks that a character may have, as in Unicode's stream-safe text format
 
 
 FUNCTION_WORDS = {
@@ -58,7 +65,7 @@ FUNCTION_WORDS = {
 
 
 class Kind(IntEnum):
-    """What a word is."""
+    """Kinds of words."""
 
     WORD = 0
     """Pairs with its neighbours of this kind."""
@@ -93,16 +100,22 @@ class Analyser:
             import Stemmer
 
             self._stem = Stemmer.Stemmer(language).stemWord
-        self.words_of_chunk = lru_cache(_CACHED)(lambda chunk: tuple(self._spell(chunk)))
-        """Lists the words of one chunk."""
+        self._known = lru_cache(_CACHED)(lambda chunk: tuple(self._spell(chunk)))
 
     def words(self, text: str) -> list[Word]:
         """List the words of a text in order, repetitions included."""
         return [word for chunk in self.chunks(text) for word in self.words_of_chunk(chunk)]
 
-    def chunks(self, text: str) -> list[str]:
-        """Split a text into runs of characters that are analysed by themselves."""
-        return _CHUNK.findall(text if text.isascii() else unicodedata.normalize("NFKC", text))
+    def words_of_chunk(self, chunk: str) -> Iterable[Word]:
+        """Yield the words of one chunk; long ones, and those of scripts without spaces, seldom come twice."""
+        seldom = len(chunk) > _SHORT or not (chunk.isascii() or _UNSPACED.search(chunk) is None)
+        return self._spell(chunk) if seldom else self._known(chunk)
+
+    def chunks(self, text: str) -> Iterable[str]:
+        """Split a text into runs of characters that are analysed by themselves; a long text piece by piece."""
+        if len(text) <= _PIECE:
+            return _chunks_of(text)
+        return chain.from_iterable(map(_chunks_of, _pieces(text)))
 
     def matches(self, query: str, text: str) -> list[tuple[int, int]]:
         """Find the places in a text of words that a query has too."""
@@ -131,8 +144,8 @@ class Analyser:
                 continue
             for place, run in enumerate(_UNSPACED.split(part)):
                 if place % 2:
-                    yield from (_word(character, Kind.PIECE) for character in run)
-                    yield from (_word(run[at : at + 2], Kind.PIECE) for at in range(len(run) - 1))
+                    yield from map(_piece, run)
+                    yield from (_piece(run[at : at + 2]) for at in range(len(run) - 1))
                 elif run:
                     loaned = self.language in (None, LANGUAGE)  # words of other languages lose their accents
                     yield self._stemmed(run, _fold(run) if loaned else run.casefold())
@@ -168,12 +181,42 @@ def pair_terms(first: NDArray[np.uint64], second: NDArray[np.uint64]) -> NDArray
     return (mixed * np.uint64(0xD6E8FEB86659FD93)) >> np.uint64(64 - TERM_BITS)
 
 
+def _chunks_of(text: str) -> list[str]:
+    return _CHUNK.findall(text if text.isascii() else unicodedata.normalize("NFKC", with_few_marks(text)))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Cut a long text at gaps; where there is none for long, anywhere."""
+    start = 0
+    while start < len(text):
+        gap = _GAP.search(text, start + _PIECE, start + 2 * _PIECE)
+        stop = gap.end() if gap else start + 2 * _PIECE
+        yield text[start:stop]
+        start = stop
+
+
+def with_few_marks(text: str) -> str:
+    """Drop combining marks after thirty in a row, which Unicode's normal forms sort in quadratic time."""
+    return _mark_runs().sub(r"\1", text)
+
+
+@cache
+def _mark_runs() -> re.Pattern[str]:
+    marks = "".join(filter(unicodedata.combining, map(chr, range(0x300, 0x20000))))
+    return re.compile(f"([{marks}]{{{_MARKS}}})[{marks}]+")
+
+
 def _fold(text: str) -> str:
     """Remove case and diacritics."""
     text = text.casefold()
     if text.isascii():
         return text
     return "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+
+
+@lru_cache(_CACHED)
+def _piece(text: str) -> Word:
+    return _word(text, Kind.PIECE)
 
 
 def _word(text: str, kind: Kind) -> Word:
@@ -203,3 +246,13 @@ def check_language(language: str | None) -> str | None:
             f"there is no stemmer for language={shown(given)}; languages: {', '.join(languages())}, or None"
         )
     return language
+
+
+def check_query(text: str) -> str:
+    """Raise InputError for a query that is too long."""
+    if len(text) > MOST_CHARACTERS:
+        raise InputError(
+            f"the query has {len(text):,} characters, and may have {MOST_CHARACTERS:,}: shorten it, or search for its "
+            "parts"
+        )
+    return text

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -21,16 +22,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Keys, Mask, Rows, best
+from palmette.errors import InputError
 from palmette.lexical.analyser import Analyser, Kind, Word, pair_terms
-from palmette.lexical.kernels import Counts, Documents, counts_in, kth_best, max_impact, merge_postings
-from palmette.lexical.postings import COUNT_BITS, Hits, Postings, PostingsBuilder
-from palmette.search.plan import WordMatches, add_words
+from palmette.lexical.kernels import (
+    Counts,
+    Documents,
+    add_hits,
+    counts_in,
+    kth_best,
+    max_impact,
+    merge_postings,
+    renumber_hits,
+)
+from palmette.lexical.postings import COUNT_BITS, Hits, Postings, PostingsBuilder, hits_of
+from palmette.search.plan import WordMatches
 
 K1, B = 1.2, 0.6  # how soon repetition stops counting, how much length matters
 PAIR = 0.4  # weight of a pair's IDF beside a word's
 REACH = 1.6 / (K1 + 1)  # part of its words' weight, function words included, that a query can reach
+MOST_TERMS = 1 << 14  # words and pairs of a query
 SLACK = 1e-5  # more than float32 sums of shares can differ by in another order of addition
 _QUERIES = 1024  # queries whose postings are remembered: one query asks several times
+_COPIED = 4  # hits per document of a wall that remembered queries may hold copies of
+_MANY = 128  # terms from which on every posting is read once, instead of looking up candidates term by term
 _WORDS = 1 << 16  # words whose statistics are remembered
 _FEW = 16  # a filter that leaves one document in so many is searched document by document
 
@@ -51,6 +65,7 @@ class QueryTerms(NamedTuple):
     """Terms of the phrases in quotes: a document without one of them does not match."""
 
 
+@lru_cache(16)
 def query_terms(analyser: Analyser, text: str) -> QueryTerms:
     """Split a query into words and pairs; function words count only where it has no others.
 
@@ -71,6 +86,11 @@ def query_terms(analyser: Analyser, text: str) -> QueryTerms:
         needed = [word for word in found if word.kind in (Kind.WORD, Kind.PIECE)] or found
         required.update([word.term for word in needed], _pairs(found).values())
     known = singles | _pairs(words)
+    if len(known) > MOST_TERMS:
+        raise InputError(
+            f"the query has {len(known):,} different words and pairs of neighbours, and {MOST_TERMS:,} are searched at "
+            "most: shorten it, or search with lexical=0"
+        )
     return QueryTerms(list(known), list(known.values()), len(singles), sorted(skipped), frozenset(required))
 
 
@@ -105,12 +125,12 @@ def shares(counts: Counts, norms: Floats, weight: np.float32) -> Floats:
     return share
 
 
-def matches_of(query: QueryTerms, keys: Keys, parts: Floats, holding: Sequence[float], documents: int) -> WordMatches:
-    """Wrap what each term adds to documents, with how rare the terms are."""
+def matches_of(query: QueryTerms, keys: Keys, scores: Floats, holding: Sequence[float], documents: int) -> WordMatches:
+    """Wrap the scores of documents, with how rare the terms are."""
     _, reach = weights(query, holding, documents)
     rarity = reach / (REACH * float(np.log1p((documents + 0.5) / 0.5)))
     held = [round(count) for count in holding[: len(query.terms)]]
-    return WordMatches(query.words, parts, keys, bool(query.required), held, documents, rarity)
+    return WordMatches(query.words, scores, keys, bool(query.required), held, documents, rarity)
 
 
 class PostingList(NamedTuple):
@@ -127,6 +147,14 @@ class PostingList(NamedTuple):
 
 Lists = list[list[PostingList]]
 """Postings of a query's terms, per source."""
+
+
+class WeighedQuery(NamedTuple):
+    """A query's terms in some sources."""
+
+    lists: Lists
+    holding: list[int]
+    """Documents that contain each term, then each skipped one."""
 
 
 def candidates(
@@ -158,11 +186,31 @@ def candidates(
     return held
 
 
+class PostingsOfSome:
+    """The postings of some documents (rising rows) of others; their rows are counted from 0."""
+
+    def __init__(self, postings: Postings, rows: Rows) -> None:
+        self.postings, self.lengths = postings, postings.lengths[rows]
+        self._rows, self._places = rows.astype(np.int32), np.empty(0, np.int32)
+        if len(rows) * _FEW > len(postings.lengths):  # many: look up the documents of a term rather than these
+            self._places = np.full(len(postings.lengths), -1, np.int32)
+            self._places[rows] = np.arange(len(rows), dtype=np.int32)
+
+    def find(self, term: int) -> Hits:
+        """Return a term's hits among these documents."""
+        hits = self.postings.find(term)
+        if len(self._places):
+            return renumber_hits(hits, self._places)
+        counts = counts_in(self._rows, hits)
+        rows = np.flatnonzero(counts)
+        return hits_of(rows, counts[rows])
+
+
 class WordSource(NamedTuple):
     """A set of documents with rising keys and their postings; ``alive`` lists the rows that count, if not all."""
 
     keys: Keys
-    postings: Postings
+    postings: Postings | PostingsOfSome
     alive: Rows | None = None
 
 
@@ -171,7 +219,8 @@ class WordSearcher:
 
     def __init__(self, sources: Sequence[WordSource]) -> None:
         self.sources = sources
-        self._queries: dict[tuple[int, ...], Lists] = {}
+        self._queries: dict[tuple[int, ...], WeighedQuery] = {}
+        self._copied = 0  # hits that remembered queries hold copies of
         self._words: dict[tuple[int, int], tuple[int, float]] = {}
         self._alive = [np.empty(0, bool) if s.alive is None else _mask(s, s.alive) for s in sources]
         living = [s.postings.lengths if s.alive is None else s.postings.lengths[s.alive] for s in sources]
@@ -181,52 +230,75 @@ class WordSearcher:
         """Words per document."""
         self._norms = [norms(source.postings.lengths, self.mean) for source in sources]
 
-    def _statistics(self, place: int, term: int) -> tuple[int, float]:
+    def __len__(self) -> int:
+        return self.documents
+
+    def rows(self, keys: Keys) -> list[Rows | None]:
+        """Find the rows of some documents (rising keys, all in the sources); ``None`` for all of a source's rows."""
+        found: list[Rows | None] = []
+        for source in self.sources:
+            low, high = np.searchsorted(keys, (source.keys[0], source.keys[-1] + 1))
+            whole = high - low == len(source.keys)
+            found.append(None if whole else np.searchsorted(source.keys, keys[low:high]))
+        return found
+
+    def _statistics(self, place: int, term: int, hits: Hits) -> tuple[int, float]:
         """Count the living documents of a term in a source, and the most it makes of its weight in any."""
         known = self._words.get((place, term))
         if known is None:
-            hits, alive = self.sources[place].postings.find(term), self._alive[place]
+            alive = self._alive[place]
             holding = int(alive[hits >> COUNT_BITS].sum()) if len(alive) else len(hits)
-            if len(self._words) >= _WORDS:
-                self._words.clear()
             known = holding, float(max_impact(hits, self._norms[place]))
-            self._words[place, term] = known
+            if isinstance(self.sources[place].postings, Postings):  # others would add up over many walls
+                if len(self._words) >= _WORDS:
+                    self._words.clear()
+                self._words[place, term] = known
         return known
 
-    def _lists(self, query: QueryTerms) -> Lists:
-        """Return the postings of a query's terms, per source, with weights that make the best document's share 1."""
-        terms = (*query.terms, *query.skipped)
-        key = (query.singles, len(query.terms), *terms)
+    def _weigh(self, query: QueryTerms) -> WeighedQuery:
+        """Find the postings of a query's terms, per source, with weights that make the best document's share 1."""
+        key = (query.singles, len(query.terms), *query.terms, *query.skipped)
         known = self._queries.get(key)
         if known is None:
-            found = [[self._statistics(at, term) for term in terms] for at in range(len(self.sources))]
-            holding = [sum(one[at][0] for one in found) for at in range(len(terms))]
-            weight, reach = weights(query, holding, self.documents)
-            total = max(float(weight.sum()), 1e-12)
-            scaled = np.asarray(weight / total, np.float32)
-            known = [
-                [
-                    PostingList(source.postings.find(term), share, float(share) * impact)
-                    for term, share, (_, impact) in zip(query.terms, scaled, statistics, strict=False)
-                ]
-                for source, statistics in zip(self.sources, found, strict=True)
-            ]
-            _, parts = self._best(known, [source.alive for source in self.sources], 1, reach / total)
-            factor = 1 / max(reach / total, *add_words(parts).tolist(), 1e-12)
-            known = [[one.scaled(factor) for one in lists] for lists in known]
-            if len(self._queries) >= _QUERIES:
+            known = self._weigh_anew(query)
+            lists = zip(self.sources, known.lists, strict=True)
+            copied = sum(len(one.hits) for s, some in lists if isinstance(s.postings, PostingsOfSome) for one in some)
+            if len(self._queries) >= _QUERIES or self._copied + copied > _COPIED * self.documents:
                 self._queries.clear()
+                self._copied = 0
+            self._copied += copied
             self._queries[key] = known
         return known
 
+    def _weigh_anew(self, query: QueryTerms) -> WeighedQuery:
+        terms = (*query.terms, *query.skipped)
+        holding, every = [0] * len(terms), list[list[tuple[Hits, float]]]()
+        for place, source in enumerate(self.sources):
+            every.append([])
+            for at, term in enumerate(terms):
+                hits = source.postings.find(term)
+                count, impact = self._statistics(place, term, hits)
+                holding[at] += count
+                every[place].append((hits, impact))
+        weight, reach = weights(query, holding, self.documents)
+        total = max(float(weight.sum()), 1e-12)
+        scaled = np.asarray(weight / total, np.float32)
+        lists = [
+            [PostingList(hits, one, float(one) * impact) for (hits, impact), one in zip(some, scaled, strict=False)]
+            for some in every
+        ]
+        _, scores = self._best(lists, [source.alive for source in self.sources], 1, reach / total)
+        factor = 1 / max(reach / total, *scores.tolist(), 1e-12)
+        return WeighedQuery([[one.scaled(factor) for one in some] for some in lists], holding)
+
     def best(self, query: QueryTerms, within: Sequence[Rows | None], k: int) -> tuple[Keys, Floats]:
-        """Find the ``k`` best documents that share a word, with what each term adds to their scores [n, T].
+        """Find the ``k`` best documents that share a word, with their scores.
 
         ``within`` lists the rows of each source that count (``None`` for all). Equal scores are ordered by key.
         """
         if query.required:
             within = self.matching(query, within)
-        return self._best(self._lists(query), within, k, 0.0)
+        return self._best(self._weigh(query).lists, within, k, 0.0)
 
     def matching(self, query: QueryTerms, within: Sequence[Rows | None]) -> list[Rows]:
         """List the rows of each source, of those ``within``, that contain the phrases of a query."""
@@ -242,57 +314,83 @@ class WordSearcher:
     def _best(self, every: Lists, within: Sequence[Rows | None], k: int, floor: float) -> tuple[Keys, Floats]:
         """Find the ``k`` best documents of those that score ``floor`` or more."""
         keys, scores = np.empty(0, np.int64), np.empty(0, np.float32)
-        parts = np.empty((0, len(every[0]) if every else 0), np.float32)
         for place, (source, lists, rows) in enumerate(zip(self.sources, every, within, strict=True)):
-            among, mask = None, np.empty(0, bool)
-            if rows is not None:
-                if rows is source.alive:
-                    mask = self._alive[place]
-                elif len(rows) * _FEW <= len(source.keys):
-                    among = rows.astype(np.int32)
-                else:
-                    mask = _mask(source, rows)
-            found = candidates(lists, self._norms[place], k, floor, mask, among)
-            added = self._parts(place, lists, found)
-            sums = add_words(added)
-            matched = np.flatnonzero((sums >= floor) & (sums > 0))
-            keys = np.concatenate([keys, source.keys[found[matched]]])
-            scores, parts = np.concatenate([scores, sums[matched]]), np.concatenate([parts, added[matched]])
+            rows, added = self._candidates(place, lists, rows, k, floor)
+            matched = np.flatnonzero((added >= floor) & (added > 0))
+            keys = np.concatenate([keys, source.keys[rows[matched]]])
+            scores = np.concatenate([scores, added[matched]])
             order = best(scores, k)  # equal scores stay in the order of keys, which rise over all sources
-            keys, scores, parts = keys[order], scores[order], parts[order]
+            keys, scores = keys[order], scores[order]
             if len(keys) == k:
                 floor = max(floor, float(scores[-1]))
-        return keys, parts
+        return keys, scores
 
-    def _parts(self, place: int, lists: Sequence[PostingList], rows: NDArray[np.integer]) -> Floats:
+    def _candidates(
+        self, place: int, lists: list[PostingList], rows: Rows | None, k: int, floor: float
+    ) -> tuple[NDArray[np.integer], Floats]:
+        """Rows of a source, of those given, that include the ``k`` best of ``floor`` or more, with their scores."""
+        source, mask = self.sources[place], np.empty(0, bool)
+        among: NDArray[np.int32] | None = None
+        if len(lists) > _MANY:
+            sums = self._all_scores(place, lists)
+            chosen = np.flatnonzero(sums >= floor) if rows is None else rows[sums[rows] >= floor]
+            return chosen, sums[chosen]
+        if rows is not None:
+            if rows is source.alive:
+                mask = self._alive[place]
+            elif len(rows) * _FEW <= len(source.keys):
+                among = rows.astype(np.int32)
+            else:
+                mask = _mask(source, rows)
+        held = candidates(lists, self._norms[place], k, floor, mask, among)
+        return held, self._scores(place, lists, held)
+
+    def _all_scores(self, place: int, lists: Sequence[PostingList]) -> Floats:
+        """[N] scores of all documents of a source: each posting is read once, however many terms there are."""
+        sums = np.zeros(len(self._norms[place]), np.float32)
+        for one in lists:
+            add_hits(sums, one.hits, self._norms[place], one.weight)
+        return sums
+
+    def _scores(self, place: int, lists: Sequence[PostingList], rows: NDArray[np.integer]) -> Floats:
+        """[n] scores of some documents (rising rows), added in the terms' order."""
+        if len(lists) > _MANY:
+            return self._all_scores(place, lists)[rows]
         held, norm = rows.astype(np.int32, copy=False), self._norms[place][rows]
-        parts = np.zeros((len(held), len(lists)), np.float32)
-        for column, one in enumerate(lists):
+        sums = np.zeros(len(held), np.float32)
+        for one in lists:
             if len(one.hits):
-                parts[:, column] = shares(counts_in(held, one.hits), norm, one.weight)
-        return parts
+                sums += shares(counts_in(held, one.hits), norm, one.weight)
+        return sums
 
-    def parts(self, query: QueryTerms, keys: Keys) -> Floats:
-        """[n, T] what each term adds to these documents (any order, all alive); 0 to those without its phrases."""
+    def scores(self, query: QueryTerms, keys: Keys) -> Floats:
+        """[n] scores of documents (any order, all alive); 0 for those without the query's phrases."""
         order = np.argsort(keys, kind="stable")
-        parts = np.zeros((len(keys), len(query.terms)), np.float32)
+        scores = np.zeros(len(keys), np.float32)
         start, rising = 0, keys[order]
-        for place, (source, lists) in enumerate(zip(self.sources, self._lists(query), strict=True)):
+        for place, (source, lists) in enumerate(zip(self.sources, self._weigh(query).lists, strict=True)):
             stop = int(np.searchsorted(rising, source.keys[-1], side="right"))
             if stop > start:
                 rows = np.searchsorted(source.keys, rising[start:stop])
-                added = self._parts(place, lists, rows)
+                added = self._scores(place, lists, rows)
                 for term in query.required:
                     added[counts_in(rows.astype(np.int32), source.postings.find(term)) == 0] = 0
-                parts[order[start:stop]] = added
+                scores[order[start:stop]] = added
             start = stop
+        return scores
+
+    def parts(self, query: QueryTerms, key: int) -> Floats:
+        """[T] what each term adds to the score of a document that has the query's phrases."""
+        place = next(at for at, source in enumerate(self.sources) if key <= source.keys[-1])
+        row = np.searchsorted(self.sources[place].keys, [key]).astype(np.int32)
+        norm, parts = self._norms[place][row], np.zeros(len(query.terms), np.float32)
+        for column, one in enumerate(self._weigh(query).lists[place]):
+            parts[column] = shares(counts_in(row, one.hits), norm, one.weight)[0]
         return parts
 
-    def matches(self, query: QueryTerms, keys: Keys, parts: Floats) -> WordMatches:
-        """Wrap what each term adds to documents, with how rare the terms are."""
-        terms, places = (*query.terms, *query.skipped), range(len(self.sources))
-        holding = [sum(self._statistics(at, term)[0] for at in places) for term in terms]
-        return matches_of(query, keys, parts, holding, self.documents)
+    def matches(self, query: QueryTerms, keys: Keys, scores: Floats) -> WordMatches:
+        """Wrap the scores of documents, with how rare the terms are."""
+        return matches_of(query, keys, scores, self._weigh(query).holding, self.documents)
 
 
 def _mask(source: WordSource, rows: Rows) -> Mask:
@@ -314,6 +412,6 @@ class WordCollection:
         self._searcher = WordSearcher([WordSource(self.keys, builder.collected())])
 
     def matches(self, query: str) -> WordMatches:
-        """What each word of a query adds to each document."""
+        """Score every document by the words of a query."""
         terms = query_terms(self.analyser, query)
-        return self._searcher.matches(terms, self.keys, self._searcher.parts(terms, self.keys))
+        return self._searcher.matches(terms, self.keys, self._searcher.scores(terms, self.keys))

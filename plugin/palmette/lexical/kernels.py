@@ -32,7 +32,7 @@ def _compiled(signature: str) -> Callable[[_Loop], _Loop]:
             except (RuntimeError, OSError):  # no folder to keep the compiled loop in
                 return numba.njit(signature, nogil=True)(loop)
 
-        return wraps(loop)(lambda *given: ready()(*given))  # type: ignore[return-value]
+        return wraps(loop)(lambda *args: ready()(*args))  # type: ignore[return-value]
 
     return decorate
 
@@ -42,12 +42,12 @@ _ROWS, _HITS, _FLOATS, _MASK = (f"Array({kind}, 1, 'C', True)" for kind in _KIND
 
 
 @_compiled(f"uint8[::1]({_ROWS}, {_HITS})")
-def counts_in(held: Documents, hits: Hits) -> Counts:
+def counts_in(documents: Documents, hits: Hits) -> Counts:
     """[n] how often a term with these hits occurs in the documents ``held`` (rising, as all documents here)."""
-    found = np.zeros(len(held), np.uint8)
+    counts = np.zeros(len(documents), np.uint8)
     at = 0
-    for place in range(len(held)):
-        least = np.uint32(held[place]) << np.uint32(COUNT_BITS)
+    for place in range(len(documents)):
+        least = np.uint32(documents[place]) << np.uint32(COUNT_BITS)
         step = 1  # double the step while behind, then halve it
         while at + step < len(hits) and hits[at + step] < least:
             at += step
@@ -63,8 +63,28 @@ def counts_in(held: Documents, hits: Hits) -> Counts:
         if at == len(hits):
             break
         if hits[at] - least <= MAX_COUNT:
-            found[place] = hits[at] - least
-    return found
+            counts[place] = hits[at] - least
+    return counts
+
+
+@_compiled(f"uint32[::1]({_HITS}, {_ROWS})")
+def renumber_hits(hits: Hits, places: Documents) -> Hits:
+    """Keep a term's hits in documents that have a place, by that place; −1 stands for none."""
+    kept = np.empty(len(hits), np.uint32)
+    size = 0
+    for hit in hits:
+        place = places[hit >> np.uint32(COUNT_BITS)]
+        kept[size] = np.uint32(place) << np.uint32(COUNT_BITS) | (hit & np.uint32(MAX_COUNT))
+        size += place >= 0
+    return kept[:size].copy()
+
+
+@_compiled(f"void(float32[::1], {_HITS}, {_FLOATS}, float32)")
+def add_hits(sums: Floats, hits: Hits, norms: Floats, weight: np.float32) -> None:
+    """Add what a term with these hits adds to the scores [N] of all documents."""
+    for hit in hits:
+        document, count = hit >> np.uint32(COUNT_BITS), np.float32(hit & np.uint32(MAX_COUNT))
+        sums[document] += weight * (count / (count + norms[document]))
 
 
 @_compiled(f"float32({_HITS}, {_FLOATS})")
@@ -79,34 +99,34 @@ def max_impact(hits: Hits, norms: Floats) -> np.float32:
 
 @_compiled(f"Tuple((int32[::1], float32[::1]))({_ROWS}, {_FLOATS}, {_HITS}, {_FLOATS}, {_MASK}, float32, float32)")
 def merge_postings(
-    held: Documents, sums: Floats, hits: Hits, norms: Floats, mask: Mask, weight: np.float32, least: np.float32
+    documents: Documents, sums: Floats, hits: Hits, norms: Floats, mask: Mask, weight: np.float32, least: np.float32
 ) -> tuple[Documents, Floats]:
     """Merge a term's hits into candidates with their sums; keep those of ``least`` or more.
 
     New ones must be in the ``mask`` (an empty one hides none).
     """
-    kept = np.empty(len(held) + len(hits), np.int32)
-    have = np.empty(len(held) + len(hits), np.float32)
+    merged = np.empty(len(documents) + len(hits), np.int32)
+    have = np.empty(len(documents) + len(hits), np.float32)
     size = place = at = 0
-    while place < len(held) or at < len(hits):
+    while place < len(documents) or at < len(hits):
         document = np.int32(hits[at] >> np.uint32(COUNT_BITS)) if at < len(hits) else np.int32(_LAST)
-        if place < len(held) and held[place] < document:
-            document, has = held[place], sums[place]
+        if place < len(documents) and documents[place] < document:
+            document, has = documents[place], sums[place]
             place += 1
         else:
             has = np.float32(0)
             count = np.float32(hits[at] & np.uint32(MAX_COUNT))
             at += 1
-            if place < len(held) and held[place] == document:
+            if place < len(documents) and documents[place] == document:
                 has = sums[place]
                 place += 1
             elif len(mask) and not mask[document]:
                 continue
             has += weight * (count / (count + norms[document]))
         if has >= least:
-            kept[size], have[size] = document, has
+            merged[size], have[size] = document, has
             size += 1
-    return kept[:size].copy(), have[:size].copy()
+    return merged[:size].copy(), have[:size].copy()
 
 
 @_compiled(f"float32({_FLOATS}, int64)")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.arrays import Floats
+from palmette.arrays import Floats, Rows
 from palmette.lexical.analyser import Analyser
 from palmette.lexical.bm25 import QueryTerms, shares
 from palmette.lexical.postings import COUNT_BITS, MAX_COUNT, PostingsBuilder
@@ -60,13 +60,38 @@ def impacts(entries: Entries, norm: float) -> dict[int, float]:
 
 
 def parts_of(query: QueryTerms, weight: Floats, texts: Sequence[str], norms: Floats) -> Floats:
-    """[n, T] what each term adds to documents of these norms; 0 to those without the query's phrases."""
+    """[n, T] what each term adds to documents of these norms; meant for few documents."""
     parts = np.zeros((len(texts), len(query.terms)), np.float32)
-    entries, row = from_texts(texts), np.repeat(np.arange(len(texts)), [len(one) // 8 for one in texts])
-    terms, counts = entries >> np.uint64(COUNT_BITS), (entries & np.uint64(MAX_COUNT)).astype(np.uint8)
-    for column, term in enumerate(query.terms):
-        at = np.flatnonzero(terms == np.uint64(term))
-        parts[row[at], column] = shares(counts[at], norms[row[at]], weight[column])
-    for term in query.required:
-        parts[np.setdiff1d(np.arange(len(texts)), row[terms == np.uint64(term)])] = 0
+    row, column, share = _shares(query, weight, texts, norms)
+    parts[row, column] = share
     return parts
+
+
+def scores_of(query: QueryTerms, weight: Floats, texts: Sequence[str], norms: Floats) -> Floats:
+    """[n] scores of documents of these norms, added in the terms' order; 0 for those without the query's phrases."""
+    scores = np.zeros(len(texts), np.float32)
+    row, column, share = _shares(query, weight, texts, norms)
+    order = np.argsort(column, kind="stable")
+    np.add.at(scores, row[order], share[order])
+    entries, row = _entries(texts)
+    for term in query.required:
+        scores[np.setdiff1d(np.arange(len(texts)), row[entries >> np.uint64(COUNT_BITS) == np.uint64(term)])] = 0
+    return scores
+
+
+def _entries(texts: Sequence[str]) -> tuple[Entries, Rows]:
+    """Entries of texts, and the row of each."""
+    return from_texts(texts), np.repeat(np.arange(len(texts)), [len(one) // 8 for one in texts])
+
+
+def _shares(query: QueryTerms, weight: Floats, texts: Sequence[str], norms: Floats) -> tuple[Rows, Rows, Floats]:
+    """Row, column and share of each entry that is a term of the query."""
+    entries, row = _entries(texts)
+    order = np.argsort(np.array(query.terms, np.uint64), kind="stable")
+    known = np.array(query.terms, np.uint64)[order]
+    terms, counts = entries >> np.uint64(COUNT_BITS), (entries & np.uint64(MAX_COUNT)).astype(np.uint8)
+    at = np.searchsorted(known, terms).clip(max=max(0, len(known) - 1))
+    held = np.flatnonzero(known[at] == terms) if len(known) else np.empty(0, np.int64)
+    column = order[at[held]]
+    many, norm = counts[held].astype(np.float32), norms[row[held]]
+    return row[held], column, weight[column] * (many / (many + norm))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Rows
-from palmette.errors import InputError
+from palmette.errors import REPAIR, CorruptIndexError, InputError
 from palmette.lexical.analyser import TERM_BITS, Analyser, Kind, pair_terms
 
 TYPES = {
@@ -38,7 +38,10 @@ COUNT_BITS = 6
 MAX_COUNT = (1 << COUNT_BITS) - 1  # BM25 hardly changes beyond
 _MOST = 1 << (32 - COUNT_BITS)  # documents of a segment
 _RUN = 1 << 23  # occurrences collected in memory before they go to a file
+_REMEMBERED = 1 << 16  # terms whose hits are known to be sound
 _PIECE = 1 << 22  # postings merged at once
+_BLOCK = 1 << 18  # chunks, and terms, that are handled at once
+_KNOWN = 1 << 18  # distinct chunks whose words are remembered
 _TAIL = 32  # bits of a term's number after its head
 _ROW = 64 - TERM_BITS  # bits of a document's row beside a term
 
@@ -84,31 +87,98 @@ class Postings:
     once: Terms  # [W] of one document
     once_hits: Hits  # [W]
     lengths: NDArray[np.int32]  # [N] words per document, function words not counted
+    where: str = "the postings"
+    _sound: set[int] = field(default_factory=set, compare=False, repr=False)  # terms whose hits were checked
 
     @classmethod
-    def read(cls, load: Callable[[str, np.dtype[Any]], NDArray[Any]]) -> Postings:
-        """Assemble postings from arrays by name and type."""
-        given = {name: load(name, np.dtype(kind)) for name, kind in TYPES.items()}
-        terms, once = (Terms(given.pop(f"{name}heads"), given.pop(f"{name}tails")) for name in ("", "once_"))
-        return cls(terms=terms, once=once, **given)
+    def read(cls, load: Callable[[str, np.dtype[Any]], NDArray[Any]], where: str = "the postings") -> Postings:
+        """Assemble postings from arrays by name and type; ``where`` names them in an error."""
+        arrays: dict[str, Any] = {name: load(name, np.dtype(kind)) for name, kind in TYPES.items()}
+        terms, once = (Terms(arrays.pop(f"{name}heads"), arrays.pop(f"{name}tails")) for name in ("", "once_"))
+        return cls(terms=terms, once=once, where=where, **arrays)
+
+    def fault(self, documents: int) -> tuple[str, str, str] | None:
+        """Name an array that postings of so many documents cannot have, what was expected, and what it is.
+
+        Every number that says where others lie is checked here; the hits of a term are, when they are first read.
+        """
+        ends = {
+            "heads": (self.terms.heads, len(self.terms.tails)),
+            "bases": (self.bases, len(self.hits)),
+            "once_heads": (self.once.heads, len(self.once.tails)),
+        }
+        for name, (heads, end) in ends.items():
+            if heads.shape != (257,) or [*heads[[0, -1]]] != [0, end] or (heads[1:] < heads[:-1]).any():
+                return name, f"257 numbers that rise from 0 to {end}", f"others, of the shape {heads.shape}"
+        sizes = {
+            "starts": (self.starts, len(self.terms.tails)),
+            "once_hits": (self.once_hits, len(self.once.tails)),
+            "lengths": (self.lengths, documents),
+            "hits": (self.hits, len(self.hits)),
+        }
+        for name, (numbers, size) in sizes.items():
+            if numbers.shape != (size,):
+                return name, f"{size} numbers", f"the shape {numbers.shape}"
+        if self.lengths.min(initial=0) < 0:
+            return "lengths", "numbers of words", "negative ones"
+        return None
 
     def find(self, term: int) -> Hits:
-        """Return a term's hits, none where it is unknown."""
+        """Return a term's hits, none where it is unknown; their rows rise, and are rows of documents."""
         if (at := self.terms.place(term)) is not None:
             head = term >> _TAIL
             base, last = int(self.bases[head]), at + 1 == self.terms.heads[head + 1]
+            begin = base + int(self.starts[at])
             end = int(self.bases[head + 1]) if last else base + int(self.starts[at + 1])
-            return self.hits[base + int(self.starts[at]) : end]
+            hits = self.hits[begin:end]
+            if term not in self._sound:
+                if not begin < end <= len(self.hits) or not _rises(hits, len(self.lengths)):
+                    raise self._damaged()
+                if len(self._sound) >= _REMEMBERED:
+                    self._sound.clear()
+                self._sound.add(term)
+            return hits
         at = self.once.place(term)
-        return self.once_hits[:0] if at is None else self.once_hits[at : at + 1]
+        if at is None:
+            return self.once_hits[:0]
+        if int(self.once_hits[at]) >> COUNT_BITS >= len(self.lengths):
+            raise self._damaged()
+        return self.once_hits[at : at + 1]
+
+    def _damaged(self) -> CorruptIndexError:
+        return CorruptIndexError(
+            f"{self.where} is damaged: the hits of a term are not rising rows of its {len(self.lengths)} documents; "
+            f"{REPAIR}"
+        )
 
     def runs(self) -> list[Run]:
-        """List both kinds of terms."""
+        """List both kinds of terms, checked as a whole."""
         starts = np.repeat(self.bases[:-1], np.diff(self.terms.heads)) + self.starts
-        return [
+        runs = [
             Run(self.terms.numbers(), np.append(starts, len(self.hits)), self.hits),
             Run(self.once.numbers(), np.arange(len(self.once_hits) + 1), self.once_hits),
         ]
+        if not all(_is_sound(run, len(self.lengths)) for run in runs):
+            raise self._damaged()
+        return runs
+
+
+def _rises(hits: Hits, documents: int) -> bool:
+    """Whether a term's hits have rising rows of so many documents."""
+    rows = hits >> COUNT_BITS
+    return int(rows[-1]) < documents and bool((rows[1:] > rows[:-1]).all())
+
+
+def _is_sound(run: Run, documents: int) -> bool:
+    """Whether terms rise, each has hits, and the rows of its hits rise within the documents."""
+    if not len(run.terms):
+        return not len(run.hits)
+    if run.starts[0] != 0 or (run.terms[1:] <= run.terms[:-1]).any() or (run.starts[1:] <= run.starts[:-1]).any():
+        return False
+    rows = run.hits >> COUNT_BITS
+    falls = rows[1:] <= rows[:-1]
+    falls[run.starts[1:-1] - 1] = False  # from one term to the next
+    return int(rows.max()) < documents and not falls.any()
 
 
 def hits_of(rows: NDArray[np.integer], counts: NDArray[np.integer]) -> Hits:
@@ -126,22 +196,25 @@ class _Chunks(dict[str, int]):
         self.terms, self.kinds, self.ends = array("Q"), array("B"), array("q", [0])
 
     def __missing__(self, chunk: str) -> int:
-        words = self.analyser.words_of_chunk(chunk)
-        self.terms.extend(word.term for word in words)
-        self.kinds.extend(word.kind for word in words)
+        for word in self.analyser.words_of_chunk(chunk):
+            self.terms.append(word.term)
+            self.kinds.append(word.kind)
         self.ends.append(len(self.terms))
         self[chunk] = len(self)
         return len(self) - 1
 
-    def expand(self, numbers: Rows) -> tuple[NDArray[np.uint64], NDArray[np.uint8], Rows]:
-        """List the terms of chunks one after the other, their kinds, and how many terms each chunk has."""
+    def expand(self, numbers: Rows) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.uint8], Rows]]:
+        """Yield blocks of the terms of chunks, one after the other, their kinds, and the place of each term's chunk."""
+        if not len(numbers):
+            return
         ends = np.frombuffer(self.ends, np.int64)
-        first = ends[numbers]
-        sizes = ends[numbers + 1] - first
-        places = np.repeat(first - np.append(0, np.cumsum(sizes)[:-1]), sizes) + np.arange(int(sizes.sum()))
-        terms = np.frombuffer(self.terms, np.uint64) if self.terms else np.empty(0, np.uint64)
-        kinds = np.frombuffer(self.kinds, np.uint8) if self.kinds else np.empty(0, np.uint8)
-        return terms[places], kinds[places], sizes
+        terms, kinds = np.frombuffer(self.terms, np.uint64), np.frombuffer(self.kinds, np.uint8)
+        before = np.append(0, np.cumsum(ends[numbers + 1] - ends[numbers]))
+        cuts = np.searchsorted(before, np.arange(_BLOCK, int(before[-1]), _BLOCK))
+        for low, high in pairwise(np.unique([0, *cuts, len(numbers)]).tolist()):
+            first, sizes = ends[numbers[low:high]], np.diff(before[low : high + 1])
+            places = np.repeat(first - before[low:high], sizes) + np.arange(before[low], before[high])
+            yield terms[places], kinds[places], np.repeat(np.arange(low, high), sizes)
 
 
 class PostingsBuilder:
@@ -162,21 +235,35 @@ class PostingsBuilder:
 
     def add(self, texts: Sequence[str]) -> None:
         """Add documents."""
-        known, chunks = self._chunks, self.analyser.chunks
-        lists = [[known[chunk] for chunk in chunks(text)] for text in texts]
-        many = np.fromiter(map(len, lists), np.int64, len(lists))
-        flat = np.fromiter(chain.from_iterable(lists), np.int64, int(many.sum()))
-        terms, kinds, sizes = known.expand(flat)
-        row = np.repeat(np.repeat(np.arange(len(lists)), many), sizes)
-        lengths = np.bincount(row[kinds != Kind.FUNCTION], minlength=len(lists))
-        linked = np.flatnonzero(kinds == Kind.WORD)
-        near = row[linked[1:]] == row[linked[:-1]]  # neighbours of one document
-        left, right = linked[:-1][near], linked[1:][near]
-        for term, place in ((terms, row), (pair_terms(terms[left], terms[right]), row[right])):
-            self._collected.append(term << np.uint64(_ROW) | (place + self._documents).astype(np.uint64))
-            self._size += len(term)
+        numbers, many = array("q"), list[int]()
+        for text in texts:
+            many.append(-len(numbers))
+            numbers.extend(map(self._chunks.__getitem__, self.analyser.chunks(text)))
+            many[-1] += len(numbers)
+            if len(numbers) >= _BLOCK:
+                self._collect(np.array(numbers, np.int64), many)
+                numbers, many = array("q"), []
+        self._collect(np.array(numbers, np.int64), many)
+
+    def _collect(self, numbers: Rows, many: Sequence[int]) -> None:
+        """Collect the terms of documents that have so ``many`` of the chunks each."""
+        document, lengths = np.repeat(np.arange(len(many)), many), np.zeros(len(many), np.int64)
+        last_term, last_row = np.empty(0, np.uint64), np.empty(0, np.int64)
+        for terms, kinds, chunk in self._chunks.expand(numbers):
+            row = document[chunk]
+            lengths += np.bincount(row[kinds != Kind.FUNCTION], minlength=len(many))
+            linked = np.flatnonzero(kinds == Kind.WORD)
+            word, place = np.append(last_term, terms[linked]), np.append(last_row, row[linked])
+            near = place[1:] == place[:-1]  # neighbours of one document
+            pairs = pair_terms(word[:-1][near], word[1:][near])
+            for term, rows in ((terms, row), (pairs, place[1:][near])):
+                self._collected.append(term << np.uint64(_ROW) | (rows + self._documents).astype(np.uint64))
+                self._size += len(term)
+            last_term, last_row = word[-1:], place[-1:]
         self._lengths.append(lengths.astype(np.int32))
-        self._documents += len(lists)
+        self._documents += len(many)
+        if len(self._chunks) > _KNOWN:
+            self._chunks = _Chunks(self.analyser)
         if self.folder is not None and (self._size >= self.run or self._documents >> (_ROW - 1)):
             self._spill(self.folder)
 

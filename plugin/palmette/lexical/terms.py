@@ -24,7 +24,10 @@ Terms = Mapping[str, Sequence[tuple[str, float]]]
 """Name of a group of texts → its terms with their weights, strongest first."""
 
 READ = 1500  # characters of a text that are read
-RARE, COMMON = 3, 0.6  # terms of fewer texts, or of a larger share of them, tell nothing
+RARE = 3
+"""Texts that must hold a term, or it tells nothing."""
+COMMON = 0.6
+"""Largest share of the texts that may hold a term, or it tells nothing."""
 SURE = 2.0  # standard errors that a term's log-odds must lie above 0
 PRIOR = 10.0  # imagined texts, of average words, that are added to both sides
 PAIRED = 1.1  # how much weaker a pair may be and still go before its words

@@ -7,7 +7,7 @@ answer.text, answer.confidence, answer.supports[0].document, answer.explain()
 
 from palmette.reader.answer import Answer, Support
 from palmette.reader.config import ReaderConfig
-from palmette.reader.data import Asked, ReadingData, load_reading
+from palmette.reader.data import Example, ReadingData, load_reading
 from palmette.reader.reader import Reader
 
-__all__ = ["Answer", "Asked", "Reader", "ReaderConfig", "ReadingData", "Support", "load_reading"]
+__all__ = ["Answer", "Example", "Reader", "ReaderConfig", "ReadingData", "Support", "load_reading"]

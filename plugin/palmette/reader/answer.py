@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,11 @@ from palmette.arrays import Rows
 from palmette.encoder.base import readable
 from palmette.encoder.sentences import split_sentences
 from palmette.metrics import normalise
+from palmette.reader.blocks import complete
 from palmette.types import Document, Explanation, Part
 
 ALTERNATIVES = 3
+"""Next best answers that an answer lists."""
 SHORTEST = 4
 """Words of the shortest sentence that is an answer, or is shown around one."""
 
@@ -146,3 +148,12 @@ def answer_of(question: str, candidates: Candidates, documents: Sequence[Documen
         supports.append(Support(passage, documents[passage], start, end, share, sentence))
     supports.sort(key=lambda support: -support.share)
     return Answer(question, texts[groups[best][0]], shares[best], tuple(supports), others, none)
+
+
+def with_blocks(answer: Answer) -> Answer:
+    """Return an answer of sentences with the code, list or steps that each of them announces or belongs to."""
+    supports = []
+    for support in answer.supports:
+        start, end = complete(support.document.content, support.start, support.end)
+        supports.append(replace(support, start=start, end=end))
+    return replace(answer, text=supports[0].text, supports=tuple(supports)) if supports else answer

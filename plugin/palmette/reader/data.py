@@ -17,19 +17,22 @@ import numpy as np
 from palmette.config import check_path, parse_json
 from palmette.data import RetrievalData, load_data
 from palmette.data.documents import Corpus, to_document
-from palmette.data.files import existing, is_jsonl, located, read_jsonl, read_whole
 from palmette.errors import InputError, NotFoundError, shown
 from palmette.lexical.analyser import UNSPACED
+from palmette.sources.records import existing, is_jsonl, located, read_jsonl, read_whole
 from palmette.types import Document
 
 Said = tuple[str, int | None]
 """An answer, and its first character where that is given."""
 _LISTS = (list, tuple, np.ndarray)
-_UNSPACED, _SPACED = re.compile(f"[{UNSPACED}]"), rf"[^\W{UNSPACED}]"
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+"""Characters of scripts that write no spaces between words."""
+_SPACED = rf"[^\W{UNSPACED}]"
+"""Word characters of all other scripts."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class Example:
     """A question and what is known of its answer."""
 
     question: str
@@ -74,9 +77,9 @@ class ReadingData:
 
     name: str
     passages: Sequence[Document]
-    splits: Mapping[str, Sequence[Asked]]
+    splits: Mapping[str, Sequence[Example]]
 
-    def split(self, name: str) -> Sequence[Asked]:
+    def split(self, name: str) -> Sequence[Example]:
         """Questions of a split."""
         if name not in self.splits:
             known = ", ".join(map(repr, self.splits)) or "none"
@@ -85,26 +88,26 @@ class ReadingData:
 
     def with_answers(self) -> ReadingData:
         """Keep the questions whose answers are known, or known to be absent."""
-        known = {name: [q for q in asked if q.answers is not None] for name, asked in self.splits.items()}
+        known = {name: [q for q in examples if q.answers is not None] for name, examples in self.splits.items()}
         if self.splits.get("train") and not known["train"]:
             raise InputError(
                 f"{self.name}: no answers are given, and a span reader learns from questions with answers: give them "
                 "(SQuAD's format, or JSON lines of question, context, answers), or use unit='sentence'"
             )
-        return replace(self, splits={name: asked for name, asked in known.items() if asked})
+        return replace(self, splits={name: examples for name, examples in known.items() if examples})
 
     def with_dev(self, fraction: float = 0.1, seed: int = 0) -> ReadingData:
         """Hold out a ``dev`` split of the training questions, unless there is one; no passage is in both."""
         train = self.splits.get("train", ())
         if "dev" in self.splits or not train:
             return self
-        of = [min(asked.passages, default=-1) for asked in train]
+        of = [min(example.passages, default=-1) for example in train]
         rows = sorted(set(of))
         draw = np.random.default_rng(seed).permutation(len(rows))
-        held = {rows[at] for at in draw[: max(1, round(fraction * len(rows)))]} if len(rows) > 1 else set()
-        sides: dict[str, list[Asked]] = {"train": [], "dev": []}
-        for asked, row in zip(train, of, strict=True):
-            sides["dev" if row in held else "train"].append(asked)
+        held_out = {rows[at] for at in draw[: max(1, round(fraction * len(rows)))]} if len(rows) > 1 else set()
+        sides: dict[str, list[Example]] = {"train": [], "dev": []}
+        for example, row in zip(train, of, strict=True):
+            sides["dev" if row in held_out else "train"].append(example)
         return replace(self, splits={**self.splits, **sides})
 
 
@@ -159,7 +162,7 @@ def from_records(records: Iterable[tuple[str, Mapping[str, Any]]], name: str) ->
 
     An answer that is only a part of a word there is left out, and so is a question without another one.
     """
-    corpus, splits = Corpus(), dict[str, list[Asked]]()
+    corpus, splits = Corpus(), dict[str, list[Example]]()
     rows: dict[str, int] = {}
     broken: list[str] = []
     for place, record in records:
@@ -175,9 +178,9 @@ def from_records(records: Iterable[tuple[str, Mapping[str, Any]]], name: str) ->
             whole, parts = _places(answers, text)
             broken += [f"{shown(said)} of {place}" for said in parts]
             if whole or not answers:
-                starts = {(said, row): given for said, given in whole.items() if given}
-                asked = Asked(question, tuple(whole), (row,), starts)
-                splits.setdefault(str(record.get("split", "train")), []).append(asked)
+                starts = {(said, row): positions for said, positions in whole.items() if positions}
+                example = Example(question, tuple(whole), (row,), starts)
+                splits.setdefault(str(record.get("split", "train")), []).append(example)
     if not rows:
         raise InputError(f"{name} has no questions; give at least two")
     if broken:
@@ -220,17 +223,17 @@ def _listed(answers: Any) -> list[Said]:
             "'answers' must be a list, [] where there is none, or {'text': […], 'answer_start': […]} of one length; "
             f"got {shown(answers)}"
         )
-    found: list[Said] = []
+    listed: list[Said] = []
     for answer in answers:
         facts = answer if isinstance(answer, Mapping) else {"text": answer}
         text, start = facts.get("text"), facts.get("start", facts.get("answer_start"))
         if not isinstance(text, str):
             raise InputError(f"an answer is a str or {{'text', 'start'}}, got {shown(answer)}")
         try:
-            found.append((text, None if start is None else int(start)))
+            listed.append((text, None if start is None else int(start)))
         except (TypeError, ValueError):
             raise InputError(f"the start of the answer {shown(text)} must be an int, got {shown(start)}") from None
-    return found
+    return listed
 
 
 def _squad(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -239,10 +242,10 @@ def _squad(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         content = parse_json(read_whole(path))
         for number, article in enumerate(content["data"]):
             for paragraph in article["paragraphs"]:
-                for asked in paragraph["qas"]:
-                    name = shown(asked.get("id", asked["question"]), 60)
-                    said = [] if asked.get("is_impossible") else asked["answers"]
-                    record = {"question": asked["question"], "context": paragraph["context"], "answers": said}
+                for entry in paragraph["qas"]:
+                    name = shown(entry.get("id", entry["question"]), 60)
+                    said = [] if entry.get("is_impossible") else entry["answers"]
+                    record = {"question": entry["question"], "context": paragraph["context"], "answers": said}
                     yield f"{path}, article {number}, question {name}", record
     except InputError:
         raise
@@ -255,9 +258,9 @@ def _squad(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def from_retrieval(data: RetrievalData, answers: Mapping[str, tuple[str, ...]]) -> ReadingData:
     """Questions from judged queries, and the answers of those that have any."""
 
-    def asked(query: str, grades: Mapping[str, int]) -> Asked:
+    def example_of(query: str, grades: Mapping[str, int]) -> Example:
         rows = tuple(data.rows[id] for id, grade in grades.items() if grade > 0)
-        return Asked(data.queries[query], answers.get(query), rows)
+        return Example(data.queries[query], answers.get(query), rows)
 
-    splits = {name: [asked(*judged) for judged in qrels.items()] for name, qrels in data.qrels.items()}
+    splits = {name: [example_of(*judged) for judged in qrels.items()] for name, qrels in data.qrels.items()}
     return ReadingData(data.name, data.corpus, splits)

@@ -20,7 +20,7 @@ from palmette.errors import CheckpointError, InputError, shown
 from palmette.hub import Checkpoint
 from palmette.hub.checkpointed import Checkpointed, TrainingRecord
 from palmette.model import DEFAULT_ENCODER
-from palmette.reader.answer import Answer, answer_of
+from palmette.reader.answer import Answer, answer_of, with_blocks
 from palmette.reader.config import TRAINING, ReaderConfig
 from palmette.reader.data import load_reading
 from palmette.reader.sentences import SentenceModule
@@ -162,22 +162,27 @@ class Reader(Checkpointed):
         check_range("answer", "threshold", bound, 0, 1)
         single, several = (isinstance(question, str), "a question must be a str, and several a list of them, got")
         questions: list[Any] = [question] if single else _listed(question, several)
-        given = [passages] if single else _listed(passages)
-        if len(questions) != len(given):
-            raise InputError(f"{len(questions)} questions need as many lists of passages, got {len(given)}")
-        for one in questions:
-            if not isinstance(one, str) or not one.strip():
-                raise InputError(f"a question must be a str that is not empty, got {shown(one)}")
-        given = list(map(_listed, given))
-        documents = [[_document(one, place) for place, one in enumerate(some)] for some in given]
+        passage_lists = [passages] if single else _listed(passages)
+        if len(questions) != len(passage_lists):
+            raise InputError(f"{len(questions)} questions need as many lists of passages, got {len(passage_lists)}")
+        for text in questions:
+            if not isinstance(text, str) or not text.strip():
+                raise InputError(f"a question must be a str that is not empty, got {shown(text)}")
+        passage_lists = list(map(_listed, passage_lists))
+        document_lists = [list(map(_document, entries, range(len(entries)))) for entries in passage_lists]
+        contents = [[document.content for document in documents] for documents in document_lists]
         with span("answer"):
-            found = self.module.candidates(questions, [[one.content for one in some] for some in documents])
+            candidate_lists = self.module.candidates(questions, contents)
         answers = []
-        for asked, read, some, held in zip(questions, found, given, documents, strict=True):
-            hits = all(isinstance(one, Hit) for one in some)
-            best = max((one.score for one in some), default=1.0) if hits else 1.0
-            irrelevant = Answer(asked, confidence=1 - best, no_answer=1 - best)
-            answers.append(irrelevant if bound and best < RELEVANT else answer_of(asked, read, held, bound))
+        for text, candidates, entries, documents in zip(
+            questions, candidate_lists, passage_lists, document_lists, strict=True
+        ):
+            scores = [entry.score for entry in entries if isinstance(entry, Hit)]
+            best = max(scores) if scores and len(scores) == len(entries) else 1.0
+            irrelevant = Answer(text, confidence=1 - best, no_answer=1 - best)
+            answers.append(irrelevant if bound and best < RELEVANT else answer_of(text, candidates, documents, bound))
+        if self.config.unit == "sentence":
+            answers = list(map(with_blocks, answers))
         return answers[0] if single else answers
 
     def config_json(self) -> dict[str, Any]:  # noqa: D102
@@ -228,10 +233,10 @@ def load_weights(module: SentenceModule | SpanModule, tensors: Mapping[str, Tens
         raise CheckpointError(f"{where}: weights do not fit the config ({error})") from error
 
 
-def _listed(given: Any, wanted: str = "passages must be a list, got one") -> list[Any]:
-    if isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping | Document):
-        return list(given)
-    raise InputError(f"{wanted} {type(given).__name__} {shown(given)}. Put it in a list")
+def _listed(values: Any, complaint: str = "passages must be a list, got one") -> list[Any]:
+    if isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping | Document):
+        return list(values)
+    raise InputError(f"{complaint} {type(values).__name__} {shown(values)}. Put it in a list")
 
 
 def _document(passage: Any, place: int) -> Document:

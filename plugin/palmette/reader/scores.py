@@ -75,9 +75,9 @@ def learn_gains(
         signs: [P, 2] x of each passage, by question.
         right: [P] true for passages that answer, by question.
     """
-    base, x = (torch.from_numpy(np.concatenate(some)).double() for some in (totals, signs))
+    base, x = (torch.from_numpy(np.concatenate(values)).double() for values in (totals, signs))
     wrong = ~torch.from_numpy(np.concatenate(right).astype(bool))
-    count, sizes = len(right), [len(some) for some in right]
+    count, sizes = len(right), [len(values) for values in right]
     owner = torch.from_numpy(np.repeat(np.arange(count), sizes))
     w, b = torch.zeros(2, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
 
@@ -115,18 +115,18 @@ class UnitVectors:
         """[N, d] vectors of documents; known texts are not encoded again."""
         keys = [blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
         with self._lock:
-            found = {key: self._vectors[key] for key in keys if key in self._vectors}
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
+            known = {key: self._vectors[key] for key in keys if key in self._vectors}
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
         if missing:
             new = unit_rows(self.encoder.encode(list(missing.values()), progress=progress))
-            found |= zip(missing, map(np.copy, new), strict=True)  # a view would keep its batch
+            known |= zip(missing, map(np.copy, new), strict=True)  # a view would keep its batch
         with self._lock:
-            for key in found:
-                self._vectors[key] = found[key]
+            for key in known:
+                self._vectors[key] = known[key]
                 self._vectors.move_to_end(key)
             while len(self._vectors) > self._most:
                 self._vectors.popitem(last=False)
-        return np.array([found[key] for key in keys], np.float32).reshape(-1, self.encoder.dimension)
+        return np.array([known[key] for key in keys], np.float32).reshape(-1, self.encoder.dimension)
 
     def queries(self, texts: Sequence[str]) -> Floats:
         """[Q, d] vectors of questions."""

@@ -63,18 +63,18 @@ class SentenceModule(nn.Module):
         self, lessons: TrainingSet, training: TrainingConfig, *, progress: bool | None, **run: Any
     ) -> TrainingResult:
         """Fit the weights to the most probable right sentence of each question, with and without its passages."""
-        begun, asked, most = time.monotonic(), lessons.train[:QUESTIONS], max(1, self.config.passages - 1)
-        rows = [[*one.passages, *rest[:most]] for one, rest in zip(asked, lessons.negatives, strict=False)]
-        texts = [lessons.texts(some) for some in rows]
-        read, own, right = self.read([one.question for one in asked], texts, progress), [], []
-        for one, (places, _), row, passages in zip(asked, read, rows, texts, strict=True):
-            spans = [one.spans(at, text) for at, text in zip(row, passages, strict=True)]
-            held = [  # where no answer is known, every sentence of its passages may be right
-                not one.answers or any(first <= start and end <= last for start, end in spans[at])
+        started, examples, most = time.monotonic(), lessons.train[:QUESTIONS], max(1, self.config.passages - 1)
+        rows = [[*example.passages, *rest[:most]] for example, rest in zip(examples, lessons.negatives, strict=False)]
+        texts = [lessons.texts(passage_rows) for passage_rows in rows]
+        read, own, right = self.read([example.question for example in examples], texts, progress), [], []
+        for example, (places, _), row, passages in zip(examples, read, rows, texts, strict=True):
+            spans = [example.spans(at, text) for at, text in zip(row, passages, strict=True)]
+            holds_answer = [  # where no answer is known, every sentence of its passages may be right
+                not example.answers or any(first <= start and end <= last for start, end in spans[at])
                 for at, first, last in places.tolist()
             ]
-            own.append(places[:, 0] < (len(one.passages) if one.answered else 0))
-            right.append(own[-1] & np.array(held, bool))
+            own.append(places[:, 0] < (len(example.passages) if example.answered else 0))
+            right.append(own[-1] & np.array(holds_answer, bool))
         x = torch.from_numpy(np.concatenate([features for _, features in read])).double()  # [S, F]
         withheld, answers = (torch.from_numpy(np.concatenate(marks)) for marks in (own, right))
         owner = torch.from_numpy(np.repeat(np.arange(len(read)), [len(places) for places, _ in read]))
@@ -96,39 +96,43 @@ class SentenceModule(nn.Module):
             self.weigh.weight.copy_(weights[None, :-1])
             self.weigh.bias.copy_(weights[-1:])
         dev = lessons.dev
-        found = self.candidates([one.asked.question for one in dev], [lessons.texts(one.rows) for one in dev])
+        found = self.candidates(
+            [example.example.question for example in dev], [lessons.texts(example.rows) for example in dev]
+        )
         metrics = examine(lessons.data, dev, found, sentence_credit)
-        return TrainingResult(training.steps, training.steps, metrics, time.monotonic() - begun, False)
+        return TrainingResult(training.steps, training.steps, metrics, time.monotonic() - started, False)
 
     def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Candidates]:
         """All sentences of each question's passages, with probabilities."""
         w, b = (parameter.double().cpu().numpy() for parameter in self.weigh.parameters())
-        found = []
+        candidates = []
         for places, features in self.read(questions, passages):
             scores = features @ w[0] + b  # [S]
             total = float(np.logaddexp.reduce([0.0, *scores]))  # "no answer" scores 0
-            found.append(Candidates.of(places, scores, total))
-        return found
+            candidates.append(Candidates.of(places, scores, total))
+        return candidates
 
     def read(
         self, questions: Sequence[str], passages: Sequence[Sequence[str]], progress: bool | None = None
     ) -> list[tuple[Rows, Floats]]:
         """Places (passage, first, last character) [S, 3] and features [S, F] of each question's sentences."""
-        cut = {text: cut_sentences(text) for some in passages for text in some}
+        cut = {text: cut_sentences(text) for question_passages in passages for text in question_passages}
         texts = list(dict.fromkeys([*cut, *(text[a:b] for text, spans in cut.items() for a, b in spans)]))
         vectors = dict(zip(texts, self.vectors.documents(texts, progress), strict=True))
-        words, found = {text: words_of(text) for text in texts}, []
-        for question, query, some in zip(questions, self.vectors.queries(questions), passages, strict=True):
-            places = [(at, a, b, text) for at, text in enumerate(some) for a, b in cut[text]]
-            there = [words[text[a:b]] for _, a, b, text in places]
-            asked = {  # words count more that fewer of the sentences have
-                word: math.log(1 + len(there) / (0.5 + sum(word in one for one in there)))
+        words, readings = {text: words_of(text) for text in texts}, []
+        for question, query, question_passages in zip(
+            questions, self.vectors.queries(questions), passages, strict=True
+        ):
+            places = [(at, a, b, text) for at, text in enumerate(question_passages) for a, b in cut[text]]
+            sentence_words = [words[text[a:b]] for _, a, b, text in places]
+            word_weights = {  # words count more that fewer of the sentences have
+                word: math.log(1 + len(sentence_words) / (0.5 + sum(word in sentence for sentence in sentence_words)))
                 for word in words_of(question)
             }
-            total = sum(asked.values()) or 1.0
+            total = sum(word_weights.values()) or 1.0
             share = {  # of the question's weight in words
-                text: sum(asked[word] for word in asked.keys() & words[text]) / total
-                for text in {*some, *(text[a:b] for _, a, b, text in places)}
+                text: sum(word_weights[word] for word in word_weights.keys() & words[text]) / total
+                for text in {*question_passages, *(text[a:b] for _, a, b, text in places)}
             }
             near = {text: vectors[text] @ query for text in share}
             features = [
@@ -136,17 +140,17 @@ class SentenceModule(nn.Module):
                 for _, a, b, text in places
             ]
             rows = np.array([place[:3] for place in places], np.int64).reshape(-1, 3)
-            found.append((rows, np.array(features, np.float32).reshape(-1, len(FEATURES))))
-        return found
+            readings.append((rows, np.array(features, np.float32).reshape(-1, len(FEATURES))))
+        return readings
 
 
 def cut_sentences(text: str) -> list[tuple[int, int]]:
     """Characters of the sentences, without surrounding blanks and Markdown headings, which answer nothing."""
-    found = []
+    spans = []
     for start, end in split_sentences(text, SHORTEST):
         headings = _HEADINGS.match(text, start, end)
         start = headings.end() if headings else start
         if inner := text[start:end].strip():
             first = text.index(inner, start)
-            found.append((first, first + len(inner)))
-    return found or ([(0, len(text))] if text.strip() else [])
+            spans.append((first, first + len(inner)))
+    return spans or ([(0, len(text))] if text.strip() else [])

@@ -70,7 +70,7 @@ class Window:
 
     def gold(self, spans: Sequence[tuple[int, int]], longest: int) -> Gold:
         """First and last tokens of spans of characters, widened to whole words, that this window has."""
-        found = []
+        token_spans = []
         for start, end in spans:
             covered = np.flatnonzero((self.offsets[:, 1] > start) & (self.offsets[:, 0] < end))
             if not len(covered) or self.offsets[covered[0], 0] > start or self.offsets[covered[-1], 1] < end:
@@ -78,8 +78,8 @@ class Window:
             first = int(np.flatnonzero(self.words == self.words[covered[0]])[0])
             last = int(np.flatnonzero(self.words == self.words[covered[-1]])[-1])
             if self.starts[first] and self.ends[last] and last - first < longest:
-                found.append((first, last))
-        return found
+                token_spans.append((first, last))
+        return token_spans
 
 
 def batches(windows: Sequence[Window], tokens: int) -> Iterator[list[int]]:
@@ -132,16 +132,16 @@ class SpanModule(nn.Module):
         super().__init__()
         self.config, self.vectors = config, UnitVectors(encoder)
         # fused attention learns slowly on a CPU
-        how = {"attn_implementation": "eager" if encoder.device.type == "cpu" else "sdpa"}
+        attention = {"attn_implementation": "eager" if encoder.device.type == "cpu" else "sdpa"}
         kind: Any = AutoModelForQuestionAnswering
         if config.model is None:
             backbone = Backbone.of(encoder)
-            self.qa: Any = kind.from_config(backbone.network.config, **how).float()
+            self.qa: Any = kind.from_config(backbone.network.config, **attention).float()
             self.body.load_state_dict(backbone.network.state_dict(), strict=False)
             self.tokenizer = copy.deepcopy(backbone.tokenizer)  # the encoder sets its own to other lengths
         else:
             self.tokenizer = AutoTokenizer.from_pretrained(config.model)
-            self.qa = kind.from_pretrained(config.model, use_safetensors=True, **how).float()
+            self.qa = kind.from_pretrained(config.model, use_safetensors=True, **attention).float()
         self._lock = threading.Lock()  # a fast tokenizer keeps its truncation as state
         own, layers = self.qa.config, (getattr(self.body, "transformer", None) or self.body.encoder).layer
         positions = own.max_position_embeddings - (own.pad_token_id + 1 if own.model_type in OFFSET else 0)
@@ -186,7 +186,7 @@ class SpanModule(nn.Module):
             read = self.tokenizer(question, add_special_tokens=False, verbose=False, **offsets)
             if len(read["offset_mapping"]) > config.max_question:
                 question = question[: read["offset_mapping"][config.max_question - 1][1]]
-            found = self.tokenizer(
+            encoded = self.tokenizer(
                 [question] * len(texts),
                 list(texts.values()),
                 truncation="only_second",
@@ -196,11 +196,11 @@ class SpanModule(nn.Module):
                 return_token_type_ids=True,
                 **offsets,
             )
-        owner, windows = [-1, *found["overflow_to_sample_mapping"], -1], []
+        owner, windows = [-1, *encoded["overflow_to_sample_mapping"], -1], []
         for at, (before, sample, after) in enumerate(zip(owner, owner[1:], owner[2:], strict=False)):
-            offset = np.array(found["offset_mapping"][at], np.int64).reshape(-1, 2)
-            words = np.array([-1 if word is None else word for word in found.word_ids(at)], np.int64)
-            inside = np.array([side == 1 for side in found.sequence_ids(at)]) & (offset[:, 1] > offset[:, 0])
+            offset = np.array(encoded["offset_mapping"][at], np.int64).reshape(-1, 2)
+            words = np.array([-1 if word is None else word for word in encoded.word_ids(at)], np.int64)
+            inside = np.array([side == 1 for side in encoded.sequence_ids(at)]) & (offset[:, 1] > offset[:, 0])
             words[~inside] = -1
             starts = inside & (words != np.concatenate([[-1], words[:-1]]))
             ends = inside & (words != np.concatenate([words[1:], [-1]]))
@@ -208,9 +208,9 @@ class SpanModule(nn.Module):
             if after == sample:  # the next window has the overlap, with more room
                 starts[covered[-config.overlap :]] = False
             if before == sample and len(covered):  # may open within a word that the last window has
-                earliest = found.word_to_chars(at - 1, int(words[covered[0]]), 1).start
+                earliest = encoded.word_to_chars(at - 1, int(words[covered[0]]), 1).start
                 starts[covered[0]] &= bool(offset[covered[0], 0] <= earliest)
-            inputs, offset = {name: found[name][at] for name in INPUTS}, np.where(inside[:, None], offset, 0)
+            inputs, offset = {name: encoded[name][at] for name in INPUTS}, np.where(inside[:, None], offset, 0)
             windows.append(Window(list(texts)[sample], inputs, offset, words, starts, ends))
         return windows
 
@@ -227,7 +227,7 @@ class SpanModule(nn.Module):
 
         names = INPUTS if getattr(self.qa.config, "type_vocab_size", 1) > 1 else INPUTS[:2]
         pad = {"input_ids": self.tokenizer.pad_token_id}
-        inputs = {name: padded([one.inputs[name] for one in windows], pad.get(name, 0)) for name in names}
+        inputs = {name: padded([window.inputs[name] for window in windows], pad.get(name, 0)) for name in names}
         out = self.qa(**inputs, output_hidden_states=True)
         starts, ends = out.start_logits.float(), out.end_logits.float()  # [W, T]
         relevance = -starts[:, :1] - ends[:, :1]  # [W, 1]: of [CLS]
@@ -236,7 +236,7 @@ class SpanModule(nn.Module):
                 relevance = self.relevance(out.hidden_states[-1][:, 0].float())
         longest = min(self.config.max_answer, starts.shape[1])
         scores: Tensor = (starts + relevance)[:, :, None] + from_each(ends)
-        may_start, may_end = (padded([getattr(one, side) for one in windows]) for side in ("starts", "ends"))
+        may_start, may_end = (padded([getattr(window, side) for window in windows]) for side in ("starts", "ends"))
         return scores.masked_fill(~(may_start[:, :, None] & from_each(may_end.int()).bool()), NEVER)
 
     def passes(
@@ -249,52 +249,62 @@ class SpanModule(nn.Module):
 
     def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Candidates]:
         """The best spans of each question's passages, with probabilities."""
-        read, signs = self.read(questions, passages), self.signs(questions, passages)
-        return [one.candidates(self.gains(some)) for one, some in zip(read, signs, strict=True)]
+        readings, all_features = self.read(questions, passages), self.signs(questions, passages)
+        return [
+            reading.candidates(self.gains(features)) for reading, features in zip(readings, all_features, strict=True)
+        ]
 
     @torch.inference_mode()
     def read(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Read]:
         """Scores of each question's passages."""
         self.eval()
-        found, blocks, device = [], range(0, len(questions), BLOCK), self.weigh.weight.device
+        readings, blocks, device = [], range(0, len(questions), BLOCK), self.weigh.weight.device
         half = auto_precision(device) == "bfloat16"
         for start in tqdm(blocks, desc="reading", unit="block", delay=2, leave=False, disable=None):
             part = slice(start, start + BLOCK)
             windows = [self.windows(*pair) for pair in zip(questions[part], passages[part], strict=True)]
-            flat = [window for some in windows for window in some]
-            totals, kept = np.zeros(len(flat)), list[Any]([None] * len(flat))
+            flat = [window for question_windows in windows for window in question_windows]
+            totals, best_spans = np.zeros(len(flat)), list[Any]([None] * len(flat))
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
-                for group, scores, every in self.passes(flat):
-                    totals[group] = every.cpu().numpy()
+                for group, scores, log_sums in self.passes(flat):
+                    totals[group] = log_sums.cpu().numpy()
                     best = scores.flatten(1).topk(min(KEEP, scores[0].numel()), dim=1)
                     first, more = np.divmod(best.indices.cpu().numpy(), scores.shape[2])
-                    for at, *row in zip(group, best.values.tolist(), first, first + more, strict=True):
-                        kept[at] = [  # passage, characters and score
-                            (flat[at].passage, flat[at].offsets[start, 0], flat[at].offsets[end, 1], score)
+                    for place, *row in zip(group, best.values.tolist(), first, first + more, strict=True):
+                        best_spans[place] = [  # passage, characters and score
+                            (flat[place].passage, flat[place].offsets[start, 0], flat[place].offsets[end, 1], score)
                             for score, start, end in zip(*row, strict=True)
                             if score > NEVER / 2
                         ]
-            at = 0
-            for some in windows:
-                rows = slice(at, at := at + len(some))
-                spans = np.array([span for one in kept[rows] for span in one], np.float64).reshape(-1, 4)
-                read = np.array([window.passage for window in some], np.int64)
-                found.append(Read(read, totals[rows], spans[:, :3].astype(np.int64), spans[:, 3]))
-        return found
+            place = 0
+            for question_windows in windows:
+                rows = slice(place, place := place + len(question_windows))
+                spans = np.array(
+                    [span for window_spans in best_spans[rows] for span in window_spans], np.float64
+                ).reshape(-1, 4)
+                read = np.array([window.passage for window in question_windows], np.int64)
+                readings.append(Read(read, totals[rows], spans[:, :3].astype(np.int64), spans[:, 3]))
+        return readings
 
     def signs(
         self, questions: Sequence[str], passages: Sequence[Sequence[str]], progress: bool | None = False
     ) -> list[Floats]:
         """[P, 2] x of each question's passages; zeros for a blank one."""
-        texts = list(dict.fromkeys(text for some in passages for text in some if text.strip()))
+        texts = list(
+            dict.fromkeys(text for question_passages in passages for text in question_passages if text.strip())
+        )
         vectors = self.vectors.documents(texts, progress)
         known = {text: (vector, words_of(text)) for text, vector in zip(texts, vectors, strict=True)}
-        found, nothing = [], (np.zeros(vectors.shape[1], np.float32), set[str]())
-        for question, query, some in zip(questions, self.vectors.queries(questions), passages, strict=True):
-            asked, rows = words_of(question), [known.get(text, nothing) for text in some]
-            signs = [(vector @ query, len(asked & words) / max(1, len(asked))) for vector, words in rows]
-            found.append(np.array(signs, np.float32).reshape(-1, 2))
-        return found
+        features, nothing = [], (np.zeros(vectors.shape[1], np.float32), set[str]())
+        for question, query, question_passages in zip(
+            questions, self.vectors.queries(questions), passages, strict=True
+        ):
+            question_words, rows = words_of(question), [known.get(text, nothing) for text in question_passages]
+            signs = [
+                (vector @ query, len(question_words & words) / max(1, len(question_words))) for vector, words in rows
+            ]
+            features.append(np.array(signs, np.float32).reshape(-1, 2))
+        return features
 
     def gains(self, signs: Floats) -> NDArray[np.float64]:
         """[P] w · x + b."""
@@ -303,21 +313,24 @@ class SpanModule(nn.Module):
 
     def fit(self, lessons: TrainingSet, training: TrainingConfig, **run: Any) -> TrainingResult:
         """Train the network, then learn what passages gain, and the threshold, on held-out questions."""
-        trained, held = train(SpanTask(self, lessons), training, **run), lessons.calibration
-        if not held:
+        trained, held_out = train(SpanTask(self, lessons), training, **run), lessons.calibration
+        if not held_out:
             return trained
-        questions, passages = [one.asked.question for one in held], [lessons.texts(one.rows) for one in held]
-        read, signs = self.read(questions, passages), self.signs(questions, passages, run["progress"])
-        right = [[one.answered and answers(lessons.data, one.asked, row) for row in one.rows] for one in held]
+        questions, passages = (
+            [item.example.question for item in held_out],
+            [lessons.texts(item.rows) for item in held_out],
+        )
+        read, all_features = self.read(questions, passages), self.signs(questions, passages, run["progress"])
+        right = [[item.answered and answers(lessons.data, item.example, row) for row in item.rows] for item in held_out]
         totals = [np.full(len(marks), NEVER) for marks in right]  # log Σ exp of each passage's spans
-        for one, sums in zip(read, totals, strict=True):
-            np.logaddexp.at(sums, one.passages, one.totals)
-        w, b = learn_gains(totals, signs, right)
+        for item, sums in zip(read, totals, strict=True):
+            np.logaddexp.at(sums, item.passages, item.totals)
+        w, b = learn_gains(totals, all_features, right)
         with torch.no_grad():
             self.weigh.weight.copy_(w[None])
             self.weigh.bias.copy_(b)
-        found = [one.candidates(self.gains(some)) for one, some in zip(read, signs, strict=True)]
-        metrics = examine(lessons.data, held, found, span_credit)
+        candidates = [item.candidates(self.gains(features)) for item, features in zip(read, all_features, strict=True)]
+        metrics = examine(lessons.data, held_out, candidates, span_credit)
         return replace(trained, metrics={**trained.metrics, **metrics})
 
 
@@ -362,18 +375,18 @@ class SpanTask(Task):
         One window is of a passage that the question belongs to, the others are any without an answer: of the same
         passage, or of others that look right.
         """
-        asked, config = self.lessons.train[row], self.module.config
+        example, config = self.lessons.train[row], self.module.config
         others = list(self.lessons.negatives[row])
-        withheld = bool(others) and asked.answered and draw.random() < config.absent
-        own = [] if withheld or not asked.passages else [int(draw.choice(asked.passages))]
+        withheld = bool(others) and example.answered and draw.random() < config.absent
+        own = [] if withheld or not example.passages else [int(draw.choice(example.passages))]
         more = config.passages - len(own)
         texts = self.lessons.texts(own + [others[at] for at in draw.permutation(len(others))[:more]])
-        spans = asked.spans(own[0], texts[0]) if own else []
+        spans = example.spans(own[0], texts[0]) if own else []
         right, rest = list[tuple[Window, Gold]](), list[tuple[Window, Gold]]()
-        for window in self.module.windows(asked.question, texts):
-            held = window.gold(spans, config.max_answer) if own and window.passage == 0 else []
-            first = bool(held) if asked.answered else window.passage == 0
-            (right if own and first else rest).append((window, held))
+        for window in self.module.windows(example.question, texts):
+            gold = window.gold(spans, config.max_answer) if own and window.passage == 0 else []
+            first = bool(gold) if example.answered else window.passage == 0
+            (right if own and first else rest).append((window, gold))
         if own and not right:
             return []
         chosen = [right[int(draw.integers(len(right)))]] if own else []
@@ -381,8 +394,8 @@ class SpanTask(Task):
 
     def validate(self, module: nn.Module) -> dict[str, float]:
         """Measures of :func:`examine`, without what passages gain."""
-        held = self.lessons.dev
-        texts = [self.lessons.texts(one.rows) for one in held]
-        read = self.module.read([one.asked.question for one in held], texts)
-        found = [one.candidates(np.zeros(len(some))) for one, some in zip(read, texts, strict=True)]
-        return examine(self.lessons.data, held, found, span_credit)
+        held_out = self.lessons.dev
+        texts = [self.lessons.texts(item.rows) for item in held_out]
+        read = self.module.read([item.example.question for item in held_out], texts)
+        candidates = [item.candidates(np.zeros(len(passages))) for item, passages in zip(read, texts, strict=True)]
+        return examine(self.lessons.data, held_out, candidates, span_credit)

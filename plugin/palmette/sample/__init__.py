@@ -31,8 +31,10 @@ MAX_CHARS = 500
 """Texts are cut after this many characters; most encoders read no more."""
 HELDOUT = 7
 """One module in this many lends no summaries to training."""
-MIN_WORDS, MAX_SHARED = 3, 3
-"""Summaries shorter than this, or the same for more entries than this, name nothing."""
+MIN_WORDS = 3
+"""Words of the shortest summary that names something."""
+MAX_SHARED = 3
+"""Entries that may share one summary."""
 
 
 @dataclass(frozen=True)

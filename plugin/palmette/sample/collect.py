@@ -57,7 +57,7 @@ def module_names() -> Iterator[str]:
 
 
 def is_public(name: str) -> bool:
-    """No part of the dotted name is private."""
+    """Return True if no part of the dotted name is private."""
     return not any(part.startswith("_") for part in name.split("."))
 
 

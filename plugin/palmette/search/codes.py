@@ -24,7 +24,10 @@ from palmette.threads import get_threads, run_in_threads
 
 Bytes = NDArray[np.int8]
 
-_TILE, _PRODUCTS = 4096, 1 << 17  # rows multiplied at a time, or more of them for so many products
+_TILE = 4096
+"""Rows multiplied at a time."""
+_PRODUCTS = 1 << 17
+"""Products computed at a time: fewer queries take more rows."""
 _PIECE = 1 << 19  # numbers encoded at once
 _WIDE = 16  # columns from which torch is asked: some versions take one column for another layout
 _EXACT = 1024  # columns of bytes whose products add up to less than 2^24, which float32 holds exactly
@@ -51,15 +54,15 @@ class Codes(NamedTuple):
         from palmette.search import kernels
 
         count, width = len(data) if rows is None else len(rows), data.shape[1]
-        made = cls(np.empty((count, width), np.int8), *(np.empty(count, np.float32) for _ in range(3)))
+        codes = cls(np.empty((count, width), np.int8), *(np.empty(count, np.float32) for _ in range(3)))
 
         def encode(start: int, stop: int) -> None:
-            some = data[start:stop] if rows is None else data[rows[start:stop]]
-            kernels.encode(np.ascontiguousarray(as_floats(some)), *(part[start:stop] for part in made))
+            block = data[start:stop] if rows is None else data[rows[start:stop]]
+            kernels.encode(np.ascontiguousarray(as_floats(block)), *(part[start:stop] for part in codes))
 
         edges = [*range(0, count, max(1, _PIECE // max(1, width))), count]
         run_in_threads([partial(encode, a, b) for a, b in pairwise(edges)])
-        return made
+        return codes
 
     @property
     def nbytes(self) -> int:
@@ -73,8 +76,8 @@ class Codes(NamedTuple):
         if one_by_one(len(queries.numbers)):  # torch, behind the others, has its own threads
             threads = min(get_threads(), count * width * len(queries.numbers) // _WORTH_A_THREAD + 1)
         edges = np.linspace(0, count, threads + 1).astype(int).tolist()
-        found = run_in_threads([partial(self._scan, rows, queries, k, a, b) for a, b in pairwise(edges)])
-        of, near = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        shortlists = run_in_threads([partial(self._scan, rows, queries, k, a, b) for a, b in pairwise(edges)])
+        of, near = (np.concatenate(parts) for parts in zip(*shortlists, strict=True))
         return of, near
 
     def _scan(self, rows: Rows | None, queries: Queries, k: int, start: int, stop: int) -> tuple[Rows, Rows]:
@@ -92,24 +95,24 @@ class Codes(NamedTuple):
             places = np.arange(tile.start, tile.stop) if rows is None else rows[tile]
             here = tile if rows is None else places
             if singly:
-                made = products[:, : len(places)]
-                kernels.multiply(self.numbers, places, wide, made)
+                block_products = products[:, : len(places)]
+                kernels.multiply(self.numbers, places, wide, block_products)
             else:
-                made = self._matrix(places, queries.numbers)
+                block_products = self._matrix(places, queries.numbers)
             bounds = self.steps[here], self.errors[here], self.lengths[here]
-            found = kernels.keep(made, places, bounds, queries[1:], best, found)
+            found = kernels.keep(block_products, places, bounds, queries[1:], best, found)
         filled, pairs, upper = found
         of, near = pairs[:, :filled]
-        kept = ~(upper[:filled] < best[of, 0])
-        return of[kept], near[kept]
+        survives = ~(upper[:filled] < best[of, 0])
+        return of[survives], near[survives]
 
     def _matrix(self, rows: Rows, queries: Bytes) -> NDArray[np.int32]:
         """Products of ascending rows with all queries: [Q, n]."""
         first, span = int(rows[0]), int(rows[-1]) - int(rows[0]) + 1
         dense = len(rows) >= _DENSE * span
-        some = self.numbers[first : first + span] if dense else self.numbers[rows]
-        made = integer_products(queries, some)
-        return made[:, rows - first] if dense and span != len(rows) else made
+        block = self.numbers[first : first + span] if dense else self.numbers[rows]
+        products = integer_products(queries, block)
+        return products[:, rows - first] if dense and span != len(rows) else products
 
 
 class Queries(NamedTuple):
@@ -139,36 +142,36 @@ class Queries(NamedTuple):
         return Queries(self.numbers[at], self.steps[at], self.errors[at], self.lengths[at])
 
 
-def integer_products(some: Bytes, others: Bytes) -> NDArray[np.int32]:
+def integer_products(queries: Bytes, rows: Bytes) -> NDArray[np.int32]:
     """Inner products of bytes, as whole numbers: [Q, C], [n, C] → [Q, n]."""
-    if some.shape[1] >= _WIDE:
-        return matrix_product()(some, others)
+    if queries.shape[1] >= _WIDE:
+        return matrix_product()(queries, rows)
     from palmette.search import kernels
 
-    made = np.empty((len(some), len(others)), np.int32)
-    kernels.multiply(others, np.arange(len(others)), some, made)
-    return made
+    products = np.empty((len(queries), len(rows)), np.int32)
+    kernels.multiply(rows, np.arange(len(rows)), queries, products)
+    return products
 
 
 def product_of_bytes(a: Bytes, b: Bytes) -> NDArray[np.int32]:
     """Multiply bytes as they are: fast on processors with units for that."""
     import torch
 
-    made: NDArray[np.int32] = torch._int_mm(torch.from_numpy(a), torch.from_numpy(b).t()).numpy()
-    return made
+    products: NDArray[np.int32] = torch._int_mm(torch.from_numpy(a), torch.from_numpy(b).t()).numpy()
+    return products
 
 
 def product_of_floats(a: Bytes, b: Bytes) -> NDArray[np.int32]:
     """Multiply as float32: few rows at a time, which stay in the cache, and so few columns that every sum is exact."""
     import torch
 
-    made = np.zeros((len(a), len(b)), np.int32)
+    products = np.zeros((len(a), len(b)), np.int32)
     for first in range(0, a.shape[1], _EXACT):
         left, right = (torch.from_numpy(x[:, first : first + _EXACT]) for x in (a, b))
         left = left.float()
         for row in range(0, len(b), _CACHED):
-            made[:, row : row + _CACHED] += (left @ right[row : row + _CACHED].float().t()).int().numpy()
-    return made
+            products[:, row : row + _CACHED] += (left @ right[row : row + _CACHED].float().t()).int().numpy()
+    return products
 
 
 @cache
@@ -195,5 +198,5 @@ _MATRIX: dict[Any, int] = {product_of_bytes: 5, product_of_floats: 20}
 
 
 def one_by_one(queries: int) -> bool:
-    """Whether so few queries are compared faster one after the other than by a matrix product."""
+    """Return True if so few queries are faster one by one than in a matrix product."""
     return queries < min(_MATRIX.values()) or queries < _MATRIX[matrix_product()]

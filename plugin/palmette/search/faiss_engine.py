@@ -76,13 +76,13 @@ def engine_named(name: str) -> ExactEngine:
     """Make an engine from its name and options (see the top of the module)."""
     if not isinstance(name, str):
         raise ConfigError(f"an engine is given by its name, such as 'exact' or 'ivf', got {name!r}")
-    kind, _, given = name.partition(":")
-    if kind not in NAMES or (given and kind in ("exact", "faiss")):
+    kind, _, option_text = name.partition(":")
+    if kind not in NAMES or (option_text and kind in ("exact", "faiss")):
         raise ConfigError(f"unknown engine {name!r}. Engines: {', '.join(NAMES)}")
     if kind == "exact":
         return ExactEngine()
     try:
-        pairs = (part.split("=") for part in given.split(",") if part.strip())
+        pairs = (part.split("=") for part in option_text.split(",") if part.strip())
         options = {key.strip(): int(value) for key, value in pairs}
     except ValueError as error:
         raise ConfigError(
@@ -92,7 +92,7 @@ def engine_named(name: str) -> ExactEngine:
 
 
 def is_engine(name: str) -> bool:
-    """Whether a name is that of an engine here, not of another backend."""
+    """Return True for a name of an engine of this module, as opposed to another backend's."""
     return name.partition(":")[0] in NAMES
 
 
@@ -131,30 +131,30 @@ class FaissEngine(ExactEngine):
             width, most = min(self.options.nprobe, built.index.nlist), int(built.index.nlist)
         elif isinstance(self.options, Hnsw):
             width, most = max(self.options.ef, fetch), max(fetch, int(built.index.ntotal))
-        found, _ = self._search(built, block, rows, queries, fetch, width)
+        row_numbers, _ = self._search(built, block, rows, queries, fetch, width)
         work = len(queries) * count * width // most
-        while (short := (found >= 0).sum(axis=1) < k).any() and width < most:
+        while (short := (row_numbers >= 0).sum(axis=1) < k).any() and width < most:
             width = min(most, width * WIDER)
-            found[short], _ = self._search(built, block, rows, queries[short], fetch, width)
+            row_numbers[short], _ = self._search(built, block, rows, queries[short], fetch, width)
             work += int(short.sum()) * count * width // most
-        of, at = np.nonzero(found >= 0)
-        near = Shortlist(of, found[of, at], work, work * queries[0].nbytes)
+        of, at = np.nonzero(row_numbers >= 0)
+        near = Shortlist(of, row_numbers[of, at], work, work * queries[0].nbytes)
         if not short.any():
             return near
-        at, kept = np.flatnonzero(short), ~short[of]  # a graph did not reach enough: compare all
+        at, complete = np.flatnonzero(short), ~short[of]  # a graph did not reach enough: compare all
         more = super().shortlist(block, rows, queries[short], metric, k)
-        of, found = np.append(of[kept], at[more.of]), np.append(near.rows[kept], more.rows)
-        return Shortlist(of, found, near.compared + more.compared, near.read + more.read)
+        of, row_numbers = np.append(of[complete], at[more.of]), np.append(near.rows[complete], more.rows)
+        return Shortlist(of, row_numbers, near.compared + more.compared, near.read + more.read)
 
     def _flat(self, built: _Built, block: Block, rows: Rows | None, queries: Floats, k: int) -> Shortlist:
         """Fetch more rows than wanted, until the last is further from the k-th than rounding can explain."""
         count, fetch = len(block.keys) if rows is None else len(rows), k + _EXTRA
         margin = block.margin(queries, "inner_product")  # [Q]
         while fetch < count:
-            found, scores = self._search(built, block, rows, queries, fetch)
+            row_numbers, scores = self._search(built, block, rows, queries, fetch)
             if (scores[:, k - 1] - scores[:, -1] > margin).all():
                 of, work = np.repeat(np.arange(len(queries)), fetch), count * len(queries)
-                return Shortlist(of, found.reshape(-1), work, work * queries[0].nbytes)
+                return Shortlist(of, row_numbers.reshape(-1), work, work * queries[0].nbytes)
             fetch *= 4
         return super().shortlist(block, rows, queries, "inner_product", k)
 
@@ -162,24 +162,24 @@ class FaissEngine(ExactEngine):
         self, built: _Built, block: Block, rows: Rows | None, queries: Floats, fetch: int, width: int = 0
     ) -> tuple[Rows, Floats]:
         """[Q, fetch] row numbers, −1 where fewer were found, and FAISS's scores."""
-        faiss, given = self._faiss, {}
+        faiss, options = self._faiss, {}
         if rows is not None:
-            wanted = np.zeros(len(block.keys), bool)
-            wanted[rows] = True
-            given["sel"] = faiss.IDSelectorBitmap(np.packbits(wanted, bitorder="little"))
+            mask = np.zeros(len(block.keys), bool)
+            mask[rows] = True
+            options["sel"] = faiss.IDSelectorBitmap(np.packbits(mask, bitorder="little"))
         kind = faiss.SearchParameters
         if isinstance(self.options, Ivf):
-            kind, given["nprobe"] = faiss.SearchParametersIVF, width
+            kind, options["nprobe"] = faiss.SearchParametersIVF, width
         elif isinstance(self.options, Hnsw):
-            kind, given["efSearch"] = faiss.SearchParametersHNSW, width
+            kind, options["efSearch"] = faiss.SearchParametersHNSW, width
         if built.on_gpu is not None and rows is None and max(fetch, width) <= _GPU_MOST:
             with self._gpu_lock:
-                params = {"params": kind(**given)} if given else {}
-                scores, found = built.on_gpu.search(queries, fetch, **params)
+                params = {"params": kind(**options)} if options else {}
+                scores, row_numbers = built.on_gpu.search(queries, fetch, **params)
         else:
             faiss.omp_set_num_threads(get_threads())
-            scores, found = built.index.search(queries, fetch, params=kind(**given))
-        return found, scores
+            scores, row_numbers = built.index.search(queries, fetch, params=kind(**options))
+        return row_numbers, scores
 
     def _build(self, data: Floats) -> _Built:
         faiss, options, width = self._faiss, self.options, data.shape[1]

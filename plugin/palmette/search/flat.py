@@ -27,7 +27,10 @@ from palmette.threads import get_threads, run_in_threads
 PART = "part"
 """Evidence: the vector of a document that scores best."""
 
-_BATCH, _PART_BATCH = 128, 16  # queries that share one pass over the rows
+_BATCH = 128
+"""Queries that share one pass over the rows."""
+_PART_BATCH = 16
+"""Queries that share one pass over rows of several parts."""
 _TILE = 8192  # rows scored between two looks at the k best so far
 _PART_TILE = 256  # documents that stay in the cache
 _PIECE = 1 << 19  # numbers handled at once: they stay in the cache
@@ -146,8 +149,8 @@ def fill_in(pairs: Sequence[tuple[Rows, Keys, Floats]], out: Candidates) -> None
         first = np.ones(len(of), bool)
         first[1:] = of[1:] != of[:-1]
         rank = places - np.maximum.accumulate(np.where(first, places, 0))
-        kept = rank < out.keys.shape[1]
-        of, rank, order = of[kept], rank[kept], order[kept]
+        within_k = rank < out.keys.shape[1]
+        of, rank, order = of[within_k], rank[within_k], order[within_k]
         out.keys[of, rank], out.scores[of, rank] = keys[order], scores[order]
 
 
@@ -161,10 +164,10 @@ def exact_scores(data: NDArray[Any], near: Shortlist, queries: Floats, metric: M
     step = len(scores) if data.dtype != np.float16 else max(1, _PIECE // data.shape[1])
     for start in range(0, len(scores), max(1, step)):
         part = slice(start, start + step)
-        some, rows = data, near.rows[part]
+        block, rows = data, near.rows[part]
         if data.dtype == np.float16:
-            some, rows = as_floats(data[rows]), np.arange(len(rows))
-        kernels.exact_scores(some, unit, rows, queries, near.of[part], metric == "overlap", scores[part])
+            block, rows = as_floats(data[rows]), np.arange(len(rows))
+        kernels.exact_scores(block, unit, rows, queries, near.of[part], metric == "overlap", scores[part])
     return scores
 
 
@@ -197,11 +200,11 @@ def _by_overlap(block: Block, rows: Rows, queries: Floats, k: int) -> Shortlist:
         data = block.memo("overlap", lambda: as_floats(block.data))
     fixed = as_fixed(queries) if data.dtype == np.uint16 else None
     margin = block.margin(queries, "overlap") if fixed is None else np.zeros(len(queries), np.float32)
-    asked, work = queries if fixed is None else fixed, len(rows) * queries.size
+    query_rows, work = queries if fixed is None else fixed, len(rows) * queries.size
     shares = np.array_split(rows, min(get_threads(), work // _WORTH_A_THREAD + 1, len(rows)))
-    found = run_in_threads([partial(_scan, data, share, asked, k, margin) for share in shares])
-    lowest = np.partition(np.concatenate([best for _, best in found], axis=1), -k, axis=1)[:, -k]
-    of, near, scores = _at_least([pairs for pairs, _ in found], lowest - margin)
+    shortlists = run_in_threads([partial(_scan, data, share, query_rows, k, margin) for share in shares])
+    lowest = np.partition(np.concatenate([best for _, best in shortlists], axis=1), -k, axis=1)[:, -k]
+    of, near, scores = _at_least([pairs for pairs, _ in shortlists], lowest - margin)
     compared = len(rows) * len(queries)
     return Shortlist(of, near, compared, compared * data[0].nbytes, None if fixed is None else scores)
 
@@ -231,8 +234,8 @@ def _scan(data: NDArray[Any], rows: Rows, queries: NDArray[Any], k: int, margin:
 def _at_least(pieces: Sequence[_Pairs], least: Floats) -> _Pairs:
     """Pairs that score at least so much [Q]."""
     of, rows, scores = map(np.concatenate, zip(*pieces, strict=True))
-    kept = scores >= least[of]
-    return of[kept], rows[kept], scores[kept]
+    above = scores >= least[of]
+    return of[above], rows[above], scores[above]
 
 
 def overlap_scores(data: NDArray[Any], rows: Rows, queries: NDArray[Any]) -> Floats:
@@ -297,12 +300,12 @@ class PartBlock:
 
 def top_by_part(blocks: Sequence[tuple[PartBlock, Rows | None]], by: Score, k: int) -> Candidates:
     """Find the ``k`` best documents of every query by their best weighted vector."""
-    wanted = [(block, np.arange(len(block.keys)) if rows is None else rows) for block, rows in blocks]
-    total, count = sum(len(rows) for _, rows in wanted), len(by.queries)
+    chosen = [(block, np.arange(len(block.keys)) if rows is None else rows) for block, rows in blocks]
+    total, count = sum(len(rows) for _, rows in chosen), len(by.queries)
     out = empty_candidates(count, min(k, total))
     for start in range(0, count, _PART_BATCH):
         of, pairs = np.arange(start, min(start + _PART_BATCH, count)), []
-        for block, rows in wanted:
+        for block, rows in chosen:
             for query, scores in zip(of, block.scan(rows, of, by), strict=True):  # [n]
                 near = highest(scores, out.keys.shape[1])
                 pairs.append((np.full(len(near), query), block.keys[rows[near]], scores[near]))
@@ -310,9 +313,11 @@ def top_by_part(blocks: Sequence[tuple[PartBlock, Rows | None]], by: Score, k: i
     return replace(rescore_parts([block for block, _ in blocks], by, out, k), visited=total)
 
 
-def rescore_parts(blocks: Sequence[PartBlock], by: Score, found: Candidates, k: int, share: float = 0.0) -> Candidates:
+def rescore_parts(
+    blocks: Sequence[PartBlock], by: Score, candidates: Candidates, k: int, share: float = 0.0
+) -> Candidates:
     """Rank candidates by their best weighted vector and ``share`` of their score; evidence says which vector."""
-    keys, flat = found.keys, found.keys.reshape(-1)
+    keys, flat = candidates.keys, candidates.keys.reshape(-1)
     scores, which = np.full(keys.shape, -np.inf, np.float32), np.zeros(keys.shape, np.int64)
     for block in blocks:
         if len(block.keys):
@@ -321,5 +326,5 @@ def rescore_parts(blocks: Sequence[PartBlock], by: Score, found: Candidates, k: 
             rows = np.searchsorted(block.keys, flat[at])
             scores.flat[at], which.flat[at] = block.score(rows, at // keys.shape[1], by)
     if share:
-        scores = np.float32(share) * found.scores + np.float32(1 - share) * scores
-    return ranked_by(replace(found, evidence={PART: which}), scores, k)
+        scores = np.float32(share) * candidates.scores + np.float32(1 - share) * scores
+    return ranked_by(replace(candidates, evidence={PART: which}), scores, k)

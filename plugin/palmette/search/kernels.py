@@ -11,24 +11,29 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-LOWEST, HIGHEST = np.float32(-3e38), np.float32(3e38)
-"""Initial score in a heap; from here on a score may overflow."""
+LOWEST = np.float32(-3e38)
+"""Initial score in a heap."""
+HIGHEST = np.float32(3e38)
+"""Score from which on sums may overflow."""
 TINY = 1e-44
 """Scores that float32 does not tell from 0."""
 FAST = {"reassoc", "nsz", "arcp", "contract", "afn"}
 """Liberties of compiled loops: sums in any order, but infinities stay what they are (a score may overflow)."""
-_CHUNK, _TESTED = 32, 64  # scores and products tested together, most of which hold none that counts
+_CHUNK = 32
+"""Scores that are tested together; most chunks hold none that counts."""
+_TESTED = 64
+"""Products that are tested together."""
 
 
 def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a loop per combination of types, or read it from the cache; without bounds checks or the GIL."""
     options: dict[str, Any] = {"nogil": True, "fastmath": FAST, "boundscheck": False, "error_model": "numpy"}
-    made: Callable[..., Any]
+    machine_code: Callable[..., Any]
     try:
-        made = nb.njit(cache=True, **options)(loop)
+        machine_code = nb.njit(cache=True, **options)(loop)
     except (RuntimeError, OSError):  # no folder to keep the compiled loop in
-        made = nb.njit(**options)(loop)
-    return made
+        machine_code = nb.njit(**options)(loop)
+    return machine_code
 
 
 # -- heaps: the lowest score stands first -------------------------------------------------------------------
@@ -70,10 +75,10 @@ def at_least(scores: Any, limits: Any) -> Any:
     of, at, filled = np.empty(count, np.int64), np.empty(count, np.int64), 0
     for q in range(len(scores)):
         for start in range(0, many, _CHUNK):
-            stop, some = min(start + _CHUNK, many), 0
+            stop, any_above = min(start + _CHUNK, many), 0
             for i in range(start, stop):
-                some += scores[q, i] >= limits[q]
-            if some:
+                any_above += scores[q, i] >= limits[q]
+            if any_above:
                 for i in range(start, stop):
                     if scores[q, i] >= limits[q]:
                         of[filled], at[filled] = q, i
@@ -157,14 +162,14 @@ def best_parts(data: Any, scales: Any, rows: Any, of: Any, queries: Any, weights
     """
     scaled = scales.shape[1] > 0
     for i in range(len(rows)):
-        best, at, found = np.float32(0), 0, False
+        best, at, has_part = np.float32(0), 0, False
         for f in range(len(weights)):
             if weights[f] > 0:
                 score = weights[f] * _dot(data[rows[i], f], queries[of[i]])
                 if scaled:
                     score *= scales[rows[i], f]
-                if score != 0 and (score > best or not found):
-                    best, at, found = score, f, True
+                if score != 0 and (score > best or not has_part):
+                    best, at, has_part = score, f, True
         scores[i], which[i] = best, at
 
 
@@ -220,12 +225,12 @@ def push_bound(heap: Any, lower: Any) -> None:
 @compiled
 def drop_below(heaps: Any, filled: Any, pairs: Any, upper: Any) -> Any:
     """Drop pairs whose upper bound is under the k-th best lower bound; returns how many are left."""
-    kept = 0
+    count = 0
     for i in range(filled):
         if not upper[i] < heaps[pairs[0, i], 0]:
-            pairs[:, kept], upper[kept] = pairs[:, i], upper[i]
-            kept += 1
-    return kept
+            pairs[:, count], upper[count] = pairs[:, i], upper[i]
+            count += 1
+    return count
 
 
 @compiled

@@ -22,6 +22,8 @@ from palmette.search.flat import Block, Shortlist, empty_candidates, exact_score
 from palmette.search.plan import Candidates
 from palmette.threads import get_threads, run_in_threads
 
+MOST_LISTS = 1 << 22
+"""Lists of an array at most: their sizes are counted in memory."""
 _GATHER = 16  # rows read on in the time that one is fetched from elsewhere
 _WORTH_A_THREAD = 1 << 22  # numbers to multiply before a second thread pays
 _EVERY = np.ones(0, np.bool_)  # stands for all rows
@@ -34,6 +36,11 @@ class ListOrder:
         if lists.ndim != 2 or lists.dtype.kind not in "iu":
             raise InputError(
                 f"lists must be whole numbers, [n, l], got {lists.shape} of {lists.dtype}: store them as int32"
+            )
+        if lists.size and not 0 <= lists.min() <= lists.max() < MOST_LISTS:
+            raise InputError(
+                f"numbers of lists must be from 0 to {MOST_LISTS - 1:,}, got {lists.min()} to {lists.max()}: store "
+                "each document's own"
             )
         self.lists, flat = lists, np.asarray(lists, np.int64).ravel()
         self.rows = (np.argsort(flat, kind="stable") // lists.shape[1]).astype(np.int32)  # [n·l]
@@ -84,19 +91,19 @@ class ListBlock(NamedTuple):
         several = order.lists.shape[1] > 1
         allowed = _EVERY if self.rows is None else order.among(self.rows)[0]
 
-        def scan(some: Rows) -> tuple[Rows, int]:
+        def scan(chosen_lists: Rows) -> tuple[Rows, int]:
             from palmette.search import kernels
 
             seen = np.zeros(len(self.block.keys), np.bool_) if several else _EVERY
             heaps = np.full((1, k), -np.inf)
-            encoded = tuple(codes), order.rows, allowed, seen, order.starts, some, tuple(query)
+            encoded = tuple(codes), order.rows, allowed, seen, order.starts, chosen_lists, tuple(query)
             rows, visited = kernels.scan_lists(*encoded, heaps)
             return rows, visited
 
         if threads == 1 or several:  # one thread must see what comes up twice
             return scan(lists)
-        found = run_in_threads([partial(scan, lists[at::threads]) for at in range(threads)])
-        return np.concatenate([rows for rows, _ in found]), sum(visited for _, visited in found)
+        parts = run_in_threads([partial(scan, lists[at::threads]) for at in range(threads)])
+        return np.concatenate([rows for rows, _ in parts]), sum(visited for _, visited in parts)
 
 
 def top_k_in_lists(parts: Sequence[ListBlock], queries: Floats, chosen: Keys, k: int) -> Candidates:
@@ -112,20 +119,20 @@ def top_k_in_lists(parts: Sequence[ListBlock], queries: Floats, chosen: Keys, k:
     work = int(each * np.count_nonzero(chosen >= 0) * queries.shape[1])
     threads = max(1, min(get_threads(), work // _WORTH_A_THREAD + 1, chosen.size))
 
-    def search(some: Sequence[int], threads: int) -> tuple[int, int]:
+    def search(query_numbers: Sequence[int], threads: int) -> tuple[int, int]:
         visited = refined = 0
-        for q in some:
+        for q in query_numbers:
             query, keys, scores = queries[q : q + 1], [np.empty(0, np.int64)], [np.empty(0, np.float32)]
             for part in parts:
-                rows, seen = part.shortlist(encoded.one(q), chosen[q], k, threads)
+                rows, compared = part.shortlist(encoded.one(q), chosen[q], k, threads)
                 near = Shortlist(np.zeros(len(rows), np.int64), rows, 0, 0)
                 keys.append(part.block.keys[rows])
                 scores.append(exact_scores(part.block.data, near, query, "inner_product"))
-                visited += seen
-            found, exact = np.concatenate(keys), np.concatenate(scores)
-            order = np.lexsort((found, -exact))[:k]
-            out.keys[q, : len(order)], out.scores[q, : len(order)] = found[order], exact[order]
-            refined += len(found)
+                visited += compared
+            candidate_keys, exact = np.concatenate(keys), np.concatenate(scores)
+            order = np.lexsort((candidate_keys, -exact))[:k]
+            out.keys[q, : len(order)], out.scores[q, : len(order)] = candidate_keys[order], exact[order]
+            refined += len(candidate_keys)
         return visited, refined
 
     if len(queries) == 1:
@@ -138,9 +145,9 @@ def top_k_in_lists(parts: Sequence[ListBlock], queries: Floats, chosen: Keys, k:
     return Candidates(out.keys, out.scores, each, refined=more, read=read)
 
 
-def add_sizes(some: Rows, more: Rows) -> Rows:
+def add_sizes(sizes: Rows, more: Rows) -> Rows:
     """Add sizes of lists; either may know lists that the other does not."""
-    longer, shorter = (some, more) if len(some) >= len(more) else (more, some)
+    longer, shorter = (sizes, more) if len(sizes) >= len(more) else (more, sizes)
     total = longer.copy()
     total[: len(shorter)] += shorter
     return total

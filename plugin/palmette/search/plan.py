@@ -39,6 +39,11 @@ class ArraySpec:
     """How plans compare the array, or that they name it as lists; ``None``: only rows of documents are read."""
     scales: str | None = field(default=None, compare=False)
     """Stored array of the factors of its int8 vectors, where it is searched."""
+    among: tuple[int, int] | None = field(default=None, compare=False)
+    """Smallest and largest number, where numbers say which list or node a document is in: a storage compares them when
+    an index is opened."""
+    aligned: str | None = field(default=None, compare=False)
+    """Ragged array of which a document has as many rows as of this one."""
 
     @property
     def layout(self) -> dict[str, Any]:
@@ -177,11 +182,11 @@ def stack_rows(rows: Sequence[tuple[Keys, Floats, Evidence]], like: Candidates) 
 
 @dataclass(frozen=True)
 class WordMatches:
-    """What each word of a query, and each pair of neighbouring words (``"a b"``), adds to some documents' scores."""
+    """Scores of some documents by the words of a query, and each pair of neighbouring words (``"a b"``)."""
 
     words: Sequence[str]
-    parts: Floats
-    """[n, T]; a row's sum is the document's score, 0 … 1."""
+    scores: Floats
+    """[n] 0 … 1."""
     keys: Keys
     """[n] the documents."""
     phrases: bool = False
@@ -191,19 +196,8 @@ class WordMatches:
     documents: int = 0
     rarity: float = math.inf
     """Words in no document that would weigh as much as the query's words together."""
-
-    @property
-    def scores(self) -> Floats:
-        """[n] sums."""
-        return add_words(self.parts)
-
-
-def add_words(parts: Floats) -> Floats:
-    """[n] scores from what each word adds [n, T], always added in the words' order."""
-    sums = np.zeros(len(parts), np.float32)
-    for column in parts.T:
-        sums += column
-    return sums
+    parts: Floats | None = None
+    """[T] what each word or pair adds to the score of the only document, where one is explained."""
 
 
 class View(Protocol):
@@ -226,9 +220,13 @@ class View(Protocol):
         """Find the ``k`` best documents by the words they share with a text; of ``only`` these, in their order.
 
         A score is a share, 0 … 1, of what the text can reach in words, or of what the best of all living documents
-        reaches if that is more: filters do not change it. Equal scores are ordered by key. Documents that lack a
+        reaches if that is more. A wall (:class:`palmette.store.filters.Within`) leaves only its own documents to count
+        how rare words are; other filters do not change a score. Equal scores are ordered by key. Documents that lack a
         phrase which the text has in double quotes are not found, and score 0 among ``only``.
         """
+
+    def word_parts(self, text: str, key: int) -> Floats:
+        """[T] what each word of a text, and each pair, adds to the score of a document that has its phrases."""
 
     def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
         """Rows of a stored array, in the order of ``keys``: [n, *shape]."""
@@ -252,9 +250,17 @@ class View(Protocol):
 
     def key_of(self, id: str) -> int | None:
         """Key of a document's current version; never reused."""
+        return self.keys_of([id]).get(id)
+
+    def keys_of(self, ids: Sequence[str]) -> dict[str, int]:
+        """Keys of the documents of some ids; ids that are not there are left out."""
 
     def keys(self) -> Keys:
         """All keys, ascending."""
+
+    def wall_keys(self) -> Keys | None:
+        """Keys, ascending, of all documents behind the wall that the view lies behind; ``None`` without a wall."""
+        return None
 
 
 def find_array(arrays: Mapping[str, ArraySpec], name: str, *, ragged: bool = False) -> ArraySpec:
@@ -277,27 +283,33 @@ def rescore_rows(view: View, plan: SearchPlan, found: Candidates, k: int) -> Can
 
     Documents of several vectors ([F, d]) score by their best weighted one; evidence ``part`` says which.
     """
-    second = plan.rescore
-    assert second is not None
-    held = found.keys >= 0
-    wanted, where = np.unique(found.keys[held], return_inverse=True)
-    rows = view.rows(second.array, wanted.tolist()).astype(np.float64)  # [U, d] or [U, F, d]
-    queries = np.repeat(second.queries.astype(np.float64), held.sum(axis=1), axis=0)
-    evidence = dict(found.evidence)
-    if second.part_weights is None:
-        values = np.einsum("nd,nd->n", queries, rows[where])
-    else:
-        factors = second.part_weights.astype(np.float64)
-        if second.scales is not None:
-            factors = factors * view.rows(second.scales, wanted.tolist()).astype(np.float64)[where]  # [n, F]
-        table = np.einsum("nd,nfd->nf", queries, rows[where]) * factors
-        table[(table == 0) | (second.part_weights == 0)] = -np.inf  # vectors of zeros are missing parts
-        values = np.where(np.isinf(table).all(axis=1), 0.0, table.max(axis=1))
-        evidence = {"part": np.zeros(found.keys.shape, np.int64)}
-        evidence["part"][held] = table.argmax(axis=1)
-    scores = np.full(found.keys.shape, -np.inf)
-    scores[held] = plan.share * found.scores[held] + (1 - plan.share) * values if plan.share else values
+    assert plan.rescore is not None
+    scores, parts = score_rows(view, plan.rescore, found.keys)
+    if plan.share:
+        scores = np.where(found.keys >= 0, plan.share * found.scores + (1 - plan.share) * scores, -np.inf)
+    evidence = found.evidence if parts is None else {"part": parts}
     return ranked_by(replace(found, evidence=evidence), scores.astype(np.float32), k)
+
+
+def score_rows(view: View, score: Score, keys: Keys) -> tuple[NDArray[np.float64], Rows | None]:
+    """Scores of documents [Q, n] for each query (−∞ for keys of −1), and the best of several vectors [Q, n]."""
+    held = keys >= 0
+    wanted, where = np.unique(keys[held], return_inverse=True)
+    rows = view.rows(score.array, wanted.tolist()).astype(np.float64)  # [U, d] or [U, F, d]
+    queries = np.repeat(score.queries.astype(np.float64), held.sum(axis=1), axis=0)
+    scores, parts = np.full(keys.shape, -np.inf), None
+    if score.part_weights is None:
+        scores[held] = np.einsum("nd,nd->n", queries, rows[where])
+    else:
+        factors = score.part_weights.astype(np.float64)
+        if score.scales is not None:
+            factors = factors * view.rows(score.scales, wanted.tolist()).astype(np.float64)[where]  # [n, F]
+        table = np.einsum("nd,nfd->nf", queries, rows[where]) * factors
+        table[(table == 0) | (score.part_weights == 0)] = -np.inf  # vectors of zeros are missing parts
+        scores[held] = np.where(np.isinf(table).all(axis=1), 0.0, table.max(axis=1))
+        parts = np.zeros(keys.shape, np.int64)
+        parts[held] = table.argmax(axis=1)
+    return scores, parts
 
 
 def ranked_by(found: Candidates, scores: Floats, k: int) -> Candidates:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.arrays import Keys, Ragged, Rows
+from palmette.arrays import Floats, Keys, Ragged, Rows
 from palmette.errors import InputError
 from palmette.search.flat import Block, ExactEngine, Memo, PartBlock, as_block, rescore_parts, top_by_part, top_k
 from palmette.search.lists import ListBlock, ListOrder, top_k_in_lists
@@ -25,15 +25,15 @@ class ArraySegment(Memo):
 
     def array(self, name: str) -> NDArray[Any]:
         """Stored array of one row per document: [n, *shape]."""
-        found: NDArray[Any] = self.arrays[name]
-        return found
+        array: NDArray[Any] = self.arrays[name]
+        return array
 
     def block(self, name: str, fold: int) -> Block:
         """Stored array as the kernels need it, its neighbouring columns summed."""
         return self.memo((name, fold), lambda: as_block(self.array(name), self.keys, fold))
 
     def list_order(self, name: str) -> ListOrder:
-        """Which rows lie in which lists, by a stored array of list numbers."""
+        """Inverted lists of a stored array of list numbers: the rows of each list."""
         return self.memo(name, lambda: ListOrder(self.array(name)))
 
 
@@ -57,19 +57,19 @@ def execute(
         if segments and score is not None:
             _check_shape(score, segments[0][0])
     if first.part_weights is not None:
-        found = top_by_part([(_part_block(segment, first), rows) for segment, rows in segments], first, depth)
+        candidates = top_by_part([(_part_block(segment, first), rows) for segment, rows in segments], first, depth)
     elif lists is not None:
         listed = [ListBlock(s.block(first.array, 1), s.list_order(lists.array), rows) for s, rows in segments]
-        found = top_k_in_lists(listed, first.queries, lists.chosen, depth)
+        candidates = top_k_in_lists(listed, first.queries, lists.chosen, depth)
     else:
         blocks = [(segment.block(first.array, first.fold), rows) for segment, rows in segments]
-        found = top_k(blocks, first.queries, first.metric, depth, engine)
+        candidates = top_k(blocks, first.queries, first.metric, depth, engine)
     if second is None:
-        return found
+        return candidates
     if second.part_weights is None:
-        return rescore_rows(view, plan, found, k)
+        return rescore_rows(view, plan, candidates, k)
     parts = [_part_block(segment, second) for segment, _ in segments]
-    return rescore_parts(parts, second, found, k, plan.share)
+    return rescore_parts(parts, second, candidates, k, plan.share)
 
 
 def _part_block(segment: ArraySegment, score: Score) -> PartBlock:
@@ -108,15 +108,19 @@ class ArrayView(View):
         """Raise: arrays have no words."""
         raise InputError("arrays in memory have no words: build an index to search by words")
 
+    def word_parts(self, text: str, key: int) -> Floats:
+        """Raise: arrays have no words."""
+        raise InputError("arrays in memory have no words: build an index to search by words")
+
     def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
         """Rows of an array: [n, *shape]."""
-        found: NDArray[np.generic] = self.arrays[array][np.asarray(keys, np.int64)]
-        return found
+        rows: NDArray[np.generic] = self.arrays[array][np.asarray(keys, np.int64)]
+        return rows
 
     def ragged(self, array: str, keys: Sequence[int] | Keys) -> Ragged:
         """Rows of a ragged array, of n documents."""
-        found: Ragged = self.arrays[array].take(np.asarray(keys, np.int64))
-        return found
+        rows: Ragged = self.arrays[array].take(np.asarray(keys, np.int64))
+        return rows
 
     def list_sizes(self, array: str) -> Rows:
         """Number of rows in each list: [L]."""
@@ -126,9 +130,10 @@ class ArrayView(View):
         """Documents of these rows."""
         return [self.given[key] for key in keys]
 
-    def key_of(self, id: str) -> int | None:
-        """Row of a document."""
-        return next((row for row in self._keys.tolist() if self.given[row].key == id), None)
+    def keys_of(self, ids: Sequence[str]) -> dict[str, int]:
+        """Rows of some documents."""
+        rows = {document.key: row for row, document in enumerate(self.given)}
+        return {id: rows[id] for id in ids if id in rows}
 
     def keys(self) -> Keys:
         """All rows, ascending."""

@@ -20,7 +20,7 @@ from palmette.index import Index
 from palmette.reader import Reader
 from palmette.service.local import HOME
 from palmette.store.database import DATABASE
-from palmette.store.qdrant_client import is_url
+from palmette.store.qdrant.client import is_url
 from palmette.threads import run_in_thread
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from palmette.service.app import Service
 from palmette.service.gate import Settings
 from palmette.service.indexes import Served
 from palmette.service.local import listen, socket_path
-from palmette.store.qdrant_client import is_url
+from palmette.store.qdrant.client import is_url
 
 GRACE = 20
 """Seconds that requests have to finish once the service is told to stop."""

@@ -8,14 +8,13 @@ can be another. A backend knows nothing of methods, encoders or frameworks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 from palmette.arrays import Stored
-from palmette.errors import DuplicateIdError, InputError
 from palmette.search.plan import ArraySpec, View
-from palmette.store.filters import And, Filter, Within, matches, parse_filter
+from palmette.store.filters import Filter
 from palmette.types import Document
 
 PAGE = 1000
@@ -62,6 +61,8 @@ class Backend(Protocol):
     """Arrays stored per document."""
     language: str | None
     """Stemmer that words are compared with; ``None`` for none."""
+    tenant: str | None = None
+    """Metadata name that parts the documents: each has exactly one value of it, which its id begins with."""
 
     def read(self, filter: Filter | None = None) -> AbstractContextManager[View]:
         """Open a consistent view under a filter that is applied before any ranking."""
@@ -90,87 +91,3 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Release files and locks; further calls raise StoreError. Does nothing on a filtered backend."""
-
-
-class FilteredBackend(Backend):
-    """A backend behind a filter: what does not pass is not there, and cannot be put there.
-
-    For tenants who share an index and must not see or touch each other's documents.
-    """
-
-    backend: Backend
-    within: Filter
-
-    def __init__(self, backend: Backend, within: Filter) -> None:
-        if isinstance(backend, FilteredBackend):
-            within, backend = And((backend.within, within)), backend.backend
-        self.backend, self.within = backend, within
-        self.engine, self.arrays, self.language = backend.engine, backend.arrays, backend.language
-
-    def passes(self, document: Document) -> bool:
-        """Whether a document passes the filter."""
-        return matches(self.within, document.metadata, document.key)
-
-    def read(self, filter: Filter | None = None) -> AbstractContextManager[View]:
-        """Open a view through both filters."""
-        asked = parse_filter(filter)
-        return self.backend.read(Within((self.within,) if asked is None else (self.within, asked)))
-
-    @contextmanager
-    def write(self) -> Iterator[Writer]:
-        """Begin a change that stays within the filter."""
-        with self.backend.write() as writer:
-            yield _FilteredWriter(self, writer)
-
-    def get(self, ids: Sequence[str]) -> list[Document | None]:
-        """Return documents by id, where they pass."""
-        return [found if found and self.passes(found) else None for found in self.backend.get(ids)]
-
-    def stats(self) -> BackendStats:
-        """Count the documents that pass; sizes are 0, since files hold the documents of all."""
-        with self.read() as view:
-            documents = len(view)
-        return replace(self.backend.stats(), documents=documents, bytes=0, segments=0, reclaimable=0)
-
-    def compact(self) -> None:
-        """Compact the files, which all documents share: what anyone deleted; no result changes."""
-        self.backend.compact()
-
-    def verify(self) -> None:
-        """Check the files, which all documents share: damage anywhere raises, and names files only."""
-        self.backend.verify()
-
-    def close(self) -> None:
-        """Do nothing: others read the whole backend, and only its owner closes it."""
-
-
-class _FilteredWriter:
-    """Refuses documents that the filter hides, and ids of hidden documents."""
-
-    def __init__(self, owner: FilteredBackend, writer: Writer) -> None:
-        self.owner, self.writer = owner, writer
-
-    def digests(self, ids: Sequence[str]) -> dict[str, str]:
-        held = self.writer.digests(ids)
-        for id, document in zip(held, self.owner.get(list(held)), strict=True):
-            if document is None:
-                raise DuplicateIdError(
-                    f"id {id!r} is taken by a document outside this view: nothing was added; give another id"
-                )
-        return held
-
-    def put(self, documents: Sequence[Document], arrays: Mapping[str, Stored]) -> None:
-        for document in documents:
-            if not self.owner.passes(document):
-                raise InputError(
-                    f"document {document.key!r} does not pass this view's filter {self.owner.within}: nothing "
-                    "was added; give it metadata that passes, or add it to the whole index"
-                )
-        self.digests([document.key for document in documents])
-        self.writer.put(documents, arrays)
-
-    def delete(self, ids: Sequence[str]) -> list[str]:
-        return self.writer.delete([document.key for document in self.owner.get(ids) if document])
-
-    def note(self, name: str, value: str) -> None:
-        self.writer.note(name, value)

@@ -12,7 +12,7 @@ import json
 import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,28 +22,41 @@ import apsw.sqlite_extra
 import numpy as np
 
 from palmette.arrays import Keys
-from palmette.errors import CorruptIndexError, InputError, LockedError, ReadOnlyError, StorageFullError, StoreError
+from palmette.config import parse_json
+from palmette.errors import (
+    REPAIR,
+    CorruptIndexError,
+    InputError,
+    LockedError,
+    ReadOnlyError,
+    StorageFullError,
+    StoreError,
+    shown,
+)
 from palmette.store.filters import Scalar, flatten
 from palmette.types import Document, Metadata, content_digest
 
 DATABASE = "index.sqlite3"
 
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS documents(
-    key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, text TEXT NOT NULL,
-    metadata TEXT NOT NULL, fields TEXT NOT NULL, payload TEXT NOT NULL, digest TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS metadata(
-    name TEXT NOT NULL, value NOT NULL, key INTEGER NOT NULL, PRIMARY KEY(name, value, key)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS segments(
-    position INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, count INTEGER NOT NULL, files TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS dead(key INTEGER PRIMARY KEY);
-"""
-"""``dead`` lists the keys of deleted documents whose arrays still lie in a segment."""
+TABLES = {
+    "meta": "(name TEXT PRIMARY KEY, value) WITHOUT ROWID",
+    "documents": "(key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, text TEXT NOT NULL, metadata TEXT NOT NULL,"
+    " fields TEXT NOT NULL, payload TEXT NOT NULL, digest TEXT NOT NULL)",
+    "metadata": "(name TEXT NOT NULL, value NOT NULL, key INTEGER NOT NULL, PRIMARY KEY(name, value, key))"
+    " WITHOUT ROWID",
+    "segments": "(position INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, count INTEGER NOT NULL,"
+    " files TEXT NOT NULL)",
+    "dead": "(key INTEGER PRIMARY KEY)",
+}
+"""The whole schema: a database that holds anything else, or less, is refused before it is queried.
 
+``dead`` lists the keys of deleted documents whose arrays still lie in a segment.
+"""
+SCHEMA = "".join(f"CREATE TABLE {name}{definition};" for name, definition in TABLES.items())
 COLUMNS = "id, text, metadata, fields, payload, digest"
+MOST_KEY = 2**53
+"""Largest key of a document, and number of a commit."""
 CHUNK = 500  # parameters of one statement
-REPAIR = "`palmette repair` saves all that is whole into a new index, or restore a backup"
 
 no_fork = threading.RLock()
 """Held by whoever uses SQLite outside a pool, or forks."""
@@ -56,6 +69,14 @@ _NO_ROOM = {apsw.SQLITE_FULL, apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_SHMSIZE
 DAMAGED = {apsw.SQLITE_CORRUPT, apsw.SQLITE_NOTADB, apsw.SQLITE_IOERR_DATA, apsw.SQLITE_IOERR_SHORT_READ}
 _BYTES = 8  # of each page, reserved for its checksum
 _VFS = "cksmvfs"
+_MARKS = re.compile(r"([(),])")
+_READ_SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
+_INTERRUPTED = 5_000_000
+"""Steps of a query (a second, about) after which an interrupt is looked for."""
+_COUNTED = 10_000
+"""Steps that are counted at once while a database is opened."""
+_FREE_STEPS = 1_000_000
+"""Steps that opening a database of any size may take."""
 _to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
@@ -85,12 +106,22 @@ def _explain(error: OSError | apsw.Error | UnicodeDecodeError, path: Path) -> St
     return StoreError(f"{path if number else path / DATABASE}: {error}")
 
 
-def read_meta(connection: apsw.Connection, name: str) -> Any:
+def read_meta(connection: apsw.Connection, name: str) -> str | int:
     """Read a value of the meta table."""
     row = connection.execute("SELECT value FROM meta WHERE name = ?", [name]).fetchone()
     if row is None:
-        raise CorruptIndexError(f"{connection.filename} is damaged: its table meta has no {name!r}; {REPAIR}")
+        raise damaged_database(connection.filename, f"its table meta has no {name!r}")
+    if not isinstance(row[0], str | int):
+        raise damaged_database(connection.filename, f"{name!r} of its table meta is {shown(row[0])}")
     return row[0]
+
+
+def read_number(connection: apsw.Connection, name: str) -> int:
+    """Read a number of the meta table that counts commits or keys."""
+    value = read_meta(connection, name)
+    if isinstance(value, int) and 0 <= value <= MOST_KEY:
+        return value
+    raise damaged_database(connection.filename, f"{name!r} of its table meta is {shown(value)}, not a count")
 
 
 def write_meta(connection: apsw.Connection, **values: str | int) -> None:
@@ -146,28 +177,39 @@ def values_of(metadata: Metadata) -> list[tuple[str, Scalar]]:
 
 def keys_of(rows: Iterable[tuple[int]]) -> Keys:
     """Collect a query's only column."""
-    return np.fromiter((key for (key,) in rows), np.int64)
-
-
-def parsed(text: str) -> Any:
-    """Parse JSON of the database; what is none was not written so."""
     try:
-        return json.loads(text)
+        return np.fromiter((key for (key,) in rows), np.int64)
+    except (TypeError, ValueError, OverflowError) as error:  # NULL, text or bytes
+        raise damaged_database(DATABASE, f"a key is no whole number: {error}") from error
+
+
+def parsed(text: object) -> Any:
+    """Parse an object of JSON in the database; what is none was not written so."""
+    try:
+        if not isinstance(text, str):
+            raise ValueError(f"{shown(text)} is no text")
+        value = parse_json(text)
+        if not isinstance(value, dict):
+            raise ValueError(f"{shown(text)} is no object")
+        return value
     except ValueError as error:
-        raise CorruptIndexError(f"{DATABASE} is damaged ({error}); {REPAIR}") from error
+        raise damaged_database(DATABASE, str(error)) from error
 
 
 def document_of(id: str, text: str, metadata: str, fields: str, payload: str, digest: str) -> Document:
     """Convert a row of ``COLUMNS`` into a document; raises where its content is not what was written."""
     try:
-        parts = [json.loads(part) for part in (metadata, fields, payload)]
+        for value in (id, text, metadata, fields, payload):
+            if not isinstance(value, str):
+                raise TypeError(f"{shown(value)} is no text")
+        parts = [parse_json(part) for part in (metadata, fields, payload)]
         document, found = Document(id, text, *parts), content_digest(text, *parts)
-    except (TypeError, ValueError) as error:  # no JSON, no mapping, no document
+    except (TypeError, ValueError, RecursionError) as error:  # no JSON, no mapping, no document
         found, why = "", str(error)
     if found == digest:
         return document
-    why = f"its digest is {found}, not {digest}" if found else why
-    raise CorruptIndexError(f"document {id!r} is damaged in {DATABASE} ({why}); {REPAIR}")
+    why = f"its digest is {found}, not {shown(digest)}" if found else why
+    raise CorruptIndexError(f"document {shown(id)} is damaged in {DATABASE} ({why}); {REPAIR}")
 
 
 @cache
@@ -185,14 +227,75 @@ def _load_checksums() -> None:
 
 
 def connect(path: Path, mode: str) -> apsw.Connection:
-    """Open a database whose pages are checked when read; it trusts no function or view that its file defines."""
+    """Open a database whose pages are checked when read; it trusts no function or view that its file defines.
+
+    An interrupt (Ctrl-C) ends a query that runs.
+    """
     _load_checksums()
     # the mode restricts the flags
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
     connection = apsw.Connection(f"{path.absolute().as_uri()}?{mode}", flags, _VFS)
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+    connection.set_progress_handler(lambda: False, _INTERRUPTED)
     return connection
+
+
+@contextmanager
+def bounded(connection: apsw.Connection, path: Path, per_byte: int = 16) -> Iterator[None]:
+    """End queries that take more steps than reading the file once explains: its pages refer to each other in a knot."""
+    size = sum(file.stat().st_size for file in (path, path.with_name(f"{path.name}-wal")) if file.is_file())
+    left = _FREE_STEPS + per_byte * size
+
+    def is_over() -> bool:
+        nonlocal left
+        left -= _COUNTED
+        return left < 0
+
+    connection.set_progress_handler(is_over, _COUNTED)
+    try:
+        yield
+    except apsw.InterruptError as error:
+        raise damaged_database(path, f"reading it takes longer than its {size:,} bytes explain") from error
+    finally:
+        connection.set_progress_handler(lambda: False, _INTERRUPTED)
+
+
+def _schema_of(connection: apsw.Connection, most: int) -> list[tuple[Any, ...]]:
+    """List the first rows of a schema, statements without differences in white space."""
+    rows: list[tuple[Any, ...]] = connection.execute(f"{_READ_SCHEMA} LIMIT {most}").fetchall()
+    return [(*row, " ".join(_MARKS.sub(r" \1 ", sql).split()) if isinstance(sql, str) else sql) for *row, sql in rows]
+
+
+@cache
+def _expected_schema() -> frozenset[tuple[Any, ...]]:
+    with closing(apsw.Connection(":memory:")) as connection:
+        connection.execute(SCHEMA)
+        return frozenset(_schema_of(connection, 1000))
+
+
+def check_schema(connection: apsw.Connection, path: Path) -> None:
+    """Raise unless the database holds exactly the tables of :data:`TABLES`: no view, trigger or other column."""
+    expected = _expected_schema()
+    rows = _schema_of(connection, len(expected) + 1)
+    if len(rows) != len(expected) or set(rows) != expected:
+        wrong = sorted(expected.symmetric_difference(rows), key=repr) or rows
+        kind, name = wrong[0][:2]
+        raise damaged_database(path, f"its schema has {shown(kind)} {shown(name)} otherwise than palmette makes it")
+
+
+def check_stored(connection: apsw.Connection, path: Path) -> None:
+    """Raise where a table is a view, virtual or computed: reading it would run what a stranger wrote."""
+    query = "SELECT list.type, max(info.hidden) FROM pragma_table_list(?) AS list, pragma_table_xinfo(?) AS info"
+    for name in TABLES:
+        [(kind, hidden)] = connection.execute(f"{query} WHERE list.schema = 'main'", [name, name]).fetchall()
+        if kind not in (None, "table") or hidden:
+            raise damaged_database(path, f"{name} is not a plain table")
+
+
+def damaged_database(path: Path | str, why: str) -> CorruptIndexError:
+    """Make the error for a database that holds what was never written so."""
+    return CorruptIndexError(f"{path} is damaged: {why}; {REPAIR}")
 
 
 def create_database(path: Path, *, durable: bool, **values: str | int) -> apsw.Connection:

@@ -93,7 +93,16 @@ class And(_Several):
 
 
 class Within(And):
-    """A filtered backend's own filter, then perhaps its user's, who must not learn of anything outside the first."""
+    """A wall, then perhaps the filter of someone behind it, who must not learn of anything outside.
+
+    A wall behind a wall is a ``Within`` inside a ``Within``, outermost first.
+    """
+
+    def levels(self) -> list[tuple[Filter | None, Filter]]:
+        """List every filter with the filter that lies outside it, the outermost first."""
+        outer, *inner = self.parts
+        levels = outer.levels() if isinstance(outer, Within) else [(None, outer)]
+        return [*levels, *((outer, part) for part in inner)]
 
 
 class Or(_Several):
@@ -189,7 +198,7 @@ def flatten(metadata: Metadata) -> dict[str, set[Scalar]]:
     def collect(name: str, value: object) -> None:
         if isinstance(value, Mapping):
             for key, inner in value.items():
-                collect(f"{name}.{key}" if name else str(key), inner)
+                collect(f"{name}.{key}", inner)
         elif isinstance(value, list | tuple):
             for inner in value:
                 collect(name, inner)
@@ -198,7 +207,8 @@ def flatten(metadata: Metadata) -> dict[str, set[Scalar]]:
         elif isinstance(value, str | int | float):
             found.setdefault(name, set()).add(value)
 
-    collect("", metadata)
+    for name, value in metadata.items():
+        collect(str(name), value)
     return found
 
 
@@ -212,6 +222,16 @@ def names(filter: Filter) -> Iterator[str]:
             yield from names(part)
         case Condition(name, op) if op != "exists":
             yield name
+
+
+def pinned_value(filter: Filter, name: str) -> Scalar | None:
+    """Return the only value of a name that passes a filter, if the filter is a conjunction that demands one."""
+    match filter:
+        case And(parts):
+            return next((value for part in parts if (value := pinned_value(part, name)) is not None), None)
+        case Condition(tested, "in" | "all", (value,)) if tested == name:
+            return value
+    return None
 
 
 def _all_of(parts: list[Filter]) -> Filter:

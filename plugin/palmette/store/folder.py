@@ -7,25 +7,35 @@ import importlib.metadata
 import json
 import math
 import os
-import shutil
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
-from uuid import uuid4
 
 import apsw
 import numpy as np
 from filelock import FileLock, Timeout
 
 from palmette.config import parse_json
-from palmette.errors import CorruptIndexError, FormatError, InputError, LockedError, NotFoundError
+from palmette.errors import (
+    REPAIR,
+    ConfigError,
+    CorruptIndexError,
+    FormatError,
+    InputError,
+    LockedError,
+    NotFoundError,
+    StoreError,
+    shown,
+)
+from palmette.files import draft_beside, flaw_of, fsync_folder, read_regular, write_anew
 from palmette.lexical.analyser import LANGUAGE, SCHEME, check_language, stemmer_version
 from palmette.search.plan import ArraySpec
-from palmette.store.database import DATABASE, REPAIR, create_database, no_fork, read_meta, storage_errors
+from palmette.store.database import DATABASE, create_database, no_fork, read_number, storage_errors
 
 FORMAT = 4
 MOST_NUMBERS = 2**22
@@ -33,6 +43,12 @@ MOST_NUMBERS = 2**22
 MANIFEST, SEGMENTS, LOCK, OWNER = "manifest.json", "segments", ".lock", ".owner.json"
 COMMIT = "commit.json"
 _KIND = "palmette index"
+_SHORT = 1 << 16
+"""Bytes that the notes of the last commit and of the writer have at most."""
+_LONG = 1 << 20
+"""Bytes that a manifest has at most."""
+_POLL = 0.02
+"""Seconds between two attempts to take the write lock."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +59,12 @@ class Manifest:
     arrays: tuple[ArraySpec, ...]
     language: str | None = LANGUAGE
     """Stemmer of the documents' words; see :class:`palmette.lexical.analyser.Analyser`."""
+    tenant: str | None = None
+    """Metadata name that parts the documents; see :mod:`palmette.store.tenants`."""
 
     def __post_init__(self) -> None:
         check_language(self.language)
+        check_tenant(self.tenant)
         seen = {"keys"}
         for spec in self.arrays:
             if not spec.name.isidentifier() or not spec.name.isascii() or spec.name.lower() in seen:
@@ -92,10 +111,27 @@ class Manifest:
                 raise ValueError(f"format is {found!r}, expected {FORMAT}")
             if content.pop("digest", None) != _digest(content):
                 raise ValueError("its digest is another")
-            arrays = tuple(ArraySpec(**{**spec, "shape": tuple(spec["shape"])}) for spec in content["arrays"])
-            return cls(str(content["fingerprint"]), arrays, content["language"])
-        except (KeyError, TypeError, ValueError) as error:
+            fingerprint, language, tenant = content["fingerprint"], content["language"], content.get("tenant")
+            if not isinstance(fingerprint, str) or not isinstance(language, str | None):
+                raise ValueError(f"its fingerprint is {shown(fingerprint)}, its language {shown(language)}")
+            return cls(fingerprint, tuple(map(_spec_of, content["arrays"])), language, check_tenant(tenant))
+        except (KeyError, TypeError, ValueError, RecursionError, ConfigError) as error:
             raise CorruptIndexError(f"{folder / MANIFEST} is damaged ({error}); {REPAIR}") from error
+
+
+def _spec_of(layout: Any) -> ArraySpec:
+    match layout:
+        case {"name": str(name), "shape": list(shape), "dtype": str(dtype), "ragged": bool(ragged), **more} if not more:
+            if all(type(size) is int for size in shape):
+                return ArraySpec(name, tuple(shape), dtype, ragged)
+    raise ValueError(f"{shown(layout)} describes no array")
+
+
+def check_tenant(tenant: object) -> str | None:
+    """Check the metadata name that separates tenants."""
+    if tenant is None or (isinstance(tenant, str) and tenant and not tenant.startswith("$")):
+        return tenant
+    raise ConfigError(f"tenant must be a metadata name such as 'tenant', or None; got {shown(tenant)}")
 
 
 def _digest(content: object) -> str:
@@ -105,12 +141,56 @@ def _digest(content: object) -> str:
 def draft_json(path: Path, content: object, *, durable: bool) -> Path:
     """Write JSON beside ``path``, on the disk before it is renamed into place."""
     temporary = path.with_name(f"{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(content, indent=2) + "\n")
-        file.flush()
-        if durable:
-            os.fsync(file.fileno())
+    write_anew(temporary, json.dumps(content, indent=2).encode() + b"\n", durable=durable)
     return temporary
+
+
+class OpenedFolder:
+    """An index's folder as it was opened, and whether its path still leads there.
+
+    Another index may come to lie at the path: restored after a deletion, moved there, or behind a link that was
+    switched. Device and inode of the folder and of its database tell them apart; the folder is kept open, so that its
+    inode is given to no other meanwhile.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._names = str(path), str(path / DATABASE)
+        self._pin = os.open(path, os.O_RDONLY | os.O_DIRECTORY) if hasattr(os, "O_DIRECTORY") else None
+        self._identity = self._look()
+
+    @property
+    def database(self) -> tuple[int, int]:
+        """Device and inode of the database."""
+        return self._identity[1]
+
+    def _look(self) -> tuple[tuple[int, int], ...]:
+        found = map(os.stat, self._names)
+        return tuple((state.st_dev, state.st_ino) for state in found)
+
+    def is_there(self) -> bool:
+        """Whether the path leads to the folder that was opened."""
+        try:
+            return self._look() == self._identity
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def check(self) -> None:
+        """Raise StoreError where the path leads elsewhere."""
+        if self.is_there():
+            return
+        if (self.path / DATABASE).exists():
+            raise StoreError(f"{self.path} holds another index than the one that was opened: open it again")
+        raise StoreError(
+            f"the index {self.path} is no longer there: it was moved or deleted; open it where it is now, or restore a "
+            "backup and open it again"
+        )
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        pin, self._pin = self._pin, None
+        if pin is not None:
+            os.close(pin)
 
 
 class Commit(NamedTuple):
@@ -123,7 +203,7 @@ class Commit(NamedTuple):
     @classmethod
     def of(cls, connection: apsw.Connection) -> Commit:
         """Describe the state that a transaction sees."""
-        generation, key = (int(read_meta(connection, name)) for name in ("generation", "next_key"))
+        generation, key = (read_number(connection, name) for name in ("generation", "next_key"))
         segments = connection.execute("SELECT name, count, files FROM segments ORDER BY position").fetchall()
         dead = connection.execute("SELECT count(*), sum(key) FROM dead").fetchall()
         return cls(generation, _digest([generation, key, segments, dead]))
@@ -141,12 +221,15 @@ def note_commit(connection: apsw.Connection, folder: Path, *, durable: bool = Tr
 def read_commit(folder: Path) -> Commit:
     """Read the note of the last commit."""
     try:
-        content = json.loads((folder / COMMIT).read_text(encoding="utf-8"))
-        return Commit(int(content["generation"]), str(content["digest"]))
+        content = parse_json(read_regular(folder / COMMIT, _SHORT))
+        match content:
+            case {"generation": int(generation), "digest": str(digest)} if not isinstance(generation, bool):
+                return Commit(generation, digest)
+        raise ValueError("it names no generation and digest")
     except FileNotFoundError as error:
         what = "expected the number of the last commit, found no file"
         raise CorruptIndexError(f"{folder / COMMIT} is damaged: {what}; {REPAIR}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except ValueError as error:
         raise CorruptIndexError(f"{folder / COMMIT} is damaged ({error!r}); {REPAIR}") from error
 
 
@@ -155,7 +238,7 @@ def check_commit(connection: apsw.Connection, folder: Path, noted: Commit) -> No
 
     The note may be older: a kill between the commit and its note leaves it so.
     """
-    generation = int(read_meta(connection, "generation"))
+    generation = read_number(connection, "generation")
     if generation < noted.generation:
         raise CorruptIndexError(
             f"{folder / DATABASE} or its log {DATABASE}-wal has lost its end: commit {noted.generation} was made "
@@ -176,7 +259,7 @@ def _read_content(folder: Path) -> dict[str, Any]:
             f"{folder} is not a palmette index: it has no {MANIFEST}; give the folder an index was created in"
         )
     try:
-        content = parse_json(path.read_text(encoding="utf-8"))
+        content = parse_json(read_regular(path, _LONG))
     except ValueError as error:
         if ours:
             raise CorruptIndexError(f"{path} is damaged ({error}); {REPAIR}") from error
@@ -197,50 +280,70 @@ def create_files(folder: Path, manifest: Manifest, *, durable: bool) -> None:
 
 
 @contextmanager
-def write_lock(folder: Path, timeout: float) -> Iterator[None]:
-    """Hold the folder's write lock, one writer across threads and processes; LockedError names the owner."""
+def write_lock(opened: OpenedFolder, timeout: float) -> Iterator[None]:
+    """Hold the folder's write lock, one writer across threads and processes; LockedError names the owner.
+
+    Inside it, the path leads to the folder that was opened.
+    """
+    folder, until = opened.path, time.monotonic() + timeout
     lock = FileLock(folder / LOCK, thread_local=False)
-    try:
-        lock.acquire(timeout=timeout, poll_interval=0.02)
-    except Timeout as error:
-        raise LockedError(
-            f"{folder} is being written by {_read_owner(folder)}; waited {timeout:g} s. "
-            "Retry when that write is done, or give a longer lock_timeout"
-        ) from error
+    while True:
+        opened.check()  # a lock makes folders that are missing
+        check_own(folder / LOCK)
+        try:
+            lock.acquire(timeout=0)
+            break
+        except Timeout as error:
+            if time.monotonic() >= until:
+                raise LockedError(
+                    f"{folder} is being written by {_read_owner(folder)}; waited {timeout:g} s. "
+                    "Retry when that write is done, or give a longer lock_timeout"
+                ) from error
+        time.sleep(_POLL)
     pid = os.getpid()
     try:
+        opened.check()
         since = datetime.now(UTC).isoformat(timespec="seconds")
         note = {"pid": pid, "host": socket.gethostname(), "since": since}
         with suppress(OSError):  # a courtesy
-            (folder / OWNER).write_text(json.dumps(note))
+            write_anew(folder / OWNER, json.dumps(note).encode())
         yield
     finally:
         if os.getpid() == pid:  # a forked child shares the lock, and must not give it up
             with suppress(OSError):
-                (folder / OWNER).unlink()
+                if opened.is_there():
+                    (folder / OWNER).unlink()
             lock.release()
+
+
+def check_own(path: Path) -> None:
+    """Raise unless a file that is written in place is a regular one with one name, or is not there."""
+    if flaw := flaw_of(path, written=True):
+        raise CorruptIndexError(f"{path} {flaw}: an index has none such; copy the files themselves")
+
+
+def check_entries(folder: Path) -> list[Path]:
+    """Return the folders in a folder of an index; raises where a link or a pipe lies there, which leads elsewhere."""
+    folders = []
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(Path(entry.path))
+            elif not entry.is_file(follow_symlinks=False):
+                flaw = flaw_of(Path(entry.path))
+                raise CorruptIndexError(f"{entry.path} {flaw}: an index has none; copy the files themselves")
+    return folders
 
 
 def _read_owner(folder: Path) -> str:
     try:
-        note = json.loads((folder / OWNER).read_text())
+        note = parse_json(read_regular(folder / OWNER, _SHORT))
         pid, host, since = note["pid"], note["host"], note["since"]
     except (OSError, ValueError, KeyError, TypeError):  # the note is a courtesy, and may be half written
         return "another writer"
     if pid == os.getpid():
         return f"this process (pid {pid}), in a write() that is still open, since {since}"
     return f"process {pid} on {host} since {since}"
-
-
-def fsync_folder(folder: Path) -> None:
-    """Make renames in the folder survive a power cut; nothing to do where folders cannot be opened (Windows)."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def is_occupied(path: Path) -> bool:
@@ -256,13 +359,11 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     for parent in path.parents:
         if parent.exists() and not parent.is_dir():
             raise InputError(f"{path} cannot be made: {parent} is a file; choose another folder")
-    draft = path.with_name(f".{path.name}.{uuid4().hex}.new")
-    try:
-        with storage_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            yield draft
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with draft_beside(path) as holder:
+            yield holder / path.name
             if path.is_dir():
                 path.rmdir()  # empty: a move onto a folder is not allowed everywhere
-            draft.replace(path)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+            (holder / path.name).replace(path)
+            fsync_folder(path.parent)

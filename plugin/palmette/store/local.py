@@ -15,7 +15,7 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Literal, Self
@@ -31,6 +31,7 @@ from palmette.store.backend import Backend, BackendStats
 from palmette.store.database import (
     COLUMNS,
     DATABASE,
+    bounded,
     connect,
     document_of,
     has_zeroed_page,
@@ -46,6 +47,8 @@ from palmette.store.folder import (
     SEGMENTS,
     Commit,
     Manifest,
+    OpenedFolder,
+    check_entries,
     create_files,
     note_commit,
     read_commit,
@@ -71,31 +74,39 @@ class LocalBackend(Backend):
 
     def __init__(
         self,
-        path: Path,
+        opened: OpenedFolder,
         manifest: Manifest,
         *,
         lock_timeout: float = 10.0,
         engine: str = "exact",
         temporary: bool = False,
     ) -> None:
-        self.path, self.arrays, self._manifest = path, manifest.arrays, manifest
-        self.fingerprint, self.language = manifest.fingerprint, manifest.language
+        path = opened.path
+        self.path, self.arrays, self._manifest, self._opened = path, manifest.arrays, manifest, opened
+        self.fingerprint, self.language, self.tenant = manifest.fingerprint, manifest.language, manifest.tenant
         self._lock_timeout, self.engine, durable = lock_timeout, engine, not temporary
         analyser, search = analyser_of(manifest.language), engine_named(engine)
-        self._pool = Pool(path, durable=durable, busy_timeout=max(lock_timeout, 1.0))
+        self._pool = Pool(opened, durable=durable, busy_timeout=max(lock_timeout, 1.0))
         self._snapshots = Snapshots(path, manifest.arrays, analyser, search, durable=durable)
         self._finish = weakref.finalize(self, _close, self._pool, path if temporary else None, os.getpid())
 
     @classmethod
     def create(
-        cls, path: str | Path, arrays: Sequence[ArraySpec], *, fingerprint: str, language: str | None = LANGUAGE
+        cls,
+        path: str | Path,
+        arrays: Sequence[ArraySpec],
+        *,
+        fingerprint: str,
+        language: str | None = LANGUAGE,
+        tenant: str | None = None,
     ) -> LocalBackend:
         """Create an empty index in a new folder."""
-        folder, manifest = Path(path), Manifest(fingerprint, tuple(arrays), language)
+        folder, manifest = Path(path), Manifest(fingerprint, tuple(arrays), language, tenant)
         with storage_errors(folder):
             folder.mkdir(parents=True)
             create_files(folder, manifest, durable=True)
-        return cls(folder, manifest)
+            opened = OpenedFolder(folder)
+        return cls(opened, manifest)
 
     @classmethod
     def open(
@@ -112,6 +123,9 @@ class LocalBackend(Backend):
             raise ConfigError(f"verify must be 'fast', 'full' or False, got {verify!r}")
         folder = Path(path)
         with storage_errors(folder):
+            check_entries(folder)
+            for segment in check_entries(folder / SEGMENTS):
+                check_entries(segment)
             manifest, noted = Manifest.read(folder), read_commit(folder)
         if fingerprint not in (None, manifest.fingerprint):
             raise ModelMismatchError(
@@ -120,9 +134,12 @@ class LocalBackend(Backend):
             )
         if not (folder / DATABASE).is_file():
             raise damaged(folder / DATABASE, "an SQLite database", "no file")
-        backend = cls(folder, manifest, lock_timeout=lock_timeout, engine=engine)
+        with storage_errors(folder):
+            opened = OpenedFolder(folder)
+        backend = cls(opened, manifest, lock_timeout=lock_timeout, engine=engine)
         try:
-            with backend._pool.connection() as connection, storage_errors(folder):
+            limit = partial(bounded, path=folder / DATABASE)
+            with backend._pool.connection() as connection, storage_errors(folder), limit(connection):
                 found = read_meta(connection, "fingerprint")
                 if found != manifest.fingerprint:
                     expected = f"model {manifest.fingerprint} as in {MANIFEST}"
@@ -152,15 +169,17 @@ class LocalBackend(Backend):
         *,
         fingerprint: str = "",
         language: str | None = LANGUAGE,
+        tenant: str | None = None,
         engine: str = "exact",
     ) -> LocalBackend:
         """Create an index that lasts as long as the object: in a private temporary folder, never flushed to disk."""
-        manifest = Manifest(fingerprint, tuple(arrays), language)
+        manifest = Manifest(fingerprint, tuple(arrays), language, tenant)
         folder = Path(tempfile.mkdtemp(prefix="palmette-"))
         try:
             with storage_errors(folder):
                 create_files(folder, manifest, durable=False)
-            return cls(folder, manifest, engine=engine, temporary=True)
+                opened = OpenedFolder(folder)
+            return cls(opened, manifest, engine=engine, temporary=True)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -186,19 +205,20 @@ class LocalBackend(Backend):
                 )
             with ExitStack() as stack:
                 with storage_errors(self.path):
-                    stack.enter_context(write_lock(self.path, self._lock_timeout))
+                    stack.enter_context(write_lock(self._opened, self._lock_timeout))
                     connection.execute("BEGIN IMMEDIATE")
                     remove_orphans(self.path, None)
-                    writer = LocalWriter(connection, self._snapshots)
+                    writer = LocalWriter(connection, self._snapshots, self._opened)
                 try:
                     yield writer
                     writer.commit()
                 except BaseException:
                     writer.drop()
                     raise
-                with storage_errors(self.path):
-                    names = connection.execute("SELECT name FROM segments")
-                    remove_orphans(self.path, {name for (name,) in names})
+                with suppress(OSError, apsw.Error):  # the change is made: what cannot be swept now, the next write does
+                    names = {name for (name,) in connection.execute("SELECT name FROM segments")}
+                    if self._opened.is_there():
+                        remove_orphans(self.path, names)
 
     def get(self, ids: Sequence[str]) -> list[Document | None]:
         """Return documents by id, ``None`` where there is none."""
@@ -225,7 +245,7 @@ class LocalBackend(Backend):
         if before.reclaimable or before.segments > 1 or stem:
             with self.write() as writer:
                 writer.compact(stem=stem)
-        lock = write_lock(self.path, self._lock_timeout)
+        lock = write_lock(self._opened, self._lock_timeout)
         with self._pool.connection(write=True) as connection, storage_errors(self.path), lock:
             [(patience,)] = connection.execute("PRAGMA busy_timeout")
             # Readers of an older state keep the log from being cut; the last of them to close cuts it.
@@ -238,6 +258,16 @@ class LocalBackend(Backend):
         """Version that stemmed the words, where it is known and not the one at hand."""
         row = connection.execute("SELECT value FROM meta WHERE name = 'stemmer'").fetchone()
         return str(row[0]) if self.language and row and row[0] != stemmer_version() else None
+
+    def check_arrays(self, specs: Sequence[ArraySpec]) -> None:
+        """Raise unless the index stores these arrays, and their numbers lie where a method's tables and loops reach."""
+        if self.arrays != tuple(specs):
+            expected, found = (", ".join(str(spec.layout) for spec in some) for some in (specs, self.arrays))
+            raise damaged(self.path / MANIFEST, f"the model's arrays {expected}", found)
+        with self._pool.connection() as connection, storage_errors(self.path):
+            for segment in self._snapshots.open_snapshot(connection).segments:
+                for spec in specs:
+                    segment.check(spec)
 
     def verify(self, documents: bool = True) -> None:
         """Check files against checksums, the database against itself and the arrays, ``documents`` by digest."""
@@ -271,7 +301,8 @@ class LocalBackend(Backend):
     def _verify(self, documents: bool, connection: apsw.Connection, snapshot: Snapshot) -> None:
         documents = documents or has_zeroed_page(connection, self.path / DATABASE)
         check = "PRAGMA integrity_check(1)" if documents else "PRAGMA quick_check(1)"
-        [(result,), *_] = connection.execute(check).fetchall()
+        with bounded(connection, self.path / DATABASE, 64):
+            [(result,), *_] = connection.execute(check).fetchall()
         if result != "ok":
             raise damaged(self.path / DATABASE, "a sound database", str(result))
         total = sum(segment.bytes for segment in snapshot.segments)

@@ -10,15 +10,14 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import apsw
 import filelock  # noqa: F401  # its fork hooks must be registered first: they keep writers from finishing
 
 from palmette.errors import ReadOnlyError, StoreError
-from palmette.store.database import DAMAGED, DATABASE, connect, no_fork, storage_errors
-from palmette.store.folder import check_commit, read_commit
+from palmette.store.database import DAMAGED, DATABASE, bounded, check_schema, connect, no_fork, storage_errors
+from palmette.store.folder import OpenedFolder, check_commit, check_own, read_commit
 
 
 class Pool:
@@ -30,15 +29,14 @@ class Pool:
     still reading, or any write open, the child is refused, since SQLite cannot be used there.
     """
 
-    def __init__(self, folder: Path, *, durable: bool, busy_timeout: float) -> None:
-        self.folder, self.read_only = folder, False
+    def __init__(self, opened: OpenedFolder, *, durable: bool, busy_timeout: float) -> None:
+        self.opened, self.folder, self.read_only = opened, opened.path, False
         self._durable, self._busy_timeout = durable, busy_timeout
         self._reset_lock()
         self._idle: list[apsw.Connection] = []
         self._lent: dict[apsw.Connection, tuple[int, bool]] = {}  # thread, and whether it writes
         self._stamp: tuple[int, int, bool] | None = None
         self._closed = False
-        self._opened: tuple[int, int] | None = None  # device and inode of the database
         with no_fork:
             _pools.add(self)
 
@@ -67,6 +65,7 @@ class Pool:
                 self._lock.wait()
             if self._closed:
                 raise StoreError(f"the index {self.folder} is closed; open it again")
+            self.opened.check()  # else documents of one index would meet the arrays of another
             if self._stamp is not None and self._stamp != self._read_only_stamp():
                 self.drain()
                 self._stamp = None
@@ -111,20 +110,12 @@ class Pool:
             else:
                 # closing it would undo the parent's write
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
-                _unusable.add(self._file())
+                _unusable.add(self.opened.database)
         self._lent = {}
-
-    def _file(self) -> tuple[int, int]:
-        found = (self.folder / DATABASE).stat()
-        return found.st_dev, found.st_ino
 
     def _open(self) -> apsw.Connection:
         """Open read-write where possible, so that what a crashed writer left is recovered; otherwise read-only."""
-        file = self._file()
-        self._opened = self._opened or file
-        if file != self._opened:  # its documents would meet the arrays of the index before
-            raise StoreError(f"{self.folder} holds another index than the one that was opened: open it again")
-        if file in _unusable:
+        if self.opened.database in _unusable:
             raise StoreError(
                 f"{self.folder} was in use when this process was forked: fork while no write is open and no other "
                 "thread reads it, or start processes by spawn"
@@ -150,8 +141,11 @@ class Pool:
         return self._connect("immutable=1")
 
     def _connect(self, mode: str) -> apsw.Connection:
+        for end in ("", "-wal", "-shm"):
+            check_own(self.folder / f"{DATABASE}{end}")
         committed = read_commit(self.folder)  # before the database: a writer notes a commit when it is done
-        connection = connect(self.folder / DATABASE, mode)
+        path = self.folder / DATABASE
+        connection = connect(path, mode)
         try:
             connection.set_busy_timeout(int(1000 * self._busy_timeout))
             connection.execute(
@@ -159,7 +153,9 @@ class Pool:
                 "PRAGMA cache_size=-16000; PRAGMA journal_size_limit=67108864; PRAGMA query_only=ON;"
             ).fetchall()
             connection.create_scalar_function("folded_contains", _contains_folded, 2, deterministic=True)
-            check_commit(connection, self.folder, committed)  # reads the file and its WAL
+            with bounded(connection, path):
+                check_schema(connection, path)
+                check_commit(connection, self.folder, committed)  # reads the file and its WAL
         except BaseException:
             connection.close()
             raise
@@ -181,6 +177,7 @@ class Pool:
         with self._lock:
             self._closed = True
             self.drain()
+            self.opened.close()
 
 
 def _contains_folded(*values: Any) -> bool:

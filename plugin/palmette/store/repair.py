@@ -10,21 +10,31 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import apsw
 import numpy as np
 
 from palmette.arrays import Stored, take_documents
 from palmette.errors import CorruptIndexError, PalmetteError
+from palmette.files import draft_beside
 from palmette.search.plan import ArraySpec
-from palmette.store.database import COLUMNS, DATABASE, connect, document_of, keys_of, storage_errors
-from palmette.store.folder import Manifest
+from palmette.store.database import (
+    COLUMNS,
+    DATABASE,
+    bounded,
+    check_stored,
+    connect,
+    document_of,
+    keys_of,
+    storage_errors,
+)
+from palmette.store.folder import Manifest, check_own
 from palmette.store.segments import KEYS, Segment
 from palmette.types import Document
 
 _BATCH = 256
-_BAD = (apsw.Error, UnicodeDecodeError)
+_STEPS = 64  # of queries for each byte of the database
+_BAD = (apsw.Error, UnicodeDecodeError, CorruptIndexError)
 
 
 @dataclass(frozen=True)
@@ -68,13 +78,13 @@ class Salvage:
 @contextmanager
 def salvage(folder: Path, beside: Path) -> Iterator[Salvage]:
     """Read all that is whole in an index folder, through a copy of its database next to ``beside``."""
-    found, scratch = Salvage(), beside.with_name(f".{beside.name}.{uuid4().hex}.db")
-    try:
-        with storage_errors(folder):
-            scratch.mkdir(parents=True)
-            for end in ("", "-wal"):
-                if (path := folder / f"{DATABASE}{end}").is_file():
-                    shutil.copyfile(path, scratch / path.name)
+    found = Salvage()
+    with storage_errors(folder), draft_beside(beside) as scratch:
+        for end in ("", "-wal"):
+            path = folder / f"{DATABASE}{end}"
+            check_own(path)
+            if path.is_file():
+                shutil.copyfile(path, scratch / path.name)
         try:
             found.manifest = Manifest.read(folder)
         except PalmetteError as error:
@@ -82,10 +92,10 @@ def salvage(folder: Path, beside: Path) -> Iterator[Salvage]:
         with _attempt(found, folder / DATABASE), closing(connect(scratch / DATABASE, "mode=rw")) as connection:
             # a page with a flipped bit holds whole documents as well: their digests tell
             connection.execute("PRAGMA checksum_verification=OFF; PRAGMA query_only=ON").fetchall()
-            _read_documents(connection, found, _read_segments(connection, folder, found))
+            with bounded(connection, scratch / DATABASE, _STEPS):
+                check_stored(connection, folder / DATABASE)
+                _read_documents(connection, found, _read_segments(connection, folder, found))
         yield found
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 @contextmanager

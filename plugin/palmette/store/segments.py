@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,19 +24,21 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from palmette.arrays import Keys, Ragged, Rows, Stored, take_documents
-from palmette.errors import CorruptIndexError, InputError
+from palmette.errors import REPAIR, CorruptIndexError, InputError, shown
+from palmette.files import flaw_of, fsync_folder
 from palmette.lexical.analyser import Analyser
 from palmette.lexical.postings import TYPES, Postings, PostingsBuilder
 from palmette.search.plan import ArraySpec
 from palmette.search.view import ArraySegment
-from palmette.store.database import REPAIR
-from palmette.store.folder import SEGMENTS, fsync_folder
+from palmette.store.database import MOST_KEY
+from palmette.store.folder import SEGMENTS
 from palmette.types import Document
 
 KEYS = "keys"
 _TEMPORARY = ".tmp"
 _CHUNK = 1 << 24  # bytes copied at a time
 _NAME = re.compile(rf"[0-9a-f]{{16}}({re.escape(_TEMPORARY)})?")
+_FILE = re.compile(r"[A-Za-z_][\w.-]*\.npy", re.ASCII)
 _HEADER = 256  # bytes reserved at the beginning of a .npy file
 
 Files = dict[str, dict[str, Any]]
@@ -165,23 +168,35 @@ class Segment(ArraySegment):
     """A published segment, mapped for reading, with what searches derive from it."""
 
     def __init__(self, folder: Path, name: str, count: int, files: Files, arrays: Iterable[ArraySpec]) -> None:
+        _check_row(folder, name, count, files)
         self.name, self.count, self.files = name, count, files
-        if not _NAME.fullmatch(name) or any(Path(file).name != file for file in files):
-            raise damaged(folder / SEGMENTS, "names of its own files", f"{name!r}")
         self.path = folder / SEGMENTS / name
-        super().__init__(self._map(KEYS, np.int64, (count,)), {spec.name: self._open(spec) for spec in arrays})
+        keys = self._map(KEYS, np.int64, (count,))
+        if keys[0] < 1 or keys[-1] > MOST_KEY or not (keys[1:] > keys[:-1]).all():
+            raise damaged(self._file(KEYS), f"keys that rise from 1 or more to {MOST_KEY} at most", "others")
+        super().__init__(keys, {spec.name: self._open(spec) for spec in arrays})
         self._first = int(self.keys[0])
         self._dense = int(self.keys[-1]) - self._first + 1 == count
-        self.words = Postings.read(lambda name, dtype: self._map(f"words-{name}", dtype))
+        self.words = Postings.read(lambda name, dtype: self._map(f"words-{name}", dtype), str(self.path))
+        if fault := self.words.fault(count):
+            raise damaged(self._file(f"words-{fault[0]}"), *fault[1:])
 
     @property
     def bytes(self) -> int:
         """Size on disk."""
         return sum(int(file["size"]) for file in self.files.values())
 
+    def _file(self, name: str) -> Path:
+        return self.path / f"{name}.npy"
+
     def _map(self, name: str, dtype: Any, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
-        path = self.path / f"{name}.npy"
-        size, expected = path.stat().st_size, self.files[path.name]["size"]
+        path = self._file(name)
+        state = path.lstat()
+        if not stat.S_ISREG(state.st_mode):
+            raise damaged(path, "a regular file", flaw_of(path))
+        if path.name not in self.files:
+            raise damaged(self.path, f"a sum of {path.name} in the database", "none")
+        size, expected = state.st_size, self.files[path.name]["size"]
         if size != expected:
             raise damaged(path, f"{expected} bytes", f"{size} bytes")
         try:
@@ -194,8 +209,8 @@ class Segment(ArraySegment):
             raise damaged(path, f"numbers in all of {size} bytes", f"a header of the shape {mapped.shape}")
         if mapped.dtype != np.dtype(dtype):
             raise damaged(path, f"numbers of {np.dtype(dtype)}", f"{mapped.dtype}")
-        if shape is not None and mapped.shape != shape:
-            raise damaged(path, f"the shape {shape}", f"{mapped.shape}")
+        if not mapped.flags.c_contiguous or mapped.shape != (shape or mapped.shape):
+            raise damaged(path, f"rows of the shape {shape}", f"{mapped.shape}")
         return mapped.view(np.ndarray)
 
     def _open(self, spec: ArraySpec) -> Stored:
@@ -204,12 +219,22 @@ class Segment(ArraySegment):
         starts = self._map(_starts(spec), np.int64, (self.count + 1,))
         values = self._map(spec.name, spec.dtype)
         if values.shape[1:] != spec.shape:
-            raise damaged(self.path / f"{spec.name}.npy", f"rows of shape {spec.shape}", f"{values.shape}")
+            raise damaged(self._file(spec.name), f"rows of shape {spec.shape}", f"{values.shape}")
         try:
             return Ragged(values, starts)
         except InputError as error:
             expected = f"offsets that rise from 0 to {len(values)}"
-            raise damaged(self.path / f"{_starts(spec)}.npy", expected, "other numbers") from error
+            raise damaged(self._file(_starts(spec)), expected, "other numbers") from error
+
+    def check(self, spec: ArraySpec) -> None:
+        """Raise unless an array's numbers, and the rows that it has of each document, are as its specification says."""
+        array = self.arrays[spec.name]
+        if spec.among is not None:
+            low, high = spec.among
+            if array.min() < low or array.max() > high:
+                raise damaged(self._file(spec.name), f"numbers from {low} to {high}", f"{array.min()} to {array.max()}")
+        if spec.aligned and not np.array_equal(array.starts, self.arrays[spec.aligned].starts):
+            raise damaged(self._file(_starts(spec)), f"the numbers of {spec.aligned}.starts.npy", "others")
 
     def rows(self, keys: Keys) -> Rows:
         """Row numbers of those keys that lie here (``keys`` rises)."""
@@ -228,6 +253,22 @@ class Segment(ArraySegment):
             if found != recorded["sha256"]:
                 raise damaged(self.path / name, f"sha256 {recorded['sha256']}", f"sha256 {found}")
             advance(recorded["size"])
+
+
+def _check_row(folder: Path, name: object, count: object, files: object) -> None:
+    """Raise unless a row of the database describes a segment: name, count, size and sum of its files."""
+    known = isinstance(files, dict) and all(
+        isinstance(file, str)
+        and _FILE.fullmatch(file)
+        and isinstance(facts, dict)
+        and type(facts.get("size")) is int
+        and isinstance(facts.get("sha256"), str)
+        for file, facts in files.items()
+    )
+    if not known or not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise damaged(folder / SEGMENTS, "names of its own files", f"{shown(name)} with {shown(files)}")
+    if type(count) is not int or count < 1:
+        raise damaged(folder / SEGMENTS / name, "a count of documents", shown(count))
 
 
 def _starts(spec: ArraySpec) -> str:

@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,10 +15,10 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.arrays import Keys, Mask, Ragged, Rows
+from palmette.arrays import Floats, Keys, Mask, Ragged, Rows
 from palmette.errors import NotFoundError, StoreError
 from palmette.lexical.analyser import Analyser
-from palmette.lexical.bm25 import WordSearcher, WordSource, query_terms
+from palmette.lexical.bm25 import PostingsOfSome, WordSearcher, WordSource, query_terms
 from palmette.search.flat import ExactEngine
 from palmette.search.lists import add_sizes
 from palmette.search.plan import ArraySpec, Candidates, SearchPlan, View, WordMatches, find_array
@@ -28,7 +29,7 @@ from palmette.store.database import (
     document_of,
     keys_of,
     parsed,
-    read_meta,
+    read_number,
     rows_among,
     storage_errors,
 )
@@ -40,6 +41,7 @@ from palmette.types import Document
 _T = TypeVar("_T")
 _RETRIES = 100  # times a reader may be overtaken by writers that merge segments away under it
 _KEYS_KEPT = 1 << 23  # keys remembered for recent filters: 64 MiB
+_WORDS_KEPT = 1 << 22  # documents whose words are remembered for recent walls: about 100 MiB
 
 
 class Snapshot:
@@ -47,31 +49,54 @@ class Snapshot:
 
     def __init__(self, generation: int, segments: Sequence[Segment], deleted: Keys) -> None:
         self.generation, self.segments = generation, segments
+        for before, after in pairwise(segments):
+            if before.keys[-1] >= after.keys[0]:
+                raise damaged(after.path / "keys.npy", f"keys above {before.keys[-1]}", f"{after.keys[0]}")
         kept = [np.setdiff1d(s.keys, deleted, True) if len(deleted) else s.keys for s in segments]
         self.keys: Keys = np.concatenate([np.empty(0, np.int64), *kept])
         self._alive = [None if len(k) == s.count else s.rows(k) for k, s in zip(kept, segments, strict=True)]
         self._filtered: OrderedDict[Filter, Keys] = OrderedDict()
+        self._walled: OrderedDict[Filter, WordSearcher] = OrderedDict()
         self._lock = threading.Lock()
 
     def select(self, connection: apsw.Connection, filter: Filter) -> Keys:
         """Select the keys that pass; recent filters are remembered, since requests repeat them (a tenant, say)."""
-        with self._lock:
-            if filter in self._filtered:
-                self._filtered.move_to_end(filter)
-                return self._filtered[filter]
-        if isinstance(filter, Within) and len(filter.parts) == 2:
-            # a filtered backend tells of no name outside its own filter
-            visible = self.select(connection, Within(filter.parts[:1]))
-            if len(visible):
-                check_names(connection, filter.parts[1], visible)
-        elif len(self.keys):
-            check_names(connection, filter, hint=not isinstance(filter, Within))
-        keys = select_keys(connection, filter, self.keys)
-        with self._lock:
-            self._filtered[filter] = keys
-            while sum(map(len, self._filtered.values())) > _KEYS_KEPT and len(self._filtered) > 1:
-                self._filtered.popitem(last=False)
+        keys, passed = self.keys, Within((filter,))
+        walled = isinstance(filter, Within)
+        levels = filter.levels() if isinstance(filter, Within) else [(None, filter)]
+        for place, (_, level) in enumerate(levels):
+            passed = Within((passed, level)) if place else Within((level,))
+            known = self._known(self._filtered, passed)
+            if known is None:
+                if len(keys):  # behind a wall only names that occur there are known, and told
+                    check_names(connection, level, keys if place else None, hint=place > 0 or not walled)
+                known = select_keys(connection, level, keys)
+                self._keep(self._filtered, passed, known, _KEYS_KEPT)
+            keys = known
         return keys
+
+    def words_within(self, wall: Filter, keys: Keys) -> WordSearcher:
+        """Search by words behind a wall, where only its own documents, of these ``keys``, are counted."""
+        searcher = self._known(self._walled, wall)
+        if searcher is None:
+            found = ((segment, segment.rows(keys)) for segment in self.segments)
+            sources = [WordSource(s.keys[rows], PostingsOfSome(s.words, rows)) for s, rows in found if len(rows)]
+            searcher = WordSearcher(sources)
+            self._keep(self._walled, wall, searcher, _WORDS_KEPT)
+        return searcher
+
+    def _known(self, kept: OrderedDict[Filter, _T], filter: Filter) -> _T | None:
+        with self._lock:
+            if filter in kept:
+                kept.move_to_end(filter)
+            return kept.get(filter)
+
+    def _keep(self, kept: OrderedDict[Filter, Any], filter: Filter, value: Any, most: int) -> None:
+        """Remember a value until the recent ones have more than ``most`` documents together."""
+        with self._lock:
+            kept[filter] = value
+            while sum(map(len, kept.values())) > most and len(kept) > 1:
+                kept.popitem(last=False)
 
     @cached_property
     def words(self) -> WordSearcher:
@@ -140,7 +165,7 @@ class Snapshots:
             self._pid, self._loading, self.latest = os.getpid(), threading.Lock(), None
         for _ in range(_RETRIES):
             connection.execute("BEGIN")
-            generation = int(read_meta(connection, "generation"))
+            generation = read_number(connection, "generation")
             snapshot = self.latest
             try:
                 if snapshot is None or snapshot.generation != generation:
@@ -148,7 +173,7 @@ class Snapshots:
                 return use(snapshot)
             except FileNotFoundError as error:
                 connection.execute("ROLLBACK")
-                if int(read_meta(connection, "generation")) == generation:
+                if read_number(connection, "generation") == generation:
                     raise damaged(Path(error.filename), "a segment file", "no file") from error
         raise StoreError(f"{self.folder} is being rewritten faster than it can be read; retry")
 
@@ -180,6 +205,8 @@ class LocalView(View):
         self._connection, self._shared, self._filter = connection, shared, filter
         self._snapshot, self._lock = shared.open_snapshot(connection), threading.Lock()
         self._keys = self._snapshot.keys if filter is None else self._snapshot.select(connection, filter)
+        self._wall = filter.parts[0] if isinstance(filter, Within) else None
+        self._wall_keys = None if self._wall is None else self._snapshot.select(connection, Within((self._wall,)))
         self._pid = os.getpid()
         self.is_open = True
 
@@ -201,11 +228,15 @@ class LocalView(View):
         """All keys that pass the filter, ascending."""
         return self._keys.copy()
 
-    def key_of(self, id: str) -> int | None:
-        """Return the key of a document that passes the filter."""
-        rows = self._query("SELECT key FROM documents WHERE id IN ({})", [id])
-        found = [key for (key,) in rows if self._holds(np.array([key])).all()]
-        return found[0] if found else None
+    def wall_keys(self) -> Keys | None:
+        """Keys of all documents behind the wall."""
+        return self._wall_keys
+
+    def keys_of(self, ids: Sequence[str]) -> dict[str, int]:
+        """Keys of the documents of some ids that pass the filter."""
+        rows = self._query("SELECT id, key FROM documents WHERE id IN ({})", list(ids))
+        held = self._holds(np.array([key for _, key in rows], np.int64)).tolist()
+        return {id: key for (id, key), passes in zip(rows, held, strict=True) if passes}
 
     def _holds(self, keys: Keys) -> Mask:
         after = np.searchsorted(self._keys, keys, side="right")
@@ -274,10 +305,20 @@ class LocalView(View):
     def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
         """Find the ``k`` best documents by the words they share with a text; of ``only`` these, in their order."""
         self._check_open()
-        query, searcher = query_terms(self._shared.analyser, text), self._snapshot.words
+        query, searcher = query_terms(self._shared.analyser, text), self._searcher()
         if only is not None:
-            return searcher.matches(query, only, searcher.parts(query, self._check_keys(only)))
-        return searcher.matches(query, *searcher.best(query, self._snapshot.rows(self._keys), k))
+            return searcher.matches(query, only, searcher.scores(query, self._check_keys(only)))
+        rows = self._snapshot.rows(self._keys) if self._wall is None else searcher.rows(self._keys)
+        return searcher.matches(query, *searcher.best(query, rows, k))
+
+    def word_parts(self, text: str, key: int) -> Floats:
+        """[T] what each word of a text, and each pair, adds to a document's score."""
+        return self._searcher().parts(query_terms(self._shared.analyser, text), int(self._check_keys([key])[0]))
+
+    def _searcher(self) -> WordSearcher:
+        if self._wall is None or self._wall_keys is None:
+            return self._snapshot.words
+        return self._snapshot.words_within(self._wall, self._wall_keys)
 
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best documents of every row of a plan: [Q, min(k, len(self))]."""

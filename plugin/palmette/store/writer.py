@@ -20,14 +20,14 @@ from palmette.store.database import (
     document_of,
     keys_of,
     parsed,
-    read_meta,
+    read_number,
     row_of,
     rows_among,
     storage_errors,
     values_of,
     write_meta,
 )
-from palmette.store.folder import COMMIT, Commit
+from palmette.store.folder import COMMIT, Commit, OpenedFolder
 from palmette.store.segments import Files, Segment, SegmentWriter, progress
 from palmette.store.view import Snapshots
 from palmette.types import Document
@@ -38,10 +38,10 @@ MERGE_RATIO = 2  # a write merges trailing segments up to this many times what i
 class LocalWriter:
     """One change: an open write transaction and the segment being built beside it."""
 
-    def __init__(self, connection: apsw.Connection, shared: Snapshots) -> None:
-        self._db, self._shared, self._folder = connection, shared, shared.folder
+    def __init__(self, connection: apsw.Connection, shared: Snapshots, opened: OpenedFolder) -> None:
+        self._db, self._shared, self._folder, self._opened = connection, shared, shared.folder, opened
         self._arrays = tuple(shared.arrays.values())
-        self._next = int(read_meta(connection, "next_key"))
+        self._next = read_number(connection, "next_key")
         self._segment: SegmentWriter | None = None
         self._put: dict[str, str] = {}
         self._changed = self._everything = self._stem = self._failed = False
@@ -125,8 +125,9 @@ class LocalWriter:
             self.is_open = False
             if not self._changed:
                 return
+            self._opened.check()
             self._merge_segments()
-            generation = int(read_meta(self._db, "generation")) + 1
+            generation = read_number(self._db, "generation") + 1
             write_meta(self._db, next_key=self._next, generation=generation)
             if self._stem:
                 write_meta(self._db, stemmer=stemmer_version())
@@ -134,6 +135,7 @@ class LocalWriter:
             if segment is not None:
                 segment.publish()
             draft = Commit.of(self._db).draft(self._folder, durable=self._shared.durable)
+            self._opened.check()
             self._db.execute("COMMIT")
             with suppress(OSError):  # a note that lags behind is no harm
                 draft.replace(self._folder / COMMIT)

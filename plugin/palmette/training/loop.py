@@ -149,11 +149,11 @@ def _groups(module: nn.Module, config: TrainingConfig) -> list[dict[str, Any]]:
 
 
 def _autocast(config: TrainingConfig, module: nn.Module, device: torch.device) -> Any:
-    wanted = config.precision
-    if wanted == "auto":
+    precision = config.precision
+    if precision == "auto":
         pays = device.type != "cpu" or getattr(module, "transformer_learns", False)
-        wanted = "bfloat16" if pays and auto_precision(device) == "bfloat16" else "float32"
-    return torch.autocast(device.type, dtype=torch.bfloat16) if wanted == "bfloat16" else nullcontext()
+        precision = "bfloat16" if pays and auto_precision(device) == "bfloat16" else "float32"
+    return torch.autocast(device.type, dtype=torch.bfloat16) if precision == "bfloat16" else nullcontext()
 
 
 class _Loop:
@@ -213,8 +213,8 @@ class _Loop:
 
     def check(self) -> None:
         """Raise, in all processes, when a loss of any was not finite, and name the first such step."""
-        found = self.processes.gather((int(self.bad_step), float(self.bad_loss)))
-        if bad := sorted((step, value) for step, value in found if step >= 0):
+        reports = self.processes.gather((int(self.bad_step), float(self.bad_loss)))
+        if bad := sorted((step, value) for step, value in reports if step >= 0):
             step, value = bad[0]
             raise TrainingError(
                 f"the loss became {value} at step {step} of {self.config.steps}: try a lower learning_rate "

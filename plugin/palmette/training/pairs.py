@@ -17,8 +17,10 @@ from palmette.encoder import Encoder, States
 from palmette.encoder.cache import EncodingCache
 from palmette.metrics import Judgements, query_scores, score_ranks
 
-DEV_QUERIES, DEV_DOCUMENTS = 500, 5_000
-"""Size of a validation sample at most."""
+DEV_QUERIES = 500
+"""Queries of a validation sample at most."""
+DEV_DOCUMENTS = 5_000
+"""Documents of a validation sample at most."""
 NEAR = 100
 """Nearest documents of a validation query that may take part in it."""
 
@@ -85,10 +87,10 @@ class Validation:
         near = top_documents(own, documents, lambda q, d: q @ d.T / lengths, NEAR)  # [Q, ≤ NEAR]
         ranked, first = np.unique(near.T, return_index=True)
         by_rank = ranked[np.argsort(first)]  # every query's nearest, then every query's next
-        taken = np.union1d(needed, by_rank[~np.isin(by_rank, needed)][: count - len(needed)])
-        others = np.setdiff1d(self.documents, taken)
-        spread = np.linspace(0, len(others) - 1, count - len(taken)).astype(np.int64)
-        rows = np.union1d(taken, others[spread]).astype(np.int64)
+        chosen = np.union1d(needed, by_rank[~np.isin(by_rank, needed)][: count - len(needed)])
+        others = np.setdiff1d(self.documents, chosen)
+        spread = np.linspace(0, len(others) - 1, count - len(chosen)).astype(np.int64)
+        rows = np.union1d(chosen, others[spread]).astype(np.int64)
         query, place = np.divmod(self.judgements.keys, count)
         local, grades = np.searchsorted(rows, self.documents[place]), self.judgements.grades
         judgements = Judgements.of(len(self.queries), count, query, local, grades)
@@ -156,10 +158,10 @@ class TrainingPairs:
     ) -> Self:
         """Encode what training and validation read, with ``tokens`` the token states too (they stay on disk)."""
         train, dev = data.pairs("train"), Validation.of(data, seed)
-        wanted = np.unique(np.concatenate([train.queries, dev.queries if dev else train.queries]))
-        texts = [data.query_texts[row] for row in wanted]
+        query_rows = np.unique(np.concatenate([train.queries, dev.queries if dev else train.queries]))
+        texts = [data.query_texts[row] for row in query_rows]
         queries = np.zeros((len(data.query_texts), encoder.dimension), np.float32)
-        queries[wanted] = cache.encode(encoder, texts, kind="query", progress=progress)
+        queries[query_rows] = cache.encode(encoder, texts, kind="query", progress=progress)
         documents = cache.encode(encoder, data.texts, kind="document", progress=progress)
         pairs = cls(data, torch.from_numpy(queries), torch.from_numpy(documents), *train, dev)
         if dev:
@@ -171,7 +173,7 @@ class TrainingPairs:
         of_texts = cache.encode_tokens(encoder, data.texts, kind="document", progress=progress)
         return replace(
             pairs,
-            query_tokens=TokenRows(*of_queries, {row: at for at, row in enumerate(wanted.tolist())}),
+            query_tokens=TokenRows(*of_queries, {row: at for at, row in enumerate(query_rows.tolist())}),
             document_tokens=TokenRows(*of_texts, {row: row for row in range(len(data.texts))}),
         )
 

@@ -140,9 +140,9 @@ def learn_maps(
         bar: Progress bar, advanced by one each step.
         without: Query rows to leave out, for cross-validation.
     """
-    kept = slice(None) if without is None else ~np.isin(pairs.query_rows, without)
-    questions, place = np.unique(pairs.query_rows[kept], return_inverse=True)
-    answers = RowLists.of(place, pairs.document_rows[kept], len(questions))
+    included = slice(None) if without is None else ~np.isin(pairs.query_rows, without)
+    questions, place = np.unique(pairs.query_rows[included], return_inverse=True)
+    answers = RowLists.of(place, pairs.document_rows[included], len(questions))
     near = near[np.searchsorted(np.unique(pairs.query_rows), questions)]
     draw, count, width = np.random.default_rng(seed), len(pairs.data.corpus), pairs.documents.shape[1]
     changes = [torch.zeros(width, width, requires_grad=True) for _ in range(maps)]

@@ -20,7 +20,10 @@ from torch import Tensor, nn
 from palmette.errors import TrainingError
 from palmette.training.config import TrainingConfig
 
-STATE, LOG = "training.safetensors", "training.jsonl"
+STATE = "training.safetensors"
+"""File of the weights and optimiser state."""
+LOG = "training.jsonl"
+"""File of the training log."""
 _FACTS = ("best_step", "best_metrics", "step", "seconds", "history")
 
 

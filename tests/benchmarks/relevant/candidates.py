@@ -36,15 +36,15 @@ def group(name: str) -> str:
     return name.partition("/")[0]
 
 
-class Asked(NamedTuple):
+class Example(NamedTuple):
     """Questions: texts, unit vectors [Q, d], and the grades of relevant rows."""
 
     texts: list[str]
     vectors: Floats
     judged: list[dict[int, float]]
 
-    def take(self, rows: Sequence[int]) -> Asked:
-        return Asked([self.texts[r] for r in rows], self.vectors[rows], [self.judged[r] for r in rows])
+    def take(self, rows: Sequence[int]) -> Example:
+        return Example([self.texts[r] for r in rows], self.vectors[rows], [self.judged[r] for r in rows])
 
 
 class Collection(NamedTuple):
@@ -55,7 +55,7 @@ class Collection(NamedTuple):
     documents: Floats
     sentences: Floats
     first: NDArray[np.int64]
-    asked: dict[str, Asked]
+    asked: dict[str, Example]
 
     def cosines(self, vectors: Floats) -> tuple[Floats, Floats]:
         """[Q, N] cosines of documents and of their best sentences."""
@@ -136,7 +136,7 @@ def encoded(name: str, splits: dict[str, Texts], data: Path, cache: Path) -> Col
         np.savez(path, **known, **asked)
     held = np.load(path)
     asked = {
-        s: Asked(t.questions, unit_rows(held[f"queries_{s}"].astype(np.float32)), t.judged) for s, t in splits.items()
+        s: Example(t.questions, unit_rows(held[f"queries_{s}"].astype(np.float32)), t.judged) for s, t in splits.items()
     }
     sentences = unit_rows(held["sentences"] * held["scales"][:, None])
     return Collection(name, texts, unit_rows(held["docs"].astype(np.float32)), sentences, held["first"], asked)
@@ -180,7 +180,7 @@ def ideal_of(judged: Sequence[dict[int, float]]) -> Floats:
     return np.array([float(gain(np.array([grades]))[0]) for grades in best])
 
 
-def ndcg(scores: Floats, asked: Asked) -> float:
+def ndcg(scores: Floats, asked: Example) -> float:
     """nDCG@10 of scores [Q, N] of all documents."""
     best = np.argpartition(-scores, K - 1, axis=1)[:, :K]
     order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")
@@ -189,7 +189,7 @@ def ndcg(scores: Floats, asked: Asked) -> float:
     return float((gain(np.array(grades)) / ideal_of(asked.judged)).mean())
 
 
-def candidates(collection: Collection, words: WordCollection, asked: Asked, depth: int = SHORTLIST) -> Found:
+def candidates(collection: Collection, words: WordCollection, asked: Example, depth: int = SHORTLIST) -> Found:
     """Both shortlists of every question."""
     parts, rarity = [list[Floats]() for _ in range(4)], []
     depth = min(depth, len(collection.texts))
@@ -261,7 +261,7 @@ def facts_of(collection: Collection) -> Line:
 
 def everything(data: Path, cache: Path, store: Path) -> tuple[dict[str, Line], dict[str, dict[str, Found]]]:
     """Facts of all collections, and the candidates of test, dev and other collections' questions."""
-    texts, others, found = dict(texts_of(data)), dict[str, Asked](), {}
+    texts, others, found = dict(texts_of(data)), dict[str, Example](), {}
     paths = {name: cache / f"{name}.found.npz" for name in texts}
     for name, path in paths.items():
         if find(store, part="collection", data=name) and path.exists():
@@ -294,7 +294,7 @@ def rounded(value: Any) -> Any:
     return round(value, 5) if isinstance(value, float) else value
 
 
-def lists_of(collection: Collection, others: dict[str, Asked]) -> dict[str, Found]:
+def lists_of(collection: Collection, others: dict[str, Example]) -> dict[str, Found]:
     """Candidates of a collection's own questions and of others'."""
     words = WordCollection(analyser_of(LANGUAGE), collection.texts)
     lists = {split: candidates(collection, words, asked) for split, asked in collection.asked.items()}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from common import Ready
 from recording import Line
-from relevant.candidates import GIVEN, Asked, Collection, Floats, K, gain, ideal_of
+from relevant.candidates import GIVEN, Collection, Example, Floats, K, gain, ideal_of
 
 from palmette import Document, Index, SpaceModel, load_data
 from palmette.encoder.sentences import Sentences
@@ -43,7 +43,7 @@ def indexed(collection: Collection, data: Path) -> tuple[Index, Known]:
     return Index.build(documents, SpaceModel.untrained(encoder), progress=False), encoder
 
 
-def measured(collection: Collection, off: Sequence[Asked], data: Path) -> tuple[Line, Floats, Floats, Floats]:
+def measured(collection: Collection, off: Sequence[Example], data: Path) -> tuple[Line, Floats, Floats, Floats]:
     """nDCG@10 of an index with default options, and first hits: own scores, which are right, off-topic scores."""
     index, encoder = indexed(collection, data)
     asked, scores = collection.asked["test"], []

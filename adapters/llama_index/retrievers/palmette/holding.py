@@ -86,6 +86,10 @@ class IndexHolder:
                     self._index = open_index(self._path, engine=self._engine).filtered(self._within)
         return self._index
 
+    def _filtered(self) -> Index:
+        """The index behind the filters that limit reading."""
+        return self.index
+
     def settings(self) -> Mapping[str, Any]:
         """Constructor options to keep with the index."""
         return {}
@@ -165,8 +169,8 @@ class IndexHolder:
     # -- writing -------------------------------------------------------------------------------------------
 
     def get_nodes(self, node_ids: Iterable[str]) -> list[BaseNode]:
-        """Nodes by id; unknown ids are skipped."""
-        return [to_node(document) for document in self.index.get(node_ids) if document is not None]
+        """Nodes by id; unknown ids, and nodes that the retriever's filters hide, are skipped."""
+        return [to_node(document) for document in self._filtered().get(node_ids) if document is not None]
 
     def add(self, nodes: Sequence[BaseNode]) -> list[str]:
         """Add nodes; an unchanged node is skipped, another node under its id raises. Returns the ids."""
@@ -198,9 +202,9 @@ class IndexHolder:
 
     @property
     def ref_doc_info(self) -> dict[str, RefDocInfo]:
-        """Node ids of every document, with the metadata of its first node."""
+        """Node ids of every document that passes the retriever's filters, with the metadata of its first node."""
         found: dict[str, RefDocInfo] = {}
-        for held in self.index.documents():
+        for held in self._filtered().documents():
             own = {name: value for name, value in held.metadata.items() if name != REF_DOC_ID}
             source = held.metadata.get(REF_DOC_ID, held.key)
             found.setdefault(source, RefDocInfo(metadata=own)).node_ids.append(held.key)

@@ -102,8 +102,9 @@ class PalmetteRerank(OfCheckpoint, BaseNodePostprocessor):
             mode = metadata_mode(self._model)
             texts = [text_of(scored.node, mode) for scored in nodes]
             metadata = [scored.node.metadata for scored in nodes]
+            ids = [scored.node.node_id for scored in nodes]
             how: dict[str, Any] = {"lexical": self.lexical, "language": self.language, **self.search_options}
-            best = rerank(self._model, query_bundle.query_str, texts, metadata, self.top_n, **how)
+            best = rerank(self._model, query_bundle.query_str, texts, metadata, ids, self.top_n, **how)
             kept = [nodes[row].model_copy(update={"score": score}) for row, score in best]
             event.on_end(payload={EventPayload.NODES: kept})
         dispatcher.event(ReRankEndEvent(nodes=kept))

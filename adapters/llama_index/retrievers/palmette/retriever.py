@@ -55,7 +55,8 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
         index: The index to search; retrievers over one index, or one model, share its memory.
         similarity_top_k: Number of nodes.
         filters: LlamaIndex's MetadataFilters or palmette's mapping, applied before ranking. A query can only
-            narrow them. They limit reading, not writing: to keep tenants apart use ``from_index(index.filtered(…))``.
+            narrow them. They limit all reading, :meth:`get_nodes` and :attr:`ref_doc_info` included, but not writing:
+            to keep tenants apart use ``from_index(index.filtered(…))``.
         score_threshold: Leave out nodes that score less; the score includes the words that ``lexical`` adds.
         lexical: Weight of words beside the method: 0 (none) … 1 (words alone), ``"auto"`` for the weight that the
             checkpoint has learned; ``None`` for palmette's default. An embedding is searched without words.

@@ -15,8 +15,10 @@ from palmette.errors import ConfigError
 WHOLE = "all"
 """Name of the field that joins all others."""
 
-BLEND, BLENDS = 0.5, (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Share of the aggregate's similarity in a two-stage score, unless held-out queries choose another of these."""
+BLEND = 0.5
+"""Share of the aggregate's similarity in a two-stage score, unless held-out queries choose another."""
+BLENDS = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Shares that held-out queries choose from."""
 
 TRAINING = {"steps": 400, "batch_size": 64, "learning_rate": 5e-5, "warmup": 0.1, "decay": "linear"}
 """Defaults of the training loop: the whole encoder learns, so in few and small steps."""

@@ -139,8 +139,8 @@ def _value(document: Document, source: str) -> Any:
     for prefix, mapping in (("metadata.", document.metadata), ("fields.", document.fields)):
         if source.startswith(prefix):
             return _at_path(mapping, source.removeprefix(prefix))
-    found = _at_path(document.fields, source)
-    return _at_path(document.metadata, source) if found is None else found
+    value = _at_path(document.fields, source)
+    return _at_path(document.metadata, source) if value is None else value
 
 
 def _at_path(mapping: Mapping[str, Any], path: str) -> Any:
@@ -219,10 +219,10 @@ def token_budgets(
     The whole document has a budget of its own, that of a text.
     """
     room = min(config.document_tokens or backbone.max_length, backbone.max_length)
-    given = {name: int(tokens) for name, _, tokens in (item.partition("=") for item in config.budgets)}
+    budgets = {name: int(tokens) for name, _, tokens in (item.partition("=") for item in config.budgets)}
     names, attended, whole = list(extractor.sources), config.attended, 0
     if config.reads_whole:
-        names, attended, whole = names[:-1], attended[:-1, :-1], given.pop(WHOLE, room - 2)
+        names, attended, whole = names[:-1], attended[:-1, :-1], budgets.pop(WHOLE, room - 2)
         if whole > room - 2:
             raise ConfigError(
                 f"fields: a budget of {whole} tokens for {WHOLE!r}, but a document has {room - 2} at most "
@@ -231,12 +231,12 @@ def token_budgets(
     parts = FieldExtractor({name: extractor.sources[name] for name in names})
     sample = documents[:: max(1, len(documents) // _BUDGET_SAMPLE)][:_BUDGET_SAMPLE]
     tokens = field_tokens(backbone, parts, sample, [room] * len(names), attended)
-    wanted = np.array([max(_LEAST, int(np.quantile(np.diff(field.starts), _COVERED))) for field in tokens])
-    free = np.array([name not in given for name in names])
-    left = room - 1 - 2 * len(names) - sum(given.values())  # CLS, and a token and a SEP per field
-    fitting = (cut for cut in range(room, _LEAST, -1) if np.minimum(wanted, cut)[free].sum() <= left)
+    needed = np.array([max(_LEAST, int(np.quantile(np.diff(field.starts), _COVERED))) for field in tokens])
+    free = np.array([name not in budgets for name in names])
+    left = room - 1 - 2 * len(names) - sum(budgets.values())  # CLS, and a token and a SEP per field
+    fitting = (cut for cut in range(room, _LEAST, -1) if np.minimum(needed, cut)[free].sum() <= left)
     cut = next(fitting, _LEAST)
-    limits = tuple(given.get(name, min(size, cut)) for name, size in zip(names, wanted.tolist(), strict=True))
+    limits = tuple(budgets.get(name, min(size, cut)) for name, size in zip(names, needed.tolist(), strict=True))
     most = backbone.positions - 2  # CLS stands before all fields, a SEP after the last
     if sum(limits) > most:
         raise ConfigError(

@@ -38,14 +38,14 @@ def explain(
     # An empty field repeats the fields that it attends to.
     seen = zip(names, config.attended[best], strict=True)
     filled = [name for name, attended in seen if attended and texts.get(name)]
-    told = names[best] if names[best] in filled else next(reversed(filled), "")
-    text = _passage(texts[told], nearest) if told else ""
+    named = names[best] if names[best] in filled else next(reversed(filled), "")
+    text = _passage(texts[named], nearest) if named else ""
     quoted = f": {text!r}" if text else ""
     share, whole = blend(config, options), float(aggregate @ query)
     merged: dict[str, Part] = {}
     steps = _steps(config, similarities, float(factors[best]), best)
-    for found, counts in ((steps, 1 - share), (_shares(config, weights, fields, similarities, whole), share)):
-        for part in found if counts else ():
+    for summands, counts in ((steps, 1 - share), (_shares(config, weights, fields, similarities, whole), share)):
+        for part in summands if counts else ():
             known = merged.get(part.name, Part(part.name, 0.0))
             value, facts = known.value + counts * part.value, {**known.detail, **part.detail}
             merged[part.name] = Part(part.name, value, facts)

@@ -8,7 +8,10 @@ from torch import Tensor
 from palmette.maths import info_nce
 from palmette.methods.fields.module import FieldEncoder
 
-STEPS, RATE = 40, 0.1  # far enough to tell fields apart, not to silence any
+STEPS = 40
+"""Steps that fit the initial weights: enough to tell fields apart, too few to silence any."""
+RATE = 0.1
+"""Learning rate of these steps."""
 
 
 def fit_field_weights(module: FieldEncoder, queries: Tensor, fields: Tensor, target: Tensor, known: Tensor) -> None:

@@ -85,8 +85,8 @@ class FieldsModel(Model):
             )
         extractor = FieldExtractor.for_training(config, data.corpus)
         backbone = Backbone.of(encoder, new_tokens=len(extractor.sources))
-        found = {"fields": extractor.sources, "dimension": backbone.dimension, "labelled": data.labelled}
-        config = config.replace(**found)
+        filled_in = {"fields": extractor.sources, "dimension": backbone.dimension, "labelled": data.labelled}
+        config = config.replace(**filled_in)
         config = config.replace(limits=token_budgets(backbone, extractor, data.corpus, config))
         module = FieldEncoder(config, backbone, encoder.precision).to(backbone.device)
         backbone.freeze(config.trained_layers)

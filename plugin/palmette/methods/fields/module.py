@@ -19,10 +19,14 @@ from palmette.methods.fields.config import FieldsConfig
 
 Kind = Literal["document", "query", "pooled"]
 
-WHOLE_FIRST, WHOLE_ALONE = 3.0, 200.0
-"""Initial lead of the whole document's logit in the aggregate; without labelled pairs the other weights vanish."""
-TOKENS, GPU_TOKENS = 2048, 16_384
-"""Tokens of one pass: on a CPU what its cache holds."""
+WHOLE_FIRST = 3.0
+"""Initial lead of the whole document's logit in the aggregate."""
+WHOLE_ALONE = 200.0
+"""The same lead without labelled pairs, under which the other weights vanish."""
+TOKENS = 2048
+"""Tokens of one pass on a CPU, whose cache they fit."""
+GPU_TOKENS = 16_384
+"""Tokens of one pass on a GPU."""
 
 
 class Layout:
@@ -238,8 +242,8 @@ class FieldEncoder(nn.Module):
         fields, weights, aggregate = (np.empty((len(texts), *shape), np.float32) for shape in shapes)
         with torch.inference_mode(), self.autocast():
             for rows in self.batches(texts):
-                made = self(kind, [texts[row] for row in rows])
-                for array, tensor in zip((fields, weights, aggregate), made, strict=True):
+                encoded = self(kind, [texts[row] for row in rows])
+                for array, tensor in zip((fields, weights, aggregate), encoded, strict=True):
                     array[rows] = tensor.float().cpu().numpy()
         return fields, weights, aggregate
 

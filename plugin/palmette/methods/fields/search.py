@@ -8,8 +8,14 @@ from palmette.arrays import Floats
 from palmette.methods.fields.config import BLEND, FieldsConfig, FieldsSearch
 from palmette.search.plan import Score, SearchPlan
 
-AGGREGATE, FIELDS, SCALES, WEIGHTS = "aggregate", "fields", "scales", "weights"
-"""Names of the stored arrays."""
+AGGREGATE = "aggregate"
+"""Stored array of the document's aggregate vector."""
+FIELDS = "fields"
+"""Stored array of its field vectors."""
+SCALES = "scales"
+"""Stored array of the scales of int8 field vectors."""
+WEIGHTS = "weights"
+"""Stored array of the fields' weights in the aggregate."""
 
 
 def part_weights(config: FieldsConfig, options: FieldsSearch) -> Floats:

@@ -23,8 +23,10 @@ from palmette.training.config import TrainingConfig
 from palmette.training.loop import Stage, Task, TrainingResult
 from palmette.training.pairs import Validation
 
-DEV_QUERIES, DEV_DOCUMENTS = 200, 1000
-"""Sample sizes of a validation, which encodes all of them anew."""
+DEV_QUERIES = 200
+"""Queries of a validation, which encodes all of them anew."""
+DEV_DOCUMENTS = 1000
+"""Documents of a validation."""
 INITIAL_PAIRS = 256
 """Training pairs that fit the fields' initial weights."""
 
@@ -73,12 +75,12 @@ class FieldsTask(Task):
         task = cls(module, data, documents, queries, *data.pairs("train"), dev)
         if module.layout.fields > 1 and config.aggregate_weight:
             chosen = np.sort(np.random.default_rng(seed).permutation(task.size())[:INITIAL_PAIRS])
-            asked, answers = task.query_rows[chosen], task.document_rows[chosen]
+            query_rows, answers = task.query_rows[chosen], task.document_rows[chosen]
             rows = np.unique(answers)
             module.eval()
-            q = torch.from_numpy(task.encode("query", asked)[2])
+            q = torch.from_numpy(task.encode("query", query_rows)[2])
             fields = torch.from_numpy(task.encode("document", rows)[0])
-            fit_field_weights(module, q, fields, *task.targets(asked, answers, rows))
+            fit_field_weights(module, q, fields, *task.targets(query_rows, answers, rows))
         return task
 
     def size(self) -> int:

@@ -39,8 +39,8 @@ def complete_config(config: LayersConfig, encoder: Encoder, states: Tensor, mask
         same = config.replace(heads=copies.heads, wide=len(copies.layers[0]["inner.weight"]))
         layer = RNetLayer(same.inner, copies.heads, 0.0, same.skip, same.wide)
         layer.load_state_dict(copies.layers[0])
-        copy, wanted = layer(states[:, :, -2], mask)[mask], states[:, :, -1][mask]  # [Σ T, h]
-        if float((copy - wanted).norm() / wanted.norm()) < CLOSE:
+        copy, target = layer(states[:, :, -2], mask)[mask], states[:, :, -1][mask]  # [Σ T, h]
+        if float((copy - target).norm() / target.norm()) < CLOSE:
             return same.replace(from_encoder=True)
     return config.replace(heads=config.heads or max(1, config.inner // 32))
 

@@ -34,7 +34,7 @@ class LayersModel(Model):
 
     Documents are the encoder's own vectors, so embeddings that exist already need no second encoding
     (``index.add(documents, embeddings=…)``). A score is the weighted mean of the layers' similarities, which one query
-    gives. With ``order="layer"`` a document is found by the layer in whose places it is, and scores its similarity.
+    gives. With ``order="layer"`` each layer lists documents of its own, one layer after the other.
 
     Examples:
         >>> from palmette import FakeEncoder, Index, LayersModel
@@ -140,6 +140,10 @@ class LayersModel(Model):
         """One weight for all fused searches; the other orders do not rank by score alone."""
         return "" if options.order == "fused" else None
 
+    def scoring_options(self, options: LayersSearch) -> LayersSearch:
+        """The same layers, fused: ``order="layer"`` orders documents, and leaves their scores."""
+        return LayersSearch(layers=options.layers)
+
     def plan(self, queries: Queries, k: int, options: LayersSearch, view: View) -> SearchPlan:
         """One search with the queries of all layers."""
         return layers_plan(queries[LAYERS], queries[FUSED], options)
@@ -155,7 +159,7 @@ class LayersModel(Model):
         layers = self.layers_of(options)
         weights = self.module.weights(layers).cpu().numpy()
         vector = np.asarray(arrays[VECTOR], np.float32).reshape(-1)
-        return explain_layers(query[LAYERS][0], weights, vector, layers, options, evidence)
+        return explain_layers(query[LAYERS][0], weights, vector, layers, evidence)
 
     def embed(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:
         """Vectors [n, d] for other stores: weighted mean queries, or documents; ``layers=`` selects layers."""

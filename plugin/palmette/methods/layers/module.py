@@ -38,8 +38,8 @@ class RNetLayer(nn.Module):
         )  # [B, heads, T, w / heads]
         # plain products: the gradient of torch's fused attention is slow in bfloat16 on a CPU
         scores = q @ k.transpose(2, 3) * q.shape[3] ** -0.5  # [B, heads, T, T]
-        seen = scores.masked_fill(~mask[:, None, None], torch.finfo(scores.dtype).min).softmax(3)
-        mixed = self.attended((seen.to(v.dtype) @ v).transpose(1, 2).flatten(2))
+        attention = scores.masked_fill(~mask[:, None, None], torch.finfo(scores.dtype).min).softmax(3)
+        mixed = self.attended((attention.to(v.dtype) @ v).transpose(1, 2).flatten(2))
         a = self.norms[0](x + self.dropout(mixed))
         y = self.dropout(self.outer(F.gelu(self.inner(a))))
         out: Tensor = self.norms[1](y) + a if self.outside else self.norms[1](y + a)
@@ -50,8 +50,8 @@ def summary(x: Tensor, mask: Tensor, pooling: str = "both") -> Tensor:
     """[B, T, w] → the first token [B, w], or the mean over tokens and the first token [B, 2w]."""
     if pooling == "cls":
         return x[:, 0]
-    there = mask.to(x.dtype)
-    mean = torch.einsum("btw,bt->bw", x, there / there.sum(1, keepdim=True))
+    present = mask.to(x.dtype)
+    mean = torch.einsum("btw,bt->bw", x, present / present.sum(1, keepdim=True))
     return torch.cat([mean, x[:, 0]], dim=1)
 
 
@@ -120,7 +120,7 @@ class LayerNetworks(nn.Module):
 
     @property
     def transformer_learns(self) -> bool:
-        """Whether training gains from bfloat16 on CPUs that have it."""
+        """True where bfloat16 speeds training up on CPUs that compute in it."""
         return self.config.trains == "all"
 
     def networks_of(self, layers: Sequence[int] | None = None) -> list[RNet]:

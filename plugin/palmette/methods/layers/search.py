@@ -10,12 +10,14 @@ import numpy as np
 
 from palmette.arrays import Floats, Keys, Rows
 from palmette.methods.layers.config import LayersSearch
-from palmette.search.plan import Candidates, Score, SearchPlan, View
+from palmette.search.plan import Candidates, Score, SearchPlan, View, score_rows
 
 VECTOR = "vector"
 """Stored array: the encoder's own vector of a document."""
-LAYERS, FUSED = "layers", "fused"
-"""Query arrays: a vector per layer [L, d], and their weighted mean [d]."""
+LAYERS = "layers"
+"""Query array of one vector per layer [L, d]."""
+FUSED = "fused"
+"""Query array of their weighted mean [d]."""
 
 
 def layers_plan(queries: Floats, fused: Floats, options: LayersSearch) -> SearchPlan:
@@ -23,29 +25,32 @@ def layers_plan(queries: Floats, fused: Floats, options: LayersSearch) -> Search
     if options.order == "fused":
         return SearchPlan(Score(VECTOR, fused))
     rows = np.ascontiguousarray(queries.reshape(-1, queries.shape[2]), np.float32)
-    return SearchPlan(Score(VECTOR, rows), group=queries.shape[1])
+    return SearchPlan(Score(VECTOR, rows), group=queries.shape[1], context={FUSED: fused})
 
 
 def merge_layers(
-    view: View, plan: SearchPlan, found: Candidates, layers: Sequence[int], k: int, options: LayersSearch
+    view: View, plan: SearchPlan, candidates: Candidates, layers: Sequence[int], k: int, options: LayersSearch
 ) -> Candidates:
-    """One list per query from the candidates [Q·L, n] of these layers; evidence ``layer``: in whose places each is."""
+    """One list per query from the candidates [Q·L, n] of these layers, with the scores of a fused search.
+
+    Evidence ``layer`` is the layer that contributed a document.
+    """
     if options.order == "fused":
-        return found
-    shape = (len(found.keys) // plan.group, plan.group, found.keys.shape[1])
-    ranked, scores = found.keys.reshape(shape), found.scores.reshape(shape)  # [Q, L, n] each
+        return candidates
+    shape = (len(candidates.keys) // plan.group, plan.group, candidates.keys.shape[1])
+    ranked = candidates.keys.reshape(shape)  # [Q, L, n]
     at = take_new_per_layer(ranked, split_budget(min(k, len(view)), options.budget or [1] * len(layers)))
     rows = np.arange(len(at))[:, None]
-    keys, values = ranked.reshape(len(at), -1)[rows, at], scores.reshape(len(at), -1)[rows, at]
-    keys, values = np.where(at < 0, -1, keys), np.where(at < 0, np.float32(-np.inf), values)
+    keys = np.where(at < 0, -1, ranked.reshape(len(at), -1)[rows, at])  # [Q, k]
+    scores, _ = score_rows(view, Score(VECTOR, plan.context[FUSED]), keys)
     return replace(
-        found,
+        candidates,
         keys=keys,
-        scores=values,
-        visited=min(float(len(view)), plan.group * found.visited),
+        scores=scores.astype(np.float32),
+        visited=min(float(len(view)), plan.group * candidates.visited),
         evidence={"layer": np.asarray(layers)[at // shape[2]]},
-        refined=plan.group * found.refined,
-        read=plan.group * found.read,
+        refined=plan.group * candidates.refined,
+        read=plan.group * candidates.read,
     )
 
 
@@ -74,13 +79,13 @@ def take_new_per_layer(ranked: Keys, places: Sequence[int]) -> Rows:
     k = sum(places)
     out = np.full((len(ranked), k), -1, np.int64)
     turns = [*enumerate(accumulate(places)), *((layer, k) for layer in range(layers))]
-    for row, found in enumerate(ranked.tolist()):
-        seen, taken = {-1}, list[int]()
+    for row, layer_rows in enumerate(ranked.tolist()):
+        known, merged = {-1}, list[int]()
         for layer, most in turns:
-            if len(taken) < most:
-                own = found[layer][:most]
-                columns = [at for at, key in enumerate(own) if key not in seen][: most - len(taken)]
-                seen.update([own[at] for at in columns])
-                taken += [layer * width + at for at in columns]
-        out[row, : len(taken)] = taken
+            if len(merged) < most:
+                own = layer_rows[layer][:most]
+                columns = [at for at, key in enumerate(own) if key not in known][: most - len(merged)]
+                known.update([own[at] for at in columns])
+                merged += [layer * width + at for at in columns]
+        out[row, : len(merged)] = merged
     return out

@@ -40,7 +40,7 @@ def _blocks(rows: Rows) -> Sequence[Rows]:
 
 @dataclass
 class LayersTask(Task):
-    """In-batch softmax at every layer; the encoder and the documents' vectors stay frozen."""
+    """Training by an in-batch softmax at every layer; the encoder and the documents' vectors stay frozen."""
 
     module: LayerNetworks
     pairs: TrainingPairs
@@ -69,26 +69,32 @@ class LayersTask(Task):
         """Encode every text once, complete the config and initialise the networks."""
         pairs = TrainingPairs.encode(data, encoder, cache, seed=seed, progress=progress)
         if data.labelled:
-            held = data.judgements("dev")[0] if pairs.dev else pairs.query_rows
-            asked = np.unique(np.concatenate([pairs.query_rows, held]))  # the same for every seed: encoded once
-            texts, own, some = [data.query_texts[row] for row in asked], pairs.queries, np.unique(pairs.query_rows)
+            dev_rows = data.judgements("dev")[0] if pairs.dev else pairs.query_rows
+            query_rows = np.unique(
+                np.concatenate([pairs.query_rows, dev_rows])
+            )  # the same for every seed: encoded once
+            texts, own, training_rows = (
+                [data.query_texts[row] for row in query_rows],
+                pairs.queries,
+                np.unique(pairs.query_rows),
+            )
         else:
             texts = first_sentences(data.texts[:STANDING_IN])
             own = torch.from_numpy(cache.encode(encoder, texts, kind="query", progress=progress))
-            some = asked = np.arange(len(texts))
-        if not len(some) or (config.start == "random" and not data.labelled):
+            training_rows = query_rows = np.arange(len(texts))
+        if not len(training_rows) or (config.start == "random" and not data.labelled):
             raise TrainingError(
                 f"{data.name} has no pairs of query and document, which start='random' needs, or no words to begin with"
             )
         stored = cache.encode_tokens(encoder, texts, kind="query", outputs="layers", progress=progress)
-        states = TokenRows(*stored, {row: at for at, row in enumerate(asked.tolist())})
-        drawn = np.random.default_rng(seed).permutation(some)[:SAMPLE]
+        states = TokenRows(*stored, {row: at for at, row in enumerate(query_rows.tolist())})
+        drawn = np.random.default_rng(seed).permutation(training_rows)[:SAMPLE]
         config = complete_config(config, encoder, *states.take(drawn[:BLOCK], torch.device("cpu")))
 
         @lru_cache(1)
         def summaries(layer: int) -> Tensor:
-            taken = (states.take(block, torch.device("cpu")) for block in _blocks(drawn))
-            return torch.cat([summary(x[:, :, layer], mask, config.pooling) for x, mask in taken])
+            sampled = (states.take(block, torch.device("cpu")) for block in _blocks(drawn))
+            return torch.cat([summary(x[:, :, layer], mask, config.pooling) for x, mask in sampled])
 
         module = initialise(config, encoder, summaries, own[torch.from_numpy(drawn)], seed)
         task = cls(module.to(encoder.device), pairs, states)
@@ -102,10 +108,10 @@ class LayersTask(Task):
     def _encode_features(self, device: torch.device, progress: bool | None) -> None:
         """Inputs of the heads for all queries of training and validation, made once."""
         module, pairs = self.module.eval(), self.pairs
-        held = pairs.dev.queries if pairs.dev else pairs.query_rows
-        asked = np.unique(np.concatenate([pairs.query_rows, held]))
+        dev_rows = pairs.dev.queries if pairs.dev else pairs.query_rows
+        query_rows = np.unique(np.concatenate([pairs.query_rows, dev_rows]))
         hidden = None if progress is None else not progress
-        for block in tqdm(_blocks(asked), "Reading the layers", unit="batch", delay=2, disable=hidden):
+        for block in tqdm(_blocks(query_rows), "Reading the layers", unit="batch", delay=2, disable=hidden):
             x, mask = self.states.take(block, device)
             parts = module.features([x[:, :, layer] for layer in self.config.query_layers], mask)
             self.features = self.features or [torch.zeros(len(pairs.queries), p.shape[1]) for p in parts]
@@ -123,7 +129,7 @@ class LayersTask(Task):
     def to(self, device: torch.device) -> None:
         """Move vectors and features to the training device."""
         self.pairs = self.pairs.to(device)
-        self.features = [one.to(device) for one in self.features]
+        self.features = [block.to(device) for block in self.features]
 
     def queries(self, module: nn.Module, rows: Rows) -> Tensor:
         """Queries [B, L, d] of query rows [B]."""
@@ -142,13 +148,13 @@ class LayersTask(Task):
 
     def loss(self, module: nn.Module, rows: Rows, generator: torch.Generator, progress: float) -> Tensor:
         """Mean over the layers of InfoNCE (section 3.2 of the paper) on their similarities (equation 1)."""
-        pairs, asked, own = self.pairs, self.pairs.query_rows[rows], self.pairs.document_rows[rows]
+        pairs, query_rows, own = self.pairs, self.pairs.query_rows[rows], self.pairs.document_rows[rows]
         hard = pairs.hard_negatives(rows, generator)
         columns = np.unique(np.concatenate([own, *([hard.rows] if hard else [])]))  # each document once: [C]
-        queries, documents = self.queries(module, asked), self.documents(columns)
+        queries, documents = self.queries(module, query_rows), self.documents(columns)
         with torch.autocast(queries.device.type, enabled=False):
             scores = torch.einsum("bld,cd->lbc", queries.float(), documents.float()) * self.config.multiplier
-        known = torch.from_numpy(pairs.data.positives_mask(asked, columns)).to(scores.device)
+        known = torch.from_numpy(pairs.data.positives_mask(query_rows, columns)).to(scores.device)
         return info_nce(scores, torch.from_numpy(np.searchsorted(columns, own)).to(scores.device), known)
 
     def validate(self, module: nn.Module) -> dict[str, float]:
@@ -156,8 +162,8 @@ class LayersTask(Task):
         if self.pairs.dev is None:
             return {}
         queries, documents = self._held_out()
-        asked = [self.module.fused(queries), *queries.unbind(1)]
-        fused, *alone = (self.pairs.score_ranking(q, documents, lambda q, d: q @ d.T) for q in asked)
+        variants = [self.module.fused(queries), *queries.unbind(1)]
+        fused, *alone = (self.pairs.score_ranking(q, documents, lambda q, d: q @ d.T) for q in variants)
         by_layer = zip(self.config.query_layers, alone, strict=True)
         return {**fused, **{f"ndcg@10 of layer {layer}": scores["ndcg@10"] for layer, scores in by_layer}}
 

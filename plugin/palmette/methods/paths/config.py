@@ -12,8 +12,10 @@ from palmette.errors import ConfigError
 
 LEAVES_PER_ROOT = 4.0
 """Leaves per √N documents: with twice as many, a tenth of the documents holds up to 4 points more of the answers."""
-SHARPNESS, ENCODER_RATE = 40.0, 0.1
-"""Factor of the initial similarities under the softmax; learning rate of the encoder against that of the rest."""
+SHARPNESS = 40.0
+"""Factor of the initial similarities under the softmax."""
+ENCODER_RATE = 0.1
+"""Learning rate of the encoder as a share of the module's."""
 
 TRAINING: Mapping[str, Any] = {"steps": 0, "batch_size": 64, "learning_rate": 3e-4}
 """Defaults of the training loop: none, since k-means leaves find as much as trained ones."""
@@ -78,8 +80,8 @@ class PathsConfig(Config):
         """Config with branches for ``count`` documents, where they are left open."""
         if self.branches is not None:
             return self
-        wanted = max(self.per_document, LEAVES_PER_ROOT * count**0.5, 2)
-        return self.replace(branches=max(2, round(wanted ** (1 / self.height))))
+        leaves = max(self.per_document, LEAVES_PER_ROOT * count**0.5, 2)
+        return self.replace(branches=max(2, round(leaves ** (1 / self.height))))
 
     @property
     def leaves(self) -> int:

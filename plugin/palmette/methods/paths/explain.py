@@ -21,12 +21,18 @@ from palmette.types import Explanation, Part
 
 REPORT = "leaves.json"
 """Checkpoint file of the report."""
-SHOWN, TERMS = 5, 3
-"""Leaves listed where no search says how many were visited, and terms of a leaf in the sentence."""
+SHOWN = 5
+"""Leaves listed where no search says how many were visited."""
+TERMS = 3
+"""Terms of a leaf in the sentence."""
 SAMPLE = 50_000
 """Texts whose words are read for the leaves' terms."""
-NOTICED, WORSE, ENOUGH = 2.0, 1.5, 10
-"""Expected over ideal documents per leaf when unbalanced, at all and against training; least documents per leaf."""
+NOTICED = 2.0
+"""Expected over ideal documents per leaf from which an index is called unbalanced."""
+WORSE = 1.5
+"""Factor by which this ratio must exceed the training's."""
+ENOUGH = 10
+"""Documents per leaf below which nothing is said."""
 
 Numbers = dict[str, int | float]
 Name = Annotated[str, Field(pattern=r"^\d+(\.\d+)*$")]

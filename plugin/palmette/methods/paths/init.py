@@ -16,15 +16,17 @@ from torch.nn import functional as F
 from palmette.methods.paths.config import SHARPNESS
 from palmette.methods.paths.module import ROUTED, Indexer
 
-ROUNDS, POINTS = 20, 128
-"""Rounds of a k-means, and points per centre that it looks at."""
+ROUNDS = 20
+"""Rounds of k-means."""
+POINTS = 128
+"""Points per centre that k-means reads."""
 
 
 def nearest(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     """Nearest of the centres [K, m] for points [n, m], and c·x − ½‖c‖² of it: [n] each."""
     half = 0.5 * centres.square().sum(1)
-    found = [(part @ centres.T - half).max(1) for part in torch.split(x, ROUTED)]
-    return torch.cat([best.indices for best in found]), torch.cat([best.values for best in found])
+    nearest_centres = [(part @ centres.T - half).max(1) for part in torch.split(x, ROUTED)]
+    return torch.cat([best.indices for best in nearest_centres]), torch.cat([best.values for best in nearest_centres])
 
 
 def kmeans(x: Tensor, centres: int, seed: int, *, unit: bool = False) -> Tensor:

@@ -26,8 +26,10 @@ from palmette.search.plan import ArraySpec, Candidates, Lists, Score, SearchPlan
 from palmette.training.pairs import TrainingPairs, Validation
 from palmette.types import Document, Explanation
 
-DEV_QUERIES, DEV_DOCUMENTS = 300, 2000
-"""Size of a validation that encodes its texts again, because the encoder learns."""
+DEV_QUERIES = 300
+"""Queries of a validation that encodes its texts again, because the encoder learns."""
+DEV_DOCUMENTS = 2000
+"""Documents of such a validation."""
 
 
 class PathsModel(Model):
@@ -59,7 +61,7 @@ class PathsModel(Model):
 
     @classmethod
     def uses_space(cls, config: PathsConfig, data: RetrievalData) -> bool:
-        """Unless the encoder learns."""
+        """True unless the encoder learns."""
         return config.encoder_learns == "nothing"
 
     @classmethod
@@ -78,13 +80,13 @@ class PathsModel(Model):
         pairs = TrainingPairs.encode(data, encoder, cache, seed=seed, progress=progress)
         backbone = Backbone.of(encoder) if config.encoder_learns == "all" else None
         fewer: dict[str, Any] = {"queries": DEV_QUERIES, "documents": DEV_DOCUMENTS} if backbone else {}
-        held = Validation.of(data, seed, **fewer)  # random documents fill the leaves as all of them do
+        validation = Validation.of(data, seed, **fewer)  # random documents fill the leaves as all of them do
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             module = Paths(config, backbone).cpu()
         if config.start == "kmeans":
             initialise(module.indexer, module.embed(pairs.documents), seed)
-        return config, PathsTask(module, pairs, held, progress)
+        return config, PathsTask(module, pairs, validation, progress)
 
     @classmethod
     def module_for(cls, config: PathsConfig, encoder: Encoder) -> Paths:
@@ -117,7 +119,8 @@ class PathsModel(Model):
 
     def arrays(self) -> tuple[ArraySpec, ...]:
         """Unit vectors, and the leaves of each document, likeliest first."""
-        leaves = ArraySpec(LEAVES, (self.config.per_document,), "int32", searched="lists")
+        last = self.config.leaves - 1
+        leaves = ArraySpec(LEAVES, (self.config.per_document,), "int32", searched="lists", among=(0, last))
         return ArraySpec(VECTOR, (self.config.width,), searched="inner_product"), leaves
 
     def encode_documents(
@@ -155,11 +158,11 @@ class PathsModel(Model):
         lists = Lists(LEAVES, leaves) if leaves.shape[1] else None
         return SearchPlan(Score(VECTOR, queries[VECTOR]), lists)
 
-    def rank(self, view: View, plan: SearchPlan, found: Candidates, k: int, options: PathsSearch) -> Candidates:
+    def rank(self, view: View, plan: SearchPlan, candidates: Candidates, k: int, options: PathsSearch) -> Candidates:
         """Candidates as they are, with the number of leaves visited."""
-        counts = (plan.lists.chosen >= 0).sum(axis=1) if plan.lists else np.zeros(len(found.keys), np.int64)
-        visited = np.zeros(found.keys.shape, np.int64) + counts[:, None]
-        return replace(found, evidence={VISITED: visited})
+        counts = (plan.lists.chosen >= 0).sum(axis=1) if plan.lists else np.zeros(len(candidates.keys), np.int64)
+        visited = np.zeros(candidates.keys.shape, np.int64) + counts[:, None]
+        return replace(candidates, evidence={VISITED: visited})
 
     def explain(
         self, query: Queries, arrays: Mapping[str, Any], options: PathsSearch, evidence: Mapping[str, Any]
@@ -171,8 +174,8 @@ class PathsModel(Model):
         """Shape, load and terms of the leaves, recall by documents visited; with a view, the load of its leaves."""
         report, config = self.report, self.config
         if view is not None:
-            held = view.list_sizes(LEAVES)
-            load = leaf_load(np.pad(held, (0, config.leaves - len(held))))
+            sizes = view.list_sizes(LEAVES)
+            load = leaf_load(np.pad(sizes, (0, config.leaves - len(sizes))))
             warning = load_warning(load, report.load)
             return {"documents per leaf": load, **({"warning": warning} if warning else {})}
         curve = {f"{share:g}": row for share, row in report.curve.items()}

@@ -22,8 +22,10 @@ WIDER = 2
 """Width of the beam below the root, as a multiple of the leaves that are then ordered."""
 LEAST = -69.08
 """Log probability below which leaves are ordered by their centroids alone."""
-PART, ROUTED = 64, 4096
-"""Texts whose beams are in memory together: wide ones, and those of few leaves."""
+PART = 64
+"""Texts whose wide beams are in memory together."""
+ROUTED = 4096
+"""Texts routed together where each takes few leaves."""
 
 
 class Routed(NamedTuple):

@@ -14,8 +14,10 @@ from palmette.methods.paths.module import Paths
 from palmette.metrics import Judgements, score_ranks
 from palmette.search.plan import View
 
-VECTOR, LEAVES = "vector", "leaves"
-"""Stored arrays: unit vectors, and the leaves of each document."""
+VECTOR = "vector"
+"""Stored array of the document's unit vector."""
+LEAVES = "leaves"
+"""Stored array of the document's leaves."""
 VISITED = "visited"
 """Evidence: leaves that the query visited; 0 if it looked everywhere."""
 SMALL = 10_000
@@ -24,7 +26,10 @@ BLIND = 0.2
 """Share that it visits if training held nothing out to learn it from."""
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0)
 """Shares of the documents at which recall is measured."""
-DEPTH, PART = 100, 64
+DEPTH = 100
+"""Documents per query of the recall curve."""
+PART = 64
+"""Queries of the recall curve that are computed together."""
 
 Curve = Mapping[float, Mapping[str, float]]
 
@@ -81,10 +86,10 @@ def recall_curve(
     ``order`` [Q, L] are all leaves, each query's likeliest first, and ``leaves`` [N, l] those of the documents.
     """
     sizes = torch.bincount(leaves.flatten(), minlength=order.shape[1])
-    held = sizes[order].cumsum(1)  # [Q, L]
+    cumulative = sizes[order].cumsum(1)  # [Q, L]
     rank = torch.argsort(order, dim=1)  # [Q, L] place of each leaf
     budgets = [torch.inf if share == 1.0 else share * len(documents) for share in shares]
-    looked = [(held <= budget).sum(1).clamp(min=1) for budget in budgets]  # [Q] each
+    looked = [(cumulative <= budget).sum(1).clamp(min=1) for budget in budgets]  # [Q] each
     ranks: list[list[Tensor]] = [[] for _ in shares]
     visited = [0.0 for _ in shares]
     for start in range(0, len(queries), PART):
@@ -93,14 +98,14 @@ def recall_curve(
         places = torch.stack([rank[part][:, own] for own in leaves.T]).amin(0)  # [64, N] of the earliest leaf
         for at in range(len(shares)):
             inside = places < looked[at][part, None]
-            found = cosine.masked_fill(~inside, -torch.inf).topk(min(DEPTH, len(documents)), dim=1)
-            ranks[at].append(found.indices.masked_fill(found.values == -torch.inf, -1))
+            top = cosine.masked_fill(~inside, -torch.inf).topk(min(DEPTH, len(documents)), dim=1)
+            ranks[at].append(top.indices.masked_fill(top.values == -torch.inf, -1))
             visited[at] += float(inside.sum())
-    scored = [score_ranks(torch.cat(found).cpu().numpy(), judgements, ks=(10, DEPTH)) for found in ranks]
+    scored = [score_ranks(torch.cat(top).cpu().numpy(), judgements, ks=(10, DEPTH)) for top in ranks]
     return {
         share: {
-            "visited": seen / (len(queries) * len(documents)),
+            "visited": visited_share / (len(queries) * len(documents)),
             **{name: scores[name] for name in ("recall@10", "recall@100", "ndcg@10")},
         }
-        for share, seen, scores in zip(shares, visited, scored, strict=True)
+        for share, visited_share, scores in zip(shares, visited, scored, strict=True)
     }

@@ -73,7 +73,7 @@ class PathsTask(Task):
         return [texts[row] for row in rows.tolist()]
 
     def _inputs(self, kind: Kind, rows: Rows) -> Part:
-        """What the module reads: embeddings by the encoder as it was, or tokens where it learns."""
+        """Input of the module: embeddings by the frozen encoder, or tokens where the encoder learns."""
         if self.module.backbone is not None:
             return self.module.backbone.plain(self._texts(kind, rows), kind)
         return (self.pairs.queries if kind == "query" else self.pairs.documents)[torch.from_numpy(rows)]
@@ -93,13 +93,13 @@ class PathsTask(Task):
 
     def loss(self, module: nn.Module, rows: Rows, generator: torch.Generator, progress: float) -> Tensor:
         """λ₁ L_siamese + λ₂ L_indexing + λ₃ L_intra-leaf of a batch of pairs (equation 6)."""
-        config, asked = self.module.config, self.pairs.query_rows[rows]
+        config, query_rows = self.module.config, self.pairs.query_rows[rows]
         own, others = self.pairs.document_rows[rows], self._negatives(rows, generator, progress)
         documents = np.concatenate([own, *others])
-        vectors, routed = module(self._inputs("query", asked), self._inputs("document", documents))
+        vectors, routed = module(self._inputs("query", query_rows), self._inputs("document", documents))
         with torch.autocast(vectors.device.type, enabled=False):  # margins need every digit
-            (q, d), (tq, td) = (x.tensor_split([len(asked)]) for x in (vectors, routed.embedding))
-            known = self.pairs.data.positives_mask(asked, documents)
+            (q, d), (tq, td) = (x.tensor_split([len(query_rows)]) for x in (vectors, routed.embedding))
+            known = self.pairs.data.positives_mask(query_rows, documents)
             negative = ~torch.from_numpy(known).to(q.device)  # [B, C]
             total = config.semantic * triplet(q @ d.T, negative, config.margin)
             total = total + config.indexing * triplet(tq @ td.T, negative, config.margin)
@@ -111,8 +111,8 @@ class PathsTask(Task):
 
     def _negatives(self, rows: Rows, generator: torch.Generator, progress: float) -> Iterator[Rows]:
         """Given negatives of these training rows, and one mined negative of each row that has any."""
-        if (given := self.pairs.hard_negatives(rows, generator)) is not None:
-            yield given.rows
+        if (hard := self.pairs.hard_negatives(rows, generator)) is not None:
+            yield hard.rows
         config = self.module.config
         if config.negatives == "leaves":
             turn = int(progress * self.steps / self.steps_per_epoch + 1e-6) // config.refresh
@@ -128,16 +128,16 @@ class PathsTask(Task):
         """Nearest irrelevant documents in the leaf of each training row's query: [P, n], padded with −1."""
         pairs, vectors = self.pairs, self._corpus()
         placed = self.module.leaves_of(vectors, 1)[:, 0]
-        asked, back = np.unique(pairs.query_rows, return_inverse=True)
-        found = []
-        for rows in np.array_split(asked, -(-len(asked) // 256)):
+        query_rows, back = np.unique(pairs.query_rows, return_inverse=True)
+        mined = []
+        for rows in np.array_split(query_rows, -(-len(query_rows) // 256)):
             queries = self._embed("query", rows)
             scores = queries @ vectors.T  # [256, N]
             relevant = pairs.data.positives_mask(rows, np.arange(len(vectors)))
             out = torch.from_numpy(relevant).to(scores.device) | (self.module.leaves_of(queries, 1) != placed)
             best = scores.masked_fill(out, -torch.inf).topk(min(NEAREST, len(vectors)), dim=1)
-            found.append(best.indices.masked_fill(best.values == -torch.inf, -1).cpu().numpy())
-        return np.concatenate(found)[back]
+            mined.append(best.indices.masked_fill(best.values == -torch.inf, -1).cpu().numpy())
+        return np.concatenate(mined)[back]
 
     def _corpus(self) -> Tensor:
         """Vectors [N, m] of the whole corpus."""
@@ -173,12 +173,12 @@ class PathsTask(Task):
         sums = torch.zeros_like(module.centres).index_add_(0, leaves[:, 0], vectors)
         counts = torch.bincount(leaves[:, 0], minlength=config.leaves)
         module.centres.copy_(sums / counts.clamp(min=1)[:, None])
-        asked, data = np.unique(self.pairs.query_rows), self.pairs.data
-        to = self.module.leaves_of(self._embed("query", asked), 1)[:, 0] if len(asked) else None
+        query_rows, data = np.unique(self.pairs.query_rows), self.pairs.data
+        to = self.module.leaves_of(self._embed("query", query_rows), 1)[:, 0] if len(query_rows) else None
         self.report = IndexReport(
             curve={} if self.held_out is None else self._measure(self.held_out, SHARES),
             load=leaf_load(leaves.flatten().bincount(minlength=config.leaves).cpu().numpy()),
             documents=leaf_terms(lambda row: data.corpus[row].content, leaves[:, 0], module),
-            queries={} if to is None else leaf_terms(lambda at: data.query_texts[asked[at]], to, module),
+            queries={} if to is None else leaf_terms(lambda at: data.query_texts[query_rows[at]], to, module),
         )
         return result if result.metrics else replace(result, metrics=self.validate(module))

@@ -25,7 +25,7 @@ VECTOR = "vector"
 
 
 class SpaceTask(Task):
-    """Nothing to train: the maps of the space are learned before, and without a stage no loop runs."""
+    """Task without a stage: the maps are learned before it, so no loop runs."""
 
     metric = "ndcg@10"
     loss = validate = to = None  # type: ignore[assignment]
@@ -38,7 +38,7 @@ class SpaceTask(Task):
         return self.pairs
 
     def stages(self, training: TrainingConfig) -> Sequence[Stage]:
-        """No run of the loop."""
+        """Return no stage."""
         return ()
 
 
@@ -67,7 +67,7 @@ class SpaceModel(Model):
 
     @classmethod
     def uses_space(cls, config: SpaceConfig, data: RetrievalData) -> bool:
-        """Always: there is nothing else to learn."""
+        """True: the space is all that this method learns."""
         return True
 
     @classmethod

@@ -100,10 +100,10 @@ def training_queries(
         return train, dev
     texts = [list(dict.fromkeys((name_of(node), node.content))) for node in data.corpus]
     if not len(dev):
-        two = np.flatnonzero([len(some) == 2 for some in texts])
-        held = np.sort(draw.permutation(two)[: min(DEV, len(two) // DEV_SHARE)])
-        dev = TrainingQueries(np.array([texts[row].pop(0) for row in held], object), closure.take(held))
-    judged, own = train.matches, closure.take(np.repeat(np.arange(nodes), [len(some) for some in texts]))
+        two = np.flatnonzero([len(names) == 2 for names in texts])
+        dev_rows = np.sort(draw.permutation(two)[: min(DEV, len(two) // DEV_SHARE)])
+        dev = TrainingQueries(np.array([texts[row].pop(0) for row in dev_rows], object), closure.take(dev_rows))
+    judged, own = train.matches, closure.take(np.repeat(np.arange(nodes), [len(names) for names in texts]))
     matches = Matches(
         np.concatenate([judged.starts, judged.starts[-1] + own.starts[1:]]),
         np.concatenate([judged.documents, own.documents]),
@@ -130,8 +130,8 @@ def _judged(data: TaxonomyData, closure: Matches | None, split: str) -> Training
         query, document = query[above.owners], above.documents.astype(np.int64)
         distance = above.distances.astype(np.int64)
     matches = Matches.of(query, document, distance, len(qrels), len(data.corpus))
-    asked = TrainingQueries(np.array([data.queries[id] for id in qrels], object), matches)
-    return asked.take(np.flatnonzero(matches.counts))
+    queries = TrainingQueries(np.array([data.queries[id] for id in qrels], object), matches)
+    return queries.take(np.flatnonzero(matches.counts))
 
 
 @dataclass(frozen=True)
@@ -157,18 +157,18 @@ class Sampler:
         """Drawn matches of some queries: the place among ``queries`` (ascending) and the document of each."""
         random = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
         if self.kind == "every":
-            some = self.matches.take(queries)
-            owner, documents = some.owners, some.documents
-            if some.counts.max(initial=0) > MOST:
+            matches = self.matches.take(queries)
+            owner, documents = matches.owners, matches.documents
+            if matches.counts.max(initial=0) > MOST:
                 order = np.lexsort((random.random(len(owner)), owner))  # shuffled within each query
-                kept = np.sort(order[np.arange(len(owner)) - some.starts[owner] < MOST])
-                owner, documents = owner[kept], documents[kept]
+                chosen = np.sort(order[np.arange(len(owner)) - matches.starts[owner] < MOST])
+                owner, documents = owner[chosen], documents[chosen]
         else:
             starts, ends = self.matches.starts[queries], self.matches.starts[queries + 1]
             low, high = self._sums[starts], self._sums[ends]
             owner = np.flatnonzero(high > low)
-            wanted = (low + random.random(len(queries)) * (high - low))[owner]
-            places = np.searchsorted(self._sums, wanted, side="right") - 1
+            target = (low + random.random(len(queries)) * (high - low))[owner]
+            places = np.searchsorted(self._sums, target, side="right") - 1
             documents = self.matches.documents[np.clip(places, starts[owner], ends[owner] - 1)]
         return owner, documents.astype(np.int64)
 

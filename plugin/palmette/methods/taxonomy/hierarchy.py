@@ -25,8 +25,10 @@ from palmette.types import Document
 
 PARENT_KEYS = ("parents", "parent")
 """Metadata that names a document's parents, unless another key is given."""
-AROUND, SHORTEST_CODE = ".,;:!?()[]{}'\"", 4
-"""Punctuation around a code, and its least length: shorter ones are numbers that mean other things."""
+AROUND = ".,;:!?()[]{}'\""
+"""Punctuation that may surround a code."""
+SHORTEST_CODE = 4
+"""Characters of the shortest code: shorter ones are numbers that mean other things."""
 MAX_PAIRS = 300_000_000
 """Ancestors of all nodes together, at most: about 4 GB."""
 
@@ -77,10 +79,10 @@ class Matches:
 
     def among(self, queries: Rows, documents: Rows) -> tuple[Rows, Rows]:
         """Pairs of some queries and some documents (ascending, distinct) that match: places of both, by query."""
-        some = self.take(queries)
-        at = np.minimum(np.searchsorted(documents, some.documents), len(documents) - 1)
-        hits = documents[at] == some.documents
-        return some.owners[hits], at[hits]
+        matches = self.take(queries)
+        at = np.minimum(np.searchsorted(documents, matches.documents), len(documents) - 1)
+        hits = documents[at] == matches.documents
+        return matches.owners[hits], at[hits]
 
 
 @dataclass(frozen=True)
@@ -188,11 +190,11 @@ class Hierarchy:
             missing[below] -= ways
             level, depth = below[missing[below] == 0], depth + 1
         if missing.any():  # every node that was never placed has a parent that was not either
-            row, seen = int(missing.argmax()), dict[int, None]()
-            while row not in seen:
-                seen[row] = None
+            row, path = int(missing.argmax()), dict[int, None]()
+            while row not in path:
+                path[row] = None
                 row = next(parent for parent in self.parents[row].tolist() if missing[parent])
-            words = [repr(self.ids[step]) for step in [*list(seen)[list(seen).index(row) :], row]]
+            words = [repr(self.ids[step]) for step in [*list(path)[list(path).index(row) :], row]]
             cycle = " → ".join(words if len(words) < 9 else [*words[:4], "…", *words[-4:]])
             raise InputError(f"the hierarchy has a cycle: {cycle}; take one of its edges out")
         return depths
@@ -295,11 +297,11 @@ class Nodes:
     @cached_property
     def _by_code(self) -> dict[str, int]:
         """Code → row of the only node that has it as its id or in its name."""
-        found: dict[str, int] = {}
+        rows: dict[str, int] = {}
         for row, words in enumerate(map(str.split, map(" ".join, zip(self.ids, self.names, strict=True)))):
             for code in {word.strip(AROUND).casefold() for word in words if any(map(str.isdigit, word))}:
-                found[code] = row if found.get(code, row) == row else -1
-        return found
+                rows[code] = row if rows.get(code, row) == row else -1
+        return rows
 
     def spelled_out(self, text: str) -> str:
         """Name of the node that a code (one word with a digit, such as a part number) belongs to; else the text.
@@ -364,16 +366,16 @@ def _parents(document: Document, key: str) -> list[str]:
     listed: object = [value] if isinstance(value, str) else value or []
     if isinstance(listed, Mapping) or not isinstance(listed, Iterable):
         raise InputError(f"{where} be an id or a list of ids, got {shown(value)}")
-    found = list(listed)
-    if bad := [parent for parent in found if not isinstance(parent, str)]:
+    names = list(listed)
+    if bad := [parent for parent in names if not isinstance(parent, str)]:
         raise InputError(f"{where} hold ids (str), got {shown(bad[0])}")
-    return [parent for parent in found if parent]
+    return [parent for parent in names if parent]
 
 
 def _walk(lists: RowLists, row: int) -> Rows:
     """Everything reachable from a row, breadth first."""
-    seen = frontier = np.array([row], np.int64)
+    reached = frontier = np.array([row], np.int64)
     while len(frontier):
-        frontier = np.setdiff1d(lists.flat(frontier)[1], seen)
-        seen = np.concatenate([seen, frontier])
-    return seen
+        frontier = np.setdiff1d(lists.flat(frontier)[1], reached)
+        reached = np.concatenate([reached, frontier])
+    return reached

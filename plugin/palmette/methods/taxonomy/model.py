@@ -127,7 +127,7 @@ class TaxonomyModel(Model):
 
     @classmethod
     def uses_space(cls, config: TaxonomyConfig, data: RetrievalData) -> bool:
-        """Where pairs alone teach two towers of text: with a hierarchy, questions match what lies above as well."""
+        """True where pairs alone train two text towers; with a hierarchy a question matches ancestors as well."""
         judged = getattr(data, "hierarchy", None) is None
         return judged and config.queries == "text" and config.documents != "lookup"
 
@@ -150,9 +150,9 @@ class TaxonomyModel(Model):
         train, dev = training_queries(loaded, lookup=lookup, max_distance=config.max_distance, seed=seed)
 
         encode = partial(cache.encode, encoder, progress=progress)
-        asked, held = (
-            torch.from_numpy(some.inputs if lookup else encode(some.inputs.tolist(), kind="query"))
-            for some in (train, dev)
+        train_inputs, dev_inputs = (
+            torch.from_numpy(questions.inputs if lookup else encode(questions.inputs.tolist(), kind="query"))
+            for questions in (train, dev)
         )
         contents = [document.content for document in loaded.corpus]
         documents = None if lookup else torch.from_numpy(encode(contents, kind="document"))
@@ -160,7 +160,7 @@ class TaxonomyModel(Model):
         nodes = Nodes.of(loaded.corpus, loaded.hierarchy, sampler.log_frequencies.numpy())
         module, factor = DualEncoder(config, nodes), config.multiplier
         module.initialise(documents, torch.Generator().manual_seed(seed))
-        task = TaxonomyTask(module, train, dev, sampler, factor, asked, held, documents, progress=progress)
+        task = TaxonomyTask(module, train, dev, sampler, factor, train_inputs, dev_inputs, documents, progress=progress)
         if loaded.hierarchy is None:  # the towers begin as the encoder
             module.lr_scale = {"": PAIRS_RATE}
             with torch.no_grad():
@@ -191,7 +191,7 @@ class TaxonomyModel(Model):
     def arrays(self) -> tuple[ArraySpec, ...]:
         """An embedding, and the row of the node that a document is (−1 for none)."""
         vector = ArraySpec(VECTOR, (self.config.dimension,), searched="inner_product")
-        return vector, ArraySpec(NODE, (), "int64")
+        return vector, ArraySpec(NODE, (), "int64", among=(-1, len(self.nodes) - 1))
 
     def encode_documents(self, documents: Sequence[Document], vectors: Floats | None = None) -> Arrays:
         """Embeddings [N, d] and rows of nodes [N]."""
@@ -239,15 +239,15 @@ class TaxonomyModel(Model):
         """Require a hierarchy for ``within`` and ``closed``."""
         hierarchy, within = self.nodes.hierarchy, options.within
         if hierarchy is None and (options.closed or within is not None):
-            asked = "closed=True" if within is None else f"within={within!r}"
-            raise ConfigError(f"{asked} needs a hierarchy: this model was trained on pairs alone")
+            option = "closed=True" if within is None else f"within={within!r}"
+            raise ConfigError(f"{option} needs a hierarchy: this model was trained on pairs alone")
         if hierarchy is not None and within is not None:
             hierarchy.row(within)
 
     sentences = False  # nodes are named by few words, or looked up
 
     def lexical_variants(self) -> dict[str, TaxonomySearch]:
-        """None for lookup tables, which cannot read the texts that coefficients are learned from."""
+        """Return no variants for lookup tables, which cannot read the texts that coefficients are learned from."""
         return super().lexical_variants() if self.accepts_embeddings else {}
 
     def query_input(self, texts: Sequence[str]) -> Any:
@@ -262,6 +262,14 @@ class TaxonomyModel(Model):
         """One key for all searches that rank by score alone."""
         return "" if options.cut is None and options.order == "score" and not options.closed else None
 
+    def scoring_options(self, options: TaxonomySearch) -> TaxonomySearch:
+        """All options of a search leave out or order documents: scores are the same without them."""
+        return TaxonomySearch()
+
+    def content_read(self, document: Document) -> str:
+        """Text, and the node that a document is by its id."""
+        return f"{self.nodes.rows.get(document.key, -1)} {super().content_read(document)}"
+
     @cached_property
     def cutoff(self) -> RelevanceCutoff:
         """Probabilities from scores."""
@@ -271,9 +279,9 @@ class TaxonomyModel(Model):
         """Inner products with all documents, or with those below a node."""
         return plan(self.nodes, queries[VECTOR], options, view)
 
-    def rank(self, view: View, plan: SearchPlan, found: Candidates, k: int, options: TaxonomySearch) -> Candidates:
+    def rank(self, view: View, plan: SearchPlan, candidates: Candidates, k: int, options: TaxonomySearch) -> Candidates:
         """Cut, close and order the candidates."""
-        return rank(self.nodes, self.cutoff, view, plan, found, k, options)
+        return rank(self.nodes, self.cutoff, view, plan, candidates, k, options)
 
     def explain(
         self, query: Queries, arrays: Arrays, options: TaxonomySearch, evidence: Mapping[str, Any]

@@ -54,8 +54,8 @@ class DualEncoder(nn.Module):
         self.document_head = None
         if config.documents != "lookup":
             self.document_head = self.query_head if config.heads == "shared" else head()
-        kept = 0 if config.documents == "lookup" else config.nodes  # the table holds them already
-        self.register_buffer("vectors", torch.zeros(kept, config.dimension))  # [N, d]
+        rows = 0 if config.documents == "lookup" else config.nodes  # the table holds them already
+        self.register_buffer("vectors", torch.zeros(rows, config.dimension))  # [N, d]
         self.register_buffer("cut", torch.tensor([1.0, 0.0, 0.0, 1.0]))  # [4], see ``search.py``
 
     @torch.no_grad()

@@ -23,7 +23,10 @@ from palmette.methods.taxonomy.config import TaxonomySearch
 from palmette.methods.taxonomy.hierarchy import Nodes
 from palmette.search.plan import Candidates, Score, SearchPlan, View, stack_rows
 
-VECTOR, NODE = "vector", "node"
+VECTOR = "vector"
+"""Stored array of the node's vector."""
+NODE = "node"
+"""Stored array of the node's row in the hierarchy."""
 
 BEYOND = 64
 """Candidates beyond ``k`` among which specific ones, and whole chains, are looked for."""
@@ -52,31 +55,31 @@ def rank(
     cutoff: RelevanceCutoff,
     view: View,
     plan: SearchPlan,
-    found: Candidates,
+    candidates: Candidates,
     k: int,
     options: TaxonomySearch,
 ) -> Candidates:
     """Cut, close and order the candidates; scores in a hierarchy are scaled to 0 … 1."""
     queries, chains = plan.first.queries, nodes.hierarchy is not None
     if options.closed or options.order == "specific":
-        found = view.candidates(plan, k + BEYOND)
+        candidates = view.candidates(plan, k + BEYOND)
     if options.cut is not None:  # probabilities fall with scores, so what goes stands at the end
-        keep = cutoff.likely(queries, found.scores, options.cut, chains=chains) & (found.keys >= 0)
-        scores = np.where(keep, found.scores, -np.inf).astype(np.float32)
-        found = replace(found, keys=np.where(keep, found.keys, -1), scores=scores)
+        keep = cutoff.likely(queries, candidates.scores, options.cut, chains=chains) & (candidates.keys >= 0)
+        scores = np.where(keep, candidates.scores, -np.inf).astype(np.float32)
+        candidates = replace(candidates, keys=np.where(keep, candidates.keys, -1), scores=scores)
     if options.closed:
-        found = _close(nodes, view, plan, k, found)
-    keys, scores = found.keys, found.scores  # [Q, n]
+        candidates = _close(nodes, view, plan, k, candidates)
+    keys, scores = candidates.keys, candidates.scores  # [Q, n]
     if options.order == "specific":
         least = LIKELY if options.cut is None else options.cut
-        held, level = keys >= 0, np.full(keys.shape, -np.inf)
+        filled, level = keys >= 0, np.full(keys.shape, -np.inf)
         known = np.append(nodes.specificity, np.inf)  # the last is for documents that are no nodes (row −1)
-        level[held] = known[_nodes(view, keys[held])]
+        level[filled] = known[_nodes(view, keys[filled])]
         level[~cutoff.likely(queries, scores, least, chains=chains)] = -np.inf
-        order = np.lexsort((-scores, -level, ~held), axis=1)  # [Q, n]
+        order = np.lexsort((-scores, -level, ~filled), axis=1)  # [Q, n]
         keys, scores = np.take_along_axis(keys, order, 1), np.take_along_axis(scores, order, 1)
     keys, scores = keys[:, :k], scores[:, :k]
-    return replace(found, keys=keys, scores=cutoff.scaled(queries, scores) if chains else scores)
+    return replace(candidates, keys=keys, scores=cutoff.scaled(queries, scores) if chains else scores)
 
 
 def _nodes(view: View, keys: Rows) -> Rows:
@@ -84,7 +87,7 @@ def _nodes(view: View, keys: Rows) -> Rows:
     return view.rows(NODE, keys.tolist()).astype(np.int64)
 
 
-def _close(nodes: Nodes, view: View, plan: SearchPlan, k: int, found: Candidates) -> Candidates:
+def _close(nodes: Nodes, view: View, plan: SearchPlan, k: int, candidates: Candidates) -> Candidates:
     """Keep whole chains only, best first: a hit comes with its ancestors in the view, or not at all."""
     assert nodes.hierarchy is not None
     keys = view.keys() if plan.only is None else plan.only
@@ -93,20 +96,20 @@ def _close(nodes: Nodes, view: View, plan: SearchPlan, k: int, found: Candidates
     key_of[rows] = keys
     key_of[-1] = -1
     closed: list[tuple[Rows, Floats, dict[str, NDArray[Any]]]] = []
-    for place, best in enumerate(found.keys):
-        taken: dict[int, None] = {}
+    for place, best in enumerate(candidates.keys):
+        members: dict[int, None] = {}
         for key in best[best >= 0].tolist():
             node = int(rows[np.searchsorted(keys, key)])
             above = key_of[nodes.hierarchy.ancestors(node)].tolist() if node >= 0 else []
             chain = dict.fromkeys([key, *(step for step in above if step >= 0)])
-            if len(taken | chain) <= k:
-                taken |= chain
-            if len(taken) == k:
+            if len(members | chain) <= k:
+                members |= chain
+            if len(members) == k:
                 break
-        one = replace(plan.one_query(place), only=np.array(sorted(taken), np.int64))
-        scored = view.candidates(one, max(1, len(taken)))
-        closed.append((scored.keys[0, : len(taken)], scored.scores[0, : len(taken)], {}))
-    return stack_rows(closed, found)
+        query_plan = replace(plan.one_query(place), only=np.array(sorted(members), np.int64))
+        scored = view.candidates(query_plan, max(1, len(members)))
+        closed.append((scored.keys[0, : len(members)], scored.scores[0, : len(members)], {}))
+    return stack_rows(closed, candidates)
 
 
 def score_gaps(scores: Tensor, nodes: Tensor, depth: int) -> Tensor:
@@ -166,12 +169,12 @@ class RelevanceCutoff:
         gap, score, offset, depth = self.fitted.tolist()
         for start in range(0, len(queries), AT_ONCE):
             part = slice(start, start + AT_ONCE)
-            given, asked = (torch.from_numpy(rows[part]).to(self.nodes.device) for rows in (scores, queries))
-            every = asked @ self.nodes.T  # [q, N]
-            given = torch.cat([every.amax(1, keepdim=True), given], dim=1)  # [q, 1 + k]
-            gaps = score_gaps(given, every, int(depth)).clamp(-MAX_GAP, MAX_GAP)
-            logits = gap * gaps + score * given.clamp(min=-1e9) + offset
-            found[part] = logits.masked_fill(given == -torch.inf, -torch.inf).cpu().numpy()
+            score_rows, query_rows = (torch.from_numpy(rows[part]).to(self.nodes.device) for rows in (scores, queries))
+            every = query_rows @ self.nodes.T  # [q, N]
+            score_rows = torch.cat([every.amax(1, keepdim=True), score_rows], dim=1)  # [q, 1 + k]
+            gaps = score_gaps(score_rows, every, int(depth)).clamp(-MAX_GAP, MAX_GAP)
+            logits = gap * gaps + score * score_rows.clamp(min=-1e9) + offset
+            found[part] = logits.masked_fill(score_rows == -torch.inf, -torch.inf).cpu().numpy()
         return found
 
     def probability(self, queries: Floats, scores: Floats) -> Floats:
@@ -179,7 +182,7 @@ class RelevanceCutoff:
         return np.asarray(expit(self.logits(queries, scores)[:, 1:]), np.float32)
 
     def likely(self, queries: Floats, scores: Floats, least: float, *, chains: bool) -> NDArray[np.bool_]:
-        """Whether documents that score [Q, k] are relevant with a probability of at least ``least``.
+        """Mark documents with scores [Q, k] that are relevant with a probability of at least ``least``.
 
         In a hierarchy (``chains``) the ancestors of a match are matches too. So the probability that counts is the one
         given the query's best node, where that is likely itself: else an unusual query would keep the root alone.
@@ -191,6 +194,6 @@ class RelevanceCutoff:
 
     def scaled(self, queries: Floats, scores: Floats) -> Floats:
         """Scores from 0 to 1 in the order of ``scores`` [Q, k]: ½ where relevance is even, level where it is clear."""
-        held = scores > -np.inf
-        x = np.where(held, self.logits(queries, scores)[:, 1:] + TILT * np.where(held, scores, 0.0), 0.0)
-        return np.where(held, 0.5 + 0.5 * x / (1 + np.abs(x)), -np.inf).astype(np.float32)
+        filled = scores > -np.inf
+        x = np.where(filled, self.logits(queries, scores)[:, 1:] + TILT * np.where(filled, scores, 0.0), 0.0)
+        return np.where(filled, 0.5 + 0.5 * x / (1 + np.abs(x)), -np.inf).astype(np.float32)

@@ -90,8 +90,8 @@ class TaxonomyTask(Task):
         if self.mined is None:
             with torch.no_grad():
                 queries = torch.cat([*map(self.module.queries, torch.split(self.train_inputs, 16_384))])
-                found = nearest_wrong(queries, self.documents(), self.train.matches, self.hard, self.progress)
-            self.mined = found.cpu().numpy()
+                wrong = nearest_wrong(queries, self.documents(), self.train.matches, self.hard, self.progress)
+            self.mined = wrong.cpu().numpy()
         return self.mined[rows]
 
     def documents(self) -> Tensor:
@@ -109,8 +109,8 @@ class TaxonomyTask(Task):
         """Recall by distance on the validation queries, against all documents."""
         if not len(self.dev):
             return {}
-        found, matches = self.found(), self.dev.matches
-        metrics, recall = summary(found, matches), by_query(found, matches)
+        retrieved, matches = self.found(), self.dev.matches
+        metrics, recall = summary(retrieved, matches), by_query(retrieved, matches)
         # Few queries do not tell luck from learning: with them the first weights stay the best.
         luck = 0.0 if self.start is None else SURE * float((recall - self.start).std()) / len(recall) ** 0.5
         return {**metrics, "sure recall": metrics["recall"] - luck}
@@ -153,15 +153,15 @@ class TaxonomyTask(Task):
             parts.append((score_gaps(best.values, every, depth), *best))
         gap, score, place = map(torch.cat, zip(*parts, strict=True))  # [Q, k]
         keys = matches.owners * matches.size + matches.documents
-        found = np.arange(len(asked))[:, None] * matches.size + place.cpu().numpy()
-        relevant = torch.from_numpy(np.isin(found, keys)).to(gap.device)
+        positions = np.arange(len(asked))[:, None] * matches.size + place.cpu().numpy()
+        relevant = torch.from_numpy(np.isin(positions, keys)).to(gap.device)
         fitted = fit_cut(gap[::2], score[::2], relevant[::2]).tolist()
-        kept = fitted[0] * gap[1::2].clamp(-MAX_GAP, MAX_GAP) + fitted[1] * score[1::2] + fitted[2] >= 0
-        right = float((kept & relevant[1::2]).sum())
+        accepted = fitted[0] * gap[1::2].clamp(-MAX_GAP, MAX_GAP) + fitted[1] * score[1::2] + fitted[2] >= 0
+        right = float((accepted & relevant[1::2]).sum())
         module.cut[:3] = fit_cut(gap, score, relevant)
         module.cut[3] = depth
         answers = max(1, int(matches.counts[1::2].sum()))
-        return {"cut precision": right / max(1, int(kept.sum())), "cut recall": right / answers}
+        return {"cut precision": right / max(1, int(accepted.sum())), "cut recall": right / answers}
 
 
 # -- recall by distance -----------------------------------------------------------------------------------------
@@ -169,24 +169,24 @@ class TaxonomyTask(Task):
 
 def found_matches(queries: Tensor, documents: Tensor, matches: Matches) -> NDArray[np.bool_]:
     """[P] true for each match of the queries [Q, d] among the |S(q)| best documents [N, d] of its query."""
-    found = [np.zeros(0, bool)]
-    for scores, some in _scored(queries, documents, matches):
-        counts = torch.from_numpy(some.counts).to(scores.device)
+    retrieved = [np.zeros(0, bool)]
+    for scores, part in _scored(queries, documents, matches):
+        counts = torch.from_numpy(part.counts).to(scores.device)
         best = scores.topk(int(counts.max()), dim=1).values  # [B, s]
-        last = best.gather(1, counts[:, None] - 1)[some.owners, 0]  # [P]: the weakest score still among them
-        found.append((scores[some.owners, some.documents] >= last).cpu().numpy())
-    return np.concatenate(found)
+        last = best.gather(1, counts[:, None] - 1)[part.owners, 0]  # [P]: the weakest score still among them
+        retrieved.append((scores[part.owners, part.documents] >= last).cpu().numpy())
+    return np.concatenate(retrieved)
 
 
 def nearest_wrong(
     queries: Tensor, documents: Tensor, matches: Matches, count: int, progress: bool | None = False
 ) -> Tensor:
     """[Q, count] documents that score highest for each query [Q, d] among [N, d] and do not match it."""
-    found = []
-    for scores, some in _scored(queries, documents, matches, progress):
-        scores[some.owners, some.documents] = -torch.inf
-        found.append(scores.topk(count, dim=1).indices)
-    return torch.cat(found)
+    rows = []
+    for scores, part in _scored(queries, documents, matches, progress):
+        scores[part.owners, part.documents] = -torch.inf
+        rows.append(scores.topk(count, dim=1).indices)
+    return torch.cat(rows)
 
 
 def _scored(
@@ -199,20 +199,20 @@ def _scored(
         yield part @ documents.T, matches.take(np.arange(start, start + len(part)))
 
 
-def by_query(found: NDArray[np.bool_], matches: Matches) -> NDArray[np.float64]:
+def by_query(retrieved: NDArray[np.bool_], matches: Matches) -> NDArray[np.float64]:
     """Share of each query's matches that is found; queries without any are left out."""
-    hits, asking = np.bincount(matches.owners, found, len(matches)), matches.counts > 0
+    hits, asking = np.bincount(matches.owners, retrieved, len(matches)), matches.counts > 0
     return np.asarray(hits[asking] / matches.counts[asking])
 
 
-def recall_by_distance(found: NDArray[np.bool_], distances: NDArray[np.int16]) -> dict[int, float]:
+def recall_by_distance(retrieved: NDArray[np.bool_], distances: NDArray[np.int16]) -> dict[int, float]:
     """Share of matches found, by their distance."""
-    return {int(d): float(found[distances == d].mean()) for d in np.unique(distances)}
+    return {int(d): float(retrieved[distances == d].mean()) for d in np.unique(distances)}
 
 
-def summary(found: NDArray[np.bool_], matches: Matches) -> dict[str, float]:
+def summary(retrieved: NDArray[np.bool_], matches: Matches) -> dict[str, float]:
     """Recall with k = |S(q)|: of one random match of a query, as in the paper; at the worst distance; by distance."""
-    by_distance = recall_by_distance(found, matches.distances)
+    by_distance = recall_by_distance(retrieved, matches.distances)
     named = {f"recall at distance {d}": value for d, value in by_distance.items()}
-    overall = float(by_query(found, matches).mean())
+    overall = float(by_query(retrieved, matches).mean())
     return {"recall": overall, "worst recall": min(by_distance.values()), **named}

@@ -17,9 +17,12 @@ from palmette.types import Explanation, Part
 
 Ints = NDArray[np.int64]
 Arrays = Mapping[str, NDArray[Any]]
-BOTH, NEAR, TERMS = 0.5, 2, 3
-"""Least probability of a node that both texts are under, levels above the leaves where a node is still one topic, and
-terms of it that a sentence names."""
+BOTH = 0.5
+"""Least probability with which both texts must be under a node that is named as their topic."""
+NEAR = 2
+"""Levels above the leaves where a node is still one topic."""
+TERMS = 3
+"""Terms of a topic in a sentence."""
 SAMPLE = 50_000
 """Documents of a training that topics are read from."""
 
@@ -37,16 +40,16 @@ def node_masses(rows: NDArray[Any]) -> NDArray[np.float64]:
 def topics_of_texts(texts: Iterable[str], leaves: Ints, depth: int, *, terms: int = 8) -> Terms:
     """Up to ``terms`` terms, with weights, of every node that has any: by name, from the texts' leaves [n]."""
     spelled, text, term = count_terms(texts)
-    totals, found = np.bincount(term, minlength=len(spelled)), dict[int, list[tuple[str, float]]]()
+    totals, topics = np.bincount(term, minlength=len(spelled)), dict[int, list[tuple[str, float]]]()
     below, count = leaves[text], np.ones(len(term), np.int64)
     for level in range(depth, 0, -1):
         below, term, count = add_counts(below, term, count, len(spelled))
         texts_in = np.bincount(leaves >> (depth - level), minlength=2**level)
         weight = log_odds(count, texts_in[below], totals[term], len(leaves))
         for place, chosen in top_terms(below, term, weight, spelled, terms):
-            found[2**level - 1 + place] = chosen
+            topics[2**level - 1 + place] = chosen
         below = below >> 1
-    return {name_of(node): found[node] for node in sorted(found)}
+    return {name_of(node): topics[node] for node in sorted(topics)}
 
 
 def topics_of_training(task: TreeTask) -> Terms:

@@ -19,8 +19,10 @@ from palmette.maths import ridge
 from palmette.methods.tree.module import Linear, Tree
 from palmette.threads import one_torch_thread
 
-RESTARTS, ROUNDS = 4, 10
-"""Starts of the search for a node's two halves, and its rounds."""
+RESTARTS = 4
+"""Starts of the search for a node's two halves."""
+ROUNDS = 10
+"""Rounds of each search."""
 PENALTY = 1.0
 """Of the hyperplanes' weights."""
 SAMPLE = 50_000
@@ -56,8 +58,8 @@ def fit_clusters(linear: Linear, x: Tensor, depth: int, seed: int) -> None:
     linear.directions.zero_()
     linear.offsets.zero_()
     distinct = len(np.unique(x.numpy(), axis=0))
-    found = KMeans(min(2**depth, distinct), n_init=1, random_state=seed).fit(x.numpy())
-    centres, cluster = found.cluster_centers_.astype(np.float32), found.labels_.astype(np.int64)
+    clustering = KMeans(min(2**depth, distinct), n_init=1, random_state=seed).fit(x.numpy())
+    centres, cluster = clustering.cluster_centers_.astype(np.float32), clustering.labels_.astype(np.int64)
     draw, under = np.random.default_rng(seed), {0: np.arange(len(centres))}
     for node in range(len(linear.offsets)):
         here = under.get(node, np.empty(0, np.int64))

@@ -31,10 +31,16 @@ from palmette.types import Document, Hit
 Ints = NDArray[np.int64]
 CHUNK = 1024
 """Documents read at a time."""
-READ, COMPARED = 100_000, 1500
-"""Documents sampled for topics, and for pairwise cosines."""
-CHARACTERS, FOUND, FRAMED = 200, 5, 600
-"""Characters of a document on the page, hits per query, and documents in a notebook's cell."""
+READ = 100_000
+"""Documents sampled for topics."""
+COMPARED = 1500
+"""Documents sampled for pairwise cosines."""
+CHARACTERS = 200
+"""Characters of a document on the page."""
+FOUND = 5
+"""Hits per query."""
+FRAMED = 600
+"""Documents in a notebook's cell."""
 FAINT = 5e-4
 """Probability under which the page leaves out a node of a query."""
 
@@ -210,10 +216,10 @@ class TreeInspection:
 
     def node(self, name: str) -> TreeNode:
         """Node by its turns from the root."""
-        found = next((node for node in self.nodes if node.name == name), None)
-        if found is None:
+        match = next((node for node in self.nodes if node.name == name), None)
+        if match is None:
             raise NotFoundError(f"this tree has no node {name!r}; nodes are named by their turns, such as 'LRL'")
-        return found
+        return match
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON values."""
@@ -332,10 +338,10 @@ def _route(view: View, query: str, hits: Sequence[Hit], encoded: NDArray[np.floa
     row, stored = encoded[None], view.rows(LEAVES, [key for _, key in known])
     ends = greedy_leaf(np.concatenate([_distributions(row), _distributions(stored)])) + len(names) // 2
     at = zip(known, ends[1:].tolist(), strict=True)
-    found = [_document(hit.document, names[node], hit.score) for (hit, _), node in at]
+    documents = [_document(hit.document, names[node], hit.score) for (hit, _), node in at]
     reached = zip(names, node_masses(_distributions(row))[0].tolist(), strict=True)
     shares = {name: round(mass, 4) for name, mass in reached if mass >= FAINT}
-    return Route(query, names[ends[0]], shares, tuple(found))
+    return Route(query, names[ends[0]], shares, tuple(documents))
 
 
 def _balance(share: NDArray[np.float64], per_leaf: Ints, spread: float) -> Balance:

@@ -67,7 +67,7 @@ class TreeModel(Model):
 
     @classmethod
     def uses_space(cls, config: TreeConfig, data: RetrievalData) -> bool:
-        """Unless the splits read tokens."""
+        """True unless the splits read tokens."""
         return not config.reads_tokens
 
     @classmethod
@@ -85,10 +85,10 @@ class TreeModel(Model):
         config = config.replace(width=encoder.dimension, token_width=encoder.hidden_size if tokens else 0)
         pairs = TrainingPairs.encode(data, encoder, cache, seed=seed, tokens=tokens, progress=progress)
         if trained and len(pairs) < 2:
-            held = 0 if pairs.dev is None else len(pairs.dev.queries)
+            dev_questions = 0 if pairs.dev is None else len(pairs.dev.queries)
             raise TrainingError(
-                f"start='random' needs at least 2 pairs of question and document, got {len(pairs)}, beside {held} held "
-                "out to validate with: give more"
+                f"start='random' needs at least 2 pairs of question and document, got {len(pairs)}, beside "
+                f"{dev_questions} held out to validate with: give more"
             )
         with torch.random.fork_rng():
             torch.manual_seed(seed)
@@ -129,15 +129,15 @@ class TreeModel(Model):
 
     @property
     def accepts_embeddings(self) -> bool:
-        """Unless the tree reads tokens."""
+        """True unless the splits read tokens."""
         return not self.config.reads_tokens
 
     def encode_documents(
         self, documents: Sequence[Document], vectors: Floats | None = None
     ) -> dict[str, NDArray[np.generic]]:
         """Leaf probabilities in the stored format, and vectors in half precision."""
-        given = [document.content for document in documents] if vectors is None else vectors
-        encoded = self._encode(given, "document")
+        texts_or_vectors = [document.content for document in documents] if vectors is None else vectors
+        encoded = self._encode(texts_or_vectors, "document")
         leaves = to_stored(encoded[LEAVES], self.config.dtype)
         return {LEAVES: leaves, ADAPTED: encoded[ADAPTED].astype(np.float16)}
 

@@ -102,8 +102,8 @@ class CrossAttention(nn.Module):
         return torch.cat(parts, dim=1)
 
     def _attend(self, embeddings: Tensor, out: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-        one = _heads(self.query(embeddings.flatten(0, 1))[None])  # [1, H, n, k]
-        query = one.expand(len(key), -1, -1, -1)  # [B, H, n, k]
+        node_queries = _heads(self.query(embeddings.flatten(0, 1))[None])  # [1, H, n, k]
+        query = node_queries.expand(len(key), -1, -1, -1)  # [B, H, n, k]
         attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)  # [B, H, n, k]
         readout = out.reshape(len(out), HEADS, -1)  # [n, H, k]
         return torch.einsum("bhnk,nhk->bn", attended, readout)
@@ -133,8 +133,8 @@ class AncestorRefinement(nn.Module):
     def forward(self, scores: Tensor) -> Tensor:
         """[B, n] → [B, n]."""
         n = scores.shape[1]
-        seen = scores[:, self.above[:n]] * self.mask[:n]  # [B, n, D]
-        inner = F.relu(torch.einsum("bnd,ndh->bnh", seen, self.inner[:n]) + self.bias[:n])  # [B, n, hidden]
+        ancestors = scores[:, self.above[:n]] * self.mask[:n]  # [B, n, D]
+        inner = F.relu(torch.einsum("bnd,ndh->bnh", ancestors, self.inner[:n]) + self.bias[:n])  # [B, n, hidden]
         inner = F.dropout(inner, NODE_DROPOUT, self.training)
         return scores + torch.einsum("bnh,nh->bn", inner, self.out[:n])
 

@@ -11,8 +11,10 @@ from palmette.arrays import ONE, Floats, as_floats, fold_columns, to_fixed
 from palmette.methods.tree.config import FIXED_POINT, TreeSearch
 from palmette.search.plan import Score, SearchPlan
 
-LEAVES, ADAPTED = "leaves", "adapted"
-"""Stored arrays: leaf probabilities, and unit vectors in the space."""
+LEAVES = "leaves"
+"""Stored array of leaf probabilities."""
+ADAPTED = "adapted"
+"""Stored array of unit vectors in the space."""
 STEPS = 4.0
 """Least mean difference between two documents' leaves, in steps of the fixed point, that keeps the ranking.
 

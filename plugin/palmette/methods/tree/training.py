@@ -59,7 +59,7 @@ class TreeTask(Task):
         return len(self.pairs)
 
     def stages(self, training: TrainingConfig) -> Sequence[Stage]:
-        """No run of the loop for a tree of clusters."""
+        """Return no stage for a tree of clusters, which trains nothing."""
         return super().stages(training) if self.module.config.start == "random" else ()
 
     def to(self, device: torch.device) -> None:
@@ -99,11 +99,13 @@ class TreeTask(Task):
         if self.pairs.dev is None:
             return {}
         config = self.module.config
-        found = [leaves.detach().cpu().numpy() for leaves in self.pairs.held_out(module)]  # [Q, C], [N, C]
+        held_out_leaves = [leaves.detach().cpu().numpy() for leaves in self.pairs.held_out(module)]  # [Q, C], [N, C]
         # what a search compares is judged: leaves in the format that an index stores
-        dtype = config.replace(stored=stored_format(found[1][evenly_spaced(len(found[1]), SAMPLE)])).dtype
+        dtype = config.replace(
+            stored=stored_format(held_out_leaves[1][evenly_spaced(len(held_out_leaves[1]), SAMPLE)])
+        ).dtype
         device = self.pairs.documents.device
-        queries, documents = (torch.from_numpy(as_searched(leaves, dtype)).to(device) for leaves in found)
+        queries, documents = (torch.from_numpy(as_searched(leaves, dtype)).to(device) for leaves in held_out_leaves)
         tables = [
             self.pairs.score_ranking(fold_leaves(queries, level), fold_leaves(documents, level), ntvd)
             for level in range(1, config.depth + 1)

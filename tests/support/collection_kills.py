@@ -1,9 +1,10 @@
-"""Kill writers of a collection of the engine in this process, again and again, and check what is left.
+"""Kill writers of a collection, again and again, and check what is left.
 
-    python -m support.edge_kills FOLDER KILLS
+    python -m support.collection_kills URL KILLS
 
-Every round forks a writer, kills it at a random moment, and forks a reader that compares the whole state with what the
-writer had acknowledged. This process itself never opens the engine, whose threads a fork would not copy.
+The engine is killed with its writer if it is in this process (``qdrant+edge://``); a server lives on. Every round forks
+a writer, kills it at a random moment, and forks a reader that compares the whole state with what the writer had
+acknowledged. This process itself never opens the engine, whose threads a fork would not copy.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import sys
 import time
 from typing import Any
 
-from palmette.store.qdrant import QdrantBackend
+from palmette.store.qdrant import lease
+from palmette.store.qdrant.backend import QdrantBackend
 from palmette.types import Document
 from support import edge  # noqa: F401
 from support.forks import ended, forked
@@ -45,9 +47,10 @@ def expected(done: int) -> list[Document]:
     return [one for one in documents(done - 2) if one.key not in GONE]
 
 
-def main(folder: str, kills: int) -> None:
+def main(url: str, kills: int) -> None:
     """Print after every kill how often the last write was there, and how often not."""
-    url, rng, at, counts = f"qdrant+edge://{folder}/docs", random.Random(5), 0, {"before": 0, "after": 0}
+    lease.LEASE_TTL = 0.3
+    rng, at, counts = random.Random(5), 0, {"before": 0, "after": 0}
 
     def create(pipe: Any) -> None:
         QdrantBackend.create(url, SPECS, fingerprint="model", language="english")
@@ -60,6 +63,8 @@ def main(folder: str, kills: int) -> None:
 
     def check(pipe: Any) -> None:
         backend = QdrantBackend.open(url)
+        with backend.write():  # what the killed writer has sent arrives before, or is refused
+            pass
         found = state_of(backend)
         print(json.dumps([found == state_for(expected(n)) for n in (at, at + 1)]), file=pipe, flush=True)
         backend.verify()

@@ -1,0 +1,135 @@
+"""Files that strangers may have made: read without waiting on a pipe, written without following a link."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from uuid import uuid4
+
+_DRAFT = ".new"
+_ABANDONED = 86_400.0
+"""Seconds after which a draft is a dead process's, where nothing else tells."""
+
+_KINDS = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def flaw_of(path: Path, *, written: bool = False) -> str:
+    """Say why a path is no regular file of its own; empty where it is one, or where nothing is there.
+
+    A file that will be ``written`` in place must have one name only: another name of it may be somebody else's file.
+    """
+    try:
+        state = path.lstat()
+    except FileNotFoundError:
+        return ""
+    if not stat.S_ISREG(state.st_mode):
+        return f"is {_KINDS.get(stat.S_IFMT(state.st_mode), 'no regular file')}, not a regular file"
+    if written and state.st_nlink > 1:
+        return f"has {state.st_nlink} names (hard links), and writing to it would change what the others name"
+    return ""
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """Read a regular file of at most ``most`` bytes; anything else raises ValueError, and is not waited for."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+    if flaw := flaw_of(path):
+        raise ValueError(f"it {flaw}")
+    descriptor = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError("it is not a regular file")
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"it is larger than {most:,} bytes")
+    return content
+
+
+def write_anew(path: Path, content: bytes, *, durable: bool = False) -> None:
+    """Write a new file in place of one of that name, whose other names (hard links) keep their content."""
+    path.unlink(missing_ok=True)
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make renames in the folder survive a power cut; nothing to do where folders cannot be opened (Windows)."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def draft_beside(path: Path) -> Iterator[Path]:
+    """Yield an empty folder beside ``path``, removed at the end; those that killed processes left go first."""
+    ours = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{32}}{re.escape(_DRAFT)}")
+    for entry in path.parent.iterdir():
+        if ours.fullmatch(entry.name):
+            with suppress(OSError):
+                _remove_abandoned(entry)
+    folder, lock = _make_draft(path)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _make_draft(path: Path) -> tuple[Path, int | None]:
+    while True:
+        folder = path.with_name(f".{path.name}.{uuid4().hex}{_DRAFT}")
+        folder.mkdir()
+        free, lock = _lock_folder(folder)
+        if free and folder.is_dir():  # else a process that sweeps was between the two steps
+            return folder, lock
+        if lock is not None:
+            os.close(lock)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    free, lock = _lock_folder(folder)
+    try:
+        if free and (lock is not None or time.time() - folder.stat().st_mtime > _ABANDONED):
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _lock_folder(folder: Path) -> tuple[bool, int | None]:
+    """Lock a folder until the descriptor is closed or its process ends: whether it was free, and the descriptor.
+
+    There is no descriptor where the system has no such locks.
+    """
+    if sys.platform == "win32":
+        return True, None
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        return not isinstance(error, BlockingIOError), None
+    return True, descriptor

@@ -1,0 +1,413 @@
+"""Read one file as text: its characters, its title, and the kind that says how it is cut."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import warnings
+import zipfile
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from palmette.config import parse_json
+from palmette.errors import InputError, MissingExtraError, PalmetteError
+from palmette.sources.blocks import blocks_of, front_matter
+from palmette.sources.records import (
+    RATIO,
+    TEXT_KEYS,
+    UNPACKED,
+    from_record,
+    from_row,
+    is_jsonl,
+    read_jsonl,
+    read_table,
+    read_whole,
+    separator,
+)
+from palmette.types import json_value
+
+EXTRA = "files"
+"""The extra that brings the converter of office files."""
+OFFICE = frozenset(".docx .pptx .xlsx .epub".split())
+"""Suffixes that the converter reads."""
+PAGE_BREAK = "\f"
+"""What stands between the pages of a PDF, each on a line of its own."""
+RECORDS = "records"
+"""Kind of files that hold many documents."""
+WITHOUT_TEXT = frozenset(
+    ".7z .a .aac .ai .apk .arrow .avi .avif .bin .blend .bmp .bz2 .class .db .deb .dll .dmg .doc .dylib .egg "
+    ".eot .exe .faiss .feather .flac .gif .gz .h5 .heic .ico .iso .jar .jpeg .jpg .keras .lib .lock .m4a .mkv "
+    ".mov .mp3 .mp4 .msi .npy .npz .o .odp .ods .odt .ogg .onnx .otf .parquet .pb .pickle .pkl .png .ppt .psd "
+    ".pt .pth .pyc .pyd .pyo .rar .rpm .safetensors .so .sqlite .sqlite3 .svg .svgz .swf .tar .tgz .tif .tiff "
+    ".ttf .wasm .wav .webm .webp .whl .woff .woff2 .wmv .xz .zip .zst".split()
+)
+"""Suffixes of files that are never opened."""
+LANGUAGES = {
+    suffix: language
+    for language, suffixes in {
+        "bash": ".sh .bash .zsh .fish",
+        "c": ".c .h",
+        "clojure": ".clj .cljs .edn",
+        "cpp": ".cc .cpp .cxx .hpp .hh .hxx .cu .ino",
+        "csharp": ".cs",
+        "dart": ".dart",
+        "elixir": ".ex .exs",
+        "erlang": ".erl .hrl",
+        "fortran": ".f .f90 .f95",
+        "go": ".go",
+        "groovy": ".groovy .gradle",
+        "haskell": ".hs",
+        "java": ".java",
+        "javascript": ".js .jsx .mjs .cjs .vue .svelte",
+        "julia": ".jl",
+        "kotlin": ".kt .kts",
+        "lua": ".lua",
+        "matlab": ".m",
+        "ocaml": ".ml .mli",
+        "perl": ".pl .pm",
+        "php": ".php",
+        "powershell": ".ps1 .psm1",
+        "protobuf": ".proto",
+        "python": ".py .pyi .pyw .pyx",
+        "r": ".r",
+        "ruby": ".rb .rake",
+        "rust": ".rs",
+        "scala": ".scala .sc",
+        "sql": ".sql",
+        "swift": ".swift",
+        "typescript": ".ts .tsx .mts .cts",
+        "zig": ".zig",
+    }.items()
+    for suffix in suffixes.split()
+}
+"""Suffix → language of source code."""
+KINDS = {
+    **{suffix: f"code:{language}" for suffix, language in LANGUAGES.items()},
+    **dict.fromkeys(".md .markdown .mdown .mkd .mkdn .qmd .rmd".split(), "markdown"),
+    **dict.fromkeys(".rst .rest".split(), "rst"),
+    **dict.fromkeys(".html .htm .xhtml".split(), "html"),
+    **dict.fromkeys(OFFICE, "office"),
+    ".pdf": "pdf",
+    ".mdx": "mdx",
+    ".ipynb": "notebook",
+}
+"""Suffix → kind of a file; others are read as text, unless they turn out to be none."""
+_PROBED = 65_536  # bytes of a file in which a zero says that it holds no text
+_DECLARED = re.compile(rb"(?:charset|coding|encoding)\s*[=:]\s*[\"']?\s*([-\w.]{2,40})")
+_BOMS = (  # the longer ones first: UTF-32's begins as UTF-16's
+    (BOM_UTF32_LE, "utf-32"),
+    (BOM_UTF32_BE, "utf-32"),
+    (BOM_UTF8, "utf-8-sig"),
+    (BOM_UTF16_LE, "utf-16"),
+    (BOM_UTF16_BE, "utf-16"),
+)
+_LONGEST_FRONT_MATTER = 2**16
+_HEAD = 4096  # characters among which the first heading is the title
+_ASIDE = "script style noscript template svg nav footer aside iframe form button select dialog a.headerlink".split()
+
+
+@dataclass(frozen=True)
+class SourceText:
+    """A document of a file, as text.
+
+    Attributes:
+        text: What is cut and searched.
+        kind: How it is cut: ``markdown``, ``rst``, ``text``, ``code:python`` ….
+        title: What the file says that it is called.
+        metadata: Further facts that the file states, as JSON values.
+        encoding: How its characters were written.
+        id: The document's own id, where the file gives one to each of its records.
+        fields: Named parts of a record.
+    """
+
+    text: str
+    kind: str
+    title: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    encoding: str = "utf-8"
+    id: str | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+def kind_of(path: Path) -> str | None:
+    """Return how a file of this name is read; ``None`` where such files hold no text."""
+    if is_jsonl(path) or separator(path):
+        return RECORDS
+    suffix = path.suffix.lower()
+    return KINDS.get(suffix) or (None if suffix in WITHOUT_TEXT else "text")
+
+
+def read_file(path: Path) -> Iterable[SourceText]:
+    """Yield the documents of a file: one, or one for each record of a table or of JSON lines.
+
+    Raises:
+        InputError: The file cannot be read; it and the reason are named.
+        MissingExtraError: The file needs a converter that is not installed.
+    """
+    kind = kind_of(path)
+    try:
+        if kind is None:
+            raise InputError(f"there is no text in {path.suffix.lower()} files")
+        if kind == RECORDS:
+            yield from _records(path)
+        else:
+            yield _READERS.get(kind, _plain)(path, kind)
+    except MissingExtraError:
+        raise
+    except PalmetteError as error:
+        named = str(error) if str(path) in str(error) else f"{path}: {error}"
+        raise InputError(named) from error
+    except Exception as error:  # a converter's own, or the disk's
+        reason = " ".join((getattr(error, "strerror", None) or str(error) or type(error).__name__).split())
+        raise InputError(f"{path}: cannot be read ({reason[:200]})") from error
+
+
+def decode(data: bytes) -> tuple[str, str]:
+    """Return the characters of a text and the name of their encoding, which is guessed where the text is not UTF-8."""
+    for mark, name in _BOMS:
+        if data.startswith(mark):
+            return data.decode(name), name
+    with suppress(UnicodeDecodeError):
+        if b"\0" not in data[:_PROBED]:
+            return data.decode("utf-8"), "utf-8"
+    return _guessed(data)
+
+
+def _guessed(data: bytes) -> tuple[str, str]:
+    """Return the characters of a text that is not UTF-8: as it says of itself, else as its letters look."""
+    zeros = [data[start:_PROBED:2].count(0) for start in (0, 1)]
+    if any(zeros):
+        if max(zeros) > len(data[:_PROBED]) / 4 and not min(zeros):  # UTF-16 of mostly European letters
+            name = "utf-16-be" if zeros[0] else "utf-16-le"
+            return data.decode(name), name
+        raise InputError("it holds zero bytes: not a text")
+    if declared := _DECLARED.search(data[:2048]):
+        with suppress(LookupError, UnicodeDecodeError):
+            name = declared[1].decode("ascii", "replace").lower()
+            return data.decode(name), name
+    from charset_normalizer import from_bytes
+
+    best = from_bytes(data[:1_000_000]).best()
+    if best is None:
+        raise InputError("its bytes are no text in any encoding that is known")
+    try:
+        return data.decode(best.encoding), str(best.encoding).replace("_", "-")
+    except UnicodeDecodeError as error:
+        raise InputError(f"it looks like {best.encoding} and is not ({error})") from error
+
+
+def _text(path: Path) -> tuple[str, str]:
+    text, encoding = decode(read_whole(path))
+    if not text.strip():
+        raise InputError("it is blank")
+    return text, encoding
+
+
+def _plain(path: Path, kind: str) -> SourceText:
+    text, encoding = _text(path)
+    return SourceText(text, kind, encoding=encoding)
+
+
+def _markdown(path: Path, kind: str) -> SourceText:
+    text, encoding = _text(path)
+    head = front_matter(text)
+    facts = _facts(head)
+    title = facts.pop("title", None)
+    if not isinstance(title, str) or not title.strip():
+        title = _first_heading(text[len(head) :])
+    return SourceText(text, kind, title, facts, encoding)
+
+
+def _first_heading(text: str, kind: str = "markdown") -> str | None:
+    """Return the first heading of the highest level near the head of a text."""
+    blocks = blocks_of(text[:_HEAD], kind)
+    return next((block.name for block in blocks if block.kind == "heading" and block.level == 1), None)
+
+
+def _facts(head: str) -> dict[str, Any]:
+    """Return the metadata of front matter as JSON values; none where it is not what it seems."""
+    if not head or len(head) > _LONGEST_FRONT_MATTER:
+        return {}
+    inside = "\n".join(head.strip("\ufeff").strip().splitlines()[1:-1])
+    with suppress(Exception):  # a file with broken metadata is still worth reading
+        values = _toml(inside) if head.lstrip("\ufeff").startswith("+++") else _yaml(inside)
+        if isinstance(values, Mapping):
+            facts = {str(key): json_value(value) for key, value in values.items() if value is not None}
+            json.dumps(facts, allow_nan=False)
+            return facts
+    return {}
+
+
+def _toml(text: str) -> Any:
+    import tomllib
+
+    return tomllib.loads(text)
+
+
+def _yaml(text: str) -> Any:
+    import yaml
+
+    if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text, yaml.SafeLoader)):
+        raise InputError("aliases unfold without limit")
+    return yaml.safe_load(text)
+
+
+def _rst(path: Path, kind: str) -> SourceText:
+    text, encoding = _text(path)
+    return SourceText(text, kind, _first_heading(text, kind), {}, encoding)
+
+
+def _html(path: Path, kind: str) -> SourceText:
+    source, encoding = _text(path)
+    text, title = html_to_markdown(source)
+    if not text.strip():
+        raise InputError("the page has no text")
+    return SourceText(text, "markdown", title, {}, encoding)
+
+
+def html_to_markdown(source: str) -> tuple[str, str | None]:
+    """Return the text of a page as Markdown, and its title.
+
+    Menus, footers, forms and scripts are left out, and all but the main part where the page says which one it is.
+    """
+    from bs4 import BeautifulSoup
+    from markdownify import MarkdownConverter
+
+    page: Any = BeautifulSoup(source, "html.parser")
+    title = " ".join(page.title.get_text().split()) if page.title else ""
+    for part in page.select(", ".join([*_ASIDE, "head"])):
+        part.decompose()
+    articles = page.find_all("article")
+    main = page.find("main") or page.find(attrs={"role": "main"}) or (articles[0] if len(articles) == 1 else page)
+    converter = MarkdownConverter(
+        heading_style="ATX",
+        bullets="-",
+        strip=["a", "b", "strong", "em", "i", "img"],
+        table_infer_header=True,
+        escape_asterisks=False,
+        escape_underscores=False,
+        code_language_callback=_language,
+    )
+    text = converter.convert_soup(main)
+    return re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE).strip("\n") + "\n", title or None
+
+
+def _language(element: Any) -> str:
+    """Return the language that a page names for a block of code."""
+    around = [element, element.find("code"), element.parent, element.parent and element.parent.parent]
+    classes = " ".join(name for one in around if one for name in one.get("class") or ())
+    match = re.search(r"(?:lang(?:uage)?|highlight|brush)[-:](?:source-)?(?!default)([\w+#-]+)", classes)
+    return match[1] if match else ""
+
+
+def _notebook(path: Path, kind: str) -> SourceText:
+    """Return the cells of a notebook: text as it is, code in fences; results are left out."""
+    source, encoding = _text(path)
+    book = parse_json(source)
+    if not isinstance(book, Mapping):
+        raise InputError("it is no notebook: expected a JSON object")
+    sheets = book.get("worksheets") or [book]  # version 3 had sheets
+    cells = [cell for sheet in sheets for cell in sheet.get("cells") or ()]
+    facts = book.get("metadata") or {}
+    language = str((facts.get("language_info") or facts.get("kernelspec") or {}).get("name") or "python")
+    language = "python" if language.startswith("python") else language
+    text = "\n\n".join(part for cell in cells if (part := _cell(cell, language)))
+    if not text:
+        raise InputError("the notebook has no cells with text")
+    return SourceText(text + "\n", "markdown", _first_heading(text), {"language": language}, encoding)
+
+
+def _cell(cell: Mapping[str, Any], language: str) -> str:
+    lines = cell.get("source", cell.get("input", ""))
+    text = ("".join(lines) if isinstance(lines, list) else str(lines)).strip("\n")
+    if not text.strip():
+        return ""
+    if cell.get("cell_type") == "code":
+        return fenced(text, language)
+    if cell.get("cell_type") == "heading":
+        return "#" * int(cell.get("level") or 1) + " " + text
+    return text
+
+
+def fenced(text: str, language: str = "") -> str:
+    """Return code in a fence that is longer than any in it."""
+    marks = "`" * (1 + max([2, *map(len, re.findall("`+", text))]))
+    return f"{marks}{language}\n{text}\n{marks}"
+
+
+def _records(path: Path) -> Iterator[SourceText]:
+    rows = read_table(path, kept=TEXT_KEYS) if separator(path) else read_jsonl(path)
+    convert = from_row if separator(path) else from_record
+    for place, row in rows:
+        try:
+            one = convert(row, titles=False)
+        except InputError as error:
+            raise InputError(f"{place}: {error}") from error
+        title = one.metadata.get("title")
+        own = one.key if any(key in row for key in ("_id", "id")) else None
+        yield SourceText(one.content, "text", title, one.metadata, "utf-8", own, one.fields)
+
+
+def _pdf(path: Path, kind: str) -> SourceText:
+    """Return the text of a PDF page by page, as it is printed: there are no headings in it."""
+    try:
+        from pypdf import PdfReader
+    except ImportError as error:
+        raise MissingExtraError("pypdf", EXTRA, "reading PDF files") from error
+    logger = logging.getLogger("pypdf")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)  # it tells of every flaw of a file that it can read all the same
+    try:
+        reader = PdfReader(path)
+        pages = [page.extract_text().strip() for page in reader.pages]
+        title = reader.metadata.title if reader.metadata else None
+    finally:
+        logger.setLevel(level)
+    if not any(pages):
+        raise InputError("no text was found in it: its pages may be pictures, which need character recognition")
+    text = f"\n{PAGE_BREAK}\n".join(pages).encode("utf-8", "replace").decode()  # lone surrogates of odd fonts
+    title = title.strip() if isinstance(title, str) else ""
+    return SourceText(text, "text", title or None, {"pages": len(pages)})
+
+
+def _office(path: Path, kind: str) -> SourceText:
+    """Return what the converter makes of a document of an office program, or of a book."""
+    suffix = path.suffix.lower()
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(one.file_size for one in archive.infolist())
+        if unpacked > max(UNPACKED // 4, RATIO * path.stat().st_size):
+            raise InputError(f"it unpacks to {unpacked:,} bytes: open it, if you trust it, and save it as text")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of libraries, about files of others
+        result = _converter().convert_local(str(path), file_extension=suffix)
+    text = str(result.markdown)
+    if not text.strip():
+        raise InputError("no text was found in it")
+    return SourceText(text, "markdown", result.title or _first_heading(text), {}, "utf-8")
+
+
+@lru_cache(1)
+def _converter() -> Any:
+    try:
+        from markitdown import MarkItDown
+    except ImportError as error:
+        raise MissingExtraError("markitdown", EXTRA, "reading Word, PowerPoint, Excel and EPUB files") from error
+    return MarkItDown(enable_plugins=False)
+
+
+_READERS: Mapping[str, Callable[[Path, str], SourceText]] = {
+    "markdown": _markdown,
+    "mdx": _markdown,
+    "rst": _rst,
+    "html": _html,
+    "notebook": _notebook,
+    "office": _office,
+    "pdf": _pdf,
+}

@@ -1,0 +1,252 @@
+"""Cut a text into passages: verbatim slices of whole blocks, as large as the encoder reads well."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated
+
+from pydantic import Field
+
+from palmette.config import Config
+from palmette.encoder.sentences import split_sentences
+from palmette.errors import ConfigError
+from palmette.sources.blocks import LINE_END, Block, Lines, blocks_of
+
+CountTokens = Callable[[Sequence[str]], Sequence[int]]
+
+_GAP = re.compile(r"(?:\r\n|\r|\n)[^\S\r\n]*(?:\r\n|\r|\n)\s*")
+_WORD = re.compile(r"\S+\s*")
+_JOINED = 1.0
+"""What a passage costs more for each section that begins inside it; a passage costs 1."""
+_BALANCE = 0.5
+"""What an empty passage would cost more than a full one."""
+_SECTION = 0.0
+"""What a cut before a heading or a definition costs."""
+_DEEPER = 0.03
+"""What it costs more for each level further in."""
+_BLOCK = 0.3
+"""What a cut between two blocks of a section costs."""
+_ANNOUNCED = 1.0
+"""What a cut after a line that ends with a colon costs: code, a list or a table is to follow."""
+_INSIDE = 2.0
+"""What a cut inside a block costs that had to be taken apart."""
+_HEADED = 4.0
+"""What a cut between a heading and what it heads costs."""
+_WHITE = re.compile(r"\s+")
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A slice of a document: its text is ``document_text[start:end]``.
+
+    Attributes:
+        start: First character.
+        end: Character after the last.
+        headings: Headings above the passage, from the outermost; the innermost is the section that holds all of it.
+        first_line: Line of the first character, 1 for the document's first.
+        last_line: Line of the last character.
+    """
+
+    start: int
+    end: int
+    headings: tuple[str, ...]
+    first_line: int
+    last_line: int
+
+
+class PassageOptions(Config):
+    """How documents are cut into passages."""
+
+    tokens: Annotated[int, Field(ge=1)] = 350
+    """Tokens of a passage at most, as the encoder counts them."""
+    overlap: Annotated[int, Field(ge=0)] = 0
+    """Tokens at the end of a passage that the next one repeats, at most; whole sentences or lines."""
+
+    def check(self) -> None:  # noqa: D102
+        if self.overlap >= self.tokens:
+            raise ConfigError(f"PassageOptions: overlap must be below tokens={self.tokens}, got {self.overlap}")
+
+
+@dataclass
+class _Piece:
+    """A part of the text that a passage takes whole."""
+
+    start: int
+    end: int
+    tokens: int
+    path: tuple[str, ...] | None
+    """Headings above it; ``None`` for front matter, which is under whatever follows."""
+    cost: float
+    """Of a cut before the piece."""
+
+
+def split(text: str, kind: str, options: PassageOptions, count_tokens: CountTokens) -> list[Passage]:
+    """Cut a text into passages of at most ``options.tokens`` tokens.
+
+    Every character but blanks is in exactly one passage where nothing overlaps. Blocks (paragraphs, fences, tables,
+    items of lists, definitions) stay whole where they fit; of all divisions the one that costs least is taken.
+
+    Args:
+        text: The document.
+        kind: ``markdown``, ``code:python``, ``text`` …; others are read as paragraphs.
+        options: Sizes.
+        count_tokens: Number of tokens of each text.
+    """
+    if not text.strip():
+        return []
+    cutter = _Cutter(text, options.tokens - options.overlap, count_tokens)
+    pieces = list(cutter.pieces(blocks_of(text, kind)))
+    lines, passages, before = Lines(text), list[Passage](), 0
+    for first, last in _runs(pieces, cutter.limit):
+        start, end = pieces[first].start, pieces[last - 1].end
+        if passages and options.overlap:
+            start = cutter.overlap(before, start, options.overlap)
+        start, end = _trimmed(text, start, end)
+        if start >= end:
+            continue
+        path = _common([piece.path for piece in pieces[first:last]])
+        passages.append(Passage(start, end, path, lines.at(start) + 1, lines.at(end - 1) + 1))
+        before = pieces[first].start
+    return passages
+
+
+class _Cutter:
+    """Takes blocks apart until each piece fits."""
+
+    def __init__(self, text: str, limit: int, count_tokens: CountTokens) -> None:
+        self.text, self.limit, self.count = text, limit, count_tokens
+
+    def pieces(self, blocks: Sequence[Block]) -> Iterator[_Piece]:
+        """Yield the pieces of a whole text, in order."""
+        headings: list[tuple[int, str]] = []
+        before: Block | None = None
+        for block, tokens in zip(blocks, self._counts(blocks), strict=True):
+            if block.kind == "heading":
+                headings = [*(one for one in headings if one[0] < block.level), (block.level, block.name)]
+            path = None if block.kind == "front matter" else tuple(name for _, name in headings)
+            yield from self._taken_apart(block, tokens, path, self._cost(before, block))
+            before = block
+
+    def _counts(self, blocks: Sequence[Block]) -> Sequence[int]:
+        return self.count([self.text[block.start : block.end] for block in blocks])
+
+    def _cost(self, before: Block | None, block: Block) -> float:
+        """Return what a cut between two blocks costs."""
+        if before is not None and before.kind == "heading":
+            return _HEADED
+        if block.kind in ("heading", "definition"):
+            return _SECTION + _DEEPER * block.level
+        announced = before is not None and self.text[before.start : before.end].rstrip().endswith(":")
+        return _ANNOUNCED if announced else _BLOCK
+
+    def _taken_apart(self, block: Block, tokens: int, path: tuple[str, ...] | None, cost: float) -> Iterator[_Piece]:
+        """Yield a block if it fits, else the blocks inside it, else parts of it."""
+        if block.kind == "definition":
+            path = (*(path or ()), block.name)
+        if tokens <= self.limit:
+            yield _Piece(block.start, block.end, tokens, path, cost)
+        elif block.inside:
+            before = None
+            for one, number in zip(block.inside, self._counts(block.inside), strict=True):
+                yield from self._taken_apart(one, number, path, self._cost(before, one) if before else cost)
+                before = one
+        else:
+            for start, end, number in self._fine(block.start, block.end, self.limit):
+                yield _Piece(start, end, number, path, cost)
+                cost = _INSIDE
+
+    def _fine(self, start: int, end: int, limit: int, depth: int = 0) -> Iterator[tuple[int, int, int]]:
+        """Yield parts of at most ``limit`` tokens: cut at blank lines, lines, sentences, words, anywhere."""
+        places = [start, *_LEVELS[depth](self.text, start, end), end]
+        spans = [(a, b) for a, b in pairwise(places) if a < b]
+        for (a, b), tokens in zip(spans, self.count([self.text[a:b] for a, b in spans]), strict=True):
+            if tokens <= limit or b - a == 1:
+                yield a, b, tokens
+            else:
+                yield from self._fine(a, b, limit, min(depth + 1, len(_LEVELS) - 1))
+
+    def overlap(self, earliest: int, start: int, tokens: int) -> int:
+        """Return where a passage begins that repeats at most ``tokens`` tokens before ``start``."""
+        for begin, _, count in reversed(list(self._fine(earliest, start, max(1, tokens // 4)))):
+            if count > tokens or begin == earliest:
+                break
+            start, tokens = begin, tokens - count
+        return start
+
+
+def above(title: str | None, headings: Sequence[str], text: str) -> str:
+    """Return what stands above a passage, for the encoder to read before it: title and headings, each once.
+
+    A heading that the passage begins with is left to the passage.
+    """
+    names = [title, *headings] if title else list(headings)
+    names = [name for at, name in enumerate(names) if name and name not in names[:at]]
+    first = _WHITE.sub(" ", text[:400].lstrip("#=~ \t\r\n"))
+    if names and headings and first.startswith(names[-1]):
+        names.pop()
+    return " \u203a ".join(names)
+
+
+def _gaps(text: str, start: int, end: int) -> list[int]:
+    return [match.end() for match in _GAP.finditer(text, start, end)]
+
+
+def _line_starts(text: str, start: int, end: int) -> list[int]:
+    return [match.end() for match in LINE_END.finditer(text, start, end)]
+
+
+def _sentence_starts(text: str, start: int, end: int) -> list[int]:
+    return [start + first for first, _ in split_sentences(text[start:end])[1:]]
+
+
+def _word_starts(text: str, start: int, end: int) -> list[int]:
+    return [match.start() for match in _WORD.finditer(text, start, end)]
+
+
+def _middle(text: str, start: int, end: int) -> list[int]:
+    return [(start + end) // 2]
+
+
+_LEVELS = (_gaps, _line_starts, _sentence_starts, _word_starts, _middle)
+
+
+def _runs(pieces: Sequence[_Piece], limit: int) -> list[tuple[int, int]]:
+    """Return the runs of pieces that are passages: the division whose cuts cost least."""
+    least, came = [0.0] + [float("inf")] * len(pieces), [0] * (len(pieces) + 1)
+    for last in range(1, len(pieces) + 1):
+        tokens, joined = 0, 0.0
+        for first in range(last - 1, -1, -1):
+            tokens += pieces[first].tokens
+            if tokens > limit and first < last - 1:
+                break
+            empty = max(0.0, 1 - tokens / limit)
+            cost = least[first] + joined + 1 + _BALANCE * empty * empty + (pieces[first].cost if first else 0)
+            if cost < least[last]:
+                least[last], came[last] = cost, first
+            joined += _JOINED * (pieces[first].cost < _BLOCK)
+    runs, last = [], len(pieces)
+    while last:
+        runs.append((came[last], last))
+        last = came[last]
+    return runs[::-1]
+
+
+def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    """Leave out blank lines at both ends, and blanks at the end; the indentation of the first line stays."""
+    piece = text[start:end]
+    end = start + len(piece.rstrip())
+    first = start + len(piece) - len(piece.lstrip())
+    return max(start, text.rfind("\n", start, first) + 1, text.rfind("\r", start, first) + 1), end
+
+
+def _common(paths: Sequence[tuple[str, ...] | None]) -> tuple[str, ...]:
+    """Return the headings that all pieces of a passage are under."""
+    shared: list[str] = []
+    for names in zip(*(path for path in paths if path is not None), strict=False):
+        if len(set(names)) > 1:
+            break
+        shared.append(names[0])
+    return tuple(shared)

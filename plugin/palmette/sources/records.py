@@ -1,0 +1,219 @@
+"""Records of JSON lines and of tables, plain or gzipped, as documents; every error names the file and the line."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from tqdm import tqdm
+
+from palmette.config import check_kind, parse_json
+from palmette.errors import DuplicateIdError, InputError, NotFoundError, shown
+from palmette.types import Document, written
+
+TEXT_KEYS = ("text", "title")
+SOURCE_KEYS = ("source", "file_path", "page", "page_label")
+"""Metadata that name where a document comes from, in messages."""
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+LONGEST = 2**26
+"""Characters of a line, and of a table's cell: a whole book fits."""
+UNPACKED = 2**30
+"""Bytes of a file that is read as a whole, and what a small compressed file may unpack to."""
+RATIO = 200
+"""Times its size that a larger compressed file may unpack to; texts reach 10."""
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,14})(\.\d+)?")
+_TEXT_COLUMNS = ("_id", "id", "title", "text")
+"""Columns whose cells are never read as numbers."""
+
+
+def is_jsonl(path: Path) -> bool:
+    """A name of JSON lines: ``.jsonl`` or ``.ndjson``, perhaps ``.gz``."""
+    return path.name.removesuffix(".gz").endswith((".jsonl", ".ndjson"))
+
+
+def separator(path: Path) -> str:
+    """Separator of a table, ``.csv`` or ``.tsv``, perhaps ``.gz``; nothing for other names."""
+    return SEPARATORS.get(Path(path.name.removesuffix(".gz")).suffix.lower(), "")
+
+
+def existing(path: Path) -> Path | None:
+    """``path``, or its ``.gz``, or nothing."""
+    return next((found for found in (path, path.with_name(f"{path.name}.gz")) if found.is_file()), None)
+
+
+@contextmanager
+def located(where: str) -> Iterator[None]:
+    """Prefix the errors raised inside with a place, such as ``corpus.jsonl:17``."""
+    try:
+        yield
+    except InputError as error:
+        kind = DuplicateIdError if isinstance(error, DuplicateIdError) else InputError
+        raise kind(f"{where}: {error}") from error
+
+
+def _open(path: Path, encoding: str, newline: str | None = None) -> IO[str]:
+    opener: Any = gzip.open if path.suffix == ".gz" else Path.open
+    file: IO[str] = opener(path, "rt", encoding=encoding, newline=newline)
+    return file
+
+
+def _lines(file: IO[str], path: Path) -> Iterator[str]:
+    """Yield lines, within the limits of memory."""
+    read, most = 0, max(UNPACKED, RATIO * path.stat().st_size)
+    while line := file.readline(LONGEST + 1):
+        read += len(line)
+        if len(line) > LONGEST:
+            raise InputError(f"{path}: a line is longer than {LONGEST:,} characters: one document a line")
+        if path.suffix == ".gz" and read > most:
+            raise InputError(f"{path} unpacks to more than {most:,} characters: unpack it, if you trust it")
+        yield line
+
+
+def read_whole(path: Path) -> bytes:
+    """Content of a file, unpacked."""
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        data: bytes = file.read(UNPACKED + 1)
+    if len(data) > UNPACKED:
+        raise InputError(f"{path} is larger than {UNPACKED:,} bytes, or unpacks to more: split it")
+    return data
+
+
+def read_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Lines that are not blank, each with its place ``file:number``."""
+    if not path.is_file():
+        raise NotFoundError(f"there is no file {str(path)!r}")
+    number, how = 0, {"unit": "line", "delay": 2, "leave": False, "disable": None}
+    try:
+        with _open(path, encoding="utf-8") as lines:
+            for number, line in enumerate(tqdm(_lines(lines, path), f"reading {path.name}", **how), 1):
+                if (text := line.strip("\ufeff\r\n")) and not text.isspace():
+                    yield f"{path}:{number}", text
+    except (UnicodeDecodeError, gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise InputError(f"{path}: cannot be read after line {number} ({error}); expected UTF-8 text") from error
+
+
+def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Objects of a file, each with its place ``file:number``."""
+
+    def refuse(constant: str) -> object:
+        raise ValueError(f"{constant} is not a JSON value; use null")
+
+    for place, line in read_lines(path):
+        try:
+            value = parse_json(line, parse_constant=refuse)
+        except ValueError as error:
+            raise InputError(f"{place}: not JSON ({error}): {line:.80}") from error
+        if not isinstance(value, dict):
+            raise InputError(f"{place}: expected a JSON object per line, got {type(value).__name__}: {line:.80}")
+        yield place, value
+
+
+def read_table(path: Path, kept: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, str | int | float]]]:
+    """Rows by column, each with its place ``file:number``: numbers as numbers, empty cells left out.
+
+    Every row has the columns in ``kept``, so that each says as much of the table as any other.
+    """
+    csv.field_size_limit(max(LONGEST, csv.field_size_limit()))
+    try:
+        with _open(path, encoding="utf-8-sig", newline="") as lines:
+            rows = csv.DictReader(_lines(lines, path), delimiter=separator(path), strict=True)
+            rows.fieldnames = names = _heading(path, [name.strip() for name in rows.fieldnames or ()])
+            for row in rows:
+                place = f"{path}:{rows.line_num}"
+                if None in row:
+                    raise InputError(f"{place}: more cells than the heading has columns ({', '.join(names)})")
+                cells = {name: (cell or "").strip() for name, cell in row.items()}
+                yield place, {n: _value(n, cell) for n, cell in cells.items() if cell or n in kept}
+    except (UnicodeDecodeError, gzip.BadGzipFile, zlib.error, EOFError, csv.Error) as error:
+        raise InputError(f"{path} cannot be read as a table ({error}); expected UTF-8 text with a heading") from error
+
+
+def _heading(path: Path, names: list[str]) -> list[str]:
+    """Column names, ``Text`` or ``ID`` as ``text`` and ``id`` unless such a column exists; ambiguous ones raise."""
+    lower = [name.lower() for name in names]
+    known = {one for one in _TEXT_COLUMNS if one not in names and lower.count(one) == 1}
+    names = [low if low in known else name for name, low in zip(names, lower, strict=True)]
+    if len(names) == 1 and (found := re.search(r"[,;\t|]", names[0])):
+        raise InputError(
+            f"{path}: the heading {shown(names[0])} is one column: cells seem to be parted by {found[0]!r}; a .csv is "
+            "parted by ',', a .tsv by tabs"
+        )
+    for at, name in enumerate(names):
+        if not name:
+            raise InputError(f"{path}: column {at + 1} has no name: name it in the heading, or take it away")
+        if name in names[:at]:
+            raise InputError(f"{path}: two columns are named {name!r}: give them different names")
+    return names
+
+
+def _value(name: str, cell: str) -> str | int | float:
+    if name in _TEXT_COLUMNS or not (number := _NUMBER.fullmatch(cell)):
+        return cell
+    return float(cell) if number[1] else int(cell)
+
+
+def make_document(
+    identity: str | None, text: Any, metadata: Mapping[str, Any] | None = None, fields: Mapping[str, Any] | None = None
+) -> Document:
+    """Make a document; one without words raises, named by its id and its source."""
+    metadata, fields = dict(metadata or {}), dict(fields or {})
+    if isinstance(text, str) and not text.strip() and not fields:
+        origin = origin_of(identity, metadata)
+        raise InputError(f"document{origin} is empty: give it a text (or fields), or leave it out")
+    return Document(identity, text, metadata, fields)
+
+
+def id_of(value: Any) -> str | None:
+    """Id of a framework's document."""
+    return getattr(value, "node_id", None) or getattr(value, "id", None) or None
+
+
+def origin_of(identity: str | None, metadata: Mapping[str, Any]) -> str:
+    """Id, source and page of a document, for messages."""
+    origin = [f"{key} {metadata[key]!r}" for key in SOURCE_KEYS if key in metadata]
+    return (f" {shown(identity)}" if identity else "") + (f" of {', '.join(origin)}" if origin else "")
+
+
+def from_record(record: Mapping[str, Any], titles: bool = True) -> Document:
+    """Document from ``_id`` or ``id``, ``title``, ``text``, ``metadata``, ``fields``.
+
+    As in BEIR the text is title and text, joined by a blank, unless the text starts with the title or ``titles`` is
+    off (the title is in metadata and fields anyway). Further keys become fields if they hold objects, else metadata.
+    """
+    if not any(key in record for key in (*TEXT_KEYS, "fields")):
+        raise InputError(f"a document needs 'text' or 'title'; got the keys {', '.join(map(repr, record)) or 'none'}")
+    for key in TEXT_KEYS:
+        check_kind(shown(key), record.get(key) or "", str, "a str")
+    for key in ("metadata", "fields"):
+        check_kind(shown(key), record.get(key) or {}, Mapping, "an object")
+    title, text = ((record.get(key) or "").strip() for key in ("title", "text"))
+    identity = record.get("_id", record.get("id"))
+    if isinstance(identity, bool) or not isinstance(identity, str | int | None):
+        raise InputError(f"a document id must be a str or an int, got {shown(identity, 60)}")
+    metadata, fields = ({"title": title} if title else {} for _ in range(2))
+    for key, value in record.items():
+        if key not in ("_id", "id", "title", "text", "metadata", "fields"):
+            (fields if isinstance(value, Mapping) else metadata)[key] = value
+    return make_document(
+        None if identity is None else str(identity),
+        text if text and (text.startswith(title) or not titles) else f"{title} {text}".strip(),
+        metadata | dict(record.get("metadata") or {}),
+        fields | dict(record.get("fields") or {}),
+    )
+
+
+def from_row(record: Mapping[str, Any], titles: bool = True) -> Document:
+    """Document from a row of a table; all columns are fields where the table has neither text nor title."""
+    named = {key: record[key] for key in ("_id", "id") if key in record}
+    columns = {key: value for key, value in record.items() if key not in named}
+    if not any(key in record for key in TEXT_KEYS):
+        return from_record({**named, "metadata": columns, "fields": columns})
+    if any(record.get(key) for key in TEXT_KEYS):
+        return from_record(record, titles)
+    return from_record({**record, "text": "\n".join(filter(None, map(written, columns.values())))})

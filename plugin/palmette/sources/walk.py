@@ -1,0 +1,273 @@
+"""List the files of folders that are worth reading, and say of each other one why it is not."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from palmette.config import check_path, check_range
+from palmette.errors import ConfigError, NotFoundError, shown
+from palmette.sources.convert import kind_of
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+MOST_BYTES = 2**26
+"""Bytes of a file at most, unless a caller sets another limit."""
+FOLDERS = frozenset(
+    "node_modules bower_components jspm_packages __pycache__ site-packages venv virtualenv __pypackages__ "
+    "CVS _darcs".split()
+)
+"""Folders that hold other people's files, or what programs made."""
+GENERATED = (
+    "package-lock.json npm-shrinkwrap.json yarn.lock pnpm-lock.yaml poetry.lock uv.lock pdm.lock Pipfile.lock "
+    "Cargo.lock composer.lock Gemfile.lock go.sum flake.lock *.min.js *.min.css *.map *.egg-info/ *.dist-info/"
+).split()
+"""Files that programs made, as patterns."""
+_ENVIRONMENT = "pyvenv.cfg"
+"""File at the head of a Python environment, whatever the folder's name."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Files to read, each with the root that it was found below, and what was skipped."""
+
+    files: list[tuple[Path, Path]] = field(default_factory=list)
+    """(root, path): the path begins with its root; that of a file which is itself a root is its folder."""
+    skipped: list[tuple[Path, str]] = field(default_factory=list)
+    """(path, reason); a folder that is skipped is named once, without what is in it."""
+
+
+def walk(
+    roots: str | Path | Iterable[str | Path],
+    *,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    max_bytes: int = MOST_BYTES,
+) -> Walk:
+    """List the files below folders, in the order of their names.
+
+    Left out are what ``.gitignore`` files say, also those above a root in its repository; hidden files and folders;
+    folders such as ``node_modules`` and Python environments; lock files and other generated ones; files without text;
+    empty and large ones. Links to folders are not followed, nor links that lead out of their root. A root is read
+    whatever its name is.
+
+    Args:
+        roots: Folders and files.
+        include: Patterns as in ``.gitignore``, relative to a root; where there are any, other files are left out.
+        exclude: Patterns of files and folders to leave out.
+        max_bytes: Size of the largest file that is read.
+
+    Raises:
+        NotFoundError: A root does not exist.
+    """
+    check_range("walk", "max_bytes", max_bytes, 1, whole=True)
+    rules = _Rules(_patterns("include", include), _patterns("exclude", exclude), max_bytes)
+    result, listed = Walk(), dict[tuple[int, int], Path]()
+    for given in [roots] if isinstance(roots, str | Path) else roots:
+        root = check_path(given)
+        if not root.exists():
+            raise NotFoundError(f"there is no file or folder {str(given)!r}")
+        walker = _Walker(root if root.is_dir() else root.parent, rules, result, listed)
+        if root.is_dir():
+            walker.folder(root)
+        else:
+            walker.take(root, root.stat(), forced=True)
+        walker.take_links()
+    return result
+
+
+def _patterns(name: str, patterns: Sequence[str]) -> GitIgnoreSpec | None:
+    from pathspec import GitIgnoreSpec
+
+    if isinstance(patterns, str):
+        patterns = [patterns]
+    try:
+        return GitIgnoreSpec.from_lines(patterns) if patterns else None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ConfigError(f"walk: {name} must be patterns as in .gitignore, got {shown(patterns)}: {error}") from error
+
+
+@dataclass(frozen=True)
+class _Rules:
+    include: GitIgnoreSpec | None
+    exclude: GitIgnoreSpec | None
+    max_bytes: int
+
+
+class _Walker:
+    """The walk below one root."""
+
+    def __init__(self, root: Path, rules: _Rules, result: Walk, listed: dict[tuple[int, int], Path]) -> None:
+        self.root, self.rules, self.result, self.listed = root, rules, result, listed
+        self.real, self.first = root.resolve(), len(result.files)
+        self.links: list[Path] = []
+        self.generated = _patterns("generated", GENERATED)
+
+    def folder(self, folder: Path) -> None:
+        """List the files below a folder, depth first."""
+        waiting = [(folder, _ignores_above(folder))]
+        while waiting:
+            folder, ignores = waiting.pop()
+            try:
+                with os.scandir(folder) as scan:
+                    entries = sorted(scan, key=lambda entry: entry.name)
+            except OSError as error:
+                self.skip(folder, _reason(error))
+                continue
+            if folder != self.root and any(entry.name == _ENVIRONMENT for entry in entries):
+                self.skip(folder, "a Python environment")
+                continue
+            ignores = (*ignores, *_ignores_of(folder))
+            below = []
+            for entry in entries:
+                path = folder / entry.name
+                if reason := self.unwanted(path, entry, ignores):
+                    self.skip(path, reason)
+                elif entry.is_dir(follow_symlinks=False):
+                    below.append((path, ignores))
+                elif entry.is_symlink():
+                    self.links.append(path)
+                else:
+                    self.look_at(path)
+            waiting.extend(reversed(below))
+
+    def unwanted(self, path: Path, entry: os.DirEntry[str], ignores: Sequence[_Ignores]) -> str:
+        """Return why an entry of a folder is not looked at; nothing where it is."""
+        folder = entry.is_dir(follow_symlinks=False)
+        inside = path.relative_to(self.root).as_posix() + "/" * folder
+        if self.rules.exclude and self.rules.exclude.match_file(inside):
+            return "matches an exclude pattern"
+        if folder and entry.name in FOLDERS:
+            return "a folder of installed or generated files"
+        if entry.name.startswith("."):
+            return "hidden"
+        if _ignored(path, folder, ignores):
+            return "ignored by .gitignore"
+        if self.generated and self.generated.match_file(inside):
+            return "a generated file"
+        if folder:
+            return ""
+        if self.rules.include and not self.rules.include.match_file(inside):
+            return "matches no include pattern"
+        return ""
+
+    def look_at(self, path: Path) -> None:
+        """Take a file in, or skip it."""
+        try:
+            self.take(path, path.stat())
+        except OSError as error:
+            self.skip(path, _reason(error))
+
+    def take(self, path: Path, status: os.stat_result, *, forced: bool = False) -> None:
+        """Take a file in, unless its kind, its size or an earlier root speaks against it."""
+        place = (status.st_dev, status.st_ino)
+        if not stat.S_ISREG(status.st_mode):
+            self.skip(path, "not a regular file")
+        elif place in self.listed and (forced or self.listed[place].resolve() == path.resolve()):
+            self.skip(path, f"read already as {self.listed[place]}")
+        elif kind_of(path) is None and not forced:
+            self.skip(path, f"no text in {path.suffix.lower()} files")
+        elif status.st_size == 0:
+            self.skip(path, "empty")
+        elif status.st_size > self.rules.max_bytes:
+            self.skip(path, f"{status.st_size:,} bytes, more than max_bytes={self.rules.max_bytes:,}")
+        else:
+            self.listed.setdefault(place, path)
+            self.result.files.append((self.root, path))
+
+    def take_links(self) -> None:
+        """Take in the links to files inside the root that were not listed by their own names."""
+        for path in self.links:
+            try:
+                target = path.resolve(strict=True)
+                status = target.stat()
+            except (OSError, RuntimeError) as error:
+                self.skip(path, f"a link that leads nowhere ({_reason(error)})")
+                continue
+            if stat.S_ISDIR(status.st_mode):
+                self.skip(path, "a link to a folder")
+            elif not target.is_relative_to(self.real):
+                self.skip(path, f"a link out of {self.root}")
+            elif (status.st_dev, status.st_ino) in self.listed:
+                self.skip(path, f"read already as {self.listed[status.st_dev, status.st_ino]}")
+            else:
+                self.look_at(path)
+        self.result.files[self.first :] = sorted(self.result.files[self.first :])
+
+    def skip(self, path: Path, reason: str) -> None:
+        """Name a path that is not read."""
+        self.result.skipped.append((path, reason))
+
+
+def _reason(error: Exception) -> str:
+    return (getattr(error, "strerror", None) or str(error)).lower()
+
+
+@dataclass(frozen=True)
+class _Ignores:
+    """The patterns of one ``.gitignore`` and the folder that they are relative to."""
+
+    folder: Path
+    patterns: GitIgnoreSpec
+
+
+def _ignores_of(folder: Path) -> Iterator[_Ignores]:
+    """Yield the patterns that a folder adds; lines that Git would not understand either are left out."""
+    from pathspec import GitIgnoreSpec
+
+    for name in (".git/info/exclude", ".gitignore"):
+        file = folder / name
+        try:
+            if not file.is_file():
+                continue
+            lines = file.read_bytes()[:MOST_BYTES].decode("utf-8", "replace").splitlines()
+        except OSError:
+            continue
+        yield _Ignores(folder, GitIgnoreSpec.from_lines(filter(_understood, lines)))
+
+
+def _understood(line: str) -> bool:
+    from pathspec import GitIgnoreSpec
+
+    try:
+        GitIgnoreSpec.from_lines([line])
+    except ValueError:
+        return False
+    return True
+
+
+def _ignores_above(root: Path) -> tuple[_Ignores, ...]:
+    """Return the patterns of the folders above a root, up to the head of the repository that it is in.
+
+    There are none where they ignore the root itself: who names such a folder wants it read.
+    """
+    here = root.resolve()
+    above: list[Path] = []
+    if (here / ".git").exists():
+        return ()
+    for folder in here.parents:
+        above.insert(0, folder)
+        if (folder / ".git").exists():
+            patterns = tuple(one for folder in above for one in _ignores_of(folder))
+            return () if _ignored(here, True, patterns) else patterns
+    return ()
+
+
+def _ignored(path: Path, folder: bool, ignores: Sequence[_Ignores]) -> bool:
+    """Tell whether the nearest patterns that speak of a path ignore it."""
+    real: Any = None
+    for one in reversed(ignores):
+        try:
+            inside = path.relative_to(one.folder)
+        except ValueError:  # patterns above the root are under its real path
+            real = real or path.parent.resolve() / path.name
+            inside = real.relative_to(one.folder)
+        verdict = one.patterns.check_file(inside.as_posix() + "/" * folder).include
+        if verdict is not None:
+            return verdict
+    return False

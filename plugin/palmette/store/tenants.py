@@ -1,0 +1,247 @@
+"""Walls between the documents of several tenants: what a filtered backend shows, takes in, and calls by which id.
+
+An index that was created with ``tenant="t"`` is parted by the values of ``t``. Every document has exactly one, and its
+stored id begins with it: ``ada/1`` is the document ``1`` of the tenant ``ada``. A view of one tenant shows ids without
+that prefix, so that two tenants may use the same id, and neither learns of the other's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palmette.arrays import Floats, Keys, Ragged, Rows, Stored
+from palmette.errors import DuplicateIdError, InputError, shown
+from palmette.search.plan import Candidates, SearchPlan, View, WordMatches
+from palmette.store.backend import PAGE, Backend, BackendStats, Writer
+from palmette.store.filters import (
+    And,
+    Condition,
+    Filter,
+    Ids,
+    Not,
+    Or,
+    Scalar,
+    Within,
+    flatten,
+    matches,
+    names,
+    parse_filter,
+    pinned_value,
+)
+from palmette.types import Document, Metadata
+
+
+def prefix_of(value: Scalar) -> str:
+    """Return what the stored ids of a tenant begin with."""
+    if isinstance(value, str):
+        return value.replace("%", "%25").replace("/", "%2F").replace("#", "%23") + "/"
+    return f"#{int(value)}/" if value == int(value) else f"#{value!r}/"
+
+
+def single_value(name: str, metadata: Metadata, id: str) -> Scalar | None:
+    """Return the only value that a document has under a name; raises if it has several, ``None`` if it has none."""
+    values = flatten(metadata).get(name, set())
+    if len(values) > 1:
+        raise InputError(
+            f"document {shown(id)} has {len(values)} values of {name!r}: nothing was added; a document belongs to one "
+            "value of what keeps documents apart, so give it one, or add it to the whole index"
+        )
+    return next(iter(values), None)
+
+
+def with_tenants(documents: Sequence[Document], tenant: str) -> list[Document]:
+    """Give documents of a parted index their stored ids; those that begin with their tenant's prefix keep them."""
+    named = []
+    for document in documents:
+        value = single_value(tenant, document.metadata, document.key)
+        if value is None:
+            raise InputError(
+                f"document {shown(document.key)} has no {tenant!r} in its metadata: nothing was added; this index was "
+                f"created with tenant={tenant!r}, and each of its documents belongs to a tenant"
+            )
+        prefix = prefix_of(value)
+        named.append(document if document.key.startswith(prefix) else replace(document, id=prefix + document.key))
+    return named
+
+
+class FilteredBackend(Backend):
+    """A backend behind a filter: what does not pass is not there, and cannot be put there.
+
+    For tenants who share an index and must not see or touch each other's documents. A filter that demands one value of
+    the index's ``tenant`` shows that tenant's documents under ids of its own.
+    """
+
+    backend: Backend
+    within: Filter
+
+    def __init__(self, backend: Backend, within: Filter) -> None:
+        outer = backend if isinstance(backend, FilteredBackend) else None
+        self.backend = backend = backend if outer is None else outer.backend
+        self.prefix, self.tenant = ("", backend.tenant) if outer is None else (outer.prefix, outer.tenant)
+        if outer is not None:
+            within = Within((outer.within, _with_stored_ids(within, self.prefix)))
+        if self.tenant is not None and (value := pinned_value(within, self.tenant)) is not None:
+            self.prefix, own = prefix_of(value), Condition(self.tenant, "in", (value,))
+            if not (isinstance(within, Within) and within.levels()[0][1] == own):  # one from a pickle begins with it
+                within = Within((own, within))  # what else it names is looked for in the tenant's own documents
+            self.tenant = None
+        self.within = within
+        self.engine, self.arrays, self.language = backend.engine, backend.arrays, backend.language
+
+    def read(self, filter: Filter | None = None) -> AbstractContextManager[View]:
+        """Open a view through both filters."""
+        parsed = parse_filter(filter)
+        inner = () if parsed is None else (_with_stored_ids(parsed, self.prefix),)
+        opened = self.backend.read(Within((self.within, *inner)))
+        return _tenant_view(opened, self.prefix) if self.prefix else opened
+
+    @contextmanager
+    def write(self) -> Iterator[Writer]:
+        """Begin a change that stays within the filter."""
+        with self.backend.write() as writer:
+            yield _FilteredWriter(self, writer)
+
+    def get(self, ids: Sequence[str]) -> list[Document | None]:
+        """Return documents by id, where they pass; others are not even read."""
+        with self.read() as view:
+            keys = view.keys_of(ids)
+            documents = dict(zip(keys, view.documents(list(keys.values())), strict=True))
+        return [documents.get(id) for id in ids]
+
+    def stats(self) -> BackendStats:
+        """Count the documents that pass; sizes are 0, since files hold the documents of all."""
+        with self.read() as view:
+            documents = len(view)
+        return replace(self.backend.stats(), documents=documents, bytes=0, segments=0, reclaimable=0)
+
+    def compact(self) -> None:
+        """Compact the files, which all documents share: what anyone deleted; no result changes."""
+        self.backend.compact()
+
+    def verify(self) -> None:
+        """Compare the documents that pass with their digests. The files, which all share, are the owner's to check."""
+        with self.read() as view:
+            keys = view.keys().tolist()
+            for start in range(0, len(keys), PAGE):
+                view.documents(keys[start : start + PAGE])
+
+    def close(self) -> None:
+        """Do nothing: others read the whole backend, and only its owner closes it."""
+
+
+class _FilteredWriter:
+    """Refuses documents that the filter hides, and ids of hidden documents."""
+
+    def __init__(self, owner: FilteredBackend, writer: Writer) -> None:
+        self.owner, self.writer = owner, writer
+
+    def _stored(self, ids: Sequence[str]) -> list[str]:
+        return [self.owner.prefix + id for id in ids]
+
+    def digests(self, ids: Sequence[str]) -> dict[str, str]:
+        cut = len(self.owner.prefix)
+        digests = {id[cut:]: digest for id, digest in self.writer.digests(self._stored(ids)).items()}
+        for id, document in zip(digests, self.owner.get(list(digests)), strict=True):
+            if document is None:
+                raise DuplicateIdError(
+                    f"id {id!r} is taken by a document outside this view: nothing was added; give another id"
+                )
+        return digests
+
+    def put(self, documents: Sequence[Document], arrays: Mapping[str, Stored]) -> None:
+        within, prefix = self.owner.within, self.owner.prefix
+        for document in documents:
+            if not matches(within, document.metadata, prefix + document.key):
+                raise InputError(
+                    f"document {document.key!r} does not pass this view's filter {within}: nothing "
+                    "was added; give it metadata that passes, or add it to the whole index"
+                )
+            for name in dict.fromkeys(names(within)):
+                single_value(name, document.metadata, document.key)
+        self.digests([document.key for document in documents])
+        if prefix:
+            documents = [replace(document, id=prefix + document.key) for document in documents]
+        self.writer.put(documents, arrays)
+
+    def delete(self, ids: Sequence[str]) -> list[str]:
+        own = [document.key for document in self.owner.get(ids) if document]
+        return [id[len(self.owner.prefix) :] for id in self.writer.delete(self._stored(own))]
+
+    def note(self, name: str, value: str) -> None:
+        self.writer.note(name, value)
+
+
+def _with_stored_ids(node: Filter, prefix: str) -> Filter:
+    """Rewrite the ids of a filter from those that a tenant's view shows to stored ones."""
+    if not prefix:
+        return node
+    match node:
+        case Ids(ids):
+            return Ids(frozenset(prefix + id for id in ids))
+        case Not(part):
+            return Not(_with_stored_ids(part, prefix))
+        case And(parts) | Or(parts):
+            return type(node)(tuple(_with_stored_ids(part, prefix) for part in parts))
+    return node
+
+
+@contextmanager
+def _tenant_view(opened: AbstractContextManager[View], prefix: str) -> Iterator[View]:
+    with opened as view:
+        yield _TenantView(view, prefix)
+
+
+class _TenantView(View):
+    """A view of one tenant's documents, under ids without the tenant's prefix."""
+
+    def __init__(self, view: View, prefix: str) -> None:
+        self.view, self.prefix = view, prefix
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+    def expect(self, plan: SearchPlan | None, k: int, texts: Sequence[str], arrays: Sequence[str]) -> None:
+        self.view.expect(plan, k, texts, arrays)
+
+    def candidates(self, plan: SearchPlan, k: int) -> Candidates:
+        return self.view.candidates(plan, k)
+
+    def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
+        return self.view.words(text, k, only)
+
+    def word_parts(self, text: str, key: int) -> Floats:
+        return self.view.word_parts(text, key)
+
+    def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
+        return self.view.rows(array, keys)
+
+    def ragged(self, array: str, keys: Sequence[int] | Keys) -> Ragged:
+        return self.view.ragged(array, keys)
+
+    def note(self, name: str) -> str | None:
+        return self.view.note(name)
+
+    def list_sizes(self, array: str) -> Rows:
+        return self.view.list_sizes(array)
+
+    def documents(self, keys: Sequence[int]) -> list[Document]:
+        cut = len(self.prefix)
+        return [replace(document, id=document.key[cut:]) for document in self.view.documents(keys)]
+
+    def ids(self, keys: Sequence[int]) -> list[str]:
+        return [id[len(self.prefix) :] for id in self.view.ids(keys)]
+
+    def keys_of(self, ids: Sequence[str]) -> dict[str, int]:
+        keys: dict[str, int] = self.view.keys_of([self.prefix + id for id in ids])
+        return {id[len(self.prefix) :]: key for id, key in keys.items()}
+
+    def keys(self) -> Keys:
+        return self.view.keys()
+
+    def wall_keys(self) -> Keys | None:
+        return self.view.wall_keys()

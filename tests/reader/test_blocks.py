@@ -1,0 +1,72 @@
+"""Answers that end where they should: with the code, list or steps that a sentence announces."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from palmette import Document, FakeEncoder
+from palmette.reader import Reader
+from palmette.reader.answer import Answer, Support, with_blocks
+from palmette.reader.blocks import complete
+
+CODE = "Build it. To build, run:\n\n```sh\nmake build\n\nmake test\n```\n\nThen rest.\n"
+DEEP = "For example:\n\n````md\n```sh\ninner\n```\n````\n\nEnd."
+LIST = "Three kinds exist:\n\n- red\n  and pink\n- blue\n\n- green\n\nThat is all."
+TABLE = "The limits are:\n| what | limit |\n|---|---|\n| size | 3 |\nNothing else."
+STEPS = "Intro.\n\n1. Open the lid.\n2. Turn it.\n   Slowly.\n\n3. Close the lid.\n\nOutro."
+TABS = (
+    'Install it:\n\n=== "macOS"\n\n    ```sh\n    brew install it\n    ```\n\n'
+    '=== "Windows"\n\n    ```sh\n    winget install it\n    ```\n\nDone.'
+)
+
+
+def answer(text: str, sentence: str) -> str:
+    start = text.index(sentence)
+    first, last = complete(text, start, start + len(sentence))
+    return text[first:last]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence", "expected"),
+    [
+        (CODE, "To build, run:", "To build, run:\n\n```sh\nmake build\n\nmake test\n```"),
+        (CODE, "Build it.", "Build it."),
+        (CODE, "Then rest.", "Then rest."),
+        (DEEP, "For example:", DEEP.removesuffix("\n\nEnd.")),
+        (LIST, "Three kinds exist:", LIST.removesuffix("\n\nThat is all.")),
+        (TABLE, "The limits are:", TABLE.removesuffix("\nNothing else.")),
+        (STEPS, "Turn it.", "1. Open the lid.\n2. Turn it.\n   Slowly.\n\n3. Close the lid."),
+        (STEPS, "Intro.", "Intro."),
+        (TABS, "Install it:", TABS.removesuffix("\n\nDone.")),
+        ("It says:\n\nA paragraph.", "It says:", "It says:"),
+        ("It ends:", "It ends:", "It ends:"),
+        ("1. One step alone.\n\nMore.", "One step alone.", "One step alone."),
+        ("Open fence:\n\n```\nnever closed", "Open fence:", "Open fence:\n\n```\nnever closed"),
+        ("Long:\n\n```\n" + "x\n" * 2000 + "```", "Long:", "Long:"),
+    ],
+    ids=lambda value: value[:12] if isinstance(value, str) else None,
+)
+def test_an_announced_block_comes_along(text: str, sentence: str, expected: str) -> None:
+    assert answer(text, sentence) == expected
+
+
+@settings(max_examples=100)
+@given(st.text(st.sampled_from("a:\n `~-1.|=\t*"), max_size=60), st.data())
+def test_an_answer_holds_its_sentence_and_stays_inside_the_text(text: str, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, len(text)))
+    first, last = complete(text, start, end)
+    assert 0 <= first <= start <= end <= last <= len(text)
+
+
+def test_a_reader_of_sentences_answers_with_the_block() -> None:
+    document = Document("a", CODE)
+    start = CODE.index("To build")
+    support = Support(0, document, start, start + len("To build, run:"), 1.0, "To build, run:")
+    whole = with_blocks(Answer("how?", "To build, run:", supports=(support,)))
+    assert whole.text == whole.supports[0].text == CODE[start : CODE.index("\n\nThen")]
+    assert whole.sentence == "To build, run:"
+    assert with_blocks(Answer("how?")) == Answer("how?")
+    reader = Reader.untrained(FakeEncoder(64))
+    found = reader.answer("what to run to build", ["To build, run:\n\n```sh\nmake build\n```"], threshold=0)
+    assert "make build" in found.text

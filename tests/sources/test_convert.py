@@ -1,0 +1,285 @@
+"""Files of every kind are read as text, or refused by a reason that names them."""
+
+import gzip
+import json
+import sys
+import zipfile
+
+import pytest
+
+from palmette.errors import InputError, MissingExtraError
+from palmette.sources.convert import SourceText, decode, html_to_markdown, kind_of, read_file
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name, content):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def test_kinds_by_name(tmp_path):
+    kinds = {
+        "a.md": "markdown",
+        "a.MDX": "mdx",
+        "a.rst": "rst",
+        "a.htm": "html",
+        "a.py": "code:python",
+        "a.txt": "text",
+    }
+    kinds |= {"a.jsonl.gz": "records", "a.csv": "records", "a.ipynb": "notebook", "a.docx": "office", "LICENSE": "text"}
+    kinds |= {"a.png": None, "a.zip": None, "a.rs": "code:rust"}
+    assert {name: kind_of(tmp_path / name) for name in kinds} == kinds
+
+
+def test_markdown_with_front_matter(write):
+    text = '---\ntitle: "Pruning"\ndate: 2024-05-01\ntags: [a, b]\ndraft: null\n---\r\n# Cherries\n'
+    (document,) = read_file(write("a.md", text))
+    facts = {"date": "2024-05-01", "tags": ["a", "b"]}
+    assert document == SourceText(text, "markdown", "Pruning", facts, "utf-8")
+    (document,) = read_file(write("b.md", "+++\nweight = 3\n+++\n\n# Cherries and `plums`\nWords"))
+    assert (document.title, document.metadata) == ("Cherries and plums", {"weight": 3})
+    for broken in ("---\na: [\n---\n# T\n", "---\na: &x [1]\nb: *x\n---\n# T\n", "---\n- 1\n---\n# T\n"):
+        (document,) = read_file(write("c.md", broken))
+        assert (document.text, document.title, document.metadata) == (broken, "T", {})
+
+
+def test_titles(write):
+    assert next(iter(read_file(write("a.rst", "Cats\n====\n\nWords\n")))).title == "Cats"
+    assert next(iter(read_file(write("b.md", "[badge](x)\n\nCats\n====\n")))).title == "Cats"
+    assert next(iter(read_file(write("c.md", "```\n# no title\n```\n## nor this\n")))).title is None
+    assert next(iter(read_file(write("d.py", "# no title\n")))).title is None
+
+
+@pytest.mark.parametrize(
+    "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp1252", "cp1251", "shift_jis"]
+)
+def test_encodings_are_found_and_told(encoding):
+    text = {
+        "cp1251": "Деревья зимой не растут, но весной они цветут и дают плоды каждому, кто их посадил. " * 5,
+        "shift_jis": "冬には木は成長しませんが、春には花が咲き、実がなります。庭の手入れを忘れないでください。" * 5,
+    }.get(encoding, "Der Baum trägt im Frühling schöne Blüten – und später süße Äpfel für alle Gäste. " * 5)
+    found, name = decode(text.encode(encoding))
+    assert found == text
+    expected = {
+        "cp1252": ("cp1252", "windows-1252", "cp1250"),
+        "shift_jis": ("cp932", "shift-jis", "shift-jis-2004", "shift-jisx0213"),
+    }
+    assert name in expected.get(encoding, (encoding,))
+
+
+def test_a_declared_encoding_is_believed(write):
+    (page,) = read_file(write("a.html", '<meta charset="iso-8859-7"><p>Το δέντρο</p>'.encode("iso-8859-7")))
+    assert (page.text.strip(), page.encoding) == ("Το δέντρο", "iso-8859-7")
+    (code,) = read_file(write("a.py", '# -*- coding: latin-1 -*-\nname = "é"\n'.encode("latin-1")))
+    assert ('"é"' in code.text, code.encoding) == (True, "latin-1")
+
+
+def test_line_ends_and_blanks_stay_as_they_are(write):
+    text = "\n\n# A\r\n\r\n\tcode  \r\nwords\r"
+    (document,) = read_file(write("a.md", text))
+    assert document.text == text
+
+
+PAGE = """
+<html><head><title>Cats — Home</title><style>p {}</style></head><body>
+<nav><a href="x">Menu</a></nav><aside>Advert</aside>
+<main><h1>Cats<a class="headerlink" href="#cats">¶</a></h1>
+<p>They <b>purr</b> and <a href="y">sleep</a>.<script>alert(1)</script></p>
+<ul><li>one<ol><li>inner</li></ol></li><li>two</li></ul>
+<table><tr><td>a</td><td>b</td></tr><tr><td>1</td><td>2</td></tr></table>
+<div class="highlight-sh notranslate"><pre>ls
+
+  -l &lt; x</pre></div></main><footer>© us</footer></body></html>
+"""
+
+
+def test_pages(write):
+    (page,) = read_file(write("a.html", PAGE))
+    assert (page.kind, page.title) == ("markdown", "Cats — Home")
+    assert page.text.startswith("# Cats\n\nThey purr and sleep.\n")
+    for part in ("- one\n", "inner", "| a | b |\n| --- | --- |\n| 1 | 2 |", "```sh\nls\n\n  -l < x\n```"):
+        assert part in page.text
+    for part in ("Menu", "Advert", "alert", "©", "¶", "]("):
+        assert part not in page.text
+    assert html_to_markdown("<p>no main <i>part</i>") == ("no main part\n", None)
+    with pytest.raises(InputError, match=r"b\.html: the page has no text"):
+        list(read_file(write("b.html", "<script>x</script>")))
+
+
+def test_notebooks(write):
+    cells = [
+        {"cell_type": "markdown", "source": ["# Cats\n", "Words."]},
+        {"cell_type": "code", "source": "print('```')\n", "outputs": [{"text": "noise"}]},
+        {"cell_type": "code", "source": []},
+    ]
+    book = {"cells": cells, "metadata": {"kernelspec": {"name": "python3"}}, "nbformat": 4}
+    (document,) = read_file(write("a.ipynb", json.dumps(book)))
+    assert document.text == "# Cats\nWords.\n\n````python\nprint('```')\n````\n"
+    assert (document.title, document.metadata, document.kind) == ("Cats", {"language": "python"}, "markdown")
+    old = {
+        "worksheets": [
+            {"cells": [{"cell_type": "heading", "level": 2, "source": "Old"}, {"cell_type": "code", "input": "x"}]}
+        ]
+    }
+    assert next(iter(read_file(write("b.ipynb", json.dumps(old))))).text == "## Old\n\n```python\nx\n```\n"
+    for broken in ("[]", "{", '{"cells": []}', '{"cells": [3]}', '{"cells": 3}'):
+        with pytest.raises(InputError, match=r"c\.ipynb"):
+            list(read_file(write("c.ipynb", broken)))
+
+
+def test_records(write):
+    rows = [{"_id": "x", "title": "Lamp", "text": "Bright.", "price": 3, "size": {"cm": 9}}, {"text": "Other"}]
+    path = write("a.jsonl.gz", gzip.compress("\n".join(map(json.dumps, rows)).encode()))
+    one, two = read_file(path)
+    metadata = {"title": "Lamp", "price": 3}
+    assert one == SourceText("Bright.", "text", "Lamp", metadata, "utf-8", "x", {"title": "Lamp", "size": {"cm": 9}})
+    assert (two.text, two.title, two.id) == ("Other", None, None)
+    lamps = list(read_file(write("b.csv", "name,price\nLamp,3\nDesk,\n")))
+    assert [(lamp.text, lamp.metadata) for lamp in lamps] == [
+        ("Lamp\n3", {"name": "Lamp", "price": 3}),
+        ("Desk", {"name": "Desk"}),
+    ]
+    with pytest.raises(InputError, match=r"c\.jsonl:2"):
+        list(read_file(write("c.jsonl", '{"text": "a"}\n{"texts": "b"}\n')))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("a.md", b"text\0\1\2", "it holds zero bytes: not a text"),
+        ("a.md", b" \n", "it is blank"),
+        ("a.bin", b"x", r"there is no text in \.bin files"),
+        ("a.md", b"\xff\xfe\x00", "cannot be read"),
+        ("a.jsonl", b"{", "a.jsonl:1: not JSON"),
+        ("a.md.gone", None, "cannot be read .no such file"),
+    ],
+)
+def test_what_cannot_be_read_is_named(write, tmp_path, name, content, reason):
+    path = tmp_path / name if content is None else write(name, content)
+    with pytest.raises(InputError, match=f"(?i){reason}") as caught:
+        list(read_file(path))
+    assert str(path) in str(caught.value)
+
+
+# Office files
+
+
+DOCX = {
+    "[Content_Types].xml": (
+        '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"><Default Extension="rels'
+        '" ContentType="application/vnd.openxmlformats-package.relationships+xml"/><Default Extension="xml" C'
+        'ontentType="application/xml"/><Override PartName="/word/document.xml" ContentType="application/vnd.o'
+        'penxmlformats-officedocument.wordprocessingml.document.main+xml"/></Types>'
+    ),
+    "_rels/.rels": (
+        '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id'
+        '="r1" Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument" Targ'
+        'et="word/document.xml"/></Relationships>'
+    ),
+    "word/document.xml": (
+        '<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body><w:p><w:p'
+        'Pr><w:pStyle w:val="Heading1"/></w:pPr><w:r><w:t>Cats</w:t></w:r></w:p><w:p><w:r><w:t>They purr.</w:'
+        "t></w:r></w:p></w:body></w:document>"
+    ),
+    "word/styles.xml": (
+        '<w:styles xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:style w:type="pa'
+        'ragraph" w:styleId="Heading1"><w:name w:val="heading 1"/></w:style></w:styles>'
+    ),
+    "word/_rels/document.xml.rels": (
+        '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id'
+        '="r1" Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/styles" Target="styl'
+        'es.xml"/></Relationships>'
+    ),
+}
+EPUB = {
+    "mimetype": "application/epub+zip",
+    "META-INF/container.xml": (
+        '<container version="1.0" xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles><rootfil'
+        'e full-path="book.opf" media-type="application/oebps-package+xml"/></rootfiles></container>'
+    ),
+    "book.opf": (
+        '<package xmlns="http://www.idpf.org/2007/opf" version="3.0"><metadata xmlns:dc="http://purl.org/dc/e'
+        'lements/1.1/"><dc:title>Book of cats</dc:title></metadata><manifest><item id="a" href="a.xhtml" medi'
+        'a-type="application/xhtml+xml"/></manifest><spine><itemref idref="a"/></spine></package>'
+    ),
+    "a.xhtml": '<html xmlns="http://www.w3.org/1999/xhtml"><body><h1>Cats</h1><p>They purr.</p></body></html>',
+}
+
+
+def zipped(path, parts):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in parts.items():
+            archive.writestr(name, text)
+    return path
+
+
+def test_word_and_books(tmp_path):
+    pytest.importorskip("markitdown")
+    for name, parts in (("a.docx", DOCX), ("a.epub", EPUB)):
+        (document,) = read_file(zipped(tmp_path / name, parts))
+        assert document.kind == "markdown"
+        assert "# Cats\n\nThey purr." in document.text
+        assert document.title in ("Cats", "Book of cats")
+
+
+def test_slides_and_sheets(tmp_path):
+    pytest.importorskip("markitdown")
+    pptx = pytest.importorskip("pptx")
+    slides = pptx.Presentation()
+    slide = slides.slides.add_slide(slides.slide_layouts[1])
+    slide.shapes.title.text, slide.placeholders[1].text = "Cats", "They purr."
+    slides.save(tmp_path / "a.pptx")
+    sheets = pytest.importorskip("openpyxl").Workbook()
+    sheets.active.append(["name", "age"])
+    sheets.active.append(["Tom", 3])
+    sheets.save(tmp_path / "a.xlsx")
+    for name, part in (("a.pptx", "# Cats"), ("a.xlsx", "| Tom | 3 |")):
+        (document,) = read_file(tmp_path / name)
+        assert part in document.text
+
+
+def test_pages_of_a_pdf(tmp_path):
+    pytest.importorskip("pypdf")
+    pages = pytest.importorskip("matplotlib.backends.backend_pdf")
+    with pages.PdfPages(tmp_path / "a.pdf", metadata={"Title": "Cats"}) as book:
+        for words in ("They purr.", "They sleep."):
+            figure = pytest.importorskip("matplotlib.figure").Figure()
+            figure.text(0.1, 0.5, words)
+            book.savefig(figure)
+    (document,) = read_file(tmp_path / "a.pdf")
+    assert document == SourceText("They purr.\n\f\nThey sleep.", "text", "Cats", {"pages": 2})
+
+
+def test_broken_office_files_and_those_without_text(tmp_path, write):
+    pytest.importorskip("markitdown")
+    for name in ("a.pdf", "a.docx", "a.pptx", "a.xlsx", "a.epub"):
+        for content in (b"%PDF-1.4 broken", b"PK\3\4 broken", b"", b"words"):
+            path = write(name, content)
+            try:
+                text = [document.text for document in read_file(path)]
+            except InputError as error:
+                text = [str(error)]
+            assert text[0].strip()
+            assert "cannot be read" not in text[0] or str(path) in text[0]
+
+
+def test_a_bomb_is_not_opened(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.docx", "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(3):
+            archive.writestr(f"{number}.xml", b"\0" * 100_000_000)
+    with pytest.raises(InputError, match=r"a\.docx: it unpacks to 300,000,000 bytes"):
+        list(read_file(tmp_path / "a.docx"))
+
+
+def test_without_the_converter_the_extra_is_named(write, monkeypatch):
+    from palmette.sources import convert
+
+    convert._converter.cache_clear()
+    for module, name in (("markitdown", "a.docx"), ("pypdf", "a.pdf")):
+        monkeypatch.setitem(sys.modules, module, None)
+        with pytest.raises(MissingExtraError, match=r"pip install 'palmette\[files\]'"):
+            list(read_file(write(name, b"%PDF")))

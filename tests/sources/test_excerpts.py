@@ -1,0 +1,57 @@
+"""Excerpts: the best sentences within a budget, whole and in order."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palmette.sources.excerpts import Candidate, Excerpt, choose_excerpts
+
+
+def length(document, start, end):
+    return end - start
+
+
+def passage(document, log_odds, *cosines, start=0):
+    """Sentences of ten characters, one after the other."""
+    spans = [(start + 10 * at, start + 10 * at + 9) for at in range(len(cosines))]
+    return Candidate(document, log_odds, spans, cosines)
+
+
+def test_the_best_sentence_comes_with_what_follows_it():
+    one = passage("a", 0.0, 0.1, 0.2, 0.9, 0.1, 0.1, 0.1)
+    assert choose_excerpts([one], 9, length) == [Excerpt("a", 20, 29)]
+    assert choose_excerpts([one], 18, length) == [Excerpt("a", 20, 39)]
+    assert choose_excerpts([one], 36, length) == [Excerpt("a", 10, 49)]
+    assert choose_excerpts([one], 1000, length) == [Excerpt("a", 0, 59)]
+
+
+def test_a_better_passage_comes_first_and_a_far_sentence_of_it_last():
+    best = passage("a", 2.0, 0.9, 0.9, 0.1, 0.1, 0.1, 0.1)
+    other = passage("b", 1.0, 0.5)
+    assert choose_excerpts([best, other], 45, length) == [Excerpt("a", 0, 39), Excerpt("b", 0, 9)]
+
+
+def test_passages_of_one_document_are_in_the_order_of_its_text():
+    later, earlier = passage("a", 1.0, 0.5, start=100), passage("a", 0.5, 0.5, start=0)
+    assert choose_excerpts([later, earlier], 100, length) == [Excerpt("a", 0, 109)], "nothing is between"
+    between = passage("a", -9.0, *[0.0] * 3, start=40)
+    assert choose_excerpts([later, earlier, between], 18, length) == [Excerpt("a", 0, 9), Excerpt("a", 100, 109)]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.floats(-5, 5), st.lists(st.floats(-1, 1), max_size=6)), max_size=6),
+    st.integers(0, 200),
+)
+def test_excerpts_fit_the_budget_and_do_not_overlap(given, budget):
+    candidates = [
+        passage(name, odds, *cosines, start=100 * number) for number, (name, odds, cosines) in enumerate(given)
+    ]
+    excerpts = choose_excerpts(candidates, budget, length)
+    sentences = [
+        (one.document, *span) for one in candidates for span in one.sentences
+        for part in excerpts
+        if part.document == one.document and part.start <= span[0] and span[1] <= part.end
+    ]  # fmt: skip
+    assert sum(end - start for _, start, end in sentences) <= budget
+    assert len(sentences) == len(set(sentences))
+    if any(one.sentences for one in candidates) and budget >= 9:
+        assert excerpts

@@ -1,0 +1,73 @@
+"""Random search options of every method, as hypothesis draws them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from palmette import FieldsModel, LayersModel, Model, TaxonomyModel, TreeModel
+
+Options = st.SearchStrategy[dict[str, Any]]
+COUNT = st.integers(1, 60)
+SHARE = st.floats(0, 1).map(lambda share: round(share, 2))
+
+
+def of_tree(model: TreeModel) -> Options:
+    learned = [st.just("auto")] if model.record.metrics else []  # needs the validation of a training
+    levels = st.one_of(st.none(), *learned, st.integers(1, model.config.depth))
+    return drawn(level=levels, rerank=st.booleans(), shortlist=COUNT, tolerance=SHARE)
+
+
+def of_fields(model: FieldsModel) -> Options:
+    names = st.lists(st.sampled_from(model.config.order), min_size=1, unique=True)
+    weights = st.dictionaries(st.sampled_from(model.config.order), st.floats(0.1, 4), min_size=1)
+    by_field = drawn(
+        by=st.sampled_from(["two_stage", "best"]), shortlist=COUNT, blend=SHARE, fields=names, weights=weights
+    )
+    return st.one_of(by_field, drawn(by=st.just("aggregate"), shortlist=COUNT, blend=SHARE))
+
+
+def of_layers(model: LayersModel) -> Options:
+    layers = st.lists(st.sampled_from(model.config.query_layers), min_size=1, unique=True).map(sorted)
+
+    def with_budget(chosen: list[int]) -> Options:
+        shares = st.lists(st.integers(0, 3), min_size=len(chosen), max_size=len(chosen)).filter(any)
+        ordered = st.fixed_dictionaries(
+            {"order": st.just("layer"), "layers": st.just(chosen)}, optional={"budget": shares}
+        )
+        return st.one_of(ordered, st.just({"layers": chosen, "order": "fused"}))
+
+    return st.one_of(st.just({}), st.just({"order": "layer"}), layers.flatmap(with_budget))
+
+
+def of_paths(model: Model) -> Options:
+    visit = st.one_of(st.just("auto"), COUNT, st.floats(0.01, 1))
+    return drawn(visit=visit, tolerance=SHARE, beam=st.integers(1, 8))
+
+
+def of_taxonomy(model: TaxonomyModel) -> Options:
+    order = st.sampled_from(["score", "specific"])
+    if model.nodes.hierarchy is None:
+        return drawn(cut=SHARE, order=order)
+    return drawn(cut=SHARE, order=order, within=st.sampled_from(model.nodes.ids), closed=st.booleans())
+
+
+def drawn(**options: st.SearchStrategy[Any]) -> Options:
+    """Any of these options, each with or without."""
+    return st.fixed_dictionaries({}, optional=options)
+
+
+STRATEGIES = {
+    "fields": of_fields,
+    "layers": of_layers,
+    "paths": of_paths,
+    "space": lambda model: st.just({}),
+    "taxonomy": of_taxonomy,
+    "tree": of_tree,
+}
+
+
+def search_options(model: Model) -> Options:
+    """Valid options of a model's search."""
+    return STRATEGIES[model.method](model)
