@@ -38,6 +38,7 @@ from palmette.lexical.bm25 import WordCollection
 from palmette.metrics import Judgements, query_scores
 from palmette.search.plan import Candidates, WordMatches
 from palmette.search.view import ArrayView
+from palmette.telemetry import encoding
 from palmette.training.pairs import Validation
 from palmette.types import Document
 
@@ -294,7 +295,8 @@ def stored_arrays(
         encoder, cache = model.encoder, model.cache
         if cache is not None and not isinstance(encoder, CachedEncoder):  # what training has read
             encoder = CachedEncoder(encoder, cache)
-        own, found = encoder.encode_sentences([document.content for document in documents])
+        with encoding(encoder.name, len(documents)):
+            own, found = encoder.encode_sentences([document.content for document in documents])
         given = (own,) if model.indexes_embeddings else ()
         return {**model.encode_documents(documents, *given), **sentence_rows(found)}
     arrays: dict[str, Any] = dict(model.encode_documents(documents, vectors))

@@ -30,6 +30,7 @@ from palmette.config import Config, parse_json
 from palmette.encoder.sentences import Sentences, first_sentences
 from palmette.errors import REPAIR, ConfigError, CorruptIndexError, shown
 from palmette.search.plan import ArraySpec, Candidates, SearchPlan, View, stack_rows
+from palmette.telemetry import span, traced
 
 Lexical = float | Literal["auto"]
 """Weight λ of words in a search, 0 … 1, or ``"auto"`` for the model's own."""
@@ -224,11 +225,13 @@ class Evidence:
         depth = min(max(SHORTLIST, 2 * k), max(1, len(view)))
         read = () if self.vectors is None else (SENTENCES, SCALES)
         view.expect(plan, depth, self.texts, read)
-        found, rows = search(plan, depth), []
+        with span("candidates"):
+            found, rows = search(plan, depth), []
         for row in range(len(found.keys)):
             listed = found.one_query(row)
             if self.texts and listed.keys.shape[1] < len(view):
-                matched = view.words(self.texts[row], depth if plan.only is None else len(view)).keys
+                with span("words"):
+                    matched = view.words(self.texts[row], depth if plan.only is None else len(view)).keys
                 if plan.only is not None:  # a subtree, outside of which nothing is to be found
                     matched = np.intersect1d(matched, plan.only)
                 listed = score_others(search, plan.one_query(row), listed, matched)
@@ -240,6 +243,7 @@ class Evidence:
             rows.append((scored.keys[0][order], scored.scores[0][order], chosen))
         return stack_rows(rows, found)
 
+    @traced("rank")
     def score(self, view: View, row: int, keys: Keys, own: Floats) -> Candidates:
         """Score documents of one query by everything."""
         best, at = np.full(len(keys), np.nan, np.float32), np.full(len(keys), -1, np.int32)

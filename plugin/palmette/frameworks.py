@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from math import nan
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -13,6 +11,7 @@ import numpy as np
 from palmette.arrays import Floats
 from palmette.config import check_choice, check_range
 from palmette.errors import ConfigError, InputError, shown
+from palmette.telemetry import public_name as public_name
 from palmette.types import Document, Hit, json_value
 
 if TYPE_CHECKING:
@@ -43,13 +42,6 @@ def as_vector(embedding: Any) -> Floats:
     except (OverflowError, TypeError, ValueError) as error:
         raise InputError(f"an embedding is a list of numbers, got {shown(embedding)} ({error})") from error
     return vector
-
-
-def public_name(name: str) -> str:
-    """Name of an encoder or a model for traces and events: of a local path the last part only."""
-    parts = re.split(r"[\\/]", name.rstrip("\\/"))
-    local = len(parts) > 2 or parts[0] in ("", ".", "..", "~") or "\\" in name or Path(name).is_dir()
-    return parts[-1] if local else name
 
 
 def check_representation(representation: Representation, level: int | None) -> None:

@@ -257,6 +257,13 @@ class Hit:
             )
         return self.explainer()
 
+    def to_dict(self, *, explain: bool = False) -> dict[str, Any]:
+        """The hit as JSON values; ``explain`` adds why it matched."""
+        document = self.document
+        facts = {"id": self.id, "score": self.score, "text": document.content, "metadata": dict(document.metadata)}
+        facts |= {"evidence": dict(self.evidence), "highlights": self.highlights.to_dict()}
+        return facts | ({"explanation": self.explain().to_dict()} if explain else {})
+
     def __getstate__(self) -> dict[str, Any]:
         kept = {name: getattr(self, name) for name in ("document", "score", "evidence", "sentence")}
         words = self.highlights.words

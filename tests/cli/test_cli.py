@@ -14,7 +14,7 @@ from unittest.mock import Mock
 import pytest
 
 from palmette.cli import COMMANDS, build_parser, main, parse
-from palmette.cli.commands import read_options
+from palmette.cli.arguments import read_options
 from palmette.cli.train import _add_options, _report
 from palmette.encoder import EncodingCache, load_encoder
 from palmette.errors import ConfigError, PalmetteError

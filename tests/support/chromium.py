@@ -13,9 +13,11 @@ from typing import Any
 BINARY = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --disable-background-networking --no-first-run "
-    "--disable-component-update --disable-sync --hide-scrollbars --remote-debugging-pipe"
+    "--disable-component-update --disable-sync --hide-scrollbars --remote-debugging-pipe "
+    "--disable-features=IsolateSandboxedIframes"  # a frame is then reached by its page's session
 ).split(" ")
-KEYS = {"Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowRight": 39, "ArrowDown": 40}
+KEYS = {"Enter": 13, "Escape": 27, "End": 35, "Home": 36}
+KEYS |= {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
 
 
 class Tab:
@@ -73,6 +75,14 @@ class Tab:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
+    def evaluate_in_frame(self, script: str) -> Any:
+        """The value of an expression in the first frame of the page."""
+        [frame, *_] = self.send("Page.getFrameTree")["frameTree"]["childFrames"]
+        world = self.send("Page.createIsolatedWorld", frameId=frame["frame"]["id"])["executionContextId"]
+        answer = self.send("Runtime.evaluate", expression=script, returnByValue=True, contextId=world)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
     def click(self, selector: str) -> None:
         """Press the mouse in the middle of what a selector finds, once it is drawn: what is not cannot be hit."""
         self.evaluate("new Promise(go => requestAnimationFrame(() => requestAnimationFrame(() => go(true))))")
@@ -90,9 +100,14 @@ class Tab:
 
     def press(self, *keys: str) -> None:
         for key in keys:
-            for kind in ("keyDown", "keyUp"):
+            text = "\r" if key == "Enter" else key if len(key) == 1 else ""
+            for kind, typed in (("keyDown", text), ("keyUp", "")):
                 code = KEYS.get(key, ord(key[0]))
-                self.send("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code)
+                self.send("Input.dispatchKeyEvent", type=kind, key=key, text=typed, windowsVirtualKeyCode=code)
+
+    def type(self, text: str) -> None:
+        """Type into what has the focus."""
+        self.send("Input.insertText", text=text)
 
     def screenshot(self) -> bytes:
         return base64.b64decode(self.send("Page.captureScreenshot")["data"])

@@ -58,10 +58,13 @@ def run(block: Block, names: dict[str, Any]) -> None:
 
 
 def _command(line: str) -> None:
-    from palmette.cli import main
+    from palmette.cli import build_parser, main, parse
 
     words = shlex.split(line, comments=True)
     if words[:1] != ["palmette"]:
+        return
+    if words[1] in ("serve", "mcp"):  # they end when they are told to
+        parse(build_parser(words[1:]), words[1:])
         return
     quiet = ["--quiet"] if words[1] in ("train", "index", "evaluate") else []
     status = main([*words[1:], *quiet])

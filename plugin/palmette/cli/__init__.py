@@ -19,6 +19,11 @@ COMMANDS = {
     "index": "put documents into an index",
     "search": "search an index",
     "answer": "answer a question from what an index finds, with no language model",
+    "serve": "serve indexes or folders to people, programs and agents",
+    "mcp": "serve an index to an agent, over the Model Context Protocol",
+    "stats": "show what an index holds, and what its running service does",
+    "alias": "give an index a name, and exchange what lies behind it",
+    "compare": "compare two indexes on questions",
     "evaluate": "measure a model on judged queries, beside baselines",
     "inspect": "look into a checkpoint or an index",
     "repair": "save all that is whole of a damaged index into a new one",
@@ -29,7 +34,11 @@ COMMANDS = {
     "push": "publish a checkpoint on the Hugging Face Hub",
     "demo": "train, index and ask: this Python's own documentation",
 }
-MODULES = {"train": "train", "demo": "demo"} | dict.fromkeys(("repair", "backup", "restore", "cache"), "maintenance")
+MODULES = {
+    **{"train": "train", "demo": "demo", "search": "ask", "answer": "ask"},
+    **dict.fromkeys(("repair", "backup", "restore", "cache"), "maintenance"),
+    **dict.fromkeys(("serve", "mcp", "stats", "alias", "compare"), "serve"),
+}
 """Modules of the commands that are not in ``commands``."""
 TAKES_OPTIONS = ("search", "answer", "evaluate")
 """Commands that pass further options on to the method's search."""

@@ -1,4 +1,4 @@
-"""The commands ``index``, ``search``, ``answer``, ``evaluate``, ``inspect``, ``pull`` and ``push``."""
+"""The commands ``index``, ``evaluate``, ``inspect``, ``pull`` and ``push``."""
 
 from __future__ import annotations
 
@@ -6,95 +6,13 @@ import argparse
 import dataclasses
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import palmette
-from palmette.config import parse_json
+from palmette.cli.arguments import CHECKPOINT, describe, search_options
 from palmette.errors import ConfigError
-
-CHECKPOINT = "checkpoint folder or Hub repository"
-
-
-def read_lexical(text: str) -> float | str:
-    """Weight of words, or ``auto``; the search checks its range."""
-    try:
-        return text if text == "auto" else float(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 to 1, or auto, got {text!r}") from error
-
-
-SHARED: dict[str, dict[str, Any]] = {
-    "checkpoint": {"help": CHECKPOINT},
-    "index": {"help": "index folder, or qdrant://host:6333/name"},
-    "--revision": {"help": "branch, tag or commit of a Hub repository"},
-    "--device": {"help": "cpu, cuda, mps; the best there is by default"},
-    "--filter": {"help": "conditions on metadata, as JSON"},
-    "--lexical": {"type": read_lexical, "help": "weight of words: 0 (the method alone) … 1, or auto"},
-    "--no-titles": {"dest": "titles", "action": "store_false", "help": "leave titles out of the texts"},
-    "--quiet": {"dest": "progress", "action": "store_const", "const": False, "help": "no progress bars"},
-    "--json": {"action": "store_true", "help": "print JSON"},
-    "--explain": {"action": "store_true", "help": "say why each document matched, or which gave the answer"},
-}
-"""Arguments of several commands."""
-
-
-def describe(
-    command: argparse.ArgumentParser, usage: str, examples: str, *shared: str
-) -> Callable[..., argparse.Action]:
-    """Set usage and examples, add shared arguments, and return the function that adds further ones."""
-    command.usage = f"{command.prog} {usage} [options]"
-    command.epilog = "examples:\n" + "\n".join(f"  {line}" for line in examples.strip().splitlines())
-    for name in shared:
-        command.add_argument(name, **SHARED[name])
-    return command.add_argument
-
-
-def read_value(text: str) -> Any:
-    """JSON, a list without its brackets (``1,4``), or else a text."""
-    for written in (text, f"[{text}]") if "," in text else (text,):
-        with suppress(ValueError):
-            return parse_json(written)
-    return text
-
-
-def read_options(words: Sequence[str]) -> dict[str, Any]:
-    """``["--level", "5", "--layers=1,4", "--flat"]`` → ``{"level": 5, "layers": [1, 4], "flat": True}``."""
-    options: dict[str, Any] = {}
-    waiting = ""
-    for word in words:
-        if word.startswith("--"):
-            flag, given, value = word.partition("=")
-            name = flag[2:].replace("-", "_")
-            if name in ("query", "k", "filter", "threshold", "explain"):
-                raise ConfigError(f"{flag} is no option of this command")
-            options[name], waiting = read_value(value) if given else True, "" if given else name
-        elif waiting:
-            options[waiting], waiting = read_value(word), ""
-        else:
-            raise ConfigError(f"unexpected argument {word!r}: method options are written --name value")
-    return options
-
-
-def _search_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Options of the method, weight of words and filter."""
-    options = read_options(args.extra)
-    if args.lexical is not None:
-        options["lexical"] = args.lexical
-    if (text := getattr(args, "filter", None)) is not None:
-        try:
-            options["filter"] = {**parse_json(text)}
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"--filter must be JSON, an object, got {text!r} ({error})") from error
-    return options
-
-
-def shortened(text: str, limit: int) -> str:
-    """One line of so many characters at most."""
-    line = " ".join(text.split())
-    return line if len(line) <= limit else f"{line[:limit]}…"
 
 
 def _add_index(command: argparse.ArgumentParser) -> None:
@@ -138,97 +56,6 @@ def _run_index(args: argparse.Namespace) -> None:
     print(f'next: palmette search {shlex.quote(str(args.out))} "your question" --explain')
 
 
-def _add_search(command: argparse.ArgumentParser) -> None:
-    add = describe(
-        command,
-        "INDEX QUERY ...",
-        'palmette search my-index "how do I copy a folder?" -k 5 --explain\n'
-        'palmette search my-index "copy a folder" --level 6            a coarser level of the tree\n'
-        """palmette search my-index "copy" --filter '{"module": "shutil"}'\n"""
-        'palmette search my-index "error 0x80070005" --lexical 0.8      words count more\n'
-        'palmette search my-index "first question" "second question" --json\n\n'
-        "Options of the method, such as --level for a tree, are passed on.",
-        *("index", "--lexical", "--filter", "--device", "--explain", "--json"),
-    )
-    add("query", nargs="+", help="one query, or several")
-    add("-k", type=int, default=5, help="number of documents")
-    add("--threshold", type=float, help="leave out documents that are less probable (0.2 is a good one)")
-    add("--engine", default="exact", help="exact, faiss, ivf, hnsw, ivf:nlist=256,nprobe=8")
-
-
-def _run_search(args: argparse.Namespace) -> None:
-    how = _search_options(args) | {"threshold": args.threshold}
-    with palmette.Index.open(args.index, device=args.device, engine=args.engine) as index:
-        results = index.search(args.query, args.k, **how)
-        if args.json:
-            _print_json([[_hit_facts(hit, args.explain) for hit in hits] for hits in results])
-            return
-        for query, hits in zip(args.query, results, strict=True):
-            if len(args.query) > 1:
-                print(f"\n? {query}")
-            for rank, hit in enumerate(hits, 1):
-                shown = hit.document.content[slice(*(hit.sentence or (0, None)))]
-                print(f"{rank:>2}. {hit.score:.3f}  {hit.id}\n      {shortened(shown, 160)}")
-                if args.explain:
-                    print(f"      why: {hit.explain()}")
-            if not hits:
-                print("nothing found")
-
-
-def _hit_facts(hit: Any, explain: bool) -> dict[str, Any]:
-    document = hit.document
-    facts = {"id": hit.id, "score": hit.score, "text": document.content, "metadata": dict(document.metadata)}
-    facts |= {"evidence": dict(hit.evidence), "highlights": hit.highlights.to_dict()}
-    return facts | ({"explanation": hit.explain().to_dict()} if explain else {})
-
-
-def _print_json(found: list[Any]) -> None:
-    """Print a list, or its only item."""
-    print(json.dumps(found[0] if len(found) == 1 else found, ensure_ascii=False, indent=2))
-
-
-def _add_answer(command: argparse.ArgumentParser) -> None:
-    add = describe(
-        command,
-        "INDEX QUESTION [QUESTION ...] [--reader READER]",
-        'palmette answer my-index "when did it begin?" --explain\n'
-        'palmette answer my-index "when did it begin?" --reader me/reader -k 10 --threshold 0\n\n'
-        "Without a reader, which `palmette train reader` trains, the answer is the sentence that fits best. Options\n"
-        "of the index's method, such as --level for a tree, are passed on.",
-        *("index", "--lexical", "--filter", "--revision", "--device", "--explain", "--json"),
-    )
-    add("question", nargs="+", help="one question, or several")
-    add("--reader", help=f"the reader: {CHECKPOINT} (default: sentences, without training)")
-    add("-k", type=int, default=5, help="number of documents read")
-    threshold = "least probability of there being an answer, 0 to answer always (default: as trained)"
-    add("--threshold", type=float, help=threshold)
-
-
-def _run_answer(args: argparse.Namespace) -> None:
-    options = _search_options(args)
-    reader = args.reader and palmette.Reader.from_pretrained(args.reader, revision=args.revision, device=args.device)
-    with palmette.Index.open(args.index, device=args.device) as index:
-        reader = reader or palmette.Reader.untrained(index.model.encoder.plain)
-        found = index.search(args.question, args.k, **options)
-        answers = reader.answer(args.question, found, threshold=args.threshold)
-    if args.json:
-        _print_json([answer.to_dict() for answer in answers])
-        return
-    for answer in answers:
-        if len(answers) > 1:
-            print(f"\n? {answer.question}")
-        if not answer:
-            print(f"no answer found (probability that there is none: {answer.confidence:.0%})")
-        for support in answer.supports[:1]:
-            print(f"{shortened(answer.text, 200)}\n  {answer.confidence:.0%}  {support.document.key}")
-        if args.explain:
-            for support in answer.supports:
-                sentence = shortened(support.sentence, 200)
-                print(f"    {support.share:.0%} from {support.document.key}: {sentence}")
-            for text, confidence in answer.alternatives.items():
-                print(f"    or {confidence:.0%}: {shortened(text, 200)}")
-
-
 def _add_evaluate(command: argparse.ArgumentParser) -> None:
     add = describe(
         command,
@@ -254,7 +81,7 @@ def _run_evaluate(args: argparse.Namespace) -> None:
     reader = None if args.reader is None else Reader.from_pretrained(args.reader, device=args.device)
     load: Any = palmette.load_data if reader is None else load_reading
     names = ("split", "baselines", "passages", "progress")
-    how = {name: getattr(args, name) for name in names} | _search_options(args)
+    how = {name: getattr(args, name) for name in names} | search_options(args)
     report = palmette.evaluate(model, load(args.data, titles=args.titles), reader=reader, **how)
     if args.card:
         card = Path(args.checkpoint) / "README.md"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import palmette
-from palmette.cli.commands import describe, shortened
+from palmette.cli.arguments import describe, shortened
 from palmette.errors import MissingExtraError
 
 if TYPE_CHECKING:

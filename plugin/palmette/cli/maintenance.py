@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 import palmette
-from palmette.cli.commands import CHECKPOINT, describe
+from palmette.cli.arguments import CHECKPOINT, describe
 from palmette.errors import NotFoundError
 
 

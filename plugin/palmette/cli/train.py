@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from palmette.cli.commands import describe, read_value
+from palmette.cli.arguments import describe, read_value
 from palmette.config import Config, check_path, given
 from palmette.errors import ConfigError
 

@@ -138,6 +138,8 @@ def open_index(
                 remote.save_model(Path(folder))
                 model = load_model(folder, **model_options)
         return model, remote
+    if path.is_symlink():  # a name: what is opened stays open when the name leads elsewhere
+        path = path.resolve()
     if (path / "model.safetensors").is_file():
         raise InputError(f"{path} is a checkpoint, not an index: make one with Index.build or `palmette index`")
     backend = LocalBackend.open(path, fingerprint=fingerprint, **options)

@@ -43,6 +43,7 @@ from palmette.store.local import LocalBackend, Verify
 from palmette.store.qdrant.client import is_url
 from palmette.store.repair import Repair
 from palmette.store.tenants import FilteredBackend, with_tenants
+from palmette.telemetry import writing
 from palmette.threads import run_in_thread
 from palmette.types import Document
 
@@ -265,8 +266,10 @@ class Index(Searching):
             raise InputError("delete takes ids or a filter: give one of the two")
         if ids is None and parse_filter(filter) is None:
             raise InputError("an empty filter would delete every document: name them by id if that is meant")
-        with self.backend.write() as writer:
-            return writer.delete([d.key for d in self.documents(filter)] if ids is None else check_ids(ids))
+        with writing(lambda: str(self.backend.stats().location)) as tell, self.backend.write() as writer:
+            deleted = writer.delete([d.key for d in self.documents(filter)] if ids is None else check_ids(ids))
+            tell({"deleted": len(deleted)})
+        return deleted
 
     def compact(self) -> None:
         """Give back the space of deleted and replaced documents."""

@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette import reasons
+from palmette import reasons, telemetry
 from palmette.arrays import Floats, Keys, Rows, unit_rows
 from palmette.errors import ConfigError, InputError, NotFoundError, shown
 from palmette.evidence import (
@@ -119,7 +119,8 @@ def read_queries(
         model.require_embeddings()
     else:
         read = model.query_input(texts)
-    arrays = model.encode_queries(read, chosen)
+    with telemetry.encoding(model.encoder.name, len(texts)):
+        arrays = model.encode_queries(read, chosen)
     vectors = model.sentence_queries(arrays, read) if sentences and mix is not None else None
     if several:
         arrays = {name: _means(array, sizes) for name, array in arrays.items()}
@@ -183,7 +184,8 @@ class SearchResult:
         if threshold is not None:
             keep &= scores >= threshold
         wanted = np.unique(found.keys[keep]).tolist()
-        documents = dict(zip(wanted, view.documents(wanted), strict=True))
+        with telemetry.span("read"):
+            documents = dict(zip(wanted, view.documents(wanted), strict=True))
         results: list[list[Hit]] = []
         for row, kept in enumerate(keep):
             columns = np.flatnonzero(kept)
@@ -345,9 +347,12 @@ class Searching:
         if isinstance(queries, Sequence) and not queries:
             return []
         k, counted = check_count("k", k), sentences and self._sentences
-        batch = read_queries(self.model, queries, options, lexical, counted)
-        with self.backend.read(parse_filter(filter)) as view:
-            results = batch.search(view, k, self._units).to_hits(view, self.backend, threshold, explain)
+        place = str(getattr(self, "path", None) or "an index in memory")
+        with telemetry.searching(self.model.method, place, queries) as tell:
+            batch = read_queries(self.model, queries, options, lexical, counted)
+            with self.backend.read(parse_filter(filter)) as view:
+                results = batch.search(view, k, self._units).to_hits(view, self.backend, threshold, explain)
+            tell(results)
         return results[0] if single else results
 
     def rank(

@@ -20,6 +20,7 @@ from palmette.index.folder import check_count, unique
 from palmette.model import Model
 from palmette.store.backend import Backend
 from palmette.store.tenants import FilteredBackend
+from palmette.telemetry import writes
 from palmette.types import Document
 
 AHEAD = 4096
@@ -42,6 +43,7 @@ class Changes:
     deleted: list[str]
 
 
+@writes
 def apply_changes(
     model: Model,
     backend: Backend,

@@ -26,6 +26,7 @@ from palmette.reader.data import load_reading
 from palmette.reader.sentences import SentenceModule
 from palmette.reader.spans import SpanModule
 from palmette.reader.training import TrainingSet
+from palmette.telemetry import span
 from palmette.training.config import TrainingConfig
 from palmette.types import Document, Hit
 
@@ -170,9 +171,11 @@ class Reader(Checkpointed):
         passage_lists = list(map(_listed, passage_lists))
         document_lists = [list(map(_document, entries, range(len(entries)))) for entries in passage_lists]
         contents = [[document.content for document in documents] for documents in document_lists]
+        with span("answer"):
+            candidate_lists = self.module.candidates(questions, contents)
         answers = []
         for text, candidates, entries, documents in zip(
-            questions, self.module.candidates(questions, contents), passage_lists, document_lists, strict=True
+            questions, candidate_lists, passage_lists, document_lists, strict=True
         ):
             scores = [entry.score for entry in entries if isinstance(entry, Hit)]
             best = max(scores) if scores and len(scores) == len(entries) else 1.0

@@ -9,6 +9,7 @@ import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -231,10 +232,7 @@ class TreeInspection:
         a ``<``, and the script puts them into text nodes, never into markup. The content security policy names the
         hashes of the one style and the one script, so that nothing else can run or load.
         """
-        template = (files("palmette.methods.tree") / "page.html").read_text(encoding="utf-8")
-        inner = {tag: re.findall(f"<{tag}>(.*?)</{tag}>", template, re.S)[0] for tag in ("style", "script")}
-        digests = {tag: hashlib.sha256(text.encode()).digest() for tag, text in inner.items()}
-        hashes = {tag: b64encode(digest).decode() for tag, digest in digests.items()}
+        template, hashes = _template(), page_hashes()
         data = self.to_dict()
         data["listed"] = data["listed"][:: 1 if most is None else max(1, -(-len(self.listed) // most))]
         inert = json.dumps(data, separators=(",", ":"), allow_nan=False)
@@ -264,6 +262,17 @@ class TreeInspection:
             f'<iframe srcdoc="{inner}" sandbox="allow-scripts" title="Tree" '
             'style="width:100%;height:640px;border:1px solid #8884;border-radius:8px"></iframe>'
         )
+
+
+def _template() -> str:
+    return (files("palmette.methods.tree") / "page.html").read_text(encoding="utf-8")
+
+
+@cache
+def page_hashes() -> dict[str, str]:
+    """SHA-256 of the page's one style and one script, for a content security policy."""
+    inner = {tag: re.findall(f"<{tag}>(.*?)</{tag}>", _template(), re.S)[0] for tag in ("style", "script")}
+    return {tag: b64encode(hashlib.sha256(text.encode()).digest()).decode() for tag, text in inner.items()}
 
 
 # -- the data -------------------------------------------------------------------------------------------------

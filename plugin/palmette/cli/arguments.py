@@ -1,0 +1,92 @@
+"""Arguments that commands share, and how they are read. Nothing heavy is imported: a search may need no more."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from palmette.errors import ConfigError
+
+CHECKPOINT = "checkpoint folder or Hub repository"
+
+
+def read_lexical(text: str) -> float | str:
+    """Weight of words, or ``auto``; the search checks its range."""
+    try:
+        return text if text == "auto" else float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 to 1, or auto, got {text!r}") from error
+
+
+SHARED: dict[str, dict[str, Any]] = {
+    "checkpoint": {"help": CHECKPOINT},
+    "index": {"help": "index folder, or qdrant://host:6333/name"},
+    "--revision": {"help": "branch, tag or commit of a Hub repository"},
+    "--device": {"help": "cpu, cuda, mps; the best there is by default"},
+    "--filter": {"help": "conditions on metadata, as JSON"},
+    "--lexical": {"type": read_lexical, "help": "weight of words: 0 (the method alone) … 1, or auto"},
+    "--no-titles": {"dest": "titles", "action": "store_false", "help": "leave titles out of the texts"},
+    "--quiet": {"dest": "progress", "action": "store_const", "const": False, "help": "no progress bars"},
+    "--json": {"action": "store_true", "help": "print JSON"},
+    "--explain": {"action": "store_true", "help": "say why each document matched, or which gave the answer"},
+}
+"""Arguments of several commands."""
+
+
+def describe(
+    command: argparse.ArgumentParser, usage: str, examples: str, *shared: str
+) -> Callable[..., argparse.Action]:
+    """Set usage and examples, add shared arguments, and return the function that adds further ones."""
+    command.usage = f"{command.prog} {usage} [options]"
+    command.epilog = "examples:\n" + "\n".join(f"  {line}" for line in examples.strip().splitlines())
+    for name in shared:
+        command.add_argument(name, **SHARED[name])
+    return command.add_argument
+
+
+def read_value(text: str) -> Any:
+    """JSON, a list without its brackets (``1,4``), or else a text."""
+    for written in (text, f"[{text}]") if "," in text else (text,):
+        with suppress(ValueError, RecursionError):
+            return json.loads(written)
+    return text
+
+
+def read_options(words: Sequence[str]) -> dict[str, Any]:
+    """``["--level", "5", "--layers=1,4", "--flat"]`` → ``{"level": 5, "layers": [1, 4], "flat": True}``."""
+    options: dict[str, Any] = {}
+    waiting = ""
+    for word in words:
+        if word.startswith("--"):
+            flag, given, value = word.partition("=")
+            name = flag[2:].replace("-", "_")
+            if name in ("query", "k", "filter", "threshold", "explain"):
+                raise ConfigError(f"{flag} is no option of this command")
+            options[name], waiting = read_value(value) if given else True, "" if given else name
+        elif waiting:
+            options[waiting], waiting = read_value(word), ""
+        else:
+            raise ConfigError(f"unexpected argument {word!r}: method options are written --name value")
+    return options
+
+
+def search_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Options of the method, weight of words and filter."""
+    options = read_options(args.extra)
+    if args.lexical is not None:
+        options["lexical"] = args.lexical
+    if (text := getattr(args, "filter", None)) is not None:
+        try:
+            options["filter"] = {**json.loads(text)}
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ConfigError(f"--filter must be JSON, an object, got {text!r} ({error})") from error
+    return options
+
+
+def shortened(text: str, limit: int) -> str:
+    """One line of so many characters at most."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else f"{line[:limit]}…"

@@ -1,0 +1,121 @@
+"""The commands ``search`` and ``answer``: asked of a running service where there is one, else of the index itself."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+import palmette
+from palmette.cli.arguments import CHECKPOINT, describe, search_options, shortened
+from palmette.service.local import MOST_HITS, MOST_QUERIES, index_folder, request
+
+
+def _add_search(command: argparse.ArgumentParser) -> None:
+    add = describe(
+        command,
+        "INDEX QUERY ...",
+        'palmette search my-index "how do I copy a folder?" -k 5 --explain\n'
+        'palmette search my-index "copy a folder" --level 6            a coarser level of the tree\n'
+        """palmette search my-index "copy" --filter '{"module": "shutil"}'\n"""
+        'palmette search my-index "error 0x80070005" --lexical 0.8      words count more\n'
+        'palmette search my-index "first question" "second question" --json\n\n'
+        "Options of the method, such as --level for a tree, are passed on.",
+        *("index", "--lexical", "--filter", "--device", "--explain", "--json"),
+    )
+    add("query", nargs="+", help="one query, or several")
+    add("-k", type=int, default=5, help="number of documents")
+    add("--threshold", type=float, help="leave out documents that are less probable (0.2 is a good one)")
+    add("--engine", default="exact", help="exact, faiss, ivf, hnsw, ivf:nlist=256,nprobe=8")
+
+
+def _run_search(args: argparse.Namespace) -> None:
+    options = search_options(args)
+    usable = args.engine == "exact" and args.device is None
+    body = {"query": args.query, "threshold": args.threshold, "explain": args.explain}
+    reply = _from_service(args, "/v1/search", body, options, len(args.query)) if usable else None
+    if reply is not None:
+        results = [one["hits"] for one in reply["results"]]
+    else:
+        how = options | {"threshold": args.threshold}
+        with palmette.Index.open(index_folder(args.index), device=args.device, engine=args.engine) as index:
+            hits_of_queries = index.search(args.query, args.k, **how)
+            results = [[hit.to_dict(explain=args.explain) for hit in hits] for hits in hits_of_queries]
+    if args.json:
+        _print_json(results)
+        return
+    for query, hits in zip(args.query, results, strict=True):
+        if len(args.query) > 1:
+            print(f"\n? {query}")
+        for rank, hit in enumerate(hits, 1):
+            shown = hit["text"][slice(*(hit["highlights"]["sentence"] or (0, None)))]
+            print(f"{rank:>2}. {hit['score']:.3f}  {hit['id']}\n      {shortened(shown, 160)}")
+            if args.explain:
+                print(f"      why: {hit['explanation']['text']}")
+        if not hits:
+            print("nothing found")
+
+
+def _from_service(
+    args: argparse.Namespace, path: str, body: dict[str, Any], options: dict[str, Any], queries: int
+) -> Any:
+    """Ask the running service of the index; ``None`` where none runs, or the request is larger than it takes."""
+    if args.k > MOST_HITS or queries > MOST_QUERIES:
+        return None
+    named: dict[str, Any] = {name: options[name] for name in ("filter", "lexical") if name in options}
+    rest = {name: value for name, value in options.items() if name not in named}
+    return request(args.index, path, {**body, "k": args.k, **named, "options": rest})
+
+
+def _print_json(found: list[Any]) -> None:
+    """Print a list, or its only item."""
+    print(json.dumps(found[0] if len(found) == 1 else found, ensure_ascii=False, indent=2))
+
+
+def _add_answer(command: argparse.ArgumentParser) -> None:
+    add = describe(
+        command,
+        "INDEX QUESTION [QUESTION ...] [--reader READER]",
+        'palmette answer my-index "when did it begin?" --explain\n'
+        'palmette answer my-index "when did it begin?" --reader me/reader -k 10 --threshold 0\n\n'
+        "Without a reader, which `palmette train reader` trains, the answer is the sentence that fits best. Options\n"
+        "of the index's method, such as --level for a tree, are passed on.",
+        *("index", "--lexical", "--filter", "--revision", "--device", "--explain", "--json"),
+    )
+    add("question", nargs="+", help="one question, or several")
+    add("--reader", help=f"the reader: {CHECKPOINT} (default: sentences, without training)")
+    add("-k", type=int, default=5, help="number of documents read")
+    threshold = "least probability of there being an answer, 0 to answer always (default: as trained)"
+    add("--threshold", type=float, help=threshold)
+
+
+def _run_answer(args: argparse.Namespace) -> None:
+    options = search_options(args)
+    body = {"question": args.question, "threshold": args.threshold}
+    usable = args.reader is None and args.device is None
+    reply = _from_service(args, "/v1/answer", body, options, len(args.question)) if usable else None
+    answers = reply["answers"] if reply is not None else _read_answers(args, options)
+    if args.json:
+        _print_json(answers)
+        return
+    for answer in answers:
+        if len(answers) > 1:
+            print(f"\n? {answer['question']}")
+        if not answer["supports"]:
+            print(f"no answer found (probability that there is none: {answer['confidence']:.0%})")
+        for support in answer["supports"][:1]:
+            print(f"{shortened(answer['answer'], 200)}\n  {answer['confidence']:.0%}  {support['id']}")
+        if args.explain:
+            for support in answer["supports"]:
+                print(f"    {support['share']:.0%} from {support['id']}: {shortened(support['sentence'], 200)}")
+            for text, confidence in answer["alternatives"].items():
+                print(f"    or {confidence:.0%}: {shortened(text, 200)}")
+
+
+def _read_answers(args: argparse.Namespace, options: dict[str, Any]) -> list[dict[str, Any]]:
+    """Answer in this process."""
+    reader = args.reader and palmette.Reader.from_pretrained(args.reader, revision=args.revision, device=args.device)
+    with palmette.Index.open(index_folder(args.index), device=args.device) as index:
+        reader = reader or palmette.Reader.untrained(index.model.encoder.plain)
+        passages = index.search(args.question, args.k, **options)
+        return [answer.to_dict() for answer in reader.answer(args.question, passages, threshold=args.threshold)]

@@ -1,0 +1,219 @@
+"""The commands ``serve``, ``mcp``, ``stats``, ``alias`` and ``compare``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from importlib import import_module
+from typing import Any
+
+from palmette.cli.arguments import CHECKPOINT, describe
+from palmette.errors import MissingExtraError
+from palmette.service.local import index_folder, request
+
+
+def _need(module: str, extra: str, purpose: str) -> None:
+    try:
+        import_module(module)
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(module, extra, purpose) from error
+
+
+def _add_listening(add: Any) -> None:
+    add("--host", default="127.0.0.1", help="address to listen on; others than this machine's own need --tokens")
+    add("--port", type=int, default=7411, help="port, 0 for a free one")
+    add("--tokens", metavar="FILE", help="JSON list of bearer tokens, in a file that its owner alone can read")
+    add("--allow-host", action="append", default=[], metavar="NAME", help="further name in the Host header (a proxy's)")
+    add("--rate", type=float, default=6000.0, help="requests per minute of a caller")
+    add("--timeout", type=float, default=30.0, help="seconds that a question may take")
+    add("--max-body", type=int, default=16 * 2**20, help="bytes of the largest request")
+
+
+def _add_serve(command: argparse.ArgumentParser) -> None:
+    add = describe(
+        command,
+        "INDEX_OR_FOLDER ...",
+        "palmette serve my-index                        a page, HTTP and a socket for `palmette search`\n"
+        "palmette serve notes/                          index a folder, and follow its changes\n"
+        "palmette serve docs=docs-v2 notes/ --mcp       several, under names; agents under /mcp\n"
+        "palmette serve my-index --host 0.0.0.0 --tokens tokens.json",
+    )
+    add("places", nargs="+", metavar="INDEX_OR_FOLDER", help="index, folder of documents, or NAME=PATH")
+    _add_listening(add)
+    add("--write", action="store_true", help="let requests without a token change documents, where there are no tokens")
+    add("--model", help=f"of a new index of a folder: {CHECKPOINT} (default: the default encoder, untrained)")
+    add("--reader", help=f"for answers: a reader's {CHECKPOINT} (default: sentences, without training)")
+    add("--device", help="cpu, cuda, mps; the best there is by default")
+    add("--mcp", action="store_true", help="serve agents too, under /mcp")
+    add("--open", action="store_true", help="show the page in a browser")
+
+
+def _run_serve(args: argparse.Namespace) -> None:
+    _need("uvicorn", "serve", "palmette serve")
+    from palmette.service.run import bind, read_places, serve
+
+    _log()
+    served = read_places(args.places, model=args.model, reader=args.reader, device=args.device)
+    service = _service(args, served)
+    if args.mcp:
+        _need("mcp", "mcp", "palmette serve --mcp")
+        from palmette.service.mcp import mount
+
+        mount(service)
+    tcp = bind(service.settings)
+    host, port = tcp.getsockname()[:2]
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    print(f"palmette serves {', '.join(service.served)} on {url}", file=sys.stderr, flush=True)
+    if args.open:
+        import webbrowser
+
+        webbrowser.open(url)
+    serve(service, tcp)
+
+
+def _service(args: argparse.Namespace, served: Any) -> Any:
+    from palmette.service.app import Service
+    from palmette.service.callers import read_tokens
+    from palmette.service.gate import Settings
+
+    names = ("host", "port", "rate", "timeout", "max_body")
+    given = {name: getattr(args, name) for name in names}
+    settings = Settings(**given, hosts=args.allow_host, write=getattr(args, "write", False))
+    return Service(served, settings, [] if args.tokens is None else read_tokens(args.tokens))
+
+
+def _add_mcp(command: argparse.ArgumentParser) -> None:
+    add = describe(
+        command,
+        "INDEX_OR_FOLDER ...",
+        "palmette mcp my-index                          over standard input and output, as agents start it\n"
+        "palmette mcp my-index --http --port 7412       over HTTP, at http://127.0.0.1:7412/mcp",
+    )
+    add("places", nargs="+", metavar="INDEX_OR_FOLDER", help="index, folder of documents, or NAME=PATH")
+    add("--http", action="store_true", help="over HTTP, in place of standard input and output")
+    _add_listening(add)
+    add("--model", help=f"of a new index of a folder: {CHECKPOINT} (default: the default encoder, untrained)")
+    add("--reader", help=f"for answers: a reader's {CHECKPOINT} (default: sentences, without training)")
+    add("--device", help="cpu, cuda, mps; the best there is by default")
+    command.set_defaults(mcp=True, open=False, write=False)
+
+
+def _run_mcp(args: argparse.Namespace) -> None:
+    _need("mcp", "mcp", "palmette mcp")
+    if args.http:
+        _run_serve(args)
+        return
+    import asyncio
+
+    from palmette.service.mcp import run_stdio
+    from palmette.service.run import read_places
+
+    _log()
+    served = read_places(args.places, model=args.model, reader=args.reader, device=args.device)
+    asyncio.run(run_stdio(_service(args, served)))
+
+
+def _log() -> None:
+    """Log to standard error: standard output is the protocol's."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+
+
+def _add_stats(command: argparse.ArgumentParser) -> None:
+    describe(command, "INDEX", "palmette stats my-index\npalmette stats notes/ --json", "index", "--json")
+
+
+def _run_stats(args: argparse.Namespace) -> None:
+    facts = _stats(args.index)
+    if args.json:
+        print(json.dumps(facts, indent=2, ensure_ascii=False))
+        return
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            value = ", ".join(
+                f"{key} {item:.4g}" if isinstance(item, float) else f"{key} {item}" for key, item in value.items()
+            )
+        print(f"{name}: {value}")
+
+
+def _stats(path: str) -> dict[str, Any]:
+    """Facts of an index, from its service where one runs."""
+    from dataclasses import asdict
+
+    reply = request(path, "/v1/indexes")
+    if reply is not None:
+        return {**reply["indexes"][0], "service": reply["service"]}
+    import palmette
+
+    with palmette.Index.open(index_folder(path), device="cpu", verify=False) as index:
+        return {**asdict(index.stats()), "encoder": index.model.encoder.name, "service": None}
+
+
+def _add_alias(command: argparse.ArgumentParser) -> None:
+    add = describe(
+        command,
+        "NAME [INDEX]",
+        "palmette alias docs docs-v2          `docs` leads to docs-v2 from now on; a service picks it up\n"
+        "palmette alias docs --back           to the index before\n"
+        "palmette alias docs                  where it leads",
+        "--json",
+    )
+    add("name", help="the name: a link beside the indexes")
+    add("index", nargs="?", help="index folder it leads to")
+    add("--back", action="store_true", help="lead to the index before")
+
+
+def _run_alias(args: argparse.Namespace) -> None:
+    from palmette.errors import ConfigError
+    from palmette.service.alias import read_alias, restore_alias, set_alias
+
+    if args.back and args.index:
+        raise ConfigError("--back leads to the index before: give no index with it")
+    alias = set_alias(args.name, args.index) if args.index else (restore_alias if args.back else read_alias)(args.name)
+    facts = {"name": str(alias.name), "index": str(alias.target), "before": alias.former and str(alias.former)}
+    if args.json:
+        print(json.dumps(facts))
+        return
+    before = f" (before: {facts['before']})" if facts["before"] else ""
+    print(f"{facts['name']} leads to {facts['index']}{before}")
+
+
+def _add_compare(command: argparse.ArgumentParser) -> None:
+    add = describe(
+        command,
+        "OLD NEW QUESTIONS",
+        "palmette compare docs-v1 docs-v2 questions.txt          a question a line: how far the hits agree\n"
+        "palmette compare docs-v1 docs-v2 pairs.jsonl -k 5       with their documents: which answers better",
+        *("--device", "--json"),
+    )
+    add("old", help="index that is in use")
+    add("new", help="index that is to replace it")
+    add("questions", help="text file, a question a line; JSONL of pairs; BEIR folder")
+    add("-k", type=int, default=10, help="hits of a question")
+
+
+def _run_compare(args: argparse.Namespace) -> None:
+    import palmette
+    from palmette.service.compare import compare, read_questions
+
+    questions = read_questions(args.questions)
+    with (
+        palmette.Index.open(index_folder(args.old), device=args.device) as old,
+        palmette.Index.open(index_folder(args.new), device=args.device) as new,
+    ):
+        result = compare(old, new, questions, args.k)
+    if args.json:
+        print(json.dumps(result.to_dict(), indent=2, ensure_ascii=False))
+        return
+    print(f"{result.questions} questions: {result.overlap:.0%} of the first {result.k} hits are in both, and the first")
+    print(f"hit is the same for {result.same_first:.0%} of them")
+    if result.judged:
+        even = result.judged - result.wins - result.losses
+        print(f"{result.judged} judged: {args.new} wins {result.wins}, loses {result.losses}, {even} are even;")
+        print(f"nDCG@{result.k} {result.score[0]:.3f} before, {result.score[1]:.3f} now")
+    print(
+        f"processor time of a question: {1e3 * result.seconds[0]:.1f} ms before, {1e3 * result.seconds[1]:.1f} ms now"
+    )
+    for question in result.changed:
+        print(f"  differs: {question}")

@@ -1,0 +1,85 @@
+"""Names for indexes: a link that every reader follows, exchanged in one rename, and back."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from palmette.config import check_path
+from palmette.errors import InputError, NotFoundError
+from palmette.hub.checkpoint import open_folder
+from palmette.index import MODEL
+from palmette.store.folder import fsync_folder
+from palmette.store.local import LocalBackend
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A name, the index behind it, and the one before."""
+
+    name: Path
+    target: Path
+    former: Path | None
+
+
+def read_alias(name: str | Path) -> Alias:
+    """Return what a name leads to."""
+    link = check_path(name).absolute()
+    if not link.is_symlink():
+        raise NotFoundError(f"{link} is no name of an index: make it one with `palmette alias {link.name} INDEX`")
+    former = _former(link)
+    return Alias(link, _target(link), _target(former) if former.is_symlink() else None)
+
+
+def set_alias(name: str | Path, index: str | Path) -> Alias:
+    """Let a name lead to an index that opens whole; readers that are open stay with the former one.
+
+    The name is a symbolic link, so ``Index.open(name)`` and every command take it; the exchange is one rename.
+    """
+    link, target = check_path(name).absolute(), check_path(index).absolute()
+    if link.exists() and not link.is_symlink():
+        raise InputError(f"{link} is a folder, not a name: move it to {link.name}-v1, then name that {link.name}")
+    if target.is_symlink():
+        target = _target(target)
+    if target == link:
+        raise InputError(f"{link} cannot lead to itself: name the folder of an index")
+    backend = LocalBackend.open(target)
+    try:
+        found = open_folder(target / MODEL).fingerprint
+        if found != backend.fingerprint:
+            raise InputError(f"{target} was built by model {backend.fingerprint[:12]}, but holds {found[:12]}")
+    finally:
+        backend.close()
+    if link.is_symlink() and _target(link) != target:
+        _link(_former(link), _target(link))
+    _link(link, target)
+    return read_alias(link)
+
+
+def restore_alias(name: str | Path) -> Alias:
+    """Let a name lead to the index before; once more leads back."""
+    alias = read_alias(name)
+    if alias.former is None:
+        raise NotFoundError(f"{alias.name} has led to {alias.target} only: there is no index before it")
+    return set_alias(alias.name, alias.former)
+
+
+def _former(link: Path) -> Path:
+    return link.with_name(f".{link.name}.former")
+
+
+def _target(link: Path) -> Path:
+    return Path(os.path.normpath(link.parent / link.readlink()))
+
+
+def _link(link: Path, target: Path) -> None:
+    """Make a link in one rename; relative where both lie in one folder, so that this can be moved."""
+    draft = link.with_name(f".{link.name}.{uuid4().hex}.new")
+    draft.symlink_to(target.name if target.parent == link.parent else target)
+    try:
+        draft.replace(link)
+    finally:
+        draft.unlink(missing_ok=True)
+    fsync_folder(link.parent)

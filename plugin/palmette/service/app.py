@@ -1,0 +1,288 @@
+"""The HTTP service: ``Gate`` decides who may ask and how much, ``Service`` answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict
+from functools import partial
+from http import HTTPStatus
+from importlib.resources import files
+from typing import Any, TypeVar
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp
+
+from palmette import __version__
+from palmette.errors import ConfigError, InputError, NotFoundError, PalmetteError, shown
+from palmette.service.callers import Caller, Callers, Token
+from palmette.service.calls import ENDPOINTS, answer_facts, find_passages, index_facts, listed, results_facts
+from palmette.service.gate import OPEN, POLICY, Gate, Problem, Settings, problem_facts, status_of
+from palmette.service.indexes import Served
+from palmette.service.metrics import TYPE, Metrics
+from palmette.service.schema import AnswerBody, Body, Endpoint, NameBody, openapi, read_body, to_json
+
+T = TypeVar("T")
+log = logging.getLogger("palmette.service")
+
+KEPT = 30.0
+"""Seconds that fields and topics are kept."""
+PAGE = {
+    "/": ("index.html", "text/html"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/page.css": ("page.css", "text/css"),
+}
+"""Files of the page."""
+
+
+class Service:
+    """Indexes behind HTTP. An ASGI application: ``Service(…).app``."""
+
+    def __init__(
+        self, served: Sequence[Served], settings: Settings | None = None, tokens: Sequence[Token] = ()
+    ) -> None:
+        self.settings, self.served = settings or Settings(), {one.name: one for one in served}
+        if len(self.served) < len(served):
+            raise ConfigError("two indexes have the same name: serve them as NAME=PATH")
+        if not tokens and not self.settings.is_loopback:
+            raise ConfigError(f"host {self.settings.host!r} can be reached by others: give --tokens FILE")
+        self.callers, self.metrics = Callers(tokens, write=self.settings.write), Metrics()
+        self._kept: dict[tuple[str, str, str], tuple[float, Any]] = {}
+        self._opening: list[asyncio.Task[None]] = []
+        self.failures: dict[str, str] = {}
+        """Why an index could not be opened."""
+        self.sockets: dict[str, str] = {}
+        """Address of a Unix socket → the index that it is beside."""
+        self.paths = OPEN | {one.path for one in ENDPOINTS} | {"/metrics", "/v1/indexes"}
+        self._routes: list[Route] = [
+            *(Route(path, partial(self._page, *file)) for path, file in PAGE.items()),
+            Route("/openapi.json", partial(self._json, openapi(ENDPOINTS))),
+            Route("/health", partial(self._json, {"status": "ok", "version": __version__})),
+            Route("/ready", self._ready),
+            Route("/metrics", self._metrics),
+            Route("/v1/indexes", self._indexes),
+            *(Route(one.path, partial(self._call, one), methods=["POST"]) for one in ENDPOINTS),
+        ]
+        self._contexts: list[Callable[[], Any]] = []
+
+    @property
+    def app(self) -> ASGIApp:
+        """The application."""
+        return Gate(Router(routes=self._routes, lifespan=self.lifespan), self)
+
+    def mount(self, routes: Sequence[Route], context: Callable[[], Any]) -> None:
+        """Add routes, and the context manager that is entered while the service runs."""
+        self._routes += routes
+        self.paths |= {route.path for route in routes}
+        self._contexts.append(context)
+
+    async def opened(self) -> None:
+        """Wait until every index is open, or cannot be."""
+        await asyncio.gather(*self._opening)
+
+    @asynccontextmanager
+    async def lifespan(self, app: Any = None) -> AsyncIterator[None]:
+        """Open the indexes in the background; close them when requests are done."""
+        self._opening = [asyncio.create_task(self._open(one)) for one in self.served.values()]
+        async with AsyncExitStack() as stack:
+            for context in self._contexts:
+                await stack.enter_async_context(context())
+            yield
+        await self.opened()
+        await asyncio.gather(*(asyncio.to_thread(one.close) for one in self.served.values()))
+
+    async def _open(self, served: Served) -> None:
+        try:
+            await asyncio.to_thread(served.open)
+            log.info("%s: %s is open", served.name, served.path)
+        except PalmetteError as error:
+            self.failures[served.name] = str(error)
+            log.error("%s: %s", served.name, error)
+        except Exception as error:
+            self.failures[served.name] = f"{type(error).__name__}: {error}"
+            log.exception("%s cannot be opened", served.name)
+
+    # -- what needs no index ----------------------------------------------------------------------------------
+
+    async def _page(self, name: str, kind: str, request: Request) -> Response:
+        content = (files("palmette.service") / "page" / name).read_bytes()
+        return Response(content, media_type=kind, headers={"content-security-policy": page_policy()})
+
+    async def _json(self, value: Any, request: Request) -> Response:
+        return Response(to_json(value), media_type="application/json")
+
+    async def _ready(self, request: Request) -> Response:
+        ready = all(one.handle is not None for one in self.served.values())
+        status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
+        return Response(to_json({"ready": ready}), status, media_type="application/json")
+
+    async def _metrics(self, request: Request) -> Response:
+        if caller_of(request).filter is not None:
+            raise Problem(HTTPStatus.FORBIDDEN, "metrics tell of all tenants: ask with a token that has no filter")
+        counts = {}
+        for name, served in self.served.items():
+            if served.handle is not None:
+                counts[name] = await served.read("", None, lambda index, reader: len(index))
+        return Response(self.metrics.text(counts), headers={"content-type": TYPE})
+
+    async def _indexes(self, request: Request) -> Response:
+        caller, listed = caller_of(request), []
+        own = request.scope.get("palmette.index")
+        for name in self.names(caller) if own is None else [own]:
+            served = self.served[name]
+            facts: dict[str, Any] = {"name": name, "write": caller.write and served.source is None, "ready": False}
+            if served.source is not None:
+                facts["follows"] = asdict(served.progress) | {"folder": served.source.name}
+            if name in self.failures:
+                facts["error"] = self._shown(self.failures[name], caller)
+            if served.handle is not None:
+                facts |= await served.read(caller.name, caller.filter, index_facts) | {"ready": True}
+                facts["location"] = self._shown(facts["location"], caller)
+            listed.append(facts)
+        service = self.metrics.summary() if caller.filter is None else None
+        return Response(to_json({"indexes": listed, "service": service}), media_type="application/json")
+
+    # -- calls ------------------------------------------------------------------------------------------------
+
+    def names(self, caller: Caller) -> list[str]:
+        """Return the indexes that a caller may use."""
+        return [name for name in self.served if caller.indexes is None or name in caller.indexes]
+
+    def pick(self, caller: Caller, name: str | None) -> Served:
+        """Return the index that a request names, or the only one."""
+        names = self.names(caller)
+        if name is None and len(names) == 1:
+            name = names[0]
+        if name is None:
+            raise InputError(f"name an index: this service has {', '.join(names) or 'none for this token'}")
+        if name not in names:
+            raise NotFoundError(f"there is no index {shown(name)}: this service has {', '.join(names) or 'none'}")
+        if name in self.failures:
+            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, self._shown(self.failures[name], caller))
+        return self.served[name]
+
+    async def _call(self, endpoint: Endpoint, request: Request) -> Response:
+        caller = caller_of(request)
+        body = read_body(endpoint.body, await self._body(request))
+        served = self.pick(caller, request.scope.get("palmette.index") if body.index is None else body.index)
+        if endpoint.write and not caller.write:
+            told = 'your token has "write": true' if self.callers else "the service is started with --write"
+            raise Problem(HTTPStatus.FORBIDDEN, f"you may not change documents, unless {told}")
+        if isinstance(body, AnswerBody) and "text/event-stream" in request.headers.get("accept", ""):
+            events = self._stream(served, caller, body)
+            return StreamingResponse(events, media_type="text/event-stream")
+        if endpoint.write:
+            value = await served.write(caller.name, caller.filter, partial(endpoint.call, body))
+        else:
+            value = await self._until_gone(request, self.read(served, caller, endpoint.call, body))
+        return Response(to_json(value), media_type="application/json")
+
+    async def read(self, served: Served, caller: Caller, call: Callable[..., T], body: Body) -> T:
+        """Answer a reading call within the limit of time."""
+        key, keeps = (call.__name__, served.name, caller.name), isinstance(body, NameBody)
+        if keeps and (kept := self._kept.get(key)) and time.monotonic() - kept[0] < KEPT:
+            value: T = kept[1]
+            return value
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                value = await served.read(caller.name, caller.filter, partial(call, body))
+        except TimeoutError as error:
+            raise Problem(HTTPStatus.GATEWAY_TIMEOUT, f"no answer within {self.settings.timeout:g} s") from error
+        if keeps:
+            self._kept[key] = time.monotonic(), value
+        return value
+
+    async def _body(self, request: Request) -> bytes:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            told = f"send Content-Type: application/json, got {shown(kind)}"
+            raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, told)
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                return await request.body()
+        except TimeoutError as error:
+            told = f"the request did not arrive within {self.settings.timeout:g} s"
+            raise Problem(HTTPStatus.REQUEST_TIMEOUT, told, connection="close") from error
+
+    async def _until_gone(self, request: Request, work: Awaitable[T]) -> T:
+        """Await work; drop it where its client hangs up."""
+
+        async def gone() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+
+        task, watch = asyncio.ensure_future(work), asyncio.ensure_future(gone())
+        try:
+            await asyncio.wait((task, watch), return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise ClientDisconnect
+            return task.result()
+        finally:
+            task.cancel()
+            watch.cancel()
+
+    async def _stream(self, served: Served, caller: Caller, body: AnswerBody) -> AsyncIterator[bytes]:
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                results, reader = await served.read(caller.name, caller.filter, partial(find_passages, body))
+                yield _event("hits", {"results": results_facts(listed(body.question), results, False)})
+                answers = await served.read(caller.name, caller.filter, lambda *_: answer_facts(body, results, reader))
+                yield _event("answer", {"answers": answers})
+        except TimeoutError:
+            yield _event("problem", problem_facts(HTTPStatus.GATEWAY_TIMEOUT, "TimeoutError", "no answer in time"))
+        except PalmetteError as error:
+            status, detail = status_of(error), self._shown(str(error), caller)
+            yield _event("problem", problem_facts(status, type(error).__name__, detail))
+
+    def _shown(self, text: str, caller: Caller) -> str:
+        """Hide the paths of this machine from others than its user."""
+        if not caller.local:
+            for name, served in self.served.items():
+                folder = served.handle.folder if served.handle is not None else None
+                for place in filter(None, (str(folder or ""), served.path, str(served.source or ""))):
+                    text = text.replace(place, name)
+        return text
+
+    def problem(self, error: Exception, caller: Caller) -> Response:
+        """Make the response to an error."""
+        headers: dict[str, str] = {}
+        if isinstance(error, HTTPException):  # the router's: a wrong method
+            error = Problem(HTTPStatus(error.status_code), error.detail, **(error.headers or {}))
+        if isinstance(error, Problem):
+            status, name, detail, headers = error.status, error.status.phrase, str(error), error.headers
+        elif isinstance(error, PalmetteError):
+            status, name, detail = status_of(error), type(error).__name__, self._shown(str(error), caller)
+            headers = {"retry-after": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+        else:
+            log.error("a request failed", exc_info=error)
+            status, name = HTTPStatus.INTERNAL_SERVER_ERROR, "InternalError"
+            detail = "the service failed; its log says why"
+        content = to_json(problem_facts(status, name, detail))
+        return Response(content, status, headers, "application/problem+json")
+
+
+def caller_of(request: Request) -> Caller:
+    """Return who makes a request."""
+    caller: Caller = request.scope["palmette.caller"]
+    return caller
+
+
+def page_policy() -> str:
+    """Say what the page may load: its own files, and the tree's page in a frame, by the hashes of its parts."""
+    from palmette.methods.tree.inspect import page_hashes
+
+    tree = page_hashes()
+    return (
+        f"{POLICY}; script-src 'self' 'sha256-{tree['script']}'; style-src 'self' 'sha256-{tree['style']}'; "
+        "connect-src 'self'; img-src data:"
+    )
+
+
+def _event(name: str, value: Any) -> bytes:
+    return b"event: " + name.encode() + b"\ndata: " + to_json(value) + b"\n\n"

@@ -1,0 +1,170 @@
+"""The calls of a service: a request's body and an open index in, JSON values out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import islice
+from typing import Any
+
+from palmette.index import Index
+from palmette.methods.tree import TreeInspection
+from palmette.reader import Reader
+from palmette.service.schema import (
+    AddBody,
+    AnswerBody,
+    Body,
+    DeleteBody,
+    Endpoint,
+    ExplainBody,
+    GetBody,
+    ListBody,
+    NameBody,
+    SearchBody,
+    UpsertBody,
+    document_facts,
+)
+from palmette.store.filters import flatten
+from palmette.types import Hit
+
+SCANNED = 5000
+"""Documents whose metadata names the values to filter by."""
+TOPICS = 3
+"""Levels of a tree that an overview names."""
+
+
+def index_facts(index: Index, reader: Reader) -> dict[str, Any]:
+    """Describe an index."""
+    return asdict(index.stats()) | {"encoder": index.model.encoder.name}
+
+
+def listed(query: str | Sequence[str]) -> list[str]:
+    """Return the questions of a request."""
+    return [query] if isinstance(query, str) else list(query)
+
+
+def results_facts(queries: Sequence[str], results: Sequence[Sequence[Hit]], explain: bool) -> list[dict[str, Any]]:
+    """Describe the hits of every question."""
+    pairs = zip(queries, results, strict=True)
+    return [{"query": query, "hits": [hit.to_dict(explain=explain) for hit in hits]} for query, hits in pairs]
+
+
+def _search(body: SearchBody, index: Index, reader: Reader) -> dict[str, Any]:
+    queries, options = listed(body.query), body.search()
+    results = index.search(queries, body.k, threshold=body.threshold, explain=body.explain, **options)
+    return {"results": results_facts(queries, results, body.explain)}
+
+
+def find_passages(body: AnswerBody, index: Index, reader: Reader) -> tuple[list[list[Hit]], Reader]:
+    """Find what an answer is read from."""
+    return index.search(listed(body.question), body.k, **body.search()), reader
+
+
+def answer_facts(body: AnswerBody, results: Sequence[Sequence[Hit]], reader: Reader) -> list[dict[str, Any]]:
+    """Answer questions from their passages."""
+    answers = reader.answer(listed(body.question), results, threshold=body.threshold)
+    return [answer.to_dict() for answer in answers]
+
+
+def _answer(body: AnswerBody, index: Index, reader: Reader) -> dict[str, Any]:
+    return {"answers": answer_facts(body, *find_passages(body, index, reader))}
+
+
+def _explain(body: ExplainBody, index: Index, reader: Reader) -> dict[str, Any]:
+    return index.explain(body.query, body.id, **body.options).to_dict()
+
+
+def _get(body: GetBody, index: Index, reader: Reader) -> dict[str, Any]:
+    return {"documents": [document and document_facts(document) for document in index.get(body.ids)]}
+
+
+def _list(body: ListBody, index: Index, reader: Reader) -> dict[str, Any]:
+    documents = islice(index.documents(body.filter), body.offset, body.offset + body.limit)
+    return {"documents": [document_facts(document) for document in documents]}
+
+
+def _fields(body: Body, index: Index, reader: Reader) -> dict[str, Any]:
+    """Count the values of metadata in the first documents; those that name single documents are left out."""
+    counts: dict[str, Counter[Any]] = {}
+    for document in islice(index.documents(), SCANNED):
+        for name, values in flatten(document.metadata).items():
+            counts.setdefault(name, Counter()).update(value for value in values if len(str(value)) <= 80)
+    useful = {name: values for name, values in counts.items() if values and values.most_common(1)[0][1] > 1}
+    return {"fields": {name: [list(pair) for pair in values.most_common(20)] for name, values in useful.items()}}
+
+
+def overview(body: Body, index: Index, reader: Reader) -> dict[str, Any]:
+    """Say what an index holds: facts, frequent metadata, and the upper topics of a tree."""
+    facts, topics = index_facts(index, reader), list[dict[str, Any]]()
+    if index.model.method == "tree" and facts["documents"]:
+        nodes = TreeInspection.of(index, listed=0, progress=False).nodes
+        upper = [node for node in nodes if 0 < node.level <= TOPICS and node.documents]
+        topics = [{"name": n.name, "documents": n.documents, "words": [word for word, _ in n.words]} for n in upper]
+    return {**facts, **_fields(body, index, reader), "topics": topics}
+
+
+def _topics(body: Body, index: Index, reader: Reader) -> dict[str, Any]:
+    return {"html": TreeInspection.of(index, progress=False).to_html()}
+
+
+def _upsert(body: UpsertBody, index: Index) -> dict[str, Any]:
+    return asdict(index.upsert(body.read(), delete=body.delete, progress=False))
+
+
+def _add(body: AddBody, index: Index) -> dict[str, Any]:
+    return {"ids": index.add(body.read(), progress=False)}
+
+
+def _delete(body: DeleteBody, index: Index) -> dict[str, Any]:
+    return {"deleted": index.delete(body.ids, filter=body.filter)}
+
+
+HIT = {
+    "id": "apples",
+    "score": 0.93,
+    "text": "Apples are picked in September and October.",
+    "metadata": {"topic": "fruit"},
+    "evidence": {"own": 0.61, "best": 0.7, "share": 0.5, "chance": 0.01},
+    "highlights": {"sentence": [0, 43], "words": []},
+}
+CHANGES = {"added": ["quince"], "updated": [], "unchanged": [], "deleted": []}
+ANSWER = {"question": "…", "answer": "in September and October", "confidence": 0.8, "supports": []}
+QUESTION = "when is the harvest?"
+QUINCE = {"id": "quince", "text": "Quinces are picked in October.", "metadata": {"topic": "fruit"}}
+ENDPOINTS = (
+    Endpoint(
+        "/v1/search",
+        SearchBody,
+        _search,
+        "Find documents",
+        {"query": QUESTION, "k": 3, "filter": {"topic": "fruit"}, "explain": True},
+        {"results": [{"query": QUESTION, "hits": [HIT]}]},
+    ),
+    Endpoint(
+        "/v1/answer",
+        AnswerBody,
+        _answer,
+        "Answer in the documents' own words. With `Accept: text/event-stream` the passages come first, as the event "
+        "`hits`, then the event `answer`",
+        {"question": QUESTION, "k": 5},
+        {"answers": [ANSWER]},
+    ),
+    Endpoint(
+        "/v1/explain",
+        ExplainBody,
+        _explain,
+        "Say why a document has its score",
+        {"query": QUESTION, "id": "apples"},
+        {"score": 2.6, "text": "…", "parts": []},
+    ),
+    Endpoint("/v1/get", GetBody, _get, "Return documents by id", {"ids": ["quince"]}, {"documents": [QUINCE]}),
+    Endpoint("/v1/list", ListBody, _list, "List documents", {"limit": 20}, {"documents": [QUINCE]}),
+    Endpoint("/v1/fields", NameBody, _fields, "Frequent metadata", {}, {"fields": {"topic": [["fruit", 4]]}}),
+    Endpoint("/v1/overview", NameBody, overview, "What an index holds", {}, {"documents": 8, "topics": []}),
+    Endpoint("/v1/topics", NameBody, _topics, "The tree of an index as HTML", {}, {"html": "<!doctype html>"}),
+    Endpoint("/v1/add", AddBody, _add, "Add documents", {"documents": [QUINCE]}, {"ids": ["quince"]}, write=True),
+    Endpoint("/v1/upsert", UpsertBody, _upsert, "Add or replace", {"documents": [QUINCE]}, CHANGES, write=True),
+    Endpoint("/v1/delete", DeleteBody, _delete, "Delete", {"ids": ["quince"]}, {"deleted": ["quince"]}, write=True),
+)
+"""Every call of the service."""

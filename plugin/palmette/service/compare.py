@@ -1,0 +1,114 @@
+"""Two indexes on the same questions: how far their hits agree, which finds the right ones sooner, and at what cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from palmette.config import check_path
+from palmette.data import load_data
+from palmette.errors import InputError
+from palmette.index import Index
+from palmette.types import Hit
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, and the grades of what answers it, where that is known."""
+
+    text: str
+    by_id: Mapping[str, int] = field(default_factory=dict)
+    by_text: Mapping[str, int] = field(default_factory=dict)
+    """The same by the documents' texts, for an index whose ids are others."""
+
+    def score(self, hits: Sequence[Hit], k: int) -> float:
+        """Return nDCG@k of hits."""
+        discounts = 1 / np.log2(np.arange(2, k + 2))
+        gains = [self.by_id.get(hit.id, self.by_text.get(hit.document.content, 0)) for hit in hits[:k]]
+        ideal = sorted(self.by_id.values(), reverse=True)[:k]
+        return float(gains @ discounts[: len(gains)] / (ideal @ discounts[: len(ideal)]))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How two indexes answer the same questions."""
+
+    questions: int
+    judged: int
+    """Questions whose right documents are known."""
+    k: int
+    overlap: float
+    """Mean share of the first ``k`` hits that both find."""
+    same_first: float
+    """Share of the questions whose first hit is the same."""
+    wins: int
+    """Judged questions that the second index answers better."""
+    losses: int
+    """Judged questions that it answers worse."""
+    score: tuple[float, float]
+    """Mean nDCG of the judged questions; NaN without any."""
+    seconds: tuple[float, float]
+    """Processor time of a question."""
+    changed: Sequence[str]
+    """Questions whose hits differ most."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        facts = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        scores = [None if np.isnan(score) else score for score in self.score]
+        return {**facts, "score": scores, "seconds": list(self.seconds), "changed": list(self.changed)}
+
+
+def read_questions(path: str | Path) -> list[Question]:
+    """Read questions: a line each of a text file, or what :func:`palmette.load_data` reads, with its judgements."""
+    file = check_path(path)
+    if file.suffix == ".txt" and file.is_file():
+        return [Question(line.strip()) for line in file.read_text("utf-8").splitlines() if line.strip()]
+    data = load_data(file)
+    texts = {document.key: document.content for document in data.corpus}
+    questions = []
+    for qrels in data.qrels.values():
+        for id, grades in qrels.items():
+            relevant = {key: grade for key, grade in grades.items() if grade > 0}
+            named = {texts[key]: grade for key, grade in relevant.items() if key in texts}
+            questions.append(Question(data.queries[id], relevant, named))
+    return questions
+
+
+def compare(old: Index, new: Index, questions: Sequence[Question], k: int = 10, changed: int = 10) -> Comparison:
+    """Ask both indexes all questions, one by one."""
+    if not questions:
+        raise InputError("there is no question to compare with: give a file that has one at least")
+    scores, seconds, ids = np.full((2, len(questions)), np.nan), np.zeros(2), list[list[list[str]]]()
+    for row, index in enumerate((old, new)):
+        index.search(questions[0].text, k)  # compiles
+        found: list[list[str]] = []
+        for column, question in enumerate(questions):
+            begun = time.process_time()
+            hits = index.search(question.text, k)
+            seconds[row] += time.process_time() - begun
+            found.append([hit.id for hit in hits])
+            if question.by_id:
+                scores[row, column] = question.score(hits, k)
+        ids.append(found)
+    overlaps = np.array([len({*a} & {*b}) / max(1, len({*a} | {*b})) for a, b in zip(*ids, strict=True)])
+    judged = np.array([bool(question.by_id) for question in questions])
+    gains = scores[1, judged] - scores[0, judged]
+    means = scores[:, judged].mean(axis=1) if judged.any() else np.full(2, np.nan)
+    return Comparison(
+        questions=len(questions),
+        judged=int(judged.sum()),
+        k=k,
+        overlap=float(overlaps.mean()),
+        same_first=float(np.mean([a[:1] == b[:1] for a, b in zip(*ids, strict=True)])),
+        wins=int((gains > 1e-9).sum()),
+        losses=int((gains < -1e-9).sum()),
+        score=(float(means[0]), float(means[1])),
+        seconds=(float(seconds[0]) / len(questions), float(seconds[1]) / len(questions)),
+        changed=[questions[row].text for row in np.argsort(overlaps, kind="stable")[:changed] if overlaps[row] < 1],
+    )

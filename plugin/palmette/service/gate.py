@@ -1,0 +1,209 @@
+"""What happens to a request before and after it is answered: host, origin, token, rate, size, headers, problems."""
+
+from __future__ import annotations
+
+import logging
+import time
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import Field
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from palmette import __version__
+from palmette.config import Config
+from palmette.errors import (
+    ConfigError,
+    DuplicateIdError,
+    InputError,
+    LockedError,
+    MissingExtraError,
+    NotFoundError,
+    PalmetteError,
+    ReadOnlyError,
+    StorageFullError,
+    shown,
+)
+from palmette.service.callers import Caller, Rate
+
+if TYPE_CHECKING:
+    from palmette.service.app import Service
+
+log = logging.getLogger("palmette.service")
+
+OPEN = {"/", "/page.js", "/page.css", "/health", "/ready", "/openapi.json"}
+"""Paths that need no token: they hold no data."""
+STATUS: tuple[tuple[type[PalmetteError], HTTPStatus], ...] = (
+    (DuplicateIdError, HTTPStatus.CONFLICT),
+    (NotFoundError, HTTPStatus.NOT_FOUND),
+    (LockedError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (ReadOnlyError, HTTPStatus.FORBIDDEN),
+    (StorageFullError, HTTPStatus.INSUFFICIENT_STORAGE),
+    (MissingExtraError, HTTPStatus.NOT_IMPLEMENTED),
+    (InputError, HTTPStatus.BAD_REQUEST),
+    (ConfigError, HTTPStatus.BAD_REQUEST),
+    (PalmetteError, HTTPStatus.SERVICE_UNAVAILABLE),
+)
+"""Statuses of errors; the first class that fits counts."""
+HEADERS = {
+    "palmette-version": __version__,
+    "x-content-type-options": "nosniff",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}
+"""Headers of every response."""
+POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+"""What a response may load and run: nothing; the page adds its own files."""
+
+
+class Settings(Config):
+    """Limits of a service, and where it listens."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; another than this machine's own needs tokens."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 7411
+    """Port; 0 for a free one."""
+    hosts: tuple[str, ...] = ()
+    """Further names in a request's Host header, such as the public name behind a proxy."""
+    write: bool = False
+    """Whether requests without a token may change documents, where there are no tokens."""
+    max_body: Annotated[int, Field(ge=1)] = 16 * 2**20
+    """Bytes of the largest request."""
+    timeout: Annotated[float, Field(gt=0)] = 30.0
+    """Seconds that a question may take, and that a request may take to arrive."""
+    rate: Annotated[float, Field(gt=0)] = 6000.0
+    """Requests per minute of a caller; a tenth of them may come at once."""
+    waiting: Annotated[int, Field(ge=1)] = 256
+    """Requests that are answered at a time; further ones are refused."""
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can connect."""
+        return self.host in ("localhost", "::1") or self.host.startswith("127.")
+
+
+class Problem(Exception):
+    """An HTTP error that is no PalmetteError."""
+
+    def __init__(self, status: HTTPStatus, detail: str, **headers: str) -> None:
+        super().__init__(detail)
+        self.status, self.headers = status, {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+def status_of(error: PalmetteError) -> HTTPStatus:
+    """Return the HTTP status of an error."""
+    return next(status for kind, status in STATUS if isinstance(error, kind))
+
+
+def problem_facts(status: HTTPStatus, error: str, detail: str) -> dict[str, Any]:
+    """Describe an error as RFC 9457 does; ``error`` is the name of the exception."""
+    kind = f"urn:palmette:error:{error.replace(' ', '')}"
+    return {"type": kind, "title": status.phrase, "status": status.value, "error": error, "detail": detail}
+
+
+class Gate:
+    """Checks host, origin, token, rate and size of a request, counts it, and makes errors problems."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self.app, self.service = app, service
+        self._rate, self._refused = Rate(service.settings.rate), Rate(60)
+        given = service.settings.host
+        own = {"localhost", "127.0.0.1", "::1"} if service.settings.is_loopback else {given}
+        self._hosts = {name.lower() for name in (*own, given, *service.settings.hosts)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        service, begun, status = self.service, time.monotonic(), 499  # the client hung up
+        caller = Caller("unknown")
+        path = scope["path"] if scope["path"] in service.paths else "other"
+
+        async def send_counted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                given = {name for name, _ in message["headers"]}
+                policy = {**HEADERS, "content-security-policy": POLICY}
+                more = [(name.encode(), value.encode()) for name, value in policy.items() if name.encode() not in given]
+                message["headers"] = [*message["headers"], *more]
+            await send(message)
+
+        service.metrics.in_flight += 1
+        try:
+            caller = scope["palmette.caller"] = self._admit(scope, path)
+            scope["app"] = service  # the router raises, rather than to answer in its own words
+            await self.app(scope, self._limited(receive), send_counted)
+        except ClientDisconnect:
+            pass
+        except Exception as error:  # starlette's own answer would be no problem+json
+            if status == 499:
+                await service.problem(error, caller)(scope, receive, send_counted)
+            else:
+                log.error("a response broke off", exc_info=error)
+        finally:
+            service.metrics.in_flight -= 1
+            service.metrics.observe(path, status, time.monotonic() - begun)
+
+    def _admit(self, scope: Scope, path: str) -> Caller:
+        """Return who asks, or raise why they may not."""
+        service, headers = self.service, Headers(scope=scope)
+        if path == "other":
+            raise Problem(HTTPStatus.NOT_FOUND, f"there is no {shown(scope['path'])}: see /openapi.json")
+        if (size := headers.get("content-length", "")).isdecimal() and int(size) > service.settings.max_body:
+            raise self._too_large()
+        server = scope.get("server") or ("", None)
+        if server[1] is None:  # the socket beside an index, which its owner alone can open
+            scope["palmette.index"] = service.sockets.get(server[0])
+            return Caller("owner", write=True, local=True)
+        self._check_host(headers)
+        address = (scope.get("client") or ("unknown", 0))[0]
+        if service.metrics.in_flight > service.settings.waiting:
+            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests wait: try again", retry_after="1")
+        if scope["path"] in OPEN:
+            return Caller(address)
+        caller = service.callers.find(headers.get("authorization"), address)
+        if caller is None:
+            self._check_rate(self._refused, address)
+            told = "send Authorization: Bearer TOKEN, with a token of this service"
+            raise Problem(HTTPStatus.UNAUTHORIZED, told, www_authenticate="Bearer")
+        self._check_rate(self._rate, caller.name)
+        return caller
+
+    def _check_host(self, headers: Headers) -> None:
+        """Refuse requests that another site's page makes, and names that it bends to this address."""
+        host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+        if host not in self._hosts:
+            told = f"this service has no name {shown(host)}: start it with --allow-host {host}"
+            raise Problem(HTTPStatus.MISDIRECTED_REQUEST, told)
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+            raise Problem(HTTPStatus.FORBIDDEN, f"pages of {shown(origin)} may not ask this service")
+
+    def _check_rate(self, rate: Rate, name: str) -> None:
+        if wait := rate.wait(name):
+            told = f"too many requests: wait {wait:.1f} s"
+            raise Problem(HTTPStatus.TOO_MANY_REQUESTS, told, retry_after=str(int(wait) + 1))
+
+    def _too_large(self) -> Problem:
+        told = f"a request may have {self.service.settings.max_body:,} bytes: send less at a time"
+        return Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, told, connection="close")
+
+    def _limited(self, receive: Receive) -> Receive:
+        """Count the bytes of a body whose length nobody declared."""
+        read = 0
+
+        async def limited() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > self.service.settings.max_body:
+                raise self._too_large()
+            return message
+
+        return limited

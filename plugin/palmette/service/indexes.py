@@ -1,0 +1,243 @@
+"""Indexes that a service keeps open: exchanged when their folder is, brought up to date where they follow one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from palmette.data import iter_documents
+from palmette.errors import InputError, LockedError, PalmetteError, StoreError
+from palmette.index import Index
+from palmette.reader import Reader
+from palmette.service.local import HOME
+from palmette.store.database import DATABASE
+from palmette.store.qdrant.client import is_url
+from palmette.threads import run_in_thread
+
+T = TypeVar("T")
+Stamp = tuple[int, int]
+"""Device and inode of a database: another one means another index."""
+
+log = logging.getLogger("palmette.service")
+POLL = 2.0
+"""Seconds between two looks at a folder that is followed."""
+BATCH = 64
+"""Documents that a first indexing makes visible at a time."""
+PATIENCE = 1.0
+"""Seconds after which an index that could not be opened again is tried once more."""
+
+
+@dataclass(eq=False)
+class Handle:
+    """An open index, and the views of it that callers use."""
+
+    index: Index
+    reader: Reader
+    stamp: Stamp | None
+    folder: Path | None
+    users: int = 0
+    retired: bool = False
+    views: dict[str, Index] = field(default_factory=dict)
+
+    def view(self, name: str, filter: Mapping[str, Any] | None) -> Index:
+        """Return the index behind a caller's filter."""
+        if filter is None:
+            return self.index
+        if name not in self.views:
+            self.views[name] = self.index.filtered(filter)
+        return self.views[name]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its files still lie where it was opened."""
+        return self.folder is None or stamp_of(self.folder) == self.stamp
+
+    def release(self) -> None:
+        """Close a handle that was exchanged, once its last user is done."""
+        if self.retired and not self.users:
+            self.index.close()
+
+
+@dataclass
+class Progress:
+    """How far a folder that is followed has been indexed."""
+
+    done: int = 0
+    total: int | None = None
+    error: str = ""
+
+
+class Served:
+    """One index of a service, under a name."""
+
+    def __init__(
+        self, name: str, path: str, *, model: str | None = None, reader: str | None = None, **options: Any
+    ) -> None:
+        self.name, self._model, self._reader, self._options = name, model, reader, options
+        self.source: Path | None = None
+        """Folder of documents that it follows."""
+        self.path = path if is_url(path) else str(Path(path).expanduser().absolute())
+        folder, names = Path(self.path), (DATABASE, "manifest.json")
+        if not is_url(path) and folder.is_dir() and not any((folder / name).exists() for name in names):
+            self.source, self.path = folder, str(folder / HOME / "index")
+        self.progress = Progress()
+        self.handle: Handle | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._tried: tuple[float, Stamp | None] = (0.0, None)  # when it was opened again in vain, and what was there
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"palmette-write-{name}")
+        self._stop, self._follower = threading.Event(), threading.Thread(target=self._follow, daemon=True)
+
+    def open(self) -> None:
+        """Open the index, or make the one of a folder; blocks."""
+        if self.source is not None:
+            home = self.source / HOME
+            with suppress(OSError):  # told by the index, whose folder lies inside
+                home.mkdir(exist_ok=True)
+                (home / ".gitignore").write_text("*\n")
+            Index.open_or_create(self.path, self._model).close()
+        self.handle = self._load()
+        if self.source is not None:
+            self._follower.start()
+
+    def close(self) -> None:
+        """Finish the write that has begun, and close the index; blocks."""
+        self._stop.set()
+        if self._follower.ident is not None:
+            self._follower.join()
+        self._writer.shutdown(cancel_futures=True)
+        if self.handle is not None:
+            self.handle.index.close()
+
+    def _load(self) -> Handle:
+        stamp = stamp_of(self.path)
+        index = Index.open(self.path, **self._options)
+        try:
+            encoder = index.model.encoder.plain
+            reader = Reader.untrained(encoder) if self._reader is None else Reader.from_pretrained(self._reader)
+            if len(index):  # compiles the loops of a search before a user waits for them
+                reader.answer("first", index.search("first", 1))
+        except BaseException:
+            index.close()
+            raise
+        folder = getattr(index.backend, "path", None)
+        return Handle(index, reader, stamp, folder)
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[Handle]:
+        """Lend the open index; one that was exchanged meanwhile stays open until it is given back."""
+        handle = await self._current()
+        handle.users += 1
+        try:
+            yield handle
+        finally:
+            handle.users -= 1
+            handle.release()
+
+    async def _current(self) -> Handle:
+        handle, stamp = self.handle, stamp_of(self.path)
+        if handle is None:
+            raise StoreError(f"index {self.name!r} is being opened: try again in a moment")
+        if stamp is None or stamp == handle.stamp:
+            return handle
+        now = asyncio.get_running_loop().time()
+        if self._opening is None and (stamp != self._tried[1] or now - self._tried[0] > PATIENCE):
+            self._opening = asyncio.create_task(self._exchange(stamp))
+        opening = self._opening
+        if opening is not None and not handle.is_whole:
+            await asyncio.shield(opening)
+            handle = self.handle
+        return handle
+
+    async def _exchange(self, stamp: Stamp) -> None:
+        try:
+            former, self.handle = self.handle, await run_in_thread(self._load)
+            log.info("%s: picked up the index that replaced it", self.name)
+            if former is not None:
+                former.retired = True
+                former.release()
+        except PalmetteError as error:
+            self._tried = (asyncio.get_running_loop().time(), stamp)
+            log.warning("%s: the index that replaced it cannot be opened: %s", self.name, error)
+        finally:
+            self._opening = None
+
+    async def read(self, caller: str, filter: Mapping[str, Any] | None, call: Callable[[Index, Reader], T]) -> T:
+        """Run a reading call in a thread; once more where the index was replaced under it."""
+        for attempt in range(2):
+            async with self.use() as handle:
+                try:
+                    return await run_in_thread(call, handle.view(caller, filter), handle.reader)
+                except StoreError:
+                    if attempt or handle.is_whole:
+                        raise
+        raise AssertionError("unreachable")
+
+    async def write(self, caller: str, filter: Mapping[str, Any] | None, call: Callable[[Index], T]) -> T:
+        """Run a change after those before it; one that has begun ends, even if its client hangs up."""
+        if self.source is not None:
+            raise InputError(f"index {self.name!r} follows the folder {self.source.name!r}: change its files")
+        async with self.use() as handle:
+            view, loop = handle.view(caller, filter), asyncio.get_running_loop()
+            return await loop.run_in_executor(self._writer, partial(call, view))
+
+    # -- following a folder -----------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        assert self.source is not None
+        known: object = None
+        while not self._stop.is_set():
+            files = files_of(self.source)
+            if files != known:
+                try:
+                    self._bring_up_to_date(self.source)
+                    self.progress.error, known = "", files
+                except LockedError as error:
+                    self.progress.error = str(error)
+                except (PalmetteError, OSError) as error:
+                    self.progress.error, known = str(error), files  # until a file changes
+                    log.warning("%s: %s", self.name, error)
+            self._stop.wait(POLL)
+
+    def _bring_up_to_date(self, folder: Path) -> None:
+        assert self.handle is not None
+        index = self.handle.index
+        documents = list(iter_documents(folder)) if files_of(folder) else []
+        self.progress = Progress(0, len(documents))
+        for start in range(0, len(documents), BATCH):
+            if self._stop.is_set():
+                return
+            index.upsert(documents[start : start + BATCH], progress=False)
+            self.progress.done = min(start + BATCH, len(documents))
+        kept = {document.key for document in documents}
+        if gone := [document.key for document in index.documents() if document.key not in kept]:
+            index.delete(gone)
+
+
+def stamp_of(path: str | Path) -> Stamp | None:
+    """Identify the database of an index folder; ``None`` where there is none (a collection; amid a swap)."""
+    try:
+        about = Path(path, DATABASE).stat()
+    except (OSError, ValueError):
+        return None
+    return about.st_dev, about.st_ino
+
+
+def files_of(folder: Path) -> dict[Path, tuple[int, int]]:
+    """Return time and size of the files below a folder, without hidden ones."""
+    files: dict[Path, tuple[int, int]] = {}
+    for root, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for path in (Path(root, name) for name in names if not name.startswith(".")):
+            with suppress(OSError):  # it went away
+                about = path.stat()
+                files[path] = about.st_mtime_ns, about.st_size
+    return files

@@ -1,0 +1,135 @@
+"""The Unix socket of a running service and its client. The command line imports this instead of an encoder."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from palmette import __version__, errors
+
+HOME = ".palmette"
+"""Folder inside a folder of documents that holds its index."""
+LONGEST = 100
+"""Bytes of a socket's path that every Unix takes (Linux: 107, macOS: 103)."""
+MOST_HITS = 1000
+"""Largest ``k`` of a request."""
+MOST_QUERIES = 100
+"""Most queries of a request, and most ids of a get."""
+PATIENCE = 60.0
+"""Seconds that a client waits for an answer."""
+
+
+def index_folder(path: str) -> str:
+    """Return the index of a path: the folder itself, or the one inside a folder of documents that is served."""
+    inner = os.path.join(path, HOME, "index")
+    if not os.path.exists(os.path.join(path, "manifest.json")) and os.path.exists(os.path.join(inner, "manifest.json")):
+        return inner
+    return path
+
+
+def socket_path(index: str) -> str:
+    """Return where the service of an index listens: beside its folder, so that swapping the folder leaves it."""
+    parent, name = os.path.split(os.path.abspath(os.path.expanduser(index)))
+    if len(os.fsencode(name)) > 60:
+        from hashlib import sha256
+
+        name = sha256(os.fsencode(name)).hexdigest()[:24]
+    return os.path.join(parent, f".{name}.sock")
+
+
+def _short(path: str) -> tuple[str, int | None]:
+    """Return an address that fits a socket, and the descriptor that it needs open (Linux reaches a folder by one)."""
+    if len(os.fsencode(path)) <= LONGEST:
+        return path, None
+    if not sys.platform.startswith("linux"):
+        raise OSError(f"{path} is too long for a Unix socket: move the index to a shorter path")
+    folder, name = os.path.split(path)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    return f"/proc/self/fd/{descriptor}/{name}", descriptor
+
+
+def _is_own(path: str) -> bool:
+    """Whether a path is a socket of this user that nobody else can open."""
+    try:
+        about = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISSOCK(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o077
+
+
+def connect(path: str, timeout: float = PATIENCE) -> socket.socket | None:
+    """Connect to the service behind a socket; ``None`` where none listens, or where it is another user's."""
+    if not hasattr(socket, "AF_UNIX") or not _is_own(path):
+        return None
+    client, descriptor = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), None
+    try:
+        client.settimeout(timeout)
+        address, descriptor = _short(path)
+        client.connect(address)
+        if hasattr(socket, "SO_PEERCRED"):  # the file may have been exchanged since it was looked at
+            peer = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            if int.from_bytes(peer[4:8], sys.byteorder) != os.geteuid():
+                raise OSError("the process behind the socket is another user's")
+    except OSError:
+        client.close()
+        return None
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+    return client
+
+
+def listen(path: str) -> socket.socket:
+    """Bind the socket of a service, readable by its owner alone; OSError where another service has it."""
+    if (other := connect(path, 1.0)) is not None:
+        other.close()
+        raise OSError("another service of this index is running")
+    if _is_own(path):  # left by a service that was killed
+        os.unlink(path)
+    address, descriptor = _short(path)
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        server.bind(address)
+    except OSError:
+        server.close()
+        raise
+    finally:
+        os.umask(before)
+        if descriptor is not None:
+            os.close(descriptor)
+    return server
+
+
+def request(index: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    """Ask the running service of an index; ``None`` where none runs that can answer.
+
+    The service's errors are raised here as the PalmetteError that they are.
+    """
+    client = connect(socket_path(index_folder(index)))
+    if client is None:
+        return None
+    text = b"" if body is None else json.dumps(body).encode()
+    head = f"{'GET' if body is None else 'POST'} {path} HTTP/1.0\r\nHost: localhost\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
+    reply = b""
+    with client, suppress(OSError):  # it may end while it is asked
+        client.sendall(head.encode() + text)
+        while part := client.recv(1 << 16):
+            reply += part
+    first, _, content = reply.partition(b"\r\n\r\n")
+    lines = first.decode("latin-1").lower().split("\r\n")
+    status = int(lines[0].split(" ")[1]) if lines[0].startswith("http/1") else 0
+    whole = f"content-length: {len(content)}" in lines and f"palmette-version: {__version__}" in lines
+    if not whole or status in (404, 429) or status >= 500:
+        return None
+    value = json.loads(content)
+    if status >= 400:
+        raise getattr(errors, value["error"], errors.PalmetteError)(value["detail"])
+    return value

@@ -1,0 +1,92 @@
+"""Counts and times of a service, in the text format of Prometheus."""
+
+from __future__ import annotations
+
+import os
+import time
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper bounds in seconds of the buckets that requests are counted in."""
+TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Content type of the format."""
+
+
+class Metrics:
+    """What a service has done since it began; used by the event loop's thread alone."""
+
+    def __init__(self) -> None:
+        self.started, self.in_flight = time.time(), 0
+        self._requests: dict[tuple[str, int], int] = defaultdict(int)  # (path, status) → requests
+        self._buckets: dict[str, list[int]] = defaultdict(lambda: [0] * (len(BOUNDS) + 1))
+        self._seconds: dict[str, float] = defaultdict(float)
+
+    def observe(self, path: str, status: int, seconds: float) -> None:
+        """Count a request."""
+        self._requests[path, status] += 1
+        self._buckets[path][bisect_left(BOUNDS, seconds)] += 1
+        self._seconds[path] += seconds
+
+    def summary(self) -> dict[str, float]:
+        """Return the number of requests, of failures, and the time below which half and 95 % of them stayed."""
+        totals = [sum(column) for column in zip(*self._buckets.values(), strict=True)] or [0]
+        failed = sum(count for (_, status), count in self._requests.items() if status >= 500)
+        quantiles = {f"p{share}": _quantile(totals, share / 100) for share in (50, 95)}
+        return {"requests": sum(totals), "failed": failed, "uptime": time.time() - self.started, **quantiles}
+
+    def text(self, documents: dict[str, int]) -> str:
+        """Write everything, with the number of documents of each index."""
+        return "\n".join([*self._lines(documents), ""])
+
+    def _lines(self, documents: dict[str, int]) -> Iterator[str]:
+        yield from _head("palmette_requests_total", "counter", "Requests by path and status")
+        for (path, status), count in sorted(self._requests.items()):
+            yield f'palmette_requests_total{{path="{path}",status="{status}"}} {count}'
+        yield from _head("palmette_request_seconds", "histogram", "Time from a request's head to its last byte")
+        for path, counts in sorted(self._buckets.items()):
+            total = 0
+            for bound, count in zip((*BOUNDS, "+Inf"), counts, strict=True):
+                total += count
+                yield f'palmette_request_seconds_bucket{{path="{path}",le="{bound}"}} {total}'
+            yield f'palmette_request_seconds_sum{{path="{path}"}} {self._seconds[path]:.6f}'
+            yield f'palmette_request_seconds_count{{path="{path}"}} {total}'
+        yield from _head("palmette_requests_in_flight", "gauge", "Requests that are being answered")
+        yield f"palmette_requests_in_flight {self.in_flight}"
+        yield from _head("palmette_documents", "gauge", "Documents of an index")
+        for name, count in documents.items():
+            escaped = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+            yield f'palmette_documents{{index="{escaped}"}} {count}'
+        yield from _head("process_cpu_seconds_total", "counter", "Processor time of the service")
+        yield f"process_cpu_seconds_total {time.process_time():.3f}"
+        yield from _head("process_resident_memory_bytes", "gauge", "Memory of the service")
+        yield f"process_resident_memory_bytes {resident_memory()}"
+        yield from _head("process_start_time_seconds", "gauge", "When the service began, in seconds since 1970")
+        yield f"process_start_time_seconds {self.started:.3f}"
+
+
+def resident_memory() -> int:
+    """Return the bytes of memory that this process holds; its peak where the system tells no more."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _head(name: str, kind: str, about: str) -> Iterator[str]:
+    yield f"# HELP {name} {about}."
+    yield f"# TYPE {name} {kind}"
+
+
+def _quantile(counts: list[int], share: float) -> float:
+    """Return the upper bound of the bucket in which a share of the requests is reached; 0 of none."""
+    reached, total = 0, sum(counts)
+    for bound, count in zip((*BOUNDS, float("inf")), counts, strict=False):
+        reached += count
+        if total and reached >= share * total:
+            return bound
+    return 0.0

@@ -1,0 +1,98 @@
+"""Run a service: a TCP port, the Unix sockets beside the indexes, signals and a graceful stop."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import uvicorn
+
+from palmette.errors import ConfigError, InputError
+from palmette.service.app import Service
+from palmette.service.gate import Settings
+from palmette.service.indexes import Served
+from palmette.service.local import listen, socket_path
+from palmette.store.qdrant.client import is_url
+
+GRACE = 20
+"""Seconds that requests have to finish once the service is told to stop."""
+log = logging.getLogger("palmette.service")
+
+
+def read_places(places: Sequence[str], **options: str | None) -> list[Served]:
+    """Name the indexes and folders of a command line: ``PATH`` by its last part, or ``NAME=PATH``."""
+    served = []
+    for place in places:
+        name, given, path = place.partition("=")
+        if not given or is_url(place) or Path(place).exists():
+            name, path = place.rpartition("/")[2] if is_url(place) else Path(place).absolute().name, place
+        if not name.strip() or not path.strip():
+            raise InputError(f"serve an index or a folder as PATH or NAME=PATH, got {place!r}")
+        served.append(Served(name, path, **options))
+    return served
+
+
+def bind(settings: Settings) -> socket.socket:
+    """Bind the TCP port."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    server = socket.socket(family, socket.SOCK_STREAM)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        server.bind((settings.host, settings.port))
+    except OSError as error:
+        server.close()
+        told = f"cannot listen on {settings.host} port {settings.port} ({error.strerror}): give another --port"
+        raise ConfigError(told) from error
+    return server
+
+
+class Sockets:
+    """The Unix sockets of a service, removed when it ends."""
+
+    def __init__(self, service: Service) -> None:
+        self.open: list[socket.socket] = []
+        self._paths: list[str] = []
+        for name, served in service.served.items():
+            if is_url(served.path) or not hasattr(socket, "AF_UNIX"):
+                continue
+            path = socket_path(served.path)
+            try:
+                Path(path).parent.mkdir(parents=True, exist_ok=True)
+                server = listen(path)
+            except OSError as error:
+                log.warning("%s: commands cannot use this service, since %s: %s", name, path, error)
+                continue
+            self.open.append(server)
+            self._paths.append(path)
+            service.sockets[server.getsockname()] = name
+
+    def close(self) -> None:
+        """Remove the files."""
+        for server in self.open:
+            server.close()
+        for path in self._paths:
+            with suppress(OSError):
+                Path(path).unlink()
+
+
+def serve(service: Service, tcp: socket.socket) -> None:
+    """Serve a bound port until a signal says stop; requests that have begun are finished."""
+    sockets = Sockets(service)
+    config = uvicorn.Config(
+        service.app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE,
+        timeout_keep_alive=30,
+        lifespan="on",
+    )
+    server = uvicorn.Server(config)
+    try:
+        server.run([tcp, *sockets.open])
+    finally:
+        sockets.close()
+        tcp.close()

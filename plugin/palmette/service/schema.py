@@ -1,0 +1,243 @@
+"""What the service takes and gives: request bodies, facts of hits and documents as JSON, and the OpenAPI of both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from palmette import __version__
+from palmette.config import Config, parse_json
+from palmette.errors import ConfigError, InputError
+from palmette.service.local import MOST_HITS, MOST_QUERIES
+from palmette.types import Document
+
+PAGE = 100
+"""Most documents of a list."""
+
+
+class Body(Config):
+    """Body of a request."""
+
+    index: str | None = None
+    """Name of the index; may be left out where the service has one."""
+
+
+class Ask(Body):
+    """What a search and an answer have in common."""
+
+    k: Annotated[int, Field(ge=1, le=MOST_HITS)] = 10
+    """Number of documents."""
+    filter: dict[str, Any] | None = None
+    """Conditions on metadata, applied before ranking."""
+    lexical: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = "auto"
+    """Weight of words beside meaning."""
+    sentences: bool = True
+    """Whether the best sentence counts."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Options of the index's method, such as ``level`` of a tree."""
+
+    def search(self) -> dict[str, Any]:
+        """Keywords of :meth:`palmette.Index.search`."""
+        kept = {name: getattr(self, name) for name in ("filter", "lexical", "sentences")}
+        if clash := sorted(self.options.keys() & {*kept, "k", "query", "threshold", "explain"}):
+            raise ConfigError(f"{clash[0]!r} is no option of a method: give it beside options")
+        return {**self.options, **kept}
+
+
+class SearchBody(Ask):
+    """A search."""
+
+    query: str | Annotated[tuple[str, ...], Field(max_length=MOST_QUERIES)]
+    """A question, or several, which share one pass of the encoder."""
+    threshold: float | None = None
+    """Least probability of a hit."""
+    explain: bool = False
+    """Say why each document matched."""
+
+
+class AnswerBody(Ask):
+    """A question to be answered in the documents' own words."""
+
+    question: str | Annotated[tuple[str, ...], Field(max_length=MOST_QUERIES)]
+    """A question, or several."""
+    k: Annotated[int, Field(ge=1, le=MOST_HITS)] = 5
+    """Number of documents that are read."""
+    threshold: float | None = None
+    """Least probability of there being an answer; 0 answers always."""
+
+
+class ExplainBody(Body):
+    """A document whose score is explained, whether or not a search would find it."""
+
+    query: str
+    """The question."""
+    id: str
+    """Id of the document."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Options of the index's method."""
+
+
+class GetBody(Body):
+    """Documents by id."""
+
+    ids: Annotated[tuple[str, ...], Field(max_length=MOST_QUERIES)]
+    """Their ids."""
+
+
+class ListBody(Body):
+    """Documents that pass a filter, in the order they were added."""
+
+    filter: dict[str, Any] | None = None
+    """Conditions on metadata."""
+    offset: Annotated[int, Field(ge=0)] = 0
+    """Documents that are passed over."""
+    limit: Annotated[int, Field(ge=1, le=PAGE)] = 20
+    """Number of documents."""
+
+
+class DocumentBody(Config):
+    """A document."""
+
+    id: str | None = None
+    """Its id; a hash of the content where there is none."""
+    text: str = ""
+    """What is searched and shown."""
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    """JSON to filter by."""
+    fields: dict[str, Any] = Field(default_factory=dict)
+    """Named parts."""
+    payload: dict[str, Any] = Field(default_factory=dict)
+    """JSON that is kept untouched."""
+
+
+class AddBody(Body):
+    """Documents to add; one whose id holds another text is refused."""
+
+    documents: tuple[dict[str, Any], ...]
+    """The documents."""
+
+    def read(self) -> list[Document]:
+        """Check and make the documents; errors name the position."""
+        documents = []
+        for position, given in enumerate(self.documents):
+            try:
+                documents.append(Document(**dict(DocumentBody(**given))))
+            except (ConfigError, InputError) as error:
+                raise InputError(f"document {position}: {error}") from error
+        return documents
+
+
+class UpsertBody(AddBody):
+    """Documents to add, or to put in the place of those of the same id."""
+
+    delete: tuple[str, ...] = ()
+    """Ids of documents to delete in the same transaction."""
+
+
+class DeleteBody(Body):
+    """Documents to delete, by id or by filter."""
+
+    ids: tuple[str, ...] | None = None
+    """Their ids."""
+    filter: dict[str, Any] | None = None
+    """Conditions on their metadata."""
+
+
+class NameBody(Body):
+    """An index."""
+
+
+def read_body(kind: type[Body], text: bytes) -> Body:
+    """Read the JSON of a request strictly: no unknown field, no NaN."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is not a JSON value; use null")
+
+    try:
+        value = parse_json(text, parse_constant=refuse)
+    except (UnicodeDecodeError, ValueError) as error:
+        raise InputError(f"the body is not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise InputError(f"the body must be a JSON object, got {type(value).__name__}")
+    return kind(**{str(name): item for name, item in value.items()})
+
+
+def document_facts(document: Document) -> dict[str, Any]:
+    """Return a document as JSON values, as ``add`` takes it."""
+    names = ("id", "text", "metadata", "fields", "payload")
+    return {name: value for name in names if (value := getattr(document, name)) or name in names[:3]}
+
+
+def to_json(value: Any) -> bytes:
+    """Write JSON as UTF-8; half a surrogate pair, which no UTF-8 can hold, as an escape."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, allow_nan=False).encode()
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A call of the service."""
+
+    path: str
+    body: type[Body]
+    call: Callable[..., Any]
+    """Function of the body, the index and (of a reading call) the reader."""
+    summary: str
+    sent: Mapping[str, Any]
+    """Body that OpenAPI shows."""
+    reply: Mapping[str, Any]
+    """Reply that OpenAPI shows."""
+    write: bool = False
+
+
+def openapi(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    """Describe the service in OpenAPI 3.1."""
+    problem = {"description": "A problem", "content": {"application/problem+json": {"schema": _PROBLEM}}}
+    schemas: dict[str, Any] = {}
+    paths: dict[str, Any] = {}
+    for endpoint in endpoints:
+        schema = endpoint.body.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas |= schema.pop("$defs", {})
+        schemas[endpoint.body.__name__] = schema
+        sent = {"schema": {"$ref": f"#/components/schemas/{endpoint.body.__name__}"}, "example": endpoint.sent}
+        paths[endpoint.path] = {
+            "post": {
+                "summary": endpoint.summary.partition(". ")[0],
+                "description": f"{endpoint.summary}.",
+                "operationId": endpoint.path.rpartition("/")[2],
+                "requestBody": {"required": True, "content": {"application/json": sent}},
+                "responses": {
+                    "200": {"description": "Done", "content": {"application/json": {"example": endpoint.reply}}},
+                    "default": problem,
+                },
+            }
+        }
+    for path, summary in (("/v1/indexes", "Indexes that the caller may use"), ("/health", "The process lives")):
+        paths[path] = {"get": {"summary": summary, "responses": {"200": {"description": "Done"}}}}
+    responses = {"200": {"description": "All indexes are open"}, "503": {"description": "Some are not yet"}}
+    paths["/ready"] = {"get": {"summary": "Every index can be searched", "responses": responses}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "palmette", "version": __version__},
+        "paths": paths,
+        "components": {"schemas": schemas, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "security": [{"token": []}],
+    }
+
+
+_PROBLEM = {
+    "type": "object",
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "error": {"type": "string"},
+        "detail": {"type": "string"},
+    },
+}

@@ -1,0 +1,190 @@
+"""What palmette tells of its work: a log line a write, slow searches, and OpenTelemetry spans and metrics.
+
+Spans and metrics exist where the application has imported ``opentelemetry``; elsewhere they cost a look into
+``sys.modules``. Attributes have OpenInference's names; its variables ``OPENINFERENCE_HIDE_INPUTS`` and
+``OPENINFERENCE_HIDE_OUTPUTS`` keep questions and documents out of them.
+
+    palmette.search   RETRIEVER   questions, and the hits of one: ids, scores, texts
+      palmette.encode     EMBEDDING   the encoder's pass over questions, or documents of a write
+      palmette.candidates CHAIN       the method's best documents
+      palmette.words      CHAIN       those that share words with a question
+      palmette.rank       CHAIN       the sum of all evidence
+      palmette.read       CHAIN       documents read from the store
+    palmette.answer   CHAIN       a reader over passages
+    palmette.write    CHAIN       one transaction: numbers of documents added, updated, deleted
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import wraps
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar, cast
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Kind = Literal["CHAIN", "EMBEDDING", "RETRIEVER"]
+
+log = logging.getLogger("palmette")
+log.addHandler(logging.NullHandler())  # the application says where lines go
+
+SLOW = 1.0
+"""Seconds from which on a search is logged as slow; ``PALMETTE_SLOW_SECONDS`` sets another bound."""
+SHOWN = 80
+"""Characters of a question in the log."""
+DOCUMENTS = 100
+"""Most hits whose texts a span holds."""
+NONE: Mapping[str, Any] = MappingProxyType({})
+_instruments: dict[str, Any] = {}
+
+
+class Span(Protocol):
+    """The part of OpenTelemetry's span that is used."""
+
+    def set_attribute(self, key: str, value: Any) -> object:
+        """Note a value."""
+
+    def is_recording(self) -> bool:
+        """Whether anybody reads what is noted."""
+
+
+class _NoSpan:
+    def set_attribute(self, key: str, value: Any) -> None:
+        """Note nothing."""
+
+    def is_recording(self) -> bool:
+        """Nobody reads it."""
+        return False
+
+
+_NOTHING: AbstractContextManager[Span] = nullcontext(_NoSpan())
+
+
+def span(name: str, kind: Kind = "CHAIN", attributes: Mapping[str, Any] = NONE) -> AbstractContextManager[Span]:
+    """Open a span around a step."""
+    if "opentelemetry" not in sys.modules:
+        return _NOTHING
+    from opentelemetry import trace
+
+    noted = {**attributes, "openinference.span.kind": kind}
+    return trace.get_tracer("palmette").start_as_current_span(f"palmette.{name}", attributes=noted)
+
+
+def measure(name: str, value: float, unit: str, about: str, **attributes: str) -> None:
+    """Record a duration in a histogram, or add to a counter of another unit."""
+    if "opentelemetry" not in sys.modules:
+        return
+    from opentelemetry import metrics
+
+    if name not in _instruments:
+        meter = metrics.get_meter("palmette")
+        _instruments[name] = (meter.create_histogram if unit == "s" else meter.create_counter)(name, unit, about)
+    instrument = _instruments[name]
+    (instrument.record if unit == "s" else instrument.add)(value, attributes)
+
+
+def public_name(name: str) -> str:
+    """Name of an encoder or a model for traces and events: of a local path the last part only."""
+    parts = re.split(r"[\\/]", name.rstrip("\\/"))
+    local = len(parts) > 2 or parts[0] in ("", ".", "..", "~") or "\\" in name or Path(name).is_dir()
+    return parts[-1] if local else name
+
+
+@contextmanager
+def searching(method: str, place: str, queries: Any) -> Iterator[Callable[[Sequence[Sequence[Any]]], None]]:
+    """Span, duration and slow line of a search; the block hands over its hits."""
+    begun, texts = time.perf_counter(), [query for query in queries if isinstance(query, str)]
+    with span("search", "RETRIEVER", {"palmette.method": method}) as open_span:
+        if open_span.is_recording() and texts and not _hides("INPUTS"):
+            open_span.set_attribute("input.value", texts[0] if len(texts) == 1 else json.dumps(texts))
+
+        def tell(results: Sequence[Sequence[Any]]) -> None:
+            if open_span.is_recording():
+                for name, value in _hit_attributes(results):
+                    open_span.set_attribute(name, value)
+
+        yield tell
+    seconds = time.perf_counter() - begun
+    measure("palmette.search.duration", seconds, "s", "Time of a search", method=method)
+    if seconds >= float(os.environ.get("PALMETTE_SLOW_SECONDS") or SLOW):
+        first = f": {' '.join(texts[0].split())[:SHOWN]!r}" if texts else ""
+        log.warning("%s: a search of %d questions took %.2f s%s", place, len(queries), seconds, first)
+
+
+def traced(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Open a span around every call of a function."""
+
+    def wrap(call: Callable[P, T]) -> Callable[P, T]:
+        @wraps(call)
+        def inner(*args: P.args, **kwargs: P.kwargs) -> T:
+            with span(name):
+                return call(*args, **kwargs)
+
+        return inner
+
+    return wrap
+
+
+def _hides(what: str) -> bool:
+    return os.environ.get(f"OPENINFERENCE_HIDE_{what}", "").lower() in ("1", "true", "yes")
+
+
+def _hit_attributes(results: Sequence[Sequence[Any]]) -> Iterator[tuple[str, Any]]:
+    """Attributes of the hits: their number, and of a single question's what they are."""
+    yield "palmette.hits", sum(map(len, results))
+    if len(results) > 1 or _hides("OUTPUTS"):
+        return
+    for number, hit in enumerate(results[0][:DOCUMENTS]):
+        start = f"retrieval.documents.{number}.document"
+        yield f"{start}.id", hit.id
+        yield f"{start}.score", hit.score
+        yield f"{start}.content", hit.document.content
+        yield f"{start}.metadata", json.dumps(dict(hit.document.metadata))
+
+
+@contextmanager
+def writing(place: Callable[[], str]) -> Iterator[Callable[[Mapping[str, int]], None]]:
+    """Span, counter and log line of a write; the block hands over how many documents became what."""
+    begun, outcome = time.perf_counter(), dict[str, int]()
+    with span("write") as open_span:
+        yield outcome.update
+        for name, count in outcome.items():
+            open_span.set_attribute(f"palmette.{name}", count)
+    for name, count in outcome.items():
+        if count:
+            measure("palmette.documents", count, "{document}", "Documents by what a write did to them", change=name)
+    if log.isEnabledFor(logging.INFO):
+        told = ", ".join(f"{count} {name}" for name, count in outcome.items())
+        log.info("%s: %s in %.2f s", place(), told, time.perf_counter() - begun)
+
+
+def writes(call: Callable[P, T]) -> Callable[P, T]:
+    """Tell of every write that a function of a model and a backend makes, by the changes that it returns."""
+
+    @wraps(call)
+    def told(*args: P.args, **kwargs: P.kwargs) -> T:
+        backend: Any = args[1]
+        with writing(lambda: str(backend.stats().location)) as tell:
+            changes: Any = call(*args, **kwargs)
+            names = ("added", "updated", "unchanged", "deleted")
+            tell({name: len(getattr(changes, name)) for name in names})
+        return cast(T, changes)
+
+    return told
+
+
+def encoding(name: str, count: int) -> AbstractContextManager[Span]:
+    """Open the span of an encoder's pass over texts, if there are any."""
+    if not count:
+        return _NOTHING
+    name = public_name(name)
+    measure("palmette.texts", count, "{text}", "Texts that went through an encoder", encoder=name)
+    return span("encode", "EMBEDDING", {"embedding.model_name": name, "palmette.texts": count})

@@ -1,0 +1,516 @@
+"""The HTTP service over a real socket: what it answers, to whom, and what misuse does."""
+
+import errno
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from palmette import Index, Reader
+from palmette.errors import ConfigError, NotFoundError
+from palmette.service.app import Service
+from palmette.service.callers import Rate, Token, read_tokens
+from palmette.service.calls import ENDPOINTS
+from palmette.service.gate import OPEN, Settings
+from palmette.service.indexes import Served
+from support.services import Running, running, until
+from support.tiny import documents, space, tree
+
+QUESTION = "where does the red owl live?"
+ADA, BOB, EVE = "ada's token, long enough", "bob's token, long enough", "eve's token, long enough"
+TOKENS = (
+    Token(name="ada", token=ADA, write=True),
+    Token(name="bob", token=BOB, filter={"colour": "red"}, write=True),
+    Token(name="eve", token=EVE, filter={"colour": "green"}, indexes=("colours",)),
+)
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
+    with Index.build(documents(), tree(), tmp_path_factory.mktemp("service") / "colours") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def plain(index: Index) -> Iterator[Running]:
+    """A service as ``palmette serve INDEX`` starts it."""
+    with running(Path(index.path)) as service:
+        yield service
+
+
+@pytest.fixture
+def writable(index: Index, tmp_path: Path) -> Iterator[Running]:
+    index.backup(tmp_path / "colours")
+    with running(tmp_path / "colours", write=True) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def tenants(index: Index, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("tenants")
+    index.backup(folder / "colours")
+    index.backup(folder / "others")
+    with running(folder / "colours", folder / "others", tokens=TOKENS, hosts=("search.example",)) as service:
+        yield service
+
+
+def problem(reply: httpx.Response, status: int, words: str) -> dict[str, Any]:
+    """A reply that is a problem in the sense of RFC 9457."""
+    assert (reply.status_code, reply.headers["content-type"]) == (status, "application/problem+json"), reply.text
+    facts = reply.json()
+    assert facts["status"] == status
+    assert words in facts["detail"], facts["detail"]
+    return facts
+
+
+def test_searches_and_answers_are_the_librarys(plain: Running, index: Index) -> None:
+    reply = plain.post("search", query=QUESTION, k=3, explain=True, lexical=0.4, options={"level": 3}).json()
+    hits = index.search(QUESTION, 3, explain=True, lexical=0.4, level=3)
+    assert reply == {
+        "results": [{"query": QUESTION, "hits": json.loads(json.dumps([h.to_dict(explain=True) for h in hits]))}]
+    }
+    several = plain.post("search", query=[QUESTION, "bees"], filter={"animal": ["bee"]} | {"animal": "bee"}).json()
+    assert [one["query"] for one in several["results"]] == [QUESTION, "bees"]
+    assert {hit["metadata"]["animal"] for one in several["results"] for hit in one["hits"]} == {"bee"}
+    answer = Reader.untrained(index.model.encoder.plain).answer(QUESTION, index.search(QUESTION, 5))
+    assert plain.post("answer", question=QUESTION).json()["answers"][0] == json.loads(json.dumps(answer.to_dict()))
+    assert plain.post("explain", query=QUESTION, id="red-owl").json() == json.loads(
+        json.dumps(index.explain(QUESTION, "red-owl").to_dict())
+    )
+    found = plain.post("get", ids=["red-owl", "nobody"]).json()["documents"]
+    assert found == [{"id": "red-owl", "text": documents()[2].text, "metadata": documents()[2].metadata}, None]
+    listed = plain.post("list", filter={"animal": "owl"}, offset=1, limit=2).json()["documents"]
+    assert [one["id"] for one in listed] == ["green-owl", "blue-owl"]
+    assert plain.post("fields").json()["fields"]["colour"][0] == ["red", 8]
+    assert plain.post("topics").json()["html"].startswith("<!doctype html>")
+    [about] = plain.http.get("/v1/indexes").json()["indexes"]
+    assert (about["name"], about["documents"], about["method"], about["write"]) == ("colours", 48, "tree", False)
+
+
+def test_answers_stream(plain: Running) -> None:
+    body, events = {"question": QUESTION, "k": 9}, []
+    headers = {"accept": "text/event-stream"}
+    with plain.http.stream("POST", "/v1/answer", json=body, headers=headers) as reply:
+        assert reply.headers["content-type"].startswith("text/event-stream")
+        for line in reply.iter_lines():
+            events += [line.removeprefix("event: ")] if line.startswith("event: ") else []
+            if line.startswith("data: "):
+                events.append(json.loads(line.removeprefix("data: ")))
+    assert [events[0], events[2]] == ["hits", "answer"]
+    assert events[1]["results"][0]["hits"][0]["id"] == "red-owl"
+    assert events[3] == plain.post("answer", **body).json()
+    wrong = plain.http.post("/v1/answer", json={**body, "filter": {"color": 1}}, headers=headers).text
+    assert wrong.startswith('event: problem\ndata: {"type": "urn:palmette:error:FilterError"')
+
+
+def test_every_example_of_the_description_works(writable: Running) -> None:
+    described = writable.http.get("/openapi.json").json()
+    assert described["openapi"].startswith("3.1")
+    for path, call in described["paths"].items():
+        if "post" in call:
+            content = call["post"]["requestBody"]["content"]["application/json"]
+            name = content["schema"]["$ref"].rpartition("/")[2]
+            assert set(content["example"]) <= set(described["components"]["schemas"][name]["properties"])
+            body = (
+                {**content["example"], "filter": {"colour": "red"}}
+                if "filter" in content["example"]
+                else content["example"]
+            )
+            body = {**body, "id": "red-owl"} if "id" in body else body
+            reply = writable.http.post(path, json=body)
+            assert reply.status_code == 200, (path, reply.text)
+            example = call["post"]["responses"]["200"]["content"]["application/json"]["example"]
+            assert set(example) <= set(reply.json()), path
+        else:
+            assert writable.http.get(path).status_code == 200
+
+
+def test_documents_change_as_a_whole(writable: Running) -> None:
+    quince = {"id": "quince", "text": "Quinces ripen late.", "metadata": {"colour": "yellow"}, "payload": {"page": 3}}
+    assert writable.post("add", documents=[quince]).json() == {"ids": ["quince"]}
+    assert writable.post("get", ids=["quince"]).json()["documents"] == [quince]
+    told = problem(writable.post("add", documents=[{"id": "new", "text": "a"}, {**quince, "text": "b"}]), 409, "quince")
+    assert told["error"] == "DuplicateIdError"
+    assert writable.post("get", ids=["new"]).json()["documents"] == [None], "all or none"
+    changes = writable.post("upsert", documents=[{**quince, "text": "b"}], delete=["red-owl", "nobody"]).json()
+    assert changes == {"added": [], "updated": ["quince"], "unchanged": [], "deleted": ["red-owl"]}
+    assert writable.post("delete", filter={"colour": "yellow"}).json() == {"deleted": ["quince"]}
+    problem(writable.post("delete"), 400, "give one of the two")
+    for bad, words in (
+        ({"id": "x", "txt": "a"}, "document 1: DocumentBody has no option 'txt'. Did you mean 'text'?"),
+        ({"id": "x", "text": " "}, "document 1: document 'x' is empty"),
+        ({"id": 3, "text": "a"}, "id must be a valid string, got 3"),
+        ({"id": "x", "text": "a", "metadata": []}, "metadata must be a valid dict"),
+    ):
+        problem(writable.post("add", documents=[{"id": "good", "text": "good"}, bad]), 400, words)
+    [about] = writable.http.get("/v1/indexes").json()["indexes"]
+    assert (about["documents"], about["write"]) == (47, True)
+
+
+def test_without_a_token_nothing(tenants: Running) -> None:
+    paths = [("GET", path) for path in tenants.service.paths] + [("POST", one.path) for one in ENDPOINTS]
+    for method, path in [*paths, ("POST", "/mcp"), ("GET", "/v1/nothing")]:
+        for headers in ({}, {"authorization": "Bearer " + "x" * 40}, {"authorization": f"Basic {ADA}"}):
+            reply = tenants.http.request(
+                method, path, headers=headers, json={"query": "x"} if method == "POST" else None
+            )
+            if method == "GET" and path in OPEN:
+                assert reply.status_code in (200, 404)
+                assert "colours" not in reply.text
+            else:
+                assert reply.status_code in (401, 404, 429), (method, path)
+                assert "owl" not in reply.text
+    until(lambda: tenants.post("search", query="owl").status_code == 429)
+    assert int(tenants.post("search", query="owl").headers["retry-after"]) >= 1
+    assert tenants.post("search", ADA, query="owl", index="colours").status_code == 200, "others are not disturbed"
+
+
+def test_a_token_opens_its_filter_alone(tenants: Running) -> None:
+    def ids(token: str, path: str, **body: Any) -> set[str]:
+        reply = tenants.post(path, token, index="colours", **body).json()
+        hits = reply["results"][0]["hits"] if "results" in reply else filter(None, reply["documents"])
+        return {hit["id"].partition("-")[0] for hit in hits}
+
+    assert len(ids(ADA, "list", limit=100)) == 6
+    for token, colour in ((BOB, "red"), (EVE, "green")):
+        assert ids(token, "search", query=QUESTION, k=48) == {colour}
+        assert ids(token, "list", limit=100) == {colour}
+        assert ids(token, "get", ids=["red-owl", "green-owl"]) == {colour}
+        fields = tenants.post("fields", token, index="colours").json()["fields"]
+        assert fields["colour"] == [[colour, 8]]
+        topics = tenants.post("topics", token, index="colours").json()["html"]
+        assert "blue" not in topics
+        assert colour in topics
+        about = tenants.http.get("/v1/indexes", headers={"authorization": f"Bearer {token}"}).json()
+        assert {one["documents"] for one in about["indexes"]} == {8}
+        assert about["service"] is None
+        problem(tenants.http.get("/metrics", headers={"authorization": f"Bearer {token}"}), 403, "metrics")
+    problem(tenants.post("search", BOB, query="owl"), 400, "this service has colours, others")
+    problem(tenants.post("search", EVE, query="owl", index="others"), 404, "this service has colours")
+    assert tenants.post("search", EVE, query="owl").status_code == 200, "the only one that it opens"
+    problem(tenants.post("explain", EVE, query="owl", id="red-owl"), 404, "there is no document 'red-owl'")
+    problem(tenants.post("delete", EVE, ids=["green-owl"]), 403, "may not change")
+    plum = {"id": "plum", "text": "a plum", "metadata": {"colour": "blue"}}
+    problem(tenants.post("add", BOB, documents=[plum], index="others"), 400, "does not pass this view's filter")
+    told = problem(
+        tenants.post("add", BOB, documents=[{**plum, "id": "blue-owl", "metadata": {"colour": "red"}}], index="others"),
+        409,
+        "outside this view",
+    )
+    assert str(tenants.service.served["others"].path) not in json.dumps(told)
+    assert tenants.post("delete", BOB, ids=["blue-owl", "red-owl"], index="others").json() == {"deleted": ["red-owl"]}
+    text = tenants.http.get("/metrics", headers={"authorization": f"Bearer {ADA}"}).text
+    assert 'palmette_documents{index="others"} 47\n' in text
+    assert 'palmette_request_seconds_bucket{path="/v1/list",le="+Inf"}' in text
+    for line in text.splitlines():
+        assert line.startswith("#") or float(line.rpartition(" ")[2]) >= 0
+
+
+def test_files_of_tokens_are_checked(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+    row: dict[str, Any] = {"name": "ada", "token": ADA, "filter": {"colour": "red"}}
+
+    def read(content: Any, mode: int = 0o600) -> list[Token]:
+        file.write_text(content if isinstance(content, str) else json.dumps(content))
+        file.chmod(mode)
+        return read_tokens(file)
+
+    assert read([row]) == [Token(**row)]
+    with pytest.raises(NotFoundError, match="no file of tokens"):
+        read_tokens(tmp_path / "nothing")
+    for content, words in (
+        ("{", "is not JSON"),
+        ("[]", "must hold a list"),
+        ([row, row], "two tokens have the same name"),
+        ([{**row, "token": "short"}], "use 16 at least"),
+        ([{**row, "sha256": "0" * 64}], "either its token or its sha256"),
+        ([{"name": "ada", "sha256": "xyz"}], "64 digits"),
+        ([{**row, "filter": {"$no": 1}}], "unknown filter operator"),
+        ([{**row, "writes": True}], "Did you mean 'write'"),
+    ):
+        with pytest.raises(ConfigError if "filter operator" not in words else ValueError, match=words):
+            read(content)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        read([row], 0o640)
+    with pytest.raises(ConfigError, match="can be reached by others: give --tokens"):
+        Service([], Settings(host="0.0.0.0"))
+
+
+def test_pages_of_others_and_bent_names_are_refused(plain: Running, tenants: Running) -> None:
+    def search(service: Running, **headers: str) -> httpx.Response:
+        return service.http.post("/v1/search", json={"query": "owl", "index": "colours"}, headers=headers)
+
+    host = plain.url.removeprefix("http://")
+    problem(search(plain, host="evil.example"), 421, "this service has no name 'evil.example'")
+    problem(search(plain, host="search.example"), 421, "--allow-host search.example")
+    problem(search(plain, host=""), 421, "no name ''")
+    problem(search(plain, origin="https://evil.example"), 403, "may not ask")
+    problem(search(plain, origin="null"), 403, "may not ask")
+    assert search(plain, origin=f"http://{host}").status_code == 200
+    assert search(tenants, host="search.example", authorization=f"Bearer {ADA}").status_code == 200
+    preflight = {"origin": "https://evil.example", "access-control-request-method": "POST"}
+    for reply in (
+        plain.http.options("/v1/search", headers=preflight),
+        plain.http.get("/v1/indexes"),
+        plain.http.get("/"),
+    ):
+        assert not [name for name in reply.headers if name.startswith("access-control")]
+        assert reply.headers["cross-origin-resource-policy"] == "same-origin"
+        assert "default-src 'none'" in reply.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "content", "kind"),
+    [
+        (415, "send Content-Type: application/json, got 'text/plain'", b'{"query": "x"}', "text/plain"),
+        (415, "got ''", b'{"query": "x"}', ""),
+        (400, "the body is not JSON", b"{", "application/json"),
+        (400, "the body is not JSON", b"\xff", "application/json"),
+        (400, "NaN is not a JSON value; use null", b'{"query": "x", "threshold": NaN}', "application/json"),
+        (400, "must be a JSON object, got list", b"[]", "application/json; charset=utf-8"),
+        (400, "nested too deeply", b'{"query":' + b"[" * 100_000, "application/json"),
+        (400, "SearchBody: 'query' is missing", b"{}", "application/json"),
+        (400, "Did you mean 'query'?", b'{"querry": "x"}', "application/json"),
+        (400, "k must be at most 1000, got 100000", b'{"query": "x", "k": 100000}', "application/json"),
+        (400, "k must be", b'{"query": "x", "k": 2.5}', "application/json"),
+        (400, "k must be", b'{"query": "x", "k": true}', "application/json"),
+        (400, "query must be", b'{"query": 3}', "application/json"),
+        (400, "the query is empty", b'{"query": " "}', "application/json"),
+        (400, "Did you mean 'level'", b'{"query": "x", "options": {"levle": 3}}', "application/json"),
+        (400, "give it beside options", b'{"query": "x", "options": {"k": 3}}', "application/json"),
+        (400, "must be a number", b'{"query": "x", "threshold": "x"}', "application/json"),
+        (400, "threshold must be", b'{"query": "x", "threshold": 1e999}', "application/json"),
+        (404, "there is no index 'x'", b'{"query": "x", "index": "x"}', "application/json"),
+    ],
+)
+def test_bodies_are_read_strictly(status: int, words: str, content: bytes, kind: str, plain: Running) -> None:
+    reply = plain.http.post("/v1/search", content=content, headers={"content-type": kind})
+    if words == "must be a number":
+        words = "threshold must be a valid number"
+    problem(reply, status, words)
+
+
+def test_paths_and_methods_that_are_none(plain: Running) -> None:
+    problem(plain.http.get("/v1/nothing"), 404, "there is no '/v1/nothing': see /openapi.json")
+    problem(plain.http.get("/../../etc/passwd"), 404, "there is no")
+    problem(plain.http.get("/v1/search"), 405, "Method Not Allowed")
+    problem(plain.http.post("/health"), 405, "Method Not Allowed")
+
+
+def test_a_body_of_a_gigabyte_is_refused_at_once(plain: Running) -> None:
+    address = ("127.0.0.1", int(plain.url.rpartition(":")[2]))
+    head = "POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(address) as client:
+        client.sendall(f"{head}Content-Length: {2**30}\r\n\r\n".encode())
+        reply = b"".join(iter(lambda: client.recv(1 << 16), b""))
+        assert reply.startswith(b"HTTP/1.1 413")
+        assert b"16,777,216 bytes" in reply
+    with socket.create_connection(address) as client:  # nobody says how long it is
+        client.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+        sent, block = 0, b"10000\r\n" + b" " * 65536 + b"\r\n"
+        try:
+            while sent < 2**30:
+                client.sendall(block)
+                sent += 65536
+        except OSError:
+            pass  # it has closed the connection
+        assert sent < 2**26
+    assert plain.post("search", query="owl").status_code == 200
+
+
+def test_slow_and_lost_clients_disturb_nobody(index: Index) -> None:
+    with running(Path(index.path), timeout=0.5) as service:
+        address = ("127.0.0.1", int(service.url.rpartition(":")[2]))
+        head = "POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        slow = [socket.create_connection(address) for _ in range(20)]
+        for client in slow:
+            client.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+        body = b'{"query": "owl"}'
+        for _ in range(20):  # asks and hangs up
+            with socket.create_connection(address) as client:
+                client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        assert service.post("search", query="owl").status_code == 200
+        for client in slow:
+            assert b" 408 " in client.recv(1 << 16).partition(b"\r\n")[0]
+            client.close()
+        until(lambda: service.service.metrics.in_flight == 0)
+        until(lambda: all(one.handle is None or one.handle.users == 0 for one in service.service.served.values()))
+
+
+def test_limits_of_time_rate_and_number(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+    with running(Path(index.path), timeout=0.3, waiting=3, rate=120) as service:
+        search = Index.search
+        monkeypatch.setattr(Index, "search", lambda *a, **k: release.wait(20) and search(*a, **k))
+        problem(service.post("search", query="owl"), 504, "no answer within 0.3 s")
+        service.service.settings = service.service.settings.replace(timeout=20.0)
+        with ThreadPoolExecutor(3) as pool:
+            waiting = [pool.submit(service.post, "search", query="owl") for _ in range(3)]
+            until(lambda: service.service.metrics.in_flight == 3)
+            reply = service.post("search", query="owl")
+            problem(reply, 503, "too many requests wait")
+            assert reply.headers["retry-after"] == "1"
+            assert service.http.get("/health").status_code == 503
+            release.set()
+            assert [one.result().status_code for one in waiting] == [200, 200, 200]
+        statuses = [service.post("search", query="owl").status_code for _ in range(40)]
+        assert statuses[0] == 200
+        assert statuses[-1] == 429
+        problem(service.post("search", query="owl"), 429, "wait")
+
+
+def test_a_rate_fills_steadily(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    rate = Rate(60)
+    assert [rate.wait("ada") for _ in range(7)] == [0, 0, 0, 0, 0, 0, 1.0]
+    assert rate.wait("bob") == 0
+    now = 102.0
+    assert [rate.wait("ada") for _ in range(3)] == [0, 0, 1.0]
+    now = 1e6
+    assert [rate.wait("ada") for _ in range(7)].count(0) == 6
+
+
+def test_a_full_disk_loses_nothing(writable: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        told = problem(writable.post("add", documents=[{"id": "new", "text": "new"}]), 507, "")
+        assert told["error"] == "StorageFullError"
+        assert writable.service.served["colours"].path not in told["detail"], "paths are the owner's to know"
+        assert writable.post("search", query="owl").status_code == 200
+    assert writable.post("get", ids=["new"]).json()["documents"] == [None]
+    assert writable.post("add", documents=[{"id": "new", "text": "new"}]).status_code == 200
+
+
+def test_an_index_that_was_replaced_is_picked_up(writable: Running, tmp_path: Path, caplog: Any) -> None:
+    served = writable.service.served["colours"]
+    first = served.handle
+    Index.build(documents()[:3], space(), tmp_path / "next").close()
+    Path(served.path).rename(tmp_path / "before")
+    assert writable.post("search", query="owl").status_code in (200, 503), "nothing lies there for a moment"
+    (tmp_path / "next").rename(served.path)
+    until(lambda: len(writable.post("list", limit=100).json().get("documents", ())) == 3)
+    assert writable.post("search", query="owl").status_code == 200
+    assert served.handle is not first
+    assert writable.http.get("/v1/indexes").json()["indexes"][0]["method"] == "space"
+    Path(served.path).rename(tmp_path / "next")
+    Path(served.path).mkdir()
+    (Path(served.path) / "index.sqlite3").write_bytes(b"damage")
+    reply = writable.post("search", query="owl")  # by files that are still open, or not
+    assert reply.status_code == 200 or problem(reply, 503, "holds another index")
+    until(lambda: "cannot be opened" in caplog.text)
+    (Path(served.path) / "index.sqlite3").unlink()
+    Path(served.path).rmdir()
+    (tmp_path / "before").rename(served.path)
+    until(lambda: len(writable.post("list", limit=100).json().get("documents", ())) == 48)
+
+
+def test_requests_that_have_begun_are_finished(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    search, begun = Index.search, threading.Event()
+
+    def slow(*args: Any, **options: Any) -> Any:
+        begun.set()
+        time.sleep(0.5)
+        return search(*args, **options)
+
+    with ThreadPoolExecutor(1) as pool:
+        with running(Path(index.path)) as service:
+            monkeypatch.setattr(Index, "search", slow)
+            waiting = pool.submit(httpx.post, f"{service.url}/v1/search", json={"query": "owl"}, trust_env=False)
+            assert begun.wait(20)
+        assert waiting.result().status_code == 200
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(service.url, trust_env=False)
+
+
+def test_an_index_that_cannot_be_opened_is_named(index: Index, tmp_path: Path) -> None:
+    with running(Path(index.path), tmp_path / "nowhere") as service:
+        until(lambda: service.service.failures)
+        reply = service.http.get("/ready")
+        assert (reply.status_code, reply.json()) == (503, {"ready": False})
+        told = problem(service.post("search", query="owl", index="nowhere"), 503, "there is no index at nowhere")
+        assert str(tmp_path) not in told["detail"]
+        assert service.post("search", query="owl", index="colours").status_code == 200
+    with pytest.raises(ConfigError, match="same name"):
+        Service([Served("a", "x"), Served("a", "y")])
+
+
+def test_searches_that_arrive_together_share_a_pass(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(Path(index.path)) as service:
+        handle = service.service.served["colours"].handle
+        assert handle is not None
+        encoder, sizes = handle.index.model.encoder.plain, list[int]()
+        forward = type(encoder).forward
+
+        def slow(self: Any, texts: Any, *args: Any, **options: Any) -> Any:
+            sizes.append(len(texts))
+            time.sleep(0.05)
+            return forward(self, texts, *args, **options)
+
+        monkeypatch.setattr(type(encoder), "forward", slow)
+        with ThreadPoolExecutor(16) as pool:
+            replies = list(pool.map(lambda n: service.post("search", query=f"owl {n}"), range(16)))
+        assert {one.status_code for one in replies} == {200}
+        assert sum(sizes) == 16
+        assert len(sizes) < 12
+
+
+def test_a_folder_is_indexed_and_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from palmette.service import indexes
+
+    monkeypatch.setattr(indexes, "POLL", 0.05)
+    monkeypatch.setattr(indexes, "BATCH", 2)
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    space().save_pretrained(tmp_path / "model")
+    for document in documents()[:7]:
+        (notes / f"{document.id}.md").write_text(document.text)
+    with running(Served("notes", str(notes), model=str(tmp_path / "model"))) as service:
+
+        def ids() -> set[str]:
+            return {one["id"] for one in service.post("list", limit=100).json()["documents"]}
+
+        until(lambda: len(ids()) == 7)
+        assert service.post("search", query="red owl", k=1).json()["results"][0]["hits"][0]["id"] == "red-owl.md"
+        (notes / "red-owl.md").unlink()
+        (notes / "red-cat.md").write_text("The red cat has moved to the sea.")
+        (notes / "new.md").write_text("A new note.")
+        until(lambda: "new.md" in ids() and "red-owl.md" not in ids())
+        assert "sea" in service.post("get", ids=["red-cat.md"]).json()["documents"][0]["text"]
+        (notes / "bad.md").write_bytes(b"\xff\xfe\xff")
+        follows = lambda: service.http.get("/v1/indexes").json()["indexes"][0]["follows"]  # noqa: E731
+        until(lambda: "not UTF-8" in follows()["error"])
+        assert len(ids()) == 7, "what is there stays"
+        (notes / "bad.md").unlink()
+        until(lambda: not follows()["error"])
+        assert follows()["folder"] == "notes"
+        for path in notes.glob("*.md"):
+            path.unlink()
+        until(lambda: not ids())
+    assert (notes / ".palmette" / ".gitignore").read_text() == "*\n"
+
+
+def test_a_change_that_has_begun_ends(writable: Running) -> None:
+    text = json.dumps({"documents": [{"id": "kept", "text": "kept"}]}).encode()
+    head = "POST /v1/add HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(("127.0.0.1", int(writable.url.rpartition(":")[2]))) as client:
+        client.sendall(f"{head}Content-Length: {len(text)}\r\n\r\n".encode() + text)
+    until(lambda: writable.post("get", ids=["kept"]).json()["documents"] != [None])
+
+
+def test_errors_of_the_program_say_nothing(plain: Running, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    monkeypatch.setattr(Index, "search", lambda *_, **__: 1 / 0)
+    told = problem(plain.post("search", query="owl"), 500, "its log says why")
+    assert "division" not in json.dumps(told)
+    assert "ZeroDivisionError" in caplog.text

@@ -1,0 +1,248 @@
+"""Agents ask over the Model Context Protocol: the official client, and an agent of each framework."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from pydantic import Field
+
+from palmette import Document, Index
+from palmette.service.callers import Token
+from support.services import Running, running
+from support.tiny import documents, tree
+
+QUESTION = "where does the red owl live?"
+SENTENCE = "The red owl lives in house 2 and sings at night."
+ADA, EVE = "ada's token, long enough", "eve's token, long enough"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("mcp") / "colours"
+    book = [
+        Document(f"book#{n}", f"Chapter {n}. " + "the tale goes on " * 3, {"source": "book"}) for n in range(1, 121)
+    ]
+    long = Document("long", "all the words of it " * 3000, {"colour": "none"})
+    with Index.build([*documents(), *book, long, Document("a/b?c=é#1", "An odd name.")], tree(), path):
+        return path
+
+
+@pytest.fixture(scope="module")
+def service(folder: Path) -> Iterator[Running]:
+    with running(folder, mcp=True) as one:
+        yield one
+
+
+async def text_of(client: Client, tool: str, **arguments: Any) -> tuple[str, Any]:
+    reply = await client.call_tool(tool, arguments)
+    assert not reply.is_error, reply.content[0].text
+    return reply.content[0].text, reply.structured_content
+
+
+def over_stdio(folder: Path) -> AbstractAsyncContextManager[Any]:
+    env = {"PYTHONPATH": ":".join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    command = ["-m", "palmette", "mcp", str(folder)]
+    return stdio_client(StdioServerParameters(command=sys.executable, args=command, env=env))
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http", "handshake"])
+async def test_tools_answer_with_types_and_citations(transport: str, folder: Path, service: Running) -> None:
+    target: Any = over_stdio(folder) if transport == "stdio" else f"{service.url}/mcp"
+    async with Client(target, mode="legacy" if transport == "handshake" else "auto") as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert set(tools) == {"search", "get", "answer", "overview"}
+        for tool in tools.values():
+            assert tool.annotations is not None
+            assert tool.annotations.read_only_hint is True
+            assert tool.output_schema is not None
+            assert tool.description
+            assert all("description" in field for field in tool.input_schema["properties"].values())
+        text, found = await text_of(client, "search", query=QUESTION, k=2)
+        assert text.startswith("[red-owl] 9")
+        assert SENTENCE in text
+        assert len(text) < 300
+        passage = found["passages"][0]
+        assert (passage["id"], passage["text"], passage["uri"]) == ("red-owl", SENTENCE, "palmette://colours/red-owl")
+        assert passage["metadata"]["house"] == 2
+        text, answer = await text_of(client, "answer", question=QUESTION, filter={"colour": "red"})
+        assert answer["answer"] == SENTENCE
+        assert "[red-owl]" in text
+        assert answer["sources"][0]["uri"] == passage["uri"]
+        text, about = await text_of(client, "overview")
+        assert about["documents"] == 170
+        assert ["red", 8] in about["fields"]["colour"]
+        assert {topic["name"] for topic in about["topics"]} >= {"L", "R"}
+        assert "colours: 170 documents" in text
+
+
+async def test_get_reads_a_passage_its_section_and_its_document(service: Running) -> None:
+    async with Client(f"{service.url}/mcp") as client:
+        assert (await text_of(client, "get", id="book#7"))[1]["text"].startswith("Chapter 7.")
+        section = (await text_of(client, "get", id="book#10", part="section"))[1]["text"]
+        assert [line[:11] for line in section.split("\n\n")] == ["Chapter 9. ", "Chapter 10.", "Chapter 11."]
+        assert (await text_of(client, "get", id="book#1", part="section"))[1]["text"].count("Chapter") == 2
+        book = (await text_of(client, "get", id="book#10", part="document"))[1]["text"]
+        assert [int(line.split()[1][:-1]) for line in book.split("\n\n")] == list(range(1, 121))
+        assert (await text_of(client, "get", id="red-owl", part="document"))[1]["text"] == SENTENCE
+        text, first = await text_of(client, "get", id="long")
+        assert (len(first["text"]), first["total"]) == (20_000, 60_000)
+        assert "read on with offset=20000" in text
+        _, last = await text_of(client, "get", id="long", offset=40_000)
+        assert (last["text"], last["offset"]) == (("all the words of it " * 3000)[40_000:], 40_000)
+
+
+async def test_errors_are_our_sentences(service: Running) -> None:
+    async with Client(f"{service.url}/mcp") as client:
+        for tool, arguments, words in (
+            ("search", {"query": "owl", "filter": {"color": 1}}, "Did you mean 'colour'?"),
+            ("search", {"query": " "}, "the query is empty"),
+            ("search", {"query": "owl", "k": 1000}, "less than or equal to 50"),
+            ("search", {"query": "owl", "index": "x"}, "this service has colours"),
+            ("get", {"id": "nobody"}, "take an id from a search"),
+        ):
+            reply = await client.call_tool(tool, arguments)
+            assert reply.is_error
+            assert words in reply.content[0].text
+        assert (await text_of(client, "search", query="zzz qqq", filter={"colour": "none"}))[1]["passages"]
+
+
+async def test_documents_are_resources(service: Running) -> None:
+    async with Client(f"{service.url}/mcp") as client:
+        [template] = (await client.list_resource_templates()).resource_templates
+        assert template.uri_template == "palmette://{index}/{id}"
+        listed = (await client.list_resources()).resources
+        assert len(listed) == 100
+        assert (listed[0].name, listed[0].description) == ("red-cat", documents()[0].text)
+        for uri, text in ((listed[2].uri, SENTENCE), ("palmette://colours/a%2Fb%3Fc%3D%C3%A9%231", "An odd name.")):
+            [content] = (await client.read_resource(uri)).contents
+            assert content.text == text
+        for uri in (
+            "palmette://colours/nobody",
+            "palmette://elsewhere/red-owl",
+            "palmette://colours/..%2f..%2fetc%2fpasswd",
+        ):
+            with pytest.raises(MCPError):
+                await client.read_resource(uri)
+
+
+async def test_a_token_opens_its_filter_alone(folder: Path) -> None:
+    tokens = [Token(name="ada", token=ADA), Token(name="eve", token=EVE, filter={"colour": "green"})]
+    with running(folder, mcp=True, tokens=tokens) as service:
+        assert service.http.post("/mcp", json={}).status_code == 401
+        assert service.http.post("/mcp", json={}, headers={"host": "evil.example"}).status_code == 421
+        for token, count in ((ADA, 100), (EVE, 8)):
+            async with (
+                httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}) as http,
+                Client(streamable_http_client(f"{service.url}/mcp", http_client=http)) as client,
+            ):
+                assert len((await client.list_resources()).resources) == count
+                _, found = await text_of(client, "search", query=QUESTION, k=50)
+                assert all(p["id"].startswith("green") for p in found["passages"]) == (token == EVE)
+                reply = await client.call_tool("get", {"id": "red-owl"})
+                assert reply.is_error == (token == EVE)
+                if token == EVE:
+                    with pytest.raises(MCPError):
+                        await client.read_resource("palmette://colours/red-owl")
+
+
+async def test_an_agent_of_langchain_answers_from_the_tools(service: Running) -> None:
+    from langchain.agents import create_agent
+    from langchain_core.language_models import GenericFakeChatModel
+    from langchain_core.messages import AIMessage, ToolMessage
+    from langchain_core.tools import StructuredTool
+
+    class Scripted(GenericFakeChatModel):
+        bound: list[str] = Field(default_factory=list)
+
+        def bind_tools(self, tools: Sequence[Any], **_: Any) -> Any:
+            self.bound.extend(tool.name for tool in tools)
+            return self
+
+    async with Client(f"{service.url}/mcp") as client:
+
+        def tool(about: Any) -> StructuredTool:
+            async def call(**arguments: Any) -> tuple[str, Any]:
+                reply = await client.call_tool(about.name, arguments)
+                return reply.content[0].text, reply.structured_content
+
+            return StructuredTool(
+                name=about.name,
+                description=about.description,
+                args_schema=about.input_schema,
+                coroutine=call,
+                response_format="content_and_artifact",
+            )
+
+        tools = [tool(about) for about in (await client.list_tools()).tools]
+        calls = [
+            AIMessage("", tool_calls=[{"name": "search", "args": {"query": QUESTION}, "id": "1"}]),
+            AIMessage("", tool_calls=[{"name": "get", "args": {"id": "red-owl", "part": "section"}, "id": "2"}]),
+            AIMessage("In house 2 [red-owl]."),
+        ]
+        model = Scripted(messages=iter(calls))
+        done = await create_agent(model, tools).ainvoke({"messages": [("user", QUESTION)]})
+        results = [one for one in done["messages"] if isinstance(one, ToolMessage)]
+        assert "[red-owl]" in results[0].content
+        assert results[0].artifact["passages"][0]["id"] == "red-owl"
+        assert SENTENCE in results[1].content
+        assert done["messages"][-1].content == "In house 2 [red-owl]."
+        assert {"search", "get", "answer", "overview"} <= set(model.bound)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+async def test_an_agent_of_llama_index_answers_from_the_tools(service: Running) -> None:
+    from llama_index.core.agent.workflow import FunctionAgent, ToolCallResult
+    from llama_index.core.base.llms.types import ChatMessage, ChatResponse, LLMMetadata
+    from llama_index.core.llms.function_calling import FunctionCallingLLM
+    from llama_index.core.llms.llm import ToolSelection
+    from llama_index.core.llms.mock import MockLLM
+    from llama_index.tools.mcp import McpToolSpec
+
+    class Scripted(MockLLM, FunctionCallingLLM):
+        turns: list[Any] = Field(default_factory=list)
+
+        @property
+        def metadata(self) -> LLMMetadata:
+            return LLMMetadata(is_function_calling_model=True)
+
+        def _prepare_chat_with_tools(self, tools: Sequence[Any], **_: Any) -> dict[str, Any]:
+            return {"messages": []}
+
+        async def achat_with_tools(self, tools: Sequence[Any], **_: Any) -> ChatResponse:
+            turn = self.turns.pop(0)
+            return ChatResponse(
+                message=ChatMessage(role="assistant", content=turn if isinstance(turn, str) else ""), raw=turn
+            )
+
+        def get_tool_calls_from_response(self, response: ChatResponse, **_: Any) -> list[ToolSelection]:
+            if isinstance(response.raw, str):
+                return []
+            name, arguments = response.raw
+            return [ToolSelection(tool_id="1", tool_name=name, tool_kwargs=arguments)]
+
+    async with Client(f"{service.url}/mcp") as client:
+        tools = await McpToolSpec(client=client).to_tool_list_async()
+        model = Scripted()
+        model.turns = [("search", {"query": QUESTION}), ("answer", {"question": QUESTION}), "In house 2 [red-owl]."]
+        handler = FunctionAgent(tools=tools, llm=model, streaming=False).run(QUESTION)
+        results = [event async for event in handler.stream_events() if isinstance(event, ToolCallResult)]
+        assert [one.tool_name for one in results] == ["search", "answer"]
+        assert "[red-owl]" in str(results[0].tool_output)
+        assert SENTENCE in str(results[1].tool_output)
+        assert "In house 2 [red-owl]." in str(await handler)
+
+
+def test_the_command_speaks_over_http(folder: Path) -> None:
+    from palmette.cli import build_parser, parse
+
+    words = ["mcp", str(folder), "--http", "--port", "0"]
+    args = parse(build_parser(words), words)
+    assert (args.mcp, args.http, args.port, args.write) == (True, True, 0, False)

@@ -1,0 +1,362 @@
+"""The page in a real browser: questions, sources, reasons, filters and topics; mouse, keys, a phone; hostile texts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from importlib.resources import files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from palmette import Document, Index
+from palmette.service.callers import Token
+from palmette.service.indexes import Served
+from support.chromium import BINARY, Tab
+from support.services import Running, running, until
+from support.tiny import documents, space, tree
+
+pytestmark = pytest.mark.skipif(BINARY is None, reason="no Chromium on this machine")
+HOSTILE = (
+    "</script><script>hurt = 1</script><img src=x onerror='window.hurt = 1'> &lt; <!-- ${x} {{data}} javascript:hurt=1"
+)
+QUESTION = "where does the red owl live?"
+LONG = "\n\n".join(
+    [
+        "# The sea",
+        *[f"Line {n} says that nothing much happens at sea." for n in range(80)],
+        "Ahoy 🐙🐙, the purple whale swims in harbour nine.",
+        "Nobody else is seen on the water that evening.",
+    ]
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page")
+    bad = [
+        Document(
+            f"{HOSTILE}{n}",
+            f"{HOSTILE} hostile words {n}\u2028 {HOSTILE}",
+            {"title": HOSTILE, "colour": HOSTILE, "animal": "imp"},
+        )
+        for n in range(3)
+    ]
+    sea = Document("sea.md", LONG, {"source": "notes/sea.md", "colour": "purple"})
+    Index.build([*documents(), *bad, sea], tree(), path / "colours").close()
+    Index.build(documents(), space(), path / "plain").close()
+    return path
+
+
+@pytest.fixture(scope="module")
+def service(folder: Path) -> Iterator[Running]:
+    with running(folder / "colours") as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Tab]:
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder, closing(Tab(folder)) as tab:
+        yield tab
+
+
+@pytest.fixture
+def tab(browser: Tab) -> Iterator[Tab]:
+    browser.errors.clear()
+    yield browser
+    assert browser.errors == []
+    assert browser.evaluate("typeof hurt") == "undefined"
+
+
+def wait(tab: Tab, script: str) -> None:
+    until(lambda: tab.evaluate(f"!!({script})"))
+
+
+def find(selector: str, inner: str, text: str) -> str:
+    """Script of the element whose part has a text."""
+    part = f"e.querySelector({json.dumps(inner)})" if inner else "e"
+    return (
+        f"[...document.querySelectorAll({json.dumps(selector)})].find(e => {part}.textContent === {json.dumps(text)})"
+    )
+
+
+def ask(tab: Tab, question: str) -> None:
+    """Type a question and wait for the hits and the answer."""
+    tab.evaluate("document.getElementById('results').replaceChildren(); document.getElementById('question').select()")
+    tab.type(question)
+    tab.press("Enter")
+    wait(tab, "document.querySelector('.hit, .problem') && !document.querySelector('.waiting, [aria-busy]')")
+
+
+def opened(tab: Tab, service: Running, place: str = "", **screen: Any) -> None:
+    tab.goto(f"{service.url}/{place}", **screen)
+    wait(tab, "document.getElementById('state').textContent.match(/passage/) && document.querySelector('#filters h3')")
+
+
+TITLES = "[...document.querySelectorAll('.hit .open')].map(e => e.textContent)"
+MARKS = "[...document.querySelectorAll('.hit mark')].map(e => e.textContent)"
+SOURCE = "document.querySelector('#source[open]')"
+
+
+def test_a_question_finds_answers_and_their_places(tab: Tab, service: Running) -> None:
+    opened(tab, service)
+    assert tab.evaluate("document.activeElement.id") == "question"
+    ask(tab, QUESTION)
+    hits = service.post("search", query=QUESTION, k=10).json()["results"][0]["hits"]
+    assert sorted(tab.evaluate(TITLES)) == sorted(hit["metadata"].get("title", hit["id"]) for hit in hits)
+    assert tab.evaluate(TITLES)[0] == "red-owl"
+    assert tab.evaluate(MARKS)[0] == "The red owl lives in house 2 and sings at night."
+    assert tab.evaluate("[...document.querySelector('.hit mark').querySelectorAll('b')].map(e => e.textContent)") == [
+        "red",
+        "owl",
+        "lives",
+    ]
+    assert tab.evaluate("document.querySelector('.hit small').textContent") == f"{round(100 * hits[0]['score'])} %"
+    assert tab.evaluate("document.querySelector('.hit .place').textContent") == "line 1"
+    assert tab.evaluate("document.title") == f"{QUESTION} · palmette"
+    answer = service.post("answer", question=QUESTION, k=10).json()["answers"][0]
+    if answer["supports"]:
+        assert (
+            tab.evaluate("document.querySelector('.answer blockquote').textContent")
+            == answer["supports"][0]["sentence"]
+        )
+    else:
+        assert "No passage answers this" in tab.evaluate("document.getElementById('results').textContent")
+    nonsense = (f"zz{n} qq{n}" for n in range(99))
+    scores = lambda text: [hit["score"] for hit in service.post("search", query=text).json()["results"][0]["hits"]]  # noqa: E731
+    ask(tab, next(text for text in nonsense if max(scores(text)) < 0.2))
+    assert "Nothing fits well" in tab.evaluate("document.getElementById('results').textContent")
+    tab.evaluate("history.back()")
+    wait(tab, f"{TITLES}[0] === 'red-owl'")
+    assert tab.evaluate("document.getElementById('question').value") == QUESTION
+
+
+def test_an_answer_is_told_and_leads_to_its_source(tab: Tab, folder: Path) -> None:
+    few = [documents()[2], documents()[10]]
+    Index.build(few, space(), folder / "few").close()
+    with running(folder / "few") as service:
+        tab.goto(f"{service.url}/")
+        wait(tab, "document.getElementById('state').textContent.match(/2 passages/)")
+        ask(tab, "The red owl lives in house 2 and sings at night.")
+        assert tab.evaluate("document.querySelector('.answer blockquote').textContent") == few[0].text
+        assert tab.evaluate("document.querySelector('.answer p').textContent").endswith("red-owl")
+        tab.click(".answer button")
+        wait(tab, SOURCE)
+        assert tab.evaluate("document.querySelector('#source mark').textContent") == few[0].text
+
+
+def test_sources_open_at_the_line(tab: Tab, service: Running) -> None:
+    question = "Ahoy, the purple whale swims in harbour nine"
+    found = service.post("search", query=question, k=1, filter={"colour": "purple"}).json()["results"][0]["hits"][0]
+    start, end = found["highlights"]["sentence"]
+    sentence, line = LONG[start:end], LONG[:start].count("\n") + 1
+    assert "🐙🐙" in sentence, "characters are not JavaScript's units"
+    assert line > 60
+    opened(tab, service)
+    ask(tab, question)
+    tab.evaluate(f"{find('#filters label', 'bdi', 'purple')}.querySelector('input').click()")
+    wait(tab, f"{TITLES}.join() === 'sea.md'")
+    assert tab.evaluate(MARKS) == [sentence]
+    assert tab.evaluate("document.querySelector('.hit .place').textContent") == f"notes/sea.md › line {line}"
+    tab.click(".hit .open")
+    wait(tab, SOURCE)
+    assert tab.evaluate("document.querySelectorAll('#source .line').length") == len(LONG.split("\n"))
+    shown = "document.querySelector('#source mark').getBoundingClientRect()"
+    frame = "document.getElementById('source-text').getBoundingClientRect()"
+    assert tab.evaluate(f"{shown}.top > {frame}.top && {shown}.bottom < {frame}.bottom"), "scrolled into view"
+    assert tab.evaluate("document.querySelector('#source mark').closest('.line').dataset.line") == str(line)
+    marks = "[...document.querySelectorAll('#source mark')].map(e => e.textContent)"
+    assert tab.evaluate(marks) == [part for part in sentence.split("\n") if part]
+    bold = tab.evaluate("[...document.querySelectorAll('#source b')].map(e => e.textContent)")
+    assert bold == ["Ahoy", "purple", "whale", "swims", "harbour", "nine"]
+    tab.press("Escape")
+    wait(tab, f"!{SOURCE}")
+
+
+def test_reasons_come_when_asked_for(tab: Tab, service: Running) -> None:
+    opened(tab, service)
+    ask(tab, QUESTION)
+    assert tab.evaluate("document.querySelectorAll('.why tr').length") == 0
+    tab.click(".hit .more button")
+    wait(tab, "document.querySelector('.why tr')")
+    parts = service.post("explain", query=QUESTION, id="red-owl").json()["parts"]
+    assert tab.evaluate("[...document.querySelectorAll('.why tr td:first-child')].map(e => e.textContent)") == [
+        part["name"] for part in parts
+    ]
+    assert "words in common" in tab.evaluate("document.querySelector('.why p').textContent")
+    tab.click(".hit .more button")
+    assert tab.evaluate("document.querySelector('.why').hidden") is True
+
+
+def test_filters_narrow_what_is_found(tab: Tab, service: Running) -> None:
+    opened(tab, service)
+    names = tab.evaluate("[...document.querySelectorAll('#filters h3')].map(e => e.textContent)")
+    assert names == ["colour", "animal", "tags"]
+    ask(tab, "owl")
+    tab.evaluate(f"{find('#filters label', 'bdi', 'green')}.querySelector('input').click()")
+    wait(tab, f"{TITLES}.every(e => e.startsWith('green'))")
+    tab.evaluate(f"{find('#filters label', 'bdi', 'blue')}.querySelector('input').click()")
+    wait(tab, f"{TITLES}.some(e => e.startsWith('blue')) && {TITLES}.every(e => /^(green|blue)/.test(e))")
+    tab.evaluate(f"{find('#filters label', 'bdi', 'hen')}.querySelector('input').click()")
+    wait(tab, f"{TITLES}.length === 2")
+
+
+def test_keys_do_everything(tab: Tab, service: Running) -> None:
+    opened(tab, service)
+    ask(tab, QUESTION)
+    focus, current = "document.activeElement.textContent", "document.querySelector('.hit.current .open').textContent"
+    tab.press("ArrowDown")
+    assert tab.evaluate(focus) == "red-owl"
+    tab.press("ArrowDown")
+    assert tab.evaluate(current) == tab.evaluate(TITLES)[1]
+    tab.press("ArrowUp")
+    tab.press("w")
+    wait(tab, "document.querySelector('.hit.current .why tr')")
+    tab.press("Enter")
+    wait(tab, SOURCE)
+    tab.press("Escape")
+    wait(tab, f"!{SOURCE}")
+    tab.press("Escape")
+    assert tab.evaluate("document.activeElement.id") == "question"
+    tab.evaluate("document.activeElement.blur()")
+    tab.press("/")
+    assert tab.evaluate("document.activeElement.id") == "question"
+    assert tab.evaluate("document.getElementById('question').value") == QUESTION, "the slash is not typed"
+
+
+def test_hostile_documents_stay_texts(tab: Tab, service: Running) -> None:
+    opened(tab, service)
+    ask(tab, HOSTILE)
+    assert HOSTILE in tab.evaluate(TITLES)
+    tab.evaluate(f"{find('.hit', '.open', HOSTILE)}.querySelector('.more button').click()")
+    wait(tab, "document.querySelector('.why tr')")
+    tab.evaluate(f"{find('.open', '', HOSTILE)}.click()")
+    wait(tab, SOURCE)
+    assert HOSTILE in tab.evaluate("document.getElementById('source-text').textContent")
+    tab.press("Escape")
+    tab.goto(f"{service.url}/#q={'%3Cimg src=x onerror=hurt=1%3E'}&in=%3Cscript%3E")
+    wait(tab, "document.querySelector('.hit')")
+    tab.click("#to-browse")
+    wait(tab, "document.querySelector('iframe')")
+    assert tab.evaluate("document.querySelectorAll('img, script:not([src])').length") == 0
+
+
+def test_the_policy_stops_what_slips_in(browser: Tab, service: Running) -> None:
+    browser.goto(f"{service.url}/")
+    browser.evaluate("document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.hurt = 1\">')")
+    browser.evaluate("document.body.append(Object.assign(document.createElement('script'), {textContent: 'hurt = 1'}))")
+    browser.evaluate(
+        "document.body.append(Object.assign(document.createElement('script'), {src: 'data:text/javascript,hurt=1'}))"
+    )
+    until(lambda: len(browser.errors) >= 3)
+    assert browser.evaluate("typeof hurt") == "undefined"
+    assert browser.evaluate("fetch('https://palmette.example/').then(() => 'sent', () => 'refused')") == "refused"
+    assert "Content Security Policy" in json.dumps(browser.errors)
+    browser.errors.clear()
+
+
+def test_the_files_name_no_other_host() -> None:
+    for name in ("index.html", "page.js", "page.css"):
+        text = (files("palmette.service") / "page" / name).read_text("utf-8")
+        assert not re.search(r"https?://|@import|url\(|//[a-z]+\.[a-z]", text), name
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|Function\(| on[a-z]+=", text
+        ), name
+
+
+def test_topics_are_browsed_in_the_tree_and_read(tab: Tab, service: Running) -> None:
+    opened(tab, service)
+    tab.click("#to-browse")
+    wait(tab, "document.querySelector('iframe')")
+    until(lambda: tab.evaluate_in_frame("document.querySelectorAll('[role=treeitem]').length") > 10)
+    assert tab.evaluate("document.querySelector('iframe').sandbox.value") == "allow-scripts"
+    until(lambda: tab.evaluate_in_frame("document.querySelectorAll('#panel .documents button').length"))
+    name = tab.evaluate_in_frame("document.querySelector('#panel .documents bdi').textContent")
+    tab.evaluate_in_frame("document.querySelector('#panel .documents button').click()")
+    wait(tab, SOURCE)
+    assert tab.evaluate("document.getElementById('source-title').textContent") == name
+    tab.press("Escape")
+    tab.click("#to-ask")
+    assert tab.evaluate("document.getElementById('browse').hidden") is True
+
+
+def test_an_index_without_a_tree_is_browsed_by_its_metadata(tab: Tab, folder: Path) -> None:
+    with running(folder / "plain", folder / "colours") as service:
+        opened(tab, service, "#in=plain")
+        tab.click("#to-browse")
+        wait(tab, "document.querySelectorAll('#browse .hit').length === 20")
+        tab.evaluate(f"{find('#browse button', '', 'More')}.click()")
+        wait(tab, "document.querySelectorAll('#browse .hit').length === 40")
+        tab.evaluate(f"{find('.topics button', '', 'owl 6')}.click()")
+        wait(tab, "document.querySelectorAll('#browse .hit').length === 6")
+        tab.click("#to-ask")
+        assert tab.evaluate("document.getElementById('index').value") == "plain"
+        tab.evaluate(
+            "const s = document.getElementById('index'); s.value = 'colours'; s.dispatchEvent(new Event('change'))"
+        )
+        wait(tab, "document.getElementById('state').textContent.match(/52 passages/)")
+
+
+def test_a_token_is_asked_for(tab: Tab, folder: Path) -> None:
+    secret = "eve's token, long enough"
+    with running(folder / "plain", tokens=[Token(name="eve", token=secret, filter={"colour": "green"})]) as service:
+        tab.goto(f"{service.url}/")
+        for number, token in enumerate(("wrong, and long enough", secret)):
+            wait(tab, "document.querySelector('#sign-in[open]')")
+            assert bool(tab.evaluate("document.getElementById('sign-in-why').textContent")) == bool(number)
+            tab.evaluate("document.getElementById('token').focus()")
+            tab.type(token)
+            tab.press("Enter")
+        wait(tab, "document.getElementById('state').textContent.match(/8 passages/)")
+        ask(tab, QUESTION)
+        assert all(title.startswith("green") for title in tab.evaluate(TITLES))
+        tab.evaluate("sessionStorage.clear()")
+    tab.errors[:] = [one for one in tab.errors if "401" not in json.dumps(one)]
+
+
+def test_a_folder_shows_how_far_it_is(tab: Tab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from palmette.service import indexes
+
+    monkeypatch.setattr(indexes, "POLL", 0.05)
+    (tmp_path / "notes").mkdir()
+    space().save_pretrained(tmp_path / "model")
+    for document in documents():
+        (tmp_path / "notes" / f"{document.id}.md").write_text(document.text)
+    served = Served("notes", str(tmp_path / "notes"), model=str(tmp_path / "model"))
+    with running(served, wait=False) as service:
+        tab.goto(f"{service.url}/")
+        wait(tab, "document.getElementById('state').textContent === '48 passages'")
+        ask(tab, QUESTION)
+        assert tab.evaluate(TITLES)[0] == "red-owl.md"
+
+
+CONTRASTS = """(() => {
+  const numbers = (colour) => colour.match(/\\d+/g).map(Number);
+  const linear = (v) => (v /= 255) <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
+  const sum = ([r, g, b]) => .2126 * r + .7152 * g + .0722 * b;
+  const light = (colour) => sum(numbers(colour).map(linear));
+  const ratio = (a, b) => (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+  const mark = getComputedStyle(document.querySelector('mark'));
+  const paper = light(getComputedStyle(document.body).backgroundColor);
+  const shown = ['.place', '.hit .open', '#state', '.text', '.more', '.note'].map(s => document.querySelector(s));
+  return [ratio(light(mark.color), light(mark.backgroundColor)),
+    ...shown.filter(Boolean).map(e => ratio(light(getComputedStyle(e).color), paper))];
+})()"""
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_is_read_on_a_phone_and_in_the_dark(tab: Tab, service: Running, dark: bool) -> None:
+    tab.goto(f"{service.url}/#q={QUESTION.replace(' ', '+')}", width=390, height=844, dark=dark)
+    wait(tab, "document.querySelector('.hit') && document.querySelector('#filters details')")
+    assert tab.evaluate("document.documentElement.scrollWidth") == 390
+    assert tab.evaluate("document.querySelector('main').scrollWidth <= 390")
+    paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", paper))) < 150) == dark
+    assert min(tab.evaluate(CONTRASTS)) >= 4.5
+    tab.evaluate("document.querySelector('.hit .open').click()")
+    wait(tab, SOURCE)
+    assert tab.evaluate("document.getElementById('source').getBoundingClientRect().width") == 390

@@ -1,0 +1,69 @@
+"""A real service on a free port of this machine, in a thread of this process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+
+from palmette.service.app import Service
+from palmette.service.callers import Token
+from palmette.service.gate import Settings
+from palmette.service.indexes import Served
+from palmette.service.run import Sockets, bind
+
+
+@dataclass
+class Running:
+    """A service that runs, and a client of it."""
+
+    service: Service
+    url: str
+    http: httpx.Client
+
+    def post(self, path: str, token: str | None = None, **body: Any) -> httpx.Response:
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        return self.http.post(f"/v1/{path}", json=body, headers=headers)
+
+
+@contextmanager
+def running(
+    *places: Served | Path, tokens: Sequence[Token] = (), mcp: bool = False, wait: bool = True, **settings: Any
+) -> Iterator[Running]:
+    served = [one if isinstance(one, Served) else Served(one.name, str(one)) for one in places]
+    service = Service(served, Settings(port=0, **settings), tokens)
+    if mcp:
+        from palmette.service.mcp import mount
+
+        mount(service)
+    tcp, sockets = bind(service.settings), Sockets(service)
+    server = uvicorn.Server(uvicorn.Config(service.app, log_config=None, lifespan="on", timeout_graceful_shutdown=5))
+    thread = threading.Thread(target=server.run, args=([tcp, *sockets.open],))
+    url = f"http://127.0.0.1:{tcp.getsockname()[1]}"
+    thread.start()
+    try:
+        with httpx.Client(base_url=url, timeout=60, trust_env=False) as http:
+            until(lambda: server.started)
+            if wait:
+                until(lambda: http.get("/ready").status_code == 200 or service.failures)
+            yield Running(service, url, http)
+    finally:
+        server.should_exit = True
+        thread.join()
+        sockets.close()
+        tcp.close()
+
+
+def until(true: Any, seconds: float = 30) -> None:
+    """Wait until something is true."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not become true"
+        time.sleep(0.02)

@@ -1,0 +1,152 @@
+"""Spans, metrics and log lines: what they hold, and that they cost nothing where nobody reads them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry import metrics, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from palmette import Document, Index, Reader, telemetry
+from palmette.errors import DuplicateIdError
+from support.tiny import documents, tree
+
+QUESTION = "where does the red owl live?"
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    yield exporter
+    provider.shutdown()
+
+
+def names(spans: InMemorySpanExporter) -> dict[str, Any]:
+    return {span.name: span for span in spans.get_finished_spans()}
+
+
+def test_a_search_is_a_tree_of_spans(spans: InMemorySpanExporter) -> None:
+    many = [Document(f"{one.id} {n}", f"{one.text} {n}", one.metadata) for one in documents() for n in range(9)]
+    index = Index.build(many, tree())
+    spans.clear()
+    hits = index.search(QUESTION, 3)
+    told = names(spans)
+    steps = ("encode", "candidates", "words", "rank", "read")
+    assert set(told) == {"palmette.search", *(f"palmette.{step}" for step in steps)}
+    search = told["palmette.search"]
+    assert search.parent is None
+    for step in steps:
+        assert told[f"palmette.{step}"].parent.span_id == search.context.span_id
+    values = dict(search.attributes)
+    assert values["openinference.span.kind"] == "RETRIEVER"
+    assert values["input.value"] == QUESTION
+    for number, hit in enumerate(hits):
+        start = f"retrieval.documents.{number}.document"
+        assert values[f"{start}.id"] == hit.id
+        assert values[f"{start}.score"] == hit.score
+        assert values[f"{start}.content"] == hit.document.text
+        assert json.loads(values[f"{start}.metadata"]) == hit.document.metadata
+    encode = told["palmette.encode"].attributes
+    assert (encode["openinference.span.kind"], encode["embedding.model_name"]) == ("EMBEDDING", "fake:48:3")
+    index.search([QUESTION, "bees"], 3)
+    several = spans.get_finished_spans()[-1].attributes
+    assert json.loads(several["input.value"]) == [QUESTION, "bees"]
+    assert several["palmette.hits"] == 6
+    spans.clear()
+    Reader.untrained(index.model.encoder.plain).answer(QUESTION, hits)
+    assert set(names(spans)) == {"palmette.answer"}
+
+
+def test_questions_and_documents_can_be_hidden(spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = Index.build(documents(), tree())
+    monkeypatch.setenv("OPENINFERENCE_HIDE_INPUTS", "true")
+    monkeypatch.setenv("OPENINFERENCE_HIDE_OUTPUTS", "1")
+    index.search(QUESTION)
+    values = names(spans)["palmette.search"].attributes
+    assert "owl" not in str(dict(values))
+    assert values["palmette.hits"] == 10
+
+
+def test_a_write_is_a_span_a_line_and_a_count(
+    spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    monkeypatch.setattr(metrics, "get_meter", provider.get_meter)
+    monkeypatch.setattr(telemetry, "_instruments", {})
+    caplog.set_level(logging.INFO, "palmette")
+    index = Index.build(documents(), tree(), tmp_path / "index")
+    index.upsert([Document("red-owl", "The red owl has left."), Document("new", "new")], delete=["red-cat"])
+    with pytest.raises(DuplicateIdError):
+        index.add([Document("new", "other")])
+    index.delete(["new", "nobody"])
+    index.search(QUESTION)
+    lines = [line.partition(" in ") for line in caplog.messages]
+    place = tmp_path / "index"
+    assert [line[0] for line in lines] == [
+        f"{place}: 48 added, 0 updated, 0 unchanged, 0 deleted",
+        f"{place}: 1 added, 1 updated, 0 unchanged, 1 deleted",
+        f"{place}: 1 deleted",
+    ]
+    ended = [span for span in spans.get_finished_spans() if span.name == "palmette.write"]
+    assert [dict(span.attributes).get("palmette.added") for span in ended] == [48, 1, None, None]
+    assert [span.status.is_ok for span in ended] == [True, True, False, True], "the refused one is an error"
+    [group] = reader.get_metrics_data().resource_metrics
+    found = {one.name: one for scope in group.scope_metrics for one in scope.metrics}
+    counts = {point.attributes["change"]: point.value for point in found["palmette.documents"].data.data_points}
+    assert counts == {"added": 49, "updated": 1, "deleted": 2}
+    [point] = found["palmette.search.duration"].data.data_points
+    assert (point.count, point.attributes["method"]) == (1, "tree")
+    assert {point.attributes["encoder"] for point in found["palmette.texts"].data.data_points} == {"fake:48:3"}
+    provider.shutdown()
+
+
+def test_slow_searches_are_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    index = Index.build(documents(), tree())
+    index.search(QUESTION)
+    monkeypatch.setenv("PALMETTE_SLOW_SECONDS", "1000")
+    caplog.clear()
+    index.search(QUESTION)
+    assert caplog.messages == []
+    monkeypatch.setenv("PALMETTE_SLOW_SECONDS", "0")
+    index.search([QUESTION, "a\nb " * 100])
+    [line] = caplog.messages
+    assert line.startswith("an index in memory: a search of 2 questions took 0.")
+    assert line.endswith(f"s: {QUESTION!r}")
+
+
+def test_local_paths_stay_out_of_traces(spans: InMemorySpanExporter) -> None:
+    with telemetry.encoding("/home/someone/models/minilm", 3):
+        pass
+    assert names(spans)["palmette.encode"].attributes["embedding.model_name"] == "minilm"
+
+
+def test_without_the_package_nothing_is_done() -> None:
+    script = (
+        f"import sys; sys.path[:0] = {sys.path!r}\n"
+        "sys.modules['opentelemetry.trace'] = None\n"  # importing it would fail
+        "from palmette import Index, telemetry\n"
+        "from support.tiny import documents, tree\n"
+        "index = Index.build(documents(), tree())\n"
+        "assert index.search('red owl')[0].id and index.delete(['red-owl']) == ['red-owl']\n"
+        "assert 'opentelemetry' not in sys.modules\n"
+        "assert telemetry.span('a') is telemetry.span('b')\n"
+        "import timeit\n"
+        "print(timeit.timeit(lambda: telemetry.span('a'), number=100_000) / 100_000)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 5e-6
+    assert done.stderr == ""
