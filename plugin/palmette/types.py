@@ -262,6 +262,8 @@ class Hit:
         document = self.document
         facts = {"id": self.id, "score": self.score, "text": document.content, "metadata": dict(document.metadata)}
         facts |= {"evidence": dict(self.evidence), "highlights": self.highlights.to_dict()}
+        if (place := getattr(self, "place", None)) is not None:  # a part of its document
+            facts["passage"] = place.to_dict()
         return facts | ({"explanation": self.explain().to_dict()} if explain else {})
 
     def __getstate__(self) -> dict[str, Any]:

@@ -117,6 +117,7 @@ def _run_mcp(args: argparse.Namespace) -> None:
 
 def _log() -> None:
     """Log to standard error: standard output is the protocol's."""
+    logging.captureWarnings(True)  # such as of files that cannot be read
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
 
 

@@ -202,9 +202,9 @@ class Served:
                     self.progress.error, known = "", files
                 except LockedError as error:
                     self.progress.error = str(error)
-                except (PalmetteError, OSError) as error:
-                    self.progress.error, known = str(error), files  # until a file changes
-                    log.warning("%s: %s", self.name, error)
+                except Exception as error:  # it follows on, once a file changes
+                    self.progress.error, known = str(error), files
+                    log.warning("%s: %s", self.name, error, exc_info=not isinstance(error, PalmetteError))
             self._stop.wait(POLL)
 
     def _bring_up_to_date(self, folder: Path) -> None:

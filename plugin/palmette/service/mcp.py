@@ -23,6 +23,7 @@ from palmette.service.app import Service
 from palmette.service.callers import Caller
 from palmette.service.calls import ENDPOINTS
 from palmette.service.gate import Problem
+from palmette.service.local import MOST_QUERIES
 from palmette.service.schema import AnswerBody, Body, GetBody, ListBody, NameBody, SearchBody
 
 INSTRUCTIONS = (
@@ -130,10 +131,7 @@ class Server(MCPServer[Any]):
         """Find passages about a question. Returns each one's id, score and best sentence; `get` reads more."""
         name, reply = await self._ask("search", SearchBody(query=query, k=k, filter=filter, index=index))
         hits = reply["results"][0]["hits"]
-        found = [
-            Passage(id=h["id"], score=h["score"], text=_brief(h), metadata=h["metadata"], uri=_uri(name, h["id"]))
-            for h in hits
-        ]
+        found = [_passage(name, hit) for hit in hits]
         lines = [f"[{one.id}] {one.score:.0%}: {one.text}" for one in found]
         return _result(Passages(passages=found), "\n".join(lines) or "Nothing was found.")
 
@@ -152,7 +150,7 @@ class Server(MCPServer[Any]):
         document = reply["documents"][0]
         if document is None:
             raise ToolError(f"there is no document {id!r}: take an id from a search")
-        parts = [document] if part == "passage" else await self._siblings(document, part, index)
+        parts = [document] if part == "passage" else await self._around(document, part, index)
         text = "\n\n".join(_content(one) for one in parts)
         shown = text[offset : offset + LONGEST]
         end = offset + len(shown)
@@ -221,21 +219,28 @@ class Server(MCPServer[Any]):
         except (PalmetteError, Problem) as error:
             raise ToolError(str(error)) from error
 
-    async def _siblings(self, document: dict[str, Any], part: str, index: str | None) -> list[dict[str, Any]]:
-        """Passages of the same source, in order: the neighbours of one, or all."""
-        source = document["metadata"].get("source")
-        if not isinstance(source, str):
+    async def _around(self, document: dict[str, Any], part: str, index: str | None) -> list[dict[str, Any]]:
+        """Read the neighbours of a passage, ``guide.md#3``, or all passages of its document, in order."""
+        match = re.fullmatch(r"(.*)#(\d+)", document["id"], re.S)
+        if match is None:
             return [document]
-        listed: list[dict[str, Any]] = []
-        while len(listed) % LISTED == 0:
-            body = ListBody(filter={"source": source}, offset=len(listed), limit=LISTED, index=index)
-            more = (await self._ask("list", body))[1]["documents"]
-            listed += more
+        name, number = match[1], int(match[2])
+        if part == "section":
+            return await self._held([f"{name}#{n}" for n in range(max(1, number - 1), number + 2)], index)
+        if whole := await self._held([name], index):
+            return whole
+        parts: list[dict[str, Any]] = []
+        while len(parts) % MOST_QUERIES == 0:
+            more = await self._held([f"{name}#{len(parts) + n}" for n in range(1, MOST_QUERIES + 1)], index)
+            parts += more
             if not more:
                 break
-        listed.sort(key=lambda one: _number(one["id"]))
-        at = next(place for place, one in enumerate(listed) if one["id"] == document["id"])
-        return listed[max(0, at - 1) : at + 2] if part == "section" else listed
+        return parts
+
+    async def _held(self, ids: list[str], index: str | None) -> list[dict[str, Any]]:
+        """Return the documents of these ids that there are."""
+        _, reply = await self._ask("get", GetBody(ids=tuple(ids), index=index))
+        return [document for document in reply["documents"] if document is not None]
 
 
 def mount(service: Service) -> None:
@@ -271,6 +276,12 @@ def _result(value: BaseModel, text: str) -> CallToolResult:
     return CallToolResult(content=[TextContent(text=text)], structured_content=value.model_dump(mode="json"))
 
 
+def _passage(index: str, hit: dict[str, Any]) -> Passage:
+    """A hit; of a part of a document by its number, ``guide.md#3``."""
+    id = f"{hit['id']}#{hit['passage']['number'] + 1}" if "passage" in hit else hit["id"]
+    return Passage(id=id, score=hit["score"], text=_brief(hit), metadata=hit["metadata"], uri=_uri(index, id))
+
+
 def _uri(index: str, id: str) -> str:
     return f"palmette://{quote(index, safe='')}/{quote(id, safe='')}"
 
@@ -291,12 +302,6 @@ def _brief(hit: dict[str, Any]) -> str:
     place = hit.get("highlights", {}).get("sentence") or (0, len(hit["text"]))
     line = " ".join(hit["text"][slice(*place)].split())
     return line if len(line) <= SHOWN else f"{line[:SHOWN]}…"
-
-
-def _number(id: str) -> tuple[str, int]:
-    """Order of passages: ``notes.md#2`` comes before ``notes.md#10``."""
-    match = re.fullmatch(r"(.*)#(\d+)", id, re.S)
-    return (match[1], int(match[2])) if match else (id, 0)
 
 
 __all__ = ["Server", "mount", "run_stdio"]

@@ -84,18 +84,17 @@
   };
   const lineOf = (hit) => [...hit.text].slice(0, hit.highlights.sentence ? hit.highlights.sentence[0] : 0).filter((c) => c === "\n").length;
   const titleOf = (hit) => (typeof hit.metadata.title === "string" && hit.metadata.title) || hit.id;
-  /** Where a hit stands: its source, headings and line. */
+  /** Where a hit stands: its source, headings and line. A part of a document has its own place in it. */
+  const WHOLE = { start: 0, headings: [], first_line: 1 };
   const placeOf = (hit) => {
-    const passage = hit.passage || {}, { source } = hit.metadata;
-    const headings = passage.headings || hit.metadata.headings || [];
-    const first = passage.lines ? passage.lines[0] : 1;
+    const { headings, first_line: first } = hit.passage || WHOLE, { source } = hit.metadata;
     const parts = [titleOf(hit) === hit.id ? "" : hit.id, typeof source === "string" && source !== hit.id ? source : "", ...headings];
     const line = hit.highlights.sentence || hit.passage ? `line ${first + lineOf(hit)}` : "";
     return [...parts, line].filter(Boolean).join(" › ");
   };
 
   // -- results -----------------------------------------------------------------------------------------------
-  const shownMetadata = (hit) => Object.entries(hit.metadata).filter(([name, value]) => !["title", "source", "headings"].includes(name) && ["string", "number", "boolean"].includes(typeof value) && String(value).length < 60);
+  const shownMetadata = (hit) => Object.entries(hit.metadata).filter(([name, value]) => !["title", "source"].includes(name) && ["string", "number", "boolean"].includes(typeof value) && String(value).length < 60);
   const entry = (hit, question) => {
     const why = make("div", { class: "why", hidden: true });
     const ask = make("button", { type: "button", class: "plain", "aria-expanded": "false", click: () => reasons(hit, question, why, ask) }, "Why?");
@@ -174,12 +173,14 @@
     try {
       const [found] = (await call("get", { ids: [hit.id] })).documents;
       if (!found) throw new Error("This document has gone since it was found.");
-      const same = found.text === hit.text, points = [...(found.text || hit.text)], words = same ? hit.highlights.words : [];
-      const first = hit.passage && hit.passage.lines ? hit.passage.lines[0] : 1;
+      const points = [...(found.text || hit.text)], shift = (hit.passage || WHOLE).start;
+      const same = points.slice(shift, shift + [...hit.text].length).join("") === hit.text;
+      const moved = ([start, end]) => [start + shift, end + shift], words = same ? hit.highlights.words.map(moved) : [];
+      const marks = same && place ? moved(place) : same && hit.passage ? [shift, shift + [...hit.text].length] : null;
       let from = 0, target = null;
       const lines = points.join("").split("\n").map((line, n) => {
-        const to = from + [...line].length, sentence = same && place && place[0] < to + 1 && place[1] > from ? place : null;
-        const row = make("div", { class: "line", "data-line": first + n }, make("span", { dir: "auto" }, marked(points, from, to, sentence && [Math.max(from, sentence[0]), Math.min(to, sentence[1])], words)));
+        const to = from + [...line].length, sentence = marks && marks[0] < to + 1 && marks[1] > from ? marks : null;
+        const row = make("div", { class: "line", "data-line": n + 1 }, make("span", { dir: "auto" }, marked(points, from, to, sentence && [Math.max(from, sentence[0]), Math.min(to, sentence[1])], words)));
         if (sentence && !target) target = row;
         from = to + 1;
         return row;
