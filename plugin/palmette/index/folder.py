@@ -32,6 +32,7 @@ from palmette.model import Model
 from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec, read_array
 from palmette.store.backend import Backend
+from palmette.store.database import storage_errors
 from palmette.store.folder import atomic_folder, check_entries, is_occupied
 from palmette.store.local import LocalBackend
 from palmette.store.qdrant import QdrantBackend
@@ -123,11 +124,14 @@ def open_index(
                 remote.save_model(Path(folder))
                 model = load_model(folder, **model_options)
         return model, remote
-    if (path / "model.safetensors").is_file():
+    with storage_errors(path):
+        is_checkpoint = (path / "model.safetensors").is_file()
+    if is_checkpoint:
         raise InputError(f"{path} is a checkpoint, not an index: make one with Index.build or `palmette index`")
     backend = LocalBackend.open(path, fingerprint=fingerprint, **options)
     try:
-        check_entries(path / MODEL)
+        with storage_errors(path):
+            check_entries(path / MODEL)
         opened = model or load_model(path / MODEL, **model_options)
         if opened.fingerprint != backend.fingerprint:
             raise ModelMismatchError(
