@@ -81,7 +81,14 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 def test_no_fact_of_a_checkpoint_becomes_markup():
     """Whatever name or value a record holds: outside of code and of the metadata, each bracket is escaped."""
-    names = [HOSTILE, f"\\{HOSTILE}", f"x | {HOSTILE}", f"ndcg@10 at {HOSTILE}", "[a](javascript:alert(1))", f"a\n# {HOSTILE}"]
+    names = [
+        HOSTILE,
+        f"\\{HOSTILE}",
+        f"x | {HOSTILE}",
+        f"ndcg@10 at {HOSTILE}",
+        "[a](javascript:alert(1))",
+        f"a\n# {HOSTILE}",
+    ]
     text = card_of(
         record={"data": f"\\{HOSTILE}", "metrics": dict.fromkeys(names, 0.5)},
         config={HOSTILE: f"`{HOSTILE}`"},

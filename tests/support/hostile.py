@@ -56,7 +56,7 @@ def seal(folder: Path) -> None:
     with suppress(apsw.Error), closing(connect(folder / DATABASE, "mode=rw")) as connection:
         for name, files in connection.execute("SELECT name, files FROM segments").fetchall():
             listed = {}
-            with suppress(ValueError, TypeError, AttributeError):
+            with suppress(ValueError, TypeError, AttributeError, RecursionError, OSError):
                 for file, facts in json.loads(files).items():
                     path = folder / "segments" / str(name) / file
                     listed[file] = facts
@@ -173,17 +173,17 @@ SCHEMAS = [
     *(f"CREATE TRIGGER t AFTER INSERT ON {name} BEGIN DELETE FROM documents; {ENDLESS} FROM n; END" for name in TABLES),
     "CREATE TRIGGER t AFTER DELETE ON documents BEGIN DELETE FROM meta; END",
     "ALTER TABLE documents ADD COLUMN more TEXT",
-    "ALTER TABLE documents ADD COLUMN more TEXT AS (hex(randomblob(1000000000)))",
+    "ALTER TABLE documents ADD COLUMN more TEXT AS (hex(zeroblob(1000000000)))",
     "ALTER TABLE meta ADD COLUMN more AS (value || value)",
     "CREATE TABLE more(x)",
     "CREATE INDEX more ON documents(text)",
-    "CREATE UNIQUE INDEX more ON metadata(value) WHERE abs(-9223372036854775808)",
+    "CREATE UNIQUE INDEX more ON documents(key) WHERE length(hex(text)) > 5",
     "DROP TABLE dead; CREATE TABLE dead(key TEXT PRIMARY KEY)",
     "DROP TABLE dead; CREATE TABLE dead(key INTEGER PRIMARY KEY, CHECK(key > 0))",
     "DROP TABLE metadata; CREATE TABLE metadata(name, value, key)",
     "DROP TABLE segments",
     "DROP TABLE dead; CREATE VIRTUAL TABLE dead USING rtree(key, a, b)",
-    "DROP TABLE meta; CREATE TABLE meta(name, value COLLATE nocase) STRICT",
+    "DROP TABLE meta; CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT) STRICT",
 ]  # fmt: skip
 
 
@@ -249,27 +249,30 @@ def spoil_rows(folder: Path, draw: random.Random) -> str:
     table = draw.choice(sorted(COLUMNS_OF))
     column, value = draw.choice(COLUMNS_OF[table]), draw.choice(ODD)
     some = draw.choice(["", " LIMIT 1"])
+    name = draw.choice(["note units", "note units", "generation", "next_key", "fingerprint", "stemmer"])
     if table == "meta" and draw.random() < 0.5:
         value = draw.choice(NOTES)
+    set_values(folder, table, column, value, some, name if table == "meta" else "")
+    return f"{table}.{column} {name} {some} = {str(value)[:40]!r}"
+
+
+def set_values(folder: Path, table: str, column: str, value: Any, some: str, name: str = "") -> None:
+    """Set a column of all rows, or of ``some``, or the value of one ``name`` of the table meta."""
     with closing(raw(folder)) as connection:
         kept = connection.execute("SELECT name, sql FROM sqlite_schema").fetchall()
         connection.execute("PRAGMA writable_schema=ON")
         connection.execute("UPDATE sqlite_schema SET sql = replace(sql, 'NOT NULL', '')")
     with closing(raw(folder)) as connection, suppress(apsw.Error, OverflowError):
-        if table == "meta":
-            names = [name for (name,) in connection.execute("SELECT name FROM meta")]
-            name = draw.choice([*names, "note units", "note units"])
-            table = f"meta {name}"
+        if name:
             connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", [name, value])
         else:
             where = f"WHERE {COLUMNS_OF[table][0]} IN (SELECT {COLUMNS_OF[table][0]} FROM {table}{some})"
             connection.execute(f"UPDATE OR REPLACE {table} SET {column} = ? {where}", [value])
     with closing(raw(folder)) as connection, suppress(apsw.Error):
         connection.execute("PRAGMA writable_schema=ON")
-        for name, sql in kept:
-            connection.execute("UPDATE sqlite_schema SET sql = ? WHERE name = ?", [sql, name])
+        for table_name, sql in kept:
+            connection.execute("UPDATE sqlite_schema SET sql = ? WHERE name = ?", [sql, table_name])
     seal(folder)
-    return f"{table}.{column}{some} = {str(value)[:40]!r}"
 
 
 PARTS: list[Any] = [
