@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
@@ -17,6 +18,7 @@ from typing import Any
 import apsw
 import numpy as np
 
+from palmette.hub.manifest import LAYOUT, Entry, dump_manifest
 from palmette.store.database import DATABASE, TABLES, connect
 from palmette.store.folder import _digest, note_commit
 from palmette.types import content_digest
@@ -477,6 +479,65 @@ def spoil_files(folder: Path, draw: random.Random) -> str:
     return f"{path.relative_to(folder)} {kind}"
 
 
+def spoil_model(folder: Path, draw: random.Random) -> str:
+    """Change JSON or weights of the checkpoint inside, its sums made right."""
+    model = folder / "model"
+    listed = json.loads((model / LAYOUT.manifest).read_bytes())["files"]
+    name = draw.choice([*listed, LAYOUT.config, LAYOUT.weights])
+    if name == LAYOUT.weights:
+        told = spoil_weights(model / name, draw)
+    else:
+        told, content = name, json.loads((model / name).read_bytes())
+        for _ in range(draw.choice([1, 1, 3])):
+            content = spoiled(content, draw)
+        (model / name).write_text(json.dumps(content))
+    entries = {name: Entry.of((model / name).read_bytes()) for name in listed}
+    (model / LAYOUT.manifest).write_bytes(dump_manifest(entries))
+    return f"model {told}"
+
+
+def spoil_weights(path: Path, draw: random.Random) -> str:
+    """Change numbers, shape, name or number of the tensors."""
+    from safetensors.numpy import load, save
+
+    tensors = load(path.read_bytes())
+    name, kind = (
+        draw.choice(sorted(tensors)),
+        draw.choice(["numbers", "numbers", "shape", "dtype", "name", "lost", "more"]),
+    )
+    array = tensors[name]
+    if kind == "numbers":
+        tensors[name] = np.ascontiguousarray(numbers(array, draw))
+    elif kind == "shape":
+        tensors[name] = np.ascontiguousarray(array.reshape(-1)[: draw.randrange(array.size + 1)])
+    elif kind == "dtype":
+        tensors[name] = np.nan_to_num(array).astype(draw.choice(["int8", "float64", "float16", "bool", "int64"]))
+    elif kind == "name":
+        tensors[draw.choice(["x", "", "module.x", name + ".x"])] = tensors.pop(name)
+    elif kind == "lost":
+        del tensors[name]
+    else:
+        tensors["more"] = np.zeros((3, 3), np.float32)
+    path.write_bytes(save(tensors))
+    return f"{name} {kind}"
+
+
+def spoiled(value: Any, draw: random.Random) -> Any:
+    """A copy of a JSON value with something odd, or nothing, at a place of it."""
+    if not value or not isinstance(value, dict | list) or draw.random() < 0.1:
+        return draw.choice(IMPOSSIBLE)
+    made, key = copy.copy(value), draw.choice(list(value) if isinstance(value, dict) else range(min(4, len(value))))
+    if draw.random() < 0.1:
+        del made[key]
+    else:
+        made[key] = spoiled(value[key], draw)
+    return made
+
+
+IMPOSSIBLE: list[Any] = [None, True, -1, 0, 10**7, 10**12, 2**63, 1e308, float("nan"), "", "x" * 200, "\ud800", [], {}]
+IMPOSSIBLE += [[[]], {"a": {}}, [10**12] * 3, ["x"]]
+
+
 def tried(harm: Harm) -> Harm:
     """Do nothing where an earlier harm leaves nothing to do."""
 
@@ -489,6 +550,6 @@ def tried(harm: Harm) -> Harm:
     return attempt
 
 
-EACH = [spoil_array, spoil_schema, spoil_rows, spoil_documents, knot_pages, spoil_json, spoil_files]
-WEIGHTS = [6, 1, 2, 1, 1, 1, 2]
+EACH = [spoil_array, spoil_schema, spoil_rows, spoil_documents, knot_pages, spoil_json, spoil_files, spoil_model]
+WEIGHTS = [6, 1, 2, 1, 1, 1, 2, 4]
 HARMS: list[Harm] = [tried(harm) for harm, weight in zip(EACH, WEIGHTS, strict=True) for _ in range(weight)]
