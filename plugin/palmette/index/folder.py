@@ -33,6 +33,7 @@ from palmette.model import Model
 from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec, read_array
 from palmette.store.backend import Backend
+from palmette.store.database import storage_errors
 from palmette.store.folder import atomic_folder, check_entries, check_tenant, is_occupied
 from palmette.store.local import LocalBackend
 from palmette.store.qdrant.backend import QdrantBackend
@@ -140,11 +141,14 @@ def open_index(
         return model, remote
     if path.is_symlink():  # a name: what is opened stays open when the name leads elsewhere
         path = path.resolve()
-    if (path / "model.safetensors").is_file():
+    with storage_errors(path):
+        is_checkpoint = (path / "model.safetensors").is_file()
+    if is_checkpoint:
         raise InputError(f"{path} is a checkpoint, not an index: make one with Index.build or `palmette index`")
     backend = LocalBackend.open(path, fingerprint=fingerprint, **options)
     try:
-        check_entries(path / MODEL)
+        with storage_errors(path):
+            check_entries(path / MODEL)
         opened = model or load_model(path / MODEL, **model_options)
         if opened.fingerprint != backend.fingerprint:
             raise ModelMismatchError(

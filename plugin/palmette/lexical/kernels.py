@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Mask
 from palmette.lexical.postings import COUNT_BITS, MAX_COUNT, Hits
+from palmette.threads import unmasked
 
 Documents = NDArray[np.int32]
 Counts = NDArray[np.uint8]
@@ -32,7 +33,7 @@ def _compiled(signature: str) -> Callable[[_Loop], _Loop]:
             except (RuntimeError, OSError):  # no folder to keep the compiled loop in
                 return numba.njit(signature, nogil=True)(loop)
 
-        return wraps(loop)(lambda *args: ready()(*args))  # type: ignore[return-value]
+        return wraps(loop)(unmasked(lambda *args: ready()(*args)))  # type: ignore[return-value]
 
     return decorate
 
