@@ -142,7 +142,7 @@ def read_table(path: Path, kept: Sequence[str] = ()) -> Iterator[tuple[str, dict
                     raise InputError(f"{place}: more cells than the heading has columns ({', '.join(names)})")
                 cells = {name: (cell or "").strip() for name, cell in row.items()}
                 yield place, {n: _value(n, cell) for n, cell in cells.items() if cell or n in kept}
-    except (UnicodeDecodeError, gzip.BadGzipFile, zlib.error, EOFError, csv.Error) as error:
+    except (UnicodeDecodeError, OSError, zlib.error, EOFError, csv.Error) as error:
         raise InputError(f"{path} cannot be read as a table ({error}); expected UTF-8 text with a heading") from error
 
 
