@@ -186,8 +186,9 @@ class QdrantView(View):
         return [str(one["id"]) for one in self.points(keys, ("id",))]
 
     def note(self, name: str) -> str | None:
-        """Text that a writer noted."""
-        return None if (found := self.state["notes"].get(name)) is None else str(found)
+        """Text that a writer noted of all documents; none behind a wall."""
+        found = None if self._wall is not None else self.state["notes"].get(name)
+        return None if found is None else str(found)
 
     def _fields(self, arrays: Sequence[str], *, ragged: bool = False) -> list[str]:
         return [field_of(find_array(self._specs, name, ragged=ragged)) for name in arrays]
