@@ -70,8 +70,8 @@ class IndexStats:
     segments: int
     reclaimable: int
     tenant: str | None = None
-    """Metadata name that parts the documents; ``None``: ids are shared by all, and so does a ``filter=`` of a search
-    leave the frequencies of words as they are among all."""
+    """Metadata name that parts the documents and their ids; ``None``: ids are shared by all. A ``filter=`` of a search
+    shares the frequencies of words with all documents; ``index.filtered`` counts its own."""
 
 
 def as_model(model: ModelLike | None) -> Model:

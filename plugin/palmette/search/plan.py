@@ -235,7 +235,7 @@ class View(Protocol):
         """Rows of a ragged array, in the order of ``keys``: of n documents."""
 
     def note(self, name: str) -> str | None:
-        """Text that a writer noted, if any."""
+        """Text that a writer noted of all documents, if any; none behind a wall."""
         return None
 
     def list_sizes(self, array: str) -> Rows:

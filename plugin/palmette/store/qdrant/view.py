@@ -255,8 +255,8 @@ class QdrantView(View):
         return [str(payload["id"]) for payload in self.points(keys, ("id",))]
 
     def note(self, name: str) -> str | None:
-        """Text that a writer noted."""
-        return self.state.notes.get(name)
+        """Text that a writer noted of all documents; none behind a wall."""
+        return self.state.notes.get(name) if self._wall is None else None
 
     def _fields(self, arrays: Sequence[str], *, ragged: bool = False) -> list[str]:
         return [field_of(find_array(self._specs, name, ragged=ragged)) for name in arrays]
