@@ -20,7 +20,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from palmette.arrays import Floats, Rows, as_floats
+from palmette.arrays import Floats, Rows
 from palmette.config import Config
 from palmette.errors import ConfigError, MissingExtraError
 from palmette.search.flat import Block, ExactEngine, Shortlist
