@@ -84,7 +84,7 @@ class TrainingRecord(Config):
         return cls(
             data=data.name,
             documents=len(data.corpus),
-            pairs=task.size(),
+            pairs=len(data.pairs().queries) if data.labelled else task.size() if data.trainable else 0,
             labelled=data.labelled,
             steps=result.steps,
             best_step=result.best_step,
