@@ -6,61 +6,15 @@ for a passage is taken apart into its own blocks.
 
 from __future__ import annotations
 
-import ast
 import re
-import warnings
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-LINE_END = re.compile(r"\r\n|\r|\n")
-"""What ends a line: the three of Markdown and of editors, none of Unicode's others."""
-
-
-@dataclass
-class Block:
-    """Characters ``start`` to ``end`` of a text, and the blocks inside."""
-
-    start: int
-    end: int
-    kind: str
-    """``heading``, ``paragraph``, ``item``, ``code``, ``table``, ``definition`` …"""
-    level: int = 0
-    """Of a heading or a definition: 1 for the outermost."""
-    name: str = ""
-    """Of a heading or a definition: its words without markup."""
-    inside: list[Block] = field(default_factory=list)
-
-
-class Lines:
-    """The lines of a text by number, from 0."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.starts = [0, *(match.end() for match in LINE_END.finditer(text))]
-        if len(self.starts) > 1 and self.starts[-1] == len(text):
-            self.starts.pop()
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def start(self, number: int) -> int:
-        """Return the first character of a line, or the end of the text after the last line."""
-        return self.starts[number] if number < len(self.starts) else len(self.text)
-
-    def at(self, place: int) -> int:
-        """Return the number of the line that holds a character."""
-        return bisect_right(self.starts, place) - 1
-
-    def __getitem__(self, number: int) -> str:
-        return self.text[self.start(number) : self.start(number + 1)]
-
-    def blank(self, first: int, last: int) -> bool:
-        """Tell whether lines ``first`` to ``last``, the last excluded, hold blanks only."""
-        return not self.text[self.start(first) : self.start(last)].strip()
+from palmette.sources.code import code_blocks
+from palmette.sources.lines import LINE_END, Block, fill, indent_of, runs_of_lines
+from palmette.sources.lines import Lines as Lines
 
 
 def blocks_of(text: str, kind: str) -> list[Block]:
@@ -72,29 +26,13 @@ def blocks_of(text: str, kind: str) -> list[Block]:
     if family == "rst":
         return _rst(lines)
     if family == "code":
-        return _code(lines, language)
+        return code_blocks(lines, language)
     return _paragraphs(lines)
 
 
 def _paragraphs(lines: Lines) -> list[Block]:
     """Return the runs of lines between blank lines."""
-    return _fill(lines, _runs_of_lines(lines, 0, len(lines)), 0, len(lines.text))
-
-
-def _fill(lines: Lines, blocks: Sequence[Block], start: int, end: int) -> list[Block]:
-    """Let each block end where the next one begins, so that nothing between them is lost."""
-    kept = list(blocks)
-    places = [start, *(block.start for block in kept[1:]), end]
-    for block, (begin, stop) in zip(kept, pairwise(places), strict=False):
-        first = last = block
-        first.start, last.end = begin, stop
-        while first.inside:
-            first = first.inside[0]
-            first.start = begin
-        while last.inside:
-            last = last.inside[-1]
-            last.end = stop
-    return kept
+    return fill(lines, runs_of_lines(lines, 0, len(lines)), 0, len(lines.text))
 
 
 # Markdown
@@ -142,7 +80,7 @@ def _markdown(lines: Lines) -> list[Block]:
     if rest.strip():
         blocks += _nodes(lines, _parser().parse(rest), skipped)
     blocks = _admonitions(lines, blocks)
-    return _fill(lines, blocks, 0, len(lines.text))
+    return fill(lines, blocks, 0, len(lines.text))
 
 
 def _nodes(lines: Lines, tokens: Sequence[Any], skipped: int) -> list[Block]:
@@ -158,7 +96,7 @@ def _nodes(lines: Lines, tokens: Sequence[Any], skipped: int) -> list[Block]:
             if block.kind == "heading":
                 block.level, block.name = int(token.tag[1]), heading_name(tokens[at + 1].content)
             else:
-                block.inside = _fill(lines, _nodes(lines, tokens[at + 1 : last], skipped), block.start, block.end)
+                block.inside = fill(lines, _nodes(lines, tokens[at + 1 : last], skipped), block.start, block.end)
             blocks.append(block)
             reached = max(reached, stop)
         at = last + 1
@@ -206,7 +144,7 @@ def _admonitions(lines: Lines, blocks: list[Block]) -> list[Block]:
             joined.append(block)
     for block in joined:
         if block.kind == "group":
-            block.inside = _fill(lines, block.inside, block.start, block.end)
+            block.inside = fill(lines, block.inside, block.start, block.end)
     return joined
 
 
@@ -221,6 +159,7 @@ def _belongs(lines: Lines, before: Block, block: Block, text: str) -> bool:
 # reStructuredText
 
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*[ \t]*$")
+_DEEPEST = 8  # levels of indented paragraphs inside each other
 _RST_MARK = re.compile(r"(?:[-*+•]|\(?(?:\d+|#|\w)[.)])[ \t]")
 
 
@@ -240,7 +179,7 @@ def _rst(lines: Lines) -> list[Block]:
             number = body = number + rows
         else:
             number += 1
-    return _fill(lines, [*blocks, *_indented(lines, body, len(lines))], 0, len(lines.text))
+    return fill(lines, [*blocks, *_indented(lines, body, len(lines))], 0, len(lines.text))
 
 
 def _title_rows(lines: Lines, number: int) -> int:
@@ -258,10 +197,10 @@ def _indented(lines: Lines, first: int, last: int, depth: int = 0) -> list[Block
     written = [n for n in range(first, last) if not lines.blank(n, n + 1)]
     if not written:
         return []
-    least = min(_indent(lines[n]) for n in written)
+    least = min(indent_of(lines[n]) for n in written)
     starts = written[:1]
     for n in written[1:]:
-        if _indent(lines[n]) == least and (lines.blank(n - 1, n) or _RST_MARK.match(lines[n], least)):
+        if indent_of(lines[n]) == least and (lines.blank(n - 1, n) or _RST_MARK.match(lines[n], least)):
             starts.append(n)
     blocks = []
     for n, stop in pairwise([*starts, last]):
@@ -269,148 +208,6 @@ def _indented(lines: Lines, first: int, last: int, depth: int = 0) -> list[Block
         rest = next((m for m in range(n + 1, stop) if lines.blank(m - 1, m) and not lines.blank(m, m + 1)), stop)
         if rest < stop and depth < _DEEPEST:
             head = Block(block.start, lines.start(rest), "paragraph")
-            block.inside = _fill(lines, [head, *_indented(lines, rest, stop, depth + 1)], block.start, block.end)
+            block.inside = fill(lines, [head, *_indented(lines, rest, stop, depth + 1)], block.start, block.end)
         blocks.append(block)
     return blocks
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip())
-
-
-# Source code
-
-_MODIFIERS = (
-    r"(?:(?:export|default|async|pub(?:\([\w: ]+\))?|public|private|protected|internal|static|final|abstract|override|"
-    r"inline|unsafe|virtual|sealed|open|data|suspend|extern(?:\s+\"\w+\")?|const|constexpr|partial|readonly)\s+)*"
-)
-_KEYWORDS = (
-    r"(?:def|class|fn|func|fun|function\*?|interface|struct|enum|union|trait|impl|namespace|module|mod|object|protocol|"
-    r"extension|record|type|macro_rules!|sub|package|defmodule|defp?)(?=[\s(<])"
-)
-_NAMED = r"[A-Za-z_$][\w$.:<>,*&\[\]\s?~-]{0,120}?"
-_SIGNATURE = re.compile(
-    rf"[ \t]*(?:{_MODIFIERS}{_KEYWORDS}"  # def f, class A, func (s *Server) Serve, impl Display for A
-    rf"|{_MODIFIERS}(?:const|let|var)\s+[\w$]+\s*(?::[^=]+)?=\s*(?:async\s*)?(?:\([^)]*\)[^=]*=>|[\w$]+\s*=>|function\b)"
-    rf"|(?!(?:return|if|for|while|switch|else|do|try|catch|with|case|new|throw|await|yield|elif|unless|until)\b)"
-    rf"{_NAMED}\([^;]*(?:\{{\s*$|\)\s*$|,\s*$))"  # int main(void) {{, and with the brace on the next line
-)
-_ABOVE = re.compile(r"[ \t]*(?://|/\*|\*|#(?!include|define|if|endif|pragma)|@|--|;;|\[\w+.*\]\s*$)")
-_CONTINUED = re.compile(r"[ \t]*(?:[})\]{;]|end\b|else\b|catch\b|finally\b|except\b|elif\b)")
-
-
-_NAMED_NODES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-
-
-def _code(lines: Lines, language: str) -> list[Block]:
-    """Return definitions, with the comments above them, and the statements between."""
-    blocks = _python(lines) if language == "python" else None
-    if blocks is None:
-        blocks = _definitions(lines, 0, len(lines))
-    return _fill(lines, blocks, 0, len(lines.text))
-
-
-def _python(lines: Lines) -> list[Block] | None:
-    """Return the blocks of Python's own parser; ``None`` where it does not accept the text."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # escapes in the strings of others
-            return _statements(lines, ast.parse(lines.text).body, 0, 0)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
-def _statements(lines: Lines, body: Sequence[ast.stmt], first: int, depth: int) -> list[Block]:
-    """Return the blocks of statements from line ``first`` on; those without a blank line between them are one."""
-    blocks: list[Block] = []
-    reached = first
-    for node in body:
-        begin = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))]) - 1
-        begin = _with_comments(lines, begin, reached)
-        stop = node.end_lineno or node.lineno
-        named = isinstance(node, _NAMED_NODES)
-        begin = max(begin, reached)  # a semicolon puts two on a line
-        stop = max(stop, begin)
-        blocks += _runs_of_lines(lines, reached, begin)
-        block = Block(lines.start(begin), lines.start(stop), "statement")
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            word = "class" if isinstance(node, ast.ClassDef) else "def"
-            block.kind, block.name, block.level = "definition", f"{word} {getattr(node, 'name', '')}", depth + 1
-        inner = getattr(node, "body", None)
-        if isinstance(inner, list) and inner and inner[0].lineno > node.lineno:
-            block.inside = _body(lines, node, begin, stop, depth)
-        before = blocks[-1] if blocks else None
-        if before and not named and before.kind == "statement" and before.end == block.start and not block.inside:
-            before.end, before.inside = block.end, []
-        else:
-            blocks.append(block)
-        reached = max(reached, stop)
-    return blocks
-
-
-def _body(lines: Lines, node: Any, begin: int, stop: int, depth: int) -> list[Block]:
-    """Return the head of a compound statement with its docstring, and the blocks of its bodies."""
-    first = node.body[0]
-    documented = isinstance(first, ast.Expr) and isinstance(getattr(first, "value", None), ast.Constant)
-    head = (first.end_lineno or first.lineno) if documented else first.lineno - 1
-    parts = [one for name in ("body", "handlers", "orelse", "finalbody") for one in getattr(node, name, ())]
-    rest = [one for one in parts[documented:] if isinstance(one, ast.stmt)]
-    blocks = [Block(lines.start(begin), lines.start(head), "head")]
-    named = isinstance(node, _NAMED_NODES)
-    blocks += _statements(lines, rest, head, depth + named)
-    return _fill(lines, blocks, lines.start(begin), lines.start(stop))
-
-
-def _with_comments(lines: Lines, number: int, reached: int) -> int:
-    """Return the first line of the comments and decorators right above a definition."""
-    while number > reached and _ABOVE.match(lines[number - 1]):
-        number -= 1
-    return number
-
-
-def _definitions(lines: Lines, first: int, last: int, depth: int = 0) -> list[Block]:
-    """Return definitions by their first lines and their indentation, and what stands between as paragraphs."""
-    blocks: list[Block] = []
-    number, body = first, first
-    while number < last:
-        line = lines[number]
-        if len(line) > _LONGEST_SIGNATURE or not _SIGNATURE.match(line):
-            number += 1
-            continue
-        stop = _end_of_definition(lines, number, last)
-        if stop - number < 2:
-            number += 1
-            continue
-        begin = _with_comments(lines, number, body)
-        blocks += _runs_of_lines(lines, body, begin)
-        name = re.split(r"(?<!\bfunc)(?<=[\w>\])])\s*[({;]|\s*[{=]|:\s*$", lines[number].strip())[0].strip()[:80]
-        block = Block(lines.start(begin), lines.start(stop), "definition", depth + 1, name)
-        if depth < _DEEPEST:
-            inner = _definitions(lines, number + 1, stop, depth + 1)
-            block.inside = _fill(lines, inner, block.start, block.end)
-        blocks.append(block)
-        number = body = stop
-    return [*blocks, *_runs_of_lines(lines, body, last)]
-
-
-_DEEPEST = 8  # levels of definitions, and of indented paragraphs, inside each other
-_LONGEST_SIGNATURE = 400  # characters
-
-
-def _end_of_definition(lines: Lines, number: int, last: int) -> int:
-    """Return the line after a definition: the first one that is indented no more, closing marks aside."""
-    indent, stop = _indent(lines[number]), number + 1
-    for n in range(number + 1, last):
-        line = lines[n]
-        if line.isspace() or not line:
-            continue
-        if _indent(line) <= indent and not (_indent(line) == indent and _CONTINUED.match(line)):
-            break
-        stop = n + 1
-    return stop
-
-
-def _runs_of_lines(lines: Lines, first: int, last: int) -> list[Block]:
-    """Return the runs of lines between blank lines."""
-    starts = [n for n in range(first, last) if not lines.blank(n, n + 1) and (n == first or lines.blank(n - 1, n))]
-    return [Block(lines.start(n), lines.start(n), "paragraph") for n in starts]

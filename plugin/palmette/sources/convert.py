@@ -17,13 +17,14 @@ from typing import Any
 from palmette.config import parse_json
 from palmette.errors import InputError, MissingExtraError, PalmetteError
 from palmette.sources.blocks import blocks_of, front_matter
+from palmette.sources.kinds import RECORDS as RECORDS
+from palmette.sources.kinds import kind_of as kind_of
 from palmette.sources.records import (
     RATIO,
     TEXT_KEYS,
     UNPACKED,
     from_record,
     from_row,
-    is_jsonl,
     read_jsonl,
     read_table,
     read_whole,
@@ -31,72 +32,8 @@ from palmette.sources.records import (
 )
 from palmette.types import json_value
 
-EXTRA = "files"
-"""The extra that brings the converter of office files."""
-OFFICE = frozenset(".docx .pptx .xlsx .epub".split())
-"""Suffixes that the converter reads."""
 PAGE_BREAK = "\f"
 """What stands between the pages of a PDF, each on a line of its own."""
-RECORDS = "records"
-"""Kind of files that hold many documents."""
-WITHOUT_TEXT = frozenset(
-    ".7z .a .aac .ai .apk .arrow .avi .avif .bin .blend .bmp .bz2 .class .db .deb .dll .dmg .doc .dylib .egg "
-    ".eot .exe .faiss .feather .flac .gif .gz .h5 .heic .ico .iso .jar .jpeg .jpg .keras .lib .lock .m4a .mkv "
-    ".mov .mp3 .mp4 .msi .npy .npz .o .odp .ods .odt .ogg .onnx .otf .parquet .pb .pickle .pkl .png .ppt .psd "
-    ".pt .pth .pyc .pyd .pyo .rar .rpm .safetensors .so .sqlite .sqlite3 .svg .svgz .swf .tar .tgz .tif .tiff "
-    ".ttf .wasm .wav .webm .webp .whl .woff .woff2 .wmv .xz .zip .zst".split()
-)
-"""Suffixes of files that are never opened."""
-LANGUAGES = {
-    suffix: language
-    for language, suffixes in {
-        "bash": ".sh .bash .zsh .fish",
-        "c": ".c .h",
-        "clojure": ".clj .cljs .edn",
-        "cpp": ".cc .cpp .cxx .hpp .hh .hxx .cu .ino",
-        "csharp": ".cs",
-        "dart": ".dart",
-        "elixir": ".ex .exs",
-        "erlang": ".erl .hrl",
-        "fortran": ".f .f90 .f95",
-        "go": ".go",
-        "groovy": ".groovy .gradle",
-        "haskell": ".hs",
-        "java": ".java",
-        "javascript": ".js .jsx .mjs .cjs .vue .svelte",
-        "julia": ".jl",
-        "kotlin": ".kt .kts",
-        "lua": ".lua",
-        "matlab": ".m",
-        "ocaml": ".ml .mli",
-        "perl": ".pl .pm",
-        "php": ".php",
-        "powershell": ".ps1 .psm1",
-        "protobuf": ".proto",
-        "python": ".py .pyi .pyw .pyx",
-        "r": ".r",
-        "ruby": ".rb .rake",
-        "rust": ".rs",
-        "scala": ".scala .sc",
-        "sql": ".sql",
-        "swift": ".swift",
-        "typescript": ".ts .tsx .mts .cts",
-        "zig": ".zig",
-    }.items()
-    for suffix in suffixes.split()
-}
-"""Suffix → language of source code."""
-KINDS = {
-    **{suffix: f"code:{language}" for suffix, language in LANGUAGES.items()},
-    **dict.fromkeys(".md .markdown .mdown .mkd .mkdn .qmd .rmd".split(), "markdown"),
-    **dict.fromkeys(".rst .rest".split(), "rst"),
-    **dict.fromkeys(".html .htm .xhtml".split(), "html"),
-    **dict.fromkeys(OFFICE, "office"),
-    ".pdf": "pdf",
-    ".mdx": "mdx",
-    ".ipynb": "notebook",
-}
-"""Suffix → kind of a file; others are read as text, unless they turn out to be none."""
 _PROBED = 65_536  # bytes of a file in which a zero says that it holds no text
 _DECLARED = re.compile(rb"(?:charset|coding|encoding)\s*[=:]\s*[\"']?\s*([-\w.]{2,40})")
 _BOMS = (  # the longer ones first: UTF-32's begins as UTF-16's
@@ -132,14 +69,6 @@ class SourceText:
     encoding: str = "utf-8"
     id: str | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
-
-
-def kind_of(path: Path) -> str | None:
-    """Return how a file of this name is read; ``None`` where such files hold no text."""
-    if is_jsonl(path) or separator(path):
-        return RECORDS
-    suffix = path.suffix.lower()
-    return KINDS.get(suffix) or (None if suffix in WITHOUT_TEXT else "text")
 
 
 def read_file(path: Path) -> Iterable[SourceText]:
@@ -358,7 +287,7 @@ def _pdf(path: Path, kind: str) -> SourceText:
     try:
         from pypdf import PdfReader
     except ImportError as error:
-        raise MissingExtraError("pypdf", EXTRA, "reading PDF files") from error
+        raise MissingExtraError("pypdf", "files", "reading PDF files") from error
     logger = logging.getLogger("pypdf")
     level = logger.level
     logger.setLevel(logging.CRITICAL)  # it tells of every flaw of a file that it can read all the same
@@ -400,7 +329,7 @@ def _converter(suffix: str) -> tuple[Callable[..., Any], Any]:
     try:
         from markitdown import StreamInfo, converters
     except ImportError as error:
-        raise MissingExtraError("markitdown", EXTRA, "reading Word, PowerPoint, Excel and EPUB files") from error
+        raise MissingExtraError("markitdown", "files", "reading Word, PowerPoint, Excel and EPUB files") from error
     name = f"{suffix[1:].capitalize()}Converter"
     return getattr(converters, name)().convert, StreamInfo(extension=suffix)
 

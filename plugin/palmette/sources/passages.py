@@ -13,7 +13,8 @@ from pydantic import Field
 from palmette.config import Config
 from palmette.encoder.sentences import split_sentences
 from palmette.errors import ConfigError
-from palmette.sources.blocks import LINE_END, Block, Lines, blocks_of
+from palmette.sources.blocks import blocks_of
+from palmette.sources.lines import LINE_END, Block, Lines
 
 CountTokens = Callable[[Sequence[str]], Sequence[int]]
 

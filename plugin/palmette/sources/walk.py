@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from palmette.config import check_path, check_range
 from palmette.errors import ConfigError, NotFoundError, shown
-from palmette.sources.convert import kind_of
+from palmette.sources.kinds import kind_of
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec

@@ -1,0 +1,140 @@
+"""Source code as blocks: definitions with the comments above them, and the statements between."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from palmette.sources.lines import Block, Lines, fill, indent_of, runs_of_lines
+
+_MODIFIERS = (
+    r"(?:(?:export|default|async|pub(?:\([\w: ]+\))?|public|private|protected|internal|static|final|abstract|override|"
+    r"inline|unsafe|virtual|sealed|open|data|suspend|extern(?:\s+\"\w+\")?|const|constexpr|partial|readonly)\s+)*"
+)
+_KEYWORDS = (
+    r"(?:def|class|fn|func|fun|function\*?|interface|struct|enum|union|trait|impl|namespace|module|mod|object|protocol|"
+    r"extension|record|type|macro_rules!|sub|package|defmodule|defp?)(?=[\s(<])"
+)
+_NAMED = r"[A-Za-z_$][\w$.:<>,*&\[\]\s?~-]{0,120}?"
+_SIGNATURE = re.compile(
+    rf"[ \t]*(?:{_MODIFIERS}{_KEYWORDS}"  # def f, class A, func (s *Server) Serve, impl Display for A
+    rf"|{_MODIFIERS}(?:const|let|var)\s+[\w$]+\s*(?::[^=]+)?=\s*(?:async\s*)?(?:\([^)]*\)[^=]*=>|[\w$]+\s*=>|function\b)"
+    rf"|(?!(?:return|if|for|while|switch|else|do|try|catch|with|case|new|throw|await|yield|elif|unless|until)\b)"
+    rf"{_NAMED}\([^;]*(?:\{{\s*$|\)\s*$|,\s*$))"  # int main(void) {{, and with the brace on the next line
+)
+_ABOVE = re.compile(r"[ \t]*(?://|/\*|\*|#(?!include|define|if|endif|pragma)|@|--|;;|\[\w+.*\]\s*$)")
+_CONTINUED = re.compile(r"[ \t]*(?:[})\]{;]|end\b|else\b|catch\b|finally\b|except\b|elif\b)")
+
+
+_NAMED_NODES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def code_blocks(lines: Lines, language: str) -> list[Block]:
+    """Return definitions, with the comments above them, and the statements between."""
+    blocks = _python(lines) if language == "python" else None
+    if blocks is None:
+        blocks = _definitions(lines, 0, len(lines))
+    return fill(lines, blocks, 0, len(lines.text))
+
+
+def _python(lines: Lines) -> list[Block] | None:
+    """Return the blocks of Python's own parser; ``None`` where it does not accept the text."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # escapes in the strings of others
+            return _statements(lines, ast.parse(lines.text).body, 0, 0)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _statements(lines: Lines, body: Sequence[ast.stmt], first: int, depth: int) -> list[Block]:
+    """Return the blocks of statements from line ``first`` on; those without a blank line between them are one."""
+    blocks: list[Block] = []
+    reached = first
+    for node in body:
+        begin = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))]) - 1
+        begin = _with_comments(lines, begin, reached)
+        stop = node.end_lineno or node.lineno
+        named = isinstance(node, _NAMED_NODES)
+        begin = max(begin, reached)  # a semicolon puts two on a line
+        stop = max(stop, begin)
+        blocks += runs_of_lines(lines, reached, begin)
+        block = Block(lines.start(begin), lines.start(stop), "statement")
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            word = "class" if isinstance(node, ast.ClassDef) else "def"
+            block.kind, block.name, block.level = "definition", f"{word} {getattr(node, 'name', '')}", depth + 1
+        inner = getattr(node, "body", None)
+        if isinstance(inner, list) and inner and inner[0].lineno > node.lineno:
+            block.inside = _body(lines, node, begin, stop, depth)
+        before = blocks[-1] if blocks else None
+        if before and not named and before.kind == "statement" and before.end == block.start and not block.inside:
+            before.end, before.inside = block.end, []
+        else:
+            blocks.append(block)
+        reached = max(reached, stop)
+    return blocks
+
+
+def _body(lines: Lines, node: Any, begin: int, stop: int, depth: int) -> list[Block]:
+    """Return the head of a compound statement with its docstring, and the blocks of its bodies."""
+    first = node.body[0]
+    documented = isinstance(first, ast.Expr) and isinstance(getattr(first, "value", None), ast.Constant)
+    head = (first.end_lineno or first.lineno) if documented else first.lineno - 1
+    parts = [one for name in ("body", "handlers", "orelse", "finalbody") for one in getattr(node, name, ())]
+    rest = [one for one in parts[documented:] if isinstance(one, ast.stmt)]
+    blocks = [Block(lines.start(begin), lines.start(head), "head")]
+    named = isinstance(node, _NAMED_NODES)
+    blocks += _statements(lines, rest, head, depth + named)
+    return fill(lines, blocks, lines.start(begin), lines.start(stop))
+
+
+def _with_comments(lines: Lines, number: int, reached: int) -> int:
+    """Return the first line of the comments and decorators right above a definition."""
+    while number > reached and _ABOVE.match(lines[number - 1]):
+        number -= 1
+    return number
+
+
+def _definitions(lines: Lines, first: int, last: int, depth: int = 0) -> list[Block]:
+    """Return definitions by their first lines and their indentation, and what stands between as paragraphs."""
+    blocks: list[Block] = []
+    number, body = first, first
+    while number < last:
+        line = lines[number]
+        if len(line) > _LONGEST_SIGNATURE or not _SIGNATURE.match(line):
+            number += 1
+            continue
+        stop = _end_of_definition(lines, number, last)
+        if stop - number < 2:
+            number += 1
+            continue
+        begin = _with_comments(lines, number, body)
+        blocks += runs_of_lines(lines, body, begin)
+        name = re.split(r"(?<!\bfunc)(?<=[\w>\])])\s*[({;]|\s*[{=]|:\s*$", lines[number].strip())[0].strip()[:80]
+        block = Block(lines.start(begin), lines.start(stop), "definition", depth + 1, name)
+        if depth < _DEEPEST:
+            inner = _definitions(lines, number + 1, stop, depth + 1)
+            block.inside = fill(lines, inner, block.start, block.end)
+        blocks.append(block)
+        number = body = stop
+    return [*blocks, *runs_of_lines(lines, body, last)]
+
+
+_DEEPEST = 8  # levels of definitions inside each other
+_LONGEST_SIGNATURE = 400  # characters
+
+
+def _end_of_definition(lines: Lines, number: int, last: int) -> int:
+    """Return the line after a definition: the first one that is indented no more, closing marks aside."""
+    indent, stop = indent_of(lines[number]), number + 1
+    for n in range(number + 1, last):
+        line = lines[n]
+        if line.isspace() or not line:
+            continue
+        if indent_of(line) <= indent and not (indent_of(line) == indent and _CONTINUED.match(line)):
+            break
+        stop = n + 1
+    return stop

@@ -1,0 +1,82 @@
+"""Lines and blocks of a text, by their characters."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+LINE_END = re.compile(r"\r\n|\r|\n")
+"""What ends a line: the three of Markdown and of editors, none of Unicode's others."""
+
+
+@dataclass
+class Block:
+    """Characters ``start`` to ``end`` of a text, and the blocks inside."""
+
+    start: int
+    end: int
+    kind: str
+    """``heading``, ``paragraph``, ``item``, ``code``, ``table``, ``definition`` …"""
+    level: int = 0
+    """Of a heading or a definition: 1 for the outermost."""
+    name: str = ""
+    """Of a heading or a definition: its words without markup."""
+    inside: list[Block] = field(default_factory=list)
+
+
+class Lines:
+    """The lines of a text by number, from 0."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.starts = [0, *(match.end() for match in LINE_END.finditer(text))]
+        if len(self.starts) > 1 and self.starts[-1] == len(text):
+            self.starts.pop()
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def start(self, number: int) -> int:
+        """Return the first character of a line, or the end of the text after the last line."""
+        return self.starts[number] if number < len(self.starts) else len(self.text)
+
+    def at(self, place: int) -> int:
+        """Return the number of the line that holds a character."""
+        return bisect_right(self.starts, place) - 1
+
+    def __getitem__(self, number: int) -> str:
+        return self.text[self.start(number) : self.start(number + 1)]
+
+    def blank(self, first: int, last: int) -> bool:
+        """Tell whether lines ``first`` to ``last``, the last excluded, hold blanks only."""
+        return not self.text[self.start(first) : self.start(last)].strip()
+
+
+def fill(lines: Lines, blocks: Sequence[Block], start: int, end: int) -> list[Block]:
+    """Let each block end where the next one begins, so that nothing between them is lost."""
+    kept = list(blocks)
+    places = [start, *(block.start for block in kept[1:]), end]
+    for block, (begin, stop) in zip(kept, pairwise(places), strict=False):
+        first = last = block
+        first.start, last.end = begin, stop
+        while first.inside:
+            first = first.inside[0]
+            first.start = begin
+        while last.inside:
+            last = last.inside[-1]
+            last.end = stop
+    return kept
+
+
+def runs_of_lines(lines: Lines, first: int, last: int) -> list[Block]:
+    """Return the runs of lines between blank lines."""
+    starts = [n for n in range(first, last) if not lines.blank(n, n + 1) and (n == first or lines.blank(n - 1, n))]
+    return [Block(lines.start(n), lines.start(n), "paragraph") for n in starts]
+
+
+def indent_of(line: str) -> int:
+    """Return the number of blanks before a line."""
+    return len(line) - len(line.lstrip())
