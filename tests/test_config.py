@@ -123,4 +123,5 @@ def test_every_option_of_a_method_says_what_it_does(method: str) -> None:
         assert all(config.help().values()), config.__name__
     known = {*cls.config_class.choices(), *TrainingConfig.choices()}
     assert set(cls.training_defaults) <= set(TrainingConfig.choices())
-    assert set(cls.config_class.preset("paper") if method != "space" else ()) <= known
+    for preset in cls.config_class.presets:
+        assert set(cls.config_class.preset(preset)) <= known

@@ -13,7 +13,6 @@ from palmette.data import drop_blanks
 from palmette.errors import ConfigError
 from palmette.frameworks import check_representation, diversify, represent
 from palmette.methods import names
-from regression import record
 from support import tiny
 
 VECTORS = {"a": [1.0, 0.0], "copy": [1.0, 0.0], "near": [0.8, 0.6], "far": [0.0, 1.0]}
@@ -46,8 +45,7 @@ def test_nothing_is_diverse() -> None:
 
 @pytest.mark.parametrize("method", names())
 def test_vectors_of_documents(method: str) -> None:
-    model = tiny.space() if method == "space" else record.model(method)
-    index = Index.build(tiny.with_fields(), model)
+    index = Index.build(tiny.with_fields(), tiny.METHODS[method]())
     first, none, again = index.vectors(["red-cat", "nobody", "red-cat"])
     assert np.linalg.norm(first) == pytest.approx(1, abs=1e-6)
     assert (first == again).all()

@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
+from palmette.errors import PalmetteError
+
 _DRAFT = ".new"
 _ABANDONED = 86_400.0
 """Seconds after which a draft is a dead process's, where nothing else tells."""
@@ -25,6 +27,18 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
+
+
+@contextmanager
+def reading(where: object, kind: type[PalmetteError]) -> Iterator[None]:
+    """Raise what the system refuses to read as an error of this kind."""
+    try:
+        yield
+    except OSError as error:
+        what = f" ({error.filename})" if error.filename and str(error.filename) != str(where) else ""
+        raise kind(
+            f"{where} cannot be read{what}: {error.strerror or error}; change its permissions, or copy it"
+        ) from error
 
 
 def flaw_of(path: Path, *, written: bool = False) -> str:

@@ -1,7 +1,8 @@
 """Model: the base of every method's trained retriever, and the hooks that a method fills.
 
-A method (``methods/<name>/model.py``) subclasses :class:`Model` once. It must fill ``task``, ``module_for``,
-``arrays``, ``encode_documents``, ``encode_queries``, ``plan`` and ``explain``; the other hooks have defaults.
+A method (``methods/<name>/model.py``) subclasses :class:`Model` once. It must fill ``arrays``, ``encode_documents``,
+``encode_queries``, ``plan`` and ``explain``, and where it trains ``task`` and ``module_for``; the other hooks have
+defaults.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from palmette.hub.checkpointed import Checkpointed, TrainingRecord
 from palmette.lexical.analyser import LANGUAGE
 from palmette.search.plan import ArraySpec, Candidates, Floats, SearchPlan, View
 from palmette.training.config import TrainingConfig, fit_configs
-from palmette.training.loop import Task, train
+from palmette.training.loop import Task, Untrained, train
 from palmette.training.pairs import TrainingPairs
 from palmette.training.space import fit_space
 from palmette.types import Document, Explanation
@@ -55,7 +56,8 @@ class Model(Checkpointed):
     Made by ``fit``, ``from_pretrained`` or :func:`palmette.load_model`; threads, indexes and retrievers may share it.
     """
 
-    retriever: ClassVar[str]
+    retriever: ClassVar[str] = "PalmetteRetriever"
+    """Name of the retriever in both adapters; model cards import it from them."""
     config_class: ClassVar[type[Config]]
     search_class: ClassVar[type[Config]]
     training_defaults: ClassVar[Mapping[str, Any]] = {}
@@ -92,7 +94,6 @@ class Model(Checkpointed):
         return False
 
     @classmethod
-    @abstractmethod
     def task(
         cls,
         config: Any,
@@ -103,12 +104,13 @@ class Model(Checkpointed):
         seed: int,
         progress: bool | None,
     ) -> tuple[Config, Task]:
-        """Training task, and the config completed from the data (widths, sizes)."""
+        """Training task, and the config completed from the data (widths, sizes); by default nothing is trained."""
+        return config, Untrained()
 
     @classmethod
-    @abstractmethod
     def module_for(cls, config: Any, encoder: Encoder) -> nn.Module:
-        """Untrained module, to load a checkpoint's weights into."""
+        """Untrained module, to load a checkpoint's weights into; by default one without weights."""
+        return nn.Module()
 
     @abstractmethod
     def arrays(self) -> tuple[ArraySpec, ...]:
@@ -258,7 +260,7 @@ class Model(Checkpointed):
         model = cls(settings, coder, task.module, record=record)
         model.after_fit(task)
         model.cache = store
-        if task.size():  # else nothing was trained
+        if loaded.labelled or trained.steps:  # else nothing was learned, and an index measures the encoder's units
             model.calibrations = calibrate(model, loaded, coder, store, seed=loop.seed, progress=progress)
         return model
 

@@ -34,6 +34,7 @@ layers: layers.py DATA/squad --train 300 --queries 100 --out RESULTS/layers.md
 relevance: relevance.py index packages --cache WORK/relevance --out RESULTS/relevance.md
 taxonomy: taxonomy.py toy --rows default --steps 500
 qdrant: qdrant.py --folder WORK/both --documents 2000 --out RESULTS/qdrant.md
+passages: passages.py --sets uv --above none words
 reader: reader.py spans DATA/squad --retrieved 50 --work WORK/readers --out RESULTS/reader.md steps=20
 """
 

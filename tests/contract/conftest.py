@@ -1,25 +1,13 @@
-"""The contract of Index holds for every method (each row of support.tiny.METHODS) in every kind of storage.
+"""The contract of Index holds for every method (each row of support.tiny.METHODS) in every kind of storage."""
 
-``PALMETTE_QDRANT_URL=qdrant://localhost:6333`` adds a server, where collections are made and removed.
-"""
-
-import os
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from uuid import uuid4
 
 import pytest
 
 from palmette import Index, Model
-from palmette.store.qdrant.client import Collection
-from support.stores import fast_place
+from support.places import KINDS, places
 from support.tiny import METHODS, documents
-
-PLACES = {"folder": "", "local": "qdrant+local://", "edge": "qdrant+edge://"}
-URL = os.environ.get("PALMETTE_QDRANT_URL")
-KINDS = ["folder", "local", *(["server"] if URL else []), pytest.param("edge", marks=pytest.mark.exhaustive)]
 
 
 @pytest.fixture(scope="session", params=sorted(METHODS))
@@ -33,33 +21,11 @@ def space() -> Model:
     return METHODS["space"]()
 
 
-def server() -> Iterator[Callable[[], str]]:
-    """Names of new collections of a server."""
-    made = list[str]()
-
-    def name() -> str:
-        made.append(f"{URL}/palmette-{uuid4().hex}")
-        return made[-1]
-
-    yield name
-    for one in made:
-        Collection(one)("delete_collection")
-
-
 @pytest.fixture(scope="session", params=KINDS)
 def place(request: pytest.FixtureRequest) -> Iterator[Callable[[], str | Path]]:
     """Names of new places of a kind of storage."""
-    if request.param != "folder":
-        pytest.importorskip("qdrant_client")
-    if request.param == "edge":
-        pytest.importorskip("qdrant_edge")
-        import support.edge  # noqa: F401  adds the scheme
-    if request.param == "server":
-        yield from server()
-        return
-    numbers = count()
-    with TemporaryDirectory(dir=fast_place()) as folder:
-        yield lambda: f"{PLACES[request.param]}{folder}/{next(numbers)}/index"
+    with places(request.param) as name:
+        yield name
 
 
 @pytest.fixture(scope="session")

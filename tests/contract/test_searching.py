@@ -93,6 +93,23 @@ def test_a_filter_that_nothing_passes_finds_nothing_and_an_unknown_key_says_so(s
         shared.search("owl", filter={"house": {"$bigger": 3}})
 
 
+def test_a_narrowed_index_finds_what_a_filter_does(shared: Index) -> None:
+    """By the method alone: words and units are counted on its own documents."""
+    condition, alone = {"house": {"$lt": 24}}, {"lexical": 0, "sentences": False}
+    narrowed = shared.filtered(condition)
+    for inner in (None, {"colour": "red"}):
+        hits = narrowed.search(QUERIES, 48, filter=inner, **alone)
+        both = condition if inner is None else {"$and": [condition, inner]}
+        expected = shared.search(QUERIES, 48, filter=both, **alone)
+        found, wanted = (
+            [[(hit.id, hit.evidence["own"]) for hit in some] for some in each] for each in (hits, expected)
+        )
+        assert found == wanted
+    explained = narrowed.explain(QUERIES[0], "red-owl")
+    [score] = [hit.score for hit in narrowed.search(QUERIES[0], 48) if hit.id == "red-owl"]
+    assert explained.score == pytest.approx(score, abs=1e-5)
+
+
 def test_a_narrowed_index_cannot_be_widened(stored: Index) -> None:
     red = stored.filtered({"colour": "red"})
     assert len(red) == len(ANIMALS)

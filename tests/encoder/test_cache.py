@@ -374,3 +374,16 @@ def test_a_cached_encoder_encodes_a_document_once(tmp_path):
     assert len(encoder.seen) == 3, "queries bypass the cache"
     assert (cached.fingerprint, cached.to_config()) == (encoder.fingerprint, encoder.to_config())
     assert cached.states(["a lamp"], outputs=("tokens",)).tokens is not None
+
+
+def test_what_stands_above_a_text_is_part_of_its_key(cache):
+    encoder, texts = FakeEncoder(8), ["a cat", "a cat", "a cat"]
+    above = ["Pets", "", "Pets"]
+    first = cache.encode_sentences(encoder, texts, above=above)
+    again = cache.encode_sentences(encoder, texts, above=above)
+    plain = encoder.encode_sentences(texts, above=above)
+    for vectors, sentences in (first, again):
+        np.testing.assert_array_equal(vectors, plain[0])
+        np.testing.assert_array_equal(sentences.vectors, plain[1].vectors)
+    assert not np.array_equal(first[0][0], first[0][1])
+    assert np.array_equal(cache.encode_sentences(encoder, ["a cat"])[0][0], first[0][1])

@@ -274,3 +274,63 @@ def test_nothing_and_bad_input():
     assert found.starts.tolist() == [0]
     with pytest.raises(InputError, match="text 1 must be a str"):
         FakeEncoder(8).encode_sentences(["a", None])
+
+
+TITLE = "Trees › Pruning cherries"
+
+
+def test_what_stands_above_is_read_and_left_out_of_all_means(tiny):
+    """The reference is one pass over title and text whose means are taken over the text's tokens alone."""
+    for encoder in (tiny, FakeEncoder(16)):
+        text = f"{LONG}. A cat sleeps on the red mat."
+        whole = f"{TITLE}\n{text}"
+        states = encoder.states([whole], outputs=("tokens",))
+        last = torch.from_numpy(states.offsets[0, :, 1])
+        head = (last > torch.from_numpy(states.offsets[0, :, 0])) & (last <= len(TITLE) + 1)
+        assert head.any()
+        pooled, found = encoder.encode_sentences([text], above=[TITLE])
+        expected = encoder.pool(states.tokens, states.mask & ~head[None])
+        np.testing.assert_allclose(pooled, expected.numpy(), atol=1e-6)
+        plain, bare = encoder.encode_sentences([text], above=[""])
+        assert np.array_equal(found.spans, bare.spans), "no sentence is of the title, and none moves"
+        assert not np.allclose(pooled, plain, atol=1e-4), "the text knows of it"
+        assert np.array_equal(plain, encoder.encode_sentences([text])[0])
+
+
+def test_pooling_everything_is_the_encoders_own_pooling(tiny):
+    for encoder in (tiny, FakeEncoder(16)):
+        states = encoder.states(["a cat", LONG], outputs=("pooled", "tokens"))
+        np.testing.assert_allclose(encoder.pool(states.tokens, states.mask), states.pooled, atol=1e-6)
+
+
+def test_every_window_reads_what_stands_above():
+    encoder = FakeEncoder(16, max_length=40)
+    seen: list[str] = []
+    forward = encoder.forward
+    encoder.forward = lambda texts, *rest: (seen.extend(texts), forward(texts, *rest))[1]
+    _, found = encoder.encode_sentences([". ".join([LONG] * 20) + "."], above=[f"Lost\n{TITLE}"])
+    assert len(seen) > 7
+    head = f"{TITLE[-20:]}\n"
+    assert all(piece.startswith(head) for piece in seen), "at most half as many characters as a pass has tokens"
+    assert found.starts.tolist() == [0, 20]
+
+
+def test_an_encoder_without_offsets_reads_it_as_part_of_the_text():
+    class Plain(FakeEncoder):
+        has_offsets = False
+
+    pooled, found = Plain(8).encode_sentences(["a cat", "two dogs"], above=["Pets", ""])
+    assert np.array_equal(pooled, FakeEncoder(8).encode(["Pets\na cat", "two dogs"]))
+    assert found.spans.tolist() == [[0, 5], [0, 8]]
+
+
+def test_tokens_are_counted(tiny, tmp_path):
+    texts = ["a cat sleeps", "", "語" * 5 + "\ud800", "x" * 30]
+    for encoder in (tiny, FakeEncoder(8)):
+        counts = encoder.count_tokens(texts)
+        states = encoder.states(texts, outputs=("tokens",))
+        inside = (states.offsets[..., 1] > states.offsets[..., 0]).sum(axis=1)
+        assert [*counts[:1], *counts[2:]] == [*inside.tolist()[:1], *inside.tolist()[2:]]
+        assert counts[1] == 0
+    assert tiny.count_tokens([]) == []
+    assert Encoder.count_tokens(tiny, ["a cat, 2024.", "internationalisation", "語語"]) == [6, 3, 2]

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import pytest
 
-from palmette import Document, Index
+from palmette import Document, Index, load_model
 from palmette.errors import PalmetteError
 from palmette.model import Model
 from support import tiny
@@ -126,6 +126,11 @@ def use(folder: Path, model: Model, draw: random.Random) -> list[str]:
         with index:
             for number in draw.sample(range(len(USES)), 5):
                 judge.run(f"use {number}", lambda number=number: USES[number](index, draw))
+    if draw.random() < 0.5:
+        loaded = judge.run("load", lambda: load_model(folder / "model"))
+        if loaded is not None:
+            judge.run("build", lambda: search(Index.build(tiny.documents()[:5], loaded, progress=False), draw))
+            judge.run("save", lambda: loaded.save_pretrained(folder.parent / "made" / "model"))
     if draw.random() < 0.3:
         judge.run("repair", lambda: Index.repair(folder, folder.parent / "made" / "repaired", model, progress=False))
     return judge.faults

@@ -11,15 +11,21 @@ import os
 import resource
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
-from palmette import Document, FakeEncoder, Index, SpaceModel
+from palmette import Document, FakeEncoder, Index, SpaceModel, load_data, load_encoder, load_model
 from palmette.encoder.cache import EncodingCache
 from palmette.errors import LockedError, PalmetteError, StoreError
+from palmette.reader import Reader, load_reading
 from support.forks import in_child
+from support.tiny_encoder import save_tiny_encoder
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 MODEL = SpaceModel.untrained(FakeEncoder(16))
@@ -114,3 +120,61 @@ def test_clocks_that_jump(index: Index, tmp_path: Path, monkeypatch: pytest.Monk
     index.close()
     with Index.open(index.path, MODEL) as opened:
         assert len(opened) == 24
+
+
+# -- what may not be read -----------------------------------------------------------------------------------
+
+
+INSIDE = "commit.json fox.md index.sqlite3 keys.npy manifest.json model 1_Pooling tokenizer.json".split()
+"""Files and folders that are made unreadable by themselves, beside the whole folder."""
+
+
+def unreadable(home: Path) -> dict[str, tuple[Callable[[], Any], Path]]:
+    """Places that are read, by what reads them."""
+    folder = home / "index"
+    Index.build(documents("fox"), MODEL, folder, progress=False).close()
+    checkpoint, encoder = MODEL.save_pretrained(home / "checkpoint"), save_tiny_encoder(home / "encoder")
+    (home / "texts").mkdir()
+    (home / "texts" / "fox.md").write_text("a fox")
+    for name, content in (("docs.jsonl", '{"text": "x"}\n'), ("docs.csv", "text\nx\n"), ("squad.json", "[]")):
+        (home / name).write_text(content)
+    return {
+        "index": (lambda: Index.open(folder).search("fox"), folder),
+        "repair": (lambda: Index.repair(folder, home / "texts" / uuid4().hex, progress=False), folder / "model"),
+        "model": (lambda: load_model(checkpoint), checkpoint),
+        "reader": (lambda: Reader.from_pretrained(checkpoint), checkpoint),
+        "save": (lambda: MODEL.save_pretrained(checkpoint), checkpoint),
+        "encoder": (lambda: load_encoder(encoder, device="cpu", dtype="float32").encode(["a"]), encoder),
+        "texts": (lambda: load_data(home / "texts"), home / "texts"),
+        "cache": (lambda: EncodingCache(home / "texts" / "cache").entries(), home / "texts"),
+        **{path.name: (lambda path=path: load_data(path), path) for path in home.glob("docs.*")},
+        "squad.json": (lambda: load_reading(home / "squad.json"), home / "squad.json"),
+    }
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif(not hasattr(os, "setuid"), reason="needs POSIX users")
+def test_folders_and_files_that_may_not_be_read(tmp_path: Path) -> None:
+    """Any of them by itself: what needs it says so in an error of palmette's."""
+    uses = unreadable(tmp_path)
+    for parent in (*tmp_path.parents, tmp_path, *tmp_path.rglob("*")):
+        if parent.stat().st_uid == os.getuid() and parent.is_relative_to("/tmp"):
+            parent.chmod(0o777 if parent.is_dir() else 0o666)
+
+    def attempt(use: Callable[[], Any]) -> None:
+        if os.getuid() == 0:  # before whom nothing is unreadable
+            os.setgid(65534)
+            os.setuid(65534)
+        with suppress(PalmetteError):
+            use()
+
+    for use, _ in uses.values():  # what it imports may be unreadable, too
+        with suppress(PalmetteError):
+            use()
+    for use, place in uses.values():
+        inside = [path for path in place.rglob("*") if path.name in INSIDE] if place.is_dir() else []
+        for path in (place, *inside):
+            mode = path.stat().st_mode
+            path.chmod(0)
+            in_child(partial(attempt, use))
+            path.chmod(mode)

@@ -137,6 +137,7 @@ def test_links_and_paths_out_of_a_folder(folder: Path, tmp_path: Path) -> None:
 def test_files_that_unpack_to_more_than_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "LONGEST", 10_000)
     monkeypatch.setattr(records, "UNPACKED", 50_000)
+    monkeypatch.setattr(records, "SMALL", 50_000)
     monkeypatch.setattr(records, "RATIO", 2)
     for name, content, told in (
         ("line.jsonl", b'{"text": "' + b"x" * 20_000 + b'"}', "longer than"),
@@ -148,6 +149,18 @@ def test_files_that_unpack_to_more_than_memory(tmp_path: Path, monkeypatch: pyte
         (tmp_path / name).write_bytes(content)
         with pytest.raises(InputError, match=told):
             load_reading(tmp_path / name) if "squad" in name else load_data(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["docs.jsonl.gz", "docs.csv.gz", "squad.json.gz"])
+@pytest.mark.parametrize("line", [b"\n", b" \r\n"])
+def test_small_files_that_unpack_to_many_lines(name: str, line: bytes, tmp_path: Path) -> None:
+    """38 kB of packed blank lines took half a minute."""
+    begin = b"text\n" if "csv" in name else b""
+    (tmp_path / name).write_bytes(gzip.compress(begin + line * (38_000_000 // len(line))))
+    began = time.process_time()
+    with pytest.raises(InputError):
+        load_reading(tmp_path / name) if "squad" in name else load_data(tmp_path / name)
+    assert time.process_time() - began < 2
 
 
 def test_a_card_is_escaped() -> None:

@@ -74,3 +74,34 @@ def test_examples_parse_and_name_the_retriever(name, retriever):
     expected = retriever or "TreeRetriever"
     assert all(f'{expected}.from_pretrained("me/ckpt", documents)' in block for block in blocks[1:])
     assert 'load_model("me/ckpt")' in blocks[0]
+
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+def test_no_fact_of_a_checkpoint_becomes_markup():
+    """Whatever name or value a record holds: outside of code and of the metadata, each bracket is escaped."""
+    names = [
+        HOSTILE,
+        f"\\{HOSTILE}",
+        f"x | {HOSTILE}",
+        f"ndcg@10 at {HOSTILE}",
+        "[a](javascript:alert(1))",
+        f"a\n# {HOSTILE}",
+    ]
+    text = card_of(
+        record={"data": f"\\{HOSTILE}", "metrics": dict.fromkeys(names, 0.5)},
+        config={HOSTILE: f"`{HOSTILE}`"},
+        encoder={"name": f"a` {HOSTILE}", "revision": HOSTILE},
+        results={f"\\{HOSTILE}": {HOSTILE: 0.5, "\\[a](b)": 0.25}},
+        evaluated_on=f"\\\\{HOSTILE}",
+        limits=[f"\\{HOSTILE}", "+ x"],
+    )
+    ModelCard(text)
+    body = re.sub(r"```.*?```|`[^`\n]*`", "", text.split("---", 2)[2], flags=re.DOTALL)
+    assert body.count("img") >= 4
+    for bracket in re.finditer(r"[<\[]", body):
+        slashes = re.search(r"\\*$", body[: bracket.start()])
+        assert slashes
+        assert len(slashes[0]) % 2, body[bracket.start() - 20 : bracket.end() + 20]
+    assert "\n# <" not in body

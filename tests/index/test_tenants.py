@@ -189,6 +189,16 @@ def test_units_behind_a_wall_change_when_its_own_documents_do() -> None:
     assert scores[0] == scores[1]
 
 
+def test_a_copy_of_a_view_knows_nothing_of_others(tmp_path: Path) -> None:
+    scores = []
+    for number, others in enumerate(([], vault(4711))):
+        with built(*others, *(D(str(n), f"an owl in house {n}", {"t": "a"}) for n in range(6))) as index:
+            copy = index.filtered({"t": "a"}).copy_to(tmp_path / str(number))
+            scores.append([(hit.id, hit.score, hit.explain().text) for hit in copy.search("owl house 4711")])
+            copy.close()
+    assert scores[0] == scores[1]
+
+
 # -- worlds -------------------------------------------------------------------------------------------------
 
 WORDS = "owl fox hen cat vault code 4711 4712 red blue oak zanzibar the of is".split()
@@ -208,7 +218,7 @@ def foreign(draw: np.random.Generator) -> Document:
     metadata: dict[str, Any] = {"t": str(draw.choice(["b", "c", "a/", "aa"]))}
     for name in draw.choice(["lang", "salary", "secret", "a", ""], draw.integers(0, 3), replace=False).tolist():
         metadata[name] = draw.choice([1, 2001]).item() if draw.random() < 0.7 else {"t": "a"}
-    return D(str(draw.integers(1, 9)), text, metadata)
+    return D(str(draw.integers(1, 9 if draw.random() < 0.5 else 999)), text, metadata)
 
 
 def told(act: Callable[[], Any]) -> Any:
@@ -245,9 +255,11 @@ def world(draw: np.random.Generator, others: int, place: str | Path | None) -> l
         a, seen = index.filtered({"t": "a"}), list[Any]()
         for own in (OWN[:1], OWN[1:3], OWN[3:], LATER):
             written = [foreign(draw) for _ in range(int(draw.integers(0, others + 1)))]
-            for document in written:
-                target = index if draw.random() < 0.5 else index.filtered({"t": document.metadata["t"]})
-                target.upsert([document], progress=False)
+            whole = {(document.metadata["t"], document.key): document for document in written[::2]}
+            index.upsert(list(whole.values()), progress=False)
+            for tenant in sorted({document.metadata["t"] for document in written[1::2]}):
+                own_ids = {document.key: document for document in written[1::2] if document.metadata["t"] == tenant}
+                index.filtered({"t": tenant}).upsert(list(own_ids.values()), progress=False)
             if others and draw.random() < 0.3:
                 index.delete(filter={"t": {"$ne": "a"}}) if len(index) > len(a) else index.compact()
             seen.append(a.upsert(own, progress=False))

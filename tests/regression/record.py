@@ -96,7 +96,6 @@ def weighted(name: str, how: dict[str, Any]) -> dict[str, Callable[[], Result]]:
         return few
     return few | {
         ", filter": lambda: searches(name, index(name), filter=condition, **how),
-        ", narrowed": lambda: searches(name, index(name, 3).filtered(condition), **how),
         ", changed": lambda: searches(name, index(name, 1, True), **how),
         ", three segments, changed": lambda: searches(name, index(name, 3, True), **how),
         ", score": lambda: rows([list(enumerate(model(name).score(asked[0], some, **how)))]),
@@ -105,7 +104,7 @@ def weighted(name: str, how: dict[str, Any]) -> dict[str, Callable[[], Result]]:
 
 def same_as(case: str) -> str:
     """The case whose result this has, unless its own is recorded."""
-    return case.replace(", three segments", "").replace(", narrowed", ", filter")
+    return case.replace(", three segments", "")
 
 
 def has_index(name: str) -> bool:

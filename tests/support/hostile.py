@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
@@ -17,6 +18,7 @@ from typing import Any
 import apsw
 import numpy as np
 
+from palmette.hub.manifest import LAYOUT, Entry, dump_manifest
 from palmette.store.database import DATABASE, TABLES, connect
 from palmette.store.folder import _digest, note_commit
 from palmette.types import content_digest
@@ -56,7 +58,7 @@ def seal(folder: Path) -> None:
     with suppress(apsw.Error), closing(connect(folder / DATABASE, "mode=rw")) as connection:
         for name, files in connection.execute("SELECT name, files FROM segments").fetchall():
             listed = {}
-            with suppress(ValueError, TypeError, AttributeError):
+            with suppress(ValueError, TypeError, AttributeError, RecursionError, OSError):
                 for file, facts in json.loads(files).items():
                     path = folder / "segments" / str(name) / file
                     listed[file] = facts
@@ -173,17 +175,17 @@ SCHEMAS = [
     *(f"CREATE TRIGGER t AFTER INSERT ON {name} BEGIN DELETE FROM documents; {ENDLESS} FROM n; END" for name in TABLES),
     "CREATE TRIGGER t AFTER DELETE ON documents BEGIN DELETE FROM meta; END",
     "ALTER TABLE documents ADD COLUMN more TEXT",
-    "ALTER TABLE documents ADD COLUMN more TEXT AS (hex(randomblob(1000000000)))",
+    "ALTER TABLE documents ADD COLUMN more TEXT AS (hex(zeroblob(1000000000)))",
     "ALTER TABLE meta ADD COLUMN more AS (value || value)",
     "CREATE TABLE more(x)",
     "CREATE INDEX more ON documents(text)",
-    "CREATE UNIQUE INDEX more ON metadata(value) WHERE abs(-9223372036854775808)",
+    "CREATE UNIQUE INDEX more ON documents(key) WHERE length(hex(text)) > 5",
     "DROP TABLE dead; CREATE TABLE dead(key TEXT PRIMARY KEY)",
     "DROP TABLE dead; CREATE TABLE dead(key INTEGER PRIMARY KEY, CHECK(key > 0))",
     "DROP TABLE metadata; CREATE TABLE metadata(name, value, key)",
     "DROP TABLE segments",
     "DROP TABLE dead; CREATE VIRTUAL TABLE dead USING rtree(key, a, b)",
-    "DROP TABLE meta; CREATE TABLE meta(name, value COLLATE nocase) STRICT",
+    "DROP TABLE meta; CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT) STRICT",
 ]  # fmt: skip
 
 
@@ -249,27 +251,30 @@ def spoil_rows(folder: Path, draw: random.Random) -> str:
     table = draw.choice(sorted(COLUMNS_OF))
     column, value = draw.choice(COLUMNS_OF[table]), draw.choice(ODD)
     some = draw.choice(["", " LIMIT 1"])
+    name = draw.choice(["note units", "note units", "generation", "next_key", "fingerprint", "stemmer"])
     if table == "meta" and draw.random() < 0.5:
         value = draw.choice(NOTES)
+    set_values(folder, table, column, value, some, name if table == "meta" else "")
+    return f"{table}.{column} {name} {some} = {str(value)[:40]!r}"
+
+
+def set_values(folder: Path, table: str, column: str, value: Any, some: str, name: str = "") -> None:
+    """Set a column of all rows, or of ``some``, or the value of one ``name`` of the table meta."""
     with closing(raw(folder)) as connection:
         kept = connection.execute("SELECT name, sql FROM sqlite_schema").fetchall()
         connection.execute("PRAGMA writable_schema=ON")
         connection.execute("UPDATE sqlite_schema SET sql = replace(sql, 'NOT NULL', '')")
     with closing(raw(folder)) as connection, suppress(apsw.Error, OverflowError):
-        if table == "meta":
-            names = [name for (name,) in connection.execute("SELECT name FROM meta")]
-            name = draw.choice([*names, "note units", "note units"])
-            table = f"meta {name}"
+        if name:
             connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", [name, value])
         else:
             where = f"WHERE {COLUMNS_OF[table][0]} IN (SELECT {COLUMNS_OF[table][0]} FROM {table}{some})"
             connection.execute(f"UPDATE OR REPLACE {table} SET {column} = ? {where}", [value])
     with closing(raw(folder)) as connection, suppress(apsw.Error):
         connection.execute("PRAGMA writable_schema=ON")
-        for name, sql in kept:
-            connection.execute("UPDATE sqlite_schema SET sql = ? WHERE name = ?", [sql, name])
+        for table_name, sql in kept:
+            connection.execute("UPDATE sqlite_schema SET sql = ? WHERE name = ?", [sql, table_name])
     seal(folder)
-    return f"{table}.{column}{some} = {str(value)[:40]!r}"
 
 
 PARTS: list[Any] = [
@@ -474,6 +479,65 @@ def spoil_files(folder: Path, draw: random.Random) -> str:
     return f"{path.relative_to(folder)} {kind}"
 
 
+def spoil_model(folder: Path, draw: random.Random) -> str:
+    """Change JSON or weights of the checkpoint inside, its sums made right."""
+    model = folder / "model"
+    listed = json.loads((model / LAYOUT.manifest).read_bytes())["files"]
+    name = draw.choice([*listed, LAYOUT.config, LAYOUT.weights])
+    if name == LAYOUT.weights:
+        told = spoil_weights(model / name, draw)
+    else:
+        told, content = name, json.loads((model / name).read_bytes())
+        for _ in range(draw.choice([1, 1, 3])):
+            content = spoiled(content, draw)
+        (model / name).write_text(json.dumps(content))
+    entries = {name: Entry.of((model / name).read_bytes()) for name in listed}
+    (model / LAYOUT.manifest).write_bytes(dump_manifest(entries))
+    return f"model {told}"
+
+
+def spoil_weights(path: Path, draw: random.Random) -> str:
+    """Change numbers, shape, name or number of the tensors."""
+    from safetensors.numpy import load, save
+
+    tensors = load(path.read_bytes())
+    name, kind = (
+        draw.choice(sorted(tensors)),
+        draw.choice(["numbers", "numbers", "shape", "dtype", "name", "lost", "more"]),
+    )
+    array = tensors[name]
+    if kind == "numbers":
+        tensors[name] = np.ascontiguousarray(numbers(array, draw))
+    elif kind == "shape":
+        tensors[name] = np.ascontiguousarray(array.reshape(-1)[: draw.randrange(array.size + 1)])
+    elif kind == "dtype":
+        tensors[name] = np.nan_to_num(array).astype(draw.choice(["int8", "float64", "float16", "bool", "int64"]))
+    elif kind == "name":
+        tensors[draw.choice(["x", "", "module.x", name + ".x"])] = tensors.pop(name)
+    elif kind == "lost":
+        del tensors[name]
+    else:
+        tensors["more"] = np.zeros((3, 3), np.float32)
+    path.write_bytes(save(tensors))
+    return f"{name} {kind}"
+
+
+def spoiled(value: Any, draw: random.Random) -> Any:
+    """A copy of a JSON value with something odd, or nothing, at a place of it."""
+    if not value or not isinstance(value, dict | list) or draw.random() < 0.1:
+        return draw.choice(IMPOSSIBLE)
+    made, key = copy.copy(value), draw.choice(list(value) if isinstance(value, dict) else range(min(4, len(value))))
+    if draw.random() < 0.1:
+        del made[key]
+    else:
+        made[key] = spoiled(value[key], draw)
+    return made
+
+
+IMPOSSIBLE: list[Any] = [None, True, -1, 0, 10**7, 10**12, 2**63, 1e308, float("nan"), "", "x" * 200, "\ud800", [], {}]
+IMPOSSIBLE += [[[]], {"a": {}}, [10**12] * 3, ["x"]]
+
+
 def tried(harm: Harm) -> Harm:
     """Do nothing where an earlier harm leaves nothing to do."""
 
@@ -486,6 +550,6 @@ def tried(harm: Harm) -> Harm:
     return attempt
 
 
-EACH = [spoil_array, spoil_schema, spoil_rows, spoil_documents, knot_pages, spoil_json, spoil_files]
-WEIGHTS = [6, 1, 2, 1, 1, 1, 2]
+EACH = [spoil_array, spoil_schema, spoil_rows, spoil_documents, knot_pages, spoil_json, spoil_files, spoil_model]
+WEIGHTS = [6, 1, 2, 1, 1, 1, 2, 4]
 HARMS: list[Harm] = [tried(harm) for harm, weight in zip(EACH, WEIGHTS, strict=True) for _ in range(weight)]

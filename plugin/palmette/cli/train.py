@@ -65,7 +65,8 @@ def _add_train(command: argparse.ArgumentParser) -> None:
             group.add_argument("--construct", action="store_true", help=about)
     elif {"-h", "--help"} & set(given):
         first = {name: (_class(name).__doc__ or "").partition("\n")[0].partition(". ")[0] for name in methods}
-        lines = "".join(f"\n  {name.ljust(10)}{sentence.rstrip('.')}" for name, sentence in first.items())
+        width = 2 + max(map(len, methods))
+        lines = "".join(f"\n  {name.ljust(width)}{sentence.rstrip('.')}" for name, sentence in first.items())
         command.description = f"{command.description}\n\nmethods:{lines}"
     _add_options(command.add_argument_group("training options"), TrainingConfig, defaults)
 

@@ -29,6 +29,7 @@ from palmette.errors import (
     PalmetteError,
     shown,
 )
+from palmette.files import reading
 from palmette.hub.checkpointed import loading
 from palmette.hub.remote import Repository, endpoint, hub_errors, is_offline
 
@@ -133,7 +134,19 @@ class Source(NamedTuple):
 
 
 def _load(source: Source, device: torch.device, dtype: str, batch_size: int, max_length: int | None) -> Encoder:
-    folder, name, revision = source
+    with reading(source.folder, CheckpointError):
+        return _load_folder(*source, device, dtype, batch_size, max_length)
+
+
+def _load_folder(
+    folder: Path,
+    name: str,
+    revision: str | None,
+    device: torch.device,
+    dtype: str,
+    batch_size: int,
+    max_length: int | None,
+) -> Encoder:
     precision = auto_precision(device) if dtype == "auto" else dtype
     options: dict[str, Any] = {"name": name, "revision": revision, "device": device, "precision": precision}
     options["batch_size"] = batch_size

@@ -12,7 +12,7 @@ PLACE = "OWNER/NAME"
 """Stands for the repository's name until :func:`~palmette.hub.push_checkpoint` knows it."""
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-_MARKUP = re.compile(r"[<\[\]`]|^[#>-]")
+_MARKUP = re.compile(r"[\\<\[\]`&]|^[#>+-]")
 _LIMITS = (
     "It was fitted to the training data named above: on other subjects or languages, measure first.",
     "It inherits the encoder's languages, maximum length and biases.",
@@ -137,7 +137,7 @@ def _facts(
 
 def _table(rows: Mapping[str, Mapping[str, float]]) -> str:
     metrics = list(dict.fromkeys(name for values in rows.values() for name in values))
-    lines = [f"| | {' | '.join(map(_cell, metrics))} |", f"|---|{'---:|' * len(metrics)}"]
+    lines = [f"| | {' | '.join(_cell(_line(name)) for name in metrics)} |", f"|---|{'---:|' * len(metrics)}"]
     for system, values in rows.items():
         cells = (f"{values[name]:.3f}" if name in values else "–" for name in metrics)
         lines.append(f"| {_cell(_line(system))} | {' | '.join(cells)} |")

@@ -24,6 +24,7 @@ from filelock import FileLock, Timeout
 
 from palmette.config import check_path, parse_json
 from palmette.errors import CheckpointError, NotFoundError
+from palmette.files import flaw_of, reading
 from palmette.hub.manifest import LAYOUT, PICKLES, Entry, dump_manifest, flaws, foreign, read_manifest
 
 if TYPE_CHECKING:
@@ -160,9 +161,13 @@ def _earlier(folder: Path) -> set[str]:
 @contextlib.contextmanager
 def _writing(folder: Path) -> Iterator[None]:
     """Turn errors of the disk and the lock into CheckpointError."""
-    for link in filter(Path.is_symlink, (folder / READY, folder / _LOCK)):
-        raise CheckpointError(f"{link} is a symbolic link, which palmette never makes: remove it")
     try:
+        flaws = {folder / _LOCK: flaw_of(folder / _LOCK, written=True)}
+        if (folder / READY).is_symlink():
+            flaws[folder / READY] = "is a symbolic link"
+        for path, flaw in flaws.items():
+            if flaw:
+                raise CheckpointError(f"{path} {flaw}, which palmette never makes: remove it")
         yield
     except Timeout as error:
         busy = f"another process has been saving to {folder} for {_PATIENCE:g} s; end it, or wait"
@@ -213,7 +218,8 @@ class Checkpoint:
     def card(self) -> str:
         """Text of the model card; empty if there is none."""
         path = self.path / LAYOUT.card
-        return path.read_text(encoding="utf-8") if path.is_file() else ""
+        with reading(self.path, CheckpointError):
+            return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
     def tensors(self, device: str = "cpu") -> dict[str, Tensor]:
         """Read the weights by name, from safetensors."""
@@ -270,6 +276,11 @@ def save_checkpoint(
 
 def open_folder(folder: Path) -> Checkpoint:
     """Open and verify a checkpoint on this machine."""
+    with reading(folder, CheckpointError):
+        return _open_folder(folder)
+
+
+def _open_folder(folder: Path) -> Checkpoint:
     if (folder / READY).is_dir():  # a save was decided, and killed before its files had moved up
         with _writing(folder), FileLock(folder / _LOCK, timeout=_PATIENCE):
             _move_up(folder)

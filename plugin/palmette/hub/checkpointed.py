@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from palmette.config import Config, check_keys, check_kind
-from palmette.errors import CheckpointError, PalmetteError
+from palmette.errors import CheckpointError, ConfigError, PalmetteError, shown
 from palmette.hub.card import render_card
 from palmette.hub.checkpoint import Checkpoint, dump_tensors, fingerprint_of, save_checkpoint
 from palmette.hub.manifest import LAYOUT, Entry
@@ -51,6 +51,10 @@ def loading(where: object) -> Iterator[None]:
         ) from error
 
 
+_SPACE = ("encoder", "maps", "ndcg@10", "questions", "way")
+"""Facts that a record has of a learned space, if of any."""
+
+
 class TrainingRecord(Config):
     """Data, length and metrics of a training run, kept in the checkpoint."""
 
@@ -68,13 +72,19 @@ class TrainingRecord(Config):
     space: Mapping[str, Any] = Field(default_factory=dict)
     """How the learned space was chosen, by nDCG@10 on held-out questions."""
 
+    def check(self) -> None:
+        """Raise where a fact of the learned space is missing or no number."""
+        for name in _SPACE if self.space else ():
+            if type(self.space.get(name)) not in (int, float):
+                raise ConfigError(f"TrainingRecord: space needs a number {name!r}, got {shown(self.space.get(name))}")
+
     @classmethod
     def after(cls, data: Any, training: Config, task: Any, result: Any) -> Self:
         """Record a finished run: its RetrievalData, TrainingConfig, Task and result."""
         return cls(
             data=data.name,
             documents=len(data.corpus),
-            pairs=task.size(),
+            pairs=len(data.pairs().queries) if data.labelled else task.size() if data.trainable else 0,
             labelled=data.labelled,
             steps=result.steps,
             best_step=result.best_step,

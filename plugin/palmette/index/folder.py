@@ -33,6 +33,7 @@ from palmette.model import Model
 from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec, read_array
 from palmette.store.backend import Backend
+from palmette.store.database import storage_errors
 from palmette.store.folder import atomic_folder, check_entries, check_tenant, is_occupied
 from palmette.store.local import LocalBackend
 from palmette.store.qdrant.backend import QdrantBackend
@@ -69,8 +70,8 @@ class IndexStats:
     segments: int
     reclaimable: int
     tenant: str | None = None
-    """Metadata name that parts the documents; ``None``: ids are shared by all, and so does a ``filter=`` of a search
-    leave the frequencies of words as they are among all."""
+    """Metadata name that parts the documents and their ids; ``None``: ids are shared by all. A ``filter=`` of a search
+    shares the frequencies of words with all documents; ``index.filtered`` counts its own."""
 
 
 def as_model(model: ModelLike | None) -> Model:
@@ -140,11 +141,14 @@ def open_index(
         return model, remote
     if path.is_symlink():  # a name: what is opened stays open when the name leads elsewhere
         path = path.resolve()
-    if (path / "model.safetensors").is_file():
+    with storage_errors(path):
+        is_checkpoint = (path / "model.safetensors").is_file()
+    if is_checkpoint:
         raise InputError(f"{path} is a checkpoint, not an index: make one with Index.build or `palmette index`")
     backend = LocalBackend.open(path, fingerprint=fingerprint, **options)
     try:
-        check_entries(path / MODEL)
+        with storage_errors(path):
+            check_entries(path / MODEL)
         opened = model or load_model(path / MODEL, **model_options)
         if opened.fingerprint != backend.fingerprint:
             raise ModelMismatchError(

@@ -304,7 +304,9 @@ class Index(Searching):
         path, made = absolute(path), self.model if model is None else as_model(model)
         again = made.fingerprint != self.model.fingerprint
         copy_index(path, made, self.backend, batch_size, encode=again, progress=progress)
-        return type(self).open(path, made, verify=False, engine=self.engine)
+        copy = type(self).open(path, made, verify=False, engine=self.engine)
+        note_units(made, copy.backend)  # of a part, or by another model, they are others
+        return copy
 
     def backup(self, path: str | Path) -> None:
         """Copy files and database to a new folder, one consistent state, while others read and write.

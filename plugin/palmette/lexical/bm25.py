@@ -29,12 +29,13 @@ from palmette.lexical.kernels import (
     Documents,
     add_hits,
     counts_in,
+    hits_among,
     kth_best,
     max_impact,
     merge_postings,
     renumber_hits,
 )
-from palmette.lexical.postings import COUNT_BITS, Hits, Postings, PostingsBuilder, hits_of
+from palmette.lexical.postings import COUNT_BITS, Hits, Postings, PostingsBuilder
 from palmette.search.plan import WordMatches
 
 K1, B = 1.2, 0.6  # how soon repetition stops counting, how much length matters
@@ -201,9 +202,7 @@ class PostingsOfSome:
         hits = self.postings.find(term)
         if len(self._places):
             return renumber_hits(hits, self._places)
-        counts = counts_in(self._rows, hits)
-        rows = np.flatnonzero(counts)
-        return hits_of(rows, counts[rows])
+        return hits_among(self._rows, hits)
 
 
 class WordSource(NamedTuple):
@@ -315,9 +314,9 @@ class WordSearcher:
         """Find the ``k`` best documents of those that score ``floor`` or more."""
         keys, scores = np.empty(0, np.int64), np.empty(0, np.float32)
         for place, (source, lists, rows) in enumerate(zip(self.sources, every, within, strict=True)):
-            rows, added = self._candidates(place, lists, rows, k, floor)
+            found, added = self._candidates(place, lists, rows, k, floor)
             matched = np.flatnonzero((added >= floor) & (added > 0))
-            keys = np.concatenate([keys, source.keys[rows[matched]]])
+            keys = np.concatenate([keys, source.keys[found[matched]]])
             scores = np.concatenate([scores, added[matched]])
             order = best(scores, k)  # equal scores stay in the order of keys, which rise over all sources
             keys, scores = keys[order], scores[order]
@@ -355,7 +354,8 @@ class WordSearcher:
     def _scores(self, place: int, lists: Sequence[PostingList], rows: NDArray[np.integer]) -> Floats:
         """[n] scores of some documents (rising rows), added in the terms' order."""
         if len(lists) > _MANY:
-            return self._all_scores(place, lists)[rows]
+            chosen: Floats = self._all_scores(place, lists)[rows]
+            return chosen
         held, norm = rows.astype(np.int32, copy=False), self._norms[place][rows]
         sums = np.zeros(len(held), np.float32)
         for one in lists:

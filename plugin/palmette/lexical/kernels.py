@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Mask
 from palmette.lexical.postings import COUNT_BITS, MAX_COUNT, Hits
+from palmette.threads import unmasked
 
 Documents = NDArray[np.int32]
 Counts = NDArray[np.uint8]
@@ -32,7 +33,7 @@ def _compiled(signature: str) -> Callable[[_Loop], _Loop]:
             except (RuntimeError, OSError):  # no folder to keep the compiled loop in
                 return numba.njit(signature, nogil=True)(loop)
 
-        return wraps(loop)(lambda *args: ready()(*args))  # type: ignore[return-value]
+        return wraps(loop)(unmasked(lambda *args: ready()(*args)))  # type: ignore[return-value]
 
     return decorate
 
@@ -65,6 +66,33 @@ def counts_in(documents: Documents, hits: Hits) -> Counts:
         if hits[at] - least <= MAX_COUNT:
             counts[place] = hits[at] - least
     return counts
+
+
+@_compiled(f"uint32[::1]({_ROWS}, {_HITS})")
+def hits_among(held: Documents, hits: Hits) -> Hits:
+    """Keep a term's hits in some documents, by their places among these."""
+    kept = np.empty(min(len(held), len(hits)), np.uint32)
+    at = size = 0
+    for place in range(len(held)):
+        least = np.uint32(held[place]) << np.uint32(COUNT_BITS)
+        step = 1  # double the step while behind, then halve it
+        while at + step < len(hits) and hits[at + step] < least:
+            at += step
+            step *= 2
+        low, high = at, min(at + step, len(hits))
+        while low < high:
+            middle = (low + high) // 2
+            if hits[middle] < least:
+                low = middle + 1
+            else:
+                high = middle
+        at = low
+        if at == len(hits):
+            break
+        if hits[at] - least <= MAX_COUNT:
+            kept[size] = np.uint32(place) << np.uint32(COUNT_BITS) | np.uint32(hits[at] - least)
+            size += 1
+    return kept[:size].copy()
 
 
 @_compiled(f"uint32[::1]({_HITS}, {_ROWS})")

@@ -273,7 +273,8 @@ class PostingsBuilder:
         return Postings.read(lambda name, _: arrays[name])
 
     def _sorted(self) -> dict[str, NDArray[Any]]:
-        keys = np.sort(np.concatenate([np.empty(0, np.uint64), *self._collected]))
+        keys = np.concatenate([np.empty(0, np.uint64), *self._collected])
+        keys.sort()
         first = _firsts(keys)
         counts, keys = np.diff(first, append=len(keys)), keys[first]
         terms, rows = keys >> np.uint64(_ROW), keys & np.uint64((1 << _ROW) - 1)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from palmette.config import check_path
 from palmette.errors import CheckpointError, ConfigError
+from palmette.files import reading
 
 if TYPE_CHECKING:
     from palmette.model import Model
@@ -47,7 +48,10 @@ def load_model(repo_or_dir: str | Path, *, revision: str | None = None, **option
     from palmette.hub import open_checkpoint
     from palmette.hub.checkpointed import loading
 
-    if (inside := check_path(repo_or_dir) / "model" / "manifest.json").is_file():
+    inside = check_path(repo_or_dir) / "model" / "manifest.json"
+    with reading(repo_or_dir, CheckpointError):
+        is_index = inside.is_file()
+    if is_index:
         raise CheckpointError(f"{repo_or_dir} is an index: use Index.open, or its model in {inside.parent}")
     hub = {name: options[name] for name in ("token", "cache_dir", "local_files_only") if name in options}
     checkpoint = open_checkpoint(repo_or_dir, revision=revision, **hub)

@@ -49,16 +49,17 @@ class Codes(NamedTuple):
     """[N] bound of ‖x̂‖."""
 
     @classmethod
-    def encode(cls, data: NDArray[Any], rows: NDArray[Any] | None = None) -> Codes:
-        """Encode ``rows`` of ``data`` [N, C] (``None`` for all), each by a step of its own."""
+    def encode(cls, data: NDArray[Any], rows: NDArray[Any] | None = None, scales: Floats | None = None) -> Codes:
+        """Encode ``rows`` of ``data`` [N, C] (``None`` for all) times ``scales`` [N], each by a step of its own."""
         from palmette.search import kernels
 
         count, width = len(data) if rows is None else len(rows), data.shape[1]
         codes = cls(np.empty((count, width), np.int8), *(np.empty(count, np.float32) for _ in range(3)))
 
         def encode(start: int, stop: int) -> None:
-            block = data[start:stop] if rows is None else data[rows[start:stop]]
-            kernels.encode(np.ascontiguousarray(as_floats(block)), *(part[start:stop] for part in codes))
+            some = slice(start, stop) if rows is None else rows[start:stop]
+            values = as_floats(data[some]) if scales is None else as_floats(data[some]) * scales[some, None]
+            kernels.encode(np.ascontiguousarray(values), *(part[start:stop] for part in codes))
 
         edges = [*range(0, count, max(1, _PIECE // max(1, width))), count]
         run_in_threads([partial(encode, a, b) for a, b in pairwise(edges)])

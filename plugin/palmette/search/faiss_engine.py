@@ -20,7 +20,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from palmette.arrays import Floats, Rows, as_floats
+from palmette.arrays import Floats, Rows
 from palmette.config import Config
 from palmette.errors import ConfigError, MissingExtraError
 from palmette.search.flat import Block, ExactEngine, Shortlist
@@ -123,7 +123,7 @@ class FaissEngine(ExactEngine):
         few = max(FEW, k, NARROW * len(block.keys)) if self.approximate else k + _EXTRA
         if metric != "inner_product" or count <= few:
             return super().shortlist(block, rows, queries, metric, k)
-        built = block.memo(("faiss", self.options), lambda: self._build(as_floats(block.data)))
+        built = block.memo(("faiss", self.options), lambda: self._build(block.floats(slice(None))))
         if not self.approximate:
             return self._flat(built, block, rows, queries, k)
         fetch = min(count, k * (REFINED if pq else 1))

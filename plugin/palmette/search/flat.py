@@ -60,15 +60,20 @@ class Memo:
 class Block(Memo):
     """Rows to search, with their ascending keys and what engines derive from them."""
 
-    def __init__(self, data: NDArray[Any], keys: Keys) -> None:
+    def __init__(self, data: NDArray[Any], keys: Keys, scales: Floats | None = None) -> None:
         super().__init__()
-        self.data, self.keys = data.view(), keys
-        """[N, d] float32, float16, or ``uint16`` in fixed point."""
+        self.data, self.keys, self.scales = data.view(), keys, scales
+        """[N, d] float32, float16, ``uint16`` in fixed point, or int8 with a factor of each row in ``scales`` [N]."""
         self.data.flags.writeable = False
+
+    def floats(self, rows: slice | Rows) -> Floats:
+        """Values of rows [n, d]."""
+        values = as_floats(self.data[rows])
+        return values if self.scales is None else values * self.scales[rows, None]
 
     def margin(self, queries: Floats, metric: Metric) -> Floats:
         """Bound how far apart two fast scores of a query can be that are really equal: [Q]."""
-        largest = self.memo(("norm", metric), lambda: _largest_norm(self.data, metric))
+        largest = self.memo(("norm", metric), lambda: _largest_norm(self, metric))
         if metric == "overlap":
             total = np.abs(queries).sum(axis=1) + largest
         else:
@@ -79,19 +84,24 @@ class Block(Memo):
         return bound
 
 
-def as_block(stored: NDArray[Any], keys: Keys, fold: int = 1) -> Block:
-    """Make a block of a stored array, its neighbouring columns summed."""
+def as_block(
+    stored: NDArray[Any], keys: Keys, fold: int = 1, width: int | None = None, scales: NDArray[Any] | None = None
+) -> Block:
+    """Make a block of a stored array: its neighbouring columns summed, or its first ``width`` columns alone."""
     if fold != 1:
         return Block(fold_columns(stored, fold), keys)
+    stored = stored[:, :width]
+    if scales is not None:
+        return Block(np.ascontiguousarray(stored), keys, np.asarray(scales, np.float32))
     as_it_is = stored.dtype in (np.uint16, np.float16)
     return Block(np.ascontiguousarray(stored, None if as_it_is else np.float32), keys)
 
 
-def _largest_norm(data: NDArray[Any], metric: Metric) -> float:
+def _largest_norm(block: Block, metric: Metric) -> float:
     """Largest L2 (inner product) or L1 (overlap) norm of the rows."""
-    largest, step = 0.0, max(1, _PIECE // data.shape[1])
-    for start in range(0, len(data), step):
-        piece = as_floats(data[start : start + step])
+    largest, step = 0.0, max(1, _PIECE // block.data.shape[1])
+    for start in range(0, len(block.data), step):
+        piece = block.floats(slice(start, start + step))
         squares = np.einsum("nd,nd->n", piece, piece)
         norms = np.abs(piece).sum(axis=1) if metric == "overlap" else np.sqrt(squares)
         largest = max(largest, float(norms.max()))
@@ -126,7 +136,7 @@ def top_k(
         for block, rows in blocks:
             if rows is None or len(rows):
                 near = engine.shortlist(block, rows, batch, metric, k)
-                scores = exact_scores(block.data, near, batch, metric) if near.scores is None else near.scores
+                scores = exact_scores(block, near, batch, metric) if near.scores is None else near.scores
                 pairs.append((near.of + start, block.keys[near.rows], scores))
                 compared, read = compared + near.compared, read + near.read
         fill_in(pairs, out)
@@ -154,20 +164,21 @@ def fill_in(pairs: Sequence[tuple[Rows, Keys, Floats]], out: Candidates) -> None
         out.keys[of, rank], out.scores[of, rank] = keys[order], scores[order]
 
 
-def exact_scores(data: NDArray[Any], near: Shortlist, queries: Floats, metric: Metric) -> Floats:
+def exact_scores(block: Block, near: Shortlist, queries: Floats, metric: Metric) -> Floats:
     """Score a shortlist: summed in float64 in one fixed order, rounded once."""
     from palmette.search import kernels
 
     queries, scores = np.ascontiguousarray(queries), np.empty(len(near.rows), np.float32)
-    unit = np.float32(1 / ONE if data.dtype == np.uint16 else 1)  # value of a stored 1
-    # compiled loops do not know float16
-    step = len(scores) if data.dtype != np.float16 else max(1, _PIECE // data.shape[1])
+    unit = np.float32(1 / ONE if block.data.dtype == np.uint16 else 1)  # value of a stored 1
+    # compiled loops know neither float16 nor scales
+    converted = block.data.dtype == np.float16 or block.scales is not None
+    step = max(1, _PIECE // block.data.shape[1]) if converted else len(scores)
     for start in range(0, len(scores), max(1, step)):
         part = slice(start, start + step)
-        block, rows = data, near.rows[part]
-        if data.dtype == np.float16:
-            block, rows = as_floats(data[rows]), np.arange(len(rows))
-        kernels.exact_scores(block, unit, rows, queries, near.of[part], metric == "overlap", scores[part])
+        data, rows = block.data, near.rows[part]
+        if converted:
+            data, rows = block.floats(rows), np.arange(len(rows))
+        kernels.exact_scores(data, unit, rows, queries, near.of[part], metric == "overlap", scores[part])
     return scores
 
 
@@ -188,7 +199,7 @@ class ExactEngine:
         if count <= k or work <= _FEW:
             near = np.tile(np.arange(count) if rows is None else rows, len(of))
             return Shortlist(np.repeat(of, count), near, work, work * block.data[0].nbytes)
-        codes: Codes = block.memo("codes", lambda: Codes.encode(block.data))
+        codes: Codes = block.memo("codes", lambda: Codes.encode(block.data, scales=block.scales))
         of, near = codes.shortlist(rows, Queries.encode(queries), k)
         return Shortlist(of, near, len(near), work * queries.shape[1] + len(near) * block.data[0].nbytes)
 

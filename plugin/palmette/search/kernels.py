@@ -11,6 +11,8 @@ from typing import Any
 import numba as nb
 import numpy as np
 
+from palmette.threads import unmasked
+
 LOWEST = np.float32(-3e38)
 """Initial score in a heap."""
 HIGHEST = np.float32(3e38)
@@ -34,6 +36,11 @@ def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
     except (RuntimeError, OSError):  # no folder to keep the compiled loop in
         machine_code = nb.njit(**options)(loop)
     return machine_code
+
+
+def called(loop: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a loop that Python calls and that returns several things; see :func:`unmasked`."""
+    return unmasked(compiled(loop))
 
 
 # -- heaps: the lowest score stands first -------------------------------------------------------------------
@@ -65,7 +72,7 @@ def push_all(heaps: Any, of: Any, scores: Any) -> None:
             replace_lowest(heap, scores[i])
 
 
-@compiled
+@called
 def at_least(scores: Any, limits: Any) -> Any:
     """Find scores [Q, n] that reach ``limits`` [Q]: queries and places, as ``np.nonzero`` gives them."""
     count, many = 0, scores.shape[1]
@@ -246,7 +253,7 @@ def append(heaps: Any, filled: Any, pairs: Any, upper: Any, of: Any, row: Any, b
     return filled + 1, pairs, upper
 
 
-@compiled
+@called
 def keep(products: Any, rows: Any, bounds: Any, query_bounds: Any, heaps: Any, found: Any) -> Any:
     """Collect pairs that may be among the k best: how many, the pairs [2, room] and their upper bounds [room].
 
@@ -297,7 +304,7 @@ def _least(score: Any, step: Any) -> Any:
 # -- rows in numbered lists ---------------------------------------------------------------------------------
 
 
-@compiled
+@called
 def scan_lists(codes: Any, rows: Any, allowed: Any, seen: Any, starts: Any, lists: Any, query: Any, heaps: Any) -> Any:
     """Find rows that may be among one query's k best (heaps [1, k] of −∞), and how many rows were visited.
 

@@ -87,7 +87,9 @@ class ListBlock(NamedTuple):
         if self.rows is not None and len(self.rows) * _GATHER < order.all_sizes[known].sum():
             rows = self.rows[np.isin(order.lists[self.rows], known).any(axis=1)]
             return rows, len(rows)
-        codes = self.block.memo(("in lists", order), lambda: Codes.encode(self.block.data, order.rows))
+        codes = self.block.memo(
+            ("in lists", order), lambda: Codes.encode(self.block.data, order.rows, self.block.scales)
+        )
         several = order.lists.shape[1] > 1
         allowed = _EVERY if self.rows is None else order.among(self.rows)[0]
 
@@ -127,7 +129,7 @@ def top_k_in_lists(parts: Sequence[ListBlock], queries: Floats, chosen: Keys, k:
                 rows, compared = part.shortlist(encoded.one(q), chosen[q], k, threads)
                 near = Shortlist(np.zeros(len(rows), np.int64), rows, 0, 0)
                 keys.append(part.block.keys[rows])
-                scores.append(exact_scores(part.block.data, near, query, "inner_product"))
+                scores.append(exact_scores(part.block, near, query, "inner_product"))
                 visited += compared
             candidate_keys, exact = np.concatenate(keys), np.concatenate(scores)
             order = np.lexsort((candidate_keys, -exact))[:k]

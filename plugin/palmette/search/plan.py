@@ -65,7 +65,9 @@ class Score:
     part_weights: Floats | None = None
     """[F] factors of several vectors per document, of which the best weighted one counts; 0 leaves a vector out."""
     scales: str | None = None
-    """Stored array [F] of the factors of int8 vectors."""
+    """Stored array of the factors of int8 vectors: [F] with ``part_weights``, else one per document."""
+    prefix: bool = False
+    """Whether queries compare with as many leading numbers of a vector as they have: a narrow search reads no more."""
 
     def __post_init__(self) -> None:
         if self.metric not in get_args(Metric):
@@ -74,6 +76,10 @@ class Score:
             raise InputError(f"query vectors must be [Q, d] float32, got {self.queries.shape} {self.queries.dtype}")
         if (bad := ~np.isfinite(self.queries).all(axis=1)).any():
             raise EncodingError(f"query {int(bad.argmax())} holds NaN or infinity; check the encoder's output")
+        if self.metric != "inner_product" and (self.prefix or self.scales is not None):
+            raise InputError(f"prefix and scales go with inner products, not with {self.metric!r}")
+        if self.prefix and self.fold != 1:
+            raise InputError(f"a prefix of columns is compared as it is stored: leave fold={self.fold} out")
         weights = self.part_weights
         if weights is not None and not (weights.dtype == np.float32 and (weights >= 0).all() and weights.any()):
             raise InputError(
@@ -235,7 +241,7 @@ class View(Protocol):
         """Rows of a ragged array, in the order of ``keys``: of n documents."""
 
     def note(self, name: str) -> str | None:
-        """Text that a writer noted, if any."""
+        """Text that a writer noted of all documents, if any; none behind a wall."""
         return None
 
     def list_sizes(self, array: str) -> Rows:
@@ -295,16 +301,17 @@ def score_rows(view: View, score: Score, keys: Keys) -> tuple[NDArray[np.float64
     """Scores of documents [Q, n] for each query (−∞ for keys of −1), and the best of several vectors [Q, n]."""
     held = keys >= 0
     wanted, where = np.unique(keys[held], return_inverse=True)
-    rows = view.rows(score.array, wanted.tolist()).astype(np.float64)  # [U, d] or [U, F, d]
+    rows = view.rows(score.array, wanted.tolist())[..., : score.queries.shape[1]]  # [U, d] or [U, F, d]
+    rows, factors = rows.astype(np.float64), None
+    if score.scales is not None:
+        factors = view.rows(score.scales, wanted.tolist()).astype(np.float64)[where]  # [n] or [n, F]
     queries = np.repeat(score.queries.astype(np.float64), held.sum(axis=1), axis=0)
     scores, parts = np.full(keys.shape, -np.inf), None
     if score.part_weights is None:
-        scores[held] = np.einsum("nd,nd->n", queries, rows[where])
+        scores[held] = np.einsum("nd,nd->n", queries, rows[where]) * (1.0 if factors is None else factors)
     else:
-        factors = score.part_weights.astype(np.float64)
-        if score.scales is not None:
-            factors = factors * view.rows(score.scales, wanted.tolist()).astype(np.float64)[where]  # [n, F]
-        table = np.einsum("nd,nfd->nf", queries, rows[where]) * factors
+        weighted = score.part_weights.astype(np.float64) * (1.0 if factors is None else factors)
+        table = np.einsum("nd,nfd->nf", queries, rows[where]) * weighted
         table[(table == 0) | (score.part_weights == 0)] = -np.inf  # vectors of zeros are missing parts
         scores[held] = np.where(np.isinf(table).all(axis=1), 0.0, table.max(axis=1))
         parts = np.zeros(keys.shape, np.int64)

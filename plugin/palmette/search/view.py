@@ -28,9 +28,20 @@ class ArraySegment(Memo):
         array: NDArray[Any] = self.arrays[name]
         return array
 
-    def block(self, name: str, fold: int) -> Block:
-        """Stored array as the kernels need it, its neighbouring columns summed."""
-        return self.memo((name, fold), lambda: as_block(self.array(name), self.keys, fold))
+    def block(self, score: Score) -> Block:
+        """Stored array of a score as the kernels need it: columns summed or left out, factors beside it."""
+        array, scales = self.array(score.array), None if score.scales is None else self.array(score.scales)
+        width = score.queries.shape[1] if score.prefix and score.queries.shape[1] < array.shape[1] else None
+        key = (score.array, score.fold, width, score.scales)
+        return self.memo(key, lambda: as_block(array, self.keys, score.fold, width, scales))
+
+    def part_block(self, score: Score) -> PartBlock:
+        """Stored array of several vectors per document, of which a score compares some leading numbers."""
+        array, scales = self.array(score.array), None if score.scales is None else self.array(score.scales)
+        width = score.queries.shape[1]
+        if width < array.shape[2]:
+            array = self.memo((score.array, width), lambda: np.ascontiguousarray(self.array(score.array)[..., :width]))
+        return PartBlock(self.keys, array, scales)
 
     def list_order(self, name: str) -> ListOrder:
         """Inverted lists of a stored array of list numbers: the rows of each list."""
@@ -57,36 +68,33 @@ def execute(
         if segments and score is not None:
             _check_shape(score, segments[0][0])
     if first.part_weights is not None:
-        candidates = top_by_part([(_part_block(segment, first), rows) for segment, rows in segments], first, depth)
+        candidates = top_by_part([(segment.part_block(first), rows) for segment, rows in segments], first, depth)
     elif lists is not None:
-        listed = [ListBlock(s.block(first.array, 1), s.list_order(lists.array), rows) for s, rows in segments]
+        listed = [ListBlock(s.block(first), s.list_order(lists.array), rows) for s, rows in segments]
         candidates = top_k_in_lists(listed, first.queries, lists.chosen, depth)
     else:
-        blocks = [(segment.block(first.array, first.fold), rows) for segment, rows in segments]
+        blocks = [(segment.block(first), rows) for segment, rows in segments]
         candidates = top_k(blocks, first.queries, first.metric, depth, engine)
     if second is None:
         return candidates
     if second.part_weights is None:
         return rescore_rows(view, plan, candidates, k)
-    parts = [_part_block(segment, second) for segment, _ in segments]
+    parts = [segment.part_block(second) for segment, _ in segments]
     return rescore_parts(parts, second, candidates, k, plan.share)
-
-
-def _part_block(segment: ArraySegment, score: Score) -> PartBlock:
-    scales = None if score.scales is None else segment.array(score.scales)
-    return PartBlock(segment.keys, segment.array(score.array), scales)
 
 
 def _check_shape(score: Score, segment: ArraySegment) -> None:
     shape, width = segment.array(score.array).shape[1:], score.queries.shape[1]
     expected = (width * score.fold,) if score.part_weights is None else (len(score.part_weights), width)
-    if shape != expected:
+    fits = shape[:-1] == expected[:-1] and (shape[-1:] >= expected[-1:] if score.prefix else shape == expected)
+    if not fits:
         raise InputError(
             f"array {score.array!r} holds {shape} numbers per document; queries of {width} numbers do not fit: "
             f"they compare with {expected}"
         )
-    if score.scales is not None and segment.array(score.scales).shape[1:] != shape[:1]:
-        raise InputError(f"array {score.scales!r} holds no number for each of the {shape[0]} vectors")
+    if score.scales is not None and segment.array(score.scales).shape[1:] != shape[:-1]:
+        vectors = f"each of the {shape[0]} vectors" if shape[:-1] else "the vector"
+        raise InputError(f"array {score.scales!r} holds no number for {vectors} of a document")
 
 
 class ArrayView(View):

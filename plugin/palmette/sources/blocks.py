@@ -299,6 +299,9 @@ _ABOVE = re.compile(r"[ \t]*(?://|/\*|\*|#(?!include|define|if|endif|pragma)|@|-
 _CONTINUED = re.compile(r"[ \t]*(?:[})\]{;]|end\b|else\b|catch\b|finally\b|except\b|elif\b)")
 
 
+_NAMED_NODES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
 def _code(lines: Lines, language: str) -> list[Block]:
     """Return definitions, with the comments above them, and the statements between."""
     blocks = _python(lines) if language == "python" else None
@@ -325,14 +328,14 @@ def _statements(lines: Lines, body: Sequence[ast.stmt], first: int, depth: int) 
         begin = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))]) - 1
         begin = _with_comments(lines, begin, reached)
         stop = node.end_lineno or node.lineno
-        named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        named = isinstance(node, _NAMED_NODES)
         begin = max(begin, reached)  # a semicolon puts two on a line
         stop = max(stop, begin)
         blocks += _runs_of_lines(lines, reached, begin)
         block = Block(lines.start(begin), lines.start(stop), "statement")
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             word = "class" if isinstance(node, ast.ClassDef) else "def"
-            block.kind, block.name, block.level = "definition", f"{word} {node.name}", depth + 1
+            block.kind, block.name, block.level = "definition", f"{word} {getattr(node, 'name', '')}", depth + 1
         inner = getattr(node, "body", None)
         if isinstance(inner, list) and inner and inner[0].lineno > node.lineno:
             block.inside = _body(lines, node, begin, stop, depth)
@@ -353,7 +356,7 @@ def _body(lines: Lines, node: Any, begin: int, stop: int, depth: int) -> list[Bl
     parts = [one for name in ("body", "handlers", "orelse", "finalbody") for one in getattr(node, name, ())]
     rest = [one for one in parts[documented:] if isinstance(one, ast.stmt)]
     blocks = [Block(lines.start(begin), lines.start(head), "head")]
-    named = node.__class__.__name__ in ("FunctionDef", "AsyncFunctionDef", "ClassDef")
+    named = isinstance(node, _NAMED_NODES)
     blocks += _statements(lines, rest, head, depth + named)
     return _fill(lines, blocks, lines.start(begin), lines.start(stop))
 

@@ -11,7 +11,6 @@ from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -379,27 +378,31 @@ def _pdf(path: Path, kind: str) -> SourceText:
 def _office(path: Path, kind: str) -> SourceText:
     """Return what the converter makes of a document of an office program, or of a book."""
     suffix = path.suffix.lower()
-    if zipfile.is_zipfile(path):
+    convert, info = _converter(suffix)
+    try:
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(one.file_size for one in archive.infolist())
-        if unpacked > max(UNPACKED // 4, RATIO * path.stat().st_size):
-            raise InputError(f"it unpacks to {unpacked:,} bytes: open it, if you trust it, and save it as text")
-    with warnings.catch_warnings():
+    except zipfile.BadZipFile as error:
+        raise InputError(f"it is no {suffix} file, or a part of one ({error})") from error
+    if unpacked > max(UNPACKED // 4, RATIO * path.stat().st_size):
+        raise InputError(f"it unpacks to {unpacked:,} bytes: open it, if you trust it, and save it as text")
+    with warnings.catch_warnings(), path.open("rb") as file:
         warnings.simplefilter("ignore")  # of libraries, about files of others
-        result = _converter().convert_local(str(path), file_extension=suffix)
+        result = convert(file, info)
     text = str(result.markdown)
     if not text.strip():
         raise InputError("no text was found in it")
     return SourceText(text, "markdown", result.title or _first_heading(text), {}, "utf-8")
 
 
-@lru_cache(1)
-def _converter() -> Any:
+def _converter(suffix: str) -> tuple[Callable[..., Any], Any]:
+    """Return the converter of files with a suffix and what it wants to be told."""
     try:
-        from markitdown import MarkItDown
+        from markitdown import StreamInfo, converters
     except ImportError as error:
         raise MissingExtraError("markitdown", EXTRA, "reading Word, PowerPoint, Excel and EPUB files") from error
-    return MarkItDown(enable_plugins=False)
+    name = f"{suffix[1:].capitalize()}Converter"
+    return getattr(converters, name)().convert, StreamInfo(extension=suffix)
 
 
 _READERS: Mapping[str, Callable[[Path, str], SourceText]] = {

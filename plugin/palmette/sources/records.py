@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from palmette.config import check_kind, parse_json
 from palmette.errors import DuplicateIdError, InputError, NotFoundError, shown
+from palmette.files import reading
 from palmette.types import Document, written
 
 TEXT_KEYS = ("text", "title")
@@ -24,9 +25,13 @@ SEPARATORS = {".csv": ",", ".tsv": "\t"}
 LONGEST = 2**26
 """Characters of a line, and of a table's cell: a whole book fits."""
 UNPACKED = 2**30
-"""Bytes of a file that is read as a whole, and what a small compressed file may unpack to."""
+"""Bytes of a file that is read as a whole."""
 RATIO = 200
-"""Times its size that a larger compressed file may unpack to; texts reach 10."""
+"""Times its size that a compressed file may unpack to; texts reach 10."""
+SMALL = 2**22
+"""Bytes that any compressed file may unpack to."""
+BLANK = 2**20
+"""Most blank lines of a file."""
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,14})(\.\d+)?")
 _TEXT_COLUMNS = ("_id", "id", "title", "text")
 """Columns whose cells are never read as numbers."""
@@ -44,7 +49,8 @@ def separator(path: Path) -> str:
 
 def existing(path: Path) -> Path | None:
     """``path``, or its ``.gz``, or nothing."""
-    return next((found for found in (path, path.with_name(f"{path.name}.gz")) if found.is_file()), None)
+    with reading(path, InputError):
+        return next((file for file in (path, path.with_name(f"{path.name}.gz")) if file.is_file()), None)
 
 
 @contextmanager
@@ -65,22 +71,28 @@ def _open(path: Path, encoding: str, newline: str | None = None) -> IO[str]:
 
 def _lines(file: IO[str], path: Path) -> Iterator[str]:
     """Yield lines, within the limits of memory."""
-    read, most = 0, max(UNPACKED, RATIO * path.stat().st_size)
+    read, blank, most = 0, 0, max(SMALL, RATIO * path.stat().st_size)
     while line := file.readline(LONGEST + 1):
         read += len(line)
+        blank += line.isspace()
         if len(line) > LONGEST:
             raise InputError(f"{path}: a line is longer than {LONGEST:,} characters: one document a line")
         if path.suffix == ".gz" and read > most:
             raise InputError(f"{path} unpacks to more than {most:,} characters: unpack it, if you trust it")
+        if blank > BLANK:
+            raise InputError(f"{path} has more than {BLANK:,} blank lines: take them away")
         yield line
 
 
 def read_whole(path: Path) -> bytes:
     """Content of a file, unpacked."""
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        data: bytes = file.read(UNPACKED + 1)
-    if len(data) > UNPACKED:
-        raise InputError(f"{path} is larger than {UNPACKED:,} bytes, or unpacks to more: split it")
+    with reading(path, InputError):
+        packed = path.suffix == ".gz"
+        most = min(UNPACKED, max(SMALL, RATIO * path.stat().st_size)) if packed else UNPACKED
+        with gzip.open(path) if packed else path.open("rb") as file:
+            data: bytes = file.read(most + 1)
+    if len(data) > most:
+        raise InputError(f"{path} is larger than {most:,} bytes, or unpacks to more: split it, or unpack it")
     return data
 
 
@@ -94,7 +106,7 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
             for number, line in enumerate(tqdm(_lines(lines, path), f"reading {path.name}", **how), 1):
                 if (text := line.strip("\ufeff\r\n")) and not text.isspace():
                     yield f"{path}:{number}", text
-    except (UnicodeDecodeError, gzip.BadGzipFile, zlib.error, EOFError) as error:
+    except (UnicodeDecodeError, OSError, zlib.error, EOFError) as error:
         raise InputError(f"{path}: cannot be read after line {number} ({error}); expected UTF-8 text") from error
 
 
@@ -130,7 +142,7 @@ def read_table(path: Path, kept: Sequence[str] = ()) -> Iterator[tuple[str, dict
                     raise InputError(f"{place}: more cells than the heading has columns ({', '.join(names)})")
                 cells = {name: (cell or "").strip() for name, cell in row.items()}
                 yield place, {n: _value(n, cell) for n, cell in cells.items() if cell or n in kept}
-    except (UnicodeDecodeError, gzip.BadGzipFile, zlib.error, EOFError, csv.Error) as error:
+    except (UnicodeDecodeError, OSError, zlib.error, EOFError, csv.Error) as error:
         raise InputError(f"{path} cannot be read as a table ({error}); expected UTF-8 text with a heading") from error
 
 

@@ -96,7 +96,9 @@ def _explain(error: OSError | apsw.Error | UnicodeDecodeError, path: Path) -> St
     if number in _FULL or code in _NO_ROOM:
         return StorageFullError(f"no room to write {path} ({why}); the index is as it was. Free some space and retry")
     if number in _DENIED or code & 0xFF in _READ_ONLY:
-        return ReadOnlyError(f"{path} cannot be written ({why}); change its permissions, or copy it where it can be")
+        return ReadOnlyError(
+            f"{path} cannot be written, or even read ({why}); change its permissions, or copy it where it can be"
+        )
     if number == errno.ENOENT:
         return CorruptIndexError(f"{file} is missing from the index {path}; {REPAIR}")
     if code & 0xFF in (apsw.SQLITE_BUSY, apsw.SQLITE_LOCKED):

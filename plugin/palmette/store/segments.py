@@ -101,7 +101,7 @@ class SegmentWriter:
                     name = _starts(spec)
                     self._columns[name] = Column(self.path / f"{name}.npy", "int64", ())
                     self._columns[name].append(np.zeros(1))
-        except OSError:
+        except BaseException:  # an interrupt too
             self.drop()
             raise
 

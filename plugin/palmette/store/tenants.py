@@ -78,19 +78,20 @@ class FilteredBackend(Backend):
 
     backend: Backend
     within: Filter
+    prefix: str
+    """What the stored ids of the only tenant begin with; empty where ids are shown as they are stored."""
 
     def __init__(self, backend: Backend, within: Filter) -> None:
-        outer = backend if isinstance(backend, FilteredBackend) else None
-        self.backend = backend = backend if outer is None else outer.backend
-        self.prefix, self.tenant = ("", backend.tenant) if outer is None else (outer.prefix, outer.tenant)
-        if outer is not None:
-            within = Within((outer.within, _with_stored_ids(within, self.prefix)))
+        self.prefix, self.tenant = "", backend.tenant
+        if isinstance(backend, FilteredBackend):
+            self.prefix = backend.prefix
+            within, backend = Within((backend.within, _with_stored_ids(within, self.prefix))), backend.backend
         if self.tenant is not None and (value := pinned_value(within, self.tenant)) is not None:
             self.prefix, own = prefix_of(value), Condition(self.tenant, "in", (value,))
             if not (isinstance(within, Within) and within.levels()[0][1] == own):  # one from a pickle begins with it
                 within = Within((own, within))  # what else it names is looked for in the tenant's own documents
             self.tenant = None
-        self.within = within
+        self.backend, self.within = backend, within
         self.engine, self.arrays, self.language = backend.engine, backend.arrays, backend.language
 
     def read(self, filter: Filter | None = None) -> AbstractContextManager[View]:

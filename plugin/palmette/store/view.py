@@ -276,7 +276,9 @@ class LocalView(View):
         return [id for (id,) in self._columns("id", keys)]
 
     def note(self, name: str) -> str | None:
-        """Text that a writer noted."""
+        """Text that a writer noted of all documents; none behind a wall."""
+        if self._wall is not None:
+            return None
         found = self._query("SELECT value FROM meta WHERE name IN ({})", [f"note {name}"])
         return str(found[0][0]) if found else None
 

@@ -9,6 +9,6 @@ averaged, and the main process validates and saves.
 """
 
 from palmette.training.config import TrainingConfig
-from palmette.training.loop import Stage, Task, TrainingResult, train
+from palmette.training.loop import Stage, Task, TrainingResult, Untrained, train
 
-__all__ = ["Stage", "Task", "TrainingConfig", "TrainingResult", "train"]
+__all__ = ["Stage", "Task", "TrainingConfig", "TrainingResult", "Untrained", "train"]

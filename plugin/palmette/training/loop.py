@@ -62,7 +62,7 @@ class Task(ABC):
 
     @abstractmethod
     def size(self) -> int:
-        """Number of training rows (pairs)."""
+        """Number of rows that the loss is computed on; batches are drawn of them."""
 
     @abstractmethod
     def loss(self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float) -> Tensor:
@@ -86,6 +86,34 @@ class Task(ABC):
     def finish(self, result: TrainingResult) -> TrainingResult:
         """Complete the module after the last stage; returns the result, perhaps with other metrics."""
         return result
+
+
+class Untrained(Task):
+    """Task of a method that has nothing to train, or of data that teach it nothing."""
+
+    metric = "ndcg@10"
+
+    def __init__(self) -> None:
+        self.module = nn.Module()
+
+    def size(self) -> int:
+        """No rows."""
+        return 0
+
+    def stages(self, training: TrainingConfig) -> Sequence[Stage]:
+        """No run of the loop."""
+        return ()
+
+    def loss(self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float) -> Tensor:
+        """Raise: no stage asks for it."""
+        raise TrainingError("this task has nothing to train: give it stages, and a loss")
+
+    def validate(self, module: nn.Module) -> dict[str, float]:
+        """Nothing is validated."""
+        return {}
+
+    def to(self, device: torch.device) -> None:
+        """Nothing to move."""
 
 
 class AdamW(torch.optim.AdamW):

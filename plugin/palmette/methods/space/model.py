@@ -11,35 +11,16 @@ from torch import nn
 
 from palmette.arrays import Floats
 from palmette.data import RetrievalData
-from palmette.encoder import Encoder, EncodingCache, load_encoder
+from palmette.encoder import Encoder, load_encoder
 from palmette.evidence import USUAL, Units
 from palmette.hub.checkpointed import TrainingRecord
 from palmette.methods.space.config import SpaceConfig, SpaceSearch
 from palmette.model import DEFAULT_ENCODER, Arrays, Model, Queries
 from palmette.search.plan import ArraySpec, Score, SearchPlan, View
-from palmette.training import Stage, Task, TrainingConfig
 from palmette.types import Document, Explanation, Part
 
 VECTOR = "vector"
 """Stored array: the document's vector in half precision."""
-
-
-class SpaceTask(Task):
-    """Task without a stage: the maps are learned before it, so no loop runs."""
-
-    metric = "ndcg@10"
-    loss = validate = to = None  # type: ignore[assignment]
-
-    def __init__(self, pairs: int) -> None:
-        self.module, self.pairs = nn.Module(), pairs
-
-    def size(self) -> int:
-        """Labelled pairs of question and document."""
-        return self.pairs
-
-    def stages(self, training: TrainingConfig) -> Sequence[Stage]:
-        """Return no stage."""
-        return ()
 
 
 class SpaceModel(Model):
@@ -53,7 +34,6 @@ class SpaceModel(Model):
     """
 
     method: ClassVar[str] = "space"
-    retriever: ClassVar[str] = "PalmetteRetriever"
     config_class = SpaceConfig
     search_class = SpaceSearch
     accepts_embeddings = True
@@ -69,25 +49,6 @@ class SpaceModel(Model):
     def uses_space(cls, config: SpaceConfig, data: RetrievalData) -> bool:
         """True: the space is all that this method learns."""
         return True
-
-    @classmethod
-    def task(
-        cls,
-        config: SpaceConfig,
-        data: RetrievalData,
-        encoder: Encoder,
-        cache: EncodingCache,
-        *,
-        seed: int,
-        progress: bool | None,
-    ) -> tuple[SpaceConfig, SpaceTask]:
-        """Count the labelled pairs."""
-        return config, SpaceTask(len(data.pairs().queries) if data.trainable else 0)
-
-    @classmethod
-    def module_for(cls, config: SpaceConfig, encoder: Encoder) -> nn.Module:
-        """Empty module."""
-        return nn.Module()
 
     def arrays(self) -> tuple[ArraySpec, ...]:
         """The document's vector."""

@@ -255,8 +255,8 @@ class QdrantView(View):
         return [str(payload["id"]) for payload in self.points(keys, ("id",))]
 
     def note(self, name: str) -> str | None:
-        """Text that a writer noted."""
-        return self.state.notes.get(name)
+        """Text that a writer noted of all documents; none behind a wall."""
+        return self.state.notes.get(name) if self._wall is None else None
 
     def _fields(self, arrays: Sequence[str], *, ragged: bool = False) -> list[str]:
         return [field_of(find_array(self._specs, name, ragged=ragged)) for name in arrays]
@@ -377,7 +377,10 @@ class QdrantView(View):
         depth = max(1, min(max(k, plan.fetch or 0), len(self)))
         depth += 16 + depth // 8  # half precision ranks nearly as full precision does
         requests = []
-        for row, query in enumerate(first.queries.tolist()):
+        queries, width = first.queries, self._specs[first.array].shape[-1]
+        if first.prefix:  # zeros leave the other columns out
+            queries = np.pad(queries, ((0, 0), (0, max(0, width - queries.shape[1]))))
+        for row, query in enumerate(queries.tolist()):
             must = list(self._must)
             if plan.only is not None:
                 must.append(self.db.where(keys=plan.only.tolist()))

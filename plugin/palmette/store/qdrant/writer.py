@@ -176,14 +176,15 @@ def _split(db: Collection, arrays: Mapping[str, Stored], place: int) -> tuple[di
         if spec.searched not in ("inner_product", "overlap"):
             continue
         row = as_floats(np.asarray(stored))
+        if spec.scales is not None:
+            row = row * np.asarray(arrays[spec.scales][place])[..., None]  # type: ignore[index]
         if spec.searched == "overlap":
             folded = ((fold, fold_columns(row[None], fold)[0]) for fold in db.folds[spec.name])
             vectors |= {f"{spec.name}.{fold}": one.tolist() for fold, one in folded}
         elif row.ndim == 1:
             vectors[spec.name] = row.tolist()
         else:
-            scale = 1.0 if spec.scales is None else np.asarray(arrays[spec.scales][place])[:, None]  # type: ignore[index]
-            vectors |= {f"{spec.name}.{part}": one.tolist() for part, one in enumerate(row * scale)}
+            vectors |= {f"{spec.name}.{part}": part_row.tolist() for part, part_row in enumerate(row)}
     return vectors, payload
 
 

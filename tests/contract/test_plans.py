@@ -1,0 +1,164 @@
+"""Every storage executes every kind of score as its definition says: prefixes of columns, bytes with factors, parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from palmette import Document
+from palmette.arrays import quantise
+from palmette.errors import InputError
+from palmette.search.plan import ArraySpec, Lists, Score, SearchPlan, View
+from palmette.store.backend import Backend
+from palmette.store.local import LocalBackend
+from palmette.store.qdrant import QdrantBackend
+from support.places import KINDS, places
+from support.plain_view import PlainView
+
+COUNT, WIDTH, NARROW, PARTS, QUERIES = 300, 16, 6, 3, 4
+DRAW = np.random.default_rng(0)
+VECTORS = DRAW.standard_normal((COUNT, PARTS, WIDTH)).astype(np.float32)
+CODES, FACTORS = quantise(VECTORS)
+ARRAYS: dict[str, np.ndarray] = {
+    "vector": VECTORS[:, 0].copy(),
+    "half": VECTORS[:, 0].astype(np.float16),
+    "bytes": CODES[:, 0].copy(),
+    "factor": FACTORS[:, 0].copy(),
+    "parts": CODES,
+    "factors": FACTORS,
+    "lists": DRAW.permuted(np.tile(np.arange(8, dtype=np.int32), (COUNT, 1)), axis=1)[:, :2].copy(),
+}
+SEARCHED: dict[str, dict[str, Any]] = {
+    "vector": {"searched": "inner_product"},
+    "half": {"searched": "inner_product"},
+    "bytes": {"searched": "inner_product", "scales": "factor"},
+    "parts": {"searched": "inner_product", "scales": "factors"},
+    "lists": {"searched": "lists"},
+}
+SPECS = tuple(
+    ArraySpec(name, array.shape[1:], array.dtype.name, **SEARCHED.get(name, {})) for name, array in ARRAYS.items()
+)
+ASKED = DRAW.standard_normal((QUERIES, WIDTH)).astype(np.float32)
+PREFIX = ASKED[:, :NARROW].copy()
+WEIGHTS = np.array([1, 0, 2], np.float32)
+VISITED = np.array([[0, 1, -1], [2, 3, 4], [5, -1, -1], [6, 7, 0]])
+
+SCORES: dict[str, Score] = {
+    "all columns": Score("vector", ASKED),
+    "prefix": Score("vector", PREFIX, prefix=True),
+    "prefix of half precision": Score("half", PREFIX, prefix=True),
+    "prefix of all columns": Score("half", ASKED, prefix=True),
+    "bytes": Score("bytes", ASKED, scales="factor"),
+    "prefix of bytes": Score("bytes", PREFIX, scales="factor", prefix=True),
+    "parts": Score("parts", ASKED, scales="factors", part_weights=WEIGHTS),
+    "prefix of parts": Score("parts", PREFIX, scales="factors", part_weights=WEIGHTS, prefix=True),
+}
+
+
+def values(score: Score) -> np.ndarray:
+    """Scores of all documents [Q, N], from the definition."""
+    data = ARRAYS[score.array].astype(np.float64)[..., : score.queries.shape[1]]
+    if score.scales is not None:
+        data = data * ARRAYS[score.scales][..., None]
+    queries = score.queries.astype(np.float64)
+    if score.part_weights is None:
+        return queries @ data.T
+    table = np.einsum("qd,nfd->qnf", queries, data) * score.part_weights
+    return table[..., score.part_weights > 0].max(axis=2)
+
+
+def fill(backend: Backend, rows: range) -> None:
+    with backend.write() as writer:
+        some = [Document(str(row), f"text {row}", {"odd": row % 2}) for row in rows]
+        writer.put(some, {name: array[rows.start : rows.stop] for name, array in ARRAYS.items()})
+
+
+@pytest.fixture(scope="module", params=[*KINDS, "memory", "plain"])
+def view(request: pytest.FixtureRequest) -> Iterator[View]:
+    """A view of each kind of storage, and of a double that computes the definitions."""
+    if request.param == "plain":
+        yield PlainView([Document(str(row), "x") for row in range(COUNT)], ARRAYS)
+    elif request.param == "memory":
+        with opened(LocalBackend.in_memory(SPECS)) as one:
+            yield one
+    else:
+        with places(request.param) as name, opened(create(str(name()))) as one:
+            yield one
+
+
+def create(where: str) -> Backend:
+    """An empty folder or collection."""
+    if "://" not in where:
+        return LocalBackend.create(where, SPECS, fingerprint="f")
+    QdrantBackend.create(where, SPECS, fingerprint="f", language="english")
+    return QdrantBackend.open(where)
+
+
+@contextmanager
+def opened(backend: Backend) -> Iterator[View]:
+    """A view of all documents, in three writes."""
+    with closing(backend):
+        for rows in (range(120), range(120, 260), range(260, COUNT)):
+            fill(backend, rows)
+        with backend.read() as one:
+            yield one
+
+
+def check(view: View, plan: SearchPlan, k: int, expected: np.ndarray) -> None:
+    """Compare ids and scores with expected scores [Q, N], −∞ for what may not be found."""
+    found = view.candidates(plan, k)
+    for row, scores in enumerate(expected):
+        held = found.keys[row] >= 0
+        ids = [int(id) for id in view.ids(found.keys[row][held].tolist())]
+        best = np.argsort(-scores, kind="stable")[: min(k, np.isfinite(scores).sum())]
+        assert ids == best.tolist()
+        np.testing.assert_allclose(found.scores[row][held], scores[best], atol=1e-4)
+
+
+@pytest.mark.parametrize("name", SCORES)
+@pytest.mark.parametrize("k", [1, 12])
+def test_a_score_is_its_definition(view: View, name: str, k: int) -> None:
+    score = SCORES[name]
+    check(view, SearchPlan(score), k, values(score))
+
+
+@pytest.mark.parametrize("name", ["all columns", "prefix", "bytes", "prefix of bytes"])
+def test_within_lists(view: View, name: str) -> None:
+    score = SCORES[name]
+    held = np.stack([np.isin(ARRAYS["lists"], row[row >= 0]).any(axis=1) for row in VISITED])
+    check(view, SearchPlan(score, Lists("lists", VISITED)), 9, np.where(held, values(score), -np.inf))
+
+
+@pytest.mark.parametrize("first", ["prefix", "prefix of bytes"])
+@pytest.mark.parametrize("second", ["all columns", "bytes", "prefix of parts"])
+def test_a_narrow_search_is_rescored_by_whole_vectors(view: View, first: str, second: str) -> None:
+    plan = SearchPlan(SCORES[first], rescore=SCORES[second], fetch=40, share=0.25)
+    narrow, whole = values(SCORES[first]), values(SCORES[second])
+    mixed = 0.25 * narrow + 0.75 * whole
+    last = np.sort(narrow, axis=1)[:, -40, None]
+    check(view, plan, 7, np.where(narrow >= last, mixed, -np.inf))
+
+
+def test_some_documents_alone(view: View) -> None:
+    keys = view.keys()[10:30]
+    only = np.zeros(COUNT, bool)
+    only[10:30] = True
+    for name in ("prefix", "bytes"):
+        check(view, SearchPlan(SCORES[name]).among(keys), 5, np.where(only, values(SCORES[name]), -np.inf))
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(InputError, match=r"prefix and scales go with inner products, not with 'overlap'"):
+        Score("vector", PREFIX, "overlap", prefix=True)
+    with pytest.raises(InputError, match="leave fold=2 out"):
+        Score("vector", PREFIX, fold=2, prefix=True)
+    with opened(LocalBackend.in_memory(SPECS)) as view:
+        for score in (Score("vector", PREFIX), Score("vector", np.ones((1, WIDTH + 1), np.float32), prefix=True)):
+            with pytest.raises(InputError, match="do not fit"):
+                view.candidates(SearchPlan(score), 3)
+        with pytest.raises(InputError, match="holds no number for the vector"):
+            view.candidates(SearchPlan(Score("bytes", ASKED, scales="factors")), 3)

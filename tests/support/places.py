@@ -1,0 +1,54 @@
+"""Kinds of storage that the contract suite runs over.
+
+``PALMETTE_QDRANT_URL=qdrant://localhost:6333`` adds a server, where collections are made and removed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import uuid4
+
+import pytest
+
+from palmette.store.qdrant.client import Collection
+from support.stores import fast_place
+
+PREFIXES = {"folder": "", "local": "qdrant+local://", "edge": "qdrant+edge://"}
+URL = os.environ.get("PALMETTE_QDRANT_URL")
+KINDS = ["folder", "local", *(["server"] if URL else []), pytest.param("edge", marks=pytest.mark.exhaustive)]
+
+
+@contextmanager
+def places(kind: str) -> Iterator[Callable[[], str | Path]]:
+    """Make names of new places of a kind of storage."""
+    if kind != "folder":
+        pytest.importorskip("qdrant_client")
+    if kind == "edge":
+        pytest.importorskip("qdrant_edge")
+        import support.edge  # noqa: F401  adds the scheme
+    if kind == "server":
+        with _collections() as name:
+            yield name
+        return
+    numbers = count()
+    with TemporaryDirectory(dir=fast_place()) as folder:
+        yield lambda: f"{PREFIXES[kind]}{folder}/{next(numbers)}/index"
+
+
+@contextmanager
+def _collections() -> Iterator[Callable[[], str]]:
+    """Make names of new collections of a server, which are deleted at the end."""
+    made = list[str]()
+
+    def name() -> str:
+        made.append(f"{URL}/palmette-{uuid4().hex}")
+        return made[-1]
+
+    yield name
+    for one in made:
+        Collection(one)("delete_collection")
