@@ -3,7 +3,10 @@
 import errno
 import json
 import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +18,7 @@ import httpx
 import pytest
 
 from palmette import Index, Reader
+from palmette.cli import main
 from palmette.errors import ConfigError, NotFoundError
 from palmette.service.app import Service
 from palmette.service.callers import Rate, Token, read_tokens
@@ -514,3 +518,39 @@ def test_errors_of_the_program_say_nothing(plain: Running, monkeypatch: pytest.M
     told = problem(plain.post("search", query="owl"), 500, "its log says why")
     assert "division" not in json.dumps(told)
     assert "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_the_command_serves_until_it_is_told_to_stop(index: Index, tmp_path: Path, name: str) -> None:
+    index.backup(tmp_path / "colours")
+    env = {**os.environ, "PYTHONPATH": ":".join(filter(None, sys.path))}
+    command = [sys.executable, "-m", "palmette", "serve", f"docs={tmp_path / 'colours'}", "--port", "0", "--mcp"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stderr is not None
+        line = next(one for one in process.stderr if one.startswith("palmette serves"))
+        assert line.startswith("palmette serves docs on http://127.0.0.1:")
+        url = line.split()[-1]
+        with httpx.Client(base_url=url, timeout=60, trust_env=False) as http:
+            until(lambda: http.get("/ready").status_code == 200)
+            assert http.post("/v1/search", json={"query": QUESTION}).json()["results"][0]["hits"][0]["id"] == "red-owl"
+            assert http.get("/").headers["content-type"].startswith("text/html")
+        assert (tmp_path / ".colours.sock").is_socket()
+        process.send_signal(getattr(signal, name))
+        assert process.wait(60) == 0
+    assert not (tmp_path / ".colours.sock").exists()
+
+
+def test_what_cannot_be_served_is_said(tmp_path: Path, capsys: Any) -> None:
+    busy = socket.create_server(("127.0.0.1", 0))
+    port = str(busy.getsockname()[1])
+    (tmp_path / "tokens.json").write_text("[]")
+    for words, told in (
+        ([str(tmp_path), "--port", port], "give another --port"),
+        ([str(tmp_path), "--host", "0.0.0.0"], "give --tokens FILE"),
+        ([str(tmp_path), "--tokens", str(tmp_path / "tokens.json")], "chmod 600"),
+        (["docs=", "--port", "0"], "PATH or NAME=PATH"),
+        ([str(tmp_path), "--rate", "0"], "rate must be above 0"),
+    ):
+        assert main(["serve", *words]) == 1
+        assert told in capsys.readouterr().err
+    busy.close()

@@ -9,9 +9,9 @@ from uuid import uuid4
 
 from palmette.config import check_path
 from palmette.errors import InputError, NotFoundError
+from palmette.files import fsync_folder
 from palmette.hub.checkpoint import open_folder
 from palmette.index import MODEL
-from palmette.store.folder import fsync_folder
 from palmette.store.local import LocalBackend
 
 

@@ -154,8 +154,8 @@ class Served:
         opening = self._opening
         if opening is not None and not handle.is_whole:
             await asyncio.shield(opening)
-            handle = self.handle
-        return handle
+        current = self.handle
+        return handle if current is None else current
 
     async def _exchange(self, stamp: Stamp) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
@@ -91,6 +92,8 @@ def serve(service: Service, tcp: socket.socket) -> None:
         lifespan="on",
     )
     server = uvicorn.Server(config)
+    for name in (signal.SIGINT, signal.SIGTERM):  # it sends them once more when requests are done: we end by then
+        signal.signal(name, lambda *_: None)
     try:
         server.run([tcp, *sockets.open])
     finally:
