@@ -301,17 +301,16 @@ def score_rows(view: View, score: Score, keys: Keys) -> tuple[NDArray[np.float64
     """Scores of documents [Q, n] for each query (−∞ for keys of −1), and the best of several vectors [Q, n]."""
     held = keys >= 0
     wanted, where = np.unique(keys[held], return_inverse=True)
-    rows = view.rows(score.array, wanted.tolist())[..., : score.queries.shape[1]]  # [U, d] or [U, F, d]
-    rows, factors = rows.astype(np.float64), None
+    rows = view.rows(score.array, wanted.tolist())[..., : score.queries.shape[1]].astype(np.float64)
+    vectors, factors = rows[where], np.ones(1)  # [n, d] or [n, F, d]
     if score.scales is not None:
         factors = view.rows(score.scales, wanted.tolist()).astype(np.float64)[where]  # [n] or [n, F]
     queries = np.repeat(score.queries.astype(np.float64), held.sum(axis=1), axis=0)
     scores, parts = np.full(keys.shape, -np.inf), None
     if score.part_weights is None:
-        scores[held] = np.einsum("nd,nd->n", queries, rows[where]) * (1.0 if factors is None else factors)
+        scores[held] = np.einsum("nd,nd->n", queries, vectors) * factors
     else:
-        weighted = score.part_weights.astype(np.float64) * (1.0 if factors is None else factors)
-        table = np.einsum("nd,nfd->nf", queries, rows[where]) * weighted
+        table = np.einsum("nd,nfd->nf", queries, vectors) * score.part_weights.astype(np.float64) * factors
         table[(table == 0) | (score.part_weights == 0)] = -np.inf  # vectors of zeros are missing parts
         scores[held] = np.where(np.isinf(table).all(axis=1), 0.0, table.max(axis=1))
         parts = np.zeros(keys.shape, np.int64)
