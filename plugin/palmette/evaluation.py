@@ -16,12 +16,12 @@ from palmette.arrays import Floats, best
 from palmette.config import check_kind
 from palmette.data import RetrievalData, Split, load_data
 from palmette.errors import InputError, MissingExtraError, shown
-from palmette.evidence import Lexical
 from palmette.index import Index
 from palmette.index.folder import check_count
 from palmette.methods.space import SpaceModel
 from palmette.metrics import KS, Report, Row, answer_accuracy, answer_rank, exact_match, f1, score_run
 from palmette.model import Model
+from palmette.ranking.score import Lexical
 from palmette.reader import Example, Reader, load_reading
 from palmette.store.filters import Filter
 from palmette.types import Document

@@ -16,8 +16,8 @@ from palmette.types import Document, Hit, json_value
 
 if TYPE_CHECKING:
     from palmette.encoder import Encoder, Kind
-    from palmette.evidence import Lexical
     from palmette.model import Model
+    from palmette.ranking.score import Lexical
     from palmette.reader import Answer
 
 Representation = Literal["encoder", "probabilities", "sqrt_probabilities"]
@@ -82,7 +82,7 @@ def rerank(
 
     Ties keep their order, and blank texts come last.
     """
-    from palmette.calibration import rank_documents
+    from palmette.ranking.rerank import rank_documents
 
     rows = [row for row, text in enumerate(texts) if text.strip()]
     documents = [Document(ids[row] or None, texts[row], json_value(metadata[row])) for row in rows]

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from palmette.arrays import unit_rows
-from palmette.calibration import calibrate, rank_documents
 from palmette.config import Config, check_keys
 from palmette.data import RetrievalData, load_data
 from palmette.devices import check_sizes, main_process_first
@@ -27,10 +26,12 @@ from palmette.encoder.cache import EncodingCache
 from palmette.encoder.load import encoder_of
 from palmette.encoder.space import Space, SpaceEncoder
 from palmette.errors import CheckpointError, ConfigError, InputError
-from palmette.evidence import SHIPPED, Calibration, Lexical, Units, check_lexical, read_calibrations
 from palmette.hub import Checkpoint
 from palmette.hub.checkpointed import Checkpointed, TrainingRecord
 from palmette.lexical.analyser import LANGUAGE
+from palmette.ranking.calibration import calibrate
+from palmette.ranking.rerank import rank_documents
+from palmette.ranking.score import SHIPPED, Calibration, Lexical, Units, check_lexical, read_calibrations
 from palmette.search.plan import ArraySpec, Candidates, Floats, SearchPlan, View
 from palmette.training.config import TrainingConfig, fit_configs
 from palmette.training.loop import Task, Untrained, train

@@ -24,12 +24,12 @@ from recording import table, write_part
 
 from palmette import Document, Index
 from palmette.arrays import Ragged, quantise, to_fixed, unit_rows
-from palmette.evidence import SCALES, SENTENCES, SPANS, sentence_arrays
 from palmette.index.write import note_units
 from palmette.methods.space.config import SpaceConfig
 from palmette.methods.space.model import SpaceModel
+from palmette.ranking.arrays import SCALES, SENTENCES, SPANS, sentence_arrays
 from palmette.search.plan import ArraySpec, Candidates, Lists, Score, SearchPlan
-from palmette.store.local import LocalBackend
+from palmette.store.local.backend import LocalBackend
 from palmette.store.qdrant.backend import QdrantBackend
 from support import edge  # adds the scheme of the engine in this process
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from palmette import Index, Model
-from palmette.calibration import stored_arrays
 from palmette.errors import InputError
-from palmette.evidence import probability
 from palmette.index.search import read_queries
+from palmette.ranking.arrays import stored_arrays
+from palmette.ranking.score import probability
 from palmette.search.plan import View
 from palmette.search.view import ArrayView
 from support.plain_view import PlainView

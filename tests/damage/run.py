@@ -26,7 +26,7 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "plugin")]
 
 from palmette import FakeEncoder, Index, PalmetteError, TreeModel, load_model
-from palmette.store.local import LocalBackend
+from palmette.store.local.backend import LocalBackend
 from support import tiny
 from support.forks import ended, forked
 from support.stores import SPECS, arrays_of, delete, doc, fast_place, put, state_of

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from palmette.encoder import Backbone, States, load_encoder
-from palmette.evidence import Calibration, Evidence, Scale, Units, chance, probability
 from palmette.maths import info_nce, ntvd
 from palmette.methods.fields.config import FieldsConfig
 from palmette.methods.fields.losses import charm_loss
@@ -26,6 +25,7 @@ from palmette.methods.taxonomy.losses import column_weights, matches_softmax
 from palmette.methods.taxonomy.search import RelevanceCutoff
 from palmette.methods.tree.losses import level_loss
 from palmette.methods.tree.module import Linear, propagate
+from palmette.ranking.score import Calibration, Evidence, Scale, Units, chance, probability
 from palmette.reader import ReaderConfig
 from palmette.reader.answer import Candidates
 from palmette.reader.scores import reading_loss, words_of

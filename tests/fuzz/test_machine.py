@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from palmette import Document, FakeEncoder, Index, SpaceModel
-from palmette.calibration import stored_arrays
 from palmette.errors import CorruptIndexError, DuplicateIdError, PalmetteError
+from palmette.ranking.arrays import stored_arrays
 from palmette.store.filters import matches
 from support.forks import ended, forked
 from support.odd import LIMITS

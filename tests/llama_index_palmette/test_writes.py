@@ -5,7 +5,7 @@ from llama_index.core.schema import Document, NodeRelationship, TextNode, Transf
 from llama_index.retrievers.palmette import PalmetteQuery, TreeRetriever
 from palmette import Document as Stored
 from palmette.errors import DuplicateIdError, InputError
-from palmette.store.writer import LocalWriter
+from palmette.store.local.writer import LocalWriter
 
 TEXT = "The owl hunts by night. It lives in the forest. The fox does too, near the river."
 

@@ -19,7 +19,7 @@ from palmette.search.codes import Codes, Queries, integer_products
 from palmette.search.faiss_engine import engine_named
 from palmette.search.flat import Block, ExactEngine, Shortlist, as_block, exact_scores, overlap_scores, top_k
 from palmette.search.plan import Candidates, Lists, Score, SearchPlan
-from palmette.store.local import LocalBackend
+from palmette.store.local.backend import LocalBackend
 from support.stores import SPECS, arrays_of, doc, put, run_python
 from support.vectors import brute, cut, distributions, same, search, vectors
 
@@ -260,7 +260,7 @@ import sys
 import numpy as np
 from support.stores import SPECS, doc, put
 from palmette.search.plan import Score, SearchPlan
-from palmette.store.local import LocalBackend
+from palmette.store.local.backend import LocalBackend
 def loaded():
     return sorted({"faiss", "numba", "torch"} & set(sys.modules))
 with LocalBackend.in_memory(SPECS) as backend:

@@ -10,7 +10,7 @@ from palmette.arrays import quantise
 from palmette.search.kernels import best_parts
 from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, rescore_rows
 from palmette.search.view import ArrayView
-from palmette.store.local import LocalBackend
+from palmette.store.local.backend import LocalBackend
 
 N, F, D, Q = 900, 3, 16, 5
 WEIGHTS = np.array([1, 0, 2], np.float32)

@@ -15,7 +15,7 @@ import pytest
 
 from palmette.errors import LockedError, StoreError
 from palmette.search.plan import View
-from palmette.store.local import LocalBackend
+from palmette.store.local.backend import LocalBackend
 from palmette.types import Document
 from support.forks import ended, forked, in_child
 from support.stores import SPECS, delete, doc, plan, put, run_python, state_for, state_of
@@ -233,7 +233,7 @@ def test_a_child_of_an_open_write_cannot_harm_it(folder: Path) -> None:
 import os, signal, sys
 import pytest
 from palmette.errors import StoreError
-from palmette.store.local import LocalBackend
+from palmette.store.local.backend import LocalBackend
 from palmette.types import Document
 from support.stores import arrays_of, state_for, state_of
 os.register_at_fork(after_in_child=lambda: signal.alarm(30))

@@ -15,9 +15,9 @@ import pytest
 
 from palmette.errors import CorruptIndexError, FormatError, NotFoundError, ReadOnlyError, StorageFullError, StoreError
 from palmette.store.filters import parse_filter
-from palmette.store.folder import _digest
-from palmette.store.local import LocalBackend
-from palmette.store.segments import Column
+from palmette.store.local.backend import LocalBackend
+from palmette.store.local.folder import _digest
+from palmette.store.local.segments import Column
 from support.forks import in_child
 from support.stores import SPECS, arrays_of, delete, doc, flip, plan, put, spoil_page, sql, state_of
 

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from palmette.errors import CorruptIndexError, PalmetteError, StoreError
-from palmette.store.database import TABLES, bounded, check_schema, connect
-from palmette.store.local import LocalBackend
+from palmette.store.local.backend import LocalBackend
+from palmette.store.local.database import TABLES, bounded, check_schema, connect
 from support import hostile
 from support.forks import in_child
 from support.stores import SPECS, delete, doc, plan, put, state_of

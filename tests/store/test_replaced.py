@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from palmette.errors import StoreError
-from palmette.store.folder import atomic_folder
-from palmette.store.local import LocalBackend
+from palmette.store.local.backend import LocalBackend
+from palmette.store.local.folder import atomic_folder
 from support.forks import in_child
 from support.stores import SPECS, State, arrays_of, delete, doc, plan, put, state_of
 

@@ -10,7 +10,7 @@ import pytest
 from palmette.lexical import bm25
 from palmette.lexical.analyser import analyser_of
 from palmette.store.filters import Within, parse_filter
-from palmette.store.local import LocalBackend
+from palmette.store.local.backend import LocalBackend
 from palmette.types import Document
 from support.stores import SPECS, delete, doc, put, state_of
 

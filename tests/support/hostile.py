@@ -19,8 +19,8 @@ import apsw
 import numpy as np
 
 from palmette.hub.manifest import LAYOUT, Entry, dump_manifest
-from palmette.store.database import DATABASE, TABLES, connect
-from palmette.store.folder import _digest, note_commit
+from palmette.store.local.database import DATABASE, TABLES, connect
+from palmette.store.local.folder import _digest, note_commit
 from palmette.types import content_digest
 
 Harm = Callable[[Path, random.Random], str]

@@ -16,7 +16,7 @@ import numpy as np
 from palmette.arrays import Ragged, Stored
 from palmette.search.plan import ArraySpec, Score, SearchPlan, View, read_array
 from palmette.store.backend import Backend
-from palmette.store.database import DATABASE, connect
+from palmette.store.local.database import DATABASE, connect
 from palmette.types import Document
 
 SPECS = (

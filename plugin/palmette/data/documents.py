@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from tqdm import tqdm
 
 from palmette.config import check_path
-from palmette.encoder.sentences import estimate_tokens
+from palmette.encoder.splitting import estimate_tokens
 from palmette.errors import DuplicateIdError, InputError, MissingExtraError, NotFoundError, shown
 from palmette.sources.convert import SourceText, read_file
 from palmette.sources.passages import PassageOptions, split

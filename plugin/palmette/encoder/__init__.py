@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from palmette.encoder.cache import CachedEncoder, EncodingCache
     from palmette.encoder.fake import FakeEncoder
     from palmette.encoder.load import load_encoder
-    from palmette.encoder.sentence import SentenceEncoder
-    from palmette.encoder.sentences import Sentences, split_sentences
+    from palmette.encoder.sentence_transformer import SentenceEncoder
+    from palmette.encoder.sentences import Sentences
+    from palmette.encoder.splitting import split_sentences
 
 __all__ = [
     "Backbone",
@@ -37,7 +38,7 @@ _HOMES = {
     "CachedEncoder": "cache",
     "EncodingCache": "cache",
     "FakeEncoder": "fake",
-    "SentenceEncoder": "sentence",
+    "SentenceEncoder": "sentence_transformer",
     "Sentences": "sentences",
     "load_encoder": "load",
     "split_sentences": "sentences",

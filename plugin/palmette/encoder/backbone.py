@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from palmette.config import check_range
 from palmette.encoder.base import Encoder, Kind
 from palmette.encoder.load import load_encoder
-from palmette.encoder.sentence import FAMILIES, SentenceEncoder, layer_body
+from palmette.encoder.sentence_transformer import FAMILIES, SentenceEncoder, layer_body
 from palmette.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from palmette.arrays import Floats, Rows
 from palmette.config import check_choice, check_kind, check_range
 from palmette.encoder import windows
 from palmette.encoder.coalesce import Coalescer, FairLock
-from palmette.encoder.sentences import Sentences, estimate_tokens, whole_texts
+from palmette.encoder.sentences import Sentences, whole_texts
+from palmette.encoder.splitting import estimate_tokens
 from palmette.errors import ConfigError, EncodingError, InputError, shown
 
 Kind = Literal["query", "document"]

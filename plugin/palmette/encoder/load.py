@@ -18,7 +18,7 @@ from palmette.devices import auto_precision, check_device
 from palmette.encoder.base import Encoder
 from palmette.encoder.fake import FakeEncoder
 from palmette.encoder.files import fingerprint, sha256_of
-from palmette.encoder.sentence import PRECISIONS, SentenceEncoder
+from palmette.encoder.sentence_transformer import PRECISIONS, SentenceEncoder
 from palmette.errors import (
     CheckpointError,
     HubError,

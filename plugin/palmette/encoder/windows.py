@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Rows
-from palmette.encoder.sentences import Sentences, quantise, split_sentences
+from palmette.encoder.sentences import Sentences, quantise
+from palmette.encoder.splitting import split_sentences
 
 
 class _Window(NamedTuple):

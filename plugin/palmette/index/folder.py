@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from palmette.calibration import stored_arrays
 from palmette.config import check_path, check_range
 from palmette.data import iter_documents, to_document
 from palmette.errors import (
@@ -25,17 +24,18 @@ from palmette.errors import (
     PalmetteError,
     shown,
 )
-from palmette.evidence import UNITS, sentence_arrays, stores_sentences
 from palmette.lexical.analyser import LANGUAGE, check_language
 from palmette.methods import load_model
 from palmette.methods.space import SpaceModel
 from palmette.model import Model
+from palmette.ranking.arrays import sentence_arrays, stored_arrays, stores_sentences
+from palmette.ranking.units import UNITS
 from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec, read_array
 from palmette.store.backend import Backend
-from palmette.store.database import storage_errors
-from palmette.store.folder import atomic_folder, check_entries, check_tenant, is_occupied
-from palmette.store.local import LocalBackend
+from palmette.store.local.backend import LocalBackend
+from palmette.store.local.database import storage_errors
+from palmette.store.local.folder import atomic_folder, check_entries, check_tenant, is_occupied
 from palmette.store.qdrant.backend import QdrantBackend
 from palmette.store.qdrant.client import is_url, parse_url
 from palmette.store.repair import Repair, salvage

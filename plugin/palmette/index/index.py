@@ -38,8 +38,8 @@ from palmette.model import Model
 from palmette.search.faiss_engine import is_engine
 from palmette.store.backend import Backend
 from palmette.store.filters import Filter, parse_filter
-from palmette.store.folder import atomic_folder
-from palmette.store.local import LocalBackend, Verify
+from palmette.store.local.backend import LocalBackend, Verify
+from palmette.store.local.folder import atomic_folder
 from palmette.store.qdrant.client import is_url
 from palmette.store.repair import Repair
 from palmette.store.tenants import FilteredBackend, with_tenants

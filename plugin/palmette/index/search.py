@@ -10,10 +10,15 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette import reasons, telemetry
+from palmette import telemetry
 from palmette.arrays import Floats, Keys, Rows, unit_rows
 from palmette.errors import ConfigError, InputError, NotFoundError, shown
-from palmette.evidence import (
+from palmette.index.folder import check_count, check_ids
+from palmette.lexical.analyser import analyser_of, check_query
+from palmette.model import Model, Queries
+from palmette.ranking import reasons
+from palmette.ranking.arrays import SPANS, stores_sentences
+from palmette.ranking.score import (
     BEST,
     BEST_AT,
     CHANCE,
@@ -21,21 +26,14 @@ from palmette.evidence import (
     OWN,
     SHARE,
     SPAN,
-    SPANS,
-    UNITS,
     Calibration,
     Evidence,
     Lexical,
     Units,
-    measured_on,
     noted_units,
     probability,
-    stores_sentences,
-    units_for,
 )
-from palmette.index.folder import check_count, check_ids
-from palmette.lexical.analyser import analyser_of, check_query
-from palmette.model import Model, Queries
+from palmette.ranking.units import UNITS, measured_on, units_for
 from palmette.search.plan import Candidates, View, read_array
 from palmette.store.backend import Backend
 from palmette.store.filters import Filter, parse_filter

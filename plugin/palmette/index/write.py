@@ -12,12 +12,13 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from palmette.arrays import Floats, Stored, concatenate, take_documents
-from palmette.calibration import stored_arrays
 from palmette.encoder import Encoder
 from palmette.errors import DuplicateIdError, InputError, StoreError, shown
-from palmette.evidence import UNITS, noted_units, stores_sentences, units_for
 from palmette.index.folder import check_count, unique
 from palmette.model import Model
+from palmette.ranking.arrays import stored_arrays, stores_sentences
+from palmette.ranking.score import noted_units
+from palmette.ranking.units import UNITS, units_for
 from palmette.store.backend import Backend
 from palmette.store.tenants import FilteredBackend
 from palmette.telemetry import writes

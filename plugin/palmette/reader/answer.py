@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Rows
 from palmette.encoder.base import readable
-from palmette.encoder.sentences import split_sentences
+from palmette.encoder.splitting import split_sentences
 from palmette.metrics import normalise
 from palmette.reader.blocks import complete
 from palmette.types import Document, Explanation, Part

@@ -12,7 +12,7 @@ from palmette.errors import InputError, NotFoundError
 from palmette.files import fsync_folder
 from palmette.hub.checkpoint import open_folder
 from palmette.index import MODEL
-from palmette.store.local import LocalBackend
+from palmette.store.local.backend import LocalBackend
 
 
 @dataclass(frozen=True)

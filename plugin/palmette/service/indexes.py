@@ -19,7 +19,7 @@ from palmette.errors import InputError, LockedError, PalmetteError, StoreError
 from palmette.index import Index
 from palmette.reader import Reader
 from palmette.service.local import HOME
-from palmette.store.database import DATABASE
+from palmette.store.local.database import DATABASE
 from palmette.store.qdrant.client import is_url
 from palmette.threads import run_in_thread
 

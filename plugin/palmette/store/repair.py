@@ -18,7 +18,7 @@ from palmette.arrays import Stored, take_documents
 from palmette.errors import CorruptIndexError, PalmetteError
 from palmette.files import draft_beside
 from palmette.search.plan import ArraySpec
-from palmette.store.database import (
+from palmette.store.local.database import (
     COLUMNS,
     DATABASE,
     bounded,
@@ -28,8 +28,8 @@ from palmette.store.database import (
     keys_of,
     storage_errors,
 )
-from palmette.store.folder import Manifest, check_own
-from palmette.store.segments import KEYS, Segment
+from palmette.store.local.folder import Manifest, check_own
+from palmette.store.local.segments import KEYS, Segment
 from palmette.types import Document
 
 _BATCH = 256

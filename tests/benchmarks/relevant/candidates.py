@@ -15,9 +15,9 @@ from scipy import sparse
 
 from palmette import load_data, load_encoder
 from palmette.arrays import unit_rows
-from palmette.evidence import chance
 from palmette.lexical.analyser import LANGUAGE, analyser_of
 from palmette.lexical.bm25 import WordCollection
+from palmette.ranking.score import chance
 
 Floats = NDArray[np.floating[Any]]
 GIVEN = ("squad", "scifact", "fairytaleqa", "cosqa", "hotpot_mini", "medquad", "chorus_icecat")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from palmette.arrays import Floats
-from palmette.encoder.sentences import split_sentences
+from palmette.encoder.splitting import split_sentences
 from palmette.methods.fields.config import FieldsConfig, FieldsSearch
 from palmette.methods.fields.search import blend, part_weights
 from palmette.types import Explanation, Part

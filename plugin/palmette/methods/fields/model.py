@@ -16,7 +16,6 @@ from palmette.encoder import Backbone, Encoder, Kind
 from palmette.encoder.cache import EncodingCache
 from palmette.encoder.coalesce import Coalescer
 from palmette.errors import ConfigError, EncodingError
-from palmette.evidence import options_key
 from palmette.methods.fields.config import TRAINING, FieldsConfig, FieldsSearch
 from palmette.methods.fields.documents import (
     TEXT,
@@ -31,6 +30,7 @@ from palmette.methods.fields.module import FieldEncoder
 from palmette.methods.fields.search import AGGREGATE, FIELDS, SCALES, WEIGHTS, plan
 from palmette.methods.fields.training import FieldsTask
 from palmette.model import Arrays, Model, Queries
+from palmette.ranking.score import options_key
 from palmette.search.plan import ArraySpec, SearchPlan, View
 from palmette.types import Document, Explanation
 

@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from palmette.arrays import Rows
-from palmette.calibration import best_weights
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder, EncodingCache
-from palmette.encoder.sentences import first_sentences
+from palmette.encoder.splitting import first_sentences
 from palmette.errors import TrainingError
 from palmette.maths import info_nce
 from palmette.methods.layers.config import LayersConfig
 from palmette.methods.layers.init import complete_config, initialise
 from palmette.methods.layers.module import LayerNetworks, summary
+from palmette.methods.layers.weights import best_weights
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Stage, Task, TrainingResult
 from palmette.training.pairs import TokenRows, TrainingPairs

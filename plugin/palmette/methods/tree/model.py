@@ -15,7 +15,6 @@ from palmette.arrays import Floats, evenly_spaced, fold_columns
 from palmette.config import check_keys, check_range
 from palmette.encoder import Encoder, Kind, States
 from palmette.errors import ConfigError, TrainingError
-from palmette.evidence import options_key
 from palmette.lexical.terms import Terms, terms_from_json, terms_to_json
 from palmette.methods.tree.config import TRAINING, TreeConfig, TreeSearch
 from palmette.methods.tree.explain import explain, topics_of_training
@@ -24,6 +23,7 @@ from palmette.methods.tree.module import DoubleRouter, Tree
 from palmette.methods.tree.search import ADAPTED, LEAVES, as_searched, plan, stored_format, to_stored
 from palmette.methods.tree.training import SAMPLE, TreeTask, level_within_tolerance
 from palmette.model import Arrays, Model, Queries
+from palmette.ranking.score import options_key
 from palmette.search.plan import ArraySpec, SearchPlan, View
 from palmette.training.pairs import TrainingPairs
 from palmette.types import Document, Explanation

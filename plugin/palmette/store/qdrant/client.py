@@ -24,7 +24,7 @@ from palmette.errors import (
     StoreError,
 )
 from palmette.lexical.analyser import analyser_of
-from palmette.store.folder import Manifest
+from palmette.store.local.folder import Manifest
 from palmette.store.qdrant.state import DRAFT, KIND, STATE, State, parse_state
 
 KEY_VARIABLE = "QDRANT_API_KEY"

@@ -22,8 +22,8 @@ from palmette.search.flat import ExactEngine
 from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, View, WordMatches, find_array, stack_rows
 from palmette.search.view import ArraySegment, execute
 from palmette.store.backend import PAGE
-from palmette.store.database import document_of
 from palmette.store.filters import Filter, Within, matches, names, unknown_name
+from palmette.store.local.database import document_of
 from palmette.store.qdrant.client import Collection
 from palmette.store.qdrant.filters import to_qdrant
 from palmette.store.qdrant.state import State

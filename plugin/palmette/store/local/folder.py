@@ -35,7 +35,7 @@ from palmette.errors import (
 from palmette.files import draft_beside, flaw_of, fsync_folder, read_regular, write_anew
 from palmette.lexical.analyser import LANGUAGE, SCHEME, check_language, stemmer_version
 from palmette.search.plan import ArraySpec
-from palmette.store.database import DATABASE, create_database, no_fork, read_number, storage_errors
+from palmette.store.local.database import DATABASE, create_database, no_fork, read_number, storage_errors
 
 FORMAT = 4
 MOST_NUMBERS = 2**22

@@ -23,7 +23,8 @@ from palmette.search.flat import ExactEngine
 from palmette.search.lists import add_sizes
 from palmette.search.plan import ArraySpec, Candidates, SearchPlan, View, WordMatches, find_array
 from palmette.search.view import execute
-from palmette.store.database import (
+from palmette.store.filters import Filter, Within, matches
+from palmette.store.local.database import (
     COLUMNS,
     DATABASE,
     document_of,
@@ -33,9 +34,8 @@ from palmette.store.database import (
     rows_among,
     storage_errors,
 )
-from palmette.store.filters import Filter, Within, matches
-from palmette.store.filters_sql import check_names, select_keys
-from palmette.store.segments import Segment, damaged
+from palmette.store.local.filters import check_names, select_keys
+from palmette.store.local.segments import Segment, damaged
 from palmette.types import Document
 
 _T = TypeVar("_T")

@@ -7,9 +7,10 @@ import pytest
 from scipy.special import expit
 
 from palmette import load_data
-from palmette.calibration import _sample, best_weights, fit_probability, learn, scores
-from palmette.evidence import PRIOR, SLOPE, WORDS, Calibration, Evidence, Scale, Units
+from palmette.methods.layers.weights import best_weights
 from palmette.metrics import Judgements, query_scores
+from palmette.ranking.calibration import _sample, fit_probability, learn, scores
+from palmette.ranking.score import PRIOR, SLOPE, WORDS, Calibration, Evidence, Scale, Units
 from palmette.search.plan import Candidates
 from support.tiny import documents
 

@@ -16,8 +16,8 @@ import apsw
 import filelock  # noqa: F401  # its fork hooks must be registered first: they keep writers from finishing
 
 from palmette.errors import ReadOnlyError, StoreError
-from palmette.store.database import DAMAGED, DATABASE, bounded, check_schema, connect, no_fork, storage_errors
-from palmette.store.folder import OpenedFolder, check_commit, check_own, read_commit
+from palmette.store.local.database import DAMAGED, DATABASE, bounded, check_schema, connect, no_fork, storage_errors
+from palmette.store.local.folder import OpenedFolder, check_commit, check_own, read_commit
 
 
 class Pool:

@@ -27,9 +27,9 @@ from pydantic import Field
 
 from palmette.arrays import Floats, Keys, Ragged
 from palmette.config import Config, parse_json
-from palmette.encoder.sentences import Sentences, first_sentences
 from palmette.errors import REPAIR, ConfigError, CorruptIndexError, shown
-from palmette.search.plan import ArraySpec, Candidates, SearchPlan, View, stack_rows
+from palmette.ranking.arrays import SCALES, SENTENCES
+from palmette.search.plan import Candidates, SearchPlan, View, stack_rows
 from palmette.telemetry import span, traced
 
 Lexical = float | Literal["auto"]
@@ -40,49 +40,47 @@ DEFAULT: Lexical = "auto"
 
 SHORTLIST = 100
 """Documents that each of both rankings lists."""
-WORDS, SLOPE, PRIOR = 0.5, 5.5, -3.9
-CROWD, USUAL_SIZE = 0.2, 2000
-"""Shipped coefficients (tests/benchmarks/results/relevance.md says how they were chosen)."""
-COMMON, RARER = 0.8, 1.5
-"""Share that common words have by chance, and how soon it falls as they are rarer."""
-SPREADS, STAND_IN = 6.0, 0.9
-"""Usual spreads that make a unit of meaning, and how much less where sentences stand in for questions."""
-USUAL_MEANING = 0.27
-"""Meaning of a document that has nothing to do with the question."""
-SAMPLE, ASKED = 1000, 64
-"""Documents on which an index measures its spreads, and sentences that stand in for questions."""
 
-SENTENCES, SCALES, SPANS = "sentences", "sentence_scales", "sentence_spans"
-"""Stored arrays: int8 vectors of a document's sentences, their scales, and where they stand in its content."""
-OWN, BEST, BEST_AT, SHARE, CHANCE, SPAN = "own", "best", "best_at", "share", "chance", "span"
-"""Evidence of a hit: method's score, cosine and number of the best sentence, share of words, the share that is chance,
-the sentence's place."""
-UNITS = "units"
-"""Note of an index: its units of meaning, with the number of its documents."""
+# Shipped coefficients; tests/benchmarks/results/relevance.md says how they were chosen.
+WORDS = 0.5
+"""Weight λ of words."""
+SLOPE = 5.5
+"""Log-odds that one unit of evidence adds."""
+PRIOR = -3.9
+"""Log-odds of a document without evidence among ``USUAL_SIZE`` documents."""
+CROWD = 0.2
+"""Log-odds that the prior loses each time the collection grows by a factor of e."""
+USUAL_SIZE = 2000
+"""Documents of the collections that the shipped prior was chosen on."""
+
+COMMON = 0.8
+"""Share of a query's words that a document may have by chance, if they are all common."""
+RARER = 1.5
+"""How soon that share falls as the words are rarer."""
+
+SPREADS = 6.0
+"""Standard deviations of the scores over all documents that make one unit of meaning."""
+USUAL_MEANING = 0.27
+"""Units of meaning of a document that has nothing to do with the question."""
+
+# Evidence of a hit
+OWN = "own"
+"""The method's own score."""
+BEST = "best"
+"""Cosine of the best sentence."""
+BEST_AT = "best_at"
+"""Number of the best sentence within its document."""
+SHARE = "share"
+"""Share of the query's weight in words that the document answers."""
+CHANCE = "chance"
+"""Share of words that a document may have by chance."""
+SPAN = "span"
+"""Characters of the best sentence: the first, and the one after the last."""
 
 Numbers = NDArray[np.float64]
+
 Search = Callable[[SearchPlan, int], Candidates]
 """Executes the plan of one query for so many documents."""
-
-
-def sentence_arrays(width: int) -> tuple[ArraySpec, ...]:
-    """Arrays that an index stores for the sentences of its documents."""
-    return (
-        ArraySpec(SENTENCES, (width,), "int8", ragged=True),
-        ArraySpec(SCALES, (), "float32", ragged=True, aligned=SENTENCES),
-        ArraySpec(SPANS, (2,), "int32", ragged=True, aligned=SENTENCES),
-    )
-
-
-def stores_sentences(backend: Any) -> bool:
-    """Whether an index keeps the sentences of its documents."""
-    return any(spec.name == SENTENCES for spec in backend.arrays)
-
-
-def sentence_rows(found: Sentences) -> dict[str, Ragged]:
-    """Stored arrays of documents' sentences."""
-    columns = ((SENTENCES, found.vectors), (SCALES, found.scales), (SPANS, found.spans))
-    return {name: Ragged(values, found.starts) for name, values in columns}
 
 
 class Scale(Config):
@@ -121,18 +119,6 @@ class Units(Config):
     """Of the best sentence's cosine; ``None`` where sentences do not count."""
     documents: Annotated[int, Field(gt=0)] = USUAL_SIZE
     """Number of documents: the more there are, the better is the best that has nothing to do with a question."""
-
-
-@lru_cache(64)
-def noted_units(text: str) -> Units:
-    """Read the units that an index notes with its documents."""
-    try:
-        noted = parse_json(text)
-        if not isinstance(noted, dict):
-            raise ValueError(f"{shown(noted)} is no object")
-        return Units.from_dict(noted)
-    except (TypeError, ValueError) as error:
-        raise CorruptIndexError(f"the note of an index's units of meaning is damaged ({error}); {REPAIR}") from error
 
 
 USUAL = Units(own=Scale(unit=0.55), sentence=Scale(unit=0.55))
@@ -299,73 +285,16 @@ def best_sentences(sentences: Ragged, scales: Ragged, query: Floats) -> tuple[Fl
     return best, at
 
 
-def units_for(model: Any, options: Any, view: View, sentences: bool, among: Keys | None = None) -> Units:
-    """Units of meaning for a search: learned in training, else measured on documents, else the usual ones.
-
-    Documents are those of the view, or ``among`` some of them. Units belong to the variant of the options
-    (:meth:`palmette.model.Model.lexical_variants`): options that leave documents out or only order them change no
-    unit, and so no score.
-    """
-    key, variants = model.lexical_key(options) or "", model.lexical_variants()
-    learned: Units | None = model.calibrations[key].units if key in model.calibrations else None
-    if learned is not None and (learned.sentence is not None or not sentences):
-        return learned
-    usual: Units | None = model.usual_units
-    if usual is None and len(view if among is None else among) >= 2 and variants:
-        usual = measure_units(model, view, sentences, variants.get(key, options), among)
-    return usual or USUAL if learned is None else (usual or USUAL).replace(own=learned.own)
-
-
-def measured_on(keys: Keys) -> Keys:
-    """Documents behind a wall that its units are measured on: the first ones, so many that few writes change them.
-
-    A function of these documents alone: it needs no note, and tells nothing of others.
-    """
-    spare = max(0, len(keys).bit_length() - 3)
-    return keys[: len(keys) >> spare << spare]
-
-
-def measure_units(
-    model: Any, view: View, sentences: bool, options: Any, among: Keys | None = None, seed: int = 0
-) -> Units:
-    """Measure the units of an untrained model on an index, or ``among`` some of its documents.
-
-    Sentences of the documents stand in for questions.
-    """
-    rng = np.random.default_rng(seed)
-    keys = np.sort(rng.permutation(view.keys() if among is None else among)[:SAMPLE])
-    asked = rng.permutation(len(keys))[:ASKED]
-    if sentences:
-        some, scales = (view.ragged(name, keys.tolist()) for name in (SENTENCES, SCALES))
-        asked = asked[some.counts(asked) > 0]
-        rows = rng.integers(some.starts[:-1][asked], some.starts[1:][asked])
-        given: Any = some.values[rows].astype(np.float32) * scales.values[rows, None]
-    else:
-        texts = [document.content for document in view.documents(keys[asked].tolist())]
-        given = first_sentences(texts)
-    if not len(asked):
-        return USUAL
-    if not model.accepts_embeddings and sentences:
-        spans = view.ragged(SPANS, keys.tolist()).values[rows].tolist()
-        texts = [document.content for document in view.documents(keys[asked].tolist())]
-        read: Any = [text[start:end] for text, (start, end) in zip(texts, spans, strict=True)]
-    else:
-        read = given
-    plan = model.plan(model.encode_queries(read, options), len(keys), options, view)
-    found = model.execute(view, plan.among(keys), len(keys), options)
-    own = np.full((len(asked), len(keys)), np.nan)
-    at = np.searchsorted(keys, found.keys.clip(min=keys[0]))
-    np.put_along_axis(own, at, np.where(found.keys >= 0, found.scores, np.nan), axis=1)
-    own[np.arange(len(asked)), asked] = np.nan  # the document that the sentence is from
-    units = Units(own=Scale.of(own, STAND_IN * SPREADS))
-    if not sentences:
-        return units
-    held = np.flatnonzero(some.counts(np.arange(len(keys))))
-    cosines = (some.values.astype(np.float32) @ given.T) * scales.values[:, None]  # [S, q]
-    best = np.full((len(asked), len(keys)), np.nan)
-    best[:, held] = np.maximum.reduceat(cosines, some.starts[held], axis=0).T
-    best[np.arange(len(asked)), asked] = np.nan
-    return units.replace(sentence=Scale.of(best, STAND_IN * SPREADS))
+@lru_cache(64)
+def noted_units(text: str) -> Units:
+    """Read the units that an index notes with its documents."""
+    try:
+        noted = parse_json(text)
+        if not isinstance(noted, dict):
+            raise ValueError(f"{shown(noted)} is no object")
+        return Units.from_dict(noted)
+    except (TypeError, ValueError) as error:
+        raise CorruptIndexError(f"the note of an index's units of meaning is damaged ({error}); {REPAIR}") from error
 
 
 def read_calibrations(facts: Mapping[str, Any]) -> dict[str, Calibration]:

@@ -14,7 +14,7 @@ from palmette.arrays import Keys, Ragged, Stored, take_documents
 from palmette.errors import DuplicateIdError, EncodingError, InputError, StoreError
 from palmette.lexical.analyser import stemmer_version
 from palmette.search.plan import ArraySpec
-from palmette.store.database import (
+from palmette.store.local.database import (
     COLUMNS,
     Row,
     document_of,
@@ -27,9 +27,9 @@ from palmette.store.database import (
     values_of,
     write_meta,
 )
-from palmette.store.folder import COMMIT, Commit, OpenedFolder
-from palmette.store.segments import Files, Segment, SegmentWriter, progress
-from palmette.store.view import Snapshots
+from palmette.store.local.folder import COMMIT, Commit, OpenedFolder
+from palmette.store.local.segments import Files, Segment, SegmentWriter, progress
+from palmette.store.local.view import Snapshots
 from palmette.types import Document
 
 MERGE_RATIO = 2  # a write merges trailing segments up to this many times what it has written so far

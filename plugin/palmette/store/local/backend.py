@@ -28,7 +28,8 @@ from palmette.lexical.analyser import LANGUAGE, analyser_of, stemmer_version
 from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec
 from palmette.store.backend import Backend, BackendStats
-from palmette.store.database import (
+from palmette.store.filters import Filter, parse_filter
+from palmette.store.local.database import (
     COLUMNS,
     DATABASE,
     bounded,
@@ -41,8 +42,7 @@ from palmette.store.database import (
     storage_errors,
     values_of,
 )
-from palmette.store.filters import Filter, parse_filter
-from palmette.store.folder import (
+from palmette.store.local.folder import (
     MANIFEST,
     SEGMENTS,
     Commit,
@@ -54,10 +54,10 @@ from palmette.store.folder import (
     read_commit,
     write_lock,
 )
-from palmette.store.pool import Pool
-from palmette.store.segments import damaged, progress, remove_orphans
-from palmette.store.view import LocalView, Snapshot, Snapshots
-from palmette.store.writer import LocalWriter
+from palmette.store.local.pool import Pool
+from palmette.store.local.segments import damaged, progress, remove_orphans
+from palmette.store.local.view import LocalView, Snapshot, Snapshots
+from palmette.store.local.writer import LocalWriter
 from palmette.types import Document
 
 Verify = Literal["fast", "full", False]

@@ -30,8 +30,8 @@ from palmette.lexical.analyser import Analyser
 from palmette.lexical.postings import TYPES, Postings, PostingsBuilder
 from palmette.search.plan import ArraySpec
 from palmette.search.view import ArraySegment
-from palmette.store.database import MOST_KEY
-from palmette.store.folder import SEGMENTS
+from palmette.store.local.database import MOST_KEY
+from palmette.store.local.folder import SEGMENTS
 from palmette.types import Document
 
 KEYS = "keys"

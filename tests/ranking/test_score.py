@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from palmette import Document, FakeEncoder, Index, evidence
+from palmette import Document, FakeEncoder, Index
 from palmette.arrays import Ragged, unit_rows
-from palmette.evidence import Calibration, Evidence, Scale, Units, best_sentences, options_key
 from palmette.index.search import read_queries
 from palmette.methods.space import SpaceModel
 from palmette.methods.tree import TreeSearch
+from palmette.ranking import score
+from palmette.ranking import units as measuring
+from palmette.ranking.score import Calibration, Evidence, Scale, Units, best_sentences, options_key
 from support.taxonomies import zoo, zoo_model
 from support.tiny import documents, paths, tree
 
@@ -77,11 +79,11 @@ def test_the_score_is_the_formula(index: Index, lexical: float, sentences: bool,
     ):
         listed = {d.key for d in index.documents(filter)}
         if lexical or sentences:  # candidates are the best of each ranking
-            own = index.search(query, evidence.SHORTLIST, lexical=0, sentences=False, filter=filter)
+            own = index.search(query, score.SHORTLIST, lexical=0, sentences=False, filter=filter)
             listed = {hit.id for hit in own}
         with index.filtered(filter).backend.read() as view:
             if lexical:
-                listed |= set(view.ids(view.words(query, evidence.SHORTLIST).keys.tolist()))
+                listed |= set(view.ids(view.words(query, score.SHORTLIST).keys.tolist()))
         wanted = formula(index, query, sorted(listed), lexical, sentences)
         best = sorted(wanted.values(), reverse=True)[:7]
         assert [hit.score for hit in hits] == pytest.approx(best, abs=2e-4)
@@ -91,8 +93,8 @@ def test_the_score_is_the_formula(index: Index, lexical: float, sentences: bool,
 
 def test_hits_show_their_evidence_and_places(index: Index) -> None:
     hit = index.search(QUERIES[0], 1)[0]
-    assert set(hit.evidence) == {evidence.OWN, evidence.BEST, evidence.SHARE, evidence.CHANCE}
-    assert hit.evidence[evidence.SHARE] > 0
+    assert set(hit.evidence) == {score.OWN, score.BEST, score.SHARE, score.CHANCE}
+    assert hit.evidence[score.SHARE] > 0
     start, end = hit.highlights.sentence or (0, 0)
     assert hit.document.text[start:end] in hit.document.text
     assert end > start
@@ -100,7 +102,7 @@ def test_hits_show_their_evidence_and_places(index: Index) -> None:
     assert marked
     assert marked <= set(QUERIES[0].split())
     alone = index.search(QUERIES[0], 1, lexical=0, sentences=False)[0]
-    assert set(alone.evidence) == {evidence.OWN}
+    assert set(alone.evidence) == {score.OWN}
     assert alone.highlights.sentence is None
     assert list(alone.highlights.words) == []
 
@@ -135,14 +137,14 @@ def test_an_index_without_sentences_scores_documents_alone(index: Index) -> None
     given = list(index.documents())
     plain = Index.build(given, index.model, sentences=False)
     hits = plain.search(QUERIES[0], 5)
-    assert set(hits[0].evidence) == {evidence.OWN, evidence.SHARE, evidence.CHANCE}
+    assert set(hits[0].evidence) == {score.OWN, score.SHARE, score.CHANCE}
     assert plain.stats().bytes < index.stats().bytes
     with_some = Index.build(given[:60], index.model)
     vectors = index.model.encoder.encode([d.content for d in given[60:80]])
     with_some.add(given[60:80], embeddings=vectors)  # no pass of the encoder: no sentences
     found = {hit.id: hit for hit in with_some.search(QUERIES[0], 80)}
-    assert evidence.BEST in found[given[0].key].evidence
-    assert evidence.BEST not in found[given[70].key].evidence
+    assert score.BEST in found[given[0].key].evidence
+    assert score.BEST not in found[given[70].key].evidence
     assert found[given[70].key].highlights.sentence is None
 
 
@@ -169,7 +171,7 @@ def test_scales_follow_the_scores() -> None:
     assert usual.unit == pytest.approx(6, rel=0.05)
     assert moved.unit == pytest.approx(3 * usual.unit)
     assert moved.units(scores * 3 + 7) == pytest.approx(usual.units(scores))
-    assert usual.units(scores).mean() == pytest.approx(evidence.USUAL_MEANING)
+    assert usual.units(scores).mean() == pytest.approx(score.USUAL_MEANING)
     sharp = np.zeros((20, 500))
     sharp[:, 3] = 1.0
     assert Scale.of(sharp).unit == pytest.approx(1, rel=0.01), "the best document's lead"
@@ -180,8 +182,8 @@ def test_scales_follow_the_scores() -> None:
 
 def test_shipped_priors_sink_as_documents_become_many_and_learned_ones_stay() -> None:
     shipped, learned = Calibration(), Calibration(prior=-2.0, source="held-out questions")
-    few, usual, many = (shipped.prior_among(count) for count in (100, evidence.USUAL_SIZE, 20_000))
-    assert many < usual == evidence.PRIOR < few
+    few, usual, many = (shipped.prior_among(count) for count in (100, score.USUAL_SIZE, 20_000))
+    assert many < usual == score.PRIOR < few
     assert learned.prior_among(20_000) == learned.prior_among(100) == -2.0
 
 
@@ -196,7 +198,7 @@ def test_words_stay_within_a_subtree() -> None:
 
 
 def test_documents_that_only_words_find_have_their_own_score(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evidence, "SHORTLIST", 1)
+    monkeypatch.setattr(score, "SHORTLIST", 1)
     index, query = Index.build(documents(), paths()), "where does the red owl live?"
     own = {hit.id: hit.evidence["own"] for hit in index.search(query, 48, visit=1.0, lexical=0)}
     found = index.search(query, 5, beam=1, lexical=0.9)
@@ -209,7 +211,7 @@ def test_units_leave_out_a_sentences_own_document() -> None:
         vectors, units = unit_rows(view.rows("vector", view.keys()).astype(np.float32)), measured(made)
     cosines = vectors @ vectors.T
     np.fill_diagonal(cosines, np.nan)
-    assert units.own.unit == pytest.approx(Scale.of(cosines, evidence.STAND_IN * evidence.SPREADS).unit, rel=0.02)
+    assert units.own.unit == pytest.approx(Scale.of(cosines, measuring.PSEUDO_QUERY_SPREADS).unit, rel=0.02)
 
 
 def test_documents_without_sentences_have_their_score_for_meaning() -> None:
@@ -224,7 +226,7 @@ def test_an_untrained_model_measures_its_units_on_the_documents(index: Index) ->
     assert 0 < units.own.unit < 10
     assert units.sentence is not None
     one = Index.build(list(index.documents())[:1], index.model)
-    assert measured(one) == evidence.USUAL.replace(documents=1), "too few to measure"
+    assert measured(one) == score.USUAL.replace(documents=1), "too few to measure"
 
 
 def test_units_are_measured_anew_when_a_fifth_of_the_documents_is_new(tmp_path: Path) -> None:

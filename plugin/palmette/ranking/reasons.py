@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from palmette.evidence import BEST, CHANCE, OWN, SPAN, Evidence, probability
 from palmette.lexical.analyser import Analyser, Kind
+from palmette.ranking.score import BEST, CHANCE, OWN, SPAN, Evidence, probability
 from palmette.search.plan import WordMatches
 from palmette.types import Document, Explanation, Metadata, Part
 

@@ -10,8 +10,8 @@ import apsw
 import numpy as np
 
 from palmette.arrays import Keys
-from palmette.store.database import CHUNK, keys_of, parsed, rows_among
 from palmette.store.filters import And, Condition, Filter, Ids, Not, Or, Scalar, matches, names, unknown_name
+from palmette.store.local.database import CHUNK, keys_of, parsed, rows_among
 
 _FEW = 256  # documents that are quicker read and judged one by one
 _SOME = 4096  # documents that are quicker looked up in a condition's index entries than found among them

@@ -1,0 +1,164 @@
+"""Coefficients of the sum and of the probability, learned from held-out queries on arrays in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm.auto import tqdm
+
+from palmette.arrays import Floats, best_of_each, concatenate
+from palmette.data import RetrievalData
+from palmette.encoder import Encoder
+from palmette.encoder.cache import CachedEncoder, EncodingCache
+from palmette.lexical.analyser import LANGUAGE, analyser_of
+from palmette.lexical.bm25 import WordCollection
+from palmette.metrics import Judgements, query_scores
+from palmette.ranking.arrays import SCALES, SENTENCES, stored_arrays
+from palmette.ranking.score import PRIOR, SLOPE, Calibration, Evidence, Scale, Units, best_sentences, chance
+from palmette.search.view import ArrayView
+from palmette.training.pairs import Validation
+from palmette.types import Document
+
+QUERIES = 300
+"""Most held-out queries of a sample."""
+DOCUMENTS = 2000
+"""Most documents of a sample: the relevant ones, and others at random."""
+PSEUDO_QUERY_WORDS = 3
+"""First words of a document that stand in for a query where there is none."""
+BATCH = 256
+"""Documents that are encoded at once."""
+K = 10
+"""Depth of nDCG."""
+
+WEIGHTS = tuple(n / 20 for n in range(21))
+"""Weights of words that are compared."""
+
+SHIPPED_QUERIES = 10
+"""Judged queries that the shipped weight counts for."""
+
+TRUST = 0.2
+"""Strength of the shipped slope and prior."""
+
+
+def _sample(data: RetrievalData, seed: int) -> tuple[list[str], list[Document], Judgements | None] | None:
+    """Draw held-out queries. Without any query the first words of documents stand in, and teach the units alone."""
+    held = Validation.of(data, seed, queries=QUERIES, documents=DOCUMENTS)
+    if held is not None:
+        documents = [data.corpus[row] for row in held.documents]
+        return [data.query_texts[row] for row in held.queries], documents, held.judgements
+    if data.queries:
+        return None
+    rows = np.sort(np.random.default_rng(seed).permutation(len(data.corpus))[:DOCUMENTS])
+    documents = [data.corpus[row] for row in rows.tolist()]
+    return [" ".join(d.all_text.split()[:PSEUDO_QUERY_WORDS]) for d in documents[:QUERIES]], documents, None
+
+
+def calibrate(
+    model: Any, data: RetrievalData, frozen: Encoder, cache: EncodingCache, *, seed: int, progress: bool | None
+) -> dict[str, Calibration]:
+    """Learn the coefficients for each variant of a :class:`palmette.model.Model`'s search, by key.
+
+    ``frozen`` is the encoder as it was given: if the model still has it, ``cache`` knows most of the documents.
+    """
+    variants = model.lexical_variants()
+    sample = _sample(data, seed) if variants else None
+    if sample is None:
+        return {}
+    queries, documents, judgements = sample
+    collection = WordCollection(analyser_of(LANGUAGE), [document.all_text for document in documents])
+    matched = [collection.matches(query) for query in queries]
+    shares = np.stack([found.scores for found in matched])
+    accident = chance(np.array([found.rarity for found in matched]))[:, None]
+    learned = {}
+    with _encoded(model, documents, frozen, cache, progress) as view:
+        texts = model.query_input(queries)
+        best = np.full(shares.shape, np.nan, np.float32)
+        if model.sentences:
+            vectors = model.sentence_queries(model.encode_queries(texts, model.search_options({})), texts)
+            stored = view.arrays[SENTENCES], view.arrays[SCALES]
+            best = np.stack([best_sentences(*stored, vector)[0] for vector in vectors])
+        for key, options in variants.items():
+            own = scores(model, view, texts, options)
+            units = Units(own=Scale.of(own), sentence=Scale.of(best) if model.sentences else None)
+            learned[key] = learn(own, best, shares - accident, units, judgements)
+    return learned
+
+
+def learn(own: Floats, best: Floats, shares: Floats, units: Units, judgements: Judgements | None) -> Calibration:
+    """Learn from the method's scores, best sentences and shares of words (less those by chance): [Q, N] each.
+
+    With judgements, the weight of words is the mean of all weights whose nDCG@10 lies within one standard error of the
+    best one's, since curves are flat near their top and the top itself is noise; few judgements move it little from the
+    shipped weight. Slope and prior fit the first hits.
+    """
+    plain = Calibration(units=units)
+    if judgements is None:
+        return plain
+
+    def total(weight: float) -> NDArray[np.float64]:
+        asked = ("",) * len(own)  # words count
+        return Evidence(plain.replace(words=weight), units, asked).total(own, best, shares)
+
+    rated = judgements.relevant > 0
+    quality = np.stack([ndcg_by_query(total(weight), judgements)[rated] for weight in WEIGHTS])  # [weights, Q]
+    loss = quality[quality.mean(axis=1).argmax()] - quality  # [weights, Q]
+    as_good = loss.mean(axis=1) <= loss.std(axis=1) / np.sqrt(rated.sum())
+    trust = rated.sum() / (rated.sum() + SHIPPED_QUERIES)
+    chosen = round(float(trust * np.array(WEIGHTS)[as_good].mean() + (1 - trust) * plain.words), 4)
+    sums = total(chosen)
+    first = best_of_each(sums, 1)  # [Q, 1]
+    relevant = judgements.gains(first) > 0
+    x, y = np.take_along_axis(sums, first, axis=1)[rated].ravel(), relevant[rated].ravel()
+    slope, prior = fit_probability(x, y)
+    return plain.replace(words=chosen, slope=slope, prior=prior, source="held-out questions")
+
+
+def fit_probability(x: NDArray[Any], y: NDArray[Any]) -> tuple[float, float]:
+    """Fit slope and prior of a logistic function to sums of evidence [n] and their relevance [n]."""
+    from scipy.optimize import minimize
+
+    def loss(weights: NDArray[np.float64]) -> float:
+        logits = weights[0] * x + weights[1]
+        distance = ((weights - (SLOPE, PRIOR)) ** 2).sum()
+        return float(np.sum(np.logaddexp(0, logits) - y * logits) + TRUST * distance)
+
+    found = minimize(loss, np.array([SLOPE, PRIOR]), method="L-BFGS-B", bounds=[(0.5, None), (None, None)]).x
+    return round(float(found[0]), 4), round(float(found[1]), 4)
+
+
+def ndcg_by_query(table: NDArray[Any], judgements: Judgements) -> NDArray[np.float64]:
+    """Return nDCG@10 [Q] of a table of scores [Q, N]."""
+    return query_scores(best_of_each(table, K), judgements, ks=(K,))[f"ndcg@{K}"]
+
+
+@contextmanager
+def _encoded(
+    model: Any, documents: Sequence[Document], frozen: Encoder, cache: EncodingCache, progress: bool | None
+) -> Iterator[ArrayView]:
+    """View of documents, while the model reuses the encodings of its training."""
+    encoder, hidden = model.encoder, None if progress is None else not progress
+    if encoder is frozen:
+        model.encoder = CachedEncoder(encoder, cache)
+    try:
+        starts = range(0, len(documents), BATCH)
+        bar = tqdm(starts, desc="Calibrating", unit="batch", delay=2, disable=hidden, leave=False)
+        parts = [stored_arrays(model, documents[start : start + BATCH], model.sentences) for start in bar]
+        arrays = {name: concatenate([part[name] for part in parts]) for name in parts[0]}
+        yield ArrayView(arrays, documents)
+    finally:
+        model.encoder = encoder
+
+
+def scores(model: Any, view: ArrayView, queries: Sequence[str] | Floats, options: Any) -> Floats:
+    """[Q, N] scores of all documents; one that the model does not return scores as the worst that it does."""
+    found = model.search(view, model.encode_queries(queries, options), len(view), options)
+    held = found.keys >= 0
+    lowest = np.where(held, found.scores, np.inf).min(axis=1, initial=np.inf)
+    lowest = np.where(np.isfinite(lowest), lowest, 0.0).astype(np.float32)
+    table = np.repeat(lowest[:, None], len(view), axis=1)
+    table[np.nonzero(held)[0], found.keys[held]] = found.scores[held]
+    return table

@@ -1,0 +1,98 @@
+"""Documents ranked without an index, as an index of them would rank them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from palmette.arrays import Floats, Keys
+from palmette.errors import InputError, shown
+from palmette.lexical.analyser import Analyser, analyser_of, check_language, check_query
+from palmette.lexical.bm25 import WordCollection
+from palmette.ranking.arrays import stored_arrays
+from palmette.ranking.score import Calibration, Evidence, Lexical, probability
+from palmette.ranking.units import units_for
+from palmette.search.plan import Candidates, WordMatches
+from palmette.search.view import ArrayView
+from palmette.types import Document
+
+
+class DocumentsView(ArrayView):
+    """Arrays and words of documents in memory."""
+
+    def __init__(self, arrays: Mapping[str, Any], documents: Sequence[Document], analyser: Analyser) -> None:
+        super().__init__(arrays, documents)
+        self._collection = WordCollection(analyser, [document.all_text for document in documents])
+
+    def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
+        """Shares of all documents, or of some."""
+        found = self._collection.matches(text)
+        return found if only is None else replace(found, scores=found.scores[only], keys=only)
+
+
+@dataclass(frozen=True)
+class RankedDocuments:
+    """Documents that are ranked without an index."""
+
+    order: list[int]
+    """Places of the documents that a search returns, best first, or as its options order them."""
+    scores: list[float]
+    """Probability of each document, in the order given; 0 without a phrase of the query."""
+
+
+def rank_documents(
+    model: Any, query: str, documents: Sequence[Document], options: Any, *, lexical: Lexical, language: str | None
+) -> RankedDocuments:
+    """Rank documents as an index of them does that compares the query with each; ``options`` are validated."""
+    calibration, analyser = model.calibration(options, lexical), analyser_of(check_language(language))
+    every: Any = documents
+    if not isinstance(every, Sequence) or not all(isinstance(one, Document) for one in every):
+        raise InputError(f"score takes a list of Documents, got {shown(every)}")
+    if not documents:
+        return RankedDocuments([], [])
+    # documents of equal content are encoded once: in two places of a batch their last bits could differ
+    places: dict[str, list[int]] = {}
+    for place, document in enumerate(documents):
+        places.setdefault(model.content_read(document), []).append(place)
+    distinct = [documents[same[0]] for same in places.values()]
+    view = DocumentsView(stored_arrays(model, distinct, model.sentences), distinct, analyser)
+    ranked, logits = _rank_rows(model, query, view, options, calibration)
+    rows, scores = list(places.values()), [0.0] * len(documents)
+    for same, score in zip(rows, probability(logits).tolist(), strict=True):
+        for place in same:
+            scores[place] = score
+    return RankedDocuments([place for row in ranked.tolist() for place in rows[row]], scores)
+
+
+def _rank_rows(
+    model: Any, query: str, view: DocumentsView, options: Any, calibration: Calibration | None
+) -> tuple[Keys, Floats]:
+    """Rows of a view that a search returns, in its order, and the log-odds of all rows [N]."""
+    texts = model.query_input([check_query(query)])
+    arrays = model.encode_queries(texts, options)
+    mix, units, vectors = calibration or Calibration(words=0.0), units_for(model, options, view, model.sentences), None
+    if calibration is not None and model.sentences:
+        vectors = model.sentence_queries(arrays, texts)
+    else:
+        units = units.replace(sentence=None)
+    scoring = model.scoring_options(options)
+    every = _search_all(model, view, arrays, scoring)
+    own = np.full(len(view), every.scores.min(initial=0.0), np.float32)  # a row that the method does not score is last
+    own[every.keys[0]] = every.scores[0]
+    logits = Evidence(mix, units, [query] if mix.words else (), vectors).score(view, 0, view.keys(), own).scores[0]
+    ranked = (every if scoring == options else _search_all(model, view, arrays, options)).keys[0]
+    if calibration is not None:  # options that rank by score alone
+        ranked = ranked[np.lexsort((ranked, -own[ranked], -logits[ranked]))]
+        ranked = ranked[logits[ranked] > -np.inf]
+    return ranked, logits
+
+
+def _search_all(model: Any, view: DocumentsView, queries: Mapping[str, Any], options: Any) -> Candidates:
+    """Candidates of one query among all rows that its plan allows, whatever lists they are in."""
+    plan = model.plan(queries, len(view), options, view)
+    allowed = view.keys() if plan.only is None else plan.only
+    found: Candidates = model.execute(view, plan.among(allowed), len(view), options).one_query(0)
+    return found
