@@ -17,6 +17,7 @@ from langchain_palmette.loading import Loading, ModelName, PathName, find, load,
 from palmette.config import check_keys, given
 from palmette.errors import ConfigError
 from palmette.frameworks import check_method, public_name
+from palmette.ranking.boost import boost_to_dict
 from palmette.store.filters import parse_filter
 from palmette.store.qdrant.client import is_url, parse_url
 from palmette.threads import AsyncTwin
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from palmette.index.folder import ModelLike
     from palmette.index.search import QueryList
 
-CALL = ("k", "filter", "score_threshold", "lexical", "explain")
+CALL = ("k", "filter", "score_threshold", "lexical", "boost", "explain")
 """Options of every call, besides those of the method."""
 WRITE = ("batch_size", "progress")
 """Options of every write."""
@@ -79,6 +80,8 @@ class PalmetteRetriever(Loading, Batching, DocumentIndex):
     """Weight of words beside the method: 0 (none) … 1 (words alone), ``"auto"`` for the weight that the checkpoint has
     learned; ``None`` for palmette's default.
     """
+    boost: dict[str, JsonValue] | None = None
+    """Log-odds by metadata: ``{"date": recency("90d"), "kind": {"guide": 0.5}}``, see :func:`palmette.recency`."""
     score_key: str | None = None
     """Metadata key of the score, such as ``"score"``; ``None`` leaves it out: a document is equal under all queries."""
     explain: bool = False
@@ -94,6 +97,11 @@ class PalmetteRetriever(Loading, Batching, DocumentIndex):
     def _check_filter(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
         parse_filter(value)
         return value
+
+    @field_validator("boost", mode="before")
+    @classmethod
+    def _check_boost(cls, value: Any) -> dict[str, Any] | None:
+        return boost_to_dict(value)
 
     def model_post_init(self, context: Any, /) -> None:
         """Hold a live index; a URL that holds a key is refused before it is shown, saved or pickled."""
@@ -250,7 +258,7 @@ class PalmetteRetriever(Loading, Batching, DocumentIndex):
     def _search(self, queries: QueryList, *, explain: bool = False, **call: Any) -> list[list[Hit]]:
         index = self.index
         check_keys(type(self).__name__, call, (*CALL, *index.model.search_class.names()))
-        own = {"k": self.k, "lexical": self.lexical, "score_threshold": self.score_threshold}
+        own = {"k": self.k, "lexical": self.lexical, "boost": self.boost, "score_threshold": self.score_threshold}
         call |= {name: value for name, value in own.items() if call.get(name) is None}
         how = given({**self._search_options(), **call})
         threshold = how.pop("score_threshold", None)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from palmette.methods.taxonomy import TaxonomyModel
     from palmette.methods.tree import TreeModel
     from palmette.model import Model
+    from palmette.ranking.boost import recency
     from palmette.reader import Answer, Reader
     from palmette.sample import sample_data
     from palmette.types import Document, Explanation, Hit, Pair, Part
@@ -50,6 +51,7 @@ _NAMES = {
     "methods.taxonomy": ("TaxonomyModel",),
     "methods.tree": ("TreeModel",),
     "model": ("Model",),
+    "ranking.boost": ("recency",),
     "reader": ("Answer", "Reader"),
     "sample": ("sample_data",),
     "types": ("Document", "Explanation", "Hit", "Pair", "Part"),
@@ -81,6 +83,7 @@ __all__ = [
     "load_data",
     "load_encoder",
     "load_model",
+    "recency",
     "sample_data",
 ]
 

@@ -95,9 +95,10 @@ def rerank(
 def check_method(owner: str, method: str | None, model: Model) -> None:
     """Raise unless a retriever class of one method (``None`` for any) is for such a model."""
     if method not in (None, model.method):
+        better = dict.fromkeys((model.retriever, "PalmetteRetriever"))  # some methods have no class of their own
         raise ConfigError(
             f"{owner} is for models of method {method!r}, and this one is of method {model.method!r}: "
-            f"use {model.retriever}, or PalmetteRetriever for any"
+            f"use {', or '.join(better)} for any"
         )
 
 

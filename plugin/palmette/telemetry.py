@@ -101,7 +101,8 @@ def public_name(name: str) -> str:
 @contextmanager
 def searching(method: str, place: str, queries: Any) -> Iterator[Callable[[Sequence[Sequence[Any]]], None]]:
     """Span, duration and slow line of a search; the block hands over its hits."""
-    begun, texts = time.perf_counter(), [query for query in queries if isinstance(query, str)]
+    begun, listed = time.perf_counter(), isinstance(queries, list | tuple)  # vectors, and what the search will refuse
+    texts = [query for query in queries if isinstance(query, str)] if listed else []
     with span("search", "RETRIEVER", {"palmette.method": method}) as open_span:
         if open_span.is_recording() and texts and not _hides("INPUTS"):
             open_span.set_attribute("input.value", texts[0] if len(texts) == 1 else json.dumps(texts))

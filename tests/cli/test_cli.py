@@ -199,6 +199,9 @@ def test_search_for_programs_and_for_people(place, capsys, run):
     assert all(len(hit["explanation"]["method"]["detail"]["path"]) == 3 for hit in hits)
     start, end = hits[0]["highlights"]["sentence"]
     assert hits[0]["text"][start:end]
+    hits = json.loads(run(*words, "--boost", '{"colour": {"blue": 9}, "house": {"half_life": "9d"}}'))
+    assert hits[0]["metadata"]["colour"] == "blue"
+    assert "boost 'colour'" in {part["name"] for part in hits[0]["explanation"]["parts"]}
     hits = json.loads(run(*words, "--lexical", "0.5"))
     assert hits[0]["id"] == "red-owl"
     assert "word 'owl'" in {part["name"] for part in hits[0]["explanation"]["parts"]}
@@ -275,6 +278,7 @@ def test_evaluate_beside_baselines_and_in_the_card(place, tmp_path, run):
         (["search", "{index}", "q", "--levle", "3"], "Did you mean 'level'"),
         (["search", "{index}", "q", "--level", "9"], "between 1 and 5, got 9"),
         (["search", "{index}", "q", "--filter", "{oops"], "--filter must be JSON"),
+        (["search", "{index}", "q", "--boost", '{"kind": {"a": "b"}}'], "boost of 'kind' for 'a' must be log-odds"),
         (["search", "{index}", "q", "--filter", "[1]"], "--filter must be JSON, an object"),
         (["search", "{index}", "q", "--filter", '{"color": 1}'], "colour"),
         (["inspect", "./missing-dir"], "missing-dir"),

@@ -15,7 +15,7 @@ from palmette.errors import InputError
 from palmette.search.plan import ArraySpec, Lists, Score, SearchPlan, View
 from palmette.store.backend import Backend
 from palmette.store.local.backend import LocalBackend
-from palmette.store.qdrant import QdrantBackend
+from palmette.store.qdrant.backend import QdrantBackend
 from support.places import KINDS, places
 from support.plain_view import PlainView
 

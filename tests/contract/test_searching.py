@@ -59,6 +59,21 @@ def test_the_parts_of_an_explanation_add_up_to_the_score(shared: Index) -> None:
     )
 
 
+def test_boosts_are_parts_of_the_sum(shared: Index) -> None:
+    boost = {"colour": {"blue": 3}, "tags": {"owl": 0.5, "blue": 0.25}}
+    plain = {hit.id: logit(hit.score) for hit in shared.search(QUERIES[0], k=48)}
+    hits = shared.search(QUERIES[0], k=48, boost=boost)
+    assert len(hits) == 48
+    for hit in hits:
+        added = 3.25 * (hit.document.metadata["colour"] == "blue") + 0.5 * (hit.document.metadata["animal"] == "owl")
+        assert hit.evidence["boost"] == added
+        assert logit(hit.score) == pytest.approx(plain[hit.id] + added, abs=1e-3)
+        assert expit(sum(part.value for part in hit.explain().parts)) == pytest.approx(hit.score, abs=1e-5)
+    assert shared.explain(QUERIES[0], "blue-owl", boost=boost).score == pytest.approx(
+        {hit.id: hit.score for hit in hits}["blue-owl"], abs=1e-5
+    )
+
+
 def test_k_is_honoured(shared: Index) -> None:
     assert len(shared.search("owl", k=1)) == 1
     assert len(shared.search("owl", k=10_000)) == 48

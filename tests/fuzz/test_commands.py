@@ -74,7 +74,9 @@ FLAGS = (
 VALUES = "index-folder checkpoint reader docs.jsonl nothing tree space 0 1 -1 nan inf {} [ fake:16 owl".split()
 VALUES += ['{"lang": "en"}', '{"$and": []}', "", "red fox", "\x00", "\udcff", "x" * 5000, "--" + "x" * 300]
 WORDS = st.sampled_from([*COMMANDS, *FLAGS, *VALUES]) | st.text(max_size=5)
-COMMAND = st.sampled_from([name for name in COMMANDS if name not in ("demo", "train", "push", "pull")])
+ELSEWHERE = ("demo", "train", "push", "pull", "serve", "mcp")
+"""Commands that take long, reach a hub, or serve until they are told to stop: tests/cli and tests/service run them."""
+COMMAND = st.sampled_from([name for name in COMMANDS if name not in ELSEWHERE])
 
 
 def typed(command: str, *first: str) -> st.SearchStrategy:

@@ -10,7 +10,7 @@ from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle, TextN
 
 from llama_index.retrievers.palmette import ExplainedNode, PalmetteQuery, PalmetteRetriever, TreeRetriever
 from llama_index.retrievers.palmette.nodes import scored, to_document
-from palmette import Document, Index
+from palmette import Document, Index, recency
 from palmette.errors import InputError, NotFoundError
 
 QUESTION = "where does the owl live in the forest"
@@ -151,3 +151,12 @@ async def test_events_and_callbacks_fire(shared_index, monkeypatch):
     with pytest.raises(InputError, match="empty"):
         retriever.retrieve_batch([QUESTION, " "])
     assert len(debug.get_event_pairs(CBEventType.RETRIEVE)) == 7, "a failing batch ends its callbacks"
+
+
+def test_boosts_of_the_retriever_and_of_a_query(model):
+    nodes = [TextNode(id_=kind, text="a green owl", metadata={"kind": kind}) for kind in ("a", "b", "c")]
+    retriever = PalmetteRetriever.from_documents(nodes, model, boost={"kind": {"c": 1}, "date": recency("90d")})
+    assert ids(retriever.retrieve("owl"))[0] == "c"
+    assert ids(retriever.retrieve(PalmetteQuery("owl", boost={"kind": {"b": 1}})))[0] == "b"
+    assert any(part.name == "boost 'kind'" for part in retriever.explain("owl", "c").parts)
+    assert retriever.settings()["boost"] == {"kind": {"c": 1.0}, "date": {"half_life": "90d", "weight": 1.0}}

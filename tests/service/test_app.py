@@ -526,17 +526,22 @@ def test_the_command_serves_until_it_is_told_to_stop(index: Index, tmp_path: Pat
     env = {**os.environ, "PYTHONPATH": ":".join(filter(None, sys.path))}
     command = [sys.executable, "-m", "palmette", "serve", f"docs={tmp_path / 'colours'}", "--port", "0", "--mcp"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
-        assert process.stderr is not None
-        line = next(one for one in process.stderr if one.startswith("palmette serves"))
-        assert line.startswith("palmette serves docs on http://127.0.0.1:")
-        url = line.split()[-1]
-        with httpx.Client(base_url=url, timeout=60, trust_env=False) as http:
-            until(lambda: http.get("/ready").status_code == 200)
-            assert http.post("/v1/search", json={"query": QUESTION}).json()["results"][0]["hits"][0]["id"] == "red-owl"
-            assert http.get("/").headers["content-type"].startswith("text/html")
-        assert (tmp_path / ".colours.sock").is_socket()
-        process.send_signal(getattr(signal, name))
-        assert process.wait(60) == 0
+        try:
+            assert process.stderr is not None
+            line = next(one for one in process.stderr if one.startswith("palmette serves"))
+            assert line.startswith("palmette serves docs on http://127.0.0.1:")
+            url = line.split()[-1]
+            with httpx.Client(base_url=url, timeout=60, trust_env=False) as http:
+                until(lambda: http.get("/ready").status_code == 200)
+                assert (
+                    http.post("/v1/search", json={"query": QUESTION}).json()["results"][0]["hits"][0]["id"] == "red-owl"
+                )
+                assert http.get("/").headers["content-type"].startswith("text/html")
+            assert (tmp_path / ".colours.sock").is_socket()
+            process.send_signal(getattr(signal, name))
+            assert process.wait(60) == 0
+        finally:
+            process.kill()  # a failure above must not wait for ever
     assert not (tmp_path / ".colours.sock").exists()
 
 

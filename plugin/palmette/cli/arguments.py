@@ -27,6 +27,7 @@ SHARED: dict[str, dict[str, Any]] = {
     "--revision": {"help": "branch, tag or commit of a Hub repository"},
     "--device": {"help": "cpu, cuda, mps; the best there is by default"},
     "--filter": {"help": "conditions on metadata, as JSON"},
+    "--boost": {"help": """log-odds by metadata, as JSON: '{"date": {"half_life": "90d"}, "kind": {"guide": 0.5}}'"""},
     "--lexical": {"type": read_lexical, "help": "weight of words: 0 (the method alone) … 1, or auto"},
     "--no-titles": {"dest": "titles", "action": "store_false", "help": "leave titles out of the texts"},
     "--quiet": {"dest": "progress", "action": "store_const", "const": False, "help": "no progress bars"},
@@ -74,15 +75,16 @@ def read_options(words: Sequence[str]) -> dict[str, Any]:
 
 
 def search_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Options of the method, weight of words and filter."""
+    """Options of the method, weight of words, filter and boost."""
     options = read_options(args.extra)
     if args.lexical is not None:
         options["lexical"] = args.lexical
-    if (text := getattr(args, "filter", None)) is not None:
-        try:
-            options["filter"] = {**json.loads(text)}
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ConfigError(f"--filter must be JSON, an object, got {text!r} ({error})") from error
+    for name in ("filter", "boost"):
+        if (text := getattr(args, name, None)) is not None:
+            try:
+                options[name] = {**json.loads(text)}
+            except (TypeError, ValueError, RecursionError) as error:
+                raise ConfigError(f"--{name} must be JSON, an object, got {text!r} ({error})") from error
     return options
 
 

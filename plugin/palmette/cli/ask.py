@@ -21,7 +21,7 @@ def _add_search(command: argparse.ArgumentParser) -> None:
         'palmette search my-index "error 0x80070005" --lexical 0.8      words count more\n'
         'palmette search my-index "first question" "second question" --json\n\n'
         "Options of the method, such as --level for a tree, are passed on.",
-        *("index", "--lexical", "--filter", "--device", "--explain", "--json"),
+        *("index", "--lexical", "--filter", "--boost", "--device", "--explain", "--json"),
     )
     add("query", nargs="+", help="one query, or several")
     add("-k", type=int, default=5, help="number of documents")
@@ -62,7 +62,7 @@ def _from_service(
     """Ask the running service of the index; ``None`` where none runs, or the request is larger than it takes."""
     if args.k > MOST_HITS or queries > MOST_QUERIES:
         return None
-    named: dict[str, Any] = {name: options[name] for name in ("filter", "lexical") if name in options}
+    named: dict[str, Any] = {name: options[name] for name in ("filter", "lexical", "boost") if name in options}
     rest = {name: value for name, value in options.items() if name not in named}
     return request(args.index, path, {**body, "k": args.k, **named, "options": rest})
 
@@ -80,7 +80,7 @@ def _add_answer(command: argparse.ArgumentParser) -> None:
         'palmette answer my-index "when did it begin?" --reader me/reader -k 10 --threshold 0\n\n'
         "Without a reader, which `palmette train reader` trains, the answer is the sentence that fits best. Options\n"
         "of the index's method, such as --level for a tree, are passed on.",
-        *("index", "--lexical", "--filter", "--revision", "--device", "--explain", "--json"),
+        *("index", "--lexical", "--filter", "--boost", "--revision", "--device", "--explain", "--json"),
     )
     add("question", nargs="+", help="one question, or several")
     add("--reader", help=f"the reader: {CHECKPOINT} (default: sentences, without training)")

@@ -52,6 +52,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes], card: str) -> dict[st
         )
     entries = {name: Entry.of(files[name]) for name in sorted(files)}
     content = {**files, LAYOUT.card: card.encode(), LAYOUT.manifest: dump_manifest(entries)}
+    _check_is_no_file(folder)
     with _writing(folder):
         check_target(folder, content)  # before anything is written there, the lock file included
         if _create(folder, content):
@@ -119,8 +120,7 @@ def check_target(folder: Path, content: Iterable[str] = ()) -> None:
 
     The folder must be absent, empty, or a checkpoint without another file in the way of ``content``.
     """
-    if folder.exists() and not folder.is_dir():
-        raise CheckpointError(f"cannot save to {folder}: it is a file; name a folder")
+    _check_is_no_file(folder)
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     ours = {name for name in names if name.startswith(_OURS)}
     names -= ours
@@ -136,6 +136,11 @@ def check_target(folder: Path, content: Iterable[str] = ()) -> None:
     if blocked := sorted(names & set(content) - earlier):
         why = f"its {blocked[0]!r} is not of the checkpoint there"
         raise CheckpointError(f"cannot save over {folder}: {why}. {advice}")
+
+
+def _check_is_no_file(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError(f"cannot save to {folder}: it is a file; name a folder")
 
 
 def _move_up(folder: Path) -> None:

@@ -271,8 +271,9 @@ def absolute(value: object) -> Path | str:
 
 def local_path(value: object) -> Path:
     """Absolute path of a folder; a URL is refused, which would otherwise make a folder of its name."""
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(value)):  # two letters at least: C:/ is a drive
-        named = str(value).partition("?")[0].rpartition("@")[2]
+    text = str(value) if isinstance(value, str | Path) else ""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", text):  # two letters at least: C:/ is a drive
+        named = text.partition("?")[0].rpartition("@")[2]
         raise InputError(
             f"{shown(named)} is a URL, but a folder on this machine is needed; of URLs, Index.create, Index.open and "
             "index.copy_to take those of collections, such as qdrant://host:6333/name"

@@ -18,9 +18,11 @@ from palmette.lexical.analyser import analyser_of, check_query
 from palmette.model import Model, Queries
 from palmette.ranking import reasons
 from palmette.ranking.arrays import SPANS, stores_sentences
+from palmette.ranking.boost import NO_BOOSTS, Boosts, parse_boost
 from palmette.ranking.score import (
     BEST,
     BEST_AT,
+    BOOST,
     CHANCE,
     DEFAULT,
     OWN,
@@ -45,11 +47,12 @@ Texts = str | tuple[str, ...]
 """A query; or several texts that are one query together, the mean of what a model makes of each."""
 Query = Texts | Embeddings
 QueryList = Sequence[Texts] | Embeddings
+Boost = Mapping[str, Any] | Boosts | None
 Measure = Callable[[Any, View], Units]
 """Gives the units of search options on an index."""
 WALLS = 4096
 """Walls whose units are remembered."""
-RAW = (OWN, BEST, SHARE, CHANCE)
+RAW = (OWN, BEST, SHARE, CHANCE, BOOST)
 """Evidence that a hit shows as it is."""
 
 
@@ -75,14 +78,16 @@ class QueryBatch:
     """One per query, where each has one."""
     vectors: Floats | None = None
     """[Q, d] what sentences are compared with, where they count."""
+    boosts: Boosts = NO_BOOSTS
+    """Log-odds by metadata."""
 
     def search(self, view: View, k: int, measure: Measure) -> SearchResult:
         """Find the ``k`` best documents of a view."""
         model, k = self.model, min(k, max(1, len(view)))
         plan = model.plan(self.arrays, k, self.options, view)
         evidence = self.evidence(measure, view)
-        if self.calibration is None or (self.vectors is None and not evidence.texts):  # the method alone
-            return SearchResult(self, evidence, model.execute(view, plan, k, self.options))
+        if self.calibration is None or not (self.vectors is not None or evidence.texts or self.boosts):
+            return SearchResult(self, evidence, model.execute(view, plan, k, self.options))  # the method alone
         execute = partial(model.execute, view, options=self.options)
         return SearchResult(self, evidence, evidence.rank(execute, view, plan, k))
 
@@ -92,15 +97,19 @@ class QueryBatch:
         units = measure(self.options, view)
         if self.vectors is None:
             units = units.model_copy(update={"sentence": None})
-        return Evidence(mix, units, self.texts if mix.words else (), self.vectors)
+        return Evidence(mix, units, self.texts if mix.words else (), self.vectors, self.boosts)
 
 
 def read_queries(
-    model: Model, given: QueryList, options: Mapping[str, Any], lexical: Lexical, sentences: bool
+    model: Model, given: QueryList, options: Mapping[str, Any], lexical: Lexical, sentences: bool, boost: Any = None
 ) -> QueryBatch:
     """Check queries and options, then encode; ``sentences`` says whether those of documents count."""
-    chosen = model.search_options(options)
+    chosen, boosts = model.search_options(options), parse_boost(boost)
     mix = model.calibration(chosen, lexical)
+    if boosts and mix is None:
+        raise ConfigError(
+            f"boost adds to a score, but these {model.method} options do not rank by score alone: leave one of both out"
+        )
     if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
         raise InputError(
             f"queries are a list of str or an array of embeddings, got {type(given).__name__} {shown(given)}"
@@ -123,7 +132,7 @@ def read_queries(
     if several:
         arrays = {name: _means(array, sizes) for name, array in arrays.items()}
         vectors = None if vectors is None else unit_rows(_means(vectors, sizes))
-    return QueryBatch(model, arrays, chosen, mix, () if several else texts, vectors)
+    return QueryBatch(model, arrays, chosen, mix, () if several else texts, vectors, boosts)
 
 
 def _add_texts(query: tuple[str, ...], texts: list[str]) -> int:
@@ -297,6 +306,7 @@ class Searching:
         threshold: float | None = None,
         lexical: Lexical = DEFAULT,
         sentences: bool = True,
+        boost: Boost = None,
         explain: bool = False,
         **options: Any,
     ) -> list[Hit]: ...
@@ -311,6 +321,7 @@ class Searching:
         threshold: float | None = None,
         lexical: Lexical = DEFAULT,
         sentences: bool = True,
+        boost: Boost = None,
         explain: bool = False,
         **options: Any,
     ) -> list[list[Hit]]: ...
@@ -324,6 +335,7 @@ class Searching:
         threshold: float | None = None,
         lexical: Lexical = DEFAULT,
         sentences: bool = True,
+        boost: Boost = None,
         explain: bool = False,
         **options: Any,
     ) -> list[Hit] | list[list[Hit]]:
@@ -339,6 +351,8 @@ class Searching:
                 model has learned, else one half.
             sentences: Whether the best sentence counts beside the method's score, where the index stores sentences.
                 ``lexical=0, sentences=False`` ranks as the method alone does.
+            boost: Log-odds added by metadata, among the best hundred of each ranking: ``{"date":
+                recency(half_life="90d"), "kind": {"guide": 0.5}}``. See :mod:`palmette.ranking.boost`.
             explain: Explain every hit now, from the very state that was searched; otherwise :meth:`Hit.explain`
                 does so when asked, if the document is still the same.
             options: The method's own, such as ``level=`` for a tree.
@@ -358,7 +372,7 @@ class Searching:
         k, counted = check_count("k", k), sentences and self._sentences
         place = str(getattr(self, "path", None) or "an index in memory")
         with telemetry.searching(self.model.method, place, queries) as tell:
-            batch = read_queries(self.model, queries, options, lexical, counted)
+            batch = read_queries(self.model, queries, options, lexical, counted, boost)
             with self.backend.read(parse_filter(filter)) as view:
                 results = batch.search(view, k, self._units).to_hits(view, self.backend, threshold, explain)
             tell(results)
@@ -372,6 +386,7 @@ class Searching:
         filter: FilterLike = None,
         lexical: Lexical = DEFAULT,
         sentences: bool = True,
+        boost: Boost = None,
         **options: Any,
     ) -> Ranking:
         """Rank documents by id and score only, for evaluation: :meth:`search` without the documents' texts.
@@ -381,7 +396,7 @@ class Searching:
         if isinstance(queries, Sequence) and not queries:
             return Ranking([], [], 0.0)
         k, counted = check_count("k", k), sentences and self._sentences
-        batch = read_queries(self.model, queries, options, lexical, counted)
+        batch = read_queries(self.model, queries, options, lexical, counted, boost)
         with self.backend.read(parse_filter(filter)) as view:
             most = k
             while True:
@@ -424,13 +439,20 @@ class Searching:
         return known[1].model_copy(update={"documents": max(1, len(keys))})
 
     def explain(
-        self, query: Query, id: str, *, lexical: Lexical = DEFAULT, sentences: bool = True, **options: Any
+        self,
+        query: Query,
+        id: str,
+        *,
+        lexical: Lexical = DEFAULT,
+        sentences: bool = True,
+        boost: Boost = None,
+        **options: Any,
     ) -> Explanation:
         """Explain the score of a document's best passage, whether or not a search would return it."""
         given = np.atleast_2d(query)[:1] if isinstance(query, np.ndarray) else [query]
         [id] = check_ids([id])
         model, wanted = self.model, sentences and self._sentences
-        batch = read_queries(model, given, options, lexical, wanted)
+        batch = read_queries(model, given, options, lexical, wanted, boost)
         with self.backend.read() as view:
             passages = view.keys_of([id]).get(id)
             if passages is None:

@@ -12,18 +12,14 @@ are looked up for the candidates only, and those that can no longer reach the be
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from functools import lru_cache
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Keys, Mask, Rows, best
-from palmette.errors import InputError
-from palmette.lexical.analyser import Analyser, Kind, Word, pair_terms
+from palmette.lexical.analyser import Analyser
 from palmette.lexical.kernels import (
     Counts,
     Documents,
@@ -36,70 +32,18 @@ from palmette.lexical.kernels import (
     renumber_hits,
 )
 from palmette.lexical.postings import COUNT_BITS, Hits, Postings, PostingsBuilder
+from palmette.lexical.query import QueryTerms, query_terms
 from palmette.search.plan import WordMatches
 
 K1, B = 1.2, 0.6  # how soon repetition stops counting, how much length matters
 PAIR = 0.4  # weight of a pair's IDF beside a word's
 REACH = 1.6 / (K1 + 1)  # part of its words' weight, function words included, that a query can reach
-MOST_TERMS = 1 << 14  # words and pairs of a query
 SLACK = 1e-5  # more than float32 sums of shares can differ by in another order of addition
 _QUERIES = 1024  # queries whose postings are remembered: one query asks several times
 _COPIED = 4  # hits per document of a wall that remembered queries may hold copies of
 _MANY = 128  # terms from which on every posting is read once, instead of looking up candidates term by term
 _WORDS = 1 << 16  # words whose statistics are remembered
 _FEW = 16  # a filter that leaves one document in so many is searched document by document
-
-
-_PHRASE = re.compile(r"""(?<!\S)["“„«]([^"“”„«»\n]+)["“”»](?!\w)""")
-
-
-class QueryTerms(NamedTuple):
-    """The distinct words of a query in order, then its pairs of neighbouring words."""
-
-    words: list[str]
-    terms: list[int]
-    singles: int
-    """How many of them are words."""
-    skipped: list[int]
-    """Terms of function words, which are not searched but count in what the query can reach."""
-    required: frozenset[int]
-    """Terms of the phrases in quotes: a document without one of them does not match."""
-
-
-@lru_cache(16)
-def query_terms(analyser: Analyser, text: str) -> QueryTerms:
-    """Split a query into words and pairs; function words count only where it has no others.
-
-    A phrase in double quotes must match: the document contains each of its words, and each pair of its neighbours as
-    neighbours, in this order. Function words may stand between them or lack; a phrase of nothing else needs each of
-    them anywhere. A sentence that quotes something, with a question mark or
-    function words outside the quotes, requires nothing: such phrases are names more often than conditions.
-    """
-    words = analyser.words(text)
-    chosen = [word for word in words if word.kind != Kind.FUNCTION] or words
-    singles = {word.text: word.term for word in chosen}
-    skipped = {word.term for word in words} - {word.term for word in chosen}
-    required: set[int] = set()
-    outside = _PHRASE.sub(" ", text)
-    sentence = "?" in outside or any(word.kind == Kind.FUNCTION for word in analyser.words(outside))
-    for phrase in () if sentence else _PHRASE.findall(text):
-        found = analyser.words(phrase)
-        needed = [word for word in found if word.kind in (Kind.WORD, Kind.PIECE)] or found
-        required.update([word.term for word in needed], _pairs(found).values())
-    known = singles | _pairs(words)
-    if len(known) > MOST_TERMS:
-        raise InputError(
-            f"the query has {len(known):,} different words and pairs of neighbours, and {MOST_TERMS:,} are searched at "
-            "most: shorten it, or search with lexical=0"
-        )
-    return QueryTerms(list(known), list(known.values()), len(singles), sorted(skipped), frozenset(required))
-
-
-def _pairs(words: Sequence[Word]) -> dict[str, int]:
-    linked = [word for word in words if word.kind == Kind.WORD]
-    terms = np.array([word.term for word in linked], np.uint64)
-    named = (f"{first.text} {second.text}" for first, second in pairwise(linked))
-    return dict(zip(named, pair_terms(terms[:-1], terms[1:]).tolist(), strict=True))
 
 
 def weights(query: QueryTerms, holding: Sequence[float], documents: int) -> tuple[NDArray[np.float64], float]:

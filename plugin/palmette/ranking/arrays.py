@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from palmette.arrays import Floats, Ragged
-from palmette.encoder.cache import CachedEncoder
 from palmette.encoder.sentences import Sentences
 from palmette.search.plan import ArraySpec
 from palmette.telemetry import encoding
@@ -57,6 +56,8 @@ def stored_arrays(
         given = () if vectors is None else (vectors,)
         return dict(model.encode_documents(documents, *given))
     if vectors is None:
+        from palmette.encoder.cache import CachedEncoder  # loads torch
+
         encoder, cache = model.encoder, model.cache
         if cache is not None and not isinstance(encoder, CachedEncoder):  # what training has read
             encoder = CachedEncoder(encoder, cache)

@@ -5,12 +5,12 @@ A document's evidence is
     meaning  m = ½ (s − z_s) / u_s + ½ (c − z_c) / u_c
     words    w = share of the query's weight in words that the document answers, 0 … 1
     sum      x = (1 − λ) m + λ (w − h)
-    score    P(relevant) = 1 / (1 + exp(−(slope · x + prior)))
+    score    P(relevant) = 1 / (1 + exp(−(slope · x + prior + boost)))
 
 with the method's score s, the cosine c of the document's best sentence, and for each a zero z and a unit u: six times
 its usual spread over the documents. h = .8 exp(−1.5 r) is the share that a document may have by chance; r counts how
-many words in no document would weigh as much as the query's. Candidates are the best documents by the method's score
-and the best by words; each is scored on everything.
+many words in no document would weigh as much as the query's. The boost is what a search adds by metadata. Candidates
+are the best documents by the method's score and the best by words; each is scored on everything.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from palmette.arrays import Floats, Keys, Ragged
 from palmette.config import Config, parse_json
 from palmette.errors import REPAIR, ConfigError, CorruptIndexError, shown
 from palmette.ranking.arrays import SCALES, SENTENCES
+from palmette.ranking.boost import NO_BOOSTS, Boosts
 from palmette.search.plan import Candidates, SearchPlan, View, stack_rows
 from palmette.telemetry import span, traced
 
@@ -74,6 +75,8 @@ SHARE = "share"
 """Share of the query's weight in words that the document answers."""
 CHANCE = "chance"
 """Share of words that a document may have by chance."""
+BOOST = "boost"
+"""Log-odds that a search's boosts add."""
 SPAN = "span"
 """Characters of the best sentence: the first, and the one after the last."""
 
@@ -187,6 +190,8 @@ class Evidence:
     """One per query, where words count."""
     vectors: Floats | None = None
     """[Q, d] unit vectors that sentences are compared with, where they count."""
+    boosts: Boosts = NO_BOOSTS
+    """Log-odds by metadata."""
 
     @property
     def words(self) -> float:
@@ -240,9 +245,12 @@ class Evidence:
             matched = view.words(self.texts[row], 0, only=keys)
             share, lucky = matched.scores, chance(matched.rarity)
         logit = self.logit(self.total(own, best, share - lucky))
+        evidence = {OWN: own[None], BEST: best[None], BEST_AT: at[None], SHARE: share[None]}
+        if self.boosts:
+            added = np.array([self.boosts.total(one.metadata) for one in view.documents(keys.tolist())], np.float32)
+            logit, evidence[BOOST] = logit + added, added[None]
         if matched is not None and matched.phrases:
             logit = np.where(share > 0, logit, -np.inf)
-        evidence = {OWN: own[None], BEST: best[None], BEST_AT: at[None], SHARE: share[None]}
         evidence[CHANCE] = np.full((1, len(keys)), lucky, np.float32)
         return Candidates(keys[None], logit[None].astype(np.float32), evidence=evidence)
 

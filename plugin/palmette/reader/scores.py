@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from hashlib import blake2b
 from typing import Any
 
@@ -131,3 +131,15 @@ class UnitVectors:
     def queries(self, texts: Sequence[str]) -> Floats:
         """[Q, d] vectors of questions."""
         return unit_rows(self.encoder.encode_queries(texts))
+
+
+def batches(windows: Sequence[Sized], tokens: int) -> Iterator[list[int]]:
+    """Positions of windows of similar length, together about as many ``tokens`` as one pass should take."""
+    group: list[int] = []
+    for at in sorted(range(len(windows)), key=lambda at: -len(windows[at])):
+        if group and (len(group) + 1) * len(windows[group[0]]) > tokens:
+            yield group
+            group = []
+        group.append(at)
+    if group:
+        yield group

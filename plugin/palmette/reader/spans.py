@@ -30,7 +30,7 @@ from palmette.encoder.base import readable
 from palmette.errors import ConfigError, InputError
 from palmette.reader.answer import Candidates
 from palmette.reader.config import ReaderConfig
-from palmette.reader.scores import NEVER, UnitVectors, grouped_logsumexp, learn_gains, reading_loss, words_of
+from palmette.reader.scores import NEVER, UnitVectors, batches, grouped_logsumexp, learn_gains, reading_loss, words_of
 from palmette.reader.training import TrainingSet, answers, examine, span_credit
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Task, TrainingResult, train
@@ -80,18 +80,6 @@ class Window:
             if self.starts[first] and self.ends[last] and last - first < longest:
                 token_spans.append((first, last))
         return token_spans
-
-
-def batches(windows: Sequence[Window], tokens: int) -> Iterator[list[int]]:
-    """Positions of windows of similar length, together about as many ``tokens`` as one pass should take."""
-    group: list[int] = []
-    for at in sorted(range(len(windows)), key=lambda at: -len(windows[at])):
-        if group and (len(group) + 1) * len(windows[group[0]]) > tokens:
-            yield group
-            group = []
-        group.append(at)
-    if group:
-        yield group
 
 
 class Read(NamedTuple):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Protocol
 from urllib.parse import urlsplit
 
 from pydantic import Field
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palmette import __version__
@@ -27,10 +28,8 @@ from palmette.errors import (
     StorageFullError,
     shown,
 )
-from palmette.service.callers import Caller, Rate
-
-if TYPE_CHECKING:
-    from palmette.service.app import Service
+from palmette.service.callers import Caller, Callers, Rate
+from palmette.service.metrics import Metrics
 
 log = logging.getLogger("palmette.service")
 
@@ -105,10 +104,25 @@ def problem_facts(status: HTTPStatus, error: str, detail: str) -> dict[str, Any]
     return {"type": kind, "title": status.phrase, "status": status.value, "error": error, "detail": detail}
 
 
+class Guarded(Protocol):
+    """What the gate knows of the service behind it."""
+
+    settings: Settings
+    callers: Callers
+    metrics: Metrics
+    paths: set[str]
+    """Paths that exist; others are refused before a token is read."""
+    sockets: dict[str, str]
+    """Index of each socket that its owner alone can open."""
+
+    def problem(self, error: Exception, caller: Caller) -> Response:
+        """Make the response to an error."""
+
+
 class Gate:
     """Checks host, origin, token, rate and size of a request, counts it, and makes errors problems."""
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
+    def __init__(self, app: ASGIApp, service: Guarded) -> None:
         self.app, self.service = app, service
         self._rate, self._refused = Rate(service.settings.rate), Rate(60)
         given = service.settings.host

@@ -18,6 +18,8 @@ from palmette.service.indexes import Served
 from palmette.service.local import listen, socket_path
 from palmette.store.qdrant.client import is_url
 
+BACKLOG = 2048
+"""Connections that may wait to be accepted."""
 GRACE = 20
 """Seconds that requests have to finish once the service is told to stop."""
 log = logging.getLogger("palmette.service")
@@ -37,12 +39,13 @@ def read_places(places: Sequence[str], **options: str | None) -> list[Served]:
 
 
 def bind(settings: Settings) -> socket.socket:
-    """Bind the TCP port."""
+    """Listen on the TCP port: requests that come before the service is ready wait instead of being refused."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     server = socket.socket(family, socket.SOCK_STREAM)
     server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         server.bind((settings.host, settings.port))
+        server.listen(BACKLOG)
     except OSError as error:
         server.close()
         told = f"cannot listen on {settings.host} port {settings.port} ({error.strerror}): give another --port"

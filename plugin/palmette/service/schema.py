@@ -37,12 +37,14 @@ class Ask(Body):
     """Weight of words beside meaning."""
     sentences: bool = True
     """Whether the best sentence counts."""
+    boost: dict[str, Any] | None = None
+    """Log-odds by metadata: ``{"date": {"half_life": "90d"}, "kind": {"guide": 0.5}}``."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the index's method, such as ``level`` of a tree."""
 
     def search(self) -> dict[str, Any]:
         """Keywords of :meth:`palmette.Index.search`."""
-        kept = {name: getattr(self, name) for name in ("filter", "lexical", "sentences")}
+        kept = {name: getattr(self, name) for name in ("filter", "lexical", "sentences", "boost")}
         if clash := sorted(self.options.keys() & {*kept, "k", "query", "threshold", "explain"}):
             raise ConfigError(f"{clash[0]!r} is no option of a method: give it beside options")
         return {**self.options, **kept}

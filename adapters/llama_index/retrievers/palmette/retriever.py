@@ -24,6 +24,7 @@ from llama_index.retrievers.palmette.query import Filters, PalmetteQuery, palmet
 from palmette.config import check_keys, check_kind, given
 from palmette.errors import ConfigError
 from palmette.frameworks import as_vector, check_method
+from palmette.ranking.boost import boost_to_dict
 from palmette.threads import AsyncTwin
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
         score_threshold: Leave out nodes that score less; the score includes the words that ``lexical`` adds.
         lexical: Weight of words beside the method: 0 (none) … 1 (words alone), ``"auto"`` for the weight that the
             checkpoint has learned; ``None`` for palmette's default. An embedding is searched without words.
+        boost: Log-odds by metadata: ``{"date": recency("90d"), "kind": {"guide": 0.5}}``, see :func:`palmette.recency`.
         explain: Return :class:`ExplainedNode`, with the explanation of its score.
         transformations: Transformations of documents (not nodes) before they are indexed, such as a splitter.
         callback_manager: LlamaIndex's callbacks; not pickled.
@@ -82,6 +84,7 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
         filters: Filters = None,
         score_threshold: float | None = None,
         lexical: float | Literal["auto"] | None = None,
+        boost: Mapping[str, Any] | None = None,
         explain: bool = False,
         transformations: Sequence[TransformComponent] | None = None,
         callback_manager: CallbackManager | None = None,
@@ -95,6 +98,7 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
         self._hold(index)
         self.similarity_top_k, self.score_threshold = similarity_top_k, score_threshold
         self.filters, self.lexical, self.explain_results = filters, lexical, explain
+        self.boost = boost_to_dict(boost)
         self.transformations = list(transformations or ())
         self.search_options = search_options
 
@@ -243,7 +247,7 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
             "filter": palmette_filter(own.filters),
             "threshold": self.score_threshold if own.score_threshold is None else own.score_threshold,
             "explain": self.explain_results if own.explain is None else own.explain,
-            **given({**self.search_options, **own.options, "lexical": lexical}),
+            **given({"boost": self.boost, **self.search_options, **own.options, "lexical": lexical}),
         }
         return query, settings
 
@@ -299,6 +303,7 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
             "filters": palmette_filter(self.filters),
             "score_threshold": self.score_threshold,
             "lexical": self.lexical,
+            "boost": self.boost,
             "explain": self.explain_results,
             **given(self.search_options),
         }

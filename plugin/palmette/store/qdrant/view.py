@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from palmette.arrays import Floats, Keys, Ragged, Rows
 from palmette.config import parse_json
 from palmette.errors import CorruptIndexError, InputError, NotFoundError
-from palmette.lexical.bm25 import PAIR, QueryTerms, matches_of, norms, query_terms, weights
+from palmette.lexical.bm25 import PAIR, matches_of, norms, weights
 from palmette.lexical.packed import SPARSE, from_texts, impacts, parts_of, scores_of, sparse
+from palmette.lexical.query import QueryTerms, query_terms
 from palmette.search.flat import ExactEngine
 from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, View, WordMatches, find_array, stack_rows
 from palmette.search.view import ArraySegment, execute

@@ -1,0 +1,67 @@
+"""The words and pairs of a query, and the phrases that documents must contain."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from palmette.errors import InputError
+from palmette.lexical.analyser import Analyser, Kind, Word, pair_terms
+
+MOST_TERMS = 1 << 14
+"""Words and pairs of a query."""
+_PHRASE = re.compile(r"""(?<!\S)["“„«]([^"“”„«»\n]+)["“”»](?!\w)""")
+
+
+class QueryTerms(NamedTuple):
+    """The distinct words of a query in order, then its pairs of neighbouring words."""
+
+    words: list[str]
+    terms: list[int]
+    singles: int
+    """How many of them are words."""
+    skipped: list[int]
+    """Terms of function words, which are not searched but count in what the query can reach."""
+    required: frozenset[int]
+    """Terms of the phrases in quotes: a document without one of them does not match."""
+
+
+@lru_cache(16)
+def query_terms(analyser: Analyser, text: str) -> QueryTerms:
+    """Split a query into words and pairs; function words count only where it has no others.
+
+    A phrase in double quotes must match: the document contains each of its words, and each pair of its neighbours as
+    neighbours, in this order. Function words may stand between them or lack; a phrase of nothing else needs each of
+    them anywhere. A sentence that quotes something, with a question mark or
+    function words outside the quotes, requires nothing: such phrases are names more often than conditions.
+    """
+    words = analyser.words(text)
+    chosen = [word for word in words if word.kind != Kind.FUNCTION] or words
+    singles = {word.text: word.term for word in chosen}
+    skipped = {word.term for word in words} - {word.term for word in chosen}
+    required: set[int] = set()
+    outside = _PHRASE.sub(" ", text)
+    sentence = "?" in outside or any(word.kind == Kind.FUNCTION for word in analyser.words(outside))
+    for phrase in () if sentence else _PHRASE.findall(text):
+        found = analyser.words(phrase)
+        needed = [word for word in found if word.kind in (Kind.WORD, Kind.PIECE)] or found
+        required.update([word.term for word in needed], _pairs(found).values())
+    known = singles | _pairs(words)
+    if len(known) > MOST_TERMS:
+        raise InputError(
+            f"the query has {len(known):,} different words and pairs of neighbours, and {MOST_TERMS:,} are searched at "
+            "most: shorten it, or search with lexical=0"
+        )
+    return QueryTerms(list(known), list(known.values()), len(singles), sorted(skipped), frozenset(required))
+
+
+def _pairs(words: Sequence[Word]) -> dict[str, int]:
+    linked = [word for word in words if word.kind == Kind.WORD]
+    terms = np.array([word.term for word in linked], np.uint64)
+    named = (f"{first.text} {second.text}" for first, second in pairwise(linked))
+    return dict(zip(named, pair_terms(terms[:-1], terms[1:]).tolist(), strict=True))
