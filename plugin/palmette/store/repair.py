@@ -29,7 +29,7 @@ from palmette.store.local.database import (
     stored_of,
 )
 from palmette.store.local.folder import Manifest, check_own
-from palmette.store.local.segments import KEYS, Segment
+from palmette.store.local.segments import KEYS, NUMBERS, Segment
 from palmette.types import StoredDocument
 
 _BATCH = 256
@@ -126,8 +126,8 @@ def _read_segments(connection: apsw.Connection, folder: Path, found: Salvage) ->
         try:
             listed = json.loads(files)
             keys = Segment(folder, name, count, listed, ())
-            keys.verify(int, [f"{KEYS}.npy"])  # of a damaged file nothing can be expected
-            expected.update(keys.keys.tolist())
+            keys.verify(int, [f"{KEYS}.npy", f"{NUMBERS}.npy"])  # of a damaged file nothing can be expected
+            expected.update(keys.keys[keys.numbers == 0].tolist())
             segment = Segment(folder, name, count, listed, found.manifest.arrays if found.manifest else ())
             segment.verify(int)
             found.segments.append(segment)
