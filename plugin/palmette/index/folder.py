@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -54,6 +54,8 @@ Place = str | Path
 """A folder, or the URL of a Qdrant collection: ``qdrant://host:6333/name``."""
 LONGEST_DOCUMENT = 1 << 26
 """Characters of a document's text and fields."""
+LONGEST_NAME = 1024
+"""Characters of a text that may be the name of a file."""
 COPIED = 64
 """Batches of a copy that a collection commits at a time."""
 ModelLike = Model | str | Path
@@ -309,7 +311,7 @@ def check_ids(ids: Iterable[str]) -> list[str]:
 def check_documents(given: object) -> list[Document]:
     """Read documents of any kind that :func:`palmette.data.to_document` knows, or a path to read them from."""
     if isinstance(given, str | Path):
-        return list(iter_documents(given))
+        return list(iter_documents(given, passages=False))
     if isinstance(given, Document | Mapping | bytes) or not isinstance(given, Iterable):
         raise InputError(
             f"documents must be a list (or a path to read them from), got one {type(given).__name__}: write [document]"
@@ -317,10 +319,26 @@ def check_documents(given: object) -> list[Document]:
     documents = []
     for position, item in enumerate(given):
         try:
+            if names_a_file(item):
+                raise InputError(
+                    f"{shown(str(item))} is the name of a file or folder, not a text: give the path itself, "
+                    f"Index.build({shown(str(item))}), or bring the index up to date with index.sync"
+                )
             documents.append(to_document(item))
         except InputError as error:
             raise type(error)(f"document {position}: {error}") from error
     return documents
+
+
+def names_a_file(value: object) -> bool:
+    """Whether what was given as a document is a path: a ``Path``, or a text that names a file which exists."""
+    if isinstance(value, Path):
+        return True
+    if not isinstance(value, str) or len(value) > LONGEST_NAME or "\n" in value or not re.search(r"[./\\]\S", value):
+        return False
+    with suppress(OSError, ValueError):
+        return Path(value).expanduser().exists()
+    return False
 
 
 def unique(documents: Sequence[Document]) -> dict[str, Document]:
