@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from palmette import Document, FakeEncoder
 from palmette.reader import Reader
 from palmette.reader.answer import Answer, Support, with_blocks
-from palmette.reader.blocks import complete
+from palmette.reader.blocks import WORDS, complete, with_neighbours
 
 CODE = "Build it. To build, run:\n\n```sh\nmake build\n\nmake test\n```\n\nThen rest.\n"
 DEEP = "For example:\n\n````md\n```sh\ninner\n```\n````\n\nEnd."
@@ -50,12 +50,40 @@ def test_an_announced_block_comes_along(text: str, sentence: str, expected: str)
     assert answer(text, sentence) == expected
 
 
+MANUAL = (
+    "# Index\n\nIt has an option. The option `--flat` lists folders.\n\nUse it so:\n\n```sh\ntool --flat\n```\n\n"
+    "A third block.\n\nA fourth.\n\n## Other\n\nAnother section.\n\n" + "word " * 90
+)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "first", "last"),
+    [
+        ("It has an option.", "It has", "--flat\n```"),  # the paragraph and two blocks after it
+        ("The option `--flat` lists folders.", "The option", "--flat\n```"),  # nothing before it: it opens no block
+        ("A third block.", "```sh", "A fourth."),  # one block before it, and none of the next section
+        ("Another section.", "Another section.", "Another section."),
+        ("word word word", "word word word", "word word word"),  # a paragraph that is too long
+    ],
+)
+def test_an_answer_has_what_stands_around_it(sentence: str, first: str, last: str) -> None:
+    start = MANUAL.index(sentence)
+    begin, end = with_neighbours(MANUAL, start, start + len(sentence))
+    assert MANUAL[begin:end].startswith(first)
+    assert MANUAL[begin:end].endswith(last)
+    assert len(MANUAL[begin:end].split()) <= WORDS
+
+
+def test_a_text_of_one_paragraph_is_not_extended() -> None:
+    assert with_neighbours("One. Two. Three.", 5, 9) == (5, 9)
+
+
 @settings(max_examples=100)
 @given(st.text(st.sampled_from("a:\n `~-1.|=\t*"), max_size=60), st.data())
 def test_an_answer_holds_its_sentence_and_stays_inside_the_text(text: str, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, len(text)))
-    first, last = complete(text, start, end)
+    first, last = data.draw(st.sampled_from([complete, with_neighbours]))(text, start, end)
     assert 0 <= first <= start <= end <= last <= len(text)
 
 
@@ -64,7 +92,7 @@ def test_a_reader_of_sentences_answers_with_the_block() -> None:
     start = CODE.index("To build")
     support = Support(0, document, start, start + len("To build, run:"), 1.0, "To build, run:")
     whole = with_blocks(Answer("how?", "To build, run:", supports=(support,)))
-    assert whole.text == whole.supports[0].text == CODE[start : CODE.index("\n\nThen")]
+    assert whole.text == whole.supports[0].text == CODE[start:].strip()
     assert whole.sentence == "To build, run:"
     assert with_blocks(Answer("how?")) == Answer("how?")
     reader = Reader.untrained(FakeEncoder(64))

@@ -13,7 +13,7 @@ from palmette.arrays import Rows
 from palmette.encoder.base import readable
 from palmette.encoder.splitting import split_sentences
 from palmette.metrics import normalise
-from palmette.reader.blocks import complete
+from palmette.reader.blocks import complete, with_neighbours
 from palmette.types import Document, Explanation, Part
 
 ALTERNATIVES = 3
@@ -151,9 +151,10 @@ def answer_of(question: str, candidates: Candidates, documents: Sequence[Documen
 
 
 def with_blocks(answer: Answer) -> Answer:
-    """Return an answer of sentences with the code, list or steps that each of them announces or belongs to."""
+    """Return an answer of sentences with the code, list or steps that each announces, and what stands around it."""
     supports = []
     for support in answer.supports:
-        start, end = complete(support.document.content, support.start, support.end)
+        content = support.document.content
+        start, end = with_neighbours(content, *complete(content, support.start, support.end))
         supports.append(replace(support, start=start, end=end))
     return replace(answer, text=supports[0].text, supports=tuple(supports)) if supports else answer
