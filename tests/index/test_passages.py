@@ -280,9 +280,9 @@ def test_paths_among_documents_are_refused(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "guide.md").write_text(GUIDE)
     monkeypatch.chdir(tmp_path)
-    for given in (["notes/guide.md"], [Path("notes")], ["a text", "notes/guide.md"]):
+    for documents in (["notes/guide.md"], [Path("notes")], ["a text", "notes/guide.md"]):
         with pytest.raises(InputError, match="is the name of a file or folder, not a text: give the path itself"):
-            Index.build(given, MODEL)
+            Index.build(documents, MODEL)
     with Index.build(["notes", "a.md is a file", "none.md"], MODEL) as index:
         assert len(index) == 3, "texts that name no file, or could be words"
     with Index.build("notes", MODEL, passages=FEW) as index:
