@@ -11,6 +11,7 @@ import numpy as np
 
 from palmette.arrays import Floats, unit_rows
 from palmette.errors import ConfigError, InputError, StoreError
+from palmette.index.feedback import TakesFeedback
 from palmette.index.folder import (
     MODEL,
     Engine,
@@ -54,7 +55,7 @@ VECTORS = ("float32", "float16", "int8")
 """Dtypes of stored vectors; leaf probabilities and numbers of leaves have others."""
 
 
-class Index(Searching):
+class Index(TakesFeedback, Searching):
     """Documents, and their arrays under one model, in a folder, in memory or in another backend.
 
     Many threads and processes may search while one writes; a search sees the state before or after a write,
@@ -363,6 +364,7 @@ class Index(Searching):
             raise StoreError("only a whole local index can be backed up: index.copy_to(…) copies this one")
         with atomic_folder(local_path(path)) as draft:
             self.backend.backup(draft)
+            self.feedback_log.copy_to(draft)
             self.model.save_pretrained(draft / MODEL)
 
     @classmethod
