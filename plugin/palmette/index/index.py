@@ -47,7 +47,7 @@ from palmette.store.repair import Repair
 from palmette.store.tenants import FilteredBackend, with_tenants
 from palmette.telemetry import writing
 from palmette.threads import run_in_thread
-from palmette.types import Document
+from palmette.types import Document, Hit
 
 Documents = Iterable[Any] | str | Path
 """Documents of any kind :func:`palmette.data.to_document` knows, or a path."""
@@ -318,19 +318,23 @@ class Index(TakesFeedback, Searching):
         """Return whole documents by id, ``None`` where there is none."""
         return self.backend.get(check_ids(ids))
 
-    def vectors(self, ids: Iterable[str]) -> Floats:
+    def vectors(self, ids: Iterable[str | Hit]) -> Floats:
         """Return stored vectors of documents, of length 1: [n, d]; zeros for an id that is not there.
 
-        A document of several passages has the mean of theirs.
+        A document of several passages has the mean of theirs; a hit has its passage's own.
         """
         spec = next(spec for spec in self.model.arrays() if len(spec.shape) == 1 and spec.dtype in VECTORS)
-        wanted = check_ids(ids)
+        given = check_ids(ids) if isinstance(ids, str) else list(ids)
+        wanted = check_ids([one.id if isinstance(one, Hit) else one for one in given])
         found = np.zeros((len(wanted), *spec.shape), np.float32)
         with self.backend.read() as view:
-            keys = view.keys_of(wanted)
-            held = [row for row, id in enumerate(wanted) if id in keys]
-            rows = view.rows(spec.name, [key for row in held for key in keys[wanted[row]]])
-            owners = np.repeat(held, [len(keys[wanted[row]]) for row in held]).astype(np.int64)
+            known = view.keys_of(wanted)
+            keys = [known.get(id, ()) for id in wanted]
+            for row, one in enumerate(given):
+                if isinstance(one, Hit) and one.passage is not None:
+                    keys[row] = keys[row][one.passage.number : one.passage.number + 1]
+            rows = view.rows(spec.name, [key for some in keys for key in some])
+            owners = np.repeat(np.arange(len(wanted)), list(map(len, keys)))
             np.add.at(found, owners, unit_rows(rows.astype(np.float32)))
         return unit_rows(found)
 
