@@ -118,10 +118,10 @@ async def test_langchains_index(empty: TreeRetriever) -> None:
 def test_feedback_by_run_and_by_document(documents: list[Document], model: TreeModel, tmp_path: Path) -> None:
     retriever = TreeRetriever.from_documents(documents, model, index_path=tmp_path / "index", k=2)
     log, run = retriever.index.feedback_log, uuid4()
-    retriever.invoke("the red cat", {"run_id": run})
+    retriever.invoke("the red cat", run_id=run)
     assert log.searches() == [], "recording is off"
     log.recording = True
-    hits = retriever.invoke("the red cat", {"run_id": run})
+    hits = retriever.invoke("the red cat", run_id=run)
     [batched] = asyncio.run(retriever.abatch(["the blue owl"]))
     asyncio.run(retriever.ainvoke("the green fox"))
     assert [(one.query, one.documents) for one in log.searches()][:2] == [

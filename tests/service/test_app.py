@@ -145,7 +145,7 @@ def test_documents_change_as_a_whole(writable: Running) -> None:
     assert told["error"] == "DuplicateIdError"
     assert writable.post("get", ids=["new"]).json()["documents"] == [None], "all or none"
     changes = writable.post("upsert", documents=[{**quince, "text": "b"}], delete=["red-owl", "nobody"]).json()
-    assert changes == {"added": [], "updated": ["quince"], "unchanged": [], "deleted": ["red-owl"]}
+    assert changes == {"added": [], "updated": ["quince"], "unchanged": [], "deleted": ["red-owl"], "encoded": 1}
     assert writable.post("delete", filter={"colour": "yellow"}).json() == {"deleted": ["quince"]}
     problem(writable.post("delete"), 400, "give one of the two")
     for bad, words in (

@@ -144,7 +144,7 @@ HIT = {
     "evidence": {"own": 0.61, "best": 0.7, "share": 0.5, "chance": 0.01},
     "highlights": {"sentence": [0, 43], "words": []},
 }
-CHANGES = {"added": ["quince"], "updated": [], "unchanged": [], "deleted": []}
+CHANGES = {"added": ["quince"], "updated": [], "unchanged": [], "deleted": [], "encoded": 1}
 ANSWER = {"question": "…", "answer": "in September and October", "confidence": 0.8, "supports": []}
 QUESTION = "when is the harvest?"
 QUINCE = {"id": "quince", "text": "Quinces are picked in October.", "metadata": {"topic": "fruit"}}
