@@ -141,6 +141,10 @@ def _run_feedback(args: argparse.Namespace) -> None:
             count = log.delete(person=args.delete_person, document=args.delete_document, before=before)
             print(f"{count} entries are deleted", file=sys.stderr)
         votes = log.votes()
-        facts = {"votes": len(votes), "useful": sum(vote.useful for vote in votes), "searches": len(log.searches())}
+        facts: dict[str, Any] = {
+            "votes": len(votes),
+            "useful": sum(vote.useful for vote in votes),
+            "searches": len(log.searches()),
+        }
         facts |= {"recorded": "on" if log.recording else "off"}
     print(json.dumps(facts) if args.json else ", ".join(f"{name}: {value}" for name, value in facts.items()))
