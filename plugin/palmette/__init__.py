@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from palmette.errors import PalmetteError
     from palmette.evaluation import evaluate
     from palmette.index import Index
+    from palmette.learning.questions import write_questions
     from palmette.methods import load_model
     from palmette.methods.fields import FieldsModel
     from palmette.methods.layers import LayersModel
@@ -43,6 +44,7 @@ _NAMES = {
     "errors": ("PalmetteError",),
     "evaluation": ("evaluate",),
     "index": ("Index",),
+    "learning.questions": ("write_questions",),
     "methods": ("load_model",),
     "methods.fields": ("FieldsModel",),
     "methods.layers": ("LayersModel",),
@@ -85,6 +87,7 @@ __all__ = [
     "load_model",
     "recency",
     "sample_data",
+    "write_questions",
 ]
 
 

@@ -148,7 +148,7 @@ def evaluate(
 
     @cache
     def indexed(searched: Model) -> Index:
-        index = Index.in_memory(searched, sentences=sentences or baselines)
+        index = Index.in_memory(searched, sentences=sentences or baselines, passages=None)
         index.add(loaded.corpus, progress=progress)
         return index
 

@@ -67,6 +67,8 @@ class Model(Checkpointed):
     """Whether metadata are fields of their own, so that frameworks must not prepend them to the text."""
     sentences: bool = True
     """Whether the encoder's vectors of single sentences compare with this model's queries."""
+    cuts_documents: ClassVar[bool] = True
+    """Whether an index cuts long documents into passages, unless it is told otherwise."""
 
     def __init__(
         self,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from html import escape
 from pathlib import PurePath
@@ -161,6 +162,79 @@ class Document:
         return hash((self.id, self.text))
 
 
+LINE_END = re.compile(r"\r\n|\r|\n")
+"""What ends a line: the three of Markdown and of editors, none of Unicode's others."""
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A slice of a document: its text is ``document.content[start:end]``.
+
+    Attributes:
+        start: First character.
+        end: Character after the last.
+        headings: Headings above the passage, from the outermost; the innermost is the section that holds all of it.
+        first_line: Line of the first character, 1 for the document's first.
+        last_line: Line of the last character.
+        number: Place among the document's passages, 0 for the first; its neighbours are ``number - 1`` and
+            ``number + 1``.
+        count: Number of the document's passages.
+    """
+
+    start: int
+    end: int
+    headings: tuple[str, ...] = ()
+    first_line: int = 1
+    last_line: int = 1
+    number: int = 0
+    count: int = 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """The place as JSON values."""
+        return {**asdict(self), "headings": list(self.headings)}
+
+
+@dataclass(frozen=True)
+class StoredDocument:
+    """A document as an index stores it: whole, with the places of its passages."""
+
+    document: Document
+    passages: tuple[Passage, ...]
+    source: str = ""
+    """Name of the source that keeps the document up to date; empty for one that was added by itself."""
+
+    @classmethod
+    def whole(cls, document: Document, headings: tuple[str, ...] = (), source: str = "") -> StoredDocument:
+        """A document that is one passage."""
+        text = document.content
+        lines = 1 + sum(match.end() < len(text) for match in LINE_END.finditer(text))
+        return cls(document, (Passage(0, len(text), headings, 1, lines),), source)
+
+    def part(self, number: int) -> Document:
+        """A passage as a document, its text under the id and metadata of the whole; an only passage is the whole."""
+        if len(self.passages) == 1:
+            return self.document
+        place = self.passages[number]
+        return replace(self.document, text=self.document.content[place.start : place.end])
+
+    def parts(self) -> list[Document]:
+        """All passages as documents, in order."""
+        return [self.part(number) for number in range(len(self.passages))]
+
+    def words(self) -> list[str]:
+        """Texts in which the words of each passage are looked for; fields are part of the first."""
+        if len(self.passages) == 1:
+            return [self.document.all_text]
+        fields = "\n".join(filter(None, map(written, self.document.fields.values())))
+        texts = [part.text for part in self.parts()]
+        return [f"{texts[0]}\n{fields}".rstrip("\n"), *texts[1:]]
+
+
+def as_stored(documents: Iterable[Document | StoredDocument]) -> list[StoredDocument]:
+    """Documents with their passages; one without is one passage."""
+    return [one if isinstance(one, StoredDocument) else StoredDocument.whole(one) for one in documents]
+
+
 @dataclass(frozen=True)
 class Pair:
     """A question and a text that answers it, with optional texts that do not."""
@@ -226,9 +300,10 @@ class Highlights:
 
 @dataclass(frozen=True)
 class Hit:
-    """A document found, and the probability that it is relevant."""
+    """A passage found, and the probability that it is relevant."""
 
     document: Document
+    """The passage's text, with the id and the metadata of its document; ``index.get`` reads the whole document."""
     score: float
     """0 … 1, the same for every method; higher is better."""
     explainer: Callable[[], Explanation] | None = field(default=None, repr=False, compare=False)
@@ -238,6 +313,8 @@ class Hit:
     sentence: tuple[int, int] | None = field(default=None, repr=False, compare=False)
     """Characters of the document's content that are its best sentence."""
     finder: Callable[[], Sequence[tuple[int, int]]] | None = field(default=None, repr=False, compare=False)
+    passage: Passage | None = field(default=None, repr=False)
+    """Where the passage stands in its document; ``None`` of a hit that no index found."""
 
     @property
     def id(self) -> str:
@@ -262,11 +339,11 @@ class Hit:
         document = self.document
         facts = {"id": self.id, "score": self.score, "text": document.content, "metadata": dict(document.metadata)}
         facts |= {"evidence": dict(self.evidence), "highlights": self.highlights.to_dict()}
-        if (place := getattr(self, "place", None)) is not None:  # a part of its document
-            facts["passage"] = place.to_dict()
+        if self.passage is not None and (self.passage.count > 1 or self.passage.headings):
+            facts["passage"] = self.passage.to_dict()
         return facts | ({"explanation": self.explain().to_dict()} if explain else {})
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {name: getattr(self, name) for name in ("document", "score", "evidence", "sentence")}
+        kept = {name: getattr(self, name) for name in ("document", "score", "evidence", "sentence", "passage")}
         words = self.highlights.words
         return {**kept, "explainer": None, "finder": partial(list, words)}

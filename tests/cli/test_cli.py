@@ -15,7 +15,7 @@ import pytest
 
 from palmette.cli import COMMANDS, build_parser, main, parse
 from palmette.cli.arguments import read_options
-from palmette.cli.train import _add_options, _report
+from palmette.cli.train import _report, add_config_options
 from palmette.encoder import EncodingCache, load_encoder
 from palmette.errors import ConfigError, PalmetteError
 from palmette.methods import load_model, names
@@ -114,14 +114,14 @@ def test_errors_are_wrapped_for_a_terminal(monkeypatch, run):
 )
 def test_flags_come_from_a_config(config, words, options):
     parser = argparse.ArgumentParser()
-    _add_options(parser, config, {})
+    add_config_options(parser, config, {})
     assert vars(parser.parse_args([])) == {}, "defaults are the config's"
     assert config(**vars(parser.parse_args(words.split()))) == config(**options)
 
 
 def test_wrong_flags_and_defaults_are_told(capsys):
     parser = argparse.ArgumentParser()
-    _add_options(parser, TreeConfig, {"depth": 7})
+    add_config_options(parser, TreeConfig, {"depth": 7})
     with pytest.raises(ConfigError, match="depth must be a valid integer, got 'x'"):
         TreeConfig(**vars(parser.parse_args(["--depth", "x"])))
     shown = " ".join(parser.format_help().split())

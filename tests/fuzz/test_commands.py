@@ -74,8 +74,8 @@ FLAGS = (
 VALUES = "index-folder checkpoint reader docs.jsonl nothing tree space 0 1 -1 nan inf {} [ fake:16 owl".split()
 VALUES += ['{"lang": "en"}', '{"$and": []}', "", "red fox", "\x00", "\udcff", "x" * 5000, "--" + "x" * 300]
 WORDS = st.sampled_from([*COMMANDS, *FLAGS, *VALUES]) | st.text(max_size=5)
-ELSEWHERE = ("demo", "train", "push", "pull", "serve", "mcp")
-"""Commands that take long, reach a hub, or serve until they are told to stop: tests/cli and tests/service run them."""
+ELSEWHERE = ("demo", "train", "ask", "push", "pull", "serve", "mcp")
+"""Commands that take long, reach a hub or a model, or serve until they are told to stop; other tests run them."""
 COMMAND = st.sampled_from([name for name in COMMANDS if name not in ELSEWHERE])
 
 

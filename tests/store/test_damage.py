@@ -91,10 +91,10 @@ REFUSALS: dict[str, tuple] = {  # harm, words of the error, and its type if it i
         ["index.sqlite3", "no 'generation'"],
         CorruptIndexError,
     ),
-    "newer format": (lambda f: edit_manifest(f, format=99), ["99", "4", "pip install --upgrade"], FormatError),
+    "newer format": (lambda f: edit_manifest(f, format=99), ["99", "5", "pip install --upgrade"], FormatError),
     "older format": (
         lambda f: edit_manifest(f, format=1),
-        ["index format 1", "reads 4 only", "palmette repair"],
+        ["index format 1", "reads 5 only", "palmette repair"],
         FormatError,
     ),
     "foreign manifest": (lambda f: edit_manifest(f, kind="npm"), ["not a palmette index"], NotFoundError),

@@ -132,11 +132,11 @@ REFUSED = [
     (doc("a"), None, InputError, ["leaves, tokens, sentences", "none"]),
     (doc("a"), {"leaves": np.zeros((1, 8))}, InputError, ["'leaves'", "float32 (1, 8)", "float64 (1, 8)"]),
     (doc("a"), {"leaves": np.zeros((1, 9), np.float32)}, InputError, ["'leaves'", "(1, 8)", "(1, 9)"]),
-    (doc("a"), {"leaves": np.zeros((2, 8), np.float32)}, InputError, ["'leaves'", "1 documents", "(2, 8)"]),
+    (doc("a"), {"leaves": np.zeros((2, 8), np.float32)}, InputError, ["'leaves'", "1 passages", "(2, 8)"]),
     (doc("a"), {"sentences": np.zeros((1, 3), np.int8)}, InputError, ["'sentences' must be Ragged", "ndarray"]),
     (doc("a"), {"leaves": rows(1, 8)}, InputError, ["'leaves' must be a NumPy array", "Ragged"]),
-    (doc("a"), {"sentences": rows(1, 4)}, InputError, ["int8 (1, 3) for 1 documents", "int8 (1, 4)"]),
-    (doc("a"), {"sentences": rows(2, 3, 2)}, InputError, ["for 1 documents", "int8 (4, 3) for 2 documents"]),
+    (doc("a"), {"sentences": rows(1, 4)}, InputError, ["int8 (1, 3) for 1 passages", "int8 (1, 4)"]),
+    (doc("a"), {"sentences": rows(2, 3, 2)}, InputError, ["for 1 passages", "int8 (4, 3) for 2 passages"]),
     (doc("broken"), broken(np.nan), EncodingError, ["'broken'"]),
     (doc("broken"), broken(np.inf), EncodingError, ["'broken'"]),
     (Document("a", "half \ud83d"), {}, InputError, ["its text holds half of a surrogate pair at position 5"]),
@@ -276,7 +276,7 @@ def test_reopening(tmp_path: Path) -> None:
     assert manifest["arrays"][2] == {"name": "sentences", "shape": [3], "dtype": "int8", "ragged": True}
     [segment] = (folder / "segments").iterdir()
     words = sorted(f"words-{name}.npy" for name in TYPES)
-    files = ["keys.npy", "leaves.npy", "sentences.npy", "sentences.starts.npy", "tokens.npy", *words]
+    files = ["keys.npy", "leaves.npy", "numbers.npy", "sentences.npy", "sentences.starts.npy", "tokens.npy", *words]
     assert sorted(path.name for path in segment.iterdir()) == files
     assert np.load(segment / "keys.npy", allow_pickle=False).tolist() == [1, 2]
     expected = arrays_of([doc("a"), doc("b")])

@@ -48,11 +48,11 @@ class PlainView:
     def ids(self, keys: Sequence[int]) -> list[str]:
         return [document.key for document in self.documents(keys)]
 
-    def keys_of(self, ids: Sequence[str]) -> dict[str, int]:
-        return {document.key: place + 10 for place, document in enumerate(self.given) if document.key in ids}
+    def keys_of(self, ids: Sequence[str]) -> dict[str, list[int]]:
+        return {document.key: [place + 10] for place, document in enumerate(self.given) if document.key in ids}
 
     def key_of(self, id: str) -> int | None:
-        return self.keys_of([id]).get(id)
+        return next(iter(self.keys_of([id]).get(id, ())), None)
 
     def wall_keys(self) -> None:
         return None

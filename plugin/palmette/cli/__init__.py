@@ -16,6 +16,7 @@ __all__ = ["COMMANDS", "build_parser", "main", "parse"]
 
 COMMANDS = {
     "train": "train a model on your documents or pairs",
+    "ask": "let a language model write questions about your documents, to train on",
     "index": "put documents into an index",
     "search": "search an index",
     "answer": "answer a question from what an index finds, with no language model",
@@ -35,7 +36,7 @@ COMMANDS = {
     "demo": "train, index and ask: this Python's own documentation",
 }
 MODULES = {
-    **{"train": "train", "demo": "demo", "search": "ask", "answer": "ask"},
+    **{"train": "train", "ask": "learn", "demo": "demo", "search": "ask", "answer": "ask"},
     **dict.fromkeys(("repair", "backup", "restore", "cache"), "maintenance"),
     **dict.fromkeys(("serve", "mcp", "stats", "alias", "compare"), "serve"),
 }

@@ -56,7 +56,7 @@ def _add_train(command: argparse.ArgumentParser) -> None:
         if presets := list(cls.config_class.presets):
             add("--preset", choices=presets, help="named set of options; others override it")
         group = command.add_argument_group(f"{method} options")
-        _add_options(group, cls.config_class, {})
+        add_config_options(group, cls.config_class, {})
         if method == TAXONOMY:
             about = "file of child and parent ids, a pair a line, with a tab between (metadata may name parents too)"
             group.add_argument("--edges", type=Path, help=about)
@@ -68,7 +68,7 @@ def _add_train(command: argparse.ArgumentParser) -> None:
         width = 2 + max(map(len, methods))
         lines = "".join(f"\n  {name.ljust(width)}{sentence.rstrip('.')}" for name, sentence in first.items())
         command.description = f"{command.description}\n\nmethods:{lines}"
-    _add_options(command.add_argument_group("training options"), TrainingConfig, defaults)
+    add_config_options(command.add_argument_group("training options"), TrainingConfig, defaults)
 
 
 def _class(method: str) -> Any:
@@ -78,7 +78,7 @@ def _class(method: str) -> Any:
     return Reader if method == READER else model_class(method)
 
 
-def _add_options(group: Any, config: type[Config], defaults: Mapping[str, Any]) -> None:
+def add_config_options(group: Any, config: type[Config], defaults: Mapping[str, Any]) -> None:
     """One flag per option that a user sets; only given ones reach ``fit``."""
     for name in config.choices():
         field = config.model_fields[name]

@@ -33,6 +33,8 @@ from palmette.sources.walk import walk
 from palmette.types import Document
 
 T = TypeVar("T")
+Documents = Callable[[str, SourceText], Iterator[Document]]
+"""Makes documents of a file under a name."""
 
 NAMED = 3
 """Blank documents, and files that cannot be read, that a warning names."""
@@ -97,7 +99,9 @@ def _located(values: Iterable[tuple[str, Any]], convert: Callable[[Any], Documen
         yield document
 
 
-def iter_documents(data: str | Path | Iterable[Any], *, titles: bool = True) -> Iterator[Document]:
+def iter_documents(
+    data: str | Path | Iterable[Any], *, titles: bool = True, passages: bool = True
+) -> Iterator[Document]:
     """Documents to index, one by one.
 
     Args:
@@ -107,13 +111,14 @@ def iter_documents(data: str | Path | Iterable[Any], *, titles: bool = True) -> 
             or fields where none of these is there), or an iterable of documents of any kind that :func:`to_document`
             knows. A str is a path. Files of a folder that cannot be read are left out, with one warning.
         titles: Put titles that files give apart from the text before it, as BEIR does.
+        passages: Cut long files into passages; an index does so itself, and takes whole ones.
 
     Raises:
         DuplicateIdError: Two different contents under one id.
         InputError: There is no document, or a malformed one (its file and line, or its position, is named).
     """
     if isinstance(data, str | Path):
-        found = _from_path(data, titles)
+        found = _from_path(data, titles, _passages if passages else _whole)
     elif isinstance(data, Mapping | bytes) or not hasattr(data, "__iter__"):
         raise InputError(f"expected a path or an iterable of documents, got {type(data).__name__} {shown(data)}")
     else:
@@ -129,13 +134,13 @@ def iter_documents(data: str | Path | Iterable[Any], *, titles: bool = True) -> 
         raise InputError(f"there are no documents{where}; give at least one")
 
 
-def _from_path(given: str | Path, titles: bool) -> Iterator[Document]:
+def _from_path(given: str | Path, titles: bool, documents_of: Documents) -> Iterator[Document]:
     path = check_path(given)
     if (path / "manifest.json").is_file():
         raise InputError(f"{path} is an index or a checkpoint, not documents: name what it was made from")
     corpus = existing(path / "corpus.jsonl") if path.is_dir() else path
     if corpus is None:
-        yield from _from_folder(path)
+        yield from _from_folder(path, documents_of)
     elif not corpus.exists():
         raise NotFoundError(f"there is no file or folder {str(path)!r}")
     elif is_jsonl(corpus):
@@ -144,11 +149,11 @@ def _from_path(given: str | Path, titles: bool) -> Iterator[Document]:
         yield from _located(read_table(path, kept=TEXT_KEYS), partial(from_row, titles=titles))
     else:
         for source in read_file(path):
-            yield from _passages(path.name, source)
+            yield from documents_of(path.name, source)
 
 
-def _from_folder(folder: Path) -> Iterator[Document]:
-    """Yield the passages of the files below a folder; those that cannot be read are named in one warning."""
+def _from_folder(folder: Path, documents_of: Documents) -> Iterator[Document]:
+    """Yield the documents of the files below a folder; those that cannot be read are named in one warning."""
     listed = walk(folder)
     files, broken = listed.files, list[str]()
     if not files and listed.skipped:
@@ -159,7 +164,7 @@ def _from_folder(folder: Path) -> Iterator[Document]:
         try:
             for number, source in enumerate(read_file(path), 1):
                 own = f"{name}#{source.id or number}" if is_jsonl(path) or separator(path) else name
-                yield from _passages(own, source)
+                yield from documents_of(own, source)
         except (InputError, MissingExtraError) as error:
             broken.append(str(error))
     if broken:
@@ -167,9 +172,19 @@ def _from_folder(folder: Path) -> Iterator[Document]:
         warnings.warn(f"{len(broken)} of {len(files)} files in {folder} cannot be read: {named}", stacklevel=4)
 
 
+def _whole(name: str, source: SourceText) -> Iterator[Document]:
+    """Yield a file as one document."""
+    yield Document(name, source.text, metadata_of(name, source), source.fields)
+
+
+def metadata_of(name: str, source: SourceText) -> dict[str, Any]:
+    """Metadata of a file: its own, its name and its title."""
+    return {**source.metadata, "source": name} | ({"title": source.title} if source.title else {})
+
+
 def _passages(name: str, source: SourceText) -> Iterator[Document]:
     """Yield a document of a file: ``name``, or ``name#1``, ``name#2``, … where it is long."""
-    metadata = {**source.metadata, "source": name} | ({"title": source.title} if source.title else {})
+    metadata = metadata_of(name, source)
     places = split(source.text, source.kind, PassageOptions(), estimate_tokens)
     for number, place in enumerate(places, 1):
         text = source.text if len(places) == 1 else source.text[place.start : place.end]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,6 +33,8 @@ from palmette.ranking.arrays import sentence_arrays, stored_arrays, stores_sente
 from palmette.ranking.units import UNITS
 from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec, read_array
+from palmette.sources.cutting import texts_above
+from palmette.sources.passages import PassageOptions
 from palmette.store.backend import Backend
 from palmette.store.local.backend import LocalBackend
 from palmette.store.local.database import storage_errors
@@ -39,7 +42,7 @@ from palmette.store.local.folder import atomic_folder, check_entries, check_tena
 from palmette.store.qdrant.backend import QdrantBackend
 from palmette.store.qdrant.client import is_url, parse_url
 from palmette.store.repair import Repair, salvage
-from palmette.types import Document
+from palmette.types import Document, StoredDocument
 
 MODEL = "model"
 """Folder of the checkpoint inside an index folder."""
@@ -49,8 +52,10 @@ Engine = str
 vectors, with options if wished: ``"ivf:nlist=256,nprobe=8"``."""
 Place = str | Path
 """A folder, or the URL of a Qdrant collection: ``qdrant://host:6333/name``."""
-LONGEST_DOCUMENT = 1 << 21
+LONGEST_DOCUMENT = 1 << 26
 """Characters of a document's text and fields."""
+LONGEST_NAME = 1024
+"""Characters of a text that may be the name of a file."""
 COPIED = 64
 """Batches of a copy that a collection commits at a time."""
 ModelLike = Model | str | Path
@@ -62,6 +67,7 @@ class IndexStats:
     """Contents and size of an index."""
 
     documents: int
+    """Whole documents."""
     method: str
     model: str
     location: str
@@ -72,6 +78,8 @@ class IndexStats:
     tenant: str | None = None
     """Metadata name that parts the documents and their ids; ``None``: ids are shared by all. A ``filter=`` of a search
     shares the frequencies of words with all documents; ``index.filtered`` counts its own."""
+    passages: int = 0
+    """Passages of all documents."""
 
 
 def as_model(model: ModelLike | None) -> Model:
@@ -107,12 +115,13 @@ def create_index(
     arrays: Sequence[ArraySpec],
     language: str | None,
     tenant: str | None,
+    passages: Mapping[str, Any] | None,
     *,
     draft: bool = False,
 ) -> None:
     """Create an empty index, with a copy of the model's checkpoint, in a folder or a collection."""
     how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": check_language(language)}
-    how["tenant"] = check_tenant(tenant)
+    how |= {"tenant": check_tenant(tenant), "passages": passages}
     if is_url(path):
         with TemporaryDirectory() as folder:
             saved = model.save_pretrained(Path(folder) / MODEL)
@@ -170,24 +179,33 @@ def copy_index(
     sentences = stores_sentences(source)
     arrays = index_arrays(model, sentences)
     how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": source.language, "tenant": source.tenant}
+    how["passages"] = source.passages
 
     def fill(backend: Backend, at_once: int | None) -> None:
-        with source.read() as view, tqdm(total=len(view), desc="Copying", unit="doc", delay=2, disable=hidden) as bar:
-            keys = view.keys().tolist()
+        with source.read() as view, ExitStack() as stack:
+            every = view.keys()
+            owners = view.document_keys(every)
+            keys = every[owners == every].tolist()  # of documents
+            bar = stack.enter_context(tqdm(total=len(keys), desc="Copying", unit="doc", delay=2, disable=hidden))
             for part in range(0, max(1, len(keys)), at_once or max(1, len(keys))):
                 with backend.write() as writer:
                     whole = keys[part : part + (at_once or len(keys))]
                     for start in range(0, len(whole), batch_size):
                         batch = whole[start : start + batch_size]
-                        documents = view.documents(batch)
-                        kept = {} if encode else {spec.name: read_array(view, spec, batch) for spec in arrays}
-                        writer.put(documents, stored_arrays(model, documents, sentences) if encode else kept)
+                        stored = view.stored(batch)
+                        rows = [
+                            key + number
+                            for key, one in zip(batch, stored, strict=True)
+                            for number in range(len(one.passages))
+                        ]
+                        kept = {} if encode else {spec.name: read_array(view, spec, rows) for spec in arrays}
+                        writer.put(stored, encode_stored(model, stored, sentences) if encode else kept)
                         bar.update(len(batch))
                     if not encode and (noted := view.note(UNITS)) is not None:
                         writer.note(UNITS, noted)
 
     if is_url(path):
-        create_index(path, model, arrays, source.language, source.tenant, draft=True)
+        create_index(path, model, arrays, source.language, source.tenant, source.passages, draft=True)
         remote = QdrantBackend.open(str(path), draft=True)
         try:
             fill(remote, COPIED * batch_size)
@@ -202,6 +220,13 @@ def copy_index(
         with LocalBackend.create(draft, arrays, **how) as backend:
             fill(backend, None)
         model.save_pretrained(draft / MODEL)
+
+
+def encode_stored(model: Model, stored: Sequence[StoredDocument], sentences: bool) -> dict[str, Any]:
+    """Encode the passages of documents as they were cut."""
+    parts = [part for one in stored for part in one.parts()]
+    above = [title for one in stored for title in texts_above(one)]
+    return stored_arrays(model, parts, sentences, above=above)
 
 
 def repair_folder(source: Path, path: Path, model: Model | None, progress: bool | None) -> Repair:
@@ -222,12 +247,13 @@ def repair_folder(source: Path, path: Path, model: Model | None, progress: bool 
             found.segments.clear()  # made by another model or an earlier version
         tenant = found.manifest.tenant if found.manifest else None
         how: dict[str, Any] = {"fingerprint": made.fingerprint, "language": language, "tenant": tenant}
+        how["passages"] = found.manifest.passages if found.manifest else PassageOptions().to_dict()
         backend = LocalBackend.create(draft, arrays, **how)
         hidden = None if progress is None else not progress
         bar = tqdm(total=len(found.rows), desc="Repairing", unit="doc", delay=2, disable=hidden)
         with backend, bar, backend.write() as writer:
             for documents, kept in found.batches(arrays):
-                writer.put(documents, kept or stored_arrays(made, documents, sentences))
+                writer.put(documents, kept or encode_stored(made, documents, sentences))
                 encoded += 0 if kept else len(documents)
                 bar.update(len(documents))
         made.save_pretrained(draft / MODEL)
@@ -285,7 +311,7 @@ def check_ids(ids: Iterable[str]) -> list[str]:
 def check_documents(given: object) -> list[Document]:
     """Read documents of any kind that :func:`palmette.data.to_document` knows, or a path to read them from."""
     if isinstance(given, str | Path):
-        return list(iter_documents(given))
+        return list(iter_documents(given, passages=False))
     if isinstance(given, Document | Mapping | bytes) or not isinstance(given, Iterable):
         raise InputError(
             f"documents must be a list (or a path to read them from), got one {type(given).__name__}: write [document]"
@@ -293,10 +319,26 @@ def check_documents(given: object) -> list[Document]:
     documents = []
     for position, item in enumerate(given):
         try:
+            if names_a_file(item):
+                raise InputError(
+                    f"{shown(str(item))} is the name of a file or folder, not a text: give the path itself, "
+                    f"Index.build({shown(str(item))}), or bring the index up to date with index.sync"
+                )
             documents.append(to_document(item))
         except InputError as error:
             raise type(error)(f"document {position}: {error}") from error
     return documents
+
+
+def names_a_file(value: object) -> bool:
+    """Whether what was given as a document is a path: a ``Path``, or a text that names a file which exists."""
+    if isinstance(value, Path):
+        return True
+    if not isinstance(value, str) or len(value) > LONGEST_NAME or "\n" in value or not re.search(r"[./\\]\S", value):
+        return False
+    with suppress(OSError, ValueError):
+        return Path(value).expanduser().exists()
+    return False
 
 
 def unique(documents: Sequence[Document]) -> dict[str, Document]:

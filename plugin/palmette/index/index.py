@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from palmette.arrays import Floats, unit_rows
-from palmette.errors import InputError, StoreError
+from palmette.errors import ConfigError, InputError, StoreError
 from palmette.index.folder import (
     MODEL,
     Engine,
@@ -36,6 +36,7 @@ from palmette.index.write import Changes, apply_changes, note_units
 from palmette.lexical.analyser import LANGUAGE
 from palmette.model import Model
 from palmette.search.faiss_engine import is_engine
+from palmette.sources.cutting import AUTO, PassagesLike, new_cutter, opened_cutter
 from palmette.store.backend import Backend
 from palmette.store.filters import Filter, parse_filter
 from palmette.store.local.backend import LocalBackend, Verify
@@ -60,8 +61,11 @@ class Index(Searching):
     never between. Use :meth:`create`, :meth:`open` or :meth:`in_memory`.
     """
 
-    def __init__(self, model: Model, backend: Backend, path: Place | None = None) -> None:
+    def __init__(
+        self, model: Model, backend: Backend, path: Place | None = None, *, passages: PassagesLike = None
+    ) -> None:
         super().__init__(model, backend)
+        self._cutter = opened_cutter(model, backend, passages)
         self.path = path
         """Folder or URL it can be opened from again; ``None`` for one in memory."""
 
@@ -76,6 +80,7 @@ class Index(Searching):
         language: str | None = LANGUAGE,
         sentences: bool = True,
         tenant: str | None = None,
+        passages: PassagesLike = AUTO,
         engine: Engine = "exact",
         lock_timeout: float = 10.0,
     ) -> Self:
@@ -90,13 +95,19 @@ class Index(Searching):
             tenant: Metadata name by whose values the documents are parted, for tenants who must not learn of each
                 other: each document has exactly one value, which its id begins with (``ada/1``). In
                 ``index.filtered({tenant: "ada"})`` it has the id ``1``, and no other tenant's ids are taken.
+            passages: How long documents are cut into the passages that are encoded, ranked and found: options
+                (:class:`palmette.sources.passages.PassageOptions`, or a dict of them); a splitter of LangChain or
+                LlamaIndex; a function from a text to slices of it; ``None`` for one passage a document. By default
+                passages have 350 tokens at most (documents of a taxonomy are never cut).
             engine: As for :meth:`open`.
             lock_timeout: Seconds a write waits for another writer.
         """
         path, model = absolute(path), as_model(model)
         check_opening(engine, lock_timeout)  # a wrong one leaves no folder behind
-        create_index(path, model, index_arrays(model, sentences), language, tenant)
-        return cls.open(path, model, verify=False, engine=engine, lock_timeout=lock_timeout)
+        cutter = new_cutter(model, passages)
+        create_index(path, model, index_arrays(model, sentences), language, tenant, cutter.recorded)
+        own = {"passages": cutter.how} if cutter.is_splitter else {}
+        return cls.open(path, model, verify=False, engine=engine, lock_timeout=lock_timeout, **own)
 
     @classmethod
     def open(
@@ -107,6 +118,7 @@ class Index(Searching):
         verify: Verify = "fast",
         engine: Engine = "exact",
         lock_timeout: float = 10.0,
+        passages: PassagesLike = None,
         **model_options: Any,
     ) -> Self:
         """Open an index.
@@ -118,13 +130,18 @@ class Index(Searching):
                 document with its digest and the columns that filters read; ``False`` compares sizes and commits.
             engine: ``exact``, ``faiss``; or approximate: ``ivf``, ``hnsw`` (:data:`palmette.index.Engine`).
             lock_timeout: Seconds a write waits for another writer.
+            passages: The splitter that the index was created with, to add documents: an index keeps only its name.
             model_options: ``device``, ``local_files_only``, … of :meth:`Model.from_pretrained`.
         """
         path = absolute(path)
         check_opening(engine, lock_timeout)
         how: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout, "verify": verify}
         opened, backend = open_index(path, model, model_options, **how)
-        return cls(opened, backend, getattr(backend, "url", path))  # without a key
+        try:
+            return cls(opened, backend, getattr(backend, "url", path), passages=passages)  # without a key
+        except BaseException:
+            backend.close()
+            raise
 
     @classmethod
     def open_or_create(
@@ -135,16 +152,27 @@ class Index(Searching):
         language: str | None = LANGUAGE,
         sentences: bool = True,
         tenant: str | None = None,
+        passages: PassagesLike = AUTO,
         verify: Verify = "fast",
         engine: Engine = "exact",
         lock_timeout: float = 10.0,
     ) -> Self:
-        """Open the index in a folder, or create one where there is none (``language``, ``sentences``: of a new one)."""
+        """Open the index in a folder, or create one where there is none.
+
+        ``language``, ``sentences`` and ``tenant`` are those of a new one; other ``passages`` than an index was created
+        with raise.
+        """
         folder = absolute(path)
         how: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout}
         if index_exists(folder):  # without a model given, by its own
-            return cls.open(folder, None if model is None else as_model(model), verify=verify, **how)
-        return cls.create(folder, model, language=language, sentences=sentences, tenant=tenant, **how)
+            own = None if passages == AUTO else passages
+            made = cls.open(folder, None if model is None else as_model(model), verify=verify, passages=own, **how)
+            if passages is None and made.backend.passages is not None:
+                made.close()
+                raise ConfigError(f"{folder} cuts documents, {made.backend.passages}: leave passages=None out")
+            return made
+        more: dict[str, Any] = {"sentences": sentences, "tenant": tenant, "passages": passages}
+        return cls.create(folder, model, language=language, **more, **how)
 
     @classmethod
     def in_memory(
@@ -154,13 +182,16 @@ class Index(Searching):
         language: str | None = LANGUAGE,
         sentences: bool = True,
         tenant: str | None = None,
+        passages: PassagesLike = AUTO,
         engine: Engine = "exact",
     ) -> Self:
         """Create an index that lives as long as the object."""
         model = as_model(model)
+        cutter = new_cutter(model, passages)
         how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": language, "engine": engine}
-        how["tenant"] = tenant
-        return cls(model, LocalBackend.in_memory(index_arrays(model, sentences), **how))
+        how |= {"tenant": tenant, "passages": cutter.recorded}
+        backend = LocalBackend.in_memory(index_arrays(model, sentences), **how)
+        return cls(model, backend, passages=cutter.how if cutter.is_splitter else None)
 
     @classmethod
     def build(
@@ -172,6 +203,7 @@ class Index(Searching):
         language: str | None = LANGUAGE,
         sentences: bool = True,
         tenant: str | None = None,
+        passages: PassagesLike = AUTO,
         engine: Engine = "exact",
         embeddings: Any = None,
         progress: bool | None = None,
@@ -179,13 +211,14 @@ class Index(Searching):
         """Index documents, in memory or in a folder; an index that exists is brought up to date.
 
         Args:
-            documents: Documents, dicts with a ``text``, texts, the frameworks' documents; or a path to read them
-                from, as :func:`palmette.load_data` does.
+            documents: Documents of any length, dicts with a ``text``, texts, the frameworks' documents; or a path to
+                read them from, as :func:`palmette.load_data` does.
             model: As for :meth:`create`; ``None`` for the default encoder, with nothing to train.
             path: The folder; ``None`` for memory.
             language: As for :meth:`create`.
             sentences: As for :meth:`create`.
             tenant: As for :meth:`create`.
+            passages: As for :meth:`create`.
             engine: As for :meth:`open`.
             embeddings: As for :meth:`add`.
             progress: A progress bar; ``None`` shows it on a terminal.
@@ -194,6 +227,7 @@ class Index(Searching):
         unique(given if tenant is None else with_tenants(given, tenant))  # complain before there is a folder
         model = model if path is not None and model is None else as_model(model)
         how: dict[str, Any] = {"language": language, "sentences": sentences, "tenant": tenant, "engine": engine}
+        how["passages"] = passages
         made = cls.in_memory(model, **how) if path is None else cls.open_or_create(path, model, **how)
         made.upsert(given, embeddings=embeddings, progress=progress)
         return made
@@ -207,6 +241,7 @@ class Index(Searching):
         if parsed is None:
             return self
         made = type(self)(self.model, FilteredBackend(self.backend, parsed), self.path)
+        made._cutter = self._cutter
         made._measured_within = self._measured_within
         return made
 
@@ -235,7 +270,8 @@ class Index(Searching):
         vectors [N, d] by the model's encoder, an array or a tensor, for methods that need no more (layers).
         """
         given = self._named(documents)
-        apply_changes(self.model, self.backend, given, embeddings, batch_size, progress, replace=False)
+        how = embeddings, batch_size, progress
+        apply_changes(self.model, self.backend, given, *how, replace=False, cutter=self._cutter)
         return [document.key for document in given]
 
     def upsert(
@@ -253,7 +289,7 @@ class Index(Searching):
         """
         given, gone = self._named(documents), check_ids(delete)
         how = embeddings, batch_size, progress
-        return apply_changes(self.model, self.backend, given, *how, replace=True, delete=gone)
+        return apply_changes(self.model, self.backend, given, *how, replace=True, cutter=self._cutter, delete=gone)
 
     def _named(self, documents: Documents) -> list[Document]:
         """Read documents, and give them the ids that they have in an index of several tenants."""
@@ -278,18 +314,23 @@ class Index(Searching):
     # -- reading --------------------------------------------------------------------------------------------
 
     def get(self, ids: Iterable[str]) -> list[Document | None]:
-        """Return documents by id, ``None`` where there is none."""
+        """Return whole documents by id, ``None`` where there is none."""
         return self.backend.get(check_ids(ids))
 
     def vectors(self, ids: Iterable[str]) -> Floats:
-        """Return stored vectors of documents, of length 1: [n, d]; zeros for an id that is not there."""
+        """Return stored vectors of documents, of length 1: [n, d]; zeros for an id that is not there.
+
+        A document of several passages has the mean of theirs.
+        """
         spec = next(spec for spec in self.model.arrays() if len(spec.shape) == 1 and spec.dtype in VECTORS)
         wanted = check_ids(ids)
         found = np.zeros((len(wanted), *spec.shape), np.float32)
         with self.backend.read() as view:
             keys = view.keys_of(wanted)
             held = [row for row, id in enumerate(wanted) if id in keys]
-            found[held] = view.rows(spec.name, [keys[wanted[row]] for row in held])
+            rows = view.rows(spec.name, [key for row in held for key in keys[wanted[row]]])
+            owners = np.repeat(held, [len(keys[wanted[row]]) for row in held]).astype(np.int64)
+            np.add.at(found, owners, unit_rows(rows.astype(np.float32)))
         return unit_rows(found)
 
     def copy_to(
@@ -304,7 +345,8 @@ class Index(Searching):
         path, made = absolute(path), self.model if model is None else as_model(model)
         again = made.fingerprint != self.model.fingerprint
         copy_index(path, made, self.backend, batch_size, encode=again, progress=progress)
-        copy = type(self).open(path, made, verify=False, engine=self.engine)
+        own = {"passages": self._cutter.how} if self._cutter.is_splitter else {}
+        copy = type(self).open(path, made, verify=False, engine=self.engine, **own)
         note_units(made, copy.backend)  # of a part, or by another model, they are others
         return copy
 
@@ -346,10 +388,11 @@ class Index(Searching):
         return self.backend.scan(parse_filter(filter))
 
     def stats(self) -> IndexStats:
-        """Count documents, segments and bytes."""
+        """Count documents, passages, segments and bytes."""
         held, model = self.backend.stats(), self.model
         sizes = held.bytes, held.segments, held.reclaimable
-        return IndexStats(held.documents, model.method, model.fingerprint, held.location, *sizes, self.backend.tenant)
+        own = held.documents, model.method, model.fingerprint, held.location
+        return IndexStats(*own, *sizes, self.backend.tenant, held.passages)
 
     def survey(self) -> dict[str, Any]:
         """Describe how the documents fit the model's structure: how full its leaves are, for instance."""
@@ -371,8 +414,9 @@ class Index(Searching):
         return _reopen, (type(self), str(self.path), self.engine, self.within)
 
     def __len__(self) -> int:
+        """Number of documents."""
         with self.backend.read() as view:
-            return len(view)
+            return view.count_documents()
 
     def __contains__(self, id: str) -> bool:
         return self.get([id])[0] is not None

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette import telemetry
-from palmette.arrays import Floats, Keys, Rows, unit_rows
+from palmette.arrays import Floats, Keys, Mask, Rows, unit_rows
 from palmette.errors import ConfigError, InputError, NotFoundError, shown
 from palmette.index.folder import check_count, check_ids
 from palmette.lexical.analyser import analyser_of, check_query
@@ -192,25 +192,25 @@ class SearchResult:
             keep &= scores >= threshold
         wanted = np.unique(found.keys[keep]).tolist()
         with telemetry.span("read"):
-            documents = dict(zip(wanted, view.documents(wanted), strict=True))
+            parts = dict(zip(wanted, view.parts(wanted), strict=True))
         results: list[list[Hit]] = []
         for row, kept in enumerate(keep):
             columns = np.flatnonzero(kept)
             spans = self.spans(view, row, columns)
             hits = []
             for column, span in zip(columns.tolist(), spans, strict=True):
-                document = documents[int(found.keys[row, column])]
+                document, place = parts[int(found.keys[row, column])]
                 explain = partial(self.explain_later, backend, row, column, document.id)
                 if explained:
                     explanation = self.explain(view, backend, row, column)
                     explain = partial(lambda made: made, explanation)
-                parts = {}
+                evidence = {}
                 for name in RAW:
                     if name in found.evidence and not np.isnan(value := found.evidence[name][row, column]):
-                        parts[name] = float(value)
-                parts = parts or {OWN: float(found.scores[row, column])}
+                        evidence[name] = float(value)
+                evidence = evidence or {OWN: float(found.scores[row, column])}
                 words = partial(self.word_spans, backend, row, document)
-                hits.append(Hit(document, float(scores[row, column]), explain, parts, span, words))
+                hits.append(Hit(document, float(scores[row, column]), explain, evidence, span, words, place))
             results.append(hits)
         return results
 
@@ -231,13 +231,24 @@ class SearchResult:
             return []
         return analyser_of(backend.language).matches(self.batch.texts[row], document.content)
 
-    def ranking(self, view: View) -> Ranking:
-        """Ids and scores only."""
+    def best_passages(self, view: View) -> Mask:
+        """[Q, n] whether a passage is the best of its document."""
+        keys = self.found.keys
+        held = keys >= 0
+        owners, best = np.full(keys.shape, -1, np.int64), np.zeros(keys.shape, np.bool_)
+        owners[held] = view.document_keys(keys[held])
+        for row, documents in enumerate(owners):
+            best[row, np.unique(documents, return_index=True)[1]] = True
+        return best & held
+
+    def ranking(self, view: View, counted: Mask, k: int) -> Ranking:
+        """Ids and scores of the ``k`` best documents, by the passages that count [Q, n]."""
         found, chances = self.found, probability(self.logits)
-        wanted = np.unique(found.keys[found.keys >= 0]).tolist()
+        wanted = np.unique(found.keys[counted]).tolist()
         named = dict(zip(wanted, view.ids(wanted), strict=True))
-        ids = [[named[key] for key in row if key >= 0] for row in found.keys.tolist()]
-        scores = [row[: len(kept)] for row, kept in zip(chances.tolist(), ids, strict=True)]
+        kept = [np.flatnonzero(row)[:k] for row in counted]
+        ids = [[named[key] for key in keys[some].tolist()] for keys, some in zip(found.keys, kept, strict=True)]
+        scores = [row[some].tolist() for row, some in zip(chances, kept, strict=True)]
         return Ranking(ids, scores, found.visited / max(1, len(view)))
 
     def explain(self, view: View, backend: Backend, row: int, column: int) -> Explanation:
@@ -270,7 +281,7 @@ class SearchResult:
     def explain_later(self, backend: Backend, row: int, column: int, id: str) -> Explanation:
         """Explain a hit of an earlier search, if its document is still the one that was found."""
         with backend.read() as view:
-            if view.key_of(id) != self.found.keys[row, column]:
+            if int(self.found.keys[row, column]) not in view.keys_of([id]).get(id, ()):
                 raise NotFoundError(f"document {shown(id)} was changed or deleted since this search: search again")
             return self.explain(view, backend, row, column)
 
@@ -378,13 +389,23 @@ class Searching:
         boost: Boost = None,
         **options: Any,
     ) -> Ranking:
-        """Rank documents by id and score only, for evaluation: :meth:`search` without the documents' texts."""
+        """Rank documents by id and score only, for evaluation: :meth:`search` without the documents' texts.
+
+        A document counts once, by its best passage.
+        """
         if isinstance(queries, Sequence) and not queries:
             return Ranking([], [], 0.0)
         k, counted = check_count("k", k), sentences and self._sentences
         batch = read_queries(self.model, queries, options, lexical, counted, boost)
         with self.backend.read(parse_filter(filter)) as view:
-            return batch.search(view, k, self._units).ranking(view)
+            most = k
+            while True:
+                found = batch.search(view, most, self._units)
+                best = found.best_passages(view)  # [Q, n]
+                done = (best.sum(axis=1) >= k) | ((found.found.keys >= 0).sum(axis=1) < most)
+                if most >= len(view) or done.all():
+                    return found.ranking(view, best, k)
+                most *= 4
 
     def _units(self, options: Any, view: View) -> Units:
         """Units of meaning: noted with the documents, or of another variant, measured on all documents once."""
@@ -427,19 +448,19 @@ class Searching:
         boost: Boost = None,
         **options: Any,
     ) -> Explanation:
-        """Explain a document's score for a query, whether or not a search would return it."""
+        """Explain the score of a document's best passage, whether or not a search would return it."""
         given = np.atleast_2d(query)[:1] if isinstance(query, np.ndarray) else [query]
         [id] = check_ids([id])
         model, wanted = self.model, sentences and self._sentences
         batch = read_queries(model, given, options, lexical, wanted, boost)
         with self.backend.read() as view:
-            key = view.key_of(id)
-            if key is None:
+            passages = view.keys_of([id]).get(id)
+            if passages is None:
                 raise NotFoundError(f"there is no document {shown(id)} in this index")
-            keys, evidence = np.array([key]), batch.evidence(self._units, view)
+            keys, evidence = np.array(passages), batch.evidence(self._units, view)
             scoring = model.scoring_options(batch.options)
-            plan = model.plan(batch.arrays, 1, scoring, view).one_query(0).among(keys)
-            found = model.execute(view, plan, 1, scoring).one_query(0)
+            plan = model.plan(batch.arrays, len(keys), scoring, view).one_query(0).among(keys)
+            found = model.execute(view, plan, len(keys), scoring).one_query(0)
             if batch.calibration is not None:
                 found = evidence.score(view, 0, found.keys[0], found.scores[0])
-            return SearchResult(batch, evidence, found).explain(view, self.backend, 0, 0)
+            return SearchResult(batch, evidence, found).explain(view, self.backend, 0, int(found.scores[0].argmax()))

@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from palmette.arrays import Floats, Stored, concatenate, take_documents
+from palmette.arrays import Floats
 from palmette.encoder import Encoder
 from palmette.errors import DuplicateIdError, InputError, StoreError, shown
+from palmette.index.encoding import PassageArrays
 from palmette.index.folder import check_count, unique
 from palmette.model import Model
-from palmette.ranking.arrays import stored_arrays, stores_sentences
+from palmette.ranking.arrays import stores_sentences
 from palmette.ranking.score import noted_units
 from palmette.ranking.units import UNITS, units_for
+from palmette.sources.cutting import Cutter
 from palmette.store.backend import Backend
 from palmette.store.tenants import FilteredBackend
 from palmette.telemetry import writes
@@ -42,6 +44,8 @@ class Changes:
     updated: list[str]
     unchanged: list[str]
     deleted: list[str]
+    encoded: int = 0
+    """Passages that were encoded: those that the index held already, in any document of the change, are not."""
 
 
 @writes
@@ -54,27 +58,36 @@ def apply_changes(
     progress: bool | None,
     *,
     replace: bool,
+    cutter: Cutter,
     delete: Sequence[str] = (),
 ) -> Changes:
     """Put documents in and take others out, in one transaction; unchanged ones are not encoded again."""
     batch_size, latest = check_count("batch_size", batch_size), unique(given)
-    if embeddings is not None:
-        vectors = model.encoder.map(check_vectors(embeddings, given, model.encoder.plain), "document")
-        if not model.indexes_embeddings:
-            model.require_embeddings()
-        ready = {document.key: row for row, document in enumerate(given)}
-        arrays = stored_arrays(model, given, stores_sentences(backend), vectors) if given else {}
-    else:
-        ready, arrays = _encode_ahead(model, backend, latest, replace, batch_size, progress)
-
-    def encode(batch: Sequence[Document]) -> Mapping[str, Stored]:
-        if any(document.key not in ready for document in batch):
-            encoded = stored_arrays(model, batch, stores_sentences(backend))
+    with backend.read() as view:
+        encoding = PassageArrays(model, view, stores_sentences(backend), cutter)
+        if embeddings is not None:
+            vectors = model.encoder.map(check_vectors(embeddings, given, model.encoder.plain), "document")
+            if not model.indexes_embeddings:
+                model.require_embeddings()
+            if given:
+                encoding.take_vectors(given, vectors)
         else:
-            rows = np.array([ready[document.key] for document in batch])
-            encoded = {name: take_documents(array, rows) for name, array in arrays.items()}
-        return encoded
+            encoding.look_up(latest, delete)
+            _encode_ahead(encoding, latest, replace, batch_size, progress)
+        return _write(model, backend, latest, encoding, batch_size, progress, replace=replace, delete=delete)
 
+
+def _write(
+    model: Model,
+    backend: Backend,
+    latest: Mapping[str, Document],
+    encoding: PassageArrays,
+    batch_size: int,
+    progress: bool | None,
+    *,
+    replace: bool,
+    delete: Sequence[str],
+) -> Changes:
     with backend.write() as writer:  # others may have written meanwhile: the decision is made again
         held = writer.digests(list(latest))
         changed = {id for id, digest in held.items() if latest[id].digest != digest}
@@ -82,9 +95,9 @@ def apply_changes(
             _refuse(changed, len(latest))
         deleted = writer.delete([id for id in delete if id not in latest])
         fresh = [document for id, document in latest.items() if id not in held or id in changed]
-        quiet = False if ready else progress  # the bar was shown while encoding
+        quiet = False if encoding.ready else progress  # the bar was shown while encoding
         for batch in _batches(fresh, batch_size, quiet):
-            writer.put(batch, encode(batch))
+            writer.put(*encoding.of(batch))
     note_units(model, backend)
     if fresh:
         with backend.read() as view:
@@ -95,6 +108,7 @@ def apply_changes(
         updated=[id for id in latest if id in changed],
         unchanged=[id for id in latest if id in held and id not in changed],
         deleted=deleted,
+        encoded=encoding.encoded,
     )
 
 
@@ -122,19 +136,16 @@ def note_units(model: Model, backend: Backend) -> None:
 
 
 def _encode_ahead(
-    model: Model, backend: Backend, latest: Mapping[str, Document], replace: bool, size: int, progress: bool | None
-) -> tuple[dict[str, int], dict[str, Stored]]:
-    """Encode what looks new while others may still write: rows by id, and arrays."""
+    encoding: PassageArrays, latest: Mapping[str, Document], replace: bool, size: int, progress: bool | None
+) -> None:
+    """Encode what looks new while others may still write."""
     if len(latest) > AHEAD:
-        return {}, {}
-    stored = dict(zip(latest, backend.get(list(latest)), strict=True))
-    fresh = [latest[id] for id, old in stored.items() if old is None or old.digest != latest[id].digest]
+        return
+    fresh = [document for id, document in latest.items() if encoding.held.get(id) != document.digest]
     if not replace:
-        _refuse([document.key for document in fresh if stored[document.key] is not None], len(latest))
-    sentences = stores_sentences(backend)
-    parts = [stored_arrays(model, batch, sentences) for batch in _batches(fresh, size, progress)]
-    arrays = {name: concatenate([part[name] for part in parts]) for name in (parts[0] if parts else ())}
-    return {document.key: row for row, document in enumerate(fresh)}, arrays
+        _refuse([document.key for document in fresh if document.key in encoding.held], len(latest))
+    for batch in _batches(fresh, size, progress):
+        encoding.prepare(batch)
 
 
 def _batches(documents: Sequence[Document], size: int, progress: bool | None) -> Iterator[Sequence[Document]]:

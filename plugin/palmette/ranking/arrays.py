@@ -42,13 +42,17 @@ def sentence_rows(found: Sentences) -> dict[str, Ragged]:
 
 
 def stored_arrays(
-    model: Any, documents: Sequence[Document], sentences: bool, vectors: Floats | None = None
+    model: Any, documents: Sequence[Document], sentences: bool, vectors: Floats | None = None, above: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Arrays that an index stores, with those of sentences if wished; one pass where vectors are enough.
 
-    Documents whose vectors are given have no sentences: these need the encoder's pass.
+    Documents whose vectors are given have no sentences: these need the encoder's pass. ``above``, what stands above
+    each text, is read before it where the encoder's vectors are what the model indexes.
     """
+    above = above if any(above) else ()
     if not sentences:
+        if above and vectors is None and model.indexes_embeddings:
+            vectors, _ = model.encoder.encode_sentences([document.content for document in documents], above=above)
         given = () if vectors is None else (vectors,)
         return dict(model.encode_documents(documents, *given))
     if vectors is None:
@@ -58,7 +62,7 @@ def stored_arrays(
         if cache is not None and not isinstance(encoder, CachedEncoder):  # what training has read
             encoder = CachedEncoder(encoder, cache)
         with encoding(encoder.name, len(documents)):
-            own, found = encoder.encode_sentences([document.content for document in documents])
+            own, found = encoder.encode_sentences([document.content for document in documents], above=above)
         given = (own,) if model.indexes_embeddings else ()
         return {**model.encode_documents(documents, *given), **sentence_rows(found)}
     arrays: dict[str, Any] = dict(model.encode_documents(documents, vectors))

@@ -17,7 +17,7 @@ from palmette.arrays import Floats as Floats
 from palmette.arrays import Keys as Keys
 from palmette.arrays import Ragged, Rows
 from palmette.errors import EncodingError, InputError
-from palmette.types import Document
+from palmette.types import Document, Passage, StoredDocument
 
 Metric = Literal["inner_product", "overlap"]
 Evidence = Mapping[str, NDArray[np.generic]]
@@ -207,10 +207,15 @@ class WordMatches:
 
 
 class View(Protocol):
-    """One consistent state of the documents that pass a filter; no write shows while it is open."""
+    """One consistent state of the documents that pass a filter; no write shows while it is open.
+
+    Keys are of passages: a passage has one row in each array, and a document one or more passages, whose keys follow
+    each other. What is said of documents below (candidates, words, rows) holds for passages, unless whole ones are
+    named.
+    """
 
     def __len__(self) -> int:
-        """Number of documents that pass the filter."""
+        """Number of passages of the documents that pass the filter."""
 
     def expect(self, plan: SearchPlan | None, k: int, texts: Sequence[str], arrays: Sequence[str]) -> None:
         """Hear what a search is about to read, so that storage elsewhere can fetch it in one request.
@@ -247,19 +252,43 @@ class View(Protocol):
     def list_sizes(self, array: str) -> Rows:
         """Number of documents in each list of a stored array of list numbers: [L]."""
 
+    def stored(self, keys: Sequence[int]) -> list[StoredDocument]:
+        """Whole documents that passages belong to, in the order of ``keys``."""
+        return [StoredDocument.whole(document) for document in self.documents(keys)]
+
     def documents(self, keys: Sequence[int]) -> list[Document]:
-        """Documents in the order of ``keys``."""
+        """Passages as documents, in the order of ``keys``: each has the id and the metadata of its document."""
+
+    def passages(self, keys: Sequence[int]) -> list[Passage]:
+        """Places of passages in their documents, in the order of ``keys``."""
+        return [place for _, place in self.parts(keys)]
+
+    def parts(self, keys: Sequence[int]) -> list[tuple[Document, Passage]]:
+        """Passages as documents, each with its place; in the order of ``keys``."""
+        return [(one.document, one.passages[0]) for one in self.stored(keys)]
+
+    def document_keys(self, keys: Sequence[int] | Keys) -> Keys:
+        """Key of the first passage of each passage's document; it stands for the document."""
+        return np.asarray(keys, np.int64)
 
     def ids(self, keys: Sequence[int]) -> list[str]:
-        """Document ids in the order of ``keys``; storage need not read the documents."""
+        """Ids of passages' documents in the order of ``keys``; storage need not read the documents."""
         return [document.key for document in self.documents(keys)]
 
     def key_of(self, id: str) -> int | None:
-        """Key of a document's current version; never reused."""
-        return self.keys_of([id]).get(id)
+        """Key of the first passage of a document's current version; never reused."""
+        return next(iter(self.keys_of([id]).get(id, ())), None)
 
-    def keys_of(self, ids: Sequence[str]) -> dict[str, int]:
-        """Keys of the documents of some ids; ids that are not there are left out."""
+    def keys_of(self, ids: Sequence[str]) -> dict[str, Sequence[int]]:
+        """Keys of all passages of some documents, in order; ids that are not there are left out."""
+
+    def count_documents(self) -> int:
+        """Number of documents that have passages here."""
+        return len(np.unique(self.document_keys(self.keys())))
+
+    def ids_of_source(self, source: str) -> dict[str, str]:
+        """Ids of the documents that a source keeps up to date, and their digests."""
+        return {}
 
     def keys(self) -> Keys:
         """All keys, ascending."""

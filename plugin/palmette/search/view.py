@@ -138,9 +138,9 @@ class ArrayView(View):
         """Documents of these rows."""
         return [self.given[key] for key in keys]
 
-    def keys_of(self, ids: Sequence[str]) -> dict[str, int]:
+    def keys_of(self, ids: Sequence[str]) -> dict[str, Sequence[int]]:
         """Rows of some documents."""
-        rows = {document.key: row for row, document in enumerate(self.given)}
+        rows = {document.key: [row] for row, document in enumerate(self.given)}
         return {id: rows[id] for id in ids if id in rows}
 
     def keys(self) -> Keys:

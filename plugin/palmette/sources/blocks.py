@@ -13,8 +13,9 @@ from itertools import pairwise
 from typing import Any
 
 from palmette.sources.code import code_blocks
-from palmette.sources.lines import LINE_END, Block, fill, indent_of, runs_of_lines
+from palmette.sources.lines import Block, fill, indent_of, runs_of_lines
 from palmette.sources.lines import Lines as Lines
+from palmette.types import LINE_END
 
 
 def blocks_of(text: str, kind: str) -> list[Block]:

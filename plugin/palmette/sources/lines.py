@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-LINE_END = re.compile(r"\r\n|\r|\n")
-"""What ends a line: the three of Markdown and of editors, none of Unicode's others."""
+from palmette.types import LINE_END
 
 
 @dataclass

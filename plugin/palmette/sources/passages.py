@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Annotated
 
@@ -14,7 +14,8 @@ from palmette.config import Config
 from palmette.encoder.splitting import split_sentences
 from palmette.errors import ConfigError
 from palmette.sources.blocks import blocks_of
-from palmette.sources.lines import LINE_END, Block, Lines
+from palmette.sources.lines import Block, Lines
+from palmette.types import LINE_END, Passage
 
 CountTokens = Callable[[Sequence[str]], Sequence[int]]
 
@@ -37,25 +38,6 @@ _INSIDE = 2.0
 _HEADED = 4.0
 """What a cut between a heading and what it heads costs."""
 _WHITE = re.compile(r"\s+")
-
-
-@dataclass(frozen=True)
-class Passage:
-    """A slice of a document: its text is ``document_text[start:end]``.
-
-    Attributes:
-        start: First character.
-        end: Character after the last.
-        headings: Headings above the passage, from the outermost; the innermost is the section that holds all of it.
-        first_line: Line of the first character, 1 for the document's first.
-        last_line: Line of the last character.
-    """
-
-    start: int
-    end: int
-    headings: tuple[str, ...]
-    first_line: int
-    last_line: int
 
 
 class PassageOptions(Config):
@@ -111,7 +93,7 @@ def split(text: str, kind: str, options: PassageOptions, count_tokens: CountToke
         path = _common([piece.path for piece in pieces[first:last]])
         passages.append(Passage(start, end, path, lines.at(start) + 1, lines.at(end - 1) + 1))
         before = pieces[first].start
-    return passages
+    return [replace(place, number=number, count=len(passages)) for number, place in enumerate(passages)]
 
 
 class _Cutter:

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from palmette.arrays import Stored
 from palmette.search.plan import ArraySpec, View
 from palmette.store.filters import Filter
-from palmette.types import Document
+from palmette.types import Document, StoredDocument
 
 PAGE = 1000
 """Documents read at a time."""
@@ -26,14 +28,17 @@ class BackendStats:
     """What a backend stores and where."""
 
     documents: int
+    """Whole documents."""
     bytes: int
     """Size on disk; 0 of a collection, whose engine does not say."""
     segments: int
     reclaimable: int
-    """Documents deleted or replaced whose space ``compact`` would give back."""
+    """Passages deleted or replaced whose space ``compact`` would give back."""
     location: str
     engine: str
     """Search engine: ``exact``, ``faiss``, ``ivf`` …, or a backend's own."""
+    passages: int
+    """Passages of all documents: rows of each array."""
 
 
 class Writer(Protocol):
@@ -42,8 +47,11 @@ class Writer(Protocol):
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         """Return the content digests of those ids that exist (deletions of this change not counted)."""
 
-    def put(self, documents: Sequence[Document], arrays: Mapping[str, Stored]) -> None:
-        """Insert documents, replacing those whose id exists; ``arrays`` are in the documents' order."""
+    def put(self, documents: Sequence[Document | StoredDocument], arrays: Mapping[str, Stored]) -> None:
+        """Insert documents, replacing those whose id exists with all their passages.
+
+        ``arrays`` have a row for each passage, in the documents' order; a plain document is one passage.
+        """
 
     def note(self, name: str, value: str) -> None:
         """Keep a short text with the documents, in place of an earlier one of this name."""
@@ -63,6 +71,8 @@ class Backend(Protocol):
     """Stemmer that words are compared with; ``None`` for none."""
     tenant: str | None = None
     """Metadata name that parts the documents: each has exactly one value of it, which its id begins with."""
+    passages: Mapping[str, Any] | None = None
+    """How documents are cut into passages, as it is recorded; ``None``: each is one passage."""
 
     def read(self, filter: Filter | None = None) -> AbstractContextManager[View]:
         """Open a consistent view under a filter that is applied before any ranking."""
@@ -71,14 +81,19 @@ class Backend(Protocol):
         """Begin a change: committed as a whole on a clean exit, dropped as a whole on an exception."""
 
     def get(self, ids: Sequence[str]) -> list[Document | None]:
-        """Return documents by id, ``None`` where there is none."""
+        """Return whole documents by id, ``None`` where there is none."""
 
     def scan(self, filter: Filter | None = None) -> Iterator[Document]:
         """Yield all documents that pass the filter, in the order they were added."""
+        for stored in self.scan_stored(filter):
+            yield stored.document
+
+    def scan_stored(self, filter: Filter | None = None) -> Iterator[StoredDocument]:
+        """Yield all documents that pass the filter, with the places of their passages."""
         with self.read(filter) as view:
-            keys = view.keys().tolist()
+            keys = np.unique(view.document_keys(view.keys())).tolist()
             for start in range(0, len(keys), PAGE):
-                yield from view.documents(keys[start : start + PAGE])
+                yield from view.stored(keys[start : start + PAGE])
 
     def stats(self) -> BackendStats:
         """Return counts and sizes."""

@@ -24,13 +24,13 @@ from palmette.store.local.database import (
     bounded,
     check_stored,
     connect,
-    document_of,
     keys_of,
     storage_errors,
+    stored_of,
 )
 from palmette.store.local.folder import Manifest, check_own
-from palmette.store.local.segments import KEYS, Segment
-from palmette.types import Document
+from palmette.store.local.segments import KEYS, NUMBERS, Segment
+from palmette.types import StoredDocument
 
 _BATCH = 256
 _STEPS = 64  # of queries for each byte of the database
@@ -56,23 +56,33 @@ class Salvage:
     """Whole documents by key, whole segments, and what is not whole."""
 
     manifest: Manifest | None = None
-    rows: dict[int, Document] = field(default_factory=dict)
+    rows: dict[int, StoredDocument] = field(default_factory=dict)
     segments: list[Segment] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
 
-    def batches(self, arrays: Sequence[ArraySpec]) -> Iterator[tuple[list[Document], Mapping[str, Stored] | None]]:
+    def batches(
+        self, arrays: Sequence[ArraySpec]
+    ) -> Iterator[tuple[list[StoredDocument], Mapping[str, Stored] | None]]:
         """Yield the documents by age, with their arrays where these are whole."""
         homes = {key: segment for segment in self.segments for key in segment.keys.tolist()}
-        for segment, group in groupby(sorted(self.rows), homes.get):
-            keys = np.fromiter(group, np.int64)
+
+        def home(key: int) -> Segment | None:
+            """Segment that holds all passages of a document."""
+            places = range(key, key + len(self.rows[key].passages))
+            segment = homes.get(key)
+            numbers = [] if segment is None else segment.numbers[segment.rows(np.array(places))].tolist()
+            return segment if numbers == list(range(len(places))) else None
+
+        for segment, group in groupby(sorted(self.rows), home):
+            keys = list(group)
             for start in range(0, len(keys), _BATCH):
-                some = keys[start : start + _BATCH]
-                kept: dict[str, Stored] = {}
+                some, kept = keys[start : start + _BATCH], dict[str, Stored]()
                 if segment is not None:
-                    rows = segment.rows(some)
+                    passages = [key + number for key in some for number in range(len(self.rows[key].passages))]
+                    rows = segment.rows(np.array(passages))
                     kept = {spec.name: take_documents(segment.arrays[spec.name], rows) for spec in arrays}
-                yield [self.rows[key] for key in some.tolist()], kept or None
+                yield [self.rows[key] for key in some], kept or None
 
 
 @contextmanager
@@ -116,8 +126,8 @@ def _read_segments(connection: apsw.Connection, folder: Path, found: Salvage) ->
         try:
             listed = json.loads(files)
             keys = Segment(folder, name, count, listed, ())
-            keys.verify(int, [f"{KEYS}.npy"])  # of a damaged file nothing can be expected
-            expected.update(keys.keys.tolist())
+            keys.verify(int, [f"{KEYS}.npy", f"{NUMBERS}.npy"])  # of a damaged file nothing can be expected
+            expected.update(keys.keys[keys.numbers == 0].tolist())
             segment = Segment(folder, name, count, listed, found.manifest.arrays if found.manifest else ())
             segment.verify(int)
             found.segments.append(segment)
@@ -139,10 +149,10 @@ def _read_documents(connection: apsw.Connection, found: Salvage, expected: set[i
     ids: set[str] = set()
     for key, *row in _rows(connection, sorted(keys)):
         with suppress(CorruptIndexError, TypeError):
-            document = document_of(*row)
-            if document.key not in ids:
-                ids.add(document.key)
-                found.rows[key] = document
+            stored = stored_of(*row)
+            if stored.document.key not in ids:
+                ids.add(stored.document.key)
+                found.rows[key] = stored
     lost = sorted(keys - found.rows.keys())
     found.lost += [str(names.get(key, f"document number {key}")) for key in lost if names.get(key) not in ids]
 

@@ -33,7 +33,7 @@ from palmette.store.filters import (
     parse_filter,
     pinned_value,
 )
-from palmette.types import Document, Metadata
+from palmette.types import Document, Metadata, Passage, StoredDocument, as_stored
 
 
 def prefix_of(value: Scalar) -> str:
@@ -93,6 +93,7 @@ class FilteredBackend(Backend):
             self.tenant = None
         self.backend, self.within = backend, within
         self.engine, self.arrays, self.language = backend.engine, backend.arrays, backend.language
+        self.passages = backend.passages
 
     def read(self, filter: Filter | None = None) -> AbstractContextManager[View]:
         """Open a view through both filters."""
@@ -111,14 +112,15 @@ class FilteredBackend(Backend):
         """Return documents by id, where they pass; others are not even read."""
         with self.read() as view:
             keys = view.keys_of(ids)
-            documents = dict(zip(keys, view.documents(list(keys.values())), strict=True))
+            stored = view.stored([some[0] for some in keys.values()])
+            documents = {id: one.document for id, one in zip(keys, stored, strict=True)}
         return [documents.get(id) for id in ids]
 
     def stats(self) -> BackendStats:
         """Count the documents that pass; sizes are 0, since files hold the documents of all."""
         with self.read() as view:
-            documents = len(view)
-        return replace(self.backend.stats(), documents=documents, bytes=0, segments=0, reclaimable=0)
+            documents, passages = view.count_documents(), len(view)
+        return replace(self.backend.stats(), documents=documents, passages=passages, bytes=0, segments=0, reclaimable=0)
 
     def compact(self) -> None:
         """Compact the files, which all documents share: what anyone deleted; no result changes."""
@@ -154,9 +156,9 @@ class _FilteredWriter:
                 )
         return digests
 
-    def put(self, documents: Sequence[Document], arrays: Mapping[str, Stored]) -> None:
-        within, prefix = self.owner.within, self.owner.prefix
-        for document in documents:
+    def put(self, documents: Sequence[Document | StoredDocument], arrays: Mapping[str, Stored]) -> None:
+        within, prefix, given = self.owner.within, self.owner.prefix, as_stored(documents)
+        for document in (one.document for one in given):
             if not matches(within, document.metadata, prefix + document.key):
                 raise InputError(
                     f"document {document.key!r} does not pass this view's filter {within}: nothing "
@@ -164,10 +166,17 @@ class _FilteredWriter:
                 )
             for name in dict.fromkeys(names(within)):
                 single_value(name, document.metadata, document.key)
-        self.digests([document.key for document in documents])
+        self.digests([one.document.key for one in given])
         if prefix:
-            documents = [replace(document, id=prefix + document.key) for document in documents]
-        self.writer.put(documents, arrays)
+            given = [
+                replace(
+                    one,
+                    document=replace(one.document, id=prefix + one.document.key),
+                    source=one.source and prefix + one.source,
+                )
+                for one in given
+            ]
+        self.writer.put(given, arrays)
 
     def delete(self, ids: Sequence[str]) -> list[str]:
         own = [document.key for document in self.owner.get(ids) if document]
@@ -230,15 +239,34 @@ class _TenantView(View):
     def list_sizes(self, array: str) -> Rows:
         return self.view.list_sizes(array)
 
+    def _shown(self, document: Document) -> Document:
+        return replace(document, id=document.key[len(self.prefix) :])
+
     def documents(self, keys: Sequence[int]) -> list[Document]:
+        return [self._shown(document) for document in self.view.documents(keys)]
+
+    def parts(self, keys: Sequence[int]) -> list[tuple[Document, Passage]]:
+        return [(self._shown(document), place) for document, place in self.view.parts(keys)]
+
+    def stored(self, keys: Sequence[int]) -> list[StoredDocument]:
+        cut, found = len(self.prefix), self.view.stored(keys)
+        return [replace(one, document=self._shown(one.document), source=one.source[cut:]) for one in found]
+
+    def document_keys(self, keys: Sequence[int] | Keys) -> Keys:
+        return self.view.document_keys(keys)
+
+    def count_documents(self) -> int:
+        return self.view.count_documents()
+
+    def ids_of_source(self, source: str) -> dict[str, str]:
         cut = len(self.prefix)
-        return [replace(document, id=document.key[cut:]) for document in self.view.documents(keys)]
+        return {id[cut:]: digest for id, digest in self.view.ids_of_source(self.prefix + source).items()}
 
     def ids(self, keys: Sequence[int]) -> list[str]:
         return [id[len(self.prefix) :] for id in self.view.ids(keys)]
 
-    def keys_of(self, ids: Sequence[str]) -> dict[str, int]:
-        keys: dict[str, int] = self.view.keys_of([self.prefix + id for id in ids])
+    def keys_of(self, ids: Sequence[str]) -> dict[str, Sequence[int]]:
+        keys = self.view.keys_of([self.prefix + id for id in ids])
         return {id[len(self.prefix) :]: key for id, key in keys.items()}
 
     def keys(self) -> Keys:

@@ -57,6 +57,7 @@ class TaxonomyModel(Model):
     retriever: ClassVar[str] = "TaxonomyRetriever"
     config_class = TaxonomyConfig
     search_class = TaxonomySearch
+    cuts_documents = False
     training_defaults = TRAINING
     config: TaxonomyConfig
     module: DualEncoder

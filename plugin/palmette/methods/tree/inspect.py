@@ -334,7 +334,8 @@ def _shorten(text: str) -> str:
 
 def _route(view: View, query: str, hits: Sequence[Hit], encoded: NDArray[np.float32], names: list[str]) -> Route:
     """Way of a query, and the leaves of the documents that it finds."""
-    known = [(hit, key) for hit in hits if (key := view.key_of(hit.id)) is not None]
+    keys = view.keys_of([hit.id for hit in hits])
+    known = [(hit, keys[hit.id][hit.passage.number if hit.passage else 0]) for hit in hits if hit.id in keys]
     row, stored = encoded[None], view.rows(LEAVES, [key for _, key in known])
     ends = greedy_leaf(np.concatenate([_distributions(row), _distributions(stored)])) + len(names) // 2
     at = zip(known, ends[1:].tolist(), strict=True)

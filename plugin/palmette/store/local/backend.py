@@ -14,11 +14,11 @@ import shutil
 import tempfile
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import apsw
 import numpy as np
@@ -40,6 +40,7 @@ from palmette.store.local.database import (
     read_meta,
     rows_among,
     storage_errors,
+    stored_of,
     values_of,
 )
 from palmette.store.local.folder import (
@@ -84,6 +85,7 @@ class LocalBackend(Backend):
         path = opened.path
         self.path, self.arrays, self._manifest, self._opened = path, manifest.arrays, manifest, opened
         self.fingerprint, self.language, self.tenant = manifest.fingerprint, manifest.language, manifest.tenant
+        self.passages = manifest.passages
         self._lock_timeout, self.engine, durable = lock_timeout, engine, not temporary
         analyser, search = analyser_of(manifest.language), engine_named(engine)
         self._pool = Pool(opened, durable=durable, busy_timeout=max(lock_timeout, 1.0))
@@ -99,9 +101,10 @@ class LocalBackend(Backend):
         fingerprint: str,
         language: str | None = LANGUAGE,
         tenant: str | None = None,
+        passages: Mapping[str, Any] | None = None,
     ) -> LocalBackend:
         """Create an empty index in a new folder."""
-        folder, manifest = Path(path), Manifest(fingerprint, tuple(arrays), language, tenant)
+        folder, manifest = Path(path), Manifest(fingerprint, tuple(arrays), language, tenant, passages)
         with storage_errors(folder):
             folder.mkdir(parents=True)
             create_files(folder, manifest, durable=True)
@@ -170,10 +173,11 @@ class LocalBackend(Backend):
         fingerprint: str = "",
         language: str | None = LANGUAGE,
         tenant: str | None = None,
+        passages: Mapping[str, Any] | None = None,
         engine: str = "exact",
     ) -> LocalBackend:
         """Create an index that lasts as long as the object: in a private temporary folder, never flushed to disk."""
-        manifest = Manifest(fingerprint, tuple(arrays), language, tenant)
+        manifest = Manifest(fingerprint, tuple(arrays), language, tenant, passages)
         folder = Path(tempfile.mkdtemp(prefix="palmette-"))
         try:
             with storage_errors(folder):
@@ -235,7 +239,9 @@ class LocalBackend(Backend):
             [(pages,)] = connection.execute("PRAGMA page_count")
             [(page,)] = connection.execute("PRAGMA page_size")
         size = pages * page + sum(segment.bytes for segment in snapshot.segments)
-        return BackendStats(len(snapshot.keys), size, len(snapshot.segments), reclaimable, str(self.path), self.engine)
+        documents, held = len(snapshot.first_keys), len(snapshot.keys)
+        found = documents, size, len(snapshot.segments), reclaimable, str(self.path), self.engine, held
+        return BackendStats(*found)
 
     def compact(self) -> None:
         """Give back the space of deleted documents; results and keys do not change."""
@@ -310,15 +316,19 @@ class LocalBackend(Backend):
             for segment in snapshot.segments:
                 segment.verify(bar.update)
         keys = keys_of(connection.execute("SELECT key FROM documents ORDER BY key"))
-        if not np.array_equal(keys, snapshot.keys):
-            expected, found = f"rows for {len(keys)} documents", f"rows for {len(snapshot.keys)}"
+        if not np.array_equal(keys, snapshot.first_keys):
+            expected, found = f"rows for {len(keys)} documents", f"rows for {len(snapshot.first_keys)}"
             raise damaged(self.path / SEGMENTS, expected, found)
         if not documents:
             return
         values, lookup = 0, "SELECT count(*) FROM metadata WHERE name = ? AND value = ? AND key = ?"
         with progress(len(keys), "checking documents") as bar:
             for key, *row in connection.execute(f"SELECT key, {COLUMNS} FROM documents"):
-                pairs = set(values_of(document_of(*row).metadata))
+                stored = stored_of(*row)
+                if len(stored.passages) != len(snapshot.passages_of(key)):
+                    expected = f"{len(snapshot.passages_of(key))} passages of document {row[0]!r}"
+                    raise damaged(self.path / DATABASE, expected, str(len(stored.passages)))
+                pairs = set(values_of(stored.document.metadata))
                 if any(connection.execute(lookup, (*pair, key)).fetchall() != [(1,)] for pair in pairs):
                     raise damaged(self.path / DATABASE, f"columns to filter document {row[0]!r}", "others")
                 values += len(pairs)

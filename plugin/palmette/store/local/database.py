@@ -13,6 +13,7 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,14 +35,14 @@ from palmette.errors import (
     shown,
 )
 from palmette.store.filters import Scalar, flatten
-from palmette.types import Document, Metadata, content_digest
+from palmette.types import Document, Metadata, Passage, StoredDocument, content_digest
 
 DATABASE = "index.sqlite3"
 
 TABLES = {
     "meta": "(name TEXT PRIMARY KEY, value) WITHOUT ROWID",
     "documents": "(key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, text TEXT NOT NULL, metadata TEXT NOT NULL,"
-    " fields TEXT NOT NULL, payload TEXT NOT NULL, digest TEXT NOT NULL)",
+    " fields TEXT NOT NULL, payload TEXT NOT NULL, digest TEXT NOT NULL, passages TEXT NOT NULL, source TEXT NOT NULL)",
     "metadata": "(name TEXT NOT NULL, value NOT NULL, key INTEGER NOT NULL, PRIMARY KEY(name, value, key))"
     " WITHOUT ROWID",
     "segments": "(position INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, count INTEGER NOT NULL,"
@@ -53,7 +54,8 @@ TABLES = {
 ``dead`` lists the keys of deleted documents whose arrays still lie in a segment.
 """
 SCHEMA = "".join(f"CREATE TABLE {name}{definition};" for name, definition in TABLES.items())
-COLUMNS = "id, text, metadata, fields, payload, digest"
+SCHEMA += "CREATE INDEX by_source ON documents(source) WHERE source <> '';"
+COLUMNS = "id, text, metadata, fields, payload, digest, passages, source"
 MOST_KEY = 2**53
 """Largest key of a document, and number of a commit."""
 CHUNK = 500  # parameters of one statement
@@ -151,13 +153,18 @@ class Row(NamedTuple):
     fields: str
     payload: str
     digest: str
+    passages: str
+    """Places of its passages; empty for a document that is one passage under no heading."""
+    source: str
     values: list[tuple[str, Scalar]]
 
 
-def row_of(document: Document) -> Row:
+def row_of(given: StoredDocument) -> Row:
     """Convert a document into a row; raises for what cannot be stored."""
+    document = given.document
     digest = document.digest  # raises for what is not JSON
-    stored = {"id": document.key, "text": document.text}
+    stored = {"id": document.key, "text": document.text, "source": given.source}
+    stored["passages"] = write_places(given.passages)
     for name in ("metadata", "fields", "payload"):
         stored[name] = _to_json(dict(getattr(document, name)))
     for name, text in stored.items():
@@ -198,10 +205,54 @@ def parsed(text: object) -> Any:
         raise damaged_database(DATABASE, str(error)) from error
 
 
-def document_of(id: str, text: str, metadata: str, fields: str, payload: str, digest: str) -> Document:
+def write_places(passages: Sequence[Passage]) -> str:
+    """Write the places of a document's passages as JSON; nothing for one passage under no heading."""
+    if len(passages) == 1 and not passages[0].headings:
+        return ""
+    places = [[one.start, one.end, one.first_line, one.last_line, list(one.headings)] for one in passages]
+    return json.dumps(places, ensure_ascii=False, separators=(",", ":"))
+
+
+def read_places(text: str, document: Document) -> StoredDocument:
+    """Read the places of a document's passages; raises ValueError where they are none."""
+    if not text:
+        return StoredDocument.whole(document)
+    content, rows, places = document.content, parse_json(text), list[Passage]()
+    if not isinstance(rows, list) or not rows:
+        raise ValueError(f"its passages are {shown(text)}")
+    for number, row in enumerate(rows):
+        match row:
+            case [int(start), int(end), int(first), int(last), list(headings)] if 0 <= start < end <= len(content):
+                if all(isinstance(name, str) for name in headings) and content[start:end].strip():
+                    places.append(Passage(start, end, tuple(headings), first, last, number, len(rows)))
+                    continue
+        raise ValueError(f"its passage {number} is {shown(row)}")
+    return StoredDocument(document, tuple(places))
+
+
+def count_places(text: object) -> int:
+    """Number of a document's passages."""
+    try:
+        return len(parse_json(text)) if isinstance(text, str) and text else 1
+    except (TypeError, ValueError, RecursionError) as error:
+        raise damaged_database(DATABASE, f"passages of a document are {shown(text)}: {error}") from error
+
+
+def stored_of(*row: str) -> StoredDocument:
+    """Convert a row of ``COLUMNS`` into a document with its passages."""
+    document, places, source = document_of(*row), row[6], row[7]
+    try:
+        return replace(read_places(places, document), source=source)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CorruptIndexError(f"document {shown(row[0])} is damaged in {DATABASE} ({error}); {REPAIR}") from error
+
+
+def document_of(
+    id: str, text: str, metadata: str, fields: str, payload: str, digest: str, places: str = "", source: str = ""
+) -> Document:
     """Convert a row of ``COLUMNS`` into a document; raises where its content is not what was written."""
     try:
-        for value in (id, text, metadata, fields, payload):
+        for value in (id, text, metadata, fields, payload, places, source):
             if not isinstance(value, str):
                 raise TypeError(f"{shown(value)} is no text")
         parts = [parse_json(part) for part in (metadata, fields, payload)]

@@ -9,7 +9,7 @@ import math
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -37,7 +37,7 @@ from palmette.lexical.analyser import LANGUAGE, SCHEME, check_language, stemmer_
 from palmette.search.plan import ArraySpec
 from palmette.store.local.database import DATABASE, create_database, no_fork, read_number, storage_errors
 
-FORMAT = 4
+FORMAT = 5
 MOST_NUMBERS = 2**22
 """Largest array of a document."""
 MANIFEST, SEGMENTS, LOCK, OWNER = "manifest.json", "segments", ".lock", ".owner.json"
@@ -61,14 +61,18 @@ class Manifest:
     """Stemmer of the documents' words; see :class:`palmette.lexical.analyser.Analyser`."""
     tenant: str | None = None
     """Metadata name that parts the documents; see :mod:`palmette.store.tenants`."""
+    passages: Mapping[str, Any] | None = None
+    """How documents are cut into passages, see :mod:`palmette.sources.cutting`; ``None``: they are not."""
 
     def __post_init__(self) -> None:
         check_language(self.language)
         check_tenant(self.tenant)
-        seen = {"keys"}
+        seen = {"keys", "numbers"}
         for spec in self.arrays:
             if not spec.name.isidentifier() or not spec.name.isascii() or spec.name.lower() in seen:
-                raise InputError(f"array name {spec.name!r} must be an identifier, used once, and not 'keys'")
+                raise InputError(
+                    f"array name {spec.name!r} must be an identifier, used once, and not 'keys' or 'numbers'"
+                )
             seen.add(spec.name.lower())
             try:
                 numbers = np.dtype(spec.dtype).kind in "fiub"
@@ -114,7 +118,11 @@ class Manifest:
             fingerprint, language, tenant = content["fingerprint"], content["language"], content.get("tenant")
             if not isinstance(fingerprint, str) or not isinstance(language, str | None):
                 raise ValueError(f"its fingerprint is {shown(fingerprint)}, its language {shown(language)}")
-            return cls(fingerprint, tuple(map(_spec_of, content["arrays"])), language, check_tenant(tenant))
+            passages = content.get("passages")
+            if not isinstance(passages, dict | None):
+                raise ValueError(f"its passages are {shown(passages)}")
+            arrays = tuple(map(_spec_of, content["arrays"]))
+            return cls(fingerprint, arrays, language, check_tenant(tenant), passages)
         except (KeyError, TypeError, ValueError, RecursionError, ConfigError) as error:
             raise CorruptIndexError(f"{folder / MANIFEST} is damaged ({error}); {REPAIR}") from error
 

@@ -32,9 +32,10 @@ from palmette.search.plan import ArraySpec
 from palmette.search.view import ArraySegment
 from palmette.store.local.database import MOST_KEY
 from palmette.store.local.folder import SEGMENTS
-from palmette.types import Document
 
 KEYS = "keys"
+NUMBERS = "numbers"
+"""Numbers of passages within their documents, which begin at 0."""
 _TEMPORARY = ".tmp"
 _CHUNK = 1 << 24  # bytes copied at a time
 _NAME = re.compile(rf"[0-9a-f]{{16}}({re.escape(_TEMPORARY)})?")
@@ -95,7 +96,7 @@ class SegmentWriter:
         self._columns: dict[str, Column] = {}
         words = (ArraySpec(f"words-{name}", (), kind) for name, kind in TYPES.items())  # no array is named so
         try:
-            for spec in (ArraySpec(KEYS, (), "int64"), *arrays, *words):
+            for spec in (ArraySpec(KEYS, (), "int64"), ArraySpec(NUMBERS, (), "int32"), *arrays, *words):
                 self._columns[spec.name] = Column(self.path / f"{spec.name}.npy", spec.dtype, spec.shape)
                 if spec.ragged:
                     name = _starts(spec)
@@ -105,11 +106,12 @@ class SegmentWriter:
             self.drop()
             raise
 
-    def append(self, keys: Keys, arrays: Mapping[str, Stored], documents: Sequence[Document] = ()) -> None:
-        """Add rows; their keys must rise. ``documents`` gives their words, unless postings are copied."""
-        if documents:
-            self._words.add([document.all_text for document in documents])
+    def append(self, keys: Keys, numbers: Rows, arrays: Mapping[str, Stored], texts: Sequence[str] = ()) -> None:
+        """Add passages; their keys must rise. ``texts`` give their words, unless postings are copied."""
+        if texts:
+            self._words.add(texts)
         self._columns[KEYS].append(keys)
+        self._columns[NUMBERS].append(numbers)
         for spec in self.arrays:
             array, column = arrays[spec.name], self._columns[spec.name]
             if isinstance(array, Ragged):
@@ -122,10 +124,10 @@ class SegmentWriter:
         segment: Segment,
         rows: Rows,
         advance: Callable[[int], object],
-        read: Callable[[Keys], Sequence[Document]] | None = None,
+        read: Callable[[Keys], Sequence[str]] | None = None,
     ) -> None:
-        """Copy some rows of another segment, a piece at a time; ``read`` gives documents to find the words of anew."""
-        sizes = np.full(len(rows), 8)  # bytes of each document, its key included
+        """Copy some rows of another segment, a piece at a time; ``read`` gives texts to find their words in anew."""
+        sizes = np.full(len(rows), 12)  # bytes of each passage, its key and number included
         for spec in self.arrays:
             array, width = segment.arrays[spec.name], np.dtype(spec.dtype).itemsize * math.prod(spec.shape)
             sizes += width * (array.counts(rows) if isinstance(array, Ragged) else 1)
@@ -135,7 +137,8 @@ class SegmentWriter:
             stop = max(start + 1, int(np.searchsorted(ends, most, side="right")))
             piece = rows[start:stop]
             arrays = {s.name: take_documents(segment.arrays[s.name], piece) for s in self.arrays}
-            self.append(segment.keys[piece], arrays, read(segment.keys[piece]) if read else ())
+            texts = read(segment.keys[piece]) if read else ()
+            self.append(segment.keys[piece], segment.numbers[piece], arrays, texts)
             advance(len(piece))
             start = stop
         if read is None:
@@ -175,11 +178,21 @@ class Segment(ArraySegment):
         if keys[0] < 1 or keys[-1] > MOST_KEY or not (keys[1:] > keys[:-1]).all():
             raise damaged(self._file(KEYS), f"keys that rise from 1 or more to {MOST_KEY} at most", "others")
         super().__init__(keys, {spec.name: self._open(spec) for spec in arrays})
+        self.numbers: Rows = self._map(NUMBERS, np.int32, (count,))
+        self._check_numbers()
         self._first = int(self.keys[0])
         self._dense = int(self.keys[-1]) - self._first + 1 == count
         self.words = Postings.read(lambda name, dtype: self._map(f"words-{name}", dtype), str(self.path))
         if fault := self.words.fault(count):
             raise damaged(self._file(f"words-{fault[0]}"), *fault[1:])
+
+    def _check_numbers(self) -> None:
+        """Raise unless the passages of each document follow each other from number 0."""
+        later = np.flatnonzero(self.numbers)
+        before = later - 1
+        follows = (self.numbers[later] == self.numbers[before] + 1) & (self.keys[later] == self.keys[before] + 1)
+        if len(later) and (later[0] == 0 or not follows.all()):
+            raise damaged(self._file(NUMBERS), "passages of each document in order", "others")
 
     @property
     def bytes(self) -> int:

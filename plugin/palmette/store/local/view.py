@@ -28,16 +28,16 @@ from palmette.store.filters import Filter, Within, matches
 from palmette.store.local.database import (
     COLUMNS,
     DATABASE,
-    document_of,
     keys_of,
     parsed,
     read_number,
     rows_among,
     storage_errors,
+    stored_of,
 )
 from palmette.store.local.filters import check_names, select_keys
 from palmette.store.local.segments import Segment, damaged
-from palmette.types import Document
+from palmette.types import Document, Passage, StoredDocument
 
 _T = TypeVar("_T")
 _RETRIES = 100  # times a reader may be overtaken by writers that merge segments away under it
@@ -55,10 +55,38 @@ class Snapshot:
                 raise damaged(after.path / "keys.npy", f"keys above {before.keys[-1]}", f"{after.keys[0]}")
         kept = [np.setdiff1d(s.keys, deleted, True) if len(deleted) else s.keys for s in segments]
         self.keys: Keys = np.concatenate([np.empty(0, np.int64), *kept])
+        """Keys of passages."""
         self._alive = [None if len(k) == s.count else s.rows(k) for k, s in zip(kept, segments, strict=True)]
+        cut = any(segment.numbers.any() for segment in segments)
+        numbers = (
+            s.numbers if rows is None else s.numbers[rows] for s, rows in zip(segments, self._alive, strict=True)
+        )
+        self._heads = self.keys - np.concatenate([*numbers]) if cut else self.keys
+        """For each passage the key of its document."""
         self._filtered: OrderedDict[Filter, Keys] = OrderedDict()
         self._walled: OrderedDict[Filter, WordSearcher] = OrderedDict()
         self._lock = threading.Lock()
+
+    @property
+    def first_keys(self) -> Keys:
+        """Keys of all documents."""
+        return self.keys if self._heads is self.keys else self.keys[self._heads == self.keys]
+
+    def document_keys(self, keys: Keys) -> Keys:
+        """Keys of the documents of passages that are all here."""
+        return keys if self._heads is self.keys else self._heads[np.searchsorted(self.keys, keys)]
+
+    def passages_of(self, key: int) -> range:
+        """Keys of the passages of a document that is here."""
+        return range(key, key + int(np.searchsorted(self._heads, key, "right") - np.searchsorted(self._heads, key)))
+
+    def _select_passages(self, connection: apsw.Connection, filter: Filter, keys: Keys) -> Keys:
+        """Select the passages, out of some, whose documents pass."""
+        if self._heads is self.keys:
+            return select_keys(connection, filter, keys)
+        documents = self.document_keys(keys)
+        passing = select_keys(connection, filter, keys[documents == keys])
+        return keys[np.isin(documents, passing)]
 
     def select(self, connection: apsw.Connection, filter: Filter) -> Keys:
         """Select the keys that pass; recent filters are remembered, since requests repeat them (a tenant, say)."""
@@ -71,7 +99,7 @@ class Snapshot:
             if known is None:
                 if len(keys):  # behind a wall only names that occur there are known, and told
                     check_names(connection, level, keys if place else None, hint=place > 0 or not walled)
-                known = select_keys(connection, level, keys)
+                known = self._select_passages(connection, level, keys)
                 self._keep(self._filtered, passed, known, _KEYS_KEPT)
             keys = known
         return keys
@@ -233,11 +261,26 @@ class LocalView(View):
         """Keys of all documents behind the wall."""
         return self._wall_keys
 
-    def keys_of(self, ids: Sequence[str]) -> dict[str, int]:
-        """Keys of the documents of some ids that pass the filter."""
+    def keys_of(self, ids: Sequence[str]) -> dict[str, Sequence[int]]:
+        """Keys of the passages of the documents of some ids that pass the filter."""
         rows = self._query("SELECT id, key FROM documents WHERE id IN ({})", list(ids))
         held = self._holds(np.array([key for _, key in rows], np.int64)).tolist()
-        return {id: key for (id, key), passes in zip(rows, held, strict=True) if passes}
+        return {id: self._snapshot.passages_of(key) for (id, key), passes in zip(rows, held, strict=True) if passes}
+
+    def document_keys(self, keys: Sequence[int] | Keys) -> Keys:
+        """Keys of passages' documents."""
+        return self._snapshot.document_keys(self._check_keys(keys))
+
+    def count_documents(self) -> int:
+        """Number of documents that pass the filter."""
+        return int((self._snapshot.document_keys(self._keys) == self._keys).sum())
+
+    def ids_of_source(self, source: str) -> dict[str, str]:
+        """Ids and digests of the documents of a source that pass the filter."""
+        query = "SELECT id, digest, key FROM documents WHERE source <> '' AND source IN ({})"
+        rows = self._query(query, [source])
+        held = self._holds(np.array([key for *_, key in rows], np.int64)).tolist()
+        return {id: digest for (id, digest, _), passes in zip(rows, held, strict=True) if passes}
 
     def _holds(self, keys: Keys) -> Mask:
         after = np.searchsorted(self._keys, keys, side="right")
@@ -252,29 +295,44 @@ class LocalView(View):
             raise NotFoundError(f"key {wanted[~held][0]} is not in this view: it was never there, or fails its filter")
         return wanted
 
-    def _columns(self, columns: str, keys: Sequence[int]) -> Iterator[Sequence[Any]]:
-        wanted, found = self._check_keys(keys).tolist(), dict[int, Sequence[Any]]()
-        for key, *row in self._query(f"SELECT key, {columns} FROM documents WHERE key IN ({{}})", wanted):
-            found[key] = row
+    def _columns(self, columns: str, keys: Sequence[int], read: Callable[..., _T]) -> list[_T]:
+        """Read some columns of passages' documents, each document once, in the order of ``keys``."""
+        wanted = self.document_keys(keys).tolist()
+        query = f"SELECT key, {columns} FROM documents WHERE key IN ({{}})"
+        found = {key: read(*row) for key, *row in self._query(query, list(dict.fromkeys(wanted)))}
         for key in wanted:
             if key not in found:
                 raise damaged(self._shared.folder / DATABASE, f"a row for document {key}", "none")
-            yield found[key]
+        return [found[key] for key in wanted]
 
-    def documents(self, keys: Sequence[int]) -> list[Document]:
-        """Documents in the order of ``keys``."""
-        found = []
-        for row in self._columns(COLUMNS, keys):
-            document = document_of(*row)
-            if self._filter and not matches(self._filter, document.metadata, document.key):
-                expected = f"metadata of document {document.key!r} that pass"
-                raise damaged(self._shared.folder / DATABASE, expected, "others")
-            found.append(document)
+    def _stored_of(self, *row: str) -> StoredDocument:
+        stored = stored_of(*row)
+        if self._filter and not matches(self._filter, stored.document.metadata, stored.document.key):
+            expected = f"metadata of document {stored.document.key!r} that pass"
+            raise damaged(self._shared.folder / DATABASE, expected, "others")
+        return stored
+
+    def stored(self, keys: Sequence[int]) -> list[StoredDocument]:
+        """Whole documents of passages, in the order of ``keys``."""
+        return self._columns(COLUMNS, keys, self._stored_of)
+
+    def parts(self, keys: Sequence[int]) -> list[tuple[Document, Passage]]:
+        """Passages as documents, each with its place."""
+        stored, found = self.stored(keys), list[tuple[Document, Passage]]()
+        numbers = np.asarray(keys, np.int64).reshape(-1) - self.document_keys(keys)
+        for key, number, one in zip(keys, numbers.tolist(), stored, strict=True):
+            if number >= len(one.passages):
+                raise damaged(self._shared.folder / DATABASE, f"a place for passage {key}", "none")
+            found.append((one.part(number), one.passages[number]))
         return found
 
+    def documents(self, keys: Sequence[int]) -> list[Document]:
+        """Passages as documents, in the order of ``keys``."""
+        return [document for document, _ in self.parts(keys)]
+
     def ids(self, keys: Sequence[int]) -> list[str]:
-        """Document ids in the order of ``keys``."""
-        return [id for (id,) in self._columns("id", keys)]
+        """Ids of passages' documents in the order of ``keys``."""
+        return self._columns("id", keys, str)
 
     def note(self, name: str) -> str | None:
         """Text that a writer noted of all documents; none behind a wall."""

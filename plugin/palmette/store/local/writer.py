@@ -17,20 +17,21 @@ from palmette.search.plan import ArraySpec
 from palmette.store.local.database import (
     COLUMNS,
     Row,
-    document_of,
+    count_places,
     keys_of,
     parsed,
     read_number,
     row_of,
     rows_among,
     storage_errors,
+    stored_of,
     values_of,
     write_meta,
 )
 from palmette.store.local.folder import COMMIT, Commit, OpenedFolder
 from palmette.store.local.segments import Files, Segment, SegmentWriter, progress
 from palmette.store.local.view import Snapshots
-from palmette.types import Document
+from palmette.types import Document, StoredDocument, as_stored
 
 MERGE_RATIO = 2  # a write merges trailing segments up to this many times what it has written so far
 
@@ -65,25 +66,30 @@ class LocalWriter:
         with self._step():
             return dict(rows_among(self._db, "SELECT id, digest FROM documents WHERE id IN ({})", ids))
 
-    def put(self, documents: Sequence[Document], arrays: Mapping[str, Stored]) -> None:
+    def put(self, documents: Sequence[Document | StoredDocument], arrays: Mapping[str, Stored]) -> None:
         """Insert documents, replacing those whose id exists."""
-        rows = fresh_rows(self._arrays, documents, arrays, self._put)
+        given = as_stored(documents)
+        rows = fresh_rows(self._arrays, given, arrays, self._put)
         if not rows:
             return
         with self._step():
             self._remove([row.id for row in rows.values()])
-            if len(rows) < len(documents):
-                places = np.fromiter(rows, np.int64)
-                arrays = {name: take_documents(array, places) for name, array in arrays.items()}
-            keys = np.arange(self._next, self._next + len(rows))
+            if len(rows) < len(given):
+                starts = np.cumsum([0, *(len(one.passages) for one in given)])
+                kept = np.concatenate([np.arange(starts[place], starts[place + 1]) for place in rows])
+                arrays = {name: take_documents(array, kept) for name, array in arrays.items()}
+                given = [given[place] for place in rows]
+            counts = np.array([len(one.passages) for one in given])
+            heads = self._next + np.cumsum(counts) - counts
+            keys = np.arange(self._next, self._next + int(counts.sum()))
             self._segment = self._segment or self._start_segment()
-            self._segment.append(keys, arrays, [documents[place] for place in rows])
-            keyed = list(zip(keys.tolist(), rows.values(), strict=True))
-            documented = ((key, *row[:6]) for key, row in keyed)
-            self._db.executemany("INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?)", documented)
+            self._segment.append(keys, keys - np.repeat(heads, counts), arrays, [t for d in given for t in d.words()])
+            keyed = list(zip(heads.tolist(), rows.values(), strict=True))
+            documented = ((key, *row[:-1]) for key, row in keyed)
+            self._db.executemany(f"INSERT INTO documents VALUES (?{', ?' * (len(Row._fields) - 1)})", documented)
             described = ((name, value, key) for key, row in keyed for name, value in row.values)
             self._db.executemany("INSERT INTO metadata VALUES (?, ?, ?)", described)
-            self._next += len(rows)
+            self._next += len(keys)
             self._put.update((row.id, row.digest) for row in rows.values())
             self._changed = True
 
@@ -104,13 +110,14 @@ class LocalWriter:
 
     def _remove(self, ids: Sequence[str]) -> list[str]:
         unique = list(dict.fromkeys(ids))
-        found = list(rows_among(self._db, "SELECT key, id, metadata FROM documents WHERE id IN ({})", unique))
-        described = ((*pair, key) for key, _, text in found for pair in values_of(parsed(text)))
+        query = "SELECT key, id, metadata, passages FROM documents WHERE id IN ({})"
+        found = list(rows_among(self._db, query, unique))
+        described = ((*pair, key) for key, _, text, _ in found for pair in values_of(parsed(text)))
         self._db.executemany("DELETE FROM metadata WHERE name = ? AND value = ? AND key = ?", described)
-        keys = [(key,) for key, *_ in found]
-        self._db.executemany("DELETE FROM documents WHERE key = ?", keys)
-        self._db.executemany("INSERT INTO dead VALUES (?)", keys)
-        removed = {id for _, id, _ in found}
+        self._db.executemany("DELETE FROM documents WHERE key = ?", [(key,) for key, *_ in found])
+        dead = ((key + number,) for key, *_, places in found for number in range(count_places(places)))
+        self._db.executemany("INSERT INTO dead VALUES (?)", dead)
+        removed = {id for _, id, *_ in found}
         return [id for id in unique if id in removed]
 
     def compact(self, *, stem: bool = False) -> None:
@@ -186,7 +193,7 @@ class LocalWriter:
                     query = "SELECT key FROM dead WHERE key BETWEEN ? AND ?"
                     deleted = keys_of(self._db.execute(query, _span(segment)))
                     kept = np.flatnonzero(np.isin(segment.keys, deleted, invert=True))
-                    merged.append_segment(segment, kept, bar.update, self._documents if self._stem else None)
+                    merged.append_segment(segment, kept, bar.update, self._texts if self._stem else None)
                 self._db.execute("DELETE FROM dead WHERE key BETWEEN ? AND ?", _span(segment))
                 self._db.execute("DELETE FROM segments WHERE name = ?", [segment.name])
         if replaced:
@@ -194,9 +201,14 @@ class LocalWriter:
         if merged:
             self._register(merged, merged.finish())
 
-    def _documents(self, keys: Keys) -> list[Document]:
-        query = f"SELECT {COLUMNS} FROM documents WHERE key IN ({{}}) ORDER BY key"
-        return [document_of(*row) for row in rows_among(self._db, query, keys.tolist())]
+    def _texts(self, keys: Keys) -> list[str]:
+        """Texts of passages whose words are found anew."""
+        lower = "SELECT max(key) FROM documents WHERE key <= ?"
+        [(first,)] = self._db.execute(lower, [int(keys[0])])
+        query = f"SELECT key, {COLUMNS} FROM documents WHERE key BETWEEN ? AND ?"
+        found = self._db.execute(query, [first, int(keys[-1])])
+        texts = {key + number: text for key, *row in found for number, text in enumerate(stored_of(*row).words())}
+        return [texts[key] for key in keys.tolist()]
 
     def _register(self, segment: SegmentWriter, files: Files) -> None:
         row = [segment.name, segment.count, json.dumps(files)]
@@ -204,7 +216,10 @@ class LocalWriter:
 
 
 def fresh_rows(
-    specs: Sequence[ArraySpec], documents: Sequence[Document], arrays: Mapping[str, Stored], digests: Mapping[str, str]
+    specs: Sequence[ArraySpec],
+    documents: Sequence[StoredDocument],
+    arrays: Mapping[str, Stored],
+    digests: Mapping[str, str],
 ) -> dict[int, Row]:
     """Rows of the documents to put, by place; raises for what cannot be stored.
 
@@ -214,8 +229,9 @@ def fresh_rows(
     if set(arrays) != {spec.name for spec in specs}:
         expected = ", ".join(spec.name for spec in specs)
         raise InputError(f"this index stores the arrays {expected}; got {', '.join(map(str, arrays)) or 'none'}")
+    owners = [one.document for one in documents for _ in one.passages]
     for spec in specs:
-        _check_array(spec, documents, arrays[spec.name])
+        _check_array(spec, owners, arrays[spec.name])
     for place, row in enumerate(rows):
         known = rows[places[row.id]].digest if row.id in places else digests.get(row.id)
         if known is None:
@@ -233,9 +249,9 @@ def _check_array(spec: ArraySpec, documents: Sequence[Document], array: Stored) 
     shape = (len(given) if isinstance(array, Ragged) else len(documents), *spec.shape)
     wrong = given.shape != shape or given.dtype != np.dtype(spec.dtype)
     if wrong or len(array) != len(documents):
-        told = f" for {len(array)} documents" if isinstance(array, Ragged) else ""
+        told = f" for {len(array)} passages" if isinstance(array, Ragged) else ""
         raise InputError(
-            f"array {spec.name!r} must be {spec.dtype} {shape} for {len(documents)} documents, "
+            f"array {spec.name!r} must be {spec.dtype} {shape} for {len(documents)} passages, "
             f"got {given.dtype} {given.shape}{told}"
         )
     if given.dtype.kind == "f" and not np.isfinite(given).all():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -43,7 +43,7 @@ class QdrantBackend(Backend):
         db.describe(state)
         self.db, self.url, self.lock_timeout = db, db.url, lock_timeout
         self.fingerprint, self.language, self.arrays = state.fingerprint, state.language, db.arrays
-        self.tenant = state.tenant
+        self.tenant, self.passages = state.tenant, state.passages
         self._writing, self.is_open = threading.Lock(), True
 
     @classmethod
@@ -55,6 +55,7 @@ class QdrantBackend(Backend):
         fingerprint: str,
         language: str | None,
         tenant: str | None = None,
+        passages: Mapping[str, Any] | None = None,
         model: Path | None = None,
         draft: bool = False,
     ) -> None:
@@ -85,9 +86,10 @@ class QdrantBackend(Backend):
             pieces = [] if model is None else [piece for file in sorted(model.iterdir()) for piece in _pieces(file)]
             for place, piece in enumerate(pieces, 1):
                 db("upsert", [m.PointStruct(id=place, vector={}, payload=piece)])
+            kept = None if passages is None else dict(passages)
             state = State(
                 kind=DRAFT if draft else KIND, format=FORMAT, fingerprint=fingerprint, arrays=tuple(arrays),
-                language=language, tenant=tenant, folds=folds, pieces=len(pieces), notes={},
+                language=language, tenant=tenant, passages=kept, folds=folds, pieces=len(pieces), notes={},
                 indexed=[tenant] if tenant else [],
                 lease="", beat=0, watched=0, writes=0, pending=False, abandoned=[],
                 generation=0, ages=[], documents=0, length=0, dead=0, removed=False,
@@ -186,7 +188,7 @@ class QdrantBackend(Backend):
     def stats(self) -> BackendStats:
         """Return counts; sizes are the server's to tell."""
         state = self.state()
-        return BackendStats(state.documents, 0, 1, state.dead, self.db.url, self.engine)
+        return BackendStats(state.documents, 0, 1, state.dead, self.db.url, self.engine, state.documents)
 
     def compact(self) -> None:
         """Remove what is invisible at once: also deleted documents that open views still show."""

@@ -58,6 +58,8 @@ class State(BaseModel):
     language: str | None
     tenant: str | None = None
     """Metadata name that separates tenants."""
+    passages: dict[str, Any] | None = None
+    """How documents are cut into passages; ``None``: they are not."""
     folds: dict[str, list[Annotated[int, Field(ge=1)]]]
     """Levels of each array of distributions that can be searched, as numbers of columns summed."""
     pieces: Count

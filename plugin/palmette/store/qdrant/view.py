@@ -28,7 +28,7 @@ from palmette.store.local.database import document_of
 from palmette.store.qdrant.client import Collection
 from palmette.store.qdrant.filters import to_qdrant
 from palmette.store.qdrant.state import State
-from palmette.types import Document
+from palmette.types import Document, StoredDocument, as_stored
 
 WORDS = "words"
 """Sparse vector of words and pairs, and the payload field of the same in full."""
@@ -188,9 +188,9 @@ class QdrantView(View):
     def _entry(self, point: Any) -> dict[str, Any]:
         return {"key": point.id, **{name: self._field(point, name) for name in ("digest", "length")}}
 
-    def keys_of(self, ids: Sequence[str]) -> dict[str, int]:
+    def keys_of(self, ids: Sequence[str]) -> dict[str, Sequence[int]]:
         """Keys of the documents of some ids that pass."""
-        return {id: int(seen["key"]) for id, seen in self.look_up(list(ids)).items()}
+        return {id: [int(seen["key"])] for id, seen in self.look_up(list(ids)).items()}
 
     def _checked(self, point: Any) -> Any:
         """Return a point of an answer; raise where its key or payload is of another type than palmette writes."""
@@ -238,6 +238,10 @@ class QdrantView(View):
     def _keep(self, points: Iterable[Any]) -> None:
         for point in points:
             self._points.setdefault(point.id, {}).update(point.payload)
+
+    def stored(self, keys: Sequence[int]) -> list[StoredDocument]:
+        """Whole documents that passages belong to."""
+        return as_stored(self.documents(keys))
 
     def documents(self, keys: Sequence[int]) -> list[Document]:
         """Documents; with their ragged arrays, since the places of sentences are read next."""

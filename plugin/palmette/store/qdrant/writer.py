@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from palmette.arrays import Ragged, Stored, as_floats, fold_columns
+from palmette.errors import InputError, shown
 from palmette.lexical.bm25 import norms
 from palmette.lexical.packed import impacts, pack, to_text
 from palmette.search.plan import ArraySpec
@@ -18,7 +19,7 @@ from palmette.store.qdrant.client import Collection
 from palmette.store.qdrant.filters import field_name, plain
 from palmette.store.qdrant.lease import Lease
 from palmette.store.qdrant.view import DOCUMENT, PROBE, WORDS, QdrantView, field_of
-from palmette.types import Document
+from palmette.types import Document, StoredDocument, as_stored
 
 BATCH = 64
 """Points that one request inserts."""
@@ -75,10 +76,17 @@ class QdrantWriter:
         entries = {id: self._put.get(id) or self._stored[id] for id in ids}
         return {id: str(entry["digest"]) for id, entry in entries.items() if entry is not None}
 
-    def put(self, documents: Sequence[Document], arrays: Mapping[str, Stored]) -> None:
+    def put(self, given: Sequence[Document | StoredDocument], arrays: Mapping[str, Stored]) -> None:
         """Insert documents, replacing those whose id exists."""
+        stored = as_stored(given)
+        if long := [one.document.key for one in stored if len(one.passages) > 1]:
+            raise InputError(
+                f"document {shown(long[0])} is cut into passages, which a collection does not take yet: create it with "
+                "passages=None, or index in a folder"
+            )
+        documents = [one.document for one in stored]
         put = {id: self._put[id]["digest"] for one in documents if (id := one.key) in self._put}
-        rows = fresh_rows(self.db.arrays, documents, arrays, put)
+        rows = fresh_rows(self.db.arrays, stored, arrays, put)
         if not rows:
             return
         self.delete([row.id for row in rows.values()])

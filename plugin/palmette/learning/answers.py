@@ -1,0 +1,94 @@
+"""A log of a language model's answers: each is on the disk as soon as it arrives, and is never paid twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from palmette.errors import InputError, LockedError, StorageFullError
+
+
+@dataclass(frozen=True)
+class LoggedAnswer:
+    """One answer, by the digest of model and prompt."""
+
+    key: str
+    text: str
+    tokens: int = 0
+    refused: bool = False
+
+
+class AnswerLog:
+    """Answers in a file of JSON lines, for one process at a time.
+
+    A process that is killed leaves at most half a line, which the next one cuts off.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._writing = path, threading.Lock()
+        self._lock = FileLock(f"{path}.lock", timeout=0)
+        try:
+            self._lock.acquire()
+        except Timeout as error:
+            raise LockedError(
+                f"another process writes to {path}: wait for its end, or choose another folder"
+            ) from error
+        try:
+            self.answers = self._read()
+            self._file = path.open("ab", buffering=0)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _read(self) -> dict[str, LoggedAnswer]:
+        answers: dict[str, LoggedAnswer] = {}
+        if not self.path.exists():
+            return answers
+        data = self.path.read_bytes()
+        whole = data.rfind(b"\n") + 1
+        if whole < len(data):
+            with self.path.open("r+b") as file:
+                file.truncate(whole)
+                os.fsync(file.fileno())
+        for number, line in enumerate(data[:whole].splitlines(), start=1):
+            try:
+                answer = LoggedAnswer(**json.loads(line))
+            except (TypeError, ValueError) as error:
+                raise InputError(
+                    f"{self.path}:{number} is no answer ({error}): remove the line, and it is asked for anew"
+                ) from error
+            answers[answer.key] = answer
+        return answers
+
+    def add(self, answer: LoggedAnswer) -> None:
+        """Write an answer and flush it to the disk."""
+        line = json.dumps(asdict(answer), ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+        with self._writing:
+            size = self._file.tell()
+            try:
+                self._file.write(line)
+                os.fsync(self._file.fileno())
+            except OSError as error:
+                with suppress(OSError):  # no half line before the next answer
+                    os.ftruncate(self._file.fileno(), size)
+                raise StorageFullError(
+                    f"{self.path} cannot be written ({error.strerror}): make room and go on"
+                ) from error
+            self.answers[answer.key] = answer
+
+    def close(self) -> None:
+        """Let another process write."""
+        self._file.close()
+        self._lock.release()
+
+    def __enter__(self) -> AnswerLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

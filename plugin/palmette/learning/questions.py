@@ -1,0 +1,389 @@
+"""Questions that a language model writes about documents: labelled pairs for those who have none."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+from tqdm.auto import tqdm
+
+from palmette.config import Config, check_path
+from palmette.data import RetrievalData, drop_blanks, iter_documents
+from palmette.encoder.splitting import estimate_tokens
+from palmette.errors import ConfigError, InputError, StoreError
+from palmette.index import Index
+from palmette.learning.answers import AnswerLog, LoggedAnswer
+from palmette.learning.llm import LLM, as_llm
+from palmette.methods.space import SpaceModel
+from palmette.model import DEFAULT_ENCODER
+from palmette.sources.passages import PassageOptions, split
+from palmette.types import Document
+
+KINDS = {
+    "keywords": "search queries of two to six keywords that this passage is the best result for",
+    "question": "natural questions that this passage answers",
+    "paraphrase": "natural questions that this passage answers, in other words than its own: replace its nouns and "
+    "verbs by synonyms or descriptions",
+    "related": "natural questions that need both passages for their answer",
+}
+"""Kinds of questions, and what a model is told to write."""
+PROMPT = """Write {count} {kind}.
+Each must make sense to somebody who does not see the text: name things, and never write "this passage".
+Use the language of the text. Reply with JSON only: {{"questions": ["…"]}}
+
+{text}"""
+SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"questions": {"type": "array", "items": {"type": "string"}}},
+    "required": ["questions"],
+    "additionalProperties": False,
+}
+"""JSON schema of a reply."""
+LONGEST = 300
+"""Characters of a question; longer lines are the model's own remarks."""
+REPLY_TOKENS = 30
+"""Tokens of a reply, per question, in the estimate of costs."""
+_ITEM = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):]|Q\d*[.:])?\s*[\"“]?(.*?)[\"”]?,?\s*$")
+_REFUSAL = re.compile(
+    r"\b(?:I(?:'|’)m sorry|I apologi[sz]e|I can(?:'|’|no)t|I am (?:unable|not able)|As an AI)\b", re.I
+)
+
+
+class QuestionOptions(Config):
+    """Which questions are written, and what they may cost."""
+
+    kinds: tuple[str, ...] = ("question", "keywords")
+    """Kinds of questions: keywords, question, paraphrase, related (over two passages)."""
+    count: Annotated[int, Field(ge=1, le=20)] = 2
+    """Questions of each kind and passage, written in one call."""
+    max_calls: Annotated[int, Field(ge=0)] | None = None
+    """Most calls of the model in this run; ``None`` for all that are needed."""
+    max_tokens: Annotated[int, Field(ge=0)] | None = None
+    """Most tokens of prompts and replies in this run."""
+    concurrency: Annotated[int, Field(ge=1, le=256)] = 4
+    """Calls at a time."""
+    round_trip: Annotated[int, Field(ge=0)] = 10
+    """A question is kept if an untrained search finds its passage among so many; 0 keeps all."""
+    seed: int = 0
+    """Of the order in which passages are asked about: with a budget, a sample of all documents."""
+
+    def check(self) -> None:  # noqa: D102
+        unknown = [kind for kind in self.kinds if kind not in KINDS]
+        if unknown or not self.kinds:
+            raise ConfigError(f"QuestionOptions: kinds are {', '.join(KINDS)}; got {unknown or 'none'}")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run would cost."""
+
+    passages: int
+    calls: int
+    """Calls that are not answered yet."""
+    tokens: int
+    """Tokens of their prompts and replies, estimated."""
+
+
+@dataclass
+class QuestionReport:
+    """What a run did."""
+
+    calls: int = 0
+    tokens: int = 0
+    reused: int = 0
+    """Answers of earlier runs."""
+    refused: int = 0
+    """Calls that the model declined."""
+    unusable: int = 0
+    """Replies without a question."""
+    repeated: int = 0
+    """Questions dropped because they were asked before, of this or another passage."""
+    not_found: int = 0
+    """Questions dropped because an untrained search does not find their passage."""
+    kept: int = 0
+    failed: int = 0
+    """Calls without an answer; a further run asks again."""
+    left: int = 0
+    """Calls without an answer: left out for the budget, or failed."""
+    errors: list[str] = field(default_factory=list)
+    """Distinct errors of the calls that failed."""
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One prompt, and the passages that its questions are about."""
+
+    prompt: str
+    rows: tuple[int, ...]
+    tokens: int
+
+
+def write_questions(
+    documents: Any,
+    llm: Any,
+    out: str | Path,
+    *,
+    encoder: Any = DEFAULT_ENCODER,
+    progress: bool | None = None,
+    **options: Any,
+) -> tuple[RetrievalData, QuestionReport]:
+    """Let a language model write questions about documents.
+
+    Returns data that every ``fit`` takes, and what was done. The folder ``out`` gets the same data as a BEIR folder,
+    and every answer the moment it arrives (``answers.jsonl``): a run that was killed or ran out of budget goes on
+    there, and no answer that arrived is paid twice.
+
+    Args:
+        documents: A folder, a JSONL file or an iterable of documents; long ones are cut into passages.
+        llm: A LangChain chat model, a LlamaIndex LLM, a callable ``prompt -> text``, or ``"openai:MODEL"`` for OpenAI
+            (key in OPENAI_API_KEY) or any server of its protocol (OPENAI_BASE_URL).
+        out: Folder of answers and pairs.
+        encoder: Encoder of the untrained search that questions are tried on.
+        progress: A progress bar; ``None`` shows it on a terminal.
+        options: Fields of :class:`QuestionOptions`.
+    """
+    settings, model = QuestionOptions.from_dict(options), as_llm(llm)
+    passages, folder = cut_documents(documents), check_path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    report = QuestionReport()
+    index = None
+    if settings.round_trip or "related" in settings.kinds:
+        index = Index.build(passages, SpaceModel.untrained(encoder), progress=progress)
+    with AnswerLog(folder / "answers.jsonl") as log:
+        calls = _plan_calls(passages, settings, index)
+        _ask(calls, model, log, settings, report, progress)
+        questions = _collect(calls, model, log, report)
+    kept = _find_again(questions, passages, index, settings.round_trip, report)
+    if index is not None:
+        index.close()
+    data = _to_data(kept, passages, folder.name)
+    report.kept = len(kept)
+    _write_beir(data, folder)
+    return data, report
+
+
+def estimate_questions(documents: Any, out: str | Path, llm: Any, **options: Any) -> Estimate:
+    """Estimate the calls and tokens of :func:`write_questions`, without a call; known answers cost nothing."""
+    settings, model = QuestionOptions.from_dict(options), as_llm(llm)
+    passages, path = cut_documents(documents), check_path(out) / "answers.jsonl"
+    known: Mapping[str, LoggedAnswer] = {}
+    if path.exists():
+        with AnswerLog(path) as log:
+            known = log.answers
+    plain = settings.replace(kinds=tuple("question" if kind == "related" else kind for kind in settings.kinds))
+    calls = [call for call in _plan_calls(passages, plain, None) if _key(model, call) not in known]
+    return Estimate(len(passages), len(calls), sum(call.tokens for call in calls))
+
+
+def cut_documents(documents: Any) -> list[Document]:
+    """Return documents of one passage each; the passages of a long one are numbered in their ids."""
+    options = PassageOptions()
+    passages = list[Document]()
+    for document in drop_blanks(iter_documents(documents), lambda document: document.content):
+        cut = split(document.content, "markdown", options, estimate_tokens)
+        if len(cut) <= 1:
+            passages.append(document)
+            continue
+        for number, passage in enumerate(cut, start=1):
+            text = document.content[passage.start : passage.end]
+            passages.append(Document(id=f"{document.key}#{number}", text=text, metadata=document.metadata))
+    if not passages:
+        raise InputError("there are no documents to ask about; give at least one")
+    return passages
+
+
+def _plan_calls(passages: Sequence[Document], options: QuestionOptions, index: Index | None) -> list[_Call]:
+    """List all calls in random order: passages in turn, each with every kind."""
+    order = list(range(len(passages)))
+    random.Random(options.seed).shuffle(order)
+    neighbours = _nearest(passages, index) if "related" in options.kinds and index is not None else {}
+    calls = []
+    for row in order:
+        for kind in options.kinds:
+            rows = (row, neighbours[row]) if kind == "related" and row in neighbours else (row,)
+            if kind == "related" and len(rows) == 1:
+                continue
+            named = "\n\n".join(
+                f"Passage{f' {number}' if len(rows) > 1 else ''}:\n{passages[at].content}"
+                for number, at in enumerate(rows, start=1)
+            )
+            prompt = PROMPT.format(count=options.count, kind=KINDS[kind], text=named)
+            tokens = estimate_tokens([prompt])[0] + REPLY_TOKENS * options.count
+            calls.append(_Call(prompt, rows, tokens))
+    return calls
+
+
+def _nearest(passages: Sequence[Document], index: Index) -> dict[int, int]:
+    """Return for each passage the one that an untrained search by its own text finds besides it."""
+    rows = {passage.key: row for row, passage in enumerate(passages)}
+    texts = [" ".join(passage.content.split()[:60]) for passage in passages]
+    nearest = {}
+    for row, hits in enumerate(index.search(texts, k=2, lexical=0)):
+        other = next((rows[hit.id] for hit in hits if rows[hit.id] != row), None)
+        if other is not None:
+            nearest[row] = other
+    return nearest
+
+
+def _key(model: LLM, call: _Call) -> str:
+    return hashlib.sha256(f"{model.name}\n{call.prompt}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _ask(
+    calls: Sequence[_Call],
+    model: LLM,
+    log: AnswerLog,
+    options: QuestionOptions,
+    report: QuestionReport,
+    progress: bool | None,
+) -> None:
+    """Make the calls that the log does not answer, within the budget."""
+    waiting = [call for call in calls if _key(model, call) not in log.answers]
+    report.reused, report.left = len(calls) - len(waiting), len(waiting)
+    stopped = threading.Event()
+
+    def ask(call: _Call) -> int:
+        if stopped.is_set():
+            return 0
+        reply = model.complete(call.prompt, SCHEMA)
+        answer = LoggedAnswer(_key(model, call), reply.text, reply.tokens or call.tokens, reply.refused)
+        log.add(answer)
+        return answer.tokens
+
+    hidden = None if progress is None else not progress
+    bar = tqdm(total=len(waiting), desc="Asking", unit="call", delay=2, disable=hidden, leave=False)
+    running = dict[Future[int], _Call]()
+    with bar, ThreadPoolExecutor(options.concurrency) as pool:
+        try:
+            for number, call in enumerate(waiting):
+                reserved = report.tokens + sum(other.tokens for other in running.values())
+                if options.max_calls is not None and number >= options.max_calls:
+                    break
+                if options.max_tokens is not None and reserved + call.tokens > options.max_tokens:
+                    break
+                running[pool.submit(ask, call)] = call
+                if len(running) >= options.concurrency:
+                    _finish(running, report, bar)
+            while running:
+                _finish(running, report, bar)
+        except BaseException:
+            stopped.set()
+            for future in running:
+                future.cancel()
+            raise
+
+
+def _finish(running: dict[Future[int], _Call], report: QuestionReport, bar: Any) -> None:
+    """Wait for one call at least. A failed call is noted, unless none has worked or nothing can be written."""
+    for future in wait(running, return_when=FIRST_COMPLETED).done:
+        del running[future]
+        bar.update()
+        error = future.exception()
+        if error is None:
+            report.calls, report.left, report.tokens = (
+                report.calls + 1,
+                report.left - 1,
+                report.tokens + future.result(),
+            )
+            continue
+        report.failed += 1
+        if report.calls == 0 or isinstance(error, StoreError) or not isinstance(error, Exception):
+            raise error
+        if (told := f"{type(error).__name__}: {error}") not in report.errors:
+            report.errors.append(told)
+
+
+def parse_questions(text: str) -> list[str]:
+    """Read questions from a reply: JSON anywhere in it, else its lines without numbers, marks and quotes."""
+    for opening, closing in ("{}", "[]"):
+        start, end = text.find(opening), text.rfind(closing)
+        if 0 <= start < end:
+            try:
+                value = json.loads(text[start : end + 1])
+            except (ValueError, RecursionError):
+                continue
+            listed = value.get("questions") if isinstance(value, dict) else value
+            if isinstance(listed, list):
+                return [cleaned for item in listed if isinstance(item, str) and (cleaned := " ".join(item.split()))]
+    if text.lstrip().startswith(("{", "[", "`")):  # half of a JSON
+        return []
+    lines = [" ".join(match[1].split()) for line in text.splitlines() if (match := _ITEM.match(line))]
+    return [line for line in lines if 2 < len(line) <= LONGEST and not line.endswith((":", "{", "[", "`"))]
+
+
+def _collect(calls: Sequence[_Call], model: LLM, log: AnswerLog, report: QuestionReport) -> dict[str, tuple[int, ...]]:
+    """Return each question once, with its passages; one that was asked of different passages says nothing."""
+    collected, ambiguous = dict[str, tuple[str, tuple[int, ...]]](), set[str]()
+    for call in calls:
+        if (answer := log.answers.get(_key(model, call))) is None:
+            continue
+        if answer.refused or (_REFUSAL.search(answer.text[:200]) and "{" not in answer.text):
+            report.refused += 1
+            continue
+        questions = [question for question in parse_questions(answer.text) if len(question) <= LONGEST]
+        report.unusable += not questions
+        for question in questions:
+            same = question.casefold().strip(" ?.!")
+            if same in collected:
+                report.repeated += 1
+                if not set(collected[same][1]) & set(call.rows):
+                    ambiguous.add(same)
+            else:
+                collected[same] = question, call.rows
+    report.repeated += len(ambiguous)
+    return dict(value for same, value in collected.items() if same not in ambiguous)
+
+
+def _find_again(
+    questions: Mapping[str, tuple[int, ...]],
+    passages: Sequence[Document],
+    index: Index | None,
+    depth: int,
+    report: QuestionReport,
+) -> dict[str, tuple[int, ...]]:
+    """Keep the questions whose passage, or one of whose passages, an untrained search finds."""
+    if not depth or index is None or not questions:
+        return dict(questions)
+    rows = {passage.key: row for row, passage in enumerate(passages)}
+    hits = index.search(list(questions), k=depth)
+    ranked = [{rows[hit.id] for hit in some} for some in hits]
+    kept = {
+        question: wanted
+        for (question, wanted), found in zip(questions.items(), ranked, strict=True)
+        if found.intersection(wanted)
+    }
+    report.not_found = len(questions) - len(kept)
+    return kept
+
+
+def _to_data(questions: Mapping[str, tuple[int, ...]], passages: Sequence[Document], name: str) -> RetrievalData:
+    queries = {f"q{number}": question for number, question in enumerate(questions)}
+    judged = zip(queries, questions.values(), strict=True)
+    qrels = {query: {passages[row].key: 1 for row in rows} for query, rows in judged}
+    return RetrievalData(name, passages, queries, {"train": qrels} if qrels else {})
+
+
+def _write_beir(data: RetrievalData, folder: Path) -> None:
+    """Write a BEIR folder; each file takes the place of an earlier run's in one step."""
+    corpus = [{"_id": d.key, "text": d.content, "metadata": dict(d.metadata)} for d in data.corpus]
+    queries = [{"_id": key, "text": text} for key, text in data.queries.items()]
+    judged = data.qrels.get("train", {}).items()
+    rows = [f"{query}\t{document}\t{grade}" for query, grades in judged for document, grade in grades.items()]
+    (folder / "qrels").mkdir(exist_ok=True)
+    for name, lines in (
+        ("corpus.jsonl", [json.dumps(record, ensure_ascii=False) for record in corpus]),
+        ("queries.jsonl", [json.dumps(record, ensure_ascii=False) for record in queries]),
+        ("qrels/train.tsv", ["query-id\tcorpus-id\tscore", *rows]),
+    ):
+        draft = folder / f"{name}.new"
+        draft.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", errors="surrogatepass")
+        draft.replace(folder / name)

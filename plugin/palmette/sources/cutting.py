@@ -1,0 +1,190 @@
+"""Documents into passages, as an index was created to cut them: by options, by a splitter, or not at all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import PurePath
+from typing import Any
+
+from palmette.errors import ConfigError, InputError, shown
+from palmette.sources.kinds import KINDS
+from palmette.sources.lines import Lines
+from palmette.sources.passages import CountTokens, PassageOptions, above, split
+from palmette.types import Document, Passage, StoredDocument
+
+PassagesLike = PassageOptions | Mapping[str, Any] | Callable[[str], Iterable[Any]] | Any | None
+"""How documents are cut: options; a splitter of LangChain or LlamaIndex; a function from a text to slices of it, or to
+pairs of their first character and the one after the last; ``None`` for documents that stay one passage."""
+AUTO = "auto"
+"""Passages as measurements advise; none where a model's documents are not texts to be cut."""
+SPLITTER = "splitter"
+"""Recorded key of the name of a splitter, which only the program that made the index has."""
+NAMES = ("source", "file_path", "file_name", "filename")
+"""Metadata that name the file of a document, whose suffix says how its blocks are read."""
+_MARKDOWN = re.compile(r"^(?:#{1,6} \S|```|~~~|\|.*\|\s*$)", re.MULTILINE)
+
+
+class Cutter:
+    """Cuts documents into passages."""
+
+    def __init__(self, given: PassagesLike, count_tokens: CountTokens) -> None:
+        self.how, self.count_tokens = as_passages(given), count_tokens
+
+    @property
+    def is_splitter(self) -> bool:
+        """Whether an index keeps only the name of what cuts its documents."""
+        return self.how is not None and not isinstance(self.how, PassageOptions)
+
+    @property
+    def recorded(self) -> dict[str, Any] | None:
+        """What an index keeps of it."""
+        if self.how is None or isinstance(self.how, PassageOptions):
+            return None if self.how is None else self.how.to_dict()
+        return {SPLITTER: getattr(self.how, "__name__", type(self.how).__name__)}
+
+    def cut(self, documents: Sequence[Document]) -> list[StoredDocument]:
+        """Cut documents; one whose text is short, or that is never cut, is one passage."""
+        if self.how is None:
+            return [StoredDocument.whole(document) for document in documents]
+        if not isinstance(self.how, PassageOptions):
+            return [self._split_by(self.how, document) for document in documents]
+        limit = self.how.tokens
+        long = [at for at, one in enumerate(documents) if len(one.content) > limit]  # a token has a character
+        counts = self.count_tokens([documents[at].content for at in long])
+        too_long = {at for at, count in zip(long, counts, strict=True) if count > limit}
+        return [self._split(one, at in too_long, self.how) for at, one in enumerate(documents)]
+
+    def _split(self, document: Document, long: bool, options: PassageOptions) -> StoredDocument:
+        if not long:
+            return StoredDocument.whole(document)
+        places = split(document.content, kind_of_text(document), options, self.count_tokens)
+        if len(places) < 2:
+            return StoredDocument.whole(document, places[0].headings if places else ())
+        return StoredDocument(document, tuple(places))
+
+    def _split_by(self, splitter: Any, document: Document) -> StoredDocument:
+        content, places, begin = document.content, list[tuple[int, int]](), 0
+        for piece in _pieces(splitter, content):
+            place = piece if isinstance(piece, tuple) else _find(content, piece, begin)
+            if place is None or not 0 <= place[0] < place[1] <= len(content):
+                raise InputError(
+                    f"document {shown(document.key)}: {type(splitter).__name__} gives {shown(piece)}, which is no "
+                    "slice of its text: use a splitter that leaves texts as they are, or PassageOptions"
+                )
+            if content[place[0] : place[1]].strip():
+                places.append(place)
+                begin = place[0] + 1
+        if len(places) < 2:
+            return StoredDocument.whole(document)
+        lines = Lines(content)
+        found = (Passage(a, b, (), lines.at(a) + 1, lines.at(b - 1) + 1) for a, b in places)
+        return StoredDocument(document, tuple(replace(one, number=n, count=len(places)) for n, one in enumerate(found)))
+
+
+def as_passages(given: PassagesLike) -> Any:
+    """Check how documents are to be cut."""
+    if given is None or isinstance(given, PassageOptions):
+        return given
+    if isinstance(given, Mapping):
+        return PassageOptions.from_dict(dict(given))
+    if callable(getattr(given, "split_text", None)) or callable(getattr(given, "get_nodes_from_documents", None)):
+        return given
+    if callable(given) and not isinstance(given, type):
+        return given
+    raise ConfigError(
+        f"passages must be PassageOptions or a dict of them, a splitter of LangChain or LlamaIndex, a function from a "
+        f"text to its slices, or None; got {shown(given)}"
+    )
+
+
+def new_cutter(model: Any, given: PassagesLike) -> Cutter:
+    """Cutter of a new index."""
+    if isinstance(given, str) and given == AUTO:
+        given = PassageOptions() if model.cuts_documents else None
+    return Cutter(given, model.encoder.count_tokens)
+
+
+def opened_cutter(model: Any, backend: Any, given: PassagesLike) -> Cutter:
+    """Cutter of an index that exists: as it is recorded, or the very splitter that it was created with."""
+    recorded: Mapping[str, Any] | None = backend.passages
+    cutter = Cutter(given, model.encoder.count_tokens)
+    if given is not None and cutter.recorded != recorded:
+        raise ConfigError(
+            f"this index cuts documents by {shown(recorded)}, not by {shown(cutter.recorded)}: leave passages out, or "
+            "index the documents anew"
+        )
+    if given is not None or recorded is None:
+        return cutter
+    if SPLITTER not in recorded:
+        return Cutter(PassageOptions.from_dict(dict(recorded)), model.encoder.count_tokens)
+    name = str(recorded[SPLITTER])
+
+    def missing(text: str) -> list[str]:
+        raise InputError(
+            f"this index cuts documents by {name}: give it, Index.open(…, passages={name}(…)), before you add any"
+        )
+
+    missing.__name__ = name
+    return Cutter(missing, model.encoder.count_tokens)
+
+
+def kind_of_text(document: Document) -> str:
+    """Tell how the blocks of a document are read, by the name of its file, else by its first signs of Markdown."""
+    for name in NAMES:
+        value = document.metadata.get(name)
+        kind = KINDS.get(PurePath(value).suffix.lower(), "") if isinstance(value, str) else ""
+        if kind in ("html", "office", "notebook"):  # converted
+            return "markdown"
+        if kind and kind != "pdf":
+            return kind
+    return "markdown" if _MARKDOWN.search(document.content) else "text"
+
+
+def texts_above(stored: StoredDocument) -> list[str]:
+    """Title and headings above each passage, which the encoder reads before it; none of a document's only passage."""
+    if len(stored.passages) == 1:
+        return [""]
+    title = stored.document.metadata.get("title")
+    title = title if isinstance(title, str) and title.strip() else None
+    found = []
+    for part, place in zip(stored.parts(), stored.passages, strict=True):
+        begins = title is not None and part.text.lstrip("#=~ \t\r\n").startswith(title)
+        found.append(above(None if begins else title, place.headings, part.text))
+    return found
+
+
+def _pieces(splitter: Any, text: str) -> list[Any]:
+    """What a splitter makes of a text: texts, or pairs of characters."""
+    if callable(getattr(splitter, "split_text", None)):
+        pieces = splitter.split_text(text)
+    elif callable(getattr(splitter, "get_nodes_from_documents", None)):
+        node: Any = import_module("llama_index.core.schema").Document
+        pieces = splitter.get_nodes_from_documents([node(text=text)])
+    else:
+        pieces = splitter(text)
+    return [_piece(one) for one in pieces]
+
+
+def _piece(one: Any) -> Any:
+    if isinstance(one, Passage):
+        return one.start, one.end
+    if isinstance(one, str) or (isinstance(one, tuple | list) and len(one) == 2):
+        return one if isinstance(one, str) else (int(one[0]), int(one[1]))
+    return one.get_content("none") if hasattr(one, "get_content") else getattr(one, "page_content", one)
+
+
+def _find(text: str, piece: Any, begin: int) -> tuple[int, int] | None:
+    """Find a piece in a text at or after a character, else anywhere; where blanks were changed, by its words."""
+    if not isinstance(piece, str):
+        return None
+    if not piece.strip():
+        return begin, min(begin + 1, len(text))
+    for first in (begin, 0):
+        if (start := text.find(piece, first)) >= 0:
+            return start, start + len(piece)
+    words = re.compile(r"\s+".join(map(re.escape, piece.split())))
+    found = words.search(text, begin) or words.search(text)
+    return None if found is None else found.span()
