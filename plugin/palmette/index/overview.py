@@ -1,7 +1,7 @@
 """What is in an index? Its topics, each with words, counts and typical passages, without a language model.
 
-Stored vectors of passages (a sample of a large index) are clustered by k-means, whatever the method; a topic's words are
-those that it has more often than the rest (:mod:`palmette.lexical.terms`).
+Stored vectors of passages (a sample of a large index) are clustered by k-means, whatever the method. A topic's words
+are those that it has more often than the rest (:mod:`palmette.lexical.terms`).
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ WORDS = 8
 """Words and word pairs of a topic."""
 TYPICAL = 3
 """Typical passages of a topic, each of another document."""
+LEAST = 3
+"""Passages per topic: few documents have fewer topics."""
 SHOWN = 200
 """Characters of a typical passage."""
 ASKED = 100
@@ -74,8 +76,8 @@ class Topic:
 
     @property
     def name(self) -> str:
-        """The first three words."""
-        return ", ".join(self.words[:3])
+        """The first three words; without any, the document that is most typical."""
+        return ", ".join(self.words[:3]) or self.typical[0].id
 
 
 @dataclass(frozen=True)
@@ -98,10 +100,9 @@ class Overview:
         """The overview as text, a paragraph a topic."""
         lines = [f"{self.documents:,} documents, {self.passages:,} passages"]
         for topic in self.topics:
-            lines.append(f"\n{', '.join(topic.words) or '(no telling words)'}")
+            lines.append(f"\n{', '.join(topic.words) or topic.name}")
             lines.append(f"  {', '.join(self._facts(topic))}")
-            for one in topic.typical:
-                lines.append(f"  {one.id}, lines {one.first_line}\u2013{one.last_line}: {one.text[:90]}")
+            lines += [f"  {t.id}, lines {t.first_line}\u2013{t.last_line}: {t.text[:90]}" for t in topic.typical]
         return "\n".join(lines)
 
     def _facts(self, topic: Topic) -> Iterator[str]:
@@ -114,7 +115,10 @@ class Overview:
 
     def _repr_html_(self) -> str:
         """A table, for notebooks."""
-        rows = (f"<tr><td>{escape(', '.join(t.words))}</td><td>{escape(', '.join(self._facts(t)))}</td></tr>" for t in self.topics)
+        rows = (
+            f"<tr><td>{escape(', '.join(t.words))}</td><td>{escape(', '.join(self._facts(t)))}</td></tr>"
+            for t in self.topics
+        )
         return f"<table>{''.join(rows)}</table>"
 
 
@@ -183,7 +187,7 @@ def _centres(vectors: Floats, topics: int) -> Floats:
     from sklearn.cluster import KMeans
 
     distinct = len(np.unique(vectors, axis=0))
-    found = KMeans(min(topics, distinct), n_init=1, random_state=SEED).fit(vectors)
+    found = KMeans(max(1, min(topics, distinct, len(vectors) // LEAST)), n_init=1, random_state=SEED).fit(vectors)
     return unit_rows(found.cluster_centers_.astype(np.float32))
 
 
