@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.documents import Document
@@ -17,10 +18,15 @@ EXPLANATION = "explanation"
 """Metadata key of an explanation."""
 
 
-def to_stored(documents: Iterable[Any]) -> list[Stored]:
-    """Convert documents that are not blank, with dates, UUIDs, paths and NumPy's numbers in metadata as JSON."""
-    from palmette.data import drop_blanks, to_documents
+def to_stored(documents: Iterable[Any] | str | Path) -> list[Stored]:
+    """Convert documents that are not blank, with dates, UUIDs, paths and NumPy's numbers in metadata as JSON.
 
+    A path is read, as :func:`palmette.load_data` reads it.
+    """
+    from palmette.data import drop_blanks, iter_documents, to_documents
+
+    if isinstance(documents, str | Path):
+        return list(iter_documents(documents, passages=False))
     kept = drop_blanks(documents, lambda document: str(getattr(document, "page_content", document)))
     return list(
         to_documents(

@@ -115,10 +115,11 @@ class PalmetteRetriever(Loading, Batching, DocumentIndex):
     @classmethod
     def from_documents(
         cls,
-        documents: Iterable[Document],
+        documents: Iterable[Document] | str | Path,
         model: ModelLike | None = None,
         *,
         index_path: str | Path | None = None,
+        passages: Any = "auto",
         token: str | bool | None = None,
         progress: bool | None = None,
         **fields: Any,
@@ -126,11 +127,14 @@ class PalmetteRetriever(Loading, Batching, DocumentIndex):
         """Index documents.
 
         Args:
-            documents: Documents to find; a missing id is made from the content.
+            documents: Documents of any length to find, or a path to read them from; a missing id is made from the
+                content.
             model: A checkpoint, by folder or Hub repository, or a loaded model, which retrievers may share; ``None``
                 for the default encoder, with nothing to train (:class:`PalmetteRetriever` only).
             index_path: Folder of the index; an existing index is brought up to date with the documents (others
                 stay). ``None`` keeps the index in memory, for as long as the retriever.
+            passages: How a new index cuts documents: options, a LangChain text splitter, or ``None``; see
+                :meth:`palmette.Index.create`. Results are passages, with the id and the metadata of their document.
             token: Hub token, where the client's own login is not enough; it is not kept.
             progress: Progress bars; ``None`` shows them on a terminal.
             fields: Fields of the class.
@@ -143,7 +147,8 @@ class PalmetteRetriever(Loading, Batching, DocumentIndex):
         if model is None and cls.method is not None:
             raise ConfigError(f"{cls.__name__} needs a model of method {cls.method!r}: give model=")
         loaded = None if model is None else probe._check_model(load("model", str(name_of(model)), options))
-        index = Index.build(stored, loaded, index_path, engine=probe.engine, progress=progress)
+        how: dict[str, Any] = {"passages": passages, "engine": probe.engine}
+        index = Index.build(stored, loaded, index_path, progress=progress, **how)
         retriever = cls.from_index(index, **fields)
         if index_path is not None:
             share(index, *retriever._place())

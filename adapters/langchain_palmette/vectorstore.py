@@ -173,7 +173,7 @@ class PalmetteVectorStore(VectorStore):
         more = k if lambda_mult is None else max(k, check_size("fetch_k", fetch_k))
         [hits] = self.retriever._search(queries, k=more, explain=explain, **call)
         if lambda_mult is not None:
-            vectors = self.retriever.index.vectors([hit.id for hit in hits])
+            vectors = self.retriever.index.vectors(hits)
             hits = diversify(hits, vectors, k, lambda_mult)
         return [from_hit(hit, None, explain) for hit in hits]
 

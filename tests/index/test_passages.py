@@ -57,7 +57,7 @@ BITS += ["def f():\n    x\n", "words and more words ", "Title\n=====\n", "> ", "
 TEXTS = st.lists(st.one_of(st.sampled_from(BITS), st.text(max_size=5)), min_size=1, max_size=60).map("".join)
 
 
-@pytest.fixture(params=KINDS[:1])
+@pytest.fixture(params=KINDS)
 def place(request: pytest.FixtureRequest) -> Iterator[Callable[[], str | Path]]:
     with places(request.param) as name:
         yield name

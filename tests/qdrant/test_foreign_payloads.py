@@ -105,7 +105,7 @@ def backend(tmp_path: Any) -> QdrantBackend:
     ("change", "error", "words"),
     [
         ({"kind": "a blog"}, NotFoundError, "another program's collection"),
-        ({"format": 99}, FormatError, "format 99, but this version reads format 2: upgrade palmette"),
+        ({"format": 99}, FormatError, "format 99, but this version reads format 3: upgrade palmette"),
         ({"format": 1}, FormatError, "index the documents anew"),
         ({"generation": "two"}, CorruptIndexError, "generation: Input should be a valid integer"),
         ({"abandoned": [1, None]}, CorruptIndexError, "abandoned.1"),

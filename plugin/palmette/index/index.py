@@ -12,6 +12,7 @@ import numpy as np
 from palmette.arrays import Floats, unit_rows
 from palmette.errors import ConfigError, InputError, StoreError
 from palmette.index.explore import Exploring
+from palmette.index.feedback import TakesFeedback
 from palmette.index.folder import (
     MODEL,
     Engine,
@@ -48,13 +49,13 @@ from palmette.store.repair import Repair
 from palmette.store.tenants import FilteredBackend, with_tenants
 from palmette.telemetry import writing
 from palmette.threads import run_in_thread
-from palmette.types import Document
+from palmette.types import Document, Hit
 
 Documents = Iterable[Any] | str | Path
 """Documents of any kind :func:`palmette.data.to_document` knows, or a path."""
 
 
-class Index(Exploring):
+class Index(TakesFeedback, Exploring):
     """Documents, and their arrays under one model, in a folder, in memory or in another backend.
 
     Many threads and processes may search while one writes; a search sees the state before or after a write,
@@ -317,19 +318,23 @@ class Index(Exploring):
         """Return whole documents by id, ``None`` where there is none."""
         return self.backend.get(check_ids(ids))
 
-    def vectors(self, ids: Iterable[str]) -> Floats:
+    def vectors(self, ids: Iterable[str | Hit]) -> Floats:
         """Return stored vectors of documents, of length 1: [n, d]; zeros for an id that is not there.
 
-        A document of several passages has the mean of theirs.
+        A document of several passages has the mean of theirs; a hit has its passage's own.
         """
         spec = vector_array(self.model)
-        wanted = check_ids(ids)
+        given = check_ids(ids) if isinstance(ids, str) else list(ids)
+        wanted = check_ids([one.id if isinstance(one, Hit) else one for one in given])
         found = np.zeros((len(wanted), *spec.shape), np.float32)
         with self.backend.read() as view:
-            keys = view.keys_of(wanted)
-            held = [row for row, id in enumerate(wanted) if id in keys]
-            rows = view.rows(spec.name, [key for row in held for key in keys[wanted[row]]])
-            owners = np.repeat(held, [len(keys[wanted[row]]) for row in held]).astype(np.int64)
+            known = view.keys_of(wanted)
+            keys = [known.get(id, ()) for id in wanted]
+            for row, one in enumerate(given):
+                if isinstance(one, Hit) and one.passage is not None:
+                    keys[row] = keys[row][one.passage.number : one.passage.number + 1]
+            rows = view.rows(spec.name, [key for some in keys for key in some])
+            owners = np.repeat(np.arange(len(wanted)), list(map(len, keys)))
             np.add.at(found, owners, unit_rows(rows.astype(np.float32)))
         return unit_rows(found)
 
@@ -359,6 +364,7 @@ class Index(Exploring):
             raise StoreError("only a whole local index can be backed up: index.copy_to(…) copies this one")
         with atomic_folder(local_path(path)) as draft:
             self.backend.backup(draft)
+            self.feedback_log.copy_to(draft)
             self.model.save_pretrained(draft / MODEL)
 
     @classmethod

@@ -37,12 +37,13 @@ SHARED = ("_index", "_opening", "callback_manager", "object_map", "transformatio
 
 
 def prepare(
-    nodes: Sequence[BaseNode],
+    nodes: Sequence[BaseNode] | str | Path,
     transformations: Sequence[TransformComponent],
     objects: MutableMapping[str, Any],
     model: Model,
 ) -> list[Document]:
     """Transform nodes or LlamaIndex documents, and convert those that are not blank."""
+    nodes = convert.read_nodes(nodes)
     if not all(map(callable, transformations)):
         raise InputError(
             f"transformations must be LlamaIndex transformations, such as splitters; got {shown(transformations)}"

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, MutableMapping
+import re
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llama_index.core import schema
 from llama_index.core.constants import DATA_KEY, TYPE_KEY
-from llama_index.core.schema import BaseNode, IndexNode, MetadataMode, NodeWithScore, TextNode
+from llama_index.core.schema import (
+    BaseNode,
+    IndexNode,
+    MetadataMode,
+    NodeRelationship,
+    NodeWithScore,
+    RelatedNodeInfo,
+    TextNode,
+)
 from pydantic_core import PydanticSerializationError
 
 from palmette.errors import InputError, NotFoundError, shown
@@ -20,6 +30,9 @@ if TYPE_CHECKING:
 PAYLOAD = "llama_index"
 REF_DOC_ID = "ref_doc_id"
 """Filterable name of the document a node comes from (a node without a source is its own document)."""
+
+PASSAGE = re.compile(r"#[1-9]\d*$")
+"""End of the id of a node that is a passage of a longer one."""
 
 _RESOURCES = ("text_resource", "image_resource", "audio_resource", "video_resource")
 
@@ -112,6 +125,31 @@ def to_node(document: Document) -> BaseNode:
         raise InputError(f"document {shown(document.id)} holds no LlamaIndex node ({error}): index it again") from error
 
 
+def read_nodes(given: Sequence[BaseNode] | str | Path) -> Sequence[BaseNode]:
+    """Read nodes from a path; given nodes stay as they are."""
+    from palmette.data import iter_documents
+
+    if isinstance(given, str | Path):
+        return [to_node(document) for document in iter_documents(given, passages=False)]
+    return given
+
+
+def passage_node(hit: Hit) -> BaseNode:
+    """Node of a hit; of a part of a node, its text, whose id ends in the number of the passage."""
+    whole, place = to_node(hit.document), hit.passage
+    if place is None or place.count == 1 or isinstance(whole, IndexNode):
+        return whole
+    source = RelatedNodeInfo(node_id=whole.ref_doc_id or whole.node_id, metadata=whole.metadata)
+    return TextNode(
+        id_=f"{whole.node_id}#{place.number + 1}",
+        text=hit.document.content,
+        metadata=whole.metadata,
+        excluded_embed_metadata_keys=list(whole.metadata),
+        excluded_llm_metadata_keys=whole.excluded_llm_metadata_keys,
+        relationships={NodeRelationship.SOURCE: source},
+    )
+
+
 def source_hash(document: Document) -> str | None:
     """Hash of the LlamaIndex document a stored document comes from."""
     kept = document.payload.get(PAYLOAD)
@@ -128,7 +166,7 @@ def detach(node: BaseNode, objects: MutableMapping[str, Any]) -> BaseNode:
 
 def scored(hit: Hit, *, explain: bool) -> NodeWithScore:
     """Convert a hit; the wrapper is new, and may be changed."""
-    node, score = to_node(hit.document), float(hit.score)
+    node, score = passage_node(hit), float(hit.score)
     if isinstance(node, IndexNode) and score == 0.0:
         score = math.ulp(0.0)  # LlamaIndex reads the 0.0 of an index node as 1.0
     if explain:

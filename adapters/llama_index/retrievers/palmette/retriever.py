@@ -17,6 +17,7 @@ from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBun
 from llama_index_instrumentation import get_dispatcher
 from numpy.typing import NDArray
 
+from llama_index.retrievers.palmette import nodes as convert
 from llama_index.retrievers.palmette.holding import IndexHolder, prepare
 from llama_index.retrievers.palmette.loading import ModelLike, load_model
 from llama_index.retrievers.palmette.nodes import scored
@@ -107,10 +108,11 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
     @classmethod
     def from_documents(
         cls,
-        documents: Sequence[BaseNode],
+        documents: Sequence[BaseNode] | str | Path,
         model: ModelLike | None = None,
         *,
         index_path: str | Path | None = None,
+        passages: Any = "auto",
         engine: str = "exact",
         show_progress: bool | None = None,
         **options: Any,
@@ -118,11 +120,13 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
         """Index documents or nodes.
 
         Args:
-            documents: Documents or nodes, perhaps none; split documents first, or give ``transformations``.
+            documents: Documents or nodes of any length, perhaps none; or a path to read them from.
             model: A loaded model (shared, not copied), a checkpoint folder or a Hub repository; ``None`` for the
                 default encoder, with nothing to train (:class:`PalmetteRetriever` only).
             index_path: Folder of the index; an existing index is brought up to date with the documents (others
                 stay). ``None`` for memory.
+            passages: How a new index cuts nodes: options, a LlamaIndex node parser, or ``None``; see
+                :meth:`palmette.Index.create`. Results are passages, whose ids end in ``#1``, ``#2``, …
             engine: ``exact`` kernels, ``faiss``, ``ivf`` or ``hnsw``, see :meth:`palmette.Index.open`.
             show_progress: Progress bar; ``None`` shows it on a terminal.
             options: Options of the class.
@@ -132,15 +136,16 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
 
         model = load_model(model)
         cls._check(model, options)
-        transformations = options.get("transformations") or ()
+        documents, transformations = convert.read_nodes(documents), options.get("transformations") or ()
         if transformations and index_path is not None and index_exists(index_path):
             # transformations make nodes with new ids: only documents that have changed go through them
-            retriever = cls(Index.open_or_create(index_path, model, engine=engine), **options)
+            retriever = cls(Index.open_or_create(index_path, model, passages=passages, engine=engine), **options)
             retriever.refresh_ref_docs(documents, show_progress=show_progress)
             return retriever
         objects: dict[str, Any] = {}
         prepared = prepare(documents, transformations, objects, model)
-        index = Index.build(prepared, model, index_path, engine=engine, progress=show_progress)
+        how: dict[str, Any] = {"passages": passages, "engine": engine}
+        index = Index.build(prepared, model, index_path, progress=show_progress, **how)
         retriever = cls(index, **options)
         retriever.object_map = {**objects, **retriever.object_map}
         return retriever
@@ -205,8 +210,13 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
     aretrieve_batch = AsyncTwin(retrieve_batch).method
 
     def explain(self, query: QueryType, node_id: str) -> Explanation:
-        """Explain a node's score for a query, whether or not a search would return it."""
+        """Explain a node's score for a query, whether or not a search would return it.
+
+        Of a passage, ``a#2``, its node is explained, by the best of its passages.
+        """
         asked, settings = self._call(_bundle(query))
+        if node_id not in self._filtered():
+            node_id = convert.PASSAGE.sub("", node_id)
         options = {name: value for name, value in settings.items() if name not in CALL}
         return self._filtered().explain(asked, node_id, **options)
 

@@ -130,7 +130,7 @@ class PalmetteVectorStore(BasePydanticVectorStore):
         )
         [hits] = retriever._hits([call])
         if diverse:
-            vectors = self.client.vectors([hit.id for hit in hits])
+            vectors = self.client.vectors(hits)
             hits = diversify(hits, vectors, k, 0.5 if weight is None else weight)
         results = [scored(hit, explain=False) for hit in hits]
         return VectorStoreQueryResult(

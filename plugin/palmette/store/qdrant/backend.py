@@ -1,7 +1,8 @@
 """Documents and arrays in a Qdrant collection, behind the same seam as a folder.
 
-A document is a point whose key is ``write << 32 | place``. Its payload holds what a folder would, to the bit; its
-vectors, in half precision, are what the engine finds candidates by, which the code that serves folders then scores.
+A passage is a point whose key is ``write << 32 | place``; those of a document follow each other, and the first holds
+the whole document. Payloads hold what a folder would, to the bit; vectors, in half precision, are what the engine finds
+candidates by, which the code that serves folders then scores.
 Point 0 is the state (``state.py``); points from 1 on hold the model's checkpoint.
 """
 
@@ -26,7 +27,7 @@ from palmette.store.qdrant.writer import QdrantWriter, vectors_of
 from palmette.types import Document
 
 INDEXED_FIELDS = {
-    "id": "keyword", "born": "integer", "died": "integer", "n": "keyword",
+    "id": "keyword", "number": "integer", "source": "keyword", "born": "integer", "died": "integer", "n": "keyword",
     "lease": "keyword", "beat": "integer", "watched": "integer", "writes": "integer",
 }  # fmt: skip
 """Payload fields that conditions name, and the kind of their index."""
@@ -43,7 +44,7 @@ class QdrantBackend(Backend):
         db.describe(state)
         self.db, self.url, self.lock_timeout = db, db.url, lock_timeout
         self.fingerprint, self.language, self.arrays = state.fingerprint, state.language, db.arrays
-        self.tenant, self.passages = state.tenant, state.passages
+        self.tenant, self.passages = state.tenant, state.cut
         self._writing, self.is_open = threading.Lock(), True
 
     @classmethod
@@ -89,10 +90,10 @@ class QdrantBackend(Backend):
             kept = None if passages is None else dict(passages)
             state = State(
                 kind=DRAFT if draft else KIND, format=FORMAT, fingerprint=fingerprint, arrays=tuple(arrays),
-                language=language, tenant=tenant, passages=kept, folds=folds, pieces=len(pieces), notes={},
+                language=language, tenant=tenant, cut=kept, folds=folds, pieces=len(pieces), notes={},
                 indexed=[tenant] if tenant else [],
                 lease="", beat=0, watched=0, writes=0, pending=False, abandoned=[],
-                generation=0, ages=[], documents=0, length=0, dead=0, removed=False,
+                generation=0, ages=[], documents=0, passages=0, length=0, dead=0, removed=False,
             )  # fmt: skip
             probe = m.SparseVector(indices=[PROBE], values=[1.0])
             db("upsert", [m.PointStruct(id=STATE, vector={WORDS: probe}, payload=state.model_dump(mode="json"))])
@@ -181,14 +182,15 @@ class QdrantBackend(Backend):
     def get(self, ids: Sequence[str]) -> list[Document | None]:
         """Return documents by id."""
         with self.read() as view:
-            keys = {id: entry["key"] for id, entry in view.look_up(ids).items()}
-            documents = dict(zip(keys, view.documents(list(keys.values())), strict=True))
+            keys = {id: entry["keys"][0] for id, entry in view.look_up(ids).items()}
+            stored = view.stored(list(keys.values()))
+            documents = {id: one.document for id, one in zip(keys, stored, strict=True)}
         return [documents.get(id) for id in ids]
 
     def stats(self) -> BackendStats:
         """Return counts; sizes are the server's to tell."""
         state = self.state()
-        return BackendStats(state.documents, 0, 1, state.dead, self.db.url, self.engine, state.documents)
+        return BackendStats(state.documents, 0, 1, state.dead, self.db.url, self.engine, state.passages)
 
     def compact(self) -> None:
         """Remove what is invisible at once: also deleted documents that open views still show."""
@@ -203,7 +205,7 @@ class QdrantBackend(Backend):
         with self.read() as view:
             keys = view.keys().tolist()
             if len(keys) != len(view):
-                raise CorruptIndexError(f"{self.db.url} has {len(keys)} of {len(view)} documents: copy it anew")
+                raise CorruptIndexError(f"{self.db.url} has {len(keys)} of {len(view)} passages: copy it anew")
             for start in range(0, len(keys), PAGE):
                 view.documents(keys[start : start + PAGE])  # raises for another content
 

@@ -39,7 +39,7 @@ KIND = "palmette index"
 """How the state of an index calls itself."""
 DRAFT = "palmette index, being copied"
 """How the state of an unfinished copy calls itself: only the writer that copies opens it."""
-FORMAT = 2
+FORMAT = 3
 """Version of the payloads."""
 
 Count = Annotated[int, Field(ge=0)]
@@ -58,7 +58,7 @@ class State(BaseModel):
     language: str | None
     tenant: str | None = None
     """Metadata name that separates tenants."""
-    passages: dict[str, Any] | None = None
+    cut: dict[str, Any] | None = None
     """How documents are cut into passages; ``None``: they are not."""
     folds: dict[str, list[Annotated[int, Field(ge=1)]]]
     """Levels of each array of distributions that can be searched, as numbers of columns summed."""
@@ -88,6 +88,9 @@ class State(BaseModel):
     ages: list[tuple[int, float]]
     """Recent commits, and the least number of seconds since each."""
     documents: Count
+    """Whole documents."""
+    passages: Count
+    """Points of documents."""
     length: Count
     """Words in all documents."""
     dead: Count

@@ -24,11 +24,11 @@ from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, View,
 from palmette.search.view import ArraySegment, execute
 from palmette.store.backend import PAGE
 from palmette.store.filters import Filter, Within, matches, names, unknown_name
-from palmette.store.local.database import document_of
+from palmette.store.local.database import stored_of
 from palmette.store.qdrant.client import Collection
 from palmette.store.qdrant.filters import to_qdrant
 from palmette.store.qdrant.state import State
-from palmette.types import Document, StoredDocument, as_stored
+from palmette.types import Document, Passage, StoredDocument
 
 WORDS = "words"
 """Sparse vector of words and pairs, and the payload field of the same in full."""
@@ -44,11 +44,13 @@ MOST_LISTS = 1_000_000
 """Lists that an array can name."""
 ENTRY = 8
 """Characters of a word in the text of a document's words."""
-SEEN = ("born", "died", "id", "digest", "length")
+SEEN = ("born", "died", "id", "digest", "length", "number")
 """Payload fields that every read includes."""
 DOCUMENT = ("text", "metadata", "fields", "payload")
-"""Payload fields of a document's content."""
-KINDS: dict[str, type] = {"born": int, "died": int, "length": int, "norm": float}
+"""Payload fields of a document's content, which its first point has."""
+WHOLE = ("id", *DOCUMENT, "digest", "passages", "source")
+"""Payload fields of a document, in the order of a folder's columns."""
+KINDS: dict[str, type] = {"born": int, "died": int, "length": int, "norm": float, "number": int}
 """Types of payload fields that are read; every other one is a text."""
 Request = Callable[[bool], Any]
 """Makes the engine's request; its argument limits it to visible points."""
@@ -82,7 +84,8 @@ class QdrantView(View):
 
     def __init__(self, db: Collection, state: State, filter: Filter | None) -> None:
         self.db, self.state, self.filter = db, state, filter
-        self.generation, self.total = state.generation, state.documents
+        self.generation, self.total = state.generation, state.passages
+        self._numbers: dict[int, int] = {}  # of passages within their documents, by key
         self._specs = {spec.name: spec for spec in db.arrays}
         self._points: dict[int, dict[str, Any]] = {}
         self._expected: tuple[SearchPlan, int, Keys] | None = None
@@ -177,20 +180,47 @@ class QdrantView(View):
 
     def keys(self) -> Keys:
         """All keys that pass, ascending."""
-        return _keys_of([list(self._scroll(self._where(), ("born",)))])
+        points = list(self._scroll(self._where(), ("born", "number")))
+        self._numbers |= {point.id: self._field(point, "number") for point in points}
+        return _keys_of([points])
 
     def look_up(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Key, digest and length of the documents of some ids."""
+        """Keys of the passages, digest and length of the documents of some ids."""
         pages = [self.db.equals("id", *ids[start : start + PAGE]) for start in range(0, len(ids), PAGE)]
         points = [point for page in pages for point in self._scroll(self._where(page), SEEN)]
-        return {self._field(point, "id"): self._entry(point) for point in points}
-
-    def _entry(self, point: Any) -> dict[str, Any]:
-        return {"key": point.id, **{name: self._field(point, name) for name in ("digest", "length")}}
+        entries: dict[str, dict[str, Any]] = {}
+        for point in sorted(points, key=lambda point: point.id):
+            own = {"keys": [], "digest": self._field(point, "digest"), "length": 0}
+            entry = entries.setdefault(self._field(point, "id"), own)
+            if self._field(point, "number") != len(entry["keys"]):
+                raise self._damaged(point.id, "its document has lost a passage")
+            entry["keys"].append(point.id)
+            entry["length"] += self._field(point, "length")
+        return entries
 
     def keys_of(self, ids: Sequence[str]) -> dict[str, Sequence[int]]:
-        """Keys of the documents of some ids that pass."""
-        return {id: [int(seen["key"])] for id, seen in self.look_up(list(ids)).items()}
+        """Keys of the passages of the documents of some ids that pass."""
+        return {id: seen["keys"] for id, seen in self.look_up(list(ids)).items()}
+
+    def document_keys(self, keys: Sequence[int] | Keys) -> Keys:
+        """Keys of passages' documents."""
+        wanted = np.asarray(keys, np.int64).reshape(-1)
+        unknown = [key for key in wanted.tolist() if key not in self._numbers]
+        for key, payload in zip(unknown, self.points(unknown, ("number",)), strict=True):
+            self._numbers[key] = payload["number"]
+        return wanted - np.array([self._numbers[key] for key in wanted.tolist()], np.int64)
+
+    def count_documents(self) -> int:
+        """Number of documents that pass."""
+        if self.filter is None or not self.total:
+            return int(self.state.documents)
+        first = self._where(self.db.equals("number", 0))
+        return int(self._remember("documents", self.filter, read=lambda: self.db("count", first).count))
+
+    def ids_of_source(self, source: str) -> dict[str, str]:
+        """Ids and digests of the documents of a source that pass."""
+        points = self._scroll(self._where(self.db.equals("source", source)), ("id", "digest"))
+        return {self._field(point, "id"): self._field(point, "digest") for point in points}
 
     def _checked(self, point: Any) -> Any:
         """Return a point of an answer; raise where its key or payload is of another type than palmette writes."""
@@ -209,13 +239,15 @@ class QdrantView(View):
     def _damaged(self, key: object, reason: object) -> CorruptIndexError:
         return CorruptIndexError(f"point {key} of {self.db.url} is damaged ({reason!s:.120}): copy the index anew")
 
-    def points(self, keys: Sequence[int] | Keys, include: Sequence[str]) -> list[dict[str, Any]]:
-        """Payloads in the order of ``keys``, with these fields at least."""
+    def points(
+        self, keys: Sequence[int] | Keys, include: Sequence[str], also: Sequence[str] = ()
+    ) -> list[dict[str, Any]]:
+        """Payloads in the order of ``keys``, with these fields at least; ``also`` these, of points that have them."""
         wanted, known, needed = [int(key) for key in keys], self._points, set(include)
         if len(known) > KEPT:
             known.clear()
         unknown = [key for key in dict.fromkeys(wanted) if key not in known or needed - known[key].keys()]
-        fields = [*SEEN, *include, *(() if self.filter is None else ("metadata",))]
+        fields = [*SEEN, *include, *also, *(() if self.filter is None else ("metadata",))]
         for start in range(0, len(unknown), PAGE):
             self._keep(map(self._checked, self.db("retrieve", unknown[start : start + PAGE], with_payload=fields)))
         for key in unknown:
@@ -241,19 +273,29 @@ class QdrantView(View):
 
     def stored(self, keys: Sequence[int]) -> list[StoredDocument]:
         """Whole documents that passages belong to."""
-        return as_stored(self.documents(keys))
-
-    def documents(self, keys: Sequence[int]) -> list[Document]:
-        """Documents; with their ragged arrays, since the places of sentences are read next."""
-        ragged = [field_of(spec) for spec in self._specs.values() if spec.ragged]
-        payloads, columns = self.points(keys, ("id", *DOCUMENT, "digest", *ragged)), ("id", *DOCUMENT, "digest")
-        documents = []
-        for key, payload in zip(keys, payloads, strict=True):
+        first = self.document_keys(keys).tolist()
+        distinct, found = list(dict.fromkeys(first)), dict[int, StoredDocument]()
+        for key, payload in zip(distinct, self.points(distinct, WHOLE), strict=True):
             try:
-                documents.append(document_of(*(payload[name] for name in columns)))
+                found[key] = stored_of(*(payload[name] for name in WHOLE))
             except (CorruptIndexError, RecursionError) as error:  # RecursionError: JSON that is nested too deeply
                 raise self._damaged(key, f"document {payload['id']!r:.40} is not what was written") from error
-        return documents
+        return [found[key] for key in first]
+
+    def parts(self, keys: Sequence[int]) -> list[tuple[Document, Passage]]:
+        """Passages as documents with their places; their ragged arrays are read along, which hits read next."""
+        wanted = [int(key) for key in keys]
+        self.points(wanted, [field_of(spec) for spec in self._specs.values() if spec.ragged], also=WHOLE)
+        found = []
+        for key, first, one in zip(wanted, self.document_keys(wanted).tolist(), self.stored(wanted), strict=True):
+            if not 0 <= key - first < len(one.passages):
+                raise self._damaged(key, "its document has no such passage")
+            found.append((one.part(key - first), one.passages[key - first]))
+        return found
+
+    def documents(self, keys: Sequence[int]) -> list[Document]:
+        """Passages as documents."""
+        return [document for document, _ in self.parts(keys)]
 
     def ids(self, keys: Sequence[int]) -> list[str]:
         """Ids in the order of ``keys``."""

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from palmette.arrays import Ragged, Stored, as_floats, fold_columns
-from palmette.errors import InputError, shown
 from palmette.lexical.bm25 import norms
 from palmette.lexical.packed import impacts, pack, to_text
 from palmette.search.plan import ArraySpec
+from palmette.store.backend import PAGE
 from palmette.store.local.database import Row
 from palmette.store.local.writer import fresh_rows
 from palmette.store.qdrant.client import Collection
 from palmette.store.qdrant.filters import field_name, plain
 from palmette.store.qdrant.lease import Lease
-from palmette.store.qdrant.view import DOCUMENT, PROBE, WORDS, QdrantView, field_of
+from palmette.store.qdrant.view import PROBE, WHOLE, WORDS, QdrantView, field_of
 from palmette.types import Document, StoredDocument, as_stored
 
 BATCH = 64
@@ -36,7 +36,8 @@ class QdrantWriter:
         self.db, self.lease = db, Lease(db, lock_timeout)
         state, self.number = self.lease.state, self.lease.number
         self.view = QdrantView(db, state, None)
-        self.documents, self.length, self.dead = state.documents, state.length, state.dead
+        self.documents, self.passages = state.documents, state.passages
+        self.length, self.dead = state.length, state.dead
         self.notes, self.indexed = dict(state.notes), list(state.indexed)
         self._stored: dict[str, dict[str, Any] | None] = {}
         """Visible documents by id, as far as this write has looked them up."""
@@ -76,35 +77,42 @@ class QdrantWriter:
         entries = {id: self._put.get(id) or self._stored[id] for id in ids}
         return {id: str(entry["digest"]) for id, entry in entries.items() if entry is not None}
 
-    def put(self, given: Sequence[Document | StoredDocument], arrays: Mapping[str, Stored]) -> None:
+    def put(self, documents: Sequence[Document | StoredDocument], arrays: Mapping[str, Stored]) -> None:
         """Insert documents, replacing those whose id exists."""
-        stored = as_stored(given)
-        if long := [one.document.key for one in stored if len(one.passages) > 1]:
-            raise InputError(
-                f"document {shown(long[0])} is cut into passages, which a collection does not take yet: create it with "
-                "passages=None, or index in a folder"
-            )
-        documents = [one.document for one in stored]
-        put = {id: self._put[id]["digest"] for one in documents if (id := one.key) in self._put}
-        rows = fresh_rows(self.db.arrays, stored, arrays, put)
+        given = as_stored(documents)
+        put = {id: self._put[id]["digest"] for one in given if (id := one.document.key) in self._put}
+        rows = fresh_rows(self.db.arrays, given, arrays, put)
         if not rows:
             return
         self.delete([row.id for row in rows.values()])
-        words, lengths = pack(self.db.analyser, [documents[place].all_text for place in rows])
-        self.documents, self.length = self.documents + len(rows), self.length + sum(lengths)
+        first = np.cumsum([0, *(len(one.passages) for one in given)]).tolist()
+        passages = [(place, number) for place in rows for number in range(len(given[place].passages))]
+        words, lengths = pack(self.db.analyser, [text for place in rows for text in given[place].words()])
+        self.documents, self.passages = self.documents + len(rows), self.passages + len(passages)
+        self.length += sum(lengths)
         self._changed = True
-        length_norms = norms(np.array(lengths), max(1.0, self.length / self.documents)).tolist()
+        length_norms = norms(np.array(lengths), max(1.0, self.length / self.passages)).tolist()
         points, m = [], self.db.m
-        for (place, row), entries, length, norm in zip(rows.items(), words, lengths, length_norms, strict=True):
-            impact = impacts(entries, norm)
-            impact[PROBE - 1] = 1.0  # documents without words count too
-            self._index(row)
-            vectors, payload = _split(self.db, arrays, place)
+        for (place, number), entries, length, norm in zip(passages, words, lengths, length_norms, strict=True):
+            row, impact = rows[place], impacts(entries, norm)
+            impact[PROBE - 1] = 1.0  # passages without words count too
+            vectors, payload = _split(self.db, arrays, first[place] + number)
             vectors[WORDS] = m.SparseVector(indices=list(impact), values=list(impact.values()))
-            own = {"digest": row.digest, "length": length}
-            self._put[row.id] = {"key": self._next, **own}
-            payload |= {name: getattr(row, name) for name in ("id", *DOCUMENT)} | own | _metadata(row)
-            payload |= {"born": self.number, "norm": norm, WORDS: to_text(entries)}
+            if number == 0:
+                self._index(row)
+                self._put[row.id] = {"keys": [], "digest": row.digest, "length": 0}
+                payload |= {name: getattr(row, name) for name in WHOLE}
+            own = self._put[row.id]
+            own["keys"].append(self._next)
+            own["length"] += length
+            payload |= {
+                "id": row.id,
+                "metadata": row.metadata,
+                "digest": row.digest,
+                "number": number,
+                "length": length,
+            }
+            payload |= _metadata(row) | {"born": self.number, "norm": norm, WORDS: to_text(entries)}
             points.append(m.PointStruct(id=self._next, vector=vectors, payload=payload))
             self._next += 1
         for start in range(0, len(points), BATCH):
@@ -127,12 +135,14 @@ class QdrantWriter:
             return []
         self._changed = True
         later = self.db.where(died={"gte": self.number})
-        keys = [entry["key"] for entry in entries.values()]
-        self.db("set_payload", {"died": self.number}, self.db.where(keys=keys, must_not=[later]))
+        keys = [key for entry in entries.values() for key in entry["keys"]]
+        for start in range(0, len(keys), PAGE):
+            some = self.db.where(keys=keys[start : start + PAGE], must_not=[later])
+            self.db("set_payload", {"died": self.number}, some)
         self._stored |= dict.fromkeys(entries)
-        self.documents -= len(entries)
+        self.documents, self.passages = self.documents - len(entries), self.passages - len(keys)
         self.length -= sum(entry["length"] for entry in entries.values())
-        self.dead += len(entries)
+        self.dead += len(keys)
         return list(entries)
 
     def note(self, name: str, value: str) -> None:
@@ -147,7 +157,7 @@ class QdrantWriter:
         if not self._changed:
             self.lease.release(changes)
             return
-        changes |= {"documents": self.documents, "length": self.length, "notes": self.notes}
+        changes |= {"documents": self.documents, "passages": self.passages, "length": self.length, "notes": self.notes}
         self.lease.commit(changes)
 
     def drop(self) -> bool:

@@ -1,0 +1,72 @@
+"""What people say of hits, kept with the index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from palmette.errors import InputError, NotFoundError, StoreError, shown
+from palmette.store.local.backend import LocalBackend
+from palmette.store.local.feedback import FeedbackLog
+from palmette.store.tenants import FilteredBackend
+
+if TYPE_CHECKING:
+    from palmette.store.backend import Backend
+    from palmette.types import Document
+
+
+class TakesFeedback:
+    """The part of an index that takes feedback."""
+
+    backend: Backend
+
+    if TYPE_CHECKING:
+
+        def get(self, ids: list[str]) -> list[Document | None]:
+            """Return documents by id."""
+
+    @property
+    def feedback_log(self) -> FeedbackLog:
+        """Votes and recorded searches: read, export and delete them, and turn ``recording`` of searches on."""
+        backend, wall = self.backend, ""
+        if isinstance(backend, FilteredBackend):
+            wall, backend = str(backend.within), backend.backend
+        if not isinstance(backend, LocalBackend):
+            raise StoreError("feedback is kept in the folder of an index; a collection has none")
+        return FeedbackLog(Path(backend.path), wall)
+
+    def feedback(
+        self,
+        query: str | None = None,
+        id: str | None = None,
+        *,
+        useful: bool,
+        person: str | None = None,
+        run: str | None = None,
+    ) -> None:
+        """Keep whether a document was useful for a query; ``palmette refit`` learns from it.
+
+        Args:
+            query: The query, or ``None`` for that of a recorded ``run``.
+            id: The document, or ``None`` for the first hit of the ``run``.
+            useful: Whether it was.
+            person: Who says so; kept as a keyed hash, to be deleted by.
+            run: Run of a framework, such as LangChain's, whose search was recorded
+                (``index.feedback_log.recording = True``).
+        """
+        if not isinstance(useful, bool):
+            raise InputError(f"useful must be True or False, got {shown(useful)}")
+        log = self.feedback_log
+        if query is None or id is None:
+            if run is None:
+                raise InputError("feedback is about a query and the id of a document, or about a run: give them")
+            search = log.search_of(run)
+            if not search.documents:
+                raise NotFoundError(f"run {shown(run)} found nothing: name query and id")
+            query = search.query if query is None else query
+            id = search.documents[0] if id is None else id
+        if not str(query).strip():
+            raise InputError(f"feedback: the query must not be empty, got {shown(query)}")
+        if self.get([id])[0] is None:
+            raise NotFoundError(f"there is no document {shown(id)}: feedback is about documents of this index")
+        log.add(query, id, useful, person=person, run=run)

@@ -1,0 +1,300 @@
+"""What people thought of hits, and what they searched for: a database of its own in the folder of an index.
+
+It is written without the index's lock, so that feedback never waits for a writer. The file is made by the first
+feedback; searches are recorded only where that was turned on. Persons are kept as keyed hashes, whose key never leaves
+the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from palmette.errors import CorruptIndexError, InputError, NotFoundError, ReadOnlyError, StorageFullError, shown
+from palmette.files import flaw_of
+
+FEEDBACK = "feedback.sqlite3"
+"""Name of the file."""
+PATIENCE = 60.0
+"""Seconds to wait for another process that writes feedback."""
+LONGEST = 8192
+"""Most characters of a query that is kept."""
+SHORT = 256
+"""Most characters of the name of a person or a run."""
+_SCHEMA = """CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)
+CREATE TABLE votes (number INTEGER PRIMARY KEY, time REAL NOT NULL, wall TEXT NOT NULL, query TEXT NOT NULL, \
+document TEXT NOT NULL, useful INTEGER NOT NULL, person TEXT NOT NULL, run TEXT NOT NULL)
+CREATE TABLE searches (number INTEGER PRIMARY KEY, time REAL NOT NULL, wall TEXT NOT NULL, query TEXT NOT NULL, \
+documents TEXT NOT NULL, person TEXT NOT NULL, run TEXT NOT NULL)
+CREATE INDEX runs ON searches (run)""".split("\n")
+
+
+@dataclass(frozen=True)
+class Vote:
+    """Whether a document was useful for a query."""
+
+    query: str
+    document: str
+    useful: bool
+    person: str
+    """Keyed hash of who said so; empty where nobody was named."""
+    run: str
+    time: float
+    """Seconds since 1970."""
+
+
+@dataclass(frozen=True)
+class RecordedSearch:
+    """A query, and the documents that it found."""
+
+    query: str
+    documents: tuple[str, ...]
+    person: str
+    run: str
+    time: float
+
+
+class FeedbackLog:
+    """Feedback on an index, and the searches that were recorded; of a filtered index only what came through its filter.
+
+    Made by :attr:`palmette.Index.feedback_log`.
+    """
+
+    def __init__(self, folder: Path, wall: str = "") -> None:
+        self.path, self._wall = folder / FEEDBACK, wall
+
+    # -- writing ----------------------------------------------------------------------------------------------
+
+    def add(
+        self, query: str, document: str, useful: bool, *, person: str | None = None, run: str | None = None
+    ) -> None:
+        """Keep a vote; it is on the disk when this returns."""
+        checked = _checked("query", query, LONGEST), _checked("id", document, LONGEST)
+        named = _checked("run", run or "", SHORT)
+        with self._writing() as database:
+            row = (time.time(), self._wall, *checked, int(useful), _hashed(database, person), named)
+            database.execute("INSERT INTO votes VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", row)
+
+    def record(
+        self, query: str, documents: Sequence[str], *, person: str | None = None, run: str | None = None
+    ) -> bool:
+        """Keep a search where recording is turned on; returns whether it is."""
+        if not self.recording:
+            return False
+        if len(query) > LONGEST:
+            return True
+        named = _checked("run", run or "", SHORT)
+        with self._writing() as database:
+            row = (time.time(), self._wall, query, json.dumps(list(documents)), _hashed(database, person), named)
+            database.execute("INSERT INTO searches VALUES (NULL, ?, ?, ?, ?, ?, ?)", row)
+        return True
+
+    @property
+    def recording(self) -> bool:
+        """Whether searches are recorded: off, unless it is turned on for the whole index."""
+        with self._reading() as database:
+            return database is not None and _setting(database, "recording") == "on"
+
+    @recording.setter
+    def recording(self, on: bool) -> None:
+        if self._wall:
+            raise InputError("recording is turned on and off for the whole index, not behind a filter")
+        with self._writing() as database:
+            database.execute("INSERT OR REPLACE INTO settings VALUES ('recording', ?)", ("on" if on else "off",))
+
+    def delete(self, *, document: str | None = None, person: str | None = None, before: float | None = None) -> int:
+        """Delete the votes and searches of a document, of a person, or before a time (seconds since 1970).
+
+        Returns how many; several conditions must all hold. A search is deleted with any of its documents.
+        """
+        if document is None and person is None and before is None:
+            raise InputError("delete feedback by document=, person= or before=: give at least one")
+        with self._reading() as database:
+            if database is None:
+                return 0
+        deleted = 0
+        with self._writing() as database:
+            database.execute("PRAGMA secure_delete = ON")
+            hashed = None if person is None else _hashed(database, person)
+            for table, of_document in (
+                ("votes", "document = ?"),
+                ("searches", "EXISTS (SELECT 1 FROM json_each(documents) WHERE json_each.value = ?)"),
+            ):
+                parts = {
+                    "wall = ?": self._wall or None,
+                    of_document: document,
+                    "person = ?": hashed,
+                    "time < ?": before,
+                }
+                held = {part: value for part, value in parts.items() if value is not None}
+                where = " AND ".join(held)
+                deleted += database.execute(f"DELETE FROM {table} WHERE {where}", tuple(held.values())).rowcount
+        return deleted
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    def votes(self) -> list[Vote]:
+        """Return all votes, the oldest first."""
+        rows = self._select("query, document, useful, person, run, time FROM votes")
+        return [Vote(query, document, bool(useful), *rest) for query, document, useful, *rest in rows]
+
+    def searches(self) -> list[RecordedSearch]:
+        """Return all recorded searches, the oldest first."""
+        rows = self._select("query, documents, person, run, time FROM searches")
+        return [self._recorded(row) for row in rows]
+
+    def search_of(self, run: str) -> RecordedSearch:
+        """Return the search of a run."""
+        rows = self._select("query, documents, person, run, time FROM searches", "run = ?", run)
+        if not rows or not run:
+            raise NotFoundError(f"no search of run {shown(run)} was recorded: turn recording on, or name query and id")
+        return self._recorded(rows[-1])
+
+    def _recorded(self, row: tuple[Any, ...]) -> RecordedSearch:
+        query, documents, *rest = row
+        try:
+            ids = tuple(map(str, json.loads(documents)))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise CorruptIndexError(f"{self.path} is damaged ({error}): delete it, or restore a backup") from error
+        return RecordedSearch(query, ids, *rest)
+
+    def _select(self, what: str, where: str = "", *values: object) -> list[tuple[Any, ...]]:
+        conditions = [part for part in (where, "wall = ?" if self._wall else "") if part]
+        given = (*values, *((self._wall,) if self._wall else ()))
+        clause = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        with self._reading() as database:
+            if database is None:
+                return []
+            return database.execute(f"SELECT {what}{clause} ORDER BY number", given).fetchall()
+
+    # -- the file ---------------------------------------------------------------------------------------------
+
+    def copy_to(self, folder: Path) -> None:
+        """Copy one consistent state to the folder of another index."""
+        with self._reading() as database:
+            if database is not None:
+                with _closing(sqlite3.connect(folder / FEEDBACK)) as copy:
+                    database.backup(copy)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep all others from writing feedback, while the folder is exchanged."""
+        if not self.path.exists():
+            yield
+            return
+        with self._writing():
+            yield
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """Open a transaction, in the file that has the name when it begins."""
+        with self._errors():
+            while True:
+                before = _identity(self.path)
+                database = _connect(self.path, create=True)
+                try:
+                    database.execute("BEGIN IMMEDIATE")
+                    if before != _identity(self.path):  # new, or exchanged while this waited
+                        continue
+                    _check_schema(database, self.path)
+                    yield database
+                    database.execute("COMMIT")
+                    return
+                finally:
+                    database.close()
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection | None]:
+        """Open the file to read; ``None`` where there is none yet."""
+        if not self.path.exists():
+            yield None
+            return
+        with self._errors(), _closing(_connect(self.path, create=False)) as database:
+            if database.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):  # its writer was killed
+                yield None
+                return
+            _check_schema(database, self.path)
+            yield database
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code == sqlite3.SQLITE_FULL:
+                raise StorageFullError(f"no room left for feedback in {self.path}: make room, and repeat it") from error
+            if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+                raise ReadOnlyError(
+                    f"feedback cannot be written to {self.path} ({error}): change its permissions"
+                ) from error
+            raise CorruptIndexError(f"{self.path} is damaged ({error}): delete it, or restore a backup") from error
+
+
+@contextmanager
+def _closing(database: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+def _connect(path: Path, *, create: bool) -> sqlite3.Connection:
+    """Open a regular file of one name; it gets its tables with the first transaction."""
+    if flaw := flaw_of(path, written=True):
+        raise CorruptIndexError(f"{path} {flaw}: an index has none such; copy the files themselves")
+    mode = "rwc" if create else "rw" if os.access(path, os.W_OK) else "ro"
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    return sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=None)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    with suppress(OSError):
+        state = path.stat()
+        return state.st_dev, state.st_ino
+    return None
+
+
+def _check_schema(database: sqlite3.Connection, path: Path) -> None:
+    """Raise unless the file has palmette's tables, and no view or trigger; make them in a new file."""
+    database.execute("PRAGMA trusted_schema = OFF")
+    made = [sql for (sql,) in database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")]
+    if not made and database.in_transaction:
+        for statement in _SCHEMA:
+            database.execute(statement)
+        database.execute("INSERT INTO settings VALUES ('key', ?)", (secrets.token_hex(32),))
+    elif made != _SCHEMA:
+        raise CorruptIndexError(f"{path} has other tables than palmette makes: delete it, or restore a backup")
+
+
+def _setting(database: sqlite3.Connection, name: str) -> str:
+    row = database.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
+    return str(row[0]) if row else ""
+
+
+def _hashed(database: sqlite3.Connection, person: str | None) -> str:
+    """Hash the name of a person with the key of this file."""
+    if not person:
+        return ""
+    name = _checked("person", person, SHORT).encode("utf-8", "surrogatepass")
+    return hmac.new(_setting(database, "key").encode(), name, hashlib.sha256).hexdigest()[:32]
+
+
+def _checked(what: str, value: object, longest: int) -> str:
+    if not isinstance(value, str) or len(value) > longest:
+        raise InputError(f"feedback: {what} must be a str of at most {longest:,} characters, got {shown(value)}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"feedback: {what} holds half a surrogate pair, which is no text: {shown(value)}") from error
+    return value

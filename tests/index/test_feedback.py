@@ -1,0 +1,185 @@
+"""Feedback on hits: kept at once, shown and deleted by its rules, never another tenant's."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from palmette import Document, FakeEncoder, Index, SpaceModel
+from palmette.errors import CorruptIndexError, InputError, NotFoundError
+from palmette.store.local.feedback import FEEDBACK
+
+MODEL = SpaceModel.untrained(FakeEncoder(32))
+TEXTS = [Document(f"d{n}", f"text number {n}", {"t": "ab"[n % 2]}) for n in range(10)]
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Index:
+    with Index.build(TEXTS, MODEL, tmp_path / "index", progress=False) as built:
+        yield built
+
+
+def test_votes_are_kept_with_the_index(index: Index, tmp_path: Path) -> None:
+    assert index.feedback_log.votes() == []
+    assert not (index.path / FEEDBACK).exists(), "no feedback, no file"
+    index.feedback("which number?", "d3", useful=True, person="ada@example.org", run="r1")
+    index.feedback("which number?", "d4", useful=False)
+    votes = index.feedback_log.votes()
+    assert [(vote.query, vote.document, vote.useful, vote.run) for vote in votes] == [
+        ("which number?", "d3", True, "r1"),
+        ("which number?", "d4", False, ""),
+    ]
+    assert b"ada@example.org" not in (index.path / FEEDBACK).read_bytes()
+    assert len(votes[0].person) == 32
+    index.backup(tmp_path / "backup")
+    with Index.restore(tmp_path / "backup", tmp_path / "again") as again:
+        assert again.feedback_log.votes() == votes
+    with Index.open(index.path, MODEL, verify="full") as opened:
+        assert opened.feedback_log.votes() == votes
+    with Index.build(TEXTS, MODEL) as temporary:
+        temporary.feedback("a", "d1", useful=True)
+        assert len(temporary.feedback_log.votes()) == 1
+
+
+def test_searches_are_recorded_where_that_is_turned_on(index: Index) -> None:
+    log = index.feedback_log
+    assert not log.record("a question", ["d1"], run="r1")
+    log.recording = True
+    with Index.open(index.path, MODEL) as other:
+        assert other.feedback_log.record("a question", ["d1", "d2"], run="r1", person="ada")
+    [search] = log.searches()
+    assert (search.query, search.documents, search.run) == ("a question", ("d1", "d2"), "r1")
+    index.feedback(run="r1", useful=False)
+    index.feedback(run="r1", id="d2", useful=True)
+    assert [(vote.document, vote.useful) for vote in log.votes()] == [("d1", False), ("d2", True)]
+    with pytest.raises(NotFoundError, match="no search of run 'r2'"):
+        index.feedback(run="r2", useful=True)
+    log.recording = False
+    assert not log.record("another", ["d1"])
+    assert len(log.searches()) == 1
+
+
+def test_deleted_by_document_person_and_age(index: Index) -> None:
+    log = index.feedback_log
+    log.recording = True
+    for n, person in enumerate(("ada", "bob", "ada", None)):
+        index.feedback(f"question {n}", f"d{n}", useful=True, person=person)
+        log.record(f"question {n}", [f"d{n}", "d9"], person=person)
+    assert log.delete(person="eve") == 0
+    assert log.delete(person="ada") == 4
+    assert [vote.document for vote in log.votes()] == ["d1", "d3"]
+    assert log.delete(document="d9") == 2
+    assert log.delete(document="d1", before=time.time() - 60) == 0
+    assert log.delete(before=time.time()) == 2
+    assert log.votes() == log.searches() == []
+    assert b"question" not in (index.path / FEEDBACK).read_bytes(), "deleted pages are overwritten"
+    with pytest.raises(InputError, match="at least one"):
+        log.delete()
+
+
+def test_a_tenant_sees_and_deletes_its_own_feedback(index: Index) -> None:
+    mine, other = index.filtered({"t": "a"}), index.filtered({"t": "b"})
+    mine.feedback("my secret", "d2", useful=True)
+    other.feedback("their secret", "d1", useful=True)
+    assert [vote.query for vote in mine.feedback_log.votes()] == ["my secret"]
+    assert len(index.feedback_log.votes()) == 2
+    with pytest.raises(NotFoundError, match="no document 'd1'"):
+        mine.feedback("my secret", "d1", useful=True)
+    with pytest.raises(InputError, match="the whole index"):
+        mine.feedback_log.recording = True
+    assert mine.feedback_log.delete(before=time.time() + 1) == 1
+    assert [vote.query for vote in index.feedback_log.votes()] == ["their secret"]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ({"query": "q", "id": "gone", "useful": True}, "no document 'gone'"),
+        ({"query": " ", "id": "d1", "useful": True}, "must not be empty"),
+        ({"query": "q", "id": "d1", "useful": 1}, "True or False"),
+        ({"query": "q", "useful": True}, "give them"),
+        ({"query": "q" * 9000, "id": "d1", "useful": True}, "at most 8,192 characters"),
+        ({"query": "\ud800", "id": "d1", "useful": True}, "surrogate"),
+        ({"query": "q", "id": "d1", "useful": True, "person": "p" * 300}, "at most 256"),
+    ],
+)
+def test_unusable_feedback_is_refused(index: Index, call: dict, words: str) -> None:
+    with pytest.raises((InputError, NotFoundError), match=words):
+        index.feedback(**call)
+    assert index.feedback_log.votes() == []
+
+
+def test_strange_files_are_refused(index: Index, tmp_path: Path) -> None:
+    path = index.path / FEEDBACK
+    index.feedback("q", "d1", useful=True)
+    whole = path.read_bytes()
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TRIGGER t AFTER INSERT ON votes BEGIN DELETE FROM votes; END")
+    with pytest.raises(CorruptIndexError, match="other tables"):
+        index.feedback("q", "d2", useful=True)
+    path.write_bytes(b"no database at all" * 300)
+    with pytest.raises(CorruptIndexError, match="damaged"):
+        index.feedback_log.votes()
+    path.unlink()
+    (tmp_path / "foreign").write_bytes(whole)
+    path.symlink_to(tmp_path / "foreign")
+    with pytest.raises(CorruptIndexError, match="not a regular file"):
+        index.feedback("q", "d2", useful=True)
+    assert (tmp_path / "foreign").read_bytes() == whole
+    assert index.search("text number 1", 1)[0].id == "d1", "searches do not need it"
+
+
+PATHS = {**os.environ, "PYTHONPATH": ":".join(filter(None, sys.path))}
+"""Environment of a process that finds the package where this one did."""
+WRITER = """
+import sys
+from palmette import FakeEncoder, Index, SpaceModel
+with Index.open(sys.argv[1], SpaceModel.untrained(FakeEncoder(32)), verify=False) as index:
+    for n in range(int(sys.argv[3])):
+        index.feedback(f"{sys.argv[2]} asks {n}", "d1", useful=True)
+        print(n, flush=True)
+"""
+
+
+MANY = [(2, 8, 10), pytest.param(4, 64, 20, marks=pytest.mark.exhaustive)]
+
+
+@pytest.mark.parametrize(("processes", "threads", "each"), MANY)
+def test_many_give_feedback_while_others_search(index: Index, processes: int, threads: int, each: int) -> None:
+    words = [sys.executable, "-c", WRITER, str(index.path)]
+    started = [
+        subprocess.Popen([*words, f"p{n}", str(each)], stdout=subprocess.PIPE, env=PATHS) for n in range(processes)
+    ]
+
+    def give(name: str) -> None:
+        for n in range(each):
+            index.feedback(f"{name} asks {n}", "d2", useful=False)
+            index.search("text number 3", 3)
+
+    workers = [threading.Thread(target=give, args=(f"t{n}",)) for n in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [process.communicate() and process.returncode for process in started] == [0] * processes
+    assert len({vote.query for vote in index.feedback_log.votes()}) == (processes + threads) * each
+
+
+def test_killed_while_giving_feedback(index: Index) -> None:
+    acknowledged = 0
+    for round in range(5):
+        command = [sys.executable, "-c", WRITER, str(index.path), f"p{round}", "100000"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=PATHS) as process:
+            for _ in range(3 + round):
+                process.stdout.readline()
+            process.kill()
+            acknowledged += 3 + round + len(process.stdout.read().split("\n")) - 1
+    votes = len(index.feedback_log.votes())
+    assert acknowledged <= votes <= acknowledged + 5
