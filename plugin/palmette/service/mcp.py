@@ -195,9 +195,8 @@ class Server(MCPServer[Any]):
         for topic in value.topics:
             ids = ", ".join(f"[{one['id']}]" for one in topic["typical"])
             judged = "" if topic["answers"] is None else f", answers with {topic['answers']:.0%}"
-            lines.append(
-                f"topic {', '.join(topic['words'][:6]) or topic['name']}: {topic['documents']} documents{judged}, such as {ids}"
-            )
+            words = ", ".join(topic["words"][:6]) or topic["name"]
+            lines.append(f"topic {words}: {topic['documents']} documents{judged}, such as {ids}")
         return _result(value, "\n".join(lines))
 
     async def read_document(self, index: str, id: str) -> str:
