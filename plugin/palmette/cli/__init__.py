@@ -20,6 +20,7 @@ COMMANDS = {
     "index": "put documents into an index",
     "search": "search an index",
     "answer": "answer a question from what an index finds, with no language model",
+    "overview": "show what an index is about: its topics, with words, counts and typical passages",
     "serve": "serve indexes or folders to people, programs and agents",
     "mcp": "serve an index to an agent, over the Model Context Protocol",
     "stats": "show what an index holds, and what its running service does",

@@ -23,6 +23,7 @@ from palmette.service.schema import (
     GetBody,
     ListBody,
     NameBody,
+    OverviewBody,
     SearchBody,
     UpsertBody,
     document_facts,
@@ -32,8 +33,6 @@ from palmette.types import Hit
 
 SCANNED = 5000
 """Documents whose metadata names the values to filter by."""
-TOPICS = 3
-"""Levels of a tree that an overview names."""
 
 
 def index_facts(index: Index, reader: Reader) -> dict[str, Any]:
@@ -110,14 +109,10 @@ def _fields(body: Body, index: Index, reader: Reader) -> dict[str, Any]:
     return {"fields": {name: [list(pair) for pair in values.most_common(20)] for name, values in useful.items()}}
 
 
-def overview(body: Body, index: Index, reader: Reader) -> dict[str, Any]:
-    """Say what an index holds: facts, frequent metadata, and the upper topics of a tree."""
-    facts, topics = index_facts(index, reader), list[dict[str, Any]]()
-    if index.model.method == "tree" and facts["documents"]:
-        nodes = TreeInspection.of(index, listed=0, progress=False).nodes
-        upper = [node for node in nodes if 0 < node.level <= TOPICS and node.documents]
-        topics = [{"name": n.name, "documents": n.documents, "words": [word for word, _ in n.words]} for n in upper]
-    return {**facts, **_fields(body, index, reader), "topics": topics}
+def overview(body: OverviewBody, index: Index, reader: Reader) -> dict[str, Any]:
+    """Say what an index holds: facts, frequent metadata, and topics, which may be judged by a question."""
+    options = {name: getattr(body, name) for name in ("query", "filter", "topics", "since", "date")}
+    return {**index_facts(index, reader), **_fields(body, index, reader), **index.overview(**options).to_dict()}
 
 
 def _topics(body: Body, index: Index, reader: Reader) -> dict[str, Any]:
@@ -185,7 +180,14 @@ ENDPOINTS = (
     Endpoint("/v1/get", GetBody, _get, "Return documents by id", {"ids": ["quince"]}, {"documents": [QUINCE]}),
     Endpoint("/v1/list", ListBody, _list, "List documents", {"limit": 20}, {"documents": [QUINCE]}),
     Endpoint("/v1/fields", NameBody, _fields, "Frequent metadata", {}, {"fields": {"topic": [["fruit", 4]]}}),
-    Endpoint("/v1/overview", NameBody, overview, "What an index holds", {}, {"documents": 8, "topics": []}),
+    Endpoint(
+        "/v1/overview",
+        OverviewBody,
+        overview,
+        "What an index holds",
+        {"query": QUESTION, "topics": 12},
+        {"documents": 8, "topics": [{"name": "harvest, october", "documents": 3, "answers": 0.8}]},
+    ),
     Endpoint("/v1/topics", NameBody, _topics, "The tree of an index as HTML", {}, {"html": "<!doctype html>"}),
     Endpoint("/v1/add", AddBody, _add, "Add documents", {"documents": [QUINCE]}, {"ids": ["quince"]}, write=True),
     Endpoint("/v1/upsert", UpsertBody, _upsert, "Add or replace", {"documents": [QUINCE]}, CHANGES, write=True),

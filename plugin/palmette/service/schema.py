@@ -168,6 +168,21 @@ class NameBody(Body):
     """An index."""
 
 
+class OverviewBody(Body):
+    """A survey of an index."""
+
+    query: str | None = None
+    """A question that the topics are judged by."""
+    filter: dict[str, Any] | None = None
+    """Conditions on metadata."""
+    topics: Annotated[int, Field(ge=1, le=MOST_HITS)] = 12
+    """Number of topics at most."""
+    since: str | None = None
+    """Date from which on documents count as changed."""
+    date: str = "date"
+    """Name of the metadata that date them."""
+
+
 def read_body(kind: type[Body], text: bytes) -> Body:
     """Read the JSON of a request strictly: no unknown field, no NaN."""
 
