@@ -40,6 +40,8 @@ class Walk:
     """(root, path): the path begins with its root; that of a file which is itself a root is its folder."""
     skipped: list[tuple[Path, str]] = field(default_factory=list)
     """(path, reason); a folder that is skipped is named once, without what is in it."""
+    unreadable: list[Path] = field(default_factory=list)
+    """Skipped files and folders that the system could not read: what lies there may be as before."""
 
 
 def walk(
@@ -118,6 +120,7 @@ class _Walker:
                     entries = sorted(scan, key=lambda entry: entry.name)
             except OSError as error:
                 self.skip(folder, _reason(error))
+                self.result.unreadable.append(folder)
                 continue
             if folder != self.root and any(entry.name == _ENVIRONMENT for entry in entries):
                 self.skip(folder, "a Python environment")
@@ -162,6 +165,7 @@ class _Walker:
             self.take(path, path.stat())
         except OSError as error:
             self.skip(path, _reason(error))
+            self.result.unreadable.append(path)
 
     def take(self, path: Path, status: os.stat_result, *, forced: bool = False) -> None:
         """Take a file in, unless its kind, its size or an earlier root speaks against it."""
