@@ -36,7 +36,7 @@ from palmette.index.folder import (
     unique,
 )
 from palmette.index.search import FilterLike, Searching
-from palmette.index.sync import SyncReport, sync_source
+from palmette.index.sync import NOTE, SyncReport, sync_source
 from palmette.index.write import Changes, apply_changes, note_units
 from palmette.lexical.analyser import LANGUAGE
 from palmette.model import Model
@@ -319,7 +319,8 @@ class Index(TakesFeedback, Searching):
         Args:
             data: A folder, whose files have the ids ``source/path``; a file; a loader of LangChain or a reader of
                 LlamaIndex; or an iterable of documents, which keep their ids.
-            source: Name of the source; by default that of the folder or file.
+            source: Name of the source; by default that of the folder or file, which then must be the one that has
+                had this name here before.
             include: Patterns of files to read, as in ``.gitignore``; others are left out.
             exclude: Patterns of files and folders to leave out.
             max_bytes: Size of the largest file that is read.
@@ -332,8 +333,18 @@ class Index(TakesFeedback, Searching):
         if not isinstance(name, str) or not name.strip():
             raise InputError(f"a source needs a name, index.sync(…, source='handbook'); got {shown(source)}")
         how: dict[str, Any] = {"include": include, "exclude": exclude, "max_bytes": max_bytes, "titles": titles}
+        origin = None
+        if isinstance(data, str | Path) and not isinstance(self.backend, FilteredBackend):
+            origin = str(Path(data).expanduser().absolute())
+            with self.backend.read() as view:
+                known = view.note(f"{NOTE}{name}")
+            if source is None and known not in (None, origin):
+                raise InputError(
+                    f"the source {shown(name)} of this index is {known}, not {origin}: give this one a name of its "
+                    f"own, source='…' or --source, or source={shown(name)} if it was moved"
+                )
         listing = list_source(data, name, metadata=metadata, progress=progress, **how)
-        return self.sync_listing(name, listing, batch_size=size, progress=progress)
+        return self.sync_listing(name, listing, batch_size=size, origin=origin, progress=progress)
 
     def sync_listing(self, source: str, listing: Listing, **how: Any) -> SyncReport:
         """Bring a source up to date with what was listed of it."""

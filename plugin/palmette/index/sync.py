@@ -22,6 +22,8 @@ from palmette.store.backend import PAGE, Backend
 from palmette.telemetry import writing
 from palmette.types import Document
 
+NOTE = "source "
+"""Beginning of the names of notes that say which path a source is."""
 AT_ONCE = 1024
 """Documents that become visible together."""
 
@@ -110,7 +112,8 @@ def sync_source(
     listing: Listing,
     *,
     batch_size: int,
-    at_once: int = AT_ONCE,
+    at_once: int | None = None,
+    origin: str | None = None,
     progress: bool | None = None,
     tell: Callable[[int, int], bool] = lambda done, total: True,
 ) -> SyncReport:
@@ -118,7 +121,9 @@ def sync_source(
 
     A document is replaced whole, within one transaction; a document that moved leaves its former name in the same one,
     and those that vanished go in the last. ``tell`` hears after each how many are done, and returns whether to go on.
+    ``origin`` is noted as the path of the source.
     """
+    size, note = at_once or AT_ONCE, f"{NOTE}{source}"
     unique(list(listing.documents.values()))
     hidden = None if progress is None else not progress
     with writing(lambda: str(backend.stats().location)) as counted, backend.read() as view:
@@ -126,12 +131,13 @@ def sync_source(
         arrays = PassageArrays(model, view, stores_sentences(backend), cutter, source)
         arrays.look_up({one.key: one for one in plan.fresh}, [*plan.moved.values(), *plan.removed])
         done, total = 0, len(plan.fresh)
+        noting = origin is not None and view.note(note) != origin
         with tqdm(total=total, desc=f"Indexing {source}", unit="doc", delay=2, disable=hidden) as bar:
-            for start in range(0, max(1, total), at_once):
-                some = plan.fresh[start : start + at_once]
-                last = start + at_once >= total
+            for start in range(0, max(1, total), size):
+                some = plan.fresh[start : start + size]
+                last = start + size >= total
                 gone = [plan.moved[one.key] for one in some if one.key in plan.moved] + (plan.removed if last else [])
-                if not some and not gone:
+                if not some and not gone and not noting:
                     break
                 for first in range(0, len(some), batch_size):
                     arrays.prepare(some[first : first + batch_size])
@@ -139,6 +145,8 @@ def sync_source(
                 with backend.write() as writer:
                     _check_owned(writer.digests([one.key for one in some]), arrays.held)
                     writer.delete(gone)
+                    if origin is not None and noting:
+                        writer.note(note, origin)
                     if some:
                         writer.put(*arrays.of(some))
                 arrays.forget()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,6 +82,18 @@ def walk(
             walker.take(root, root.stat(), forced=True)
         walker.take_links()
     return result
+
+
+def file_stamps(
+    roots: str | Path | Iterable[str | Path], *, include: Sequence[str] = (), exclude: Sequence[str] = ()
+) -> dict[Path, tuple[int, int]]:
+    """Return time and size of the files that would be read: while they are the same, nothing has changed."""
+    stamps: dict[Path, tuple[int, int]] = {}
+    for _, path in walk(roots, include=include, exclude=exclude).files:
+        with suppress(OSError):  # it went away
+            status = path.stat()
+            stamps[path] = status.st_mtime_ns, status.st_size
+    return stamps
 
 
 def _patterns(name: str, patterns: Sequence[str]) -> GitIgnoreSpec | None:
