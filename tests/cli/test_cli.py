@@ -247,6 +247,16 @@ def test_index_follows_changes(place, tmp_path):
         assert {one.key: one.text for one in index.documents()} == {"notes/a.md": "Owls sing at night."}
 
 
+def test_an_overview_for_programs_and_for_people(place, run):
+    found = json.loads(run("overview", place / "index", "--topics", "3", "--json", "--filter", '{"colour": "red"}'))
+    assert found["documents"] == 8
+    assert len(found["topics"]) <= 3
+    shown = run("overview", place / "index", "where does the red owl live?", "--since", "2025-01-01")
+    assert "48 documents, 48 passages" in shown
+    assert "0 changed since 2025-01-01, answers with" in shown
+    assert "since must be a date" in run("overview", place / "index", "--since", "soon", status=1)
+
+
 def test_search_for_programs_and_for_people(place, capsys, run):
     index = place / "index"
     words = ["search", index, "where does the red owl live?", "-k", "3", "--json", "--explain"]

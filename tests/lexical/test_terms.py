@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from palmette.lexical.terms import add_counts, count_terms, log_odds, terms_to_json, top_terms
+from palmette.lexical.terms import add_counts, count_terms, divergence, terms_to_json, top_terms
 
 
 def terms_of(*groups: list[str]) -> list[dict[str, float]]:
@@ -13,7 +13,7 @@ def terms_of(*groups: list[str]) -> list[dict[str, float]]:
     spelled, text, term = count_terms(texts)
     totals, sizes = np.bincount(term, minlength=len(spelled)), np.bincount(group, minlength=len(groups))
     at, term, count = add_counts(group[text], term, np.ones(len(term), np.int64), len(spelled))
-    weight = log_odds(count, sizes[at], totals[term], max(1, len(texts)))
+    weight = divergence(count, sizes[at], totals[term], max(1, len(texts)))
     found = dict(top_terms(at, term, weight, spelled, 8))
     return [dict(found.get(one, [])) for one in range(len(groups))]
 

@@ -78,9 +78,13 @@ async def test_tools_answer_with_types_and_citations(transport: str, folder: Pat
         assert answer["sources"][0]["uri"] == passage["uri"]
         text, about = await text_of(client, "overview")
         assert about["documents"] == 170
-        assert ["red", 8] in about["fields"]["colour"]
-        assert {topic["name"] for topic in about["topics"]} >= {"L", "R"}
         assert "colours: 170 documents" in text
+        assert ["red", 8] in about["fields"]["colour"]
+        assert sum(topic["passages"] for topic in about["topics"]) >= 170
+        assert len(about["topics"]) == 12
+        text, asked = await text_of(client, "overview", query=QUESTION, filter={"colour": "red"})
+        assert asked["topics"][0]["answers"] > 0.2
+        assert "answers with" in text
 
 
 async def test_get_reads_a_passage_its_section_and_its_document(service: Running) -> None:

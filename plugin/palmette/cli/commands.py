@@ -216,6 +216,29 @@ def _lines(facts: Mapping[str, Any], indent: int = 0) -> list[str]:
     return lines
 
 
+def _add_overview(command: argparse.ArgumentParser) -> None:
+    add = describe(
+        command,
+        "INDEX [QUESTION]",
+        "palmette overview my-index --topics 8\n"
+        'palmette overview my-index "how do I prune a cherry?"           the topics that answer it first\n'
+        "palmette overview my-index --since 2025-06-01 --date modified   what changed, by topic",
+        *("index", "--filter", "--device", "--json"),
+    )
+    add("query", nargs="?", metavar="QUESTION", help="a question that the topics are judged by")
+    add("--topics", type=int, default=12, help="number of topics at most")
+    add("--since", metavar="DATE", help="count documents that are dated so or later")
+    add("--date", default="date", metavar="NAME", help="metadata that date a document")
+
+
+def _run_overview(args: argparse.Namespace) -> None:
+    args.extra, args.lexical = (), None
+    how = search_options(args) | {name: getattr(args, name) for name in ("topics", "since", "date")}
+    with palmette.Index.open(args.index, device=args.device) as index:
+        found = index.overview(args.query, **how)
+    print(json.dumps(found.to_dict(), ensure_ascii=False, indent=2) if args.json else found)
+
+
 def _add_pull(command: argparse.ArgumentParser) -> None:
     add = describe(command, "REPO", "palmette pull me/ckpt\npalmette pull me/ckpt --revision v1 --out ckpt")
     add("repo", help="Hub repository, such as me/ckpt")

@@ -13,6 +13,7 @@ import numpy as np
 from palmette.arrays import Floats, unit_rows
 from palmette.data.listing import Listing, list_source, source_name
 from palmette.errors import ConfigError, InputError, StoreError, shown
+from palmette.index.explore import Exploring
 from palmette.index.feedback import TakesFeedback
 from palmette.index.folder import (
     MODEL,
@@ -35,7 +36,8 @@ from palmette.index.folder import (
     repair_folder,
     unique,
 )
-from palmette.index.search import FilterLike, Searching
+from palmette.index.overview import vector_array
+from palmette.index.search import FilterLike
 from palmette.index.sync import NOTE, SyncReport, sync_source
 from palmette.index.write import Changes, apply_changes, note_units
 from palmette.lexical.analyser import LANGUAGE
@@ -56,11 +58,9 @@ from palmette.types import Document, Hit
 
 Documents = Iterable[Any] | str | Path
 """Documents of any kind :func:`palmette.data.to_document` knows, or a path."""
-VECTORS = ("float32", "float16", "int8")
-"""Dtypes of stored vectors; leaf probabilities and numbers of leaves have others."""
 
 
-class Index(TakesFeedback, Searching):
+class Index(TakesFeedback, Exploring):
     """Documents, and their arrays under one model, in a folder, in memory or in another backend.
 
     Many threads and processes may search while one writes; a search sees the state before or after a write,
@@ -387,7 +387,7 @@ class Index(TakesFeedback, Searching):
 
         A document of several passages has the mean of theirs; a hit has its passage's own.
         """
-        spec = next(spec for spec in self.model.arrays() if len(spec.shape) == 1 and spec.dtype in VECTORS)
+        spec = vector_array(self.model)
         given = check_ids(ids) if isinstance(ids, str) else list(ids)
         wanted = check_ids([one.id if isinstance(one, Hit) else one for one in given])
         found = np.zeros((len(wanted), *spec.shape), np.float32)

@@ -1,8 +1,9 @@
 """Telling terms: words and word pairs that are frequent in some texts and rare in the others.
 
-A term counts once per text. Its weight in a group of texts is the log-odds of meeting it there against the rest,
-both smoothed by its frequency over all texts, in units of its standard error (Monroe, Colaresi and Quinn, 2008):
-frequent enough to be no accident, and the group's own.
+A term counts once per text. Its weight in a group of texts is what it adds to the divergence of the group from all
+texts, p log(p / q), where p of the group's texts and q of all texts have it: frequent in the group, and more frequent
+than elsewhere. It names more of a group's title than log-odds, mutual information and class-TF-IDF do, and its words go
+as well together (tests/benchmarks/results/topics.md).
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ RARE = 3
 """Texts that must hold a term, or it tells nothing."""
 COMMON = 0.6
 """Largest share of the texts that may hold a term, or it tells nothing."""
-SURE = 2.0  # standard errors that a term's log-odds must lie above 0
-PRIOR = 10.0  # imagined texts, of average words, that are added to both sides
+SURE = 0.01
+"""Weight that a term must have to name a group."""
 PAIRED = 1.1  # how much weaker a pair may be and still go before its words
 
 _Term = Annotated[str, Field(strict=True, min_length=1, max_length=80)]
@@ -98,16 +99,13 @@ def add_counts(node: Ints, term: Ints, count: Ints, terms: int) -> tuple[Ints, I
     return node, term, np.add.reduceat(count, first) if len(first) else count
 
 
-def log_odds(count: Ints, texts: Ints, total: Ints, all_texts: int) -> Floats:
-    """Log-odds of terms in groups against the rest, in standard errors [E].
+def divergence(count: Ints, texts: Ints, total: Ints, all_texts: int) -> Floats:
+    """Return p log(p / q) of terms and groups [E]; 0 of a term that one text of the group alone has.
 
     ``count`` of a group's ``texts``, and ``total`` of ``all_texts``, have the term.
     """
-    usual = PRIOR * total / all_texts  # [E] the prior's share of texts with the term
-    inside, outside = count + usual, total - count + usual
-    odds_inside = inside / (texts + PRIOR - inside)
-    odds_outside = outside / (all_texts - texts + PRIOR - outside)
-    weights: Floats = np.log(odds_inside / odds_outside) / np.sqrt(1 / inside + 1 / outside)
+    p, q = count / texts, total / all_texts
+    weights: Floats = np.where(count > 1, p * np.log(p / q), 0.0)
     return weights
 
 
@@ -126,7 +124,7 @@ def top_terms(
             words = spelled[term[at]].split()
             parts = {w[:-1] if len(w) > 3 and w.endswith("s") else w for w in words}  # without a plural's s
             if not parts & known:
-                chosen.append((spelled[term[at]], round(float(weight[at]), 2)))
+                chosen.append((spelled[term[at]], round(float(weight[at]), 3)))
                 known |= parts
             if len(chosen) == most:
                 break

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import islice
 from typing import Any
+from uuid import uuid4
 
 from palmette.index import Index
 from palmette.methods.tree import TreeInspection
@@ -18,9 +19,11 @@ from palmette.service.schema import (
     DeleteBody,
     Endpoint,
     ExplainBody,
+    FeedbackBody,
     GetBody,
     ListBody,
     NameBody,
+    OverviewBody,
     SearchBody,
     UpsertBody,
     document_facts,
@@ -30,8 +33,6 @@ from palmette.types import Hit, StoredDocument
 
 SCANNED = 5000
 """Documents whose metadata names the values to filter by."""
-TOPICS = 3
-"""Levels of a tree that an overview names."""
 
 
 def index_facts(index: Index, reader: Reader) -> dict[str, Any]:
@@ -53,12 +54,26 @@ def results_facts(queries: Sequence[str], results: Sequence[Sequence[Hit]], expl
 def _search(body: SearchBody, index: Index, reader: Reader) -> dict[str, Any]:
     queries, options = listed(body.query), body.search()
     results = index.search(queries, body.k, threshold=body.threshold, explain=body.explain, **options)
-    return {"results": results_facts(queries, results, body.explain)}
+    facts = results_facts(queries, results, body.explain)
+    for query, hits, fact in zip(queries, results, facts, strict=True):
+        run = uuid4().hex
+        if index.record_search(query, [hit.id for hit in hits], run=run):
+            fact["run"] = run
+    return {"results": facts}
+
+
+def _feedback(body: FeedbackBody, index: Index, reader: Reader) -> dict[str, Any]:
+    index.feedback(body.query, body.id, useful=body.useful, run=body.run, person=body.person)
+    return {"kept": True}
 
 
 def find_passages(body: AnswerBody, index: Index, reader: Reader) -> tuple[list[list[Hit]], Reader]:
     """Find what an answer is read from."""
-    return index.search(listed(body.question), body.k, **body.search()), reader
+    questions = listed(body.question)
+    results = index.search(questions, body.k, **body.search())
+    for question, hits in zip(questions, results, strict=True):
+        index.record_search(question, [hit.id for hit in hits])
+    return results, reader
 
 
 def answer_facts(body: AnswerBody, results: Sequence[Sequence[Hit]], reader: Reader) -> list[dict[str, Any]]:
@@ -103,14 +118,10 @@ def _fields(body: Body, index: Index, reader: Reader) -> dict[str, Any]:
     return {"fields": {name: [list(pair) for pair in values.most_common(20)] for name, values in useful.items()}}
 
 
-def overview(body: Body, index: Index, reader: Reader) -> dict[str, Any]:
-    """Say what an index holds: facts, frequent metadata, and the upper topics of a tree."""
-    facts, topics = index_facts(index, reader), list[dict[str, Any]]()
-    if index.model.method == "tree" and facts["documents"]:
-        nodes = TreeInspection.of(index, listed=0, progress=False).nodes
-        upper = [node for node in nodes if 0 < node.level <= TOPICS and node.documents]
-        topics = [{"name": n.name, "documents": n.documents, "words": [word for word, _ in n.words]} for n in upper]
-    return {**facts, **_fields(body, index, reader), "topics": topics}
+def overview(body: OverviewBody, index: Index, reader: Reader) -> dict[str, Any]:
+    """Say what an index holds: facts, frequent metadata, and topics, which may be judged by a question."""
+    options = {name: getattr(body, name) for name in ("query", "filter", "topics", "since", "date")}
+    return {**index_facts(index, reader), **_fields(body, index, reader), **index.overview(**options).to_dict()}
 
 
 def _topics(body: Body, index: Index, reader: Reader) -> dict[str, Any]:
@@ -137,7 +148,7 @@ HIT = {
     "evidence": {"own": 0.61, "best": 0.7, "share": 0.5, "chance": 0.01},
     "highlights": {"sentence": [0, 43], "words": []},
 }
-CHANGES = {"added": ["quince"], "updated": [], "unchanged": [], "deleted": []}
+CHANGES = {"added": ["quince"], "updated": [], "unchanged": [], "deleted": [], "encoded": 1}
 ANSWER = {"question": "…", "answer": "in September and October", "confidence": 0.8, "supports": []}
 QUESTION = "when is the harvest?"
 QUINCE = {"id": "quince", "text": "Quinces are picked in October.", "metadata": {"topic": "fruit"}}
@@ -167,10 +178,25 @@ ENDPOINTS = (
         {"query": QUESTION, "id": "apples"},
         {"score": 2.6, "text": "…", "parts": []},
     ),
+    Endpoint(
+        "/v1/feedback",
+        FeedbackBody,
+        _feedback,
+        "Say whether a document was useful",
+        {"query": QUESTION, "id": "apples", "useful": True},
+        {"kept": True},
+    ),
     Endpoint("/v1/get", GetBody, _get, "Return documents by id", {"ids": ["quince"]}, {"documents": [QUINCE]}),
     Endpoint("/v1/list", ListBody, _list, "List documents", {"limit": 20}, {"documents": [QUINCE]}),
     Endpoint("/v1/fields", NameBody, _fields, "Frequent metadata", {}, {"fields": {"topic": [["fruit", 4]]}}),
-    Endpoint("/v1/overview", NameBody, overview, "What an index holds", {}, {"documents": 8, "topics": []}),
+    Endpoint(
+        "/v1/overview",
+        OverviewBody,
+        overview,
+        "What an index holds",
+        {"query": QUESTION, "topics": 12},
+        {"documents": 8, "topics": [{"name": "harvest, october", "documents": 3, "answers": 0.8}]},
+    ),
     Endpoint("/v1/topics", NameBody, _topics, "The tree of an index as HTML", {}, {"html": "<!doctype html>"}),
     Endpoint("/v1/add", AddBody, _add, "Add documents", {"documents": [QUINCE]}, {"ids": ["quince"]}, write=True),
     Endpoint("/v1/upsert", UpsertBody, _upsert, "Add or replace", {"documents": [QUINCE]}, CHANGES, write=True),

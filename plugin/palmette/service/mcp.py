@@ -24,7 +24,7 @@ from palmette.service.callers import Caller
 from palmette.service.calls import ENDPOINTS
 from palmette.service.gate import Problem
 from palmette.service.local import MOST_QUERIES
-from palmette.service.schema import AnswerBody, Body, GetBody, ListBody, NameBody, SearchBody
+from palmette.service.schema import AnswerBody, Body, GetBody, ListBody, OverviewBody, SearchBody
 
 INSTRUCTIONS = (
     "Search documents, read what surrounds a passage, and answer questions in the documents' own words. Cite the id of "
@@ -184,15 +184,23 @@ class Server(MCPServer[Any]):
         cited = "\n".join(f"[{one.id}] {one.sentence}" for one in sources)
         return _result(value, f"{value.answer} ({value.confidence:.0%})\n{cited}")
 
-    async def overview(self, index: IndexName = None) -> Annotated[CallToolResult, Overview]:
-        """Say what an index holds: number of documents, metadata to filter by, and topics where it has a tree."""
-        name, reply = await self._ask("overview", NameBody(index=index))
+    async def overview(
+        self,
+        query: Annotated[str | None, Field(description="A question: topics say how far they answer it")] = None,
+        filter: Conditions = None,
+        index: IndexName = None,
+    ) -> Annotated[CallToolResult, Overview]:
+        """Say what an index holds: its topics with words and counts, and metadata to filter by."""
+        name, reply = await self._ask("overview", OverviewBody(query=query, filter=filter, index=index))
         value = Overview(index=name, **{key: reply[key] for key in ("documents", "fields", "topics")})
         lines = [f"{name}: {value.documents:,} documents"]
         shown = ((name, ", ".join(f"{item} ({n})" for item, n in counts[:8])) for name, counts in value.fields.items())
         lines += [f"{field}: {values}" for field, values in shown]
-        topics = ((one["name"], one["documents"], ", ".join(one["words"][:6])) for one in value.topics)
-        lines += [f"topic {topic}: {documents} documents; {words}" for topic, documents, words in topics]
+        for topic in value.topics:
+            ids = ", ".join(f"[{one['id']}]" for one in topic["typical"])
+            judged = "" if topic["answers"] is None else f", answers with {topic['answers']:.0%}"
+            words = ", ".join(topic["words"][:6]) or topic["name"]
+            lines.append(f"topic {words}: {topic['documents']} documents{judged}, such as {ids}")
         return _result(value, "\n".join(lines))
 
     async def read_document(self, index: str, id: str) -> str:

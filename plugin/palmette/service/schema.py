@@ -149,8 +149,38 @@ class DeleteBody(Body):
     """Conditions on their metadata."""
 
 
+class FeedbackBody(Body):
+    """Whether a document was useful: for a query, or for that of a recorded run."""
+
+    useful: bool
+    """Whether it was."""
+    query: str | None = None
+    """The question."""
+    id: str | None = None
+    """Id of the document; the first hit of the run where it is left out."""
+    run: str | None = None
+    """Run of a search, as its reply names it."""
+    person: str | None = None
+    """Who says so; kept as a keyed hash."""
+
+
 class NameBody(Body):
     """An index."""
+
+
+class OverviewBody(Body):
+    """A survey of an index."""
+
+    query: str | None = None
+    """A question that the topics are judged by."""
+    filter: dict[str, Any] | None = None
+    """Conditions on metadata."""
+    topics: Annotated[int, Field(ge=1, le=MOST_HITS)] = 12
+    """Number of topics at most."""
+    since: str | None = None
+    """Date from which on documents count as changed."""
+    date: str = "date"
+    """Name of the metadata that date them."""
 
 
 def read_body(kind: type[Body], text: bytes) -> Body:

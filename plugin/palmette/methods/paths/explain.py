@@ -14,7 +14,7 @@ from torch import Tensor
 
 from palmette.arrays import Rows, evenly_spaced
 from palmette.errors import CheckpointError
-from palmette.lexical.terms import add_counts, count_terms, log_odds, top_terms
+from palmette.lexical.terms import add_counts, count_terms, divergence, top_terms
 from palmette.methods.paths.module import Paths
 from palmette.methods.paths.search import LEAVES, VECTOR, VISITED
 from palmette.types import Explanation, Part
@@ -109,7 +109,7 @@ def leaf_terms(text_of: Callable[[int], str], leaf_of: Tensor, router: Paths, *,
     spelled, text, term = count_terms([text_of(row) for row in rows.tolist()])
     totals, texts_in = np.bincount(term, minlength=len(spelled)), np.bincount(leaves)
     leaf, term, count = add_counts(leaves[text], term, np.ones(len(term), np.int64), len(spelled))
-    weight = log_odds(count, texts_in[leaf], totals[term], len(rows))
+    weight = divergence(count, texts_in[leaf], totals[term], len(rows))
     return {router.indexer.name_of(at): best for at, best in top_terms(leaf, term, weight, spelled, terms)}
 
 

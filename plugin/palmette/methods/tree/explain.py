@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import as_floats, evenly_spaced
-from palmette.lexical.terms import Terms, add_counts, count_terms, log_odds, top_terms
+from palmette.lexical.terms import Terms, add_counts, count_terms, divergence, top_terms
 from palmette.methods.tree.module import name_of
 from palmette.methods.tree.search import ADAPTED, LEAVES, greedy_leaf
 from palmette.methods.tree.training import TreeTask
@@ -45,7 +45,7 @@ def topics_of_texts(texts: Iterable[str], leaves: Ints, depth: int, *, terms: in
     for level in range(depth, 0, -1):
         below, term, count = add_counts(below, term, count, len(spelled))
         texts_in = np.bincount(leaves >> (depth - level), minlength=2**level)
-        weight = log_odds(count, texts_in[below], totals[term], len(leaves))
+        weight = divergence(count, texts_in[below], totals[term], len(leaves))
         for place, chosen in top_terms(below, term, weight, spelled, terms):
             topics[2**level - 1 + place] = chosen
         below = below >> 1

@@ -1,0 +1,93 @@
+"""Overviews: topics with words, counts and typical passages, by every method."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from palmette import Document, Index
+from palmette.errors import ConfigError, InputError
+from support.tiny import METHODS, documents
+
+SUBJECTS = {
+    "stars": "The comet passed the old star while astronomers watched the planet number {}.",
+    "bread": "She bakes bread with rye flour and yeast in the oven of bakery number {}.",
+    "ships": "The captain sails a ship across the stormy ocean towards harbour number {}.",
+}
+
+
+@pytest.fixture(scope="module")
+def index() -> Iterator[Index]:
+    given = [
+        Document(f"{name}-{n}", text.format(n), {"subject": name, "date": f"2025-{1 + n % 12:02}-01"})
+        for name, text in SUBJECTS.items()
+        for n in range(24)
+    ]
+    with Index.build(given, METHODS["space"]()) as made:
+        yield made
+
+
+def test_topics_are_named_counted_and_shown(index: Index) -> None:
+    found = index.overview(topics=3)
+    assert (found.documents, found.passages, found.query) == (72, 72, None)
+    assert sum(topic.passages for topic in found.topics) == 72
+    for topic in found.topics:
+        [subject] = {one.id.partition("-")[0] for one in topic.typical}
+        words = set(" ".join(topic.words).split())
+        assert words <= set(SUBJECTS[subject].lower().replace(".", "").split())
+        assert len(words) >= 3
+        assert (topic.documents, topic.changed, topic.answers) == (topic.passages, None, None)
+        assert len({one.id for one in topic.typical}) == 3
+    assert found == index.overview(topics=3)
+    assert str(found).startswith("72 documents, 72 passages")
+    assert found.to_dict()["topics"][0]["name"] == found.topics[0].name
+    assert "<td>" in found._repr_html_()
+
+
+def test_a_question_and_a_date_judge_the_topics(index: Index) -> None:
+    found = index.overview("Who bakes bread with rye flour?", topics=3, since="2025-07-01")
+    assert found.topics[0].typical[0].id.startswith("bread")
+    assert found.topics[0].answers == max(topic.answers for topic in found.topics)
+    assert found.topics[0].answers == pytest.approx(index.search("Who bakes bread with rye flour?", k=1)[0].score)
+    assert found.topics[0].relevant >= 1
+    assert sum(topic.changed for topic in found.topics) == 36
+    assert sum(topic.changed for topic in index.overview(since="2025-07-01", date="other").topics) == 0
+
+
+def test_a_filter_leaves_only_its_documents(index: Index) -> None:
+    found = index.filtered({"subject": "ships"}).overview(topics=2)
+    assert found.documents == 24
+    assert found == index.overview(topics=2, filter={"subject": "ships"})
+    assert {one.id.partition("-")[0] for topic in found.topics for one in topic.typical} == {"ships"}
+
+
+def test_passages_and_documents_are_counted_apart() -> None:
+    long = "\n\n".join(f"# {name}\n\n" + text.format(9) for name, text in SUBJECTS.items())
+    with Index.build([Document("long", long)], METHODS["space"](), passages={"tokens": 20}) as index:
+        found = index.overview(topics=3)
+        assert found.documents == 1
+        assert found.passages == sum(topic.passages for topic in found.topics) > 1
+        assert {topic.documents for topic in found.topics} == {1}
+        assert found.topics[0].typical[0].last_line > 0
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_every_method_has_topics(method: str) -> None:
+    with Index.in_memory(METHODS[method]()) as index:
+        assert index.overview().topics == ()
+        index.add(documents())
+        found = index.overview(topics=4)
+        assert sum(topic.passages for topic in found.topics) == 48
+        assert 1 <= len(found.topics) <= 4
+
+
+def test_wrong_options_are_named(index: Index) -> None:
+    with pytest.raises(InputError, match="topics must be a whole number"):
+        index.overview(topics=0)
+    with pytest.raises(ConfigError, match="since must be a date"):
+        index.overview(since="soon")
+    with pytest.raises(ConfigError, match="one question"):
+        index.overview(["a", "b"])
+    with pytest.raises(InputError, match="query is empty"):
+        index.overview(" ")
+    assert np.isfinite(index.overview("x", topics=2).topics[0].answers)
