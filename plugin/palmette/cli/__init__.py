@@ -99,8 +99,8 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
 def parse(parser: argparse.ArgumentParser, given: Sequence[str]) -> argparse.Namespace:
     """Parse; words that a command does not know become options of the method where it takes any."""
     args, rest = parser.parse_known_args(given)
-    if args.command == "index" and args.checkpoint is None and len(rest) == 1 and rest[0][:1] != "-":
-        args.checkpoint, args.documents, rest = args.documents, rest[0], []  # options between the two
+    if args.command == "index" and rest and all(word[:1] != "-" for word in rest):
+        args.documents, rest = [*args.documents, *rest], []  # options between names
     args.extra = rest
     if rest and args.command not in TAKES_OPTIONS:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")

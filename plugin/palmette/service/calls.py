@@ -29,7 +29,7 @@ from palmette.service.schema import (
     document_facts,
 )
 from palmette.store.filters import flatten
-from palmette.types import Hit
+from palmette.types import Hit, StoredDocument
 
 SCANNED = 5000
 """Documents whose metadata names the values to filter by."""
@@ -91,7 +91,16 @@ def _explain(body: ExplainBody, index: Index, reader: Reader) -> dict[str, Any]:
 
 
 def _get(body: GetBody, index: Index, reader: Reader) -> dict[str, Any]:
-    return {"documents": [document and document_facts(document) for document in index.get(body.ids)]}
+    with index.backend.read() as view:
+        keys = view.keys_of(body.ids)
+        stored = dict(zip(keys, view.stored([some[0] for some in keys.values()]), strict=True))
+    return {"documents": [stored_facts(stored[id]) if id in stored else None for id in body.ids]}
+
+
+def stored_facts(stored: StoredDocument) -> dict[str, Any]:
+    """Describe a whole document, with the places of its passages where it has several."""
+    places = [place.to_dict() for place in stored.passages]
+    return document_facts(stored.document) | ({"passages": places} if len(places) > 1 else {})
 
 
 def _list(body: ListBody, index: Index, reader: Reader) -> dict[str, Any]:
