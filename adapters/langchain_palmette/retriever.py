@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from palmette import Hit, Index, Model
     from palmette.index.folder import ModelLike
-    from palmette.index.search import QueryList
+    from palmette.index.results import QueryList
 
 CALL = ("k", "filter", "score_threshold", "lexical", "boost", "explain")
 """Options of every call, besides those of the method."""

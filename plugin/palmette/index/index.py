@@ -34,7 +34,7 @@ from palmette.index.folder import (
     unique,
 )
 from palmette.index.overview import vector_array
-from palmette.index.search import FilterLike
+from palmette.index.results import FilterLike
 from palmette.index.write import Changes, apply_changes, note_units
 from palmette.lexical.analyser import LANGUAGE
 from palmette.model import Model
