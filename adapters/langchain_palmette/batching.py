@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from langchain_core.callbacks import AsyncCallbackManager, CallbackManager
@@ -14,7 +14,7 @@ from langchain_core.runnables.config import get_config_list
 
 from palmette.config import check_kind
 from palmette.errors import InputError
-from palmette.threads import AsyncTwin
+from palmette.threads import AsyncTwin, run_in_thread
 
 Configs = RunnableConfig | list[RunnableConfig] | None
 Found = list[list[Document]]
@@ -32,6 +32,10 @@ class Batching(BaseRetriever, ABC):
     def _retrieve(self, queries: list[str], **call: Any) -> Found:
         """The results of each query."""
 
+    @abstractmethod
+    def _record(self, query: str, documents: Sequence[Document], run: Any) -> None:
+        """Record the search of a run."""
+
     def batch(
         self, inputs: list[str], config: Configs = None, *, return_exceptions: bool = False, **kwargs: Any
     ) -> Found:
@@ -39,7 +43,9 @@ class Batching(BaseRetriever, ABC):
         outcomes: list[Result] = []
         for queries, starts in self._searches(CallbackManager, inputs, config, kwargs):
             runs, results = list(starts), self._results(queries, **kwargs)
-            for run, result in zip(runs, results, strict=True):
+            for query, run, result in zip(queries, runs, results, strict=True):
+                if not isinstance(result, Exception):
+                    self._record(query, result, run)
                 _end(run, result)
             outcomes += _raise_first(results, return_exceptions)
         return cast("Found", outcomes)
@@ -51,7 +57,9 @@ class Batching(BaseRetriever, ABC):
         outcomes: list[Result] = []
         for queries, starts in self._searches(AsyncCallbackManager, inputs, config, kwargs):
             runs, results = [await start for start in starts], await self._aresults(queries, **kwargs)
-            for run, result in zip(runs, results, strict=True):
+            for query, run, result in zip(queries, runs, results, strict=True):
+                if not isinstance(result, Exception):
+                    await run_in_thread(self._record, query, result, run)
                 await _end(run, result)
             outcomes += _raise_first(results, return_exceptions)
         return cast("Found", outcomes)

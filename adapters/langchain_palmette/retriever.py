@@ -275,7 +275,30 @@ class PalmetteRetriever(Loading, Batching, DocumentIndex):
         return [[from_hit(hit, self.score_key, explain) for hit in hits] for hits in found]
 
     def _get_relevant_documents(self, query: str, *, run_manager: Any, **call: Any) -> list[Document]:
-        return self._retrieve([query], **call)[0]
+        documents = self._retrieve([query], **call)[0]
+        self._record(query, documents, run_manager)
+        return documents
+
+    def _record(self, query: str, documents: Sequence[Document], run: Any) -> None:
+        """Record a search under the id of its run, where the index records searches."""
+        self.index.record_search(query, [str(one.id) for one in documents], run=str(getattr(run, "run_id", "") or ""))
+
+    def feedback(
+        self,
+        run: Any = None,
+        *,
+        useful: bool,
+        query: str | None = None,
+        id: str | None = None,
+        person: str | None = None,
+    ) -> None:
+        """Keep whether a document was useful, for :func:`palmette.learning.refit.refit`.
+
+        Name the id of a run whose search was recorded (its first document, or ``id``), or a query and an id.
+        """
+        self.index.feedback(query, id, useful=useful, person=person, run=None if run is None else str(run))
+
+    afeedback = AsyncTwin(feedback).method
 
     _aget_relevant_documents = AsyncTwin(_get_relevant_documents).method
 

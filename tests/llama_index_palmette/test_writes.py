@@ -190,3 +190,19 @@ async def test_async_twins(empty):
     assert await empty.adelete_ref_doc("b") == ["b"]
     assert (await empty.aupdate_ref_doc(Document(id_="a", text="a barn owl"))).updated == ["a"]
     assert await empty.arefresh_ref_docs([Document(id_="a", text="a barn owl"), fox]) == [False, True]
+
+
+def test_feedback_by_query_and_by_run(nodes, model):
+    retriever = TreeRetriever.from_documents(nodes, model, similarity_top_k=2)
+    retriever.index.feedback_log.recording = True
+    found = retriever.retrieve("where does a cat live?")
+    [search] = retriever.index.feedback_log.searches()
+    assert search.documents == tuple(one.node.node_id for one in found)
+    assert search.run
+    retriever.feedback("where does a cat live?", found[1].node.node_id, useful=False)
+    retriever.feedback(run=search.run, useful=True, person="ada")
+    votes = retriever.index.feedback_log.votes()
+    assert [(vote.document, vote.useful) for vote in votes] == [
+        (found[1].node.node_id, False),
+        (found[0].node.node_id, True),
+    ]

@@ -145,7 +145,7 @@ def test_documents_change_as_a_whole(writable: Running) -> None:
     assert told["error"] == "DuplicateIdError"
     assert writable.post("get", ids=["new"]).json()["documents"] == [None], "all or none"
     changes = writable.post("upsert", documents=[{**quince, "text": "b"}], delete=["red-owl", "nobody"]).json()
-    assert changes == {"added": [], "updated": ["quince"], "unchanged": [], "deleted": ["red-owl"]}
+    assert changes == {"added": [], "updated": ["quince"], "unchanged": [], "deleted": ["red-owl"], "encoded": 1}
     assert writable.post("delete", filter={"colour": "yellow"}).json() == {"deleted": ["quince"]}
     problem(writable.post("delete"), 400, "give one of the two")
     for bad, words in (
@@ -216,6 +216,23 @@ def test_a_token_opens_its_filter_alone(tenants: Running) -> None:
     assert 'palmette_request_seconds_bucket{path="/v1/list",le="+Inf"}' in text
     for line in text.splitlines():
         assert line.startswith("#") or float(line.rpartition(" ")[2]) >= 0
+
+
+def test_feedback_stays_behind_the_filter_of_a_token(index: Index, tmp_path: Path) -> None:
+    index.backup(tmp_path / "colours")
+    with running(tmp_path / "colours", tokens=TOKENS) as service, Index.open(tmp_path / "colours") as opened:
+        opened.feedback_log.recording = True
+        search = service.post("search", token=BOB, query=QUESTION, k=2).json()["results"][0]
+        assert service.post("feedback", token=BOB, run=search["run"], useful=True).json() == {"kept": True}
+        service.post("feedback", token=ADA, query=QUESTION, id="green-owl", useful=False, person="ada")
+        problem(service.post("feedback", token=BOB, query=QUESTION, id="green-owl", useful=True), 404, "no document")
+        problem(service.post("feedback", token=EVE, run=search["run"], useful=True), 404, "no search of run")
+        votes = opened.feedback_log.votes()
+        assert [(vote.query, vote.document, vote.useful) for vote in votes] == [
+            (QUESTION, search["hits"][0]["id"], True),
+            (QUESTION, "green-owl", False),
+        ]
+        assert [vote.query for vote in opened.filtered({"colour": "red"}).feedback_log.votes()] == [QUESTION]
 
 
 def test_files_of_tokens_are_checked(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ COMMANDS = {
     "alias": "give an index a name, and exchange what lies behind it",
     "compare": "compare two indexes on questions",
     "evaluate": "measure a model on judged queries, beside baselines",
+    "feedback": "show, export or delete what people said of hits",
+    "refit": "train an index's model anew on feedback and pairs, and exchange it if that is better",
     "inspect": "look into a checkpoint or an index",
     "repair": "save all that is whole of a damaged index into a new one",
     "backup": "copy an index while others write to it",
@@ -37,7 +39,8 @@ COMMANDS = {
     "demo": "train, index and ask: this Python's own documentation",
 }
 MODULES = {
-    **{"train": "train", "ask": "learn", "demo": "demo", "search": "ask", "answer": "ask"},
+    **{"train": "train", "demo": "demo", "search": "ask", "answer": "ask"},
+    **dict.fromkeys(("ask", "feedback", "refit"), "learn"),
     **dict.fromkeys(("repair", "backup", "restore", "cache"), "maintenance"),
     **dict.fromkeys(("serve", "mcp", "stats", "alias", "compare"), "serve"),
 }

@@ -71,3 +71,80 @@ def _documents(place: str) -> Any:
         return place
     with Index.open(place, device="cpu", verify=False) as index:
         return list(index.documents())
+
+
+def _add_refit(command: argparse.ArgumentParser) -> None:
+    add = describe(
+        command,
+        "INDEX [PAIRS]",
+        "palmette refit my-index                   train anew on feedback; exchange the index only if that is better\n"
+        "palmette refit my-index asked/            and on pairs\n"
+        "palmette refit my-index --back            the index before",
+        *("--device", "--quiet", "--json"),
+    )
+    add("index", help="index folder")
+    add("pairs", nargs="?", help="BEIR folder or JSONL of pairs about its documents")
+    add("--seed", type=int, default=0, help="of the held-out questions and the training")
+    add("--back", action="store_true", help="bring back the index before")
+
+
+def _run_refit(args: argparse.Namespace) -> None:
+    from palmette.learning.refit import refit, restore_former
+
+    if args.back:
+        print(f"{restore_former(args.index)}: the former index is back")
+        return
+    result = refit(args.index, args.pairs, seed=args.seed, device=args.device, progress=args.progress)
+    if args.json:
+        print(json.dumps(asdict(result) | {"former": result.former and str(result.former)}))
+        return
+    done = "exchanged" if result.exchanged else "not exchanged"
+    print(f"{args.index} is {done}: {result.reason}")
+    if result.before == result.before:
+        print(f"nDCG@10 of {result.held_out} held-out questions: {result.before:.3f} before, {result.after:.3f} now")
+    if result.exchanged:
+        print(f"the former index: {result.former} (`palmette refit {args.index} --back`)")
+
+
+def _add_feedback(command: argparse.ArgumentParser) -> None:
+    add = describe(
+        command,
+        "INDEX",
+        "palmette feedback my-index                          what there is\n"
+        "palmette feedback my-index --record on              record searches of retrievers and services, too\n"
+        "palmette feedback my-index --export votes.jsonl     a vote a line\n"
+        "palmette feedback my-index --delete-person ada",
+        "--json",
+    )
+    add("index", help="index folder")
+    add("--record", choices=("on", "off"), help="turn the recording of searches on or off")
+    add("--export", type=Path, help="file to write votes to, as JSON lines")
+    add("--delete-person", help="delete all that a person said and searched for")
+    add("--delete-document", help="delete all that was said of a document")
+    add("--delete-before", type=float, metavar="DAYS", help="delete what is older than so many days")
+
+
+def _run_feedback(args: argparse.Namespace) -> None:
+    import time
+
+    from palmette.index import Index
+
+    with Index.open(args.index, device="cpu", verify=False) as index:
+        log = index.feedback_log
+        if args.record is not None:
+            log.recording = args.record == "on"
+        if args.export is not None:
+            lines = (json.dumps(asdict(vote), ensure_ascii=False) for vote in log.votes())
+            args.export.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        before = None if args.delete_before is None else time.time() - 86_400 * args.delete_before
+        if (args.delete_person, args.delete_document, before) != (None, None, None):
+            count = log.delete(person=args.delete_person, document=args.delete_document, before=before)
+            print(f"{count} entries are deleted", file=sys.stderr)
+        votes = log.votes()
+        facts: dict[str, Any] = {
+            "votes": len(votes),
+            "useful": sum(vote.useful for vote in votes),
+            "searches": len(log.searches()),
+        }
+        facts |= {"recorded": "on" if log.recording else "off"}
+    print(json.dumps(facts) if args.json else ", ".join(f"{name}: {value}" for name, value in facts.items()))

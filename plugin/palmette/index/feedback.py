@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,19 @@ class TakesFeedback:
         if not isinstance(backend, LocalBackend):
             raise StoreError("feedback is kept in the folder of an index; a collection has none")
         return FeedbackLog(Path(backend.path), wall)
+
+    def record_search(
+        self, query: str, ids: Sequence[str], *, person: str | None = None, run: str | None = None
+    ) -> bool:
+        """Record a search that a person made, where recording is turned on; returns whether it is.
+
+        Searches record nothing by themselves, since most of them are an evaluation's or a program's.
+        """
+        try:
+            log = self.feedback_log
+        except StoreError:  # a collection
+            return False
+        return log.record(query, ids, person=person, run=run)
 
     def feedback(
         self,

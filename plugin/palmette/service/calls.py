@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import islice
 from typing import Any
+from uuid import uuid4
 
 from palmette.index import Index
 from palmette.methods.tree import TreeInspection
@@ -18,6 +19,7 @@ from palmette.service.schema import (
     DeleteBody,
     Endpoint,
     ExplainBody,
+    FeedbackBody,
     GetBody,
     ListBody,
     NameBody,
@@ -52,12 +54,26 @@ def results_facts(queries: Sequence[str], results: Sequence[Sequence[Hit]], expl
 def _search(body: SearchBody, index: Index, reader: Reader) -> dict[str, Any]:
     queries, options = listed(body.query), body.search()
     results = index.search(queries, body.k, threshold=body.threshold, explain=body.explain, **options)
-    return {"results": results_facts(queries, results, body.explain)}
+    facts = results_facts(queries, results, body.explain)
+    for query, hits, fact in zip(queries, results, facts, strict=True):
+        run = uuid4().hex
+        if index.record_search(query, [hit.id for hit in hits], run=run):
+            fact["run"] = run
+    return {"results": facts}
+
+
+def _feedback(body: FeedbackBody, index: Index, reader: Reader) -> dict[str, Any]:
+    index.feedback(body.query, body.id, useful=body.useful, run=body.run, person=body.person)
+    return {"kept": True}
 
 
 def find_passages(body: AnswerBody, index: Index, reader: Reader) -> tuple[list[list[Hit]], Reader]:
     """Find what an answer is read from."""
-    return index.search(listed(body.question), body.k, **body.search()), reader
+    questions = listed(body.question)
+    results = index.search(questions, body.k, **body.search())
+    for question, hits in zip(questions, results, strict=True):
+        index.record_search(question, [hit.id for hit in hits])
+    return results, reader
 
 
 def answer_facts(body: AnswerBody, results: Sequence[Sequence[Hit]], reader: Reader) -> list[dict[str, Any]]:
@@ -123,7 +139,7 @@ HIT = {
     "evidence": {"own": 0.61, "best": 0.7, "share": 0.5, "chance": 0.01},
     "highlights": {"sentence": [0, 43], "words": []},
 }
-CHANGES = {"added": ["quince"], "updated": [], "unchanged": [], "deleted": []}
+CHANGES = {"added": ["quince"], "updated": [], "unchanged": [], "deleted": [], "encoded": 1}
 ANSWER = {"question": "…", "answer": "in September and October", "confidence": 0.8, "supports": []}
 QUESTION = "when is the harvest?"
 QUINCE = {"id": "quince", "text": "Quinces are picked in October.", "metadata": {"topic": "fruit"}}
@@ -152,6 +168,14 @@ ENDPOINTS = (
         "Say why a document has its score",
         {"query": QUESTION, "id": "apples"},
         {"score": 2.6, "text": "…", "parts": []},
+    ),
+    Endpoint(
+        "/v1/feedback",
+        FeedbackBody,
+        _feedback,
+        "Say whether a document was useful",
+        {"query": QUESTION, "id": "apples", "useful": True},
+        {"kept": True},
     ),
     Endpoint("/v1/get", GetBody, _get, "Return documents by id", {"ids": ["quince"]}, {"documents": [QUINCE]}),
     Endpoint("/v1/list", ListBody, _list, "List documents", {"limit": 20}, {"documents": [QUINCE]}),

@@ -149,6 +149,21 @@ class DeleteBody(Body):
     """Conditions on their metadata."""
 
 
+class FeedbackBody(Body):
+    """Whether a document was useful: for a query, or for that of a recorded run."""
+
+    useful: bool
+    """Whether it was."""
+    query: str | None = None
+    """The question."""
+    id: str | None = None
+    """Id of the document; the first hit of the run where it is left out."""
+    run: str | None = None
+    """Run of a search, as its reply names it."""
+    person: str | None = None
+    """Who says so; kept as a keyed hash."""
+
+
 class NameBody(Body):
     """An index."""
 

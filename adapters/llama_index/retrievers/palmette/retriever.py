@@ -15,6 +15,7 @@ from llama_index.core.constants import DEFAULT_SIMILARITY_TOP_K
 from llama_index.core.instrumentation.events.retrieval import RetrievalEndEvent, RetrievalStartEvent
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle, QueryType, TransformComponent
 from llama_index_instrumentation import get_dispatcher
+from llama_index_instrumentation.span import active_span_id
 from numpy.typing import NDArray
 
 from llama_index.retrievers.palmette import nodes as convert
@@ -222,10 +223,25 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
 
     def _search(self, bundles: Sequence[QueryBundle]) -> list[list[NodeWithScore]]:
         calls = [self._call(bundle) for bundle in bundles]
-        return [
-            [scored(hit, explain=settings["explain"]) for hit in hits]
-            for (_, settings), hits in zip(calls, self._hits(calls), strict=True)
-        ]
+        results = list(zip(calls, self._hits(calls), strict=True))
+        for (query, _), hits in results:
+            if isinstance(query, str):
+                self._filtered().record_search(query, [hit.id for hit in hits], run=active_span_id.get() or "")
+        return [[scored(hit, explain=settings["explain"]) for hit in hits] for (_, settings), hits in results]
+
+    def feedback(
+        self,
+        query: str | None = None,
+        node_id: str | None = None,
+        *,
+        useful: bool,
+        run: str | None = None,
+        person: str | None = None,
+    ) -> None:
+        """Keep whether a node was useful for a query, or for that of a recorded run (the id of its span)."""
+        self._filtered().feedback(query, node_id, useful=useful, run=run, person=person)
+
+    afeedback = AsyncTwin(feedback).method
 
     def _hits(self, calls: Sequence[Call]) -> list[list[Hit]]:
         """Search for all queries, those of equal settings in one pass."""

@@ -100,7 +100,17 @@
     const ask = make("button", { type: "button", class: "plain", "aria-expanded": "false", click: () => reasons(hit, question, why, ask) }, "Why?");
     const head = make("div", { class: "head" }, make("button", { type: "button", class: "plain open", click: () => open(hit) }, make("bdi", {}, titleOf(hit))), hit.score === undefined ? null : make("small", { title: "probability that it is relevant" }, percent(hit.score)));
     const chips = shownMetadata(hit).slice(0, 6).map(([name, value]) => make("span", {}, `${name}: `, make("bdi", {}, String(value))));
-    return make("article", { class: "hit" }, head, make("p", { class: "place" }, placeOf(hit)), make("p", { class: "text", dir: "auto" }, snippet(hit)), make("div", { class: "more" }, question ? ask : null, chips), why);
+    return make("article", { class: "hit" }, head, make("p", { class: "place" }, placeOf(hit)), make("p", { class: "text", dir: "auto" }, snippet(hit)), make("div", { class: "more" }, question ? [ask, ...thumbs(hit, question)] : null, chips), why);
+  };
+  const thumbs = (hit, question) => {
+    const buttons = [[true, "Useful", "👍"], [false, "Not useful", "👎"]].map(([useful, label, sign]) => make("button", { type: "button", class: "plain thumb", title: label, "aria-label": label, "aria-pressed": "false", click: async (event) => {
+      try {
+        await call("feedback", { query: question, id: hit.id, useful });
+        buttons.forEach((button) => button.setAttribute("aria-pressed", String(button === event.target)));
+        say("Thank you: this is kept with the index.");
+      } catch (error) { say(error.message, true); }
+    } }, sign));
+    return buttons;
   };
   const reasons = async (hit, question, why, button) => {
     why.hidden = !why.hidden;

@@ -189,9 +189,6 @@ class FeedbackLog:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep all others from writing feedback, while the folder is exchanged."""
-        if not self.path.exists():
-            yield
-            return
         with self._writing():
             yield
 
