@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palmette import Document, FakeEncoder
-from palmette.reader import Reader
+from palmette import Document, FakeEncoder, Index, Reader, SpaceModel
 from palmette.reader.answer import Answer, Support, with_blocks
 from palmette.reader.blocks import WORDS, complete, with_neighbours
 
