@@ -49,7 +49,7 @@ def test_wrong_queries_and_options_are_named(retriever: TreeRetriever) -> None:
     for query in ("", "  \n", None, 7):
         with pytest.raises(InputError, match="query"):
             retriever.invoke(query)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"no option 'levle'. Did you mean 'level'.*filter, k, level"):
+    with pytest.raises(ConfigError, match=r"no option 'levle'. Did you mean 'level'.*filter, group_by, k, level"):
         retriever.invoke(QUESTION, levle=2)
     with pytest.raises(ConfigError, match="no option 'threshold'"):
         retriever.similarity_search_with_score(QUESTION, threshold=0.5)
