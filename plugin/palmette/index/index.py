@@ -31,7 +31,7 @@ from palmette.index.folder import (
     unique,
 )
 from palmette.index.overview import vector_array
-from palmette.index.search import FilterLike
+from palmette.index.results import FilterLike
 from palmette.index.syncing import Syncing
 from palmette.index.write import Changes, apply_changes
 from palmette.lexical.analyser import LANGUAGE
