@@ -38,11 +38,11 @@ def _run_index(args: argparse.Namespace) -> None:
 
     language = None if args.language == "none" else args.language
     documents = list(iter_documents(args.documents, titles=args.titles))
-    how = {"revision": args.revision, "device": args.device}
-    model = None if args.checkpoint is None else palmette.load_model(args.checkpoint, **how)
+    loading = {"revision": args.revision, "device": args.device}
+    model = None if args.checkpoint is None else palmette.load_model(args.checkpoint, **loading)
     with palmette.Index.open_or_create(args.out, model, language=language) as index:
-        given = {document.key for document in documents}
-        absent = [document.key for document in index.documents() if document.key not in given]
+        ids = {document.key for document in documents}
+        absent = [document.key for document in index.documents() if document.key not in ids]
         gone = absent if args.prune else ()
         changes = index.upsert(documents, delete=gone, batch_size=args.batch_size, progress=args.progress)
         total = len(index)
@@ -81,8 +81,8 @@ def _run_evaluate(args: argparse.Namespace) -> None:
     reader = None if args.reader is None else Reader.from_pretrained(args.reader, device=args.device)
     load: Any = palmette.load_data if reader is None else load_reading
     names = ("split", "baselines", "passages", "progress")
-    how = {name: getattr(args, name) for name in names} | search_options(args)
-    report = palmette.evaluate(model, load(args.data, titles=args.titles), reader=reader, **how)
+    options = {name: getattr(args, name) for name in names} | search_options(args)
+    report = palmette.evaluate(model, load(args.data, titles=args.titles), reader=reader, **options)
     if args.card:
         card = Path(args.checkpoint) / "README.md"
         if not card.parent.is_dir():
@@ -171,10 +171,10 @@ def _add_overview(command: argparse.ArgumentParser) -> None:
 
 def _run_overview(args: argparse.Namespace) -> None:
     args.extra, args.lexical = (), None
-    how = search_options(args) | {name: getattr(args, name) for name in ("topics", "since", "date")}
+    options = search_options(args) | {name: getattr(args, name) for name in ("topics", "since", "date")}
     with palmette.Index.open(args.index, device=args.device) as index:
-        found = index.overview(args.query, **how)
-    print(json.dumps(found.to_dict(), ensure_ascii=False, indent=2) if args.json else found)
+        overview = index.overview(args.query, **options)
+    print(json.dumps(overview.to_dict(), ensure_ascii=False, indent=2) if args.json else overview)
 
 
 def _add_pull(command: argparse.ArgumentParser) -> None:
@@ -205,5 +205,5 @@ def _add_push(command: argparse.ArgumentParser) -> None:
 def _run_push(args: argparse.Namespace) -> None:
     from palmette.hub import push_checkpoint
 
-    how = {"branch": args.branch, "create_tag": args.tag, "commit_message": args.message}
-    print(push_checkpoint(args.checkpoint, args.repo, private=args.private or None, **how))
+    options = {"branch": args.branch, "create_tag": args.tag, "commit_message": args.message}
+    print(push_checkpoint(args.checkpoint, args.repo, private=args.private or None, **options))

@@ -217,8 +217,8 @@ class Served:
                 return
             index.upsert(documents[start : start + BATCH], progress=False)
             self.progress.done = min(start + BATCH, len(documents))
-        kept = {document.key for document in documents}
-        if gone := [document.key for document in index.documents() if document.key not in kept]:
+        ids = {document.key for document in documents}
+        if gone := [document.key for document in index.documents() if document.key not in ids]:
             index.delete(gone)
 
 
