@@ -261,9 +261,9 @@ def keep(products: Any, rows: Any, bounds: Any, query_bounds: Any, heaps: Any, s
     errors and lengths of both; ``heaps`` [Q, k] contain the best lower bounds so far. Returns ``survivors``: the number
     of pairs, pairs [2, room] and upper bounds [room].
 
-    Two error bounds are used. ``off`` is that of one row, and ``most`` the largest ``off`` of all n rows, which is known
-    before a row is read. So 64 scores are tested by comparisons with heap[0] − most alone (``bar`` is this limit without
-    the query's step), and only rows above it pay for their own bound. For example, heap[0] = .70 and most = .05:
+    Two error bounds are used. ``off`` is that of one row, and ``most`` the largest ``off`` of all n rows, known before
+    a row is read. So 64 scores are tested by comparisons with heap[0] − most alone (``bar`` is this limit without the
+    query's step), and only rows above it pay for their own bound. For example, heap[0] = .70 and most = .05:
 
         scores   .12  .31  .72  .40      the limit is .65; .72 ± .02 is pushed, and raises heap[0] to .70 or more
     """
