@@ -5,6 +5,7 @@ import io
 import json
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from palmette import Index
 from palmette.cli import COMMANDS, build_parser, main, parse
 from palmette.cli.arguments import read_options
 from palmette.cli.train import _report, add_config_options
@@ -179,15 +181,70 @@ def test_index_again_touches_only_what_changed(place, tmp_path, run):
     rows = [json.loads(line) for line in (place / "docs.jsonl").read_text().splitlines()]
     rows[3]["text"] = "entirely new words"
     rows.append({"id": "extra", "text": "one more"})
+    changed.write_bytes((place / "docs.jsonl").read_bytes())
+    first = json.loads(run(*words, "--json", changed))
     write(changed, rows)
-    first = json.loads(run(*words, "--json", place / "docs.jsonl"))
     second = json.loads(run(*words, "--json", changed))
-    assert [first[key] for key in ("documents", "added", "updated", "unchanged")] == [48, 48, 0, 0]
-    assert [second[key] for key in ("documents", "added", "updated", "unchanged")] == [49, 1, 1, 47]
+    assert [first[key] for key in ("documents", "added", "changed", "unchanged")] == [48, 48, 0, 0]
+    assert [second[key] for key in ("documents", "added", "changed", "unchanged")] == [49, 1, 1, 47]
     write(changed, rows[:10])
-    assert "39 more were there before and stay" in run(*words, changed)
-    third = json.loads(run(*words, "--json", changed, "--prune"))
-    assert [third[key] for key in ("documents", "deleted")] == [10, 39]
+    third = json.loads(run(*words, "--json", changed))
+    assert [third[key] for key in ("documents", "removed", "encoded")] == [10, 39, 0]
+    assert "10 documents, 10 passages" in run(*words, changed)
+    other = tmp_path / "other" / "docs.jsonl"
+    other.parent.mkdir()
+    write(other, rows[:1])
+    assert "give this one a name of its own" in run(*words, other, status=1)
+    assert "skipped" in run(*words, other, "--source", "other"), "its id belongs to the first source"
+
+
+def test_index_several_folders(place, tmp_path, run):
+    files = {"one/a.md": "# Owls\n\nOwls sing.", "two/a.md": "Hens eat.", "two/draft.md": "no", "two/b.py": "x"}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    words = ["index", place / "ckpt", tmp_path / "one", "--out", tmp_path / "index", "--quiet", tmp_path / "two"]
+    shown = json.loads(run(*words, "--exclude", "draft.*", "--include", "*.md", "--passages", "none", "--json"))
+    assert (shown["documents"], [Path(path).name for path, _ in shown["skipped"]]) == (2, ["b.py", "draft.md"])
+    with Index.open(tmp_path / "index") as index:
+        assert sorted(document.key for document in index.documents()) == ["one/a.md", "two/a.md"]
+        assert index.backend.passages is None
+    assert "index them one by one" in run(*words, "--source", "x", status=1)
+    assert "the same name" in run("index", place / "ckpt", tmp_path / "one", tmp_path / "one", "--out", "x", status=1)
+    assert "a number of tokens, or none" in run(*words, "--passages", "many", status=1)
+
+
+def test_index_follows_changes(place, tmp_path):
+    """A real process that watches: a change, a new file and one that went away, then an interrupt."""
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "a.md").write_text("Owls sing.")
+    words = [
+        "index",
+        str(place / "ckpt"),
+        str(folder),
+        "--out",
+        str(tmp_path / "index"),
+        "--watch",
+        "--json",
+        "--quiet",
+    ]
+    command = [sys.executable, "-m", "palmette", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        assert json.loads(watching.stdout.readline())["added"] == 1
+        (folder / "b.md").write_text("Hens eat.")
+        (folder / "a.md").write_text("Owls sing at night.")
+        seen = {"added": 0, "changed": 0}
+        while seen != {"added": 1, "changed": 1}:
+            told = json.loads(watching.stdout.readline())
+            seen = {name: seen[name] + told[name] for name in seen}
+        (folder / "b.md").unlink()
+        assert json.loads(watching.stdout.readline())["removed"] == 1
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(30) != 0
+    with Index.open(tmp_path / "index") as index:
+        assert {one.key: one.text for one in index.documents()} == {"notes/a.md": "Owls sing at night."}
 
 
 def test_an_overview_for_programs_and_for_people(place, run):
@@ -198,6 +255,19 @@ def test_an_overview_for_programs_and_for_people(place, run):
     assert "48 documents, 48 passages" in shown
     assert "0 changed since 2025-01-01, answers with" in shown
     assert "since must be a date" in run("overview", place / "index", "--since", "soon", status=1)
+
+
+def test_a_context_for_programs_and_for_people(place, run):
+    words = ["context", place / "index", "where does the red owl live?", "--tokens", "40"]
+    found = json.loads(run(*words, "--json", "--level", "3"))
+    assert found["tokens"] <= 40
+    assert found["excerpts"][0]["id"] == "red-owl"
+    assert run(*words).startswith("[1] red-owl\nThe red owl")
+    assert run(*words, "--threshold", "1").strip() == "nothing found"
+    shown = run(
+        "search", place / "index", "red owl", "--group-by", "document", "--distinct", "near", "--expand", "section"
+    )
+    assert " 1. 0." in shown
 
 
 def test_search_for_programs_and_for_people(place, capsys, run):

@@ -67,7 +67,7 @@ FILES: list[tuple[Any, ...]] = [
     (lambda files: load_data(whole(files)), BEIR),
 ]
 FLAGS = (
-    "--out --filter --lexical --device --explain --json --engine --threshold -k --language --prune "
+    "--out --filter --lexical --device --explain --json --engine --threshold -k --language "
     "--batch-size --split --baselines --reader --passages --card --html --query --clear --revision "
     "--cache-dir --tag --quiet --no-titles --level --debug --steps --depth --encoder --preset --seed "
 ).split()

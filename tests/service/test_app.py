@@ -504,15 +504,15 @@ def test_a_folder_is_indexed_and_followed(tmp_path: Path, monkeypatch: pytest.Mo
             return {one["id"] for one in service.post("list", limit=100).json()["documents"]}
 
         until(lambda: len(ids()) == 7)
-        assert service.post("search", query="red owl", k=1).json()["results"][0]["hits"][0]["id"] == "red-owl.md"
+        assert service.post("search", query="red owl", k=1).json()["results"][0]["hits"][0]["id"] == "notes/red-owl.md"
         (notes / "red-owl.md").unlink()
         (notes / "red-cat.md").write_text("The red cat has moved to the sea.")
         (notes / "new.md").write_text("A new note.")
-        until(lambda: "new.md" in ids() and "red-owl.md" not in ids())
-        assert "sea" in service.post("get", ids=["red-cat.md"]).json()["documents"][0]["text"]
+        until(lambda: "notes/new.md" in ids() and "notes/red-owl.md" not in ids())
+        assert "sea" in service.post("get", ids=["notes/red-cat.md"]).json()["documents"][0]["text"]
         (notes / "bad.md").write_bytes(b"\xff\xfe\xff")
         (notes / "red-cat.md").write_text("The red cat has come back.")
-        until(lambda: "back" in service.post("get", ids=["red-cat.md"]).json()["documents"][0]["text"])
+        until(lambda: "back" in service.post("get", ids=["notes/red-cat.md"]).json()["documents"][0]["text"])
         assert len(ids()) == 7, "a file that cannot be read disturbs no other"
         (notes / "bad.md").unlink()
         assert service.http.get("/v1/indexes").json()["indexes"][0]["follows"]["folder"] == "notes"
@@ -576,3 +576,18 @@ def test_what_cannot_be_served_is_said(tmp_path: Path, capsys: Any) -> None:
         assert main(["serve", *words]) == 1
         assert told in capsys.readouterr().err
     busy.close()
+
+
+def test_groups_and_contexts_are_the_librarys(plain: Running, index: Index) -> None:
+    question = "where does the red owl live?"
+    body = {"query": question, "k": 3, "group_by": "document", "distinct": "near", "expand": "section"}
+    hits = plain.post("search", **body).json()["results"][0]["hits"]
+    assert [hit["id"] for hit in hits] == [
+        hit.id for hit in index.search(question, 3, group_by="document", distinct="near")
+    ]
+    assert hits[0]["citation"] == "red-owl"
+    context = plain.post("context", question=question, tokens=30).json()
+    assert context == index.context(question, 30).to_dict()
+    problem(plain.post("context", question=question, sentences=False), 400, "sentences")
+    problem(plain.post("search", query=question, expand="page"), 400, "expand")
+    problem(plain.post("search", query=question, options={"expand": "section"}), 400, "beside options")

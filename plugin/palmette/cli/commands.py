@@ -5,55 +5,120 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import shlex
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import palmette
 from palmette.cli.arguments import CHECKPOINT, describe, search_options
-from palmette.errors import ConfigError
+from palmette.errors import ConfigError, NotFoundError
+
+SHOWN = 5
+"""Skipped files that are printed."""
+WATCHED = 2.0
+"""Seconds between two looks at files that are followed."""
 
 
 def _add_index(command: argparse.ArgumentParser) -> None:
     add = describe(
         command,
-        "[CKPT] DOCUMENTS --out DIR",
+        "[CKPT] DOCUMENTS … --out DIR",
         "palmette index notes/ --out my-index              no model: the default encoder, nothing to train\n"
         "palmette index ckpt docs.jsonl --out my-index\n"
-        "palmette index me/ckpt notes/ --out my-index --revision v1\n\n"
-        "Run it again with changed documents: only those are encoded and replaced.",
+        "palmette index me/ckpt handbook/ wiki/ --out my-index --exclude drafts/\n"
+        "palmette index notes/ --out my-index --watch      follow changes until Ctrl-C\n\n"
+        "Run it again with changed documents: only what changed is encoded, and what is gone is deleted. What came\n"
+        "from elsewhere, by Python or from another folder, stays.",
         *("--revision", "--device", "--no-titles", "--quiet", "--json"),
     )
-    add("checkpoint", nargs="?", help=f"{CHECKPOINT}; none for the default encoder, or an index's own model")
-    add("documents", help="JSONL or table of documents, BEIR folder, or folder of .md and .txt files")
+    help = f"{CHECKPOINT} (none: the default encoder, or an index's own model), then folders and files of documents"
+    add("documents", nargs="+", metavar="DOCUMENTS", help=help)
     add("--out", required=True, help="index to make, or to update: a folder, or qdrant://host:6333/name")
-    add("--prune", action="store_true", help="delete what is in the index and not in DOCUMENTS")
+    add("--source", help="name of the only source; by default that of its folder or file")
+    add("--include", action="append", default=[], metavar="PATTERN", help="read these files only, as in .gitignore")
+    add("--exclude", action="append", default=[], metavar="PATTERN", help="leave these files and folders out")
+    add("--passages", help="tokens of a passage of a new index, or none for whole documents")
+    add("--watch", action="store_true", help="follow changes until it is interrupted")
     add("--batch-size", type=int, default=256, help="documents encoded at a time")
     add("--language", default="english", help="language of a new index's stemmer, or none")
 
 
 def _run_index(args: argparse.Namespace) -> None:
-    from palmette.data import iter_documents
+    from palmette.sources.walk import file_stamps
 
-    language = None if args.language == "none" else args.language
-    documents = list(iter_documents(args.documents, titles=args.titles))
+    paths = list(args.documents)
+    checkpoint = paths.pop(0) if len(paths) > 1 and _is_checkpoint(paths[0]) else None
+    if args.source is not None and len(paths) > 1:
+        raise ConfigError(f"--source names one source, but {len(paths)} are given: index them one by one")
+    if len({Path(path).absolute().name for path in paths}) < len(paths):
+        raise ConfigError(f"two of {', '.join(paths)} have the same name: index them one by one, each with a --source")
+    if missing := [path for path in paths if not _exists(path)]:
+        raise NotFoundError(f"there is no file or folder {missing[0]!r}")
+    options: dict[str, Any] = {"language": None if args.language == "none" else args.language}
+    if args.passages is not None:
+        options["passages"] = _passages(args.passages)
     loading = {"revision": args.revision, "device": args.device}
-    model = None if args.checkpoint is None else palmette.load_model(args.checkpoint, **loading)
-    with palmette.Index.open_or_create(args.out, model, language=language) as index:
-        ids = {document.key for document in documents}
-        absent = [document.key for document in index.documents() if document.key not in ids]
-        gone = absent if args.prune else ()
-        changes = index.upsert(documents, delete=gone, batch_size=args.batch_size, progress=args.progress)
-        total = len(index)
-    counts = {name: len(getattr(changes, name)) for name in ("added", "updated", "unchanged", "deleted")}
+    model = None if checkpoint is None else palmette.load_model(checkpoint, **loading)
+    patterns = {"include": args.include, "exclude": args.exclude}
+    with palmette.Index.open_or_create(args.out, model, **options) as index:
+        known: object = None
+        while known is None or args.watch:
+            stamps = [file_stamps(path, **patterns) for path in paths]
+            if stamps != known:
+                _sync_all(args, index, paths, patterns)
+                known = stamps
+            elif args.watch:
+                time.sleep(WATCHED)
+
+
+def _sync_all(args: argparse.Namespace, index: Any, paths: Sequence[str], patterns: Mapping[str, Any]) -> None:
+    """Bring all sources up to date, and print what became of them."""
+    options = {"titles": args.titles, "batch_size": args.batch_size, "progress": args.progress, **patterns}
+    reports = [index.sync(path, args.source, **options) for path in paths]
+    stats = index.stats()
     if args.json:
-        print(json.dumps({"index": str(args.out), "documents": total, **counts}))
+        facts = {"index": str(args.out), "documents": stats.documents, "passages": stats.passages}
+        for name in ("added", "changed", "moved", "removed"):
+            facts[name] = sum(len(getattr(report, name)) for report in reports)
+        for name in ("unchanged", "encoded"):
+            facts[name] = sum(getattr(report, name) for report in reports)
+        print(
+            json.dumps({**facts, "skipped": [list(entry) for report in reports for entry in report.skipped]}),
+            flush=True,
+        )
         return
-    print(f"{args.out}: {total} documents ({', '.join(f'{count} {name}' for name, count in counts.items())})")
-    if absent and not args.prune:
-        print(f"{len(absent)} more were there before and stay, such as {absent[0]!r}; --prune deletes them")
-    print(f'next: palmette search {shlex.quote(str(args.out))} "your question" --explain')
+    for report in reports:
+        print(report)
+        for path, reason in report.skipped[:SHOWN]:
+            print(f"  skipped {path}: {reason}")
+        if len(report.skipped) > SHOWN:
+            print(f"  and {len(report.skipped) - SHOWN} more; --json names them all")
+    print(f"{args.out}: {stats.documents:,} documents, {stats.passages:,} passages", flush=True)
+    if not args.watch:
+        print(f'next: palmette search {shlex.quote(str(args.out))} "your question" --explain')
+
+
+def _is_checkpoint(name: str) -> bool:
+    """Whether the first of several names is a model's: a checkpoint's folder, or no path on this machine."""
+    return not _exists(name) or (Path(name) / "model.safetensors").is_file()
+
+
+def _exists(name: str) -> bool:
+    """Whether there is such a file or folder; a name that is too long for one is none."""
+    return os.path.exists(name)  # noqa: PTH110
+
+
+def _passages(text: str) -> Any:
+    """Size of passages in tokens; ``None`` for documents that are not cut."""
+    if text == "none":
+        return None
+    try:
+        return {"tokens": int(text)}
+    except ValueError as error:
+        raise ConfigError(f"--passages takes a number of tokens, or none; got {text!r}") from error
 
 
 def _add_evaluate(command: argparse.ArgumentParser) -> None:

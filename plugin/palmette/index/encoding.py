@@ -72,6 +72,10 @@ class PassageArrays:
             self._rows += len(one.passages)
         self._parts.append(arrays)
 
+    def forget(self) -> None:
+        """Let go of the arrays that are ready."""
+        self.ready, self._parts, self._rows = {}, [], 0
+
     def of(self, documents: Sequence[Document]) -> Prepared:
         """Documents with their passages and arrays: those that are ready, or else made now."""
         if any(document.key not in self.ready for document in documents):

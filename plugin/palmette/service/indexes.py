@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,11 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from palmette.data import iter_documents
+from palmette.data.listing import list_source
 from palmette.errors import InputError, LockedError, PalmetteError, StoreError
 from palmette.index import Index
 from palmette.reader import Reader
 from palmette.service.local import HOME
+from palmette.sources.walk import file_stamps
 from palmette.store.local.database import DATABASE
 from palmette.store.qdrant.client import is_url
 from palmette.threads import run_in_thread
@@ -195,8 +195,12 @@ class Served:
         assert self.source is not None
         known: object = None
         while not self._stop.is_set():
-            files = files_of(self.source)
-            if files != known:
+            files: object = None
+            try:
+                files = file_stamps(self.source)
+            except PalmetteError as error:
+                self.progress.error = str(error)
+            if files is not None and files != known:
                 try:
                     self._bring_up_to_date(self.source)
                     self.progress.error, known = "", files
@@ -209,17 +213,19 @@ class Served:
 
     def _bring_up_to_date(self, folder: Path) -> None:
         assert self.handle is not None
-        index = self.handle.index
-        documents = list(iter_documents(folder)) if files_of(folder) else []
-        self.progress = Progress(0, len(documents))
-        for start in range(0, len(documents), BATCH):
-            if self._stop.is_set():
-                return
-            index.upsert(documents[start : start + BATCH], progress=False)
-            self.progress.done = min(start + BATCH, len(documents))
-        ids = {document.key for document in documents}
-        if gone := [document.key for document in index.documents() if document.key not in ids]:
-            index.delete(gone)
+        listing = list_source(folder, folder.name, progress=False)
+        total = len(listing.documents)
+        self.progress = Progress(0, total)
+
+        def report_progress(done: int, fresh: int) -> bool:
+            self.progress.done = total - fresh + done
+            return not self._stop.is_set()
+
+        options: dict[str, Any] = {"batch_size": BATCH, "at_once": BATCH, "progress": False, "tell": report_progress}
+        report = self.handle.index.sync_listing(folder.name, listing, **options)
+        self.progress.done = total
+        for path, reason in report.skipped:
+            log.info("%s: skipped %s: %s", self.name, path, reason)
 
 
 def stamp_of(path: str | Path) -> Stamp | None:
@@ -229,15 +235,3 @@ def stamp_of(path: str | Path) -> Stamp | None:
     except (OSError, ValueError):
         return None
     return about.st_dev, about.st_ino
-
-
-def files_of(folder: Path) -> dict[Path, tuple[int, int]]:
-    """Return time and size of the files below a folder, without hidden ones."""
-    files: dict[Path, tuple[int, int]] = {}
-    for root, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for path in (Path(root, name) for name in names if not name.startswith(".")):
-            with suppress(OSError):  # it went away
-                about = path.stat()
-                files[path] = about.st_mtime_ns, about.st_size
-    return files

@@ -146,12 +146,16 @@ class Server(MCPServer[Any]):
         index: IndexName = None,
     ) -> Annotated[CallToolResult, Text]:
         """Read a passage, the section around it, or its whole document."""
-        _, reply = await self._ask("get", GetBody(ids=(id,), index=index))
-        document = reply["documents"][0]
-        if document is None:
+        named = re.fullmatch(r"(.*)#(\d+)", id, re.S)
+        _, reply = await self._ask("get", GetBody(ids=(id, *([named[1]] if named else [])), index=index))
+        document, text = reply["documents"][0], ""
+        if document is not None:
+            parts = [document] if part == "passage" else await self._around(document, part, index)
+            text = "\n\n".join(_content(piece) for piece in parts)
+        elif named and (document := reply["documents"][1]) is not None:
+            text = _part_of(document, int(named[2]), part)
+        if document is None or not text:
             raise ToolError(f"there is no document {id!r}: take an id from a search")
-        parts = [document] if part == "passage" else await self._around(document, part, index)
-        text = "\n\n".join(map(_content, parts))
         shown = text[offset : offset + LONGEST]
         end = offset + len(shown)
         more = (
@@ -286,8 +290,21 @@ def _result(value: BaseModel, text: str) -> CallToolResult:
 
 def _passage(index: str, hit: dict[str, Any]) -> Passage:
     """A hit; of a part of a document by its number, ``guide.md#3``."""
-    id = f"{hit['id']}#{hit['passage']['number'] + 1}" if "passage" in hit else hit["id"]
+    place = hit.get("passage", {})
+    id = f"{hit['id']}#{place['number'] + 1}" if place.get("count", 1) > 1 else hit["id"]
     return Passage(id=id, score=hit["score"], text=_brief(hit), metadata=hit["metadata"], uri=_uri(index, id))
+
+
+def _part_of(document: dict[str, Any], number: int, part: str) -> str:
+    """Text of a passage by its number from 1, of it with its neighbours, or of its whole document."""
+    text, places = _content(document), document.get("passages", [])
+    if not 1 <= number <= len(places):
+        return ""
+    if part == "document":
+        return text
+    around = 1 if part == "section" else 0
+    first, last = places[max(0, number - 1 - around)], places[min(len(places) - 1, number - 1 + around)]
+    return text[first["start"] : last["end"]]
 
 
 def _uri(index: str, id: str) -> str:

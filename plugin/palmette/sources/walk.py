@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,8 @@ class Walk:
     """(root, path): the path begins with its root; that of a file which is itself a root is its folder."""
     skipped: list[tuple[Path, str]] = field(default_factory=list)
     """(path, reason); a folder that is skipped is named once, without what is in it."""
+    unreadable: list[Path] = field(default_factory=list)
+    """Skipped files and folders that the system could not read: what lies there may be as before."""
 
 
 def walk(
@@ -81,6 +84,18 @@ def walk(
     return result
 
 
+def file_stamps(
+    roots: str | Path | Iterable[str | Path], *, include: Sequence[str] = (), exclude: Sequence[str] = ()
+) -> dict[Path, tuple[int, int]]:
+    """Return time and size of the files that would be read: while they are the same, nothing has changed."""
+    stamps: dict[Path, tuple[int, int]] = {}
+    for _, path in walk(roots, include=include, exclude=exclude).files:
+        with suppress(OSError):  # it went away
+            status = path.stat()
+            stamps[path] = status.st_mtime_ns, status.st_size
+    return stamps
+
+
 def _patterns(name: str, patterns: Sequence[str]) -> GitIgnoreSpec | None:
     from pathspec import GitIgnoreSpec
 
@@ -118,6 +133,7 @@ class _Walker:
                     entries = sorted(scan, key=lambda entry: entry.name)
             except OSError as error:
                 self.skip(folder, _reason(error))
+                self.result.unreadable.append(folder)
                 continue
             if folder != self.root and any(entry.name == _ENVIRONMENT for entry in entries):
                 self.skip(folder, "a Python environment")
@@ -162,6 +178,7 @@ class _Walker:
             self.take(path, path.stat())
         except OSError as error:
             self.skip(path, _reason(error))
+            self.result.unreadable.append(path)
 
     def take(self, path: Path, status: os.stat_result, *, forced: bool = False) -> None:
         """Take a file in, unless its kind, its size or an earlier root speaks against it."""

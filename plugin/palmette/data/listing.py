@@ -1,0 +1,149 @@
+"""The documents that a source holds now, under ids of its own: a folder, a file, a loader, an iterable."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from palmette.config import check_path
+from palmette.data.documents import iter_documents, metadata_of, text_of, to_document
+from palmette.errors import InputError, MissingExtraError, NotFoundError, PalmetteError, shown
+from palmette.sources.convert import read_file
+from palmette.sources.kinds import RECORDS, kind_of
+from palmette.sources.records import existing
+from palmette.sources.walk import MOST_BYTES, walk
+from palmette.types import Document, json_value
+
+ORIGINS = ("source", "file_path", "file_name", "url")
+"""Metadata by which loaders say where a document comes from."""
+PAGES = ("page_label", "page")
+_RANDOM = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
+
+@dataclass
+class Listing:
+    """What a source holds now."""
+
+    documents: dict[str, Document] = field(default_factory=dict)
+    """By id."""
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    """Paths, or places of documents, that were not read, and why."""
+    unread: set[str] = field(default_factory=set)
+    """Beginnings of the ids of documents that could not be read this time: what is known of them stays."""
+
+    def keeps(self, id: str) -> bool:
+        """Whether a document that was not found may be there all the same."""
+        return any(id == name or id.startswith((f"{name}#", f"{name}/")) for name in self.unread)
+
+    def take(self, document: Document, place: str) -> None:
+        """Take a document in; another one of the same id is skipped."""
+        known = self.documents.setdefault(document.key, document)
+        if known is not document and known.digest != document.digest:
+            self.skipped.append((place, f"another document has the id {shown(document.key)}"))
+
+
+def source_name(data: Any) -> str | None:
+    """Name of a source that is given none: that of its folder or file."""
+    if not isinstance(data, str | Path):
+        return None
+    return check_path(data).absolute().name or None
+
+
+def list_source(
+    data: Any,
+    source: str,
+    *,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    max_bytes: int = MOST_BYTES,
+    titles: bool = True,
+    metadata: Mapping[str, Any] | None = None,
+    progress: bool | None = None,
+) -> Listing:
+    """Read all documents of a source; what cannot be read is named, and stops nothing."""
+    listing = Listing()
+    if isinstance(data, str | Path):
+        path = check_path(data)
+        if not path.exists():
+            raise NotFoundError(f"there is no file or folder {str(data)!r}")
+        if (path / "manifest.json").is_file():
+            raise InputError(f"{path} is an index or a checkpoint, not documents: name what it was made from")
+        own = path.is_dir() and existing(path / "corpus.jsonl") is not None
+        if own or (path.is_file() and kind_of(path) == RECORDS):
+            for document in iter_documents(path, titles=titles, passages=False):
+                listing.take(document, document.key)
+        else:
+            _list_files(listing, path, source, include, exclude, max_bytes, progress)
+    else:
+        for place, read in _given(data, source):
+            if isinstance(read, PalmetteError):
+                listing.skipped.append((place, str(read)))
+            else:
+                listing.take(read, place)
+    if metadata:
+        for id, document in listing.documents.items():
+            listing.documents[id] = replace(document, metadata={**document.metadata, **metadata})
+    return listing
+
+
+def _list_files(
+    listing: Listing,
+    path: Path,
+    source: str,
+    include: Sequence[str],
+    exclude: Sequence[str],
+    max_bytes: int,
+    progress: bool | None,
+) -> None:
+    walked = walk(path, include=include, exclude=exclude, max_bytes=max_bytes)
+    listing.skipped += [(str(path), reason) for path, reason in walked.skipped]
+    root = path if path.is_dir() else path.parent
+    listing.unread |= {f"{source}/{path.relative_to(root).as_posix()}" for path in walked.unreadable}
+    hidden = None if progress is None else not progress
+    for top, file in tqdm(walked.files, f"reading {path.name}", unit="file", delay=2, leave=False, disable=hidden):
+        name = file.relative_to(top).as_posix()
+        try:
+            for number, text in enumerate(read_file(file), 1):
+                id = f"{source}/{name}#{text.id or number}" if kind_of(file) == RECORDS else f"{source}/{name}"
+                listing.take(Document(id, text.text, metadata_of(name, text), text.fields), str(file))
+        except (InputError, MissingExtraError) as error:
+            listing.skipped.append((str(file), str(error).removeprefix(f"{file}: ")))
+            listing.unread.add(f"{source}/{name}")
+
+
+def _given(data: Any, source: str) -> Iterator[tuple[str, Document | PalmetteError]]:
+    """Documents of a loader, a reader or an iterable, each with its place; or what is wrong with one."""
+    load = getattr(data, "lazy_load", None) or getattr(data, "load_data", None)
+    values = load() if callable(load) else data
+    if isinstance(values, Mapping | bytes) or not isinstance(values, Iterable):
+        raise InputError(f"a source is a path, a loader or an iterable of documents, got {shown(data)}")
+    uses = Counter[str]()
+    for position, value in enumerate(values):
+        place = f"document {position}"
+        try:
+            yield place, _document(value, source, uses, loaded=callable(load))
+        except InputError as error:
+            yield place, error
+
+
+def _document(value: Any, source: str, uses: Counter[str], *, loaded: bool) -> Document:
+    """Make a document with an id that is the same the next time."""
+    text = None if isinstance(value, str | Document | Mapping) else text_of(value)
+    if text is None:
+        return to_document(value)
+    metadata = json_value(getattr(value, "metadata", None) or {})
+    id = getattr(value, "node_id", None) or getattr(value, "id", None)
+    if id is None or loaded or _RANDOM.fullmatch(str(id)):  # LlamaIndex gives a new id at each reading
+        id = None
+        if origin := next((str(metadata[name]) for name in ORIGINS if metadata.get(name)), None):
+            page = next((str(metadata[name]) for name in PAGES if metadata.get(name) is not None), "")
+            name = f"{origin}#{page}" if page else origin
+            uses[name] += 1
+            id = f"{source}/{name}" if uses[name] == 1 else f"{source}/{name}#{uses[name]}"
+    return Document(id, text, metadata)
