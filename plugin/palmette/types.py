@@ -12,7 +12,7 @@ from html import escape
 from typing import Any
 
 from palmette.errors import InputError, PalmetteError, shown
-from palmette.values import json_fault
+from palmette.values import json_fault, written
 
 Metadata = Mapping[str, Any]
 """JSON-like values under string keys; nested mappings are reached by a filter as ``"author.name"``."""
