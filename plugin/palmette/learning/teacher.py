@@ -1,0 +1,161 @@
+"""A reranker as teacher: it judges what an index finds for questions that nobody has judged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from palmette.config import check_path
+from palmette.data import RetrievalData
+from palmette.errors import ConfigError, InputError, shown
+from palmette.index import Index
+from palmette.index.folder import check_count
+from palmette.learning.answers import AnswerLog, LoggedAnswer
+from palmette.learning.llm import as_llm
+
+Teacher = Callable[[str, Sequence[str]], Sequence[float]]
+"""Query and texts → a score for each text; higher is more relevant."""
+DEPTH = 20
+"""First hits of a question that the teacher judges."""
+LEAD = 1.0
+"""Standard deviations of a question's scores by which its best text must exceed their mean, to count as relevant."""
+PROMPT = """How well does each text answer the query? Reply with JSON only: {{"scores": [0 to 10 for each text]}}
+
+Query: {query}
+
+{texts}"""
+SCHEMA = {
+    "type": "object",
+    "properties": {"scores": {"type": "array", "items": {"type": "number"}}},
+    "required": ["scores"],
+    "additionalProperties": False,
+}
+"""JSON schema of an LLM's reply."""
+
+
+def as_teacher(teacher: Any) -> tuple[str, Teacher]:
+    """Return the name of a teacher, and how it scores.
+
+    Takes a sentence-transformers ``CrossEncoder``, a cross-encoder, a document compressor or a chat model of LangChain,
+    a node postprocessor or an LLM of LlamaIndex, ``"openai:MODEL"``, or a function of a query and texts.
+    """
+    name = str(getattr(teacher, "model_name", None) or getattr(teacher, "name_or_path", None) or type(teacher).__name__)
+    if callable(getattr(teacher, "predict", None)) and hasattr(teacher, "tokenizer"):  # a CrossEncoder
+        return name, lambda query, texts: teacher.predict([(query, text) for text in texts], show_progress_bar=False)
+    if callable(getattr(teacher, "compress_documents", None)):
+        return name, lambda query, texts: _compress(teacher, query, texts)
+    if callable(getattr(teacher, "postprocess_nodes", None)):
+        return name, lambda query, texts: _postprocess(teacher, query, texts)
+    if callable(getattr(teacher, "score", None)):  # LangChain's BaseCrossEncoder
+        return name, lambda query, texts: teacher.score([(query, text) for text in texts])
+    if isinstance(teacher, str) or any(hasattr(teacher, method) for method in ("invoke", "complete")):
+        llm = as_llm(teacher)
+        return llm.name, lambda query, texts: _ask(llm, query, texts)
+    if callable(teacher):
+        return getattr(teacher, "__qualname__", name), teacher
+    raise ConfigError(f"a teacher is a cross-encoder, a reranker, an LLM or a function, got {shown(teacher)}")
+
+
+def judge(
+    index: Index,
+    questions: Iterable[str],
+    teacher: Any,
+    out: str | Path,
+    *,
+    depth: int = DEPTH,
+    progress: bool | None = None,
+) -> RetrievalData:
+    """Let a teacher judge the first hits of questions; returns data that every ``fit`` takes.
+
+    A question's best hit counts as relevant where it leads the others clearly; other questions teach nothing. Every
+    score is on the disk when the next question is judged, and none is paid twice.
+
+    Args:
+        index: The index that finds candidates, by its default search.
+        questions: Questions of any source: recorded searches, a log, an LLM's.
+        teacher: See :func:`as_teacher`.
+        out: Folder of the scores (``scores.jsonl``).
+        depth: Hits of a question that are judged.
+        progress: A progress bar; ``None`` shows it on a terminal.
+    """
+    check_count("depth", depth)
+    name, score = as_teacher(teacher)
+    asked = list(dict.fromkeys(questions))
+    if not asked:
+        raise InputError("there are no questions to judge; give at least one")
+    folder = check_path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    hits_of_questions = index.search(asked, k=depth)
+    qrels: dict[str, dict[str, int]] = {}
+    hidden = None if progress is None else not progress
+    with AnswerLog(folder / "scores.jsonl") as log:
+        pairs = zip(asked, hits_of_questions, strict=True)
+        for number, (question, hits) in enumerate(tqdm(pairs, "Judging", len(asked), delay=2, disable=hidden)):
+            if len(hits) < 2:
+                continue
+            texts = [hit.document.content for hit in hits]
+            content = "\n\0".join((name, question, *texts)).encode("utf-8", "surrogatepass")
+            key = hashlib.sha256(content).hexdigest()[:32]
+            if key not in log.answers:
+                scores = _checked(score(question, texts), len(texts), name)
+                log.add(LoggedAnswer(key, json.dumps([round(value, 6) for value in scores])))
+            scores = _checked(json.loads(log.answers[key].text), len(texts), name)
+            best = int(np.argmax(scores))
+            if scores[best] - np.mean(scores) > LEAD * np.std(scores) > 0:
+                qrels[f"q{number}"] = {hits[best].id: 1}
+    queries = {f"q{number}": question for number, question in enumerate(asked) if f"q{number}" in qrels}
+    return RetrievalData(f"judged by {name}", list(index.documents()), queries, {"train": qrels} if qrels else {})
+
+
+def _checked(scores: Any, count: int, name: str) -> list[float]:
+    """Raise unless there is a number for each text."""
+    try:
+        values = [float(value) for value in scores]
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} returned {shown(scores)} for {count} texts: a number for each is needed") from error
+    if len(values) != count or not np.isfinite(values).all():
+        raise InputError(f"{name} returned {shown(values)} for {count} texts: a finite number for each is needed")
+    return values
+
+
+def _compress(teacher: Any, query: str, texts: Sequence[str]) -> list[float]:
+    """Score by the order of a LangChain reranker; what it leaves out comes last."""
+    from langchain_core.documents import Document
+
+    given = [Document(page_content=text, metadata={"row": row}) for row, text in enumerate(texts)]
+    ranked = [document.metadata["row"] for document in teacher.compress_documents(given, query)]
+    return _by_rank(ranked, len(texts))
+
+
+def _postprocess(teacher: Any, query: str, texts: Sequence[str]) -> list[float]:
+    """Score by the order of a LlamaIndex reranker; what it leaves out comes last."""
+    from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+
+    nodes = [NodeWithScore(node=TextNode(id_=str(row), text=text), score=0.0) for row, text in enumerate(texts)]
+    ranked = teacher.postprocess_nodes(nodes, query_bundle=QueryBundle(query))
+    return _by_rank([int(node.node.node_id) for node in ranked], len(texts))
+
+
+def _by_rank(ranked: Sequence[int], count: int) -> list[float]:
+    scores = [0.0] * count
+    for rank, row in enumerate(ranked, start=1):
+        scores[row] = 1 / rank
+    return scores
+
+
+def _ask(llm: Any, query: str, texts: Sequence[str]) -> list[float]:
+    """Let a language model grade all texts at once."""
+    numbered = "\n\n".join(f"Text {number}:\n{text}" for number, text in enumerate(texts, start=1))
+    reply = llm.complete(PROMPT.format(query=query, texts=numbered), SCHEMA).text
+    found = re.search(r"\[[^\[\]]*\]", reply)
+    try:
+        return list(json.loads(found[0])) if found else []
+    except ValueError:
+        return []

@@ -1,0 +1,121 @@
+"""A teacher judges what an index finds: any reranker, once a question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from langchain_core.documents import Document as LangChainDocument
+from langchain_core.documents.compressor import BaseDocumentCompressor
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+
+from learning.conftest import ChatServer, animals
+from learning.test_refit import TOPICS, documents, quality, question
+from palmette import FakeEncoder, Index, SpaceModel
+from palmette.errors import ConfigError, InputError
+from palmette.learning.teacher import judge
+
+
+def knows(query: str, texts: Sequence[str]) -> list[float]:
+    """Score by the number of the topic, which no search can know: alpha7 asks for beta7."""
+    topic = query.split()[0].removeprefix("alpha")
+    return [float(text.split()[0] == f"beta{topic}") for text in texts]
+
+
+@pytest.fixture
+def index() -> Any:
+    with Index.build(documents(), SpaceModel.untrained(FakeEncoder(64)), progress=False) as built:
+        yield built
+
+
+def test_a_space_learns_from_a_teacher(index: Index, tmp_path: Path) -> None:
+    questions = [question(number % TOPICS, number) for number in range(400)]
+    data = judge(index, questions, knows, tmp_path, depth=20, progress=False)
+    judged = {data.queries[key]: next(iter(rated)) for key, rated in data.qrels["train"].items()}
+    assert len(judged) > 100
+    assert all(int(id[1:]) % TOPICS == int(query.split()[0][5:]) for query, id in judged.items())
+    model = SpaceModel.fit(data, encoder=FakeEncoder(64), progress=False)
+    with Index.build(documents(), model, progress=False) as learned:
+        assert quality(learned) > quality(index)
+
+
+def test_no_question_is_judged_twice(index: Index, tmp_path: Path) -> None:
+    calls: list[str] = []
+
+    def teacher(query: str, texts: Sequence[str]) -> list[float]:
+        calls.append(query)
+        return knows(query, texts)
+
+    questions = [question(n, n) for n in range(10)]
+    first = judge(index, questions, teacher, tmp_path, progress=False)
+    again = judge(index, [*questions, questions[0], "one more"], teacher, tmp_path, progress=False)
+    assert calls == [*questions, "one more"]
+    assert again.qrels["train"].items() >= first.qrels["train"].items()
+
+
+class Compressor(BaseDocumentCompressor):
+    """A reranker of LangChain, which leaves some out."""
+
+    def compress_documents(self, documents: Any, query: str, callbacks: Any = None) -> list[LangChainDocument]:
+        ranked = sorted(documents, key=lambda one: -knows(query, [one.page_content])[0])
+        return ranked[:3]
+
+
+class Postprocessor(BaseNodePostprocessor):
+    """A reranker of LlamaIndex."""
+
+    def _postprocess_nodes(self, nodes: Any, query_bundle: Any = None) -> Any:
+        return sorted(nodes, key=lambda one: -knows(query_bundle.query_str, [one.node.text])[0])
+
+
+class CrossEncoder:
+    """What a sentence-transformers CrossEncoder offers."""
+
+    tokenizer = None
+
+    def predict(self, pairs: Sequence[tuple[str, str]], show_progress_bar: bool | None = None) -> Any:
+        return np.array([knows(query, [text])[0] for query, text in pairs], np.float32)
+
+
+class LangChainCrossEncoder:
+    """LangChain's interface of cross-encoders."""
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        return [knows(query, [text])[0] for query, text in pairs]
+
+
+@pytest.mark.parametrize("teacher", [Compressor(), Postprocessor(), CrossEncoder(), LangChainCrossEncoder()])
+def test_rerankers_of_all_kinds(index: Index, tmp_path: Path, teacher: Any) -> None:
+    questions = [question(n, n) for n in range(TOPICS)]
+    wanted = judge(index, questions, knows, tmp_path / "a", progress=False)
+    judged = judge(index, questions, teacher, tmp_path / "b", progress=False)
+    assert wanted.qrels["train"].items() <= judged.qrels["train"].items()
+
+
+def test_a_language_model_judges(server: ChatServer, tmp_path: Path) -> None:
+    with Index.build(animals(3), SpaceModel.untrained(FakeEncoder(32)), progress=False) as index:
+        server.reply = lambda body: server.chat('{"scores": [0, 9, 1]}')
+        data = judge(index, ["where is the owl?"], "openai:small", tmp_path, progress=False)
+        second = index.search("where is the owl?", k=3)[1].id
+        assert list(data.qrels["train"].values()) == [{second: 1}]
+        server.reply = lambda body: server.chat("I like them all")
+        with pytest.raises(InputError, match="small returned .* for 3 texts"):
+            judge(index, ["where is the cat?"], "openai:small", tmp_path, progress=False)
+
+
+@pytest.mark.parametrize("scores", [[1.0], None, ["a"] * 20, [float("nan")] * 20])
+def test_unusable_scores_are_named(index: Index, tmp_path: Path, scores: Any) -> None:
+    with pytest.raises(InputError, match="for 20 texts"):
+        judge(index, [question(1, 1)], lambda query, texts: scores, tmp_path, progress=False)
+
+
+def test_unusable_arguments(index: Index, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no questions"):
+        judge(index, [], knows, tmp_path)
+    with pytest.raises(ConfigError, match="a teacher is"):
+        judge(index, ["a"], 3, tmp_path)
+    with pytest.raises(InputError, match="depth"):
+        judge(index, ["a"], knows, tmp_path, depth=0)
