@@ -10,7 +10,7 @@ import pytest
 from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.errors import InputError
 from palmette.index import folder
-from palmette.lexical import bm25
+from palmette.lexical import query as words
 from palmette.lexical.analyser import MOST_CHARACTERS
 
 MODEL = SpaceModel.untrained(FakeEncoder(16))
@@ -46,7 +46,7 @@ def test_too_long_queries_are_refused(parts: Index, monkeypatch: pytest.MonkeyPa
     with pytest.raises(InputError, match="may have 100,000"):
         MODEL.score("a" * (MOST_CHARACTERS + 1), [Document("x", "text")])
     assert parts.search("a" * MOST_CHARACTERS, 1)
-    monkeypatch.setattr(bm25, "MOST_TERMS", 10)
+    monkeypatch.setattr(words, "MOST_TERMS", 10)
     assert parts.search("q1 q2 q3 q4 q5", 1), "five words and four pairs"
     with pytest.raises(InputError, match="has 11 different words and pairs of neighbours, and 10 are searched"):
         parts.search("q1 q2 q3 q4 q5 q6")
