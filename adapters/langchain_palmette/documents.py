@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 EXPLANATION = "explanation"
 """Metadata key of an explanation."""
+CITATION = "citation"
+"""Metadata key of where a passage stands, such as *guide.md › Pruning, lines 40–52*."""
+PASSAGE = "passage"
+"""Metadata key of a passage's place: characters, lines, headings, number."""
+COPIES = "copies"
+"""Metadata key of the citations of passages with the same text."""
 
 
 def to_stored(documents: Iterable[Any] | str | Path) -> list[Stored]:
@@ -43,8 +49,16 @@ def from_stored(document: Stored) -> Document:
 
 
 def from_hit(hit: Hit, score_key: str | None, explain: bool) -> Document:
-    """Convert a hit; score and explanation replace metadata of the same names."""
+    """Convert a hit; score and explanation replace metadata of the same names.
+
+    A passage of a longer document says where it stands: ``citation`` for people, ``passage`` for programs.
+    """
     document = from_stored(hit.document)
+    document.page_content = hit.text
+    if hit.passage is not None and hit.passage.count > 1:
+        document.metadata |= {CITATION: hit.citation, PASSAGE: hit.passage.to_dict()}
+    if hit.copies:
+        document.metadata[COPIES] = list(hit.copies)
     if score_key is not None:
         document.metadata[score_key] = float(hit.score)
     if explain:

@@ -27,9 +27,20 @@ if TYPE_CHECKING:
 
     from palmette import Hit, Index, Model
     from palmette.index.folder import ModelLike
-    from palmette.index.search import QueryList
+    from palmette.index.results import QueryList
 
-CALL = ("k", "filter", "score_threshold", "lexical", "boost", "explain")
+CALL = (
+    "k",
+    "filter",
+    "score_threshold",
+    "lexical",
+    "boost",
+    "group_by",
+    "distinct",
+    "expand",
+    "expand_tokens",
+    "explain",
+)
 """Options of every call, besides those of the method."""
 WRITE = ("batch_size", "progress")
 """Options of every write."""
@@ -82,6 +93,16 @@ class PalmetteRetriever(Loading, Batching, DocumentIndex):
     """
     boost: dict[str, JsonValue] | None = None
     """Log-odds by metadata: ``{"date": recency("90d"), "kind": {"guide": 0.5}}``, see :func:`palmette.recency`."""
+    group_by: Literal["document"] | None = None
+    """``document``: the ``k`` best documents, each by its best passage."""
+    distinct: bool | Literal["near"] = False
+    """Return passages of the same text once; ``near`` for nearly the same. Citations of the others are in
+    ``metadata["copies"]``.
+    """
+    expand: Literal["neighbours", "section", "document"] | None = None
+    """Widen passages to what is around them, as far as ``expand_tokens`` reach."""
+    expand_tokens: int | None = Field(default=None, ge=1)
+    """Tokens of a widened passage; ``None`` for 1,000."""
     score_key: str | None = None
     """Metadata key of the score, such as ``"score"``; ``None`` leaves it out: a document is equal under all queries."""
     explain: bool = False
@@ -263,7 +284,7 @@ class PalmetteRetriever(Loading, Batching, DocumentIndex):
     def _search(self, queries: QueryList, *, explain: bool = False, **call: Any) -> list[list[Hit]]:
         index = self.index
         check_keys(type(self).__name__, call, (*CALL, *index.model.search_class.names()))
-        own = {"k": self.k, "lexical": self.lexical, "boost": self.boost, "score_threshold": self.score_threshold}
+        own = {name: getattr(self, name) for name in CALL if name not in ("filter", "explain")}
         call |= {name: value for name, value in own.items() if call.get(name) is None}
         how = given({**self._search_options(), **call})
         threshold = how.pop("score_threshold", None)

@@ -20,7 +20,7 @@ from palmette.threads import AsyncTwin
 
 if TYPE_CHECKING:
     from palmette import Index, Model
-    from palmette.index.search import QueryList
+    from palmette.index.results import QueryList
 
 
 class PalmetteVectorStore(VectorStore):

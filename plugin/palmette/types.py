@@ -194,6 +194,20 @@ class Passage:
         return {**asdict(self), "headings": list(self.headings)}
 
 
+def cite(document: Document, place: Passage | None) -> str:
+    """Cite a passage for people: ``guide.md › Pruning › Cherries, lines 40–52``.
+
+    The name is the document's id, or what its metadata have as ``source``. Lines of an only line are left out.
+    """
+    source = document.metadata.get("source")
+    name = source if isinstance(source, str) and source.strip() else document.key
+    if place is None:
+        return name
+    first, last = place.first_line, place.last_line
+    lines = f", lines {first}\u2013{last}" if first < last else f", line {first}" if place.count > 1 else ""
+    return " \u203a ".join([name, *place.headings]) + lines
+
+
 @dataclass(frozen=True)
 class StoredDocument:
     """A document as an index stores it: whole, with the places of its passages."""
@@ -299,6 +313,25 @@ class Highlights:
 
 
 @dataclass(frozen=True)
+class Surroundings:
+    """A slice of a document around a passage."""
+
+    text: str
+    start: int
+    end: int
+    first_line: int
+    last_line: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The slice as JSON values."""
+        return asdict(self)
+
+
+_KEPT = ("document", "score", "evidence", "sentence", "passage", "others", "copies", "around")
+"""What a copied or pickled hit keeps."""
+
+
+@dataclass(frozen=True)
 class Hit:
     """A passage found, and the probability that it is relevant."""
 
@@ -315,11 +348,27 @@ class Hit:
     finder: Callable[[], Sequence[tuple[int, int]]] | None = field(default=None, repr=False, compare=False)
     passage: Passage | None = field(default=None, repr=False)
     """Where the passage stands in its document; ``None`` of a hit that no index found."""
+    others: Sequence[Hit] = field(default=(), repr=False)
+    """Further passages of the same document, best first, in a search with ``group_by="document"``."""
+    copies: Sequence[str] = field(default=(), repr=False)
+    """Citations of passages with the same text, which a search with ``distinct`` shows once."""
+    around: Surroundings | None = field(default=None, repr=False)
+    """What a search with ``expand`` adds around the passage."""
 
     @property
     def id(self) -> str:
         """The document's id."""
         return self.document.key
+
+    @property
+    def text(self) -> str:
+        """The passage, with what ``expand`` adds around it."""
+        return self.document.content if self.around is None else self.around.text
+
+    @property
+    def citation(self) -> str:
+        """Where it stands, for people: ``guide.md › Pruning › Cherries, lines 40–52``."""
+        return cite(self.document, self.passage)
 
     @property
     def highlights(self) -> Highlights:
@@ -341,9 +390,16 @@ class Hit:
         facts |= {"evidence": dict(self.evidence), "highlights": self.highlights.to_dict()}
         if self.passage is not None and (self.passage.count > 1 or self.passage.headings):
             facts["passage"] = self.passage.to_dict()
+        facts["citation"] = self.citation
+        if self.around is not None:
+            facts["around"] = self.around.to_dict()
+        if self.others:
+            facts["others"] = [other.to_dict(explain=explain) for other in self.others]
+        if self.copies:
+            facts["copies"] = list(self.copies)
         return facts | ({"explanation": self.explain().to_dict()} if explain else {})
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {name: getattr(self, name) for name in ("document", "score", "evidence", "sentence", "passage")}
+        kept = {name: getattr(self, name) for name in _KEPT}
         words = self.highlights.words
         return {**kept, "explainer": None, "finder": partial(list, words)}

@@ -257,6 +257,19 @@ def test_an_overview_for_programs_and_for_people(place, run):
     assert "since must be a date" in run("overview", place / "index", "--since", "soon", status=1)
 
 
+def test_a_context_for_programs_and_for_people(place, run):
+    words = ["context", place / "index", "where does the red owl live?", "--tokens", "40"]
+    found = json.loads(run(*words, "--json", "--level", "3"))
+    assert found["tokens"] <= 40
+    assert found["excerpts"][0]["id"] == "red-owl"
+    assert run(*words).startswith("[1] red-owl\nThe red owl")
+    assert run(*words, "--threshold", "1").strip() == "nothing found"
+    shown = run(
+        "search", place / "index", "red owl", "--group-by", "document", "--distinct", "near", "--expand", "section"
+    )
+    assert " 1. 0." in shown
+
+
 def test_search_for_programs_and_for_people(place, capsys, run):
     index = place / "index"
     words = ["search", index, "where does the red owl live?", "-k", "3", "--json", "--explain"]

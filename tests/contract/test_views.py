@@ -9,7 +9,7 @@ import pytest
 
 from palmette import Index, Model
 from palmette.errors import InputError
-from palmette.index.search import read_queries
+from palmette.index.results import read_queries
 from palmette.ranking.arrays import stored_arrays
 from palmette.ranking.score import probability
 from palmette.search.plan import View

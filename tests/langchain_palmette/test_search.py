@@ -49,7 +49,7 @@ def test_wrong_queries_and_options_are_named(retriever: TreeRetriever) -> None:
     for query in ("", "  \n", None, 7):
         with pytest.raises(InputError, match="query"):
             retriever.invoke(query)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"no option 'levle'. Did you mean 'level'.*filter, k, level"):
+    with pytest.raises(ConfigError, match=r"no option 'levle'. Did you mean 'level'.*filter, group_by, k, level"):
         retriever.invoke(QUESTION, levle=2)
     with pytest.raises(ConfigError, match="no option 'threshold'"):
         retriever.similarity_search_with_score(QUESTION, threshold=0.5)
@@ -122,3 +122,19 @@ def test_boosts_of_the_retriever_and_of_a_call(empty: TreeRetriever) -> None:
     assert TreeRetriever(**boosted.model_dump()).boost == boosted.boost
     with pytest.raises(ConfigError, match="must be log-odds"):
         boosted.invoke("owl", boost={"kind": {"b": "much"}})
+
+
+def test_passages_of_documents_are_cited_widened_and_grouped() -> None:
+    text = "\n\n".join(f"## Part {n}\n\nThe {n} owls of house {n} sing at night, and sleep." for n in range(6))
+    given = [Document(id=id, page_content=f"# Owls\n\n{text}", metadata={"source": f"{id}.md"}) for id in ("a", "b")]
+    retriever = PalmetteRetriever.from_documents(given, tiny.train_space(), passages={"tokens": 25}, k=3)
+    found = retriever.invoke("owls of house 3")
+    assert found[0].metadata["citation"].startswith(f"{found[0].id}.md › ")
+    assert found[0].metadata["passage"]["count"] > 1
+    assert [one.id for one in retriever.invoke("owls of house 3", group_by="document")] in (["a", "b"], ["b", "a"])
+    [once, *_] = retriever.invoke("owls of house 3", distinct=True)
+    assert len(once.metadata["copies"]) == 1
+    wide = PalmetteRetriever.from_index(retriever.index, expand="document", k=1).invoke("owls of house 3")
+    assert wide[0].page_content == given[0].page_content
+    narrow = PalmetteRetriever.from_index(retriever.index, expand="document", expand_tokens=1, k=1)
+    assert narrow.invoke("owls of house 3")[0].page_content == found[0].page_content

@@ -160,3 +160,20 @@ def test_boosts_of_the_retriever_and_of_a_query(model):
     assert ids(retriever.retrieve(PalmetteQuery("owl", boost={"kind": {"b": 1}})))[0] == "b"
     assert any(part.name == "boost 'kind'" for part in retriever.explain("owl", "c").parts)
     assert retriever.settings()["boost"] == {"kind": {"c": 1.0}, "date": {"half_life": "90d", "weight": 1.0}}
+
+
+def test_passages_of_nodes_are_cited_widened_and_grouped(model):
+    text = "\n\n".join(f"## Part {n}\n\nThe {n} owls of house {n} sing at night, and sleep." for n in range(6))
+    nodes = [TextNode(id_=id, text=f"# Owls\n\n{text}") for id in ("a", "b")]
+    retriever = PalmetteRetriever.from_documents(nodes, model, passages={"tokens": 25}, similarity_top_k=3)
+    found = retriever.retrieve("owls of house 3")[0].node
+    number = int(found.node_id.partition("#")[2])
+    assert found.metadata["citation"].startswith(f"{found.ref_doc_id} › ")
+    assert number == 1 or found.prev_node.node_id == f"{found.ref_doc_id}#{number - 1}"
+    assert found.next_node is None or found.next_node.node_id == f"{found.ref_doc_id}#{number + 1}"
+    assert found.prev_node or found.next_node
+    grouped = PalmetteRetriever(retriever.index, group_by="document").retrieve("owls of house 3")
+    assert sorted(one.node.ref_doc_id for one in grouped) == ["a", "b"]
+    [wide] = retriever.retrieve(PalmetteQuery("owls of house 3", top_k=1, expand="document"))
+    assert wide.node.text == nodes[0].text
+    assert PalmetteRetriever(retriever.index, distinct="near").settings()["distinct"] == "near"

@@ -10,7 +10,7 @@ from scipy.special import expit
 
 from palmette import Document, FakeEncoder, Index
 from palmette.arrays import Ragged, unit_rows
-from palmette.index.search import read_queries
+from palmette.index.results import read_queries
 from palmette.methods.space import SpaceModel
 from palmette.methods.tree import TreeSearch
 from palmette.ranking import score

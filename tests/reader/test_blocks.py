@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palmette import Document, FakeEncoder
-from palmette.reader import Reader
+from palmette import Document, FakeEncoder, Index, Reader, SpaceModel
 from palmette.reader.answer import Answer, Support, with_blocks
 from palmette.reader.blocks import WORDS, complete, with_neighbours
 
@@ -98,3 +97,21 @@ def test_a_reader_of_sentences_answers_with_the_block() -> None:
     reader = Reader.untrained(FakeEncoder(64))
     found = reader.answer("what to run to build", ["To build, run:\n\n```sh\nmake build\n```"], threshold=0)
     assert "make build" in found.text
+
+
+def test_answers_cite_the_lines_that_they_stand_on() -> None:
+    text = (
+        "# Guide\n\nFirst things first.\n\n## Build\n\nTo build the tool, run make in its folder.\n\n"
+        + "Other words. " * 60
+    )
+    with Index.build(
+        [Document("guide.md", text)], SpaceModel.untrained(FakeEncoder(64)), passages={"tokens": 40}
+    ) as index:
+        hits = index.search("build the tool with make", 3)
+        answer = Reader.untrained(index.model.encoder).answer("build the tool with make", hits, threshold=0)
+        support = answer.supports[0]
+        first, _, last = support.citation.rpartition("line")[2].lstrip("s ").partition("\u2013")
+        lines = text.splitlines()[int(first) - 1 : int(last or first)]
+        assert support.text == "\n".join(lines)[: len(support.text)]
+        assert support.citation.startswith("guide.md \u203a Guide")
+        assert answer.to_dict()["supports"][0]["citation"] == support.citation

@@ -587,3 +587,18 @@ def test_what_cannot_be_served_is_said(tmp_path: Path, capsys: Any) -> None:
         assert main(["serve", *words]) == 1
         assert told in capsys.readouterr().err
     busy.close()
+
+
+def test_groups_and_contexts_are_the_librarys(plain: Running, index: Index) -> None:
+    question = "where does the red owl live?"
+    body = {"query": question, "k": 3, "group_by": "document", "distinct": "near", "expand": "section"}
+    hits = plain.post("search", **body).json()["results"][0]["hits"]
+    assert [hit["id"] for hit in hits] == [
+        hit.id for hit in index.search(question, 3, group_by="document", distinct="near")
+    ]
+    assert hits[0]["citation"] == "red-owl"
+    context = plain.post("context", question=question, tokens=30).json()
+    assert context == index.context(question, 30).to_dict()
+    problem(plain.post("context", question=question, sentences=False), 400, "sentences")
+    problem(plain.post("search", query=question, expand="page"), 400, "expand")
+    problem(plain.post("search", query=question, options={"expand": "section"}), 400, "beside options")

@@ -20,6 +20,7 @@ COMMANDS = {
     "index": "put documents into an index",
     "search": "search an index",
     "answer": "answer a question from what an index finds, with no language model",
+    "context": "gather the best sentences for a question, each with its place, for a language model",
     "overview": "show what an index is about: its topics, with words, counts and typical passages",
     "serve": "serve indexes or folders to people, programs and agents",
     "mcp": "serve an index to an agent, over the Model Context Protocol",
@@ -39,13 +40,13 @@ COMMANDS = {
     "demo": "train, index and ask: this Python's own documentation",
 }
 MODULES = {
-    **{"train": "train", "demo": "demo", "search": "ask", "answer": "ask"},
+    **{"train": "train", "demo": "demo", "search": "ask", "answer": "ask", "context": "ask"},
     **dict.fromkeys(("ask", "feedback", "refit"), "learn"),
     **dict.fromkeys(("repair", "backup", "restore", "cache"), "maintenance"),
     **dict.fromkeys(("serve", "mcp", "stats", "alias", "compare"), "serve"),
 }
 """Modules of the commands that are not in ``commands``."""
-TAKES_OPTIONS = ("search", "answer", "evaluate")
+TAKES_OPTIONS = ("search", "answer", "context", "evaluate")
 """Commands that pass further options on to the method's search."""
 EPILOG = "`palmette` alone shows the way from nothing to answers; `palmette COMMAND --help` has examples."
 

@@ -26,18 +26,24 @@ def _add_search(command: argparse.ArgumentParser) -> None:
     add("query", nargs="+", help="one query, or several")
     add("-k", type=int, default=5, help="number of documents")
     add("--threshold", type=float, help="leave out documents that are less probable (0.2 is a good one)")
+    add("--group-by", choices=["document"], help="the best documents, each by its best passage")
+    add("--distinct", nargs="?", const=True, default=False, help="equal passages once; or near, for nearly equal ones")
+    add("--expand", choices=["neighbours", "section", "document"], help="show a passage with what is around it")
+    add("--expand-tokens", type=int, default=1000, help="tokens of a passage with what is around it")
     add("--engine", default="exact", help="exact, faiss, ivf, hnsw, ivf:nlist=256,nprobe=8")
 
 
 def _run_search(args: argparse.Namespace) -> None:
     options = search_options(args)
     usable = args.engine == "exact" and args.device is None
-    body = {"query": args.query, "threshold": args.threshold, "explain": args.explain}
+    names = ("group_by", "distinct", "expand", "expand_tokens")
+    shown = {name: getattr(args, name) for name in names}
+    body = {"query": args.query, "threshold": args.threshold, "explain": args.explain, **shown}
     reply = _from_service(args, "/v1/search", body, options, len(args.query)) if usable else None
     if reply is not None:
         results = [one["hits"] for one in reply["results"]]
     else:
-        how = options | {"threshold": args.threshold}
+        how = options | {"threshold": args.threshold} | shown
         with palmette.Index.open(index_folder(args.index), device=args.device, engine=args.engine) as index:
             hits_of_queries = index.search(args.query, args.k, **how)
             results = [[hit.to_dict(explain=args.explain) for hit in hits] for hits in hits_of_queries]
@@ -48,8 +54,13 @@ def _run_search(args: argparse.Namespace) -> None:
         if len(args.query) > 1:
             print(f"\n? {query}")
         for rank, hit in enumerate(hits, 1):
-            shown = hit["text"][slice(*(hit["highlights"]["sentence"] or (0, None)))]
-            print(f"{rank:>2}. {hit['score']:.3f}  {hit['id']}\n      {shortened(shown, 160)}")
+            best = hit["text"][slice(*(hit["highlights"]["sentence"] or (0, None)))]
+            text = shortened(best, 160) if "around" not in hit else hit["around"]["text"].replace("\n", "\n      ")
+            print(f"{rank:>2}. {hit['score']:.3f}  {hit['citation']}\n      {text}")
+            for other in hit.get("others", ()):
+                print(f"      also {other['score']:.3f}  {other['citation']}")
+            if copies := hit.get("copies"):
+                print(f"      the same: {'; '.join(copies)}")
             if args.explain:
                 print(f"      why: {hit['explanation']['text']}")
         if not hits:
@@ -104,7 +115,7 @@ def _run_answer(args: argparse.Namespace) -> None:
         if not answer["supports"]:
             print(f"no answer found (probability that there is none: {answer['confidence']:.0%})")
         for support in answer["supports"][:1]:
-            print(f"{shortened(answer['answer'], 200)}\n  {answer['confidence']:.0%}  {support['id']}")
+            print(f"{answer['answer']}\n  {answer['confidence']:.0%}  {support['citation']}")
         if args.explain:
             for support in answer["supports"]:
                 print(f"    {support['share']:.0%} from {support['id']}: {shortened(support['sentence'], 200)}")
@@ -119,3 +130,28 @@ def _read_answers(args: argparse.Namespace, options: dict[str, Any]) -> list[dic
         reader = reader or palmette.Reader.untrained(index.model.encoder.plain)
         passages = index.search(args.question, args.k, **options)
         return [answer.to_dict() for answer in reader.answer(args.question, passages, threshold=args.threshold)]
+
+
+def _add_context(command: argparse.ArgumentParser) -> None:
+    add = describe(
+        command,
+        "INDEX QUESTION",
+        'palmette context my-index "how do I prune a cherry?" --tokens 500 | llm\n\n'
+        "Options of the index's method, such as --level for a tree, are passed on.",
+        *("index", "--lexical", "--filter", "--boost", "--device", "--json"),
+    )
+    add("question", help="the question")
+    add("--tokens", type=int, default=1000, help="tokens of all excerpts together")
+    add("-k", type=int, default=20, help="number of passages whose sentences are read")
+    add("--threshold", type=float, default=0.0, help="leave out passages that are less probable")
+
+
+def _run_context(args: argparse.Namespace) -> None:
+    options = search_options(args)
+    body = {"question": args.question, "tokens": args.tokens, "threshold": args.threshold}
+    found = _from_service(args, "/v1/context", body, options, 1) if args.device is None else None
+    if found is None:
+        how = options | {"k": args.k, "threshold": args.threshold}
+        with palmette.Index.open(index_folder(args.index), device=args.device) as index:
+            found = index.context(args.question, args.tokens, **how).to_dict()
+    print(json.dumps(found, ensure_ascii=False, indent=2) if args.json else found["text"] or "nothing found")

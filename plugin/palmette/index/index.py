@@ -34,7 +34,7 @@ from palmette.index.folder import (
     unique,
 )
 from palmette.index.overview import vector_array
-from palmette.index.search import FilterLike
+from palmette.index.results import FilterLike
 from palmette.index.write import note_units
 from palmette.index.writing import Documents as Documents
 from palmette.index.writing import Writing

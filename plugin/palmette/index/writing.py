@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from palmette.data.listing import Listing, list_source, source_name
 from palmette.errors import InputError, shown
 from palmette.index.folder import check_count, check_documents, check_ids
-from palmette.index.search import FilterLike
+from palmette.index.results import FilterLike
 from palmette.index.sync import NOTE, SyncReport, sync_source
 from palmette.index.write import Changes, apply_changes
 from palmette.model import Model

@@ -14,7 +14,7 @@ from palmette.encoder.base import readable
 from palmette.encoder.splitting import split_sentences
 from palmette.metrics import normalise
 from palmette.reader.blocks import complete, with_neighbours
-from palmette.types import Document, Explanation, Part
+from palmette.types import LINE_END, Document, Explanation, Part, Passage, cite
 
 ALTERNATIVES = 3
 """Next best answers that an answer lists."""
@@ -37,6 +37,17 @@ class Support:
     """Share of the answer's confidence."""
     sentence: str
     """Sentence around the answer."""
+    place: Passage | None = None
+    """Where the passage stands in its document; ``None`` of a passage that no search found."""
+
+    @property
+    def citation(self) -> str:
+        """Where the answer stands, for people: ``guide.md › Pruning, lines 40–52``."""
+        if self.place is None:
+            return cite(self.document, None)
+        content, first = self.document.content, self.place.first_line
+        lines = [first + len(LINE_END.findall(content, 0, end)) for end in (self.start, self.end)]
+        return cite(self.document, replace(self.place, first_line=lines[0], last_line=lines[1]))
 
     @property
     def text(self) -> str:
@@ -46,7 +57,7 @@ class Support:
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
         names = ("passage", "text", "start", "end", "share", "sentence")
-        return {"id": self.document.key, **{name: getattr(self, name) for name in names}}
+        return {"id": self.document.key, "citation": self.citation, **{name: getattr(self, name) for name in names}}
 
 
 @dataclass(frozen=True)
@@ -148,6 +159,13 @@ def answer_of(question: str, candidates: Candidates, documents: Sequence[Documen
         supports.append(Support(passage, documents[passage], start, end, share, sentence))
     supports.sort(key=lambda support: -support.share)
     return Answer(question, texts[groups[best][0]], shares[best], tuple(supports), others, none)
+
+
+def with_places(answer: Answer, passages: Sequence[Any]) -> Answer:
+    """Return an answer that cites the passages which are hits of a search."""
+    places = [getattr(passage, "passage", None) for passage in passages]
+    supports = tuple(replace(support, place=places[support.passage]) for support in answer.supports)
+    return replace(answer, supports=supports)
 
 
 def with_blocks(answer: Answer) -> Answer:

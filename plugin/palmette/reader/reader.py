@@ -20,7 +20,7 @@ from palmette.errors import CheckpointError, InputError, shown
 from palmette.hub import Checkpoint
 from palmette.hub.checkpointed import Checkpointed, TrainingRecord
 from palmette.model import DEFAULT_ENCODER
-from palmette.reader.answer import Answer, answer_of, with_blocks
+from palmette.reader.answer import Answer, answer_of, with_blocks, with_places
 from palmette.reader.config import TRAINING, ReaderConfig
 from palmette.reader.data import load_reading
 from palmette.reader.sentences import SentenceModule
@@ -180,7 +180,8 @@ class Reader(Checkpointed):
             scores = [entry.score for entry in entries if isinstance(entry, Hit)]
             best = max(scores) if scores and len(scores) == len(entries) else 1.0
             irrelevant = Answer(text, confidence=1 - best, no_answer=1 - best)
-            answers.append(irrelevant if bound and best < RELEVANT else answer_of(text, candidates, documents, bound))
+            made = irrelevant if bound and best < RELEVANT else answer_of(text, candidates, documents, bound)
+            answers.append(with_places(made, entries))
         if self.config.unit == "sentence":
             answers = list(map(with_blocks, answers))
         return answers[0] if single else answers

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 from uuid import uuid4
 
+from palmette.errors import ConfigError
 from palmette.index import Index
 from palmette.methods.tree import TreeInspection
 from palmette.reader import Reader
@@ -16,6 +17,7 @@ from palmette.service.schema import (
     AddBody,
     AnswerBody,
     Body,
+    ContextBody,
     DeleteBody,
     Endpoint,
     ExplainBody,
@@ -54,7 +56,8 @@ def results_facts(queries: Sequence[str], results: Sequence[Sequence[Hit]], expl
 
 def _search(body: SearchBody, index: Index, reader: Reader) -> dict[str, Any]:
     queries, options = listed(body.query), body.search()
-    results = index.search(queries, body.k, threshold=body.threshold, explain=body.explain, **options)
+    names = ("threshold", "explain", "group_by", "distinct", "expand", "expand_tokens")
+    results = index.search(queries, body.k, **{name: getattr(body, name) for name in names}, **options)
     facts = results_facts(queries, results, body.explain)
     for query, hits, fact in zip(queries, results, facts, strict=True):
         run = uuid4().hex
@@ -66,6 +69,14 @@ def _search(body: SearchBody, index: Index, reader: Reader) -> dict[str, Any]:
 def _feedback(body: FeedbackBody, index: Index, reader: Reader) -> dict[str, Any]:
     index.feedback(body.query, body.id, useful=body.useful, run=body.run, person=body.person)
     return {"kept": True}
+
+
+def _context(body: ContextBody, index: Index, reader: Reader) -> dict[str, Any]:
+    options = body.search()
+    if not options.pop("sentences"):
+        raise ConfigError("a context is made of sentences: leave sentences=false out")
+    found = index.context(body.question, body.tokens, k=body.k, threshold=body.threshold, **options)
+    return found.to_dict()
 
 
 def find_passages(body: AnswerBody, index: Index, reader: Reader) -> tuple[list[list[Hit]], Reader]:
@@ -175,6 +186,14 @@ ENDPOINTS = (
         "`hits`, then the event `answer`",
         {"question": QUESTION, "k": 5},
         {"answers": [ANSWER]},
+    ),
+    Endpoint(
+        "/v1/context",
+        ContextBody,
+        _context,
+        "Gather the best sentences for a question, each with its place, for a language model",
+        {"question": QUESTION, "tokens": 300},
+        {"question": QUESTION, "text": "[1] apples\n…", "tokens": 12, "excerpts": []},
     ),
     Endpoint(
         "/v1/explain",

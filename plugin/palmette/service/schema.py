@@ -45,7 +45,7 @@ class Ask(Body):
     def search(self) -> dict[str, Any]:
         """Keywords of :meth:`palmette.Index.search`."""
         kept = {name: getattr(self, name) for name in ("filter", "lexical", "sentences", "boost")}
-        if clash := sorted(self.options.keys() & {*kept, "k", "query", "threshold", "explain"}):
+        if clash := sorted(self.options.keys() & ({*kept} | {*type(self).model_fields} | {"query", "question"})):
             raise ConfigError(f"{clash[0]!r} is no option of a method: give it beside options")
         return {**self.options, **kept}
 
@@ -59,6 +59,27 @@ class SearchBody(Ask):
     """Least probability of a hit."""
     explain: bool = False
     """Say why each document matched."""
+    group_by: Literal["document"] | None = None
+    """``document`` for the best documents, each by its best passage."""
+    distinct: bool | Literal["near"] = False
+    """Show passages of the same text once; ``near`` for nearly the same."""
+    expand: Literal["neighbours", "section", "document"] | None = None
+    """Widen passages to what is around them."""
+    expand_tokens: Annotated[int, Field(ge=1)] = 1000
+    """Tokens of a widened passage."""
+
+
+class ContextBody(Ask):
+    """A question whose context is gathered."""
+
+    question: str
+    """The question."""
+    k: Annotated[int, Field(ge=1, le=MOST_HITS)] = 20
+    """Number of passages whose sentences are read."""
+    tokens: Annotated[int, Field(ge=1, le=100_000)] = 1000
+    """Tokens of all excerpts together."""
+    threshold: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Least probability of a passage."""
 
 
 class AnswerBody(Ask):

@@ -31,6 +31,9 @@ PAYLOAD = "llama_index"
 REF_DOC_ID = "ref_doc_id"
 """Filterable name of the document a node comes from (a node without a source is its own document)."""
 
+CITATION = "citation"
+"""Metadata of a passage: where it stands, such as *guide.md › Pruning, lines 40–52*."""
+
 PASSAGE = re.compile(r"#[1-9]\d*$")
 """End of the id of a node that is a passage of a longer one."""
 
@@ -140,13 +143,20 @@ def passage_node(hit: Hit) -> BaseNode:
     if place is None or place.count == 1 or isinstance(whole, IndexNode):
         return whole
     source = RelatedNodeInfo(node_id=whole.ref_doc_id or whole.node_id, metadata=whole.metadata)
+    beside = {NodeRelationship.PREVIOUS: place.number - 1, NodeRelationship.NEXT: place.number + 1}
+    neighbours = {
+        relation: RelatedNodeInfo(node_id=f"{whole.node_id}#{number + 1}")
+        for relation, number in beside.items()
+        if 0 <= number < place.count
+    }
+    metadata = {**whole.metadata, CITATION: hit.citation}
     return TextNode(
         id_=f"{whole.node_id}#{place.number + 1}",
-        text=hit.document.content,
-        metadata=whole.metadata,
-        excluded_embed_metadata_keys=list(whole.metadata),
+        text=hit.text,
+        metadata=metadata,
+        excluded_embed_metadata_keys=list(metadata),
         excluded_llm_metadata_keys=whole.excluded_llm_metadata_keys,
-        relationships={NodeRelationship.SOURCE: source},
+        relationships={NodeRelationship.SOURCE: source, **neighbours},
     )
 
 

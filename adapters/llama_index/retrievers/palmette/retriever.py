@@ -39,7 +39,9 @@ Vector = NDArray[np.floating[Any]]
 Query = str | tuple[str, ...] | Vector
 Call = tuple[Query, dict[str, Any]]
 
-CALL = ("k", "filter", "threshold", "explain")
+SHOWN = ("group_by", "distinct", "expand", "expand_tokens")
+"""Settings of a search that say which passages are returned, and with what around them."""
+CALL = ("k", "filter", "threshold", "explain", *SHOWN)
 """Settings of a search, besides those that determine a score."""
 
 dispatcher = get_dispatcher(__name__)
@@ -64,6 +66,10 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
         lexical: Weight of words beside the method: 0 (none) … 1 (words alone), ``"auto"`` for the weight that the
             checkpoint has learned; ``None`` for palmette's default. An embedding is searched without words.
         boost: Log-odds by metadata: ``{"date": recency("90d"), "kind": {"guide": 0.5}}``, see :func:`palmette.recency`.
+        group_by: ``"document"`` for the best documents, each by its best passage.
+        distinct: Return passages of the same text once; ``"near"`` for nearly the same.
+        expand: Widen passages to their ``"neighbours"``, ``"section"`` or ``"document"``.
+        expand_tokens: Tokens of a widened passage; ``None`` for 1,000.
         explain: Return :class:`ExplainedNode`, with the explanation of its score.
         transformations: Transformations of documents (not nodes) before they are indexed, such as a splitter.
         callback_manager: LlamaIndex's callbacks; not pickled.
@@ -87,6 +93,10 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
         score_threshold: float | None = None,
         lexical: float | Literal["auto"] | None = None,
         boost: Mapping[str, Any] | None = None,
+        group_by: Literal["document"] | None = None,
+        distinct: bool | Literal["near"] = False,
+        expand: Literal["neighbours", "section", "document"] | None = None,
+        expand_tokens: int | None = None,
         explain: bool = False,
         transformations: Sequence[TransformComponent] | None = None,
         callback_manager: CallbackManager | None = None,
@@ -101,6 +111,7 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
         self.similarity_top_k, self.score_threshold = similarity_top_k, score_threshold
         self.filters, self.lexical, self.explain_results = filters, lexical, explain
         self.boost = boost_to_dict(boost)
+        self.group_by, self.distinct, self.expand, self.expand_tokens = group_by, distinct, expand, expand_tokens
         self.transformations = list(transformations or ())
         self.search_options = search_options
 
@@ -273,9 +284,12 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
             "filter": palmette_filter(own.filters),
             "threshold": self.score_threshold if own.score_threshold is None else own.score_threshold,
             "explain": self.explain_results if own.explain is None else own.explain,
-            **given({"boost": self.boost, **self.search_options, **own.options, "lexical": lexical}),
+            **given({"boost": self.boost, **self._shown(), **self.search_options, **own.options, "lexical": lexical}),
         }
         return query, settings
+
+    def _shown(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in SHOWN}
 
     def _query(self, bundle: QueryBundle) -> Query:
         """Embedding of the bundle, else its text; of several texts (HyDE) the mean embedding, as in LlamaIndex.
@@ -330,6 +344,7 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
             "score_threshold": self.score_threshold,
             "lexical": self.lexical,
             "boost": self.boost,
+            **self._shown(),
             "explain": self.explain_results,
             **given(self.search_options),
         }
