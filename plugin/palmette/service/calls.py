@@ -13,6 +13,7 @@ from palmette.errors import ConfigError
 from palmette.index import Index
 from palmette.methods.tree import TreeInspection
 from palmette.reader import Reader
+from palmette.search.stored import StoredDocument
 from palmette.service.schema import (
     AddBody,
     AnswerBody,
@@ -32,7 +33,7 @@ from palmette.service.schema import (
     document_facts,
 )
 from palmette.store.filters import flatten
-from palmette.types import Hit, StoredDocument
+from palmette.types import Hit
 
 SCANNED = 5000
 """Documents whose metadata names the values to filter by."""
