@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, JsonValue, PrivateAttr, field_validator
 from langchain_palmette.batching import Batching, Found
 from langchain_palmette.documents import from_hit, from_stored, to_stored
 from langchain_palmette.loading import Loading, ModelName, PathName, find, load, name_of, open_index, share
-from palmette.config import check_keys, given
+from palmette.config import check_keys, without_none
 from palmette.errors import ConfigError
 from palmette.frameworks import check_method, public_name
 from palmette.ranking.boost import boost_to_dict
@@ -238,7 +238,7 @@ class PalmetteRetriever(Loading, Batching, DocumentIndex):
     def _search_options(self) -> dict[str, Any]:
         """Options of the method that are set; ``None`` is the method's own default."""
         typed = {name: getattr(self, name) for name in self.typed_options}
-        return given({**self.search_options, **given(typed)})
+        return without_none({**self.search_options, **without_none(typed)})
 
     def configurable_fields(self, **kwargs: AnyConfigurableField) -> Any:
         """Make fields configurable; LangChain makes a copy for every call, and all copies share the index."""
@@ -286,7 +286,7 @@ class PalmetteRetriever(Loading, Batching, DocumentIndex):
         check_keys(type(self).__name__, call, (*CALL, *index.model.search_class.names()))
         own = {name: getattr(self, name) for name in CALL if name not in ("filter", "explain")}
         call |= {name: value for name, value in own.items() if call.get(name) is None}
-        how = given({**self._search_options(), **call})
+        how = without_none({**self._search_options(), **call})
         threshold = how.pop("score_threshold", None)
         return index.search(queries, threshold=threshold, explain=explain, **how)
 

@@ -18,17 +18,17 @@ FILLED_IN = "filled in by fit"
 """Marks a field that training completes and users do not set: ``width: Annotated[int, FILLED_IN] = 0``."""
 
 
-def check_keys(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
+def check_keys(owner: str, keys: Iterable[str], known: Iterable[str]) -> None:
     """Raise when ``given`` has a key outside ``known``, naming it, a near match and all known keys."""
     known = sorted(known)
-    for key in given:
+    for key in keys:
         if key not in known:
             near = get_close_matches(key, known, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise ConfigError(f"{owner} has no option {shown(key)}.{hint} Options: {', '.join(known) or 'none'}")
 
 
-def given(options: Mapping[str, Any]) -> dict[str, Any]:
+def without_none(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options other than ``None``."""
     return {name: value for name, value in options.items() if value is not None}
 
@@ -48,10 +48,10 @@ def check_range(
         raise ConfigError(f"{owner}: {name} must be a whole number, got {shown(value)}")
 
 
-def check_kind(what: str, value: object, kinds: type | tuple[type, ...], wanted: str) -> None:
+def check_kind(what: str, value: object, kinds: type | tuple[type, ...], expected: str) -> None:
     """Raise InputError unless a value is of these types."""
     if not isinstance(value, kinds):
-        raise InputError(f"{what} must be {wanted}, got {type(value).__name__} {shown(value)}")
+        raise InputError(f"{what} must be {expected}, got {type(value).__name__} {shown(value)}")
 
 
 def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
@@ -160,11 +160,11 @@ def _reason(error: ValidationError, options: Mapping[str, Any]) -> str:
         return f"{name!r} is missing"
     if about[0]["type"] == "value_error":
         return str(about[0]["ctx"]["error"])
-    wanted = " or ".join(dict.fromkeys(each["msg"].removeprefix("Input should be ") for each in about))
+    expected = " or ".join(dict.fromkeys(each["msg"].removeprefix("Input should be ") for each in about))
     for long, short in (("greater than or equal to", "at least"), ("less than or equal to", "at most")):
-        wanted = wanted.replace(long, short)
-    wanted = wanted.replace("greater than", "above")
-    return f"{name} must be {wanted}, got {shown(options[name])} ({type(options[name]).__name__})"
+        expected = expected.replace(long, short)
+    expected = expected.replace("greater than", "above")
+    return f"{name} must be {expected}, got {shown(options[name])} ({type(options[name]).__name__})"
 
 
 def _plain(value: object) -> object:

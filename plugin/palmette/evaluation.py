@@ -87,7 +87,7 @@ class _Reading:
     """A reader, and the questions it answers from the first documents that a system finds."""
 
     reader: Reader
-    asked: Sequence[Example]  # in the order of the queries
+    questions: Sequence[Example]  # in the order of the queries
     documents: Mapping[str, Document]
     passages: int  # documents read
 
@@ -95,16 +95,16 @@ class _Reading:
         """Share of rankings that hold an accepted answer, and agreement of the reader's answers with those."""
         ranks = [
             answer_rank((self.documents[id].content for id in ids), example.answers)
-            for example, ids in zip(self.asked, rankings, strict=True)
+            for example, ids in zip(self.questions, rankings, strict=True)
             if example.answers
         ]
         texts: list[str] = []
-        for start in range(0, len(self.asked), READER_BATCH):
+        for start in range(0, len(self.questions), READER_BATCH):
             part = slice(start, start + READER_BATCH)
-            questions = [example.question for example in self.asked[part]]
+            questions = [example.question for example in self.questions[part]]
             passages = [[self.documents[id] for id in ids[: self.passages]] for ids in rankings[part]]
             texts += [answer.text for answer in self.reader.answer(questions, passages)]
-        pairs = [(text, example.answers or ()) for text, example in zip(texts, self.asked, strict=True)]
+        pairs = [(text, example.answers or ()) for text, example in zip(texts, self.questions, strict=True)]
         return {
             **answer_accuracy(ranks, KS),
             "em": float(np.mean([exact_match(*pair) for pair in pairs])),
@@ -152,8 +152,8 @@ def evaluate(
         index.add(loaded.corpus, progress=progress)
         return index
 
-    def search(searched: Model, **how: Any) -> Callable[[], Search]:
-        return lambda: _index_search(indexed(searched), **how)
+    def search(searched: Model, **settings: Any) -> Callable[[], Search]:
+        return lambda: _index_search(indexed(searched), **settings)
 
     alone = {"lexical": lexical, "sentences": sentences, **options}
     systems = {_label(model, lexical, sentences, options): search(model, **alone)}

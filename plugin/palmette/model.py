@@ -141,9 +141,9 @@ class Model(Checkpointed):
     def plan(self, queries: Queries, k: int, options: Any, view: View) -> SearchPlan:
         """What to compare with what; may read ``len(view)`` and ``view.list_sizes``."""
 
-    def rank(self, view: View, plan: SearchPlan, found: Candidates, k: int, options: Any) -> Candidates:
+    def rank(self, view: View, plan: SearchPlan, candidates: Candidates, k: int, options: Any) -> Candidates:
         """Reorder or cut candidates; by default they stay as the plan ranks them."""
-        return found
+        return candidates
 
     @abstractmethod
     def explain(self, query: Queries, arrays: Arrays, options: Any, evidence: Mapping[str, Any]) -> Explanation:
@@ -172,9 +172,9 @@ class Model(Checkpointed):
         """What :meth:`encode_queries` gets for texts: the encoder's vectors where they are enough."""
         return self.encoder.encode_queries(texts) if self.accepts_embeddings else texts
 
-    def sentence_queries(self, queries: Queries, given: Sequence[str] | Floats) -> Floats:
+    def sentence_queries(self, queries: Queries, texts: Sequence[str] | Floats) -> Floats:
         """Unit vectors [Q, d] that sentences are compared with, from the query arrays and what they were made of."""
-        vectors = given if isinstance(given, np.ndarray) else self.encoder.encode_queries(given)
+        vectors = texts if isinstance(texts, np.ndarray) else self.encoder.encode_queries(texts)
         return unit_rows(vectors)
 
     def lexical_variants(self) -> dict[str, Any]:
@@ -251,8 +251,8 @@ class Model(Checkpointed):
         store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
         with main_process_first(device):  # of several processes one encodes; the cache then serves the others
             coder, facts = load_encoder(encoder, device=device).plain, dict[str, Any]()
-            wanted = preset is None if learn_space is None else learn_space
-            if wanted and loaded.trainable and cls.uses_space(settings, loaded):
+            learns = preset is None if learn_space is None else learn_space
+            if learns and loaded.trainable and cls.uses_space(settings, loaded):
                 pairs = TrainingPairs.encode(loaded, coder, store, seed=loop.seed, progress=progress)
                 space, facts = fit_space(pairs, seed=loop.seed, progress=progress)
                 coder = coder if space is None else SpaceEncoder(coder, space)
@@ -276,7 +276,7 @@ class Model(Checkpointed):
             "config": self._loaded_config or self.config.to_dict(),
             "encoder": self.encoder.to_config(),
             "record": self.record.to_dict(),
-            "evidence": {name: found.model_dump() for name, found in self.calibrations.items()},
+            "evidence": {name: calibration.model_dump() for name, calibration in self.calibrations.items()},
         }
 
     def weights(self) -> dict[str, Tensor]:
@@ -293,8 +293,8 @@ class Model(Checkpointed):
                 f"{checkpoint.path} holds a {facts.get('method')!r} model, not {cls.method!r}: use palmette.load_model"
             )
         config = cls.config_class.from_dict(facts["config"])
-        given = encoder.plain if isinstance(encoder, Encoder) else encoder
-        coder = encoder_of(facts["encoder"], given, checkpoint.path, **options)
+        base_encoder = encoder.plain if isinstance(encoder, Encoder) else encoder
+        coder = encoder_of(facts["encoder"], base_encoder, checkpoint.path, **options)
         learned = read_calibrations(facts)
         key = (checkpoint.fingerprint, repr(learned), checkpoint.origin, checkpoint.revision, id(coder))
         if isinstance(known := _LOADED.get(key), cls):
@@ -329,22 +329,22 @@ class Model(Checkpointed):
         if not self.accepts_embeddings:
             raise ConfigError(f"a {self.method} model reads more than an embedding: give the text itself")
 
-    def search_options(self, given: Mapping[str, Any]) -> Any:
+    def search_options(self, options: Mapping[str, Any]) -> Any:
         """Validated search options; unknown ones raise and name the known ones."""
-        key: tuple[object, ...] | None = (*given.items(), *map(type, given.values()))  # True equals 1, and differs
+        key: tuple[object, ...] | None = (*options.items(), *map(type, options.values()))  # True equals 1, and differs
         try:
             if key in self._search_options:
                 return self._search_options[key]
         except TypeError:  # a list: valid, perhaps, but no key
             key = None
-        check_keys(f"{self.method} search", given, self.search_class.names())
-        options = self.search_class(**given)
-        self.check_search(options)
+        check_keys(f"{self.method} search", options, self.search_class.names())
+        validated = self.search_class(**options)
+        self.check_search(validated)
         if key is not None:
             if len(self._search_options) >= 256:
                 self._search_options.clear()
-            self._search_options[key] = options
-        return options
+            self._search_options[key] = validated
+        return validated
 
     def calibration(self, options: Any, lexical: Lexical) -> Calibration | None:
         """Coefficients of a search with these options; ``None`` where it does not rank by score alone."""
@@ -356,9 +356,9 @@ class Model(Checkpointed):
                 f"lexical={lexical!r} adds to a score, but these {self.method} options do not rank by score alone: "
                 "leave them out, or search with lexical=0"
             )
-        found = self.calibrations.get(key) or self.calibrations.get("") or SHIPPED
+        calibration = self.calibrations.get(key) or self.calibrations.get("") or SHIPPED
         words = self.default_words(options) if lexical == "auto" else lexical
-        return found if words is None else found.model_copy(update={"words": words})
+        return calibration if words is None else calibration.model_copy(update={"words": words})
 
     def score(
         self,

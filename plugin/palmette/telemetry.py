@@ -163,15 +163,15 @@ def writing(place: Callable[[], str]) -> Iterator[Callable[[Mapping[str, int]], 
         if count:
             measure("palmette.documents", count, "{document}", "Documents by what a write did to them", change=name)
     if log.isEnabledFor(logging.INFO):
-        told = ", ".join(f"{count} {name}" for name, count in outcome.items())
-        log.info("%s: %s in %.2f s", place(), told, time.perf_counter() - begun)
+        summary = ", ".join(f"{count} {name}" for name, count in outcome.items())
+        log.info("%s: %s in %.2f s", place(), summary, time.perf_counter() - begun)
 
 
 def writes(call: Callable[P, T]) -> Callable[P, T]:
     """Tell of every write that a function of a model and a backend makes, by the changes that it returns."""
 
     @wraps(call)
-    def told(*args: P.args, **kwargs: P.kwargs) -> T:
+    def counted(*args: P.args, **kwargs: P.kwargs) -> T:
         backend: Any = args[1]
         with writing(lambda: str(backend.stats().location)) as tell:
             changes: Any = call(*args, **kwargs)
@@ -179,7 +179,7 @@ def writes(call: Callable[P, T]) -> Callable[P, T]:
             tell({name: len(getattr(changes, name)) for name in names})
         return cast(T, changes)
 
-    return told
+    return counted
 
 
 def encoding(name: str, count: int) -> AbstractContextManager[Span]:

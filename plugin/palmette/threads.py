@@ -40,10 +40,10 @@ def get_threads() -> int:
     """Number of threads that one search may use."""
     if _chosen is not None:
         return _chosen
-    if given := os.environ.get("PALMETTE_THREADS"):
-        if not given.isdecimal() or int(given) < 1:
-            raise ConfigError(f"PALMETTE_THREADS must be an integer of at least 1, got {given!r}")
-        return int(given)
+    if setting := os.environ.get("PALMETTE_THREADS"):
+        if not setting.isdecimal() or int(setting) < 1:
+            raise ConfigError(f"PALMETTE_THREADS must be an integer of at least 1, got {setting!r}")
+        return int(setting)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -126,8 +126,8 @@ def _after_fork() -> None:
     """Drop the pools: a forked child has none of their threads. For those of OpenMP it would wait for ever."""
     global _lock, _kernels, _blocking
     _lock, _kernels, _blocking = threading.Lock(), None, None
-    for one in list(_renewed):
-        one.renew()
+    for pool in list(_renewed):
+        pool.renew()
     for name, setter in (("torch", "set_num_threads"), ("faiss", "omp_set_num_threads")):
         if (set_number := getattr(sys.modules.get(name), setter, None)) is not None:
             set_number(1)

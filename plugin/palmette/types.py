@@ -114,9 +114,10 @@ class Document:
         for name, kind in _KINDS.items():
             value: object = getattr(self, name)
             if not isinstance(value, kind):
-                wanted = "str" if kind is str else "mapping"
+                expected = "str" if kind is str else "mapping"
                 raise InputError(
-                    f"document {shown(self.id)}: {name} must be a {wanted}, got {type(value).__name__}: {shown(value)}"
+                    f"document {shown(self.id)}: {name} must be a {expected}, got "
+                    f"{type(value).__name__}: {shown(value)}"
                 )
             for key in value if isinstance(value, Mapping) else ():
                 if not isinstance(key, str):
@@ -359,6 +360,6 @@ class Hit:
         return facts | ({"explanation": self.explain().to_dict()} if explain else {})
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {name: getattr(self, name) for name in _KEPT}
+        state = {name: getattr(self, name) for name in _KEPT}
         words = self.highlights.words
-        return {**kept, "explainer": None, "finder": partial(list, words)}
+        return {**state, "explainer": None, "finder": partial(list, words)}

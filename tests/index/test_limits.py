@@ -10,8 +10,8 @@ import pytest
 from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.errors import InputError
 from palmette.index import folder
-from palmette.lexical import query as words
-from palmette.lexical.analyser import MOST_CHARACTERS
+from palmette.lexical import query as query_module
+from palmette.lexical.analyser import MAX_QUERY
 
 MODEL = SpaceModel.untrained(FakeEncoder(16))
 
@@ -41,12 +41,12 @@ def test_a_query_of_many_words_takes_memory_and_time_in_proportion(parts: Index)
 
 
 def test_too_long_queries_are_refused(parts: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match=f"has {MOST_CHARACTERS + 1:,} characters, and may have 100,000"):
-        parts.search("a" * (MOST_CHARACTERS + 1))
+    with pytest.raises(InputError, match=f"has {MAX_QUERY + 1:,} characters, and may have 100,000"):
+        parts.search("a" * (MAX_QUERY + 1))
     with pytest.raises(InputError, match="may have 100,000"):
-        MODEL.score("a" * (MOST_CHARACTERS + 1), [Document("x", "text")])
-    assert parts.search("a" * MOST_CHARACTERS, 1)
-    monkeypatch.setattr(words, "MOST_TERMS", 10)
+        MODEL.score("a" * (MAX_QUERY + 1), [Document("x", "text")])
+    assert parts.search("a" * MAX_QUERY, 1)
+    monkeypatch.setattr(query_module, "MAX_TERMS", 10)
     assert parts.search("q1 q2 q3 q4 q5", 1), "five words and four pairs"
     with pytest.raises(InputError, match="has 11 different words and pairs of neighbours, and 10 are searched"):
         parts.search("q1 q2 q3 q4 q5 q6")

@@ -53,15 +53,15 @@ EPILOG = "`palmette` alone shows the way from nothing to answers; `palmette COMM
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status (0 done, 1 a palmette error, 2 bad usage, 130 interrupted)."""
-    given = list(sys.argv[1:] if argv is None else argv)
+    words = list(sys.argv[1:] if argv is None else argv)
     debug = False
     try:
-        if not given:
+        if not words:
             from palmette.cli.demo import tour
 
             print(tour(COMMANDS), flush=True)
             return 0
-        args = parse(build_parser(given), given)
+        args = parse(build_parser(words), words)
         debug = args.debug
         args.handler(args)
         return 0
@@ -78,13 +78,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
 
 
-def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
-    """The whole parser; only the command in ``given`` loads its module."""
+def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """The whole parser; only the command in ``words`` loads its module."""
     about = "Trained hierarchical retrieval for RAG."
     parser = argparse.ArgumentParser(prog="palmette", description=about, epilog=EPILOG, formatter_class=_Help)
     parser.add_argument("--version", action="version", version=f"palmette {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    chosen = next((word for word in given if not word.startswith("-")), None)
+    chosen = next((word for word in words if not word.startswith("-")), None)
     for name, summary in COMMANDS.items():
         command = commands.add_parser(
             name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", formatter_class=_Help
@@ -92,14 +92,14 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
         command.add_argument("--debug", action="store_true", help="show the traceback of an error")
         if name == chosen:
             module = import_module(f"palmette.cli.{MODULES.get(name, 'commands')}")
-            command.set_defaults(command=name, given=given, handler=getattr(module, f"_run_{name}"))
+            command.set_defaults(command=name, words=words, handler=getattr(module, f"_run_{name}"))
             getattr(module, f"_add_{name}")(command)
     return parser
 
 
-def parse(parser: argparse.ArgumentParser, given: Sequence[str]) -> argparse.Namespace:
+def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
     """Parse; words that a command does not know become options of the method where it takes any."""
-    args, rest = parser.parse_known_args(given)
+    args, rest = parser.parse_known_args(words)
     if args.command == "index" and rest and all(word[:1] != "-" for word in rest):
         args.documents, rest = [*args.documents, *rest], []  # options between names
     args.extra = rest

@@ -62,11 +62,11 @@ def read_options(words: Sequence[str]) -> dict[str, Any]:
     waiting = ""
     for word in words:
         if word.startswith("--"):
-            flag, given, value = word.partition("=")
+            flag, equals, value = word.partition("=")
             name = flag[2:].replace("-", "_")
             if name in ("query", "k", "filter", "threshold", "explain"):
                 raise ConfigError(f"{flag} is no option of this command")
-            options[name], waiting = read_value(value) if given else True, "" if given else name
+            options[name], waiting = read_value(value) if equals else True, "" if equals else name
         elif waiting:
             options[waiting], waiting = read_value(word), ""
         else:

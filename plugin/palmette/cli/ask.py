@@ -41,11 +41,11 @@ def _run_search(args: argparse.Namespace) -> None:
     body = {"query": args.query, "threshold": args.threshold, "explain": args.explain, **shown}
     reply = _from_service(args, "/v1/search", body, options, len(args.query)) if usable else None
     if reply is not None:
-        results = [one["hits"] for one in reply["results"]]
+        results = [result["hits"] for result in reply["results"]]
     else:
-        how = options | {"threshold": args.threshold} | shown
+        search_arguments = options | {"threshold": args.threshold} | shown
         with palmette.Index.open(index_folder(args.index), device=args.device, engine=args.engine) as index:
-            hits_of_queries = index.search(args.query, args.k, **how)
+            hits_of_queries = index.search(args.query, args.k, **search_arguments)
             results = [[hit.to_dict(explain=args.explain) for hit in hits] for hits in hits_of_queries]
     if args.json:
         _print_json(results)
@@ -78,9 +78,9 @@ def _from_service(
     return request(args.index, path, {**body, "k": args.k, **named, "options": rest})
 
 
-def _print_json(found: list[Any]) -> None:
+def _print_json(results: list[Any]) -> None:
     """Print a list, or its only item."""
-    print(json.dumps(found[0] if len(found) == 1 else found, ensure_ascii=False, indent=2))
+    print(json.dumps(results[0] if len(results) == 1 else results, ensure_ascii=False, indent=2))
 
 
 def _add_answer(command: argparse.ArgumentParser) -> None:
@@ -149,9 +149,9 @@ def _add_context(command: argparse.ArgumentParser) -> None:
 def _run_context(args: argparse.Namespace) -> None:
     options = search_options(args)
     body = {"question": args.question, "tokens": args.tokens, "threshold": args.threshold}
-    found = _from_service(args, "/v1/context", body, options, 1) if args.device is None else None
-    if found is None:
-        how = options | {"k": args.k, "threshold": args.threshold}
+    context = _from_service(args, "/v1/context", body, options, 1) if args.device is None else None
+    if context is None:
+        settings = options | {"k": args.k, "threshold": args.threshold}
         with palmette.Index.open(index_folder(args.index), device=args.device) as index:
-            found = index.context(args.question, args.tokens, **how).to_dict()
-    print(json.dumps(found, ensure_ascii=False, indent=2) if args.json else found["text"] or "nothing found")
+            context = index.context(args.question, args.tokens, **settings).to_dict()
+    print(json.dumps(context, ensure_ascii=False, indent=2) if args.json else context["text"] or "nothing found")

@@ -60,8 +60,8 @@ def _run_index(args: argparse.Namespace) -> None:
     options: dict[str, Any] = {"language": None if args.language == "none" else args.language}
     if args.passages is not None:
         options["passages"] = _passages(args.passages)
-    how = {"revision": args.revision, "device": args.device}
-    model = None if checkpoint is None else palmette.load_model(checkpoint, **how)
+    loading = {"revision": args.revision, "device": args.device}
+    model = None if checkpoint is None else palmette.load_model(checkpoint, **loading)
     patterns = {"include": args.include, "exclude": args.exclude}
     with palmette.Index.open_or_create(args.out, model, **options) as index:
         known: object = None
@@ -76,8 +76,8 @@ def _run_index(args: argparse.Namespace) -> None:
 
 def _sync_all(args: argparse.Namespace, index: Any, paths: Sequence[str], patterns: Mapping[str, Any]) -> None:
     """Bring all sources up to date, and print what became of them."""
-    how = {"titles": args.titles, "batch_size": args.batch_size, "progress": args.progress, **patterns}
-    reports = [index.sync(path, args.source, **how) for path in paths]
+    options = {"titles": args.titles, "batch_size": args.batch_size, "progress": args.progress, **patterns}
+    reports = [index.sync(path, args.source, **options) for path in paths]
     stats = index.stats()
     if args.json:
         facts = {"index": str(args.out), "documents": stats.documents, "passages": stats.passages}
@@ -85,7 +85,10 @@ def _sync_all(args: argparse.Namespace, index: Any, paths: Sequence[str], patter
             facts[name] = sum(len(getattr(report, name)) for report in reports)
         for name in ("unchanged", "encoded"):
             facts[name] = sum(getattr(report, name) for report in reports)
-        print(json.dumps({**facts, "skipped": [list(one) for report in reports for one in report.skipped]}), flush=True)
+        print(
+            json.dumps({**facts, "skipped": [list(entry) for report in reports for entry in report.skipped]}),
+            flush=True,
+        )
         return
     for report in reports:
         print(report)
@@ -143,8 +146,8 @@ def _run_evaluate(args: argparse.Namespace) -> None:
     reader = None if args.reader is None else Reader.from_pretrained(args.reader, device=args.device)
     load: Any = palmette.load_data if reader is None else load_reading
     names = ("split", "baselines", "passages", "progress")
-    how = {name: getattr(args, name) for name in names} | search_options(args)
-    report = palmette.evaluate(model, load(args.data, titles=args.titles), reader=reader, **how)
+    options = {name: getattr(args, name) for name in names} | search_options(args)
+    report = palmette.evaluate(model, load(args.data, titles=args.titles), reader=reader, **options)
     if args.card:
         card = Path(args.checkpoint) / "README.md"
         if not card.parent.is_dir():
@@ -233,10 +236,10 @@ def _add_overview(command: argparse.ArgumentParser) -> None:
 
 def _run_overview(args: argparse.Namespace) -> None:
     args.extra, args.lexical = (), None
-    how = search_options(args) | {name: getattr(args, name) for name in ("topics", "since", "date")}
+    options = search_options(args) | {name: getattr(args, name) for name in ("topics", "since", "date")}
     with palmette.Index.open(args.index, device=args.device) as index:
-        found = index.overview(args.query, **how)
-    print(json.dumps(found.to_dict(), ensure_ascii=False, indent=2) if args.json else found)
+        overview = index.overview(args.query, **options)
+    print(json.dumps(overview.to_dict(), ensure_ascii=False, indent=2) if args.json else overview)
 
 
 def _add_pull(command: argparse.ArgumentParser) -> None:
@@ -267,5 +270,5 @@ def _add_push(command: argparse.ArgumentParser) -> None:
 def _run_push(args: argparse.Namespace) -> None:
     from palmette.hub import push_checkpoint
 
-    how = {"branch": args.branch, "create_tag": args.tag, "commit_message": args.message}
-    print(push_checkpoint(args.checkpoint, args.repo, private=args.private or None, **how))
+    options = {"branch": args.branch, "create_tag": args.tag, "commit_message": args.message}
+    print(push_checkpoint(args.checkpoint, args.repo, private=args.private or None, **options))

@@ -146,8 +146,8 @@ def _reader(folder: Path, data: RetrievalData, encoder: CachedEncoder) -> Reader
     """A reader trained on the handwritten questions that measure nothing."""
     from palmette.reader import Reader, ReadingData, load_reading
 
-    asked = load_reading(data).split("dev")
-    judged = ReadingData(data.name, data.corpus, {"train": asked, "dev": asked})
+    questions = load_reading(data).split("dev")
+    judged = ReadingData(data.name, data.corpus, {"train": questions, "dev": questions})
     title = "Training a reader to choose the sentence that answers"
     reader: Reader = _trained(folder, title, Reader, judged, encoder, unit="sentence", passages=3)
     return reader
@@ -165,8 +165,8 @@ def _measure(first: Index, index: Index, data: RetrievalData) -> None:
         (f"encoder alone, {width:,} columns", first, {}),
         (f"trained space alone, {width:,} columns", index, {}),
     ]
-    for name, searched, how in searches:
-        row = evaluate_index(searched, judged.queries, judged.qrels, **how)
+    for name, searched, options in searches:
+        row = evaluate_index(searched, judged.queries, judged.qrels, **options)
         quality = f"nDCG@10 {row.metrics['ndcg@10']:.3f}  recall@10 {row.metrics['recall@10']:.3f}"
         print(f"  {name:<32}  {quality}  {row.latency_ms['p50']:.0f} ms a question")
 
@@ -211,11 +211,11 @@ def _taxonomy(folder: Path, data: RetrievalData, encoder: CachedEncoder, questio
     taxonomy = palmette.Index.build(data.corpus, model)
     print("\nTaxonomy: what answers as far as that is likely, and all that is known to lie above it")
     for question in questions:
-        found = taxonomy.search(question, k=5, cut=0.5, order="specific", closed=True)
-        own = found[0].explain().method if found else None
+        hits = taxonomy.search(question, k=5, cut=0.5, order="specific", closed=True)
+        own = hits[0].explain().method if hits else None
         chain = [step["id"] for step in own.detail["chain"]] if own else []
         print(f"\n  ? {question}\n  > {' ▸ '.join(chain) or 'nothing here'}")
-        if also := [str(hit.id) for hit in found if hit.id not in chain]:
+        if also := [str(hit.id) for hit in hits if hit.id not in chain]:
             print(f"    also {', '.join(also)}")
 
 

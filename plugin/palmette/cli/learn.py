@@ -11,7 +11,7 @@ from typing import Any
 
 from palmette.cli.arguments import describe
 from palmette.cli.train import add_config_options
-from palmette.config import given
+from palmette.config import without_none
 
 
 def _add_ask(command: argparse.ArgumentParser) -> None:
@@ -38,15 +38,15 @@ def _add_ask(command: argparse.ArgumentParser) -> None:
 def _run_ask(args: argparse.Namespace) -> None:
     from palmette.learning.questions import QuestionOptions, estimate_questions, write_questions
 
-    options = given({name: getattr(args, name, None) for name in QuestionOptions.choices()})
+    options = without_none({name: getattr(args, name, None) for name in QuestionOptions.choices()})
     documents = _documents(args.documents)
     estimate = estimate_questions(documents, args.out, args.llm, **options)
-    told = f"{estimate.passages:,} passages: {estimate.calls:,} calls of about {estimate.tokens:,} tokens together"
+    estimated = f"{estimate.passages:,} passages: {estimate.calls:,} calls of about {estimate.tokens:,} tokens together"
     if args.estimate:
-        print(json.dumps(asdict(estimate)) if args.json else told)
+        print(json.dumps(asdict(estimate)) if args.json else estimated)
         return
     if args.progress is None:
-        print(told, file=sys.stderr)
+        print(estimated, file=sys.stderr)
     data, report = write_questions(
         documents, args.llm, args.out, encoder=args.encoder, progress=args.progress, **options
     )

@@ -79,8 +79,8 @@ def _service(args: argparse.Namespace, served: Any) -> Any:
     from palmette.service.gate import Settings
 
     names = ("host", "port", "rate", "timeout", "max_body")
-    given = {name: getattr(args, name) for name in names}
-    settings = Settings(**given, hosts=args.allow_host, write=getattr(args, "write", False))
+    options = {name: getattr(args, name) for name in names}
+    settings = Settings(**options, hosts=args.allow_host, write=getattr(args, "write", False))
     return Service(served, settings, [] if args.tokens is None else read_tokens(args.tokens))
 
 

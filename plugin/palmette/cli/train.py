@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from palmette.cli.arguments import describe, read_value
-from palmette.config import Config, check_path, given
+from palmette.config import Config, check_path, without_none
 from palmette.errors import ConfigError
 
 READER = "reader"
@@ -42,13 +42,13 @@ def _add_train(command: argparse.ArgumentParser) -> None:
     )
     methods = [*names(), READER]
     add("method", choices=methods, help="what to train")
-    given = command.get_default("given")
+    words = command.get_default("words")
     add("data", help="BEIR folder, JSONL of pairs or of documents, or folder of .md and .txt files")
     add("--out", required=True, type=Path, help="folder for the checkpoint")
     add("--encoder", default=DEFAULT_ENCODER, help="sentence-transformers model: Hub name or folder")
     add("--state", type=Path, help="folder for log and state, to resume from (default: beside OUT)")
     add("--resume", action="store_true", help="go on where a killed run stopped")
-    method = next((word for word in given if word in methods), None)
+    method = next((word for word in words if word in methods), None)
     defaults: Mapping[str, Any] = {}
     if method is not None:
         cls = _class(method)
@@ -63,7 +63,7 @@ def _add_train(command: argparse.ArgumentParser) -> None:
             group.add_argument("--parents", help="metadata key of a document's parents")
             about = "lookup tables by the paper's construction, without training"
             group.add_argument("--construct", action="store_true", help=about)
-    elif {"-h", "--help"} & set(given):
+    elif {"-h", "--help"} & set(words):
         first = {name: (_class(name).__doc__ or "").partition("\n")[0].partition(". ")[0] for name in methods}
         width = 2 + max(map(len, methods))
         lines = "".join(f"\n  {name.ljust(width)}{sentence.rstrip('.')}" for name, sentence in first.items())
@@ -128,7 +128,7 @@ def _run_train(args: argparse.Namespace) -> None:
     check_target(args.out)
     main, cls = main_process(), _class(args.method)
     names = ["preset", *cls.config_class.choices(), *TrainingConfig.choices()]
-    options = given({name: getattr(args, name, None) for name in names})
+    options = without_none({name: getattr(args, name, None) for name in names})
     state: Path = args.state or args.out.with_name(args.out.name + ".training")
     if main and not args.resume and (state / STATE).exists():
         _warn(f"starting anew over the state in {state}; --resume would go on with it")
@@ -140,8 +140,8 @@ def _run_train(args: argparse.Namespace) -> None:
     loop = {name: getattr(args, name) for name in ("encoder", "device", "resume")}
     loop |= {"output_dir": state, "progress": args.progress if main else False}
     if getattr(args, "construct", False):
-        kept = ("dimension", "max_distance", "seed")
-        if strange := [name for name in options if name not in kept]:
+        allowed = ("dimension", "max_distance", "seed")
+        if strange := [name for name in options if name not in allowed]:
             raise ConfigError(f"--construct trains nothing and takes no --{strange[0].replace('_', '-')}")
         fit, loop = cls.construct, {}
     try:

@@ -82,14 +82,17 @@ def to_documents(values: Iterable[Any]) -> Iterator[Document]:
 
 def drop_blanks(values: Iterable[T], text: Callable[[T], str]) -> list[T]:
     """Values whose text is not blank; one warning counts the others and names the first by position, id and source."""
-    given = list(values)
-    blank = [(position, value) for position, value in enumerate(given) if not text(value).strip()]
+    documents = list(values)
+    blank = [(position, value) for position, value in enumerate(documents) if not text(value).strip()]
     if not blank:
-        return given
-    named = [f"document {at}{origin_of(id_of(one), getattr(one, 'metadata', {}))}" for at, one in blank[:NAMED]]
+        return documents
+    named = [
+        f"document {at}{origin_of(id_of(document), getattr(document, 'metadata', {}))}"
+        for at, document in blank[:NAMED]
+    ]
     listed = "; ".join([*named, "…"] if len(blank) > NAMED else named)
-    warnings.warn(f"{len(blank)} of {len(given)} documents are blank and were left out: {listed}", stacklevel=4)
-    return [value for value in given if text(value).strip()]
+    warnings.warn(f"{len(blank)} of {len(documents)} documents are blank and were left out: {listed}", stacklevel=4)
+    return [value for value in documents if text(value).strip()]
 
 
 def _located(values: Iterable[tuple[str, Any]], convert: Callable[[Any], Document]) -> Iterator[Document]:
@@ -118,13 +121,13 @@ def iter_documents(
         InputError: There is no document, or a malformed one (its file and line, or its position, is named).
     """
     if isinstance(data, str | Path):
-        found = _from_path(data, titles, _passages if passages else _whole)
+        documents = _from_path(data, titles, _passages if passages else _whole)
     elif isinstance(data, Mapping | bytes) or not hasattr(data, "__iter__"):
         raise InputError(f"expected a path or an iterable of documents, got {type(data).__name__} {shown(data)}")
     else:
-        found = to_documents(data)
+        documents = to_documents(data)
     corpus = Corpus()
-    for document in found:
+    for document in documents:
         count = len(corpus)
         corpus.add(document)
         if len(corpus) > count:
@@ -134,8 +137,8 @@ def iter_documents(
         raise InputError(f"there are no documents{where}; give at least one")
 
 
-def _from_path(given: str | Path, titles: bool, documents_of: Documents) -> Iterator[Document]:
-    path = check_path(given)
+def _from_path(source: str | Path, titles: bool, documents_of: Documents) -> Iterator[Document]:
+    path = check_path(source)
     if (path / "manifest.json").is_file():
         raise InputError(f"{path} is an index or a checkpoint, not documents: name what it was made from")
     corpus = existing(path / "corpus.jsonl") if path.is_dir() else path
@@ -148,8 +151,8 @@ def _from_path(given: str | Path, titles: bool, documents_of: Documents) -> Iter
     elif separator(path):
         yield from _located(read_table(path, kept=TEXT_KEYS), partial(from_row, titles=titles))
     else:
-        for source in read_file(path):
-            yield from documents_of(path.name, source)
+        for document in read_file(path):
+            yield from documents_of(path.name, document)
 
 
 def _from_folder(folder: Path, documents_of: Documents) -> Iterator[Document]:

@@ -102,9 +102,9 @@ def _list_files(
     progress: bool | None,
 ) -> None:
     walked = walk(path, include=include, exclude=exclude, max_bytes=max_bytes)
-    listing.skipped += [(str(one), reason) for one, reason in walked.skipped]
+    listing.skipped += [(str(path), reason) for path, reason in walked.skipped]
     root = path if path.is_dir() else path.parent
-    listing.unread |= {f"{source}/{one.relative_to(root).as_posix()}" for one in walked.unreadable}
+    listing.unread |= {f"{source}/{path.relative_to(root).as_posix()}" for path in walked.unreadable}
     hidden = None if progress is None else not progress
     for top, file in tqdm(walked.files, f"reading {path.name}", unit="file", delay=2, leave=False, disable=hidden):
         name = file.relative_to(top).as_posix()
@@ -123,16 +123,16 @@ def _given(data: Any, source: str) -> Iterator[tuple[str, Document | PalmetteErr
     values = load() if callable(load) else data
     if isinstance(values, Mapping | bytes) or not isinstance(values, Iterable):
         raise InputError(f"a source is a path, a loader or an iterable of documents, got {shown(data)}")
-    seen = Counter[str]()
+    uses = Counter[str]()
     for position, value in enumerate(values):
         place = f"document {position}"
         try:
-            yield place, _document(value, source, seen, loaded=callable(load))
+            yield place, _document(value, source, uses, loaded=callable(load))
         except InputError as error:
             yield place, error
 
 
-def _document(value: Any, source: str, seen: Counter[str], *, loaded: bool) -> Document:
+def _document(value: Any, source: str, uses: Counter[str], *, loaded: bool) -> Document:
     """Make a document with an id that is the same the next time."""
     text = None if isinstance(value, str | Document | Mapping) else text_of(value)
     if text is None:
@@ -144,6 +144,6 @@ def _document(value: Any, source: str, seen: Counter[str], *, loaded: bool) -> D
         if origin := next((str(metadata[name]) for name in ORIGINS if metadata.get(name)), None):
             page = next((str(metadata[name]) for name in PAGES if metadata.get(name) is not None), "")
             name = f"{origin}#{page}" if page else origin
-            seen[name] += 1
-            id = f"{source}/{name}" if seen[name] == 1 else f"{source}/{name}#{seen[name]}"
+            uses[name] += 1
+            id = f"{source}/{name}" if uses[name] == 1 else f"{source}/{name}#{uses[name]}"
     return Document(id, text, metadata)

@@ -208,13 +208,13 @@ class RetrievalData:
             return self
         train = self.qrels["train"]
         order = sorted(train, key=lambda query: hashlib.sha256(f"{seed}:{query}".encode()).digest())
-        held = set(order[: round(fraction * len(order)) or min(1, len(order) - 1)])
-        dev = {query: judged for query, judged in train.items() if query in held}
-        rest = {query: judged for query, judged in train.items() if query not in held}
+        dev_queries = set(order[: round(fraction * len(order)) or min(1, len(order) - 1)])
+        dev = {query: judged for query, judged in train.items() if query in dev_queries}
+        rest = {query: judged for query, judged in train.items() if query not in dev_queries}
         return replace(self, qrels={**self.qrels, "train": rest, "dev": dev})
 
 
 def _groups(texts: Iterable[str]) -> Rows:
     """[N] a number per text, equal for texts that differ only in case or in blanks at the ends."""
-    seen: dict[str, int] = {}
-    return np.asarray([seen.setdefault(text.strip().casefold(), len(seen)) for text in texts], np.int64)
+    numbers: dict[str, int] = {}
+    return np.asarray([numbers.setdefault(text.strip().casefold(), len(numbers)) for text in texts], np.int64)

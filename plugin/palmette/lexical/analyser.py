@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from palmette.errors import ConfigError, InputError, shown
 
 LANGUAGE = "english"
-"""Language of the default stemmer."""
+"""Default language of the stemmer."""
 SCHEME = 2
-"""How texts become words; an index of another scheme is refused."""
-MOST_CHARACTERS = 100_000
-"""Longest query."""
+"""Version of the analysis; an index with another version is refused."""
+MAX_QUERY = 100_000
+"""Largest number of characters in a query."""
 TERM_BITS = 40
-"""Of a word's number: among 10⁸ words and pairs, one unknown word in 10,000 is taken for another."""
+"""Bits of a term's number: with 10⁸ words and pairs in an index, one unknown word in 10,000 collides with another."""
 
 _CHUNK = re.compile(r"\w+(?:(?:[.\-'’/:@]|(?<=\d),(?=\d))\w+)*(?:\+\+|#)?")
 """A chunk: a word, ``os.path.join``, ``state-of-the-art``, ``1,000``, ``C++``."""
@@ -61,7 +61,7 @@ FUNCTION_WORDS = {
         "que qué quién se son su sus un una y",
     }.items()
 }
-"""Words that say little: neighbours pair across them, and only a question of nothing else is searched by them."""
+"""Stop words: pairs skip them, and only a query of nothing else is searched by them."""
 
 
 class Kind(IntEnum):
@@ -72,9 +72,9 @@ class Kind(IntEnum):
     FUNCTION = 1
     """One of :data:`FUNCTION_WORDS`."""
     PIECE = 2
-    """A part that does not pair: one or two characters of a script without spaces."""
+    """One or two characters of a script without spaces; not paired."""
     WHOLE = 3
-    """A compound, beside its parts."""
+    """A compound as a whole; its parts are words too."""
 
 
 class Word(NamedTuple):
@@ -107,7 +107,7 @@ class Analyser:
         return [word for chunk in self.chunks(text) for word in self.words_of_chunk(chunk)]
 
     def words_of_chunk(self, chunk: str) -> Iterable[Word]:
-        """Yield the words of one chunk; long ones, and those of scripts without spaces, seldom come twice."""
+        """Yield the words of one chunk, cached unless it is long or of a script without spaces, which seldom recurs."""
         seldom = len(chunk) > _SHORT or not (chunk.isascii() or _UNSPACED.search(chunk) is None)
         return self._spell(chunk) if seldom else self._known(chunk)
 
@@ -118,13 +118,13 @@ class Analyser:
         return chain.from_iterable(map(_chunks_of, _pieces(text)))
 
     def matches(self, query: str, text: str) -> list[tuple[int, int]]:
-        """Find the places in a text of words that a query has too."""
+        """Find the words of a text that a query contains too: start and end of each."""
         words = self.words(query)
-        wanted = {word.term for word in words if word.kind != Kind.FUNCTION} or {word.term for word in words}
+        terms = {word.term for word in words if word.kind != Kind.FUNCTION} or {word.term for word in words}
         return [
             chunk.span()
             for chunk in _CHUNK.finditer(text)
-            if any(word.term in wanted for word in self.words_of_chunk(chunk[0]))
+            if any(word.term in terms for word in self.words_of_chunk(chunk[0]))
         ]
 
     def _spell(self, chunk: str) -> Iterator[Word]:
@@ -175,7 +175,7 @@ def analyser_of(language: str | None) -> Analyser:
 
 
 def pair_terms(first: NDArray[np.uint64], second: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """[n] numbers of the pairs of these words, in their order."""
+    """Hash pairs of words (``first[i]``, ``second[i]``) to term numbers [n]."""
     mixed = first * np.uint64(0x9E3779B97F4A7C15) + second
     mixed ^= mixed >> np.uint64(32)
     return (mixed * np.uint64(0xD6E8FEB86659FD93)) >> np.uint64(64 - TERM_BITS)
@@ -186,7 +186,7 @@ def _chunks_of(text: str) -> list[str]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Cut a long text at gaps; where there is none for long, anywhere."""
+    """Cut a long text at white space, or anywhere if there is none within a piece."""
     start = 0
     while start < len(text):
         gap = _GAP.search(text, start + _PIECE, start + 2 * _PIECE)
@@ -196,7 +196,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def with_few_marks(text: str) -> str:
-    """Drop combining marks after thirty in a row, which Unicode's normal forms sort in quadratic time."""
+    """Drop combining marks after thirty in a row: Unicode normalisation sorts them in quadratic time."""
     return _mark_runs().sub(r"\1", text)
 
 
@@ -225,7 +225,7 @@ def _word(text: str, kind: Kind) -> Word:
 
 
 def stemmer_version() -> str:
-    """Version of the stemmer's library: another one stems some words otherwise."""
+    """Return the version of the stemmer's library; other versions stem some words differently."""
     import Stemmer
 
     return str(Stemmer.version())
@@ -240,19 +240,18 @@ def languages() -> list[str]:
 
 def check_language(language: str | None) -> str | None:
     """Raise ConfigError for a language without a stemmer."""
-    given: object = language
-    if given is not None and not (isinstance(given, str) and given in languages()):
+    value: object = language
+    if value is not None and not (isinstance(value, str) and value in languages()):
         raise ConfigError(
-            f"there is no stemmer for language={shown(given)}; languages: {', '.join(languages())}, or None"
+            f"there is no stemmer for language={shown(value)}; languages: {', '.join(languages())}, or None"
         )
     return language
 
 
 def check_query(text: str) -> str:
     """Raise InputError for a query that is too long."""
-    if len(text) > MOST_CHARACTERS:
+    if len(text) > MAX_QUERY:
         raise InputError(
-            f"the query has {len(text):,} characters, and may have {MOST_CHARACTERS:,}: shorten it, or search for its "
-            "parts"
+            f"the query has {len(text):,} characters, and may have {MAX_QUERY:,}: shorten it, or search for its parts"
         )
     return text

@@ -1,13 +1,17 @@
-"""BM25 as a share: how much of what a query can reach a document answers, 0 … 1.
+"""BM25 as a share from 0 to 1, comparable between queries, and MaxScore to find the best documents.
 
-A word, or a pair of neighbouring words, weighs its IDF, a pair ``PAIR`` times that; a document that contains it
-``count`` times answers ``count / (count + norm)`` of the weight, where ``norm`` grows with its length. A query can
-reach ``REACH`` of the weight of its words, known or not; where the best document answers more than that, its sum takes
-the place of the reach. Divided by it, scores of different queries can be compared.
+    score(document) = Σ weight(term) · count / (count + norm(document)) / reach(query)
 
-MaxScore finds the best documents, word by word in the order of the most that a word can add. While a document with none
-of the words so far could still be among the best, the next word's documents become candidates; then the remaining words
-are looked up for the candidates only, and those that can no longer reach the best are dropped.
+A term is a word (weight: its IDF) or a pair of neighbouring words (``PAIR`` times its IDF); ``norm`` grows with the
+document's length. ``reach`` is ``REACH`` times the IDF of all words of the query, or the sum of the best document if
+that is more, so that no score exceeds 1.
+
+MaxScore reads the terms in the order of the most that each can add. Example for the two best documents of "owl hunts at
+night", with at most .5 for "owl", .3 for "hunts" and .2 for "night":
+
+    owl     its documents become candidates; the second best has .45 by now
+    hunts   documents without "owl" can reach .3 + .2 = .5 > .45: those with "hunts" become candidates too
+    night   documents with "night" alone reach .2 < .45: it is looked up in the candidates only
 """
 
 from __future__ import annotations
@@ -35,114 +39,120 @@ from palmette.lexical.postings import COUNT_BITS, Hits, Postings, PostingsBuilde
 from palmette.lexical.query import QueryTerms, query_terms
 from palmette.search.plan import WordMatches
 
-K1, B = 1.2, 0.6  # how soon repetition stops counting, how much length matters
-PAIR = 0.4  # weight of a pair's IDF beside a word's
-REACH = 1.6 / (K1 + 1)  # part of its words' weight, function words included, that a query can reach
-SLACK = 1e-5  # more than float32 sums of shares can differ by in another order of addition
-_QUERIES = 1024  # queries whose postings are remembered: one query asks several times
-_COPIED = 4  # hits per document of a wall that remembered queries may hold copies of
-_MANY = 128  # terms from which on every posting is read once, instead of looking up candidates term by term
-_WORDS = 1 << 16  # words whose statistics are remembered
-_FEW = 16  # a filter that leaves one document in so many is searched document by document
+K1 = 1.2
+"""BM25's k₁: saturation of a term's count."""
+B = 0.6
+"""BM25's b: effect of a document's length."""
+PAIR = 0.4
+"""Factor of a pair's IDF."""
+REACH = 1.6 / (K1 + 1)
+"""Share of the IDF of a query's words, function words included, that makes a score of 1."""
+SLACK = 1e-5
+"""Bound of the differences between float32 sums of shares in different orders."""
+_QUERIES = 1024  # queries whose postings are cached, since one search reads them several times
+_COPIED = 4  # cached copies of hits per document behind a tenant's wall
+_MANY = 128  # number of terms above which all postings are read, without MaxScore
+_WORDS = 1 << 16  # words whose statistics are cached
+_FEW = 16  # a filter that leaves less than 1/16 of the documents is searched document by document
 
 
 def weights(query: QueryTerms, holding: Sequence[float], documents: int) -> tuple[NDArray[np.float64], float]:
-    """[T] weight of each term, and what the query can reach.
+    """Return the weight of each term [T], and the reach of the query.
 
-    ``holding`` of ``documents`` contain each term, then each skipped one.
+    ``holding`` are the document frequencies of the terms, then of the skipped function words, among ``documents``.
     """
-    held, pairs = np.asarray(holding, np.float64), slice(query.singles, len(query.terms))
-    idf = np.log1p((documents - held + 0.5) / (held + 0.5))
+    frequencies, pairs = np.asarray(holding, np.float64), slice(query.singles, len(query.terms))
+    idf = np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5))
     reach = REACH * float(idf.sum() - idf[pairs].sum())
     idf[pairs] *= PAIR
     return idf[: len(query.terms)], reach
 
 
 def norms(lengths: NDArray[Any], mean: float) -> Floats:
-    """[N] what a word's count is measured against in documents of these lengths."""
+    """Return BM25's length norm k₁ (1 − b + b · length / mean) of documents [N]."""
     return np.asarray(K1 * (1 - B + B * lengths.astype(np.float64) / mean), np.float32)
 
 
 def shares(counts: Counts, norms: Floats, weight: np.float32) -> Floats:
-    """[n] what one word adds to documents that contain it ``counts`` times, bit for bit as the loops compute it."""
-    many = counts.astype(np.float32)
-    share: Floats = weight * (many / (many + norms))
+    """Return weight · count / (count + norm) of one term in n documents, bit for bit as the compiled loops do."""
+    float_counts = counts.astype(np.float32)
+    share: Floats = weight * (float_counts / (float_counts + norms))
     return share
 
 
 def matches_of(query: QueryTerms, keys: Keys, scores: Floats, holding: Sequence[float], documents: int) -> WordMatches:
-    """Wrap the scores of documents, with how rare the terms are."""
+    """Wrap scores of documents with the document frequencies and the rarity of the query's terms."""
     _, reach = weights(query, holding, documents)
     rarity = reach / (REACH * float(np.log1p((documents + 0.5) / 0.5)))
-    held = [round(count) for count in holding[: len(query.terms)]]
-    return WordMatches(query.words, scores, keys, bool(query.required), held, documents, rarity)
+    frequencies = [round(count) for count in holding[: len(query.terms)]]
+    return WordMatches(query.words, scores, keys, bool(query.required), frequencies, documents, rarity)
 
 
 class PostingList(NamedTuple):
-    """The postings of a query's term in one segment, its weight, and the most it adds to a document."""
+    """Postings of a term in one segment, its weight, and the most that it adds to a document's score."""
 
     hits: Hits
     weight: np.float32
     most: float
 
     def scaled(self, factor: float) -> PostingList:
-        """Multiply what the term adds."""
+        """Multiply the weight."""
         return PostingList(self.hits, np.float32(float(self.weight) * factor), self.most * factor)
 
 
 Lists = list[list[PostingList]]
-"""Postings of a query's terms, per source."""
+"""Postings of a query's terms, one list per source."""
 
 
 class WeighedQuery(NamedTuple):
-    """A query's terms in some sources."""
+    """Postings of a query's terms with final weights."""
 
     lists: Lists
     holding: list[int]
-    """Documents that contain each term, then each skipped one."""
+    """Document frequencies of the terms, then of the skipped function words."""
 
 
 def candidates(
     lists: list[PostingList], norms: Floats, k: int, floor: float, mask: Mask, among: Documents | None
 ) -> Documents:
-    """Documents (rising) that include the ``k`` best of those that score ``floor`` or more.
+    """Find documents (rising) that include the ``k`` best with a score of at least ``floor``, by MaxScore.
 
-    They lie in the ``mask`` (an empty one hides none), and in ``among`` where that is given. The order of addition
-    differs from the score's definition: scores are for the caller to add.
+    An empty ``mask`` allows all documents; ``among``, unless ``None``, lists the only ones to consider. The sums here
+    are added in another order than scores are defined, so they only select: the caller computes the scores.
     """
-    waiting = sorted((one for one in lists if len(one.hits)), key=lambda one: -one.most)
-    rest = sum(one.most for one in waiting)
-    held = np.empty(0, np.int32) if among is None else among
-    sums = np.zeros(len(held), np.float32)
-    for one in waiting:
-        unseen = among is None and rest + SLACK >= floor  # a document without any of the words so far may do
-        rest -= one.most
+    waiting = sorted((postings for postings in lists if len(postings.hits)), key=lambda postings: -postings.most)
+    rest = sum(postings.most for postings in waiting)
+    documents = np.empty(0, np.int32) if among is None else among
+    sums = np.zeros(len(documents), np.float32)
+    for postings in waiting:
+        unseen = among is None and rest + SLACK >= floor  # documents without the terms so far can still reach the floor
+        rest -= postings.most
         least = np.float32(floor - rest - SLACK)
         if unseen:
-            held, sums = merge_postings(held, sums, one.hits, norms, mask, one.weight, least)
+            documents, sums = merge_postings(documents, sums, postings.hits, norms, mask, postings.weight, least)
         else:
-            able = sums + one.most >= least
-            held, sums = (held, sums) if able.all() else (held[able], sums[able])
-            sums = sums + shares(counts_in(held, one.hits), norms[held], one.weight)
-            able = sums >= least
-            held, sums = held[able], sums[able]
-        if len(held) >= k:
+            can_reach = sums + postings.most >= least
+            documents, sums = (documents, sums) if can_reach.all() else (documents[can_reach], sums[can_reach])
+            sums = sums + shares(counts_in(documents, postings.hits), norms[documents], postings.weight)
+            can_reach = sums >= least
+            documents, sums = documents[can_reach], sums[can_reach]
+        if len(documents) >= k:
             floor = max(floor, float(kth_best(sums, k)))
-    return held
+    return documents
 
 
 class PostingsOfSome:
-    """The postings of some documents (rising rows) of others; their rows are counted from 0."""
+    """Postings restricted to some documents (rising rows), which are renumbered from 0."""
 
     def __init__(self, postings: Postings, rows: Rows) -> None:
         self.postings, self.lengths = postings, postings.lengths[rows]
         self._rows, self._places = rows.astype(np.int32), np.empty(0, np.int32)
-        if len(rows) * _FEW > len(postings.lengths):  # many: look up the documents of a term rather than these
+        if len(rows) * _FEW > len(postings.lengths):  # for many documents, map each hit of a term
             self._places = np.full(len(postings.lengths), -1, np.int32)
             self._places[rows] = np.arange(len(rows), dtype=np.int32)
 
     def find(self, term: int) -> Hits:
-        """Return a term's hits among these documents."""
+        """Return a term's hits in these documents."""
         hits = self.postings.find(term)
         if len(self._places):
             return renumber_hits(hits, self._places)
@@ -150,7 +160,7 @@ class PostingsOfSome:
 
 
 class WordSource(NamedTuple):
-    """A set of documents with rising keys and their postings; ``alive`` lists the rows that count, if not all."""
+    """Documents with rising keys and their postings; ``alive`` lists the rows not deleted, ``None`` for all."""
 
     keys: Keys
     postings: Postings | PostingsOfSome
@@ -158,7 +168,7 @@ class WordSource(NamedTuple):
 
 
 class WordSearcher:
-    """BM25 over several sources; its statistics are those of the documents that are alive."""
+    """BM25 over several sources; document frequencies and lengths are those of living documents."""
 
     def __init__(self, sources: Sequence[WordSource]) -> None:
         self.sources = sources
@@ -170,42 +180,47 @@ class WordSearcher:
         self.documents = sum(map(len, living))
         total = sum(int(lengths.sum(dtype=np.int64)) for lengths in living)
         self.mean = max(1.0, total / max(1, self.documents))
-        """Words per document."""
+        """Mean number of words per document."""
         self._norms = [norms(source.postings.lengths, self.mean) for source in sources]
 
     def __len__(self) -> int:
         return self.documents
 
     def rows(self, keys: Keys) -> list[Rows | None]:
-        """Find the rows of some documents (rising keys, all in the sources); ``None`` for all of a source's rows."""
-        found: list[Rows | None] = []
+        """Convert rising keys to rows of each source; ``None`` for all rows of a source."""
+        rows: list[Rows | None] = []
         for source in self.sources:
             low, high = np.searchsorted(keys, (source.keys[0], source.keys[-1] + 1))
             whole = high - low == len(source.keys)
-            found.append(None if whole else np.searchsorted(source.keys, keys[low:high]))
-        return found
+            rows.append(None if whole else np.searchsorted(source.keys, keys[low:high]))
+        return rows
 
     def _statistics(self, place: int, term: int, hits: Hits) -> tuple[int, float]:
-        """Count the living documents of a term in a source, and the most it makes of its weight in any."""
+        """Return a term's document frequency in a source, and its highest count / (count + norm)."""
         known = self._words.get((place, term))
         if known is None:
             alive = self._alive[place]
             holding = int(alive[hits >> COUNT_BITS].sum()) if len(alive) else len(hits)
             known = holding, float(max_impact(hits, self._norms[place]))
-            if isinstance(self.sources[place].postings, Postings):  # others would add up over many walls
+            if isinstance(self.sources[place].postings, Postings):  # not cached for tenants, of which there may be many
                 if len(self._words) >= _WORDS:
                     self._words.clear()
                 self._words[place, term] = known
         return known
 
     def _weigh(self, query: QueryTerms) -> WeighedQuery:
-        """Find the postings of a query's terms, per source, with weights that make the best document's share 1."""
+        """Look up the postings of a query's terms, with weights divided by the query's reach; cached."""
         key = (query.singles, len(query.terms), *query.terms, *query.skipped)
         known = self._queries.get(key)
         if known is None:
             known = self._weigh_anew(query)
             lists = zip(self.sources, known.lists, strict=True)
-            copied = sum(len(one.hits) for s, some in lists if isinstance(s.postings, PostingsOfSome) for one in some)
+            copied = sum(
+                len(postings.hits)
+                for s, of_source in lists
+                if isinstance(s.postings, PostingsOfSome)
+                for postings in of_source
+            )
             if len(self._queries) >= _QUERIES or self._copied + copied > _COPIED * self.documents:
                 self._queries.clear()
                 self._copied = 0
@@ -215,24 +230,24 @@ class WordSearcher:
 
     def _weigh_anew(self, query: QueryTerms) -> WeighedQuery:
         terms = (*query.terms, *query.skipped)
-        holding, every = [0] * len(terms), list[list[tuple[Hits, float]]]()
+        holding, hits_of_sources = [0] * len(terms), list[list[tuple[Hits, float]]]()
         for place, source in enumerate(self.sources):
-            every.append([])
+            hits_of_sources.append([])
             for at, term in enumerate(terms):
                 hits = source.postings.find(term)
                 count, impact = self._statistics(place, term, hits)
                 holding[at] += count
-                every[place].append((hits, impact))
+                hits_of_sources[place].append((hits, impact))
         weight, reach = weights(query, holding, self.documents)
         total = max(float(weight.sum()), 1e-12)
         scaled = np.asarray(weight / total, np.float32)
         lists = [
-            [PostingList(hits, one, float(one) * impact) for (hits, impact), one in zip(some, scaled, strict=False)]
-            for some in every
+            [PostingList(hits, w, float(w) * impact) for (hits, impact), w in zip(terms_hits, scaled, strict=False)]
+            for terms_hits in hits_of_sources
         ]
         _, scores = self._best(lists, [source.alive for source in self.sources], 1, reach / total)
         factor = 1 / max(reach / total, *scores.tolist(), 1e-12)
-        return WeighedQuery([[one.scaled(factor) for one in some] for some in lists], holding)
+        return WeighedQuery([[postings.scaled(factor) for postings in of_source] for of_source in lists], holding)
 
     def best(self, query: QueryTerms, within: Sequence[Rows | None], k: int) -> tuple[Keys, Floats]:
         """Find the ``k`` best documents that share a word, with their scores.
@@ -244,23 +259,23 @@ class WordSearcher:
         return self._best(self._weigh(query).lists, within, k, 0.0)
 
     def matching(self, query: QueryTerms, within: Sequence[Rows | None]) -> list[Rows]:
-        """List the rows of each source, of those ``within``, that contain the phrases of a query."""
-        found = []
+        """Find the rows of each source, of those ``within``, that contain the quoted phrases of a query."""
+        matching = []
         for source, rows in zip(self.sources, within, strict=True):
             first, *others = sorted((source.postings.find(term) for term in query.required), key=len)
-            held = (first >> COUNT_BITS).astype(np.int32)
+            documents = (first >> COUNT_BITS).astype(np.int32)
             for hits in others:
-                held = held[counts_in(held, hits) > 0]
-            found.append(held.astype(np.int64) if rows is None else np.intersect1d(held, rows, True))
-        return found
+                documents = documents[counts_in(documents, hits) > 0]
+            matching.append(documents.astype(np.int64) if rows is None else np.intersect1d(documents, rows, True))
+        return matching
 
     def _best(self, every: Lists, within: Sequence[Rows | None], k: int, floor: float) -> tuple[Keys, Floats]:
-        """Find the ``k`` best documents of those that score ``floor`` or more."""
+        """Find the ``k`` best documents with a score of at least ``floor``."""
         keys, scores = np.empty(0, np.int64), np.empty(0, np.float32)
         for place, (source, lists, rows) in enumerate(zip(self.sources, every, within, strict=True)):
-            found, added = self._candidates(place, lists, rows, k, floor)
+            documents, added = self._candidates(place, lists, rows, k, floor)
             matched = np.flatnonzero((added >= floor) & (added > 0))
-            keys = np.concatenate([keys, source.keys[found[matched]]])
+            keys = np.concatenate([keys, source.keys[documents[matched]]])
             scores = np.concatenate([scores, added[matched]])
             order = best(scores, k)  # equal scores stay in the order of keys, which rise over all sources
             keys, scores = keys[order], scores[order]
@@ -271,7 +286,7 @@ class WordSearcher:
     def _candidates(
         self, place: int, lists: list[PostingList], rows: Rows | None, k: int, floor: float
     ) -> tuple[NDArray[np.integer], Floats]:
-        """Rows of a source, of those given, that include the ``k`` best of ``floor`` or more, with their scores."""
+        """Find rows of a source that include its ``k`` best with at least ``floor``, and their scores."""
         source, mask = self.sources[place], np.empty(0, bool)
         among: NDArray[np.int32] | None = None
         if len(lists) > _MANY:
@@ -285,30 +300,30 @@ class WordSearcher:
                 among = rows.astype(np.int32)
             else:
                 mask = _mask(source, rows)
-        held = candidates(lists, self._norms[place], k, floor, mask, among)
-        return held, self._scores(place, lists, held)
+        documents = candidates(lists, self._norms[place], k, floor, mask, among)
+        return documents, self._scores(place, lists, documents)
 
     def _all_scores(self, place: int, lists: Sequence[PostingList]) -> Floats:
-        """[N] scores of all documents of a source: each posting is read once, however many terms there are."""
+        """Score all documents of a source [N], reading every posting."""
         sums = np.zeros(len(self._norms[place]), np.float32)
-        for one in lists:
-            add_hits(sums, one.hits, self._norms[place], one.weight)
+        for postings in lists:
+            add_hits(sums, postings.hits, self._norms[place], postings.weight)
         return sums
 
     def _scores(self, place: int, lists: Sequence[PostingList], rows: NDArray[np.integer]) -> Floats:
-        """[n] scores of some documents (rising rows), added in the terms' order."""
+        """Score documents (rising rows) [n], added in the order of the terms."""
         if len(lists) > _MANY:
             chosen: Floats = self._all_scores(place, lists)[rows]
             return chosen
-        held, norm = rows.astype(np.int32, copy=False), self._norms[place][rows]
-        sums = np.zeros(len(held), np.float32)
-        for one in lists:
-            if len(one.hits):
-                sums += shares(counts_in(held, one.hits), norm, one.weight)
+        documents, norm = rows.astype(np.int32, copy=False), self._norms[place][rows]
+        sums = np.zeros(len(documents), np.float32)
+        for postings in lists:
+            if len(postings.hits):
+                sums += shares(counts_in(documents, postings.hits), norm, postings.weight)
         return sums
 
     def scores(self, query: QueryTerms, keys: Keys) -> Floats:
-        """[n] scores of documents (any order, all alive); 0 for those without the query's phrases."""
+        """Score living documents in any order [n]; documents without the quoted phrases get 0."""
         order = np.argsort(keys, kind="stable")
         scores = np.zeros(len(keys), np.float32)
         start, rising = 0, keys[order]
@@ -324,16 +339,16 @@ class WordSearcher:
         return scores
 
     def parts(self, query: QueryTerms, key: int) -> Floats:
-        """[T] what each term adds to the score of a document that has the query's phrases."""
+        """Return each term's addition [T] to the score of a document that contains the quoted phrases."""
         place = next(at for at, source in enumerate(self.sources) if key <= source.keys[-1])
         row = np.searchsorted(self.sources[place].keys, [key]).astype(np.int32)
         norm, parts = self._norms[place][row], np.zeros(len(query.terms), np.float32)
-        for column, one in enumerate(self._weigh(query).lists[place]):
-            parts[column] = shares(counts_in(row, one.hits), norm, one.weight)[0]
+        for column, postings in enumerate(self._weigh(query).lists[place]):
+            parts[column] = shares(counts_in(row, postings.hits), norm, postings.weight)[0]
         return parts
 
     def matches(self, query: QueryTerms, keys: Keys, scores: Floats) -> WordMatches:
-        """Wrap the scores of documents, with how rare the terms are."""
+        """Wrap scores of documents with the document frequencies and the rarity of the query's terms."""
         return matches_of(query, keys, scores, self._weigh(query).holding, self.documents)
 
 
@@ -344,9 +359,9 @@ def _mask(source: WordSource, rows: Rows) -> Mask:
 
 
 class WordCollection:
-    """Some documents in memory that queries are scored on; a word is rare when few of them contain it.
+    """BM25 on documents in memory; IDF is computed on these documents only.
 
-    That orders the documents of a first search nearly as well as the whole collection's statistics do.
+    For reranking, that orders documents nearly as well as the whole collection's statistics.
     """
 
     def __init__(self, analyser: Analyser, texts: Sequence[str]) -> None:

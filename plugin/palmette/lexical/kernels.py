@@ -14,10 +14,12 @@ from palmette.lexical.postings import COUNT_BITS, MAX_COUNT, Hits
 from palmette.threads import unmasked
 
 Documents = NDArray[np.int32]
+"""Rows of documents, rising."""
 Counts = NDArray[np.uint8]
+"""Occurrences of a term in documents."""
 _Loop = TypeVar("_Loop", bound=Callable[..., Any])
-_BINS = 4096
-_LAST = 2**31 - 1  # after all documents
+_BINS = 4096  # of a histogram of scores
+_LAST = 2**31 - 1  # a row after all documents
 
 
 def _compiled(signature: str) -> Callable[[_Loop], _Loop]:
@@ -38,13 +40,20 @@ def _compiled(signature: str) -> Callable[[_Loop], _Loop]:
     return decorate
 
 
-_KINDS = ("int32", "uint32", "float32", "boolean")
-_ROWS, _HITS, _FLOATS, _MASK = (f"Array({kind}, 1, 'C', True)" for kind in _KINDS)
+def _read_only(dtype: str) -> str:
+    """Return numba's type of a read-only contiguous vector."""
+    return f"Array({dtype}, 1, 'C', True)"
+
+
+_ROWS = _read_only("int32")
+_HITS = _read_only("uint32")
+_FLOATS = _read_only("float32")
+_MASK = _read_only("boolean")
 
 
 @_compiled(f"uint8[::1]({_ROWS}, {_HITS})")
 def counts_in(documents: Documents, hits: Hits) -> Counts:
-    """[n] how often a term with these hits occurs in the documents ``held`` (rising, as all documents here)."""
+    """Look up how often a term with these hits occurs in each document: [n]."""
     counts = np.zeros(len(documents), np.uint8)
     at = 0
     for place in range(len(documents)):
@@ -69,12 +78,12 @@ def counts_in(documents: Documents, hits: Hits) -> Counts:
 
 
 @_compiled(f"uint32[::1]({_ROWS}, {_HITS})")
-def hits_among(held: Documents, hits: Hits) -> Hits:
-    """Keep a term's hits in some documents, by their places among these."""
-    kept = np.empty(min(len(held), len(hits)), np.uint32)
+def hits_among(documents: Documents, hits: Hits) -> Hits:
+    """Keep a term's hits in some documents, with rows renumbered to positions among these."""
+    matching = np.empty(min(len(documents), len(hits)), np.uint32)
     at = size = 0
-    for place in range(len(held)):
-        least = np.uint32(held[place]) << np.uint32(COUNT_BITS)
+    for place in range(len(documents)):
+        least = np.uint32(documents[place]) << np.uint32(COUNT_BITS)
         step = 1  # double the step while behind, then halve it
         while at + step < len(hits) and hits[at + step] < least:
             at += step
@@ -90,26 +99,26 @@ def hits_among(held: Documents, hits: Hits) -> Hits:
         if at == len(hits):
             break
         if hits[at] - least <= MAX_COUNT:
-            kept[size] = np.uint32(place) << np.uint32(COUNT_BITS) | np.uint32(hits[at] - least)
+            matching[size] = np.uint32(place) << np.uint32(COUNT_BITS) | np.uint32(hits[at] - least)
             size += 1
-    return kept[:size].copy()
+    return matching[:size].copy()
 
 
 @_compiled(f"uint32[::1]({_HITS}, {_ROWS})")
 def renumber_hits(hits: Hits, places: Documents) -> Hits:
-    """Keep a term's hits in documents that have a place, by that place; −1 stands for none."""
-    kept = np.empty(len(hits), np.uint32)
+    """Keep a term's hits in documents with a position, with rows renumbered to it; −1 drops a document."""
+    matching = np.empty(len(hits), np.uint32)
     size = 0
     for hit in hits:
         place = places[hit >> np.uint32(COUNT_BITS)]
-        kept[size] = np.uint32(place) << np.uint32(COUNT_BITS) | (hit & np.uint32(MAX_COUNT))
+        matching[size] = np.uint32(place) << np.uint32(COUNT_BITS) | (hit & np.uint32(MAX_COUNT))
         size += place >= 0
-    return kept[:size].copy()
+    return matching[:size].copy()
 
 
 @_compiled(f"void(float32[::1], {_HITS}, {_FLOATS}, float32)")
 def add_hits(sums: Floats, hits: Hits, norms: Floats, weight: np.float32) -> None:
-    """Add what a term with these hits adds to the scores [N] of all documents."""
+    """Add one term's shares to the scores [N] of all documents, in place."""
     for hit in hits:
         document, count = hit >> np.uint32(COUNT_BITS), np.float32(hit & np.uint32(MAX_COUNT))
         sums[document] += weight * (count / (count + norms[document]))
@@ -129,9 +138,9 @@ def max_impact(hits: Hits, norms: Floats) -> np.float32:
 def merge_postings(
     documents: Documents, sums: Floats, hits: Hits, norms: Floats, mask: Mask, weight: np.float32, least: np.float32
 ) -> tuple[Documents, Floats]:
-    """Merge a term's hits into candidates with their sums; keep those of ``least`` or more.
+    """Merge a term's postings into candidates and their sums; keep those with at least ``least``.
 
-    New ones must be in the ``mask`` (an empty one hides none).
+    New candidates must be in the ``mask``; an empty mask allows all.
     """
     merged = np.empty(len(documents) + len(hits), np.int32)
     have = np.empty(len(documents) + len(hits), np.float32)
@@ -159,7 +168,7 @@ def merge_postings(
 
 @_compiled(f"float32({_FLOATS}, int64)")
 def kth_best(sums: Floats, k: int) -> np.float32:
-    """Return a number that at least ``k`` of the sums (0 … 1) reach, hardly below the k-th best; 0 for fewer sums."""
+    """Bound the k-th best sum (0 … 1) from below by a histogram; 0 for fewer than ``k`` sums."""
     filled = np.zeros(_BINS + 1, np.int64)
     for has in sums:
         filled[min(int(max(has, 0) * _BINS), _BINS)] += 1

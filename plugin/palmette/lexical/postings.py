@@ -1,4 +1,16 @@
-"""Postings: which words occur in which documents, as sorted arrays, built from texts and merged in pieces."""
+"""Postings: for each term its documents and counts, as sorted arrays, built from texts and merged in pieces.
+
+A term is a 40-bit number. Its first byte, the head, is implicit in the order; the other 32 bits are stored (``tails``).
+A hit is 32 bits: a document's row and the term's count there.
+
+    term   = head (8) | tail (32)            hit = row (26) | count (6, at most 63)
+
+    head h:     places  heads[h] … heads[h + 1]           of ``tails`` and ``starts``
+    place v:    hits    bases[h] + starts[v] … the next   of ``hits``
+
+Most pairs of words occur in one document only: they have arrays of their own (``once_…``), in which place and hit
+coincide, without ``starts``.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +42,15 @@ TYPES = {
 """Arrays of :class:`Postings` with their types on disk."""
 
 Hits = NDArray[np.uint32]
-"""A document's row in the upper 26 bits, and how often a term occurs in it, 63 at most, in the lower ``COUNT_BITS``."""
+"""Hits: a document's row in the upper 26 bits, a term's count there in the lower ``COUNT_BITS``."""
 Piece = tuple[NDArray[np.uint64], Rows, Hits]
-"""Some rising terms with all their postings: [v] terms and sizes, [p] hits."""
+"""Rising terms [v], the number of hits of each [v], and all hits [p]."""
 
 COUNT_BITS = 6
-MAX_COUNT = (1 << COUNT_BITS) - 1  # BM25 hardly changes beyond
-_MOST = 1 << (32 - COUNT_BITS)  # documents of a segment
+"""Bits of a hit for the count."""
+MAX_COUNT = (1 << COUNT_BITS) - 1
+"""Largest count in a hit; BM25 hardly changes beyond."""
+_MAX_DOCUMENTS = 1 << (32 - COUNT_BITS)  # documents of a segment
 _RUN = 1 << 23  # occurrences collected in memory before they go to a file
 _REMEMBERED = 1 << 16  # terms whose hits are known to be sound
 _PIECE = 1 << 22  # postings merged at once
@@ -53,14 +67,14 @@ class Terms(NamedTuple):
     tails: NDArray[np.uint32]  # [V]
 
     def place(self, term: int) -> int | None:
-        """Find a term's place."""
+        """Find a term's place; ``None`` for an unknown term."""
         head, tail = term >> _TAIL, np.uint32(term & ((1 << _TAIL) - 1))
         low, high = int(self.heads[head]), int(self.heads[head + 1])
         at = low + int(np.searchsorted(self.tails[low:high], tail))
         return at if at < high and self.tails[at] == tail else None
 
     def numbers(self) -> NDArray[np.uint64]:
-        """[V] whole numbers."""
+        """Return all term numbers [V]."""
         heads = np.arange(256, dtype=np.uint64) << np.uint64(_TAIL)
         return np.repeat(heads, np.diff(self.heads)) | self.tails
 
@@ -75,10 +89,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Postings:
-    """For each term, a word or a pair of neighbours, its documents, and how often it occurs in each.
-
-    Most pairs occur in one document: their place is that of their only hit.
-    """
+    """Postings of a segment; see the head of this module."""
 
     terms: Terms  # [V] of several documents
     bases: Rows  # [257] where the hits of the terms of each head begin
@@ -98,9 +109,9 @@ class Postings:
         return cls(terms=terms, once=once, where=where, **arrays)
 
     def fault(self, documents: int) -> tuple[str, str, str] | None:
-        """Name an array that postings of so many documents cannot have, what was expected, and what it is.
+        """Check the shapes and offsets of all arrays: return a faulty array's name, what was expected, and what it is.
 
-        Every number that says where others lie is checked here; the hits of a term are, when they are first read.
+        The hits of a term are checked when they are first read.
         """
         ends = {
             "heads": (self.terms.heads, len(self.terms.tails)),
@@ -124,7 +135,7 @@ class Postings:
         return None
 
     def find(self, term: int) -> Hits:
-        """Return a term's hits, none where it is unknown; their rows rise, and are rows of documents."""
+        """Return a term's hits, with rising rows; none for an unknown term."""
         if (at := self.terms.place(term)) is not None:
             head = term >> _TAIL
             base, last = int(self.bases[head]), at + 1 == self.terms.heads[head + 1]
@@ -152,7 +163,7 @@ class Postings:
         )
 
     def runs(self) -> list[Run]:
-        """List both kinds of terms, checked as a whole."""
+        """Return the terms of several documents and those of one as two runs, with all hits checked."""
         starts = np.repeat(self.bases[:-1], np.diff(self.terms.heads)) + self.starts
         runs = [
             Run(self.terms.numbers(), np.append(starts, len(self.hits)), self.hits),
@@ -164,13 +175,13 @@ class Postings:
 
 
 def _rises(hits: Hits, documents: int) -> bool:
-    """Whether a term's hits have rising rows of so many documents."""
+    """Return True if a term's hits have rising rows below the number of documents."""
     rows = hits >> COUNT_BITS
     return int(rows[-1]) < documents and bool((rows[1:] > rows[:-1]).all())
 
 
 def _is_sound(run: Run, documents: int) -> bool:
-    """Whether terms rise, each has hits, and the rows of its hits rise within the documents."""
+    """Return True if terms rise, and each has hits with rising rows below the number of documents."""
     if not len(run.terms):
         return not len(run.hits)
     if run.starts[0] != 0 or (run.terms[1:] <= run.terms[:-1]).any() or (run.starts[1:] <= run.starts[:-1]).any():
@@ -182,13 +193,13 @@ def _is_sound(run: Run, documents: int) -> bool:
 
 
 def hits_of(rows: NDArray[np.integer], counts: NDArray[np.integer]) -> Hits:
-    """Pack rows and counts."""
+    """Pack rows and counts into hits."""
     few: Hits = np.minimum(counts, MAX_COUNT).astype(np.uint32)
     return (rows.astype(np.uint32) << np.uint32(COUNT_BITS)) | few
 
 
 class _Chunks(dict[str, int]):
-    """Numbers of the chunks of texts, and the words of each."""
+    """Numbers chunks of texts in the order of their first use, and remembers the words of each."""
 
     def __init__(self, analyser: Analyser) -> None:
         super().__init__()
@@ -204,7 +215,7 @@ class _Chunks(dict[str, int]):
         return len(self) - 1
 
     def expand(self, numbers: Rows) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.uint8], Rows]]:
-        """Yield blocks of the terms of chunks, one after the other, their kinds, and the place of each term's chunk."""
+        """Yield blocks of terms, their kinds, and the position of each term's chunk in ``numbers``."""
         if not len(numbers):
             return
         ends = np.frombuffer(self.ends, np.int64)
@@ -218,7 +229,7 @@ class _Chunks(dict[str, int]):
 
 
 class PostingsBuilder:
-    """Builds postings from texts and from other postings; with a ``folder`` for files, in bounded memory."""
+    """Builds postings from texts and other postings, in bounded memory if a ``folder`` for temporary files is given."""
 
     def __init__(self, analyser: Analyser, folder: Path | None = None, *, run: int = _RUN) -> None:
         self.analyser, self.folder, self.run = analyser, folder, run
@@ -246,7 +257,7 @@ class PostingsBuilder:
         self._collect(np.array(numbers, np.int64), many)
 
     def _collect(self, numbers: Rows, many: Sequence[int]) -> None:
-        """Collect the terms of documents that have so ``many`` of the chunks each."""
+        """Collect the terms of documents; ``many`` is the number of chunks of each."""
         document, lengths = np.repeat(np.arange(len(many)), many), np.zeros(len(many), np.int64)
         last_term, last_row = np.empty(0, np.uint64), np.empty(0, np.int64)
         for terms, kinds, chunk in self._chunks.expand(numbers):
@@ -297,8 +308,8 @@ class PostingsBuilder:
 
     def add_postings(self, postings: Postings, rows: Rows) -> None:
         """Add some documents (rising rows) of other postings."""
-        if self._count + len(rows) > _MOST:
-            raise InputError(f"an index holds at most {_MOST:,} documents; split it into several")
+        if self._count + len(rows) > _MAX_DOCUMENTS:
+            raise InputError(f"an index holds at most {_MAX_DOCUMENTS:,} documents; split it into several")
         new = np.full(len(postings.lengths), -1, np.int64)
         new[rows] = np.arange(self._count, self._count + len(rows))
         self._parts.append((postings, new))
@@ -347,7 +358,7 @@ def _layout(pieces: Iterable[Piece]) -> Iterator[tuple[str, NDArray[Any]]]:
 
 def _by_name(pieces: Iterable[Piece], lengths: Iterable[NDArray[np.int32]]) -> dict[str, NDArray[Any]]:
     joined = {name: [np.empty(0, kind)] for name, kind in TYPES.items()}
-    for name, values in chain(_layout(pieces), (("lengths", some) for some in lengths)):
+    for name, values in chain(_layout(pieces), (("lengths", lengths_of_part) for lengths_of_part in lengths)):
         joined[name].append(values)
     return {name: np.concatenate(values) for name, values in joined.items()}
 
@@ -390,5 +401,5 @@ def _merge_terms(runs: Sequence[tuple[Run, Rows]], terms: NDArray[np.uint64]) ->
         packed.append((place << 32 | row << COUNT_BITS | (hits & MAX_COUNT))[row >= 0])
     merged = np.sort(np.concatenate(packed))
     sizes = np.bincount(merged >> 32, minlength=len(terms))
-    held = sizes > 0
-    return terms[held], sizes[held], merged.astype(np.uint32)
+    present = sizes > 0
+    return terms[present], sizes[present], merged.astype(np.uint32)

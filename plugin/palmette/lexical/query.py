@@ -13,9 +13,11 @@ import numpy as np
 from palmette.errors import InputError
 from palmette.lexical.analyser import Analyser, Kind, Word, pair_terms
 
-MOST_TERMS = 1 << 14
-"""Words and pairs of a query."""
-_PHRASE = re.compile(r"""(?<!\S)["“„«]([^"“”„«»\n]+)["“”»](?!\w)""")
+MAX_TERMS = 1 << 14
+"""Largest number of different words and pairs in a query."""
+_PHRASE = re.compile(  # a phrase in double quotes, of any shape
+    r"""(?<!\S)["“„«]([^"“”„«»\n]+)["“”»](?!\w)"""
+)
 
 
 class QueryTerms(NamedTuple):
@@ -24,11 +26,11 @@ class QueryTerms(NamedTuple):
     words: list[str]
     terms: list[int]
     singles: int
-    """How many of them are words."""
+    """Number of words among the terms."""
     skipped: list[int]
-    """Terms of function words, which are not searched but count in what the query can reach."""
+    """Terms of function words, which are not searched, but count in the query's reach."""
     required: frozenset[int]
-    """Terms of the phrases in quotes: a document without one of them does not match."""
+    """Terms of the phrases in quotes; a match contains all of them."""
 
 
 @lru_cache(16)
@@ -48,13 +50,13 @@ def query_terms(analyser: Analyser, text: str) -> QueryTerms:
     outside = _PHRASE.sub(" ", text)
     sentence = "?" in outside or any(word.kind == Kind.FUNCTION for word in analyser.words(outside))
     for phrase in () if sentence else _PHRASE.findall(text):
-        found = analyser.words(phrase)
-        needed = [word for word in found if word.kind in (Kind.WORD, Kind.PIECE)] or found
-        required.update([word.term for word in needed], _pairs(found).values())
+        phrase_words = analyser.words(phrase)
+        needed = [word for word in phrase_words if word.kind in (Kind.WORD, Kind.PIECE)] or phrase_words
+        required.update([word.term for word in needed], _pairs(phrase_words).values())
     known = singles | _pairs(words)
-    if len(known) > MOST_TERMS:
+    if len(known) > MAX_TERMS:
         raise InputError(
-            f"the query has {len(known):,} different words and pairs of neighbours, and {MOST_TERMS:,} are searched at "
+            f"the query has {len(known):,} different words and pairs of neighbours, and {MAX_TERMS:,} are searched at "
             "most: shorten it, or search with lexical=0"
         )
     return QueryTerms(list(known), list(known.values()), len(singles), sorted(skipped), frozenset(required))

@@ -20,18 +20,22 @@ from pydantic import Field, TypeAdapter, ValidationError
 from palmette.errors import CheckpointError, shown
 
 Ints = NDArray[np.int64]
+"""Numbers of texts, terms and groups, and counts."""
 Floats = NDArray[np.float64]
+"""Weights of terms."""
 Terms = Mapping[str, Sequence[tuple[str, float]]]
 """Name of a group of texts → its terms with their weights, strongest first."""
 
-READ = 1500  # characters of a text that are read
+MAX_CHARACTERS = 1500
+"""Number of characters read from each text."""
 RARE = 3
-"""Texts that must hold a term, or it tells nothing."""
+"""Smallest number of texts that contain a term."""
 COMMON = 0.6
-"""Largest share of the texts that may hold a term, or it tells nothing."""
-SURE = 0.01
-"""Weight that a term must have to name a group."""
-PAIRED = 1.1  # how much weaker a pair may be and still go before its words
+"""Largest share of texts that contain a term."""
+MIN_WEIGHT = 0.01
+"""Smallest weight of a term that names a group."""
+PAIR_BONUS = 1.1
+"""Factor on the weight of pairs, so that a pair goes before its words."""
 
 _Term = Annotated[str, Field(strict=True, min_length=1, max_length=80)]
 _Weight = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -56,23 +60,23 @@ _STOP = frozenset(
 
 
 def count_terms(texts: Iterable[str]) -> tuple[list[str], Ints, Ints]:
-    """Spell the telling terms of all texts, and list the text's and the term's number of every occurrence."""
+    """Count terms in texts: return the spelled terms, and the text's and the term's number of every occurrence."""
     from sklearn.feature_extraction.text import CountVectorizer
 
-    given, limits = list(texts), {"binary": True, "min_df": RARE, "max_df": COMMON}
+    documents, limits = list(texts), {"binary": True, "min_df": RARE, "max_df": COMMON}
     try:
-        telling = CountVectorizer(analyzer=_words, **limits).fit(given).vocabulary_
+        telling = CountVectorizer(analyzer=_words, **limits).fit(documents).vocabulary_
         counter = CountVectorizer(analyzer=lambda text: _terms(text, telling), **limits)
-        text, term = counter.fit_transform(given).nonzero()
+        text, term = counter.fit_transform(documents).nonzero()
     except ValueError:  # no term is left
         return [], np.empty(0, np.int64), np.empty(0, np.int64)
     return counter.get_feature_names_out().tolist(), text.astype(np.int64), term.astype(np.int64)
 
 
 def _words(text: str) -> Iterator[str]:
-    """Split a text into words without quotes and possessive s; empty where a word cannot be part of a term."""
-    for found in _WORD.findall(text[:READ].lower()):
-        word = found.strip("'’_").replace("’", "'").removesuffix("'s")
+    """Split a text into words without quotes and possessive s; yield an empty string for stop words and numbers."""
+    for match in _WORD.findall(text[:MAX_CHARACTERS].lower()):
+        word = match.strip("'’_").replace("’", "'").removesuffix("'s")
         fits = word[:1].isalpha() and word not in _STOP and (len(word) > 1 or _ALONE.match(word))
         yield word if fits else ""
 
@@ -90,7 +94,7 @@ def _terms(text: str, telling: Mapping[str, int]) -> Iterator[str]:
 
 
 def add_counts(node: Ints, term: Ints, count: Ints, terms: int) -> tuple[Ints, Ints, Ints]:
-    """Add up the counts of equal (group, term)."""
+    """Sum the counts of equal (group, term) pairs."""
     keys = node * terms + term
     order = np.argsort(keys)
     keys, count = keys[order], count[order]
@@ -100,9 +104,10 @@ def add_counts(node: Ints, term: Ints, count: Ints, terms: int) -> tuple[Ints, I
 
 
 def divergence(count: Ints, texts: Ints, total: Ints, all_texts: int) -> Floats:
-    """Return p log(p / q) of terms and groups [E]; 0 of a term that one text of the group alone has.
+    """Return p log(p / q) of terms in groups [E], with p = count / texts and q = total / all_texts.
 
-    ``count`` of a group's ``texts``, and ``total`` of ``all_texts``, have the term.
+    ``count`` of the group's ``texts`` and ``total`` of ``all_texts`` contain the term. A term in one text of the group
+    only gets 0.
     """
     p, q = count / texts, total / all_texts
     weights: Floats = np.where(count > 1, p * np.log(p / q), 0.0)
@@ -112,10 +117,10 @@ def divergence(count: Ints, texts: Ints, total: Ints, all_texts: int) -> Floats:
 def top_terms(
     node: Ints, term: Ints, weight: Floats, spelled: Sequence[str], most: int
 ) -> Iterator[tuple[int, list[tuple[str, float]]]]:
-    """Choose the best terms of each group; one that shares a word with a better one is passed over."""
+    """Choose the best terms of each group, without terms that share a word with a better one."""
     pair = np.array([" " in word for word in spelled], bool)
-    order = np.lexsort((term, -weight * np.where(pair[term], PAIRED, 1.0), node))
-    order = order[weight[order] > SURE]
+    order = np.lexsort((term, -weight * np.where(pair[term], PAIR_BONUS, 1.0), node))
+    order = order[weight[order] > MIN_WEIGHT]
     starts = np.flatnonzero(np.diff(node[order], prepend=-1))
     for run in np.split(order, starts[1:]):
         chosen: list[tuple[str, float]] = []
@@ -133,14 +138,14 @@ def top_terms(
 
 
 def terms_to_json(terms: Terms) -> bytes:
-    """Encode for a checkpoint."""
+    """Encode terms as JSON for a checkpoint."""
     return json.dumps(dict(terms), ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
 
 
 def terms_from_json(data: bytes, where: str, named: Callable[[str], bool], example: str) -> Terms:
-    """Read back :func:`terms_to_json`; anything else raises CheckpointError.
+    """Read back :func:`terms_to_json`; raise CheckpointError for anything else.
 
-    ``named`` tells valid names, ``example`` shows one in the error.
+    ``named`` validates the names of groups; ``example`` is a name for the error.
     """
     try:
         terms = _TERMS.validate_json(data)

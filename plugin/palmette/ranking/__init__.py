@@ -1,1 +1,1 @@
-"""From a method's score, sentences and words to one order and one probability."""
+"""Ranking: a method's score, the best sentence and shared words become one order and one probability."""

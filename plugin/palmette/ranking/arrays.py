@@ -1,4 +1,4 @@
-"""What an index stores of sentences beside the arrays of its method."""
+"""Stored arrays: those of the method, and vectors, scales and places of a document's sentences."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SENTENCES = "sentences"
 """Stored array: int8 vectors of a document's sentences."""
 
 SCALES = "sentence_scales"
-"""Stored array: scales that give the vectors of sentences unit length."""
+"""Stored array: factors that give the int8 vectors of sentences unit length."""
 
 SPANS = "sentence_spans"
 """Stored array: first character of each sentence in its document's content, and the one after its last."""
@@ -31,40 +31,43 @@ def sentence_arrays(width: int) -> tuple[ArraySpec, ...]:
 
 
 def stores_sentences(backend: Any) -> bool:
-    """Whether an index keeps the sentences of its documents."""
+    """Return True if an index stores the sentences of its documents."""
     return any(spec.name == SENTENCES for spec in backend.arrays)
 
 
-def sentence_rows(found: Sentences) -> dict[str, Ragged]:
-    """Stored arrays of documents' sentences."""
-    columns = ((SENTENCES, found.vectors), (SCALES, found.scales), (SPANS, found.spans))
-    return {name: Ragged(values, found.starts) for name, values in columns}
+def sentence_rows(sentences: Sentences) -> dict[str, Ragged]:
+    """Return the sentences of documents as stored arrays, by name."""
+    columns = ((SENTENCES, sentences.vectors), (SCALES, sentences.scales), (SPANS, sentences.spans))
+    return {name: Ragged(values, sentences.starts) for name, values in columns}
 
 
 def stored_arrays(
     model: Any, documents: Sequence[Document], sentences: bool, vectors: Floats | None = None, above: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Arrays that an index stores, with those of sentences if wished; one pass where vectors are enough.
+    """Encode documents as the arrays that an index stores, with arrays of sentences where ``sentences`` is true.
 
-    Documents whose vectors are given have no sentences: these need the encoder's pass. ``above``, what stands above
-    each text, is read before it where the encoder's vectors are what the model indexes.
+    One pass of the encoder gives both the sentences and, where the model indexes the encoder's vectors, the method's
+    arrays. Documents with given ``vectors`` skip that pass, so they have no sentences. ``above`` is the title and the
+    headings of each passage, which the encoder reads before its text.
     """
     above = above if any(above) else ()
     if not sentences:
         if above and vectors is None and model.indexes_embeddings:
             vectors, _ = model.encoder.encode_sentences([document.content for document in documents], above=above)
-        given = () if vectors is None else (vectors,)
-        return dict(model.encode_documents(documents, *given))
+        encoder_vectors = () if vectors is None else (vectors,)
+        return dict(model.encode_documents(documents, *encoder_vectors))
     if vectors is None:
         from palmette.encoder.cache import CachedEncoder  # loads torch
 
         encoder, cache = model.encoder, model.cache
-        if cache is not None and not isinstance(encoder, CachedEncoder):  # what training has read
+        if cache is not None and not isinstance(encoder, CachedEncoder):  # texts encoded in training
             encoder = CachedEncoder(encoder, cache)
         with encoding(encoder.name, len(documents)):
-            own, found = encoder.encode_sentences([document.content for document in documents], above=above)
-        given = (own,) if model.indexes_embeddings else ()
-        return {**model.encode_documents(documents, *given), **sentence_rows(found)}
+            text_vectors, sentence_vectors = encoder.encode_sentences(
+                [document.content for document in documents], above=above
+            )
+        encoder_vectors = (text_vectors,) if model.indexes_embeddings else ()
+        return {**model.encode_documents(documents, *encoder_vectors), **sentence_rows(sentence_vectors)}
     arrays: dict[str, Any] = dict(model.encode_documents(documents, vectors))
     for spec in sentence_arrays(model.encoder.dimension):
         arrays[spec.name] = Ragged.empty(len(documents), spec.shape, spec.dtype)

@@ -1,7 +1,7 @@
-"""Boosts: log-odds that a search adds for a document's metadata.
+"""Boosts: a search adds log-odds to documents by their metadata.
 
-    index.search(question, boost={"date": recency("90d")})             a document of today gets 1, one of 90 days ago ½
-    index.search(question, boost={"kind": {"guide": 0.5, "log": -1}})  by the value
+    index.search(question, boost={"date": recency("90d")})             today 1, 90 days ago ½
+    index.search(question, boost={"kind": {"guide": 0.5, "log": -1}})  by metadata value
 
 0.7 doubles the odds that a document is relevant, and −0.7 halves them.
 """
@@ -20,26 +20,26 @@ from palmette.store.filters import Scalar, flatten
 from palmette.types import Metadata, Part
 
 DAYS = {"h": 1 / 24, "d": 1.0, "w": 7.0, "m": 30.44, "y": 365.25}
-"""Days of a unit of time."""
-MOST = 20.0
+"""Number of days in a unit of time."""
+MAX_BOOST = 20.0
 """Largest boost: log-odds of 20 are a probability of 1 to nine digits."""
 TIMESTAMP = 1e8
-"""Smallest number that is a date, in seconds since 1970; smaller ones are years, versions or counts."""
+"""Smallest number read as seconds since 1970; smaller numbers are years, versions or counts."""
 _AGE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([hdwmy])\s*")
 _EXAMPLE = '{"date": recency(half_life="90d")} or {"kind": {"guide": 0.5}}'
 
 
 @dataclass(frozen=True)
 class Recency:
-    """A boost that halves with age: ``weight`` · 2^(−age / half-life). Made by :func:`recency`."""
+    """A boost that halves with age: ``weight`` · 2^(−age / half-life). :func:`recency` creates it."""
 
     half_life: timedelta
     weight: float
     now: datetime | None = None
-    """The time that ages are counted to; ``None`` for the time of each search."""
+    """Reference time for ages; ``None`` for the time of each search."""
 
     def __call__(self, values: Iterable[Scalar]) -> tuple[float, str] | None:
-        """Return the boost of the newest date among metadata values, and the date; nothing where none is a date."""
+        """Return the boost of the newest date among metadata values, and the date; ``None`` if no value is a date."""
         dates = [date for date in map(read_date, values) if date is not None]
         if not dates:
             return None
@@ -55,19 +55,19 @@ class Recency:
 
 @dataclass(frozen=True)
 class Values:
-    """A boost by a metadata value; the boosts of a list's values add up."""
+    """A boost by metadata value; a document with several boosted values gets their sum."""
 
     boosts: Mapping[Scalar, float]
 
     def __call__(self, values: Iterable[Scalar]) -> tuple[float, str] | None:
-        """Return the sum of the boosts of metadata values, and these values; nothing where none has a boost."""
-        held = [value for value in values if value in self.boosts]
-        return (sum(self.boosts[value] for value in held), ", ".join(sorted(map(str, held)))) if held else None
+        """Return the sum of the boosts of metadata values, and these values; ``None`` if no value has a boost."""
+        boosted = [value for value in values if value in self.boosts]
+        return (sum(self.boosts[value] for value in boosted), ", ".join(sorted(map(str, boosted)))) if boosted else None
 
 
 @dataclass(frozen=True)
 class Boosts:
-    """The boosts of a search, by the metadata name whose values they read."""
+    """Boosts of a search, by metadata key."""
 
     rules: Mapping[str, Recency | Values] = field(default_factory=dict)
 
@@ -75,18 +75,22 @@ class Boosts:
         return bool(self.rules)
 
     def parts(self, metadata: Metadata) -> list[Part]:
-        """Return what each rule adds to the log-odds of a document."""
+        """Return the log-odds that each rule adds to a document."""
         values = flatten(metadata)
-        found = [(name, rule(values.get(name, ()))) for name, rule in self.rules.items()]
-        return [Part(f"boost {name!r}", made[0], {"boost": name, "value": made[1]}) for name, made in found if made]
+        results = [(name, rule(values.get(name, ()))) for name, rule in self.rules.items()]
+        return [
+            Part(f"boost {name!r}", result[0], {"boost": name, "value": result[1]})
+            for name, result in results
+            if result
+        ]
 
     def total(self, metadata: Metadata) -> float:
-        """Return the log-odds that are added for a document."""
+        """Return the sum of all boosts of a document, in log-odds."""
         return sum(part.value for part in self.parts(metadata))
 
 
 NO_BOOSTS = Boosts()
-"""Boosts of a search that gives none."""
+"""Boosts of a search without ``boost=``."""
 
 
 def recency(half_life: str | timedelta = "90d", weight: float = 1.0, now: datetime | str | None = None) -> Recency:
@@ -96,7 +100,7 @@ def recency(half_life: str | timedelta = "90d", weight: float = 1.0, now: dateti
         half_life: Age at which the boost is half: hours, days, weeks, months or years (``"36h"``, ``"90d"``,
             ``"2y"``), or a timedelta.
         weight: Boost of a document of today, in log-odds.
-        now: The time that ages are counted to; ``None`` for the time of each search.
+        now: Reference time for ages; ``None`` for the time of each search.
 
     Dates in metadata are ISO 8601 (``2025-11-03``, ``2025-11-03T12:00:00Z``) or seconds since 1970. Documents without
     one get no boost.
@@ -113,7 +117,7 @@ def recency(half_life: str | timedelta = "90d", weight: float = 1.0, now: dateti
 
 
 def read_date(value: object) -> datetime | None:
-    """Read a date of metadata; ``None`` for what is no date. Without a time zone it is UTC."""
+    """Read a metadata value as a date (UTC unless it names a time zone); ``None`` if it is none."""
     try:
         if isinstance(value, str):
             date = datetime.fromisoformat(value.strip())
@@ -125,33 +129,33 @@ def read_date(value: object) -> datetime | None:
     return None
 
 
-def parse_boost(given: object) -> Boosts:
-    """Check the ``boost`` of a search: metadata names, each with a recency (or its options as JSON) or with values.
+def parse_boost(boost: object) -> Boosts:
+    """Validate the ``boost`` argument of a search: a recency (or its options as JSON) or a mapping of values per key.
 
-    Ages are counted to one time from here on, so that a hit that is explained later has the same boost.
+    The reference time for ages is fixed here, so that a hit that is explained later has the same boost.
     """
-    if isinstance(given, Boosts):
-        return given
-    now, rules = datetime.now(UTC), _rules(given)
+    if isinstance(boost, Boosts):
+        return boost
+    now, rules = datetime.now(UTC), _rules(boost)
     return Boosts(
         {n: replace(rule, now=rule.now or now) if isinstance(rule, Recency) else rule for n, rule in rules.items()}
     )
 
 
-def boost_to_dict(given: object) -> dict[str, Any] | None:
+def boost_to_dict(boost: object) -> dict[str, Any] | None:
     """Write a ``boost`` as JSON values that :func:`parse_boost` reads."""
-    if given is None:
+    if boost is None:
         return None
-    rules = _rules(given).items()
+    rules = _rules(boost).items()
     return {name: rule.to_dict() if isinstance(rule, Recency) else {**rule.boosts} for name, rule in rules}
 
 
-def _rules(given: object) -> dict[str, Recency | Values]:
-    if given is None:
+def _rules(boost: object) -> dict[str, Recency | Values]:
+    if boost is None:
         return {}
-    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        raise ConfigError(f"boost must map metadata names to boosts, such as {_EXAMPLE}; got {shown(given)}")
-    return {name: _rule(name, rule) for name, rule in given.items()}
+    if not isinstance(boost, Mapping) or not all(isinstance(name, str) for name in boost):
+        raise ConfigError(f"boost must map metadata names to boosts, such as {_EXAMPLE}; got {shown(boost)}")
+    return {name: _rule(name, rule) for name, rule in boost.items()}
 
 
 def _rule(name: str, rule: object) -> Recency | Values:
@@ -168,8 +172,8 @@ def _rule(name: str, rule: object) -> Recency | Values:
 
 def _number(name: str, value: object) -> float:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or abs(value) > MOST:  # type: ignore[arg-type]
+    if not number or not math.isfinite(value) or abs(value) > MAX_BOOST:  # type: ignore[arg-type]
         raise ConfigError(
-            f"{name} must be log-odds from {-MOST:g} to {MOST:g} (0.7 doubles the odds), got {shown(value)}"
+            f"{name} must be log-odds from {-MAX_BOOST:g} to {MAX_BOOST:g} (0.7 doubles the odds), got {shown(value)}"
         )
     return float(value)  # type: ignore[arg-type]

@@ -1,4 +1,12 @@
-"""Coefficients of the sum and of the probability, learned from held-out queries on arrays in memory."""
+"""Calibration: learn the weight of words, and slope and prior of the probability, from held-out queries.
+
+    1. sample    up to 300 judged queries, their relevant documents and random others, 2,000 together
+    2. score     method's score, best sentence and share of words of every pair [Q, N]
+    3. weight    the weight of words with the best nDCG@10, averaged over all that are about as good
+    4. fit       a logistic regression of relevance on the sum of evidence, on each query's first hit
+
+Few judgements move the coefficients little from the shipped ones.
+"""
 
 from __future__ import annotations
 
@@ -23,38 +31,41 @@ from palmette.search.view import ArrayView
 from palmette.training.pairs import Validation
 from palmette.types import Document
 
-QUERIES = 300
-"""Most held-out queries of a sample."""
-DOCUMENTS = 2000
-"""Most documents of a sample: the relevant ones, and others at random."""
+MAX_QUERIES = 300
+"""Largest number of held-out queries in a sample."""
+MAX_DOCUMENTS = 2000
+"""Largest number of documents in a sample: the relevant ones, and others at random."""
 PSEUDO_QUERY_WORDS = 3
-"""First words of a document that stand in for a query where there is none."""
+"""Words from a document's beginning that form a pseudo-query, where the data has no queries."""
 BATCH = 256
-"""Documents that are encoded at once."""
+"""Documents encoded at a time."""
 K = 10
-"""Depth of nDCG."""
+"""Cut-off of nDCG."""
 
 WEIGHTS = tuple(n / 20 for n in range(21))
-"""Weights of words that are compared."""
+"""Candidate weights of words."""
 
 SHIPPED_QUERIES = 10
-"""Judged queries that the shipped weight counts for."""
+"""Strength of the shipped weight of words, in judged queries."""
 
-TRUST = 0.2
-"""Strength of the shipped slope and prior."""
+SHRINKAGE = 0.2
+"""Penalty on the squared distance from the shipped slope and prior."""
 
 
 def _sample(data: RetrievalData, seed: int) -> tuple[list[str], list[Document], Judgements | None] | None:
-    """Draw held-out queries. Without any query the first words of documents stand in, and teach the units alone."""
-    held = Validation.of(data, seed, queries=QUERIES, documents=DOCUMENTS)
-    if held is not None:
-        documents = [data.corpus[row] for row in held.documents]
-        return [data.query_texts[row] for row in held.queries], documents, held.judgements
+    """Draw held-out queries, documents and judgements.
+
+    Data without queries gives pseudo-queries without judgements, from which only the units are learned.
+    """
+    sample = Validation.of(data, seed, queries=MAX_QUERIES, documents=MAX_DOCUMENTS)
+    if sample is not None:
+        documents = [data.corpus[row] for row in sample.documents]
+        return [data.query_texts[row] for row in sample.queries], documents, sample.judgements
     if data.queries:
         return None
-    rows = np.sort(np.random.default_rng(seed).permutation(len(data.corpus))[:DOCUMENTS])
+    rows = np.sort(np.random.default_rng(seed).permutation(len(data.corpus))[:MAX_DOCUMENTS])
     documents = [data.corpus[row] for row in rows.tolist()]
-    return [" ".join(d.all_text.split()[:PSEUDO_QUERY_WORDS]) for d in documents[:QUERIES]], documents, None
+    return [" ".join(d.all_text.split()[:PSEUDO_QUERY_WORDS]) for d in documents[:MAX_QUERIES]], documents, None
 
 
 def calibrate(
@@ -62,7 +73,7 @@ def calibrate(
 ) -> dict[str, Calibration]:
     """Learn the coefficients for each variant of a :class:`palmette.model.Model`'s search, by key.
 
-    ``frozen`` is the encoder as it was given: if the model still has it, ``cache`` knows most of the documents.
+    ``frozen`` is the encoder before training: if the model still has it, ``cache`` holds most of the documents.
     """
     variants = model.lexical_variants()
     sample = _sample(data, seed) if variants else None
@@ -71,8 +82,8 @@ def calibrate(
     queries, documents, judgements = sample
     collection = WordCollection(analyser_of(LANGUAGE), [document.all_text for document in documents])
     matched = [collection.matches(query) for query in queries]
-    shares = np.stack([found.scores for found in matched])
-    accident = chance(np.array([found.rarity for found in matched]))[:, None]
+    shares = np.stack([match.scores for match in matched])
+    by_chance = chance(np.array([match.rarity for match in matched]))[:, None]
     learned = {}
     with _encoded(model, documents, frozen, cache, progress) as view:
         texts = model.query_input(queries)
@@ -84,31 +95,31 @@ def calibrate(
         for key, options in variants.items():
             own = scores(model, view, texts, options)
             units = Units(own=Scale.of(own), sentence=Scale.of(best) if model.sentences else None)
-            learned[key] = learn(own, best, shares - accident, units, judgements)
+            learned[key] = learn(own, best, shares - by_chance, units, judgements)
     return learned
 
 
 def learn(own: Floats, best: Floats, shares: Floats, units: Units, judgements: Judgements | None) -> Calibration:
-    """Learn from the method's scores, best sentences and shares of words (less those by chance): [Q, N] each.
+    """Learn coefficients from the method's scores, best sentences and shares of words (less chance), each [Q, N].
 
-    With judgements, the weight of words is the mean of all weights whose nDCG@10 lies within one standard error of the
-    best one's, since curves are flat near their top and the top itself is noise; few judgements move it little from the
-    shipped weight. Slope and prior fit the first hits.
+    The weight of words is the mean of all weights whose nDCG@10 lies within one standard error of the best one's: the
+    curve is flat near its top, and the top itself is noise. Slope and prior are fitted to each query's first hit.
+    Without judgements the shipped coefficients stay.
     """
     plain = Calibration(units=units)
     if judgements is None:
         return plain
 
     def total(weight: float) -> NDArray[np.float64]:
-        asked = ("",) * len(own)  # words count
-        return Evidence(plain.replace(words=weight), units, asked).total(own, best, shares)
+        texts = ("",) * len(own)  # words count
+        return Evidence(plain.replace(words=weight), units, texts).total(own, best, shares)
 
     rated = judgements.relevant > 0
     quality = np.stack([ndcg_by_query(total(weight), judgements)[rated] for weight in WEIGHTS])  # [weights, Q]
     loss = quality[quality.mean(axis=1).argmax()] - quality  # [weights, Q]
     as_good = loss.mean(axis=1) <= loss.std(axis=1) / np.sqrt(rated.sum())
-    trust = rated.sum() / (rated.sum() + SHIPPED_QUERIES)
-    chosen = round(float(trust * np.array(WEIGHTS)[as_good].mean() + (1 - trust) * plain.words), 4)
+    own_share = rated.sum() / (rated.sum() + SHIPPED_QUERIES)
+    chosen = round(float(own_share * np.array(WEIGHTS)[as_good].mean() + (1 - own_share) * plain.words), 4)
     sums = total(chosen)
     first = best_of_each(sums, 1)  # [Q, 1]
     relevant = judgements.gains(first) > 0
@@ -124,10 +135,10 @@ def fit_probability(x: NDArray[Any], y: NDArray[Any]) -> tuple[float, float]:
     def loss(weights: NDArray[np.float64]) -> float:
         logits = weights[0] * x + weights[1]
         distance = ((weights - (SLOPE, PRIOR)) ** 2).sum()
-        return float(np.sum(np.logaddexp(0, logits) - y * logits) + TRUST * distance)
+        return float(np.sum(np.logaddexp(0, logits) - y * logits) + SHRINKAGE * distance)
 
-    found = minimize(loss, np.array([SLOPE, PRIOR]), method="L-BFGS-B", bounds=[(0.5, None), (None, None)]).x
-    return round(float(found[0]), 4), round(float(found[1]), 4)
+    fitted = minimize(loss, np.array([SLOPE, PRIOR]), method="L-BFGS-B", bounds=[(0.5, None), (None, None)]).x
+    return round(float(fitted[0]), 4), round(float(fitted[1]), 4)
 
 
 def ndcg_by_query(table: NDArray[Any], judgements: Judgements) -> NDArray[np.float64]:
@@ -139,7 +150,7 @@ def ndcg_by_query(table: NDArray[Any], judgements: Judgements) -> NDArray[np.flo
 def _encoded(
     model: Any, documents: Sequence[Document], frozen: Encoder, cache: EncodingCache, progress: bool | None
 ) -> Iterator[ArrayView]:
-    """View of documents, while the model reuses the encodings of its training."""
+    """Encode documents as a view in memory; the model reads its training's cache meanwhile."""
     encoder, hidden = model.encoder, None if progress is None else not progress
     if encoder is frozen:
         model.encoder = CachedEncoder(encoder, cache)
@@ -154,11 +165,11 @@ def _encoded(
 
 
 def scores(model: Any, view: ArrayView, queries: Sequence[str] | Floats, options: Any) -> Floats:
-    """[Q, N] scores of all documents; one that the model does not return scores as the worst that it does."""
-    found = model.search(view, model.encode_queries(queries, options), len(view), options)
-    held = found.keys >= 0
-    lowest = np.where(held, found.scores, np.inf).min(axis=1, initial=np.inf)
+    """Score all documents [Q, N]; those that a search does not return get the lowest score that it returns."""
+    candidates = model.search(view, model.encode_queries(queries, options), len(view), options)
+    returned = candidates.keys >= 0
+    lowest = np.where(returned, candidates.scores, np.inf).min(axis=1, initial=np.inf)
     lowest = np.where(np.isfinite(lowest), lowest, 0.0).astype(np.float32)
     table = np.repeat(lowest[:, None], len(view), axis=1)
-    table[np.nonzero(held)[0], found.keys[held]] = found.scores[held]
+    table[np.nonzero(returned)[0], candidates.keys[returned]] = candidates.scores[returned]
     return table

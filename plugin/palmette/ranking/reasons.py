@@ -1,4 +1,8 @@
-"""Reasons of a hit: the parts of its log-odds, and what a person would say of them."""
+"""Reasons of a hit: the parts of its log-odds, and one sentence about them.
+
+prior −3.9 + document +2.1 + best sentence +2.6 + word 'owl' +0.9 + boost 'date' +0.5 = log-odds 2.2 → 90 %
+"Close in meaning: “Owls hunt at night.”; words in common: “owl” (3 of 2,000 documents)"
+"""
 
 from __future__ import annotations
 
@@ -14,11 +18,14 @@ from palmette.ranking.score import BEST, CHANCE, OWN, SPAN, Evidence, probabilit
 from palmette.search.plan import WordMatches
 from palmette.types import Document, Explanation, Metadata, Part
 
-WORDS_SHOWN, SHOWN = 5, 160
-"""Words, and characters of a sentence, in an explanation's text."""
-CLOSE = ((1.1, "very close"), (0.8, "close"), (0.55, "related"), (-np.inf, "hardly related"))
-"""Least meaning, in units, that is called so."""
+WORDS_SHOWN = 5
+"""Largest number of common words in an explanation's text."""
+SENTENCE_SHOWN = 160
+"""Characters of the best sentence in an explanation's text."""
+CLOSENESS = ((1.1, "very close"), (0.8, "close"), (0.55, "related"), (-np.inf, "hardly related"))
+"""Smallest meaning, in units, for each phrase."""
 _MARKS = re.compile(r"(?<!\S)(?:[#|*~]+|`{3}\w*|[=_-]{3,})(?!\S)")
+"""Marks of headings, tables, rules and code fences."""
 
 
 def explain(
@@ -29,10 +36,15 @@ def explain(
     matched: WordMatches | None,
     spelled: Mapping[str, str],
 ) -> Explanation:
-    """Explain a score: parts add up to its log-odds, and the text says it in words.
+    """Explain a score by parts that add up to its log-odds, and by a sentence.
 
-    ``own`` explains the method's score, ``facts`` are the hit's evidence, ``matched`` what the words of the query add
-    where they count, and ``spelled`` says how the query writes each.
+    Args:
+        evidence: Coefficients of the search.
+        own: The method's explanation of its own score.
+        document: The hit.
+        facts: Evidence of the hit, by name.
+        matched: What each word of the query adds, where words count.
+        spelled: Spelling of each word in the query.
     """
     units, slope = evidence.units, evidence.calibration.slope
     counted = units.sentence is not None and not np.isnan(facts[BEST])
@@ -48,7 +60,7 @@ def explain(
     parts = [Part("prior", evidence.calibration.prior_among(units.documents))]
     for name, value, detail in zip(("document", "best sentence"), meaning, details, strict=False):
         parts.append(Part(name, weight * value, detail))
-    said = [f"{next(word for least, word in CLOSE if np.mean(meaning) >= least)} in meaning{quoted}"]
+    said = [f"{next(phrase for least, phrase in CLOSENESS if np.mean(meaning) >= least)} in meaning{quoted}"]
     if matched is not None and matched.parts is not None:
         weight = slope * evidence.words
         parts.append(Part("common words", -weight * float(facts[CHANCE])))
@@ -65,27 +77,27 @@ def explain(
 
 
 def words_in_common(matched: WordMatches, spelled: Mapping[str, str]) -> str:
-    """Name the words that one document shares with a query, the rarest first, neighbours together."""
+    """Name the words that a document shares with a query, rarest first, and neighbours as one phrase."""
     common = [] if matched.parts is None else np.flatnonzero(matched.parts > 0).tolist()
     paired = {word for at in common if " " in matched.words[at] for word in matched.words[at].split()}
-    held, total = matched.holding or [0] * len(matched.words), f" of {matched.documents:,} documents"
+    frequencies, total = matched.holding or [0] * len(matched.words), f" of {matched.documents:,} documents"
     shown: list[str] = []
-    for at in sorted(common, key=held.__getitem__):
+    for at in sorted(common, key=frequencies.__getitem__):
         if matched.words[at] not in paired:
             word = matched.words[at]
             word = spelled.get(word) or " ".join(spelled.get(part, part) for part in word.split())
-            count = f" ({held[at]:,}{'' if shown else total})" if held[at] else ""
+            count = f" ({frequencies[at]:,}{'' if shown else total})" if frequencies[at] else ""
             shown.append(f"\u201c{word}\u201d{count}")
     more = ", \u2026" if len(shown) > WORDS_SHOWN else ""
     return f"words in common: {', '.join(shown[:WORDS_SHOWN])}{more}" if shown else "no words in common"
 
 
 def spell(analyser: Analyser, text: str) -> dict[str, str]:
-    """How a query writes its words, and its pairs of neighbours with dots for what stands between."""
+    """Return the spelling of each word in a query, and of each pair, with dots for words left out between them."""
     chunks = [(chunk.lower(), list(analyser.words_of_chunk(chunk))) for chunk in analyser.chunks(text)]
-    found = [(at, chunk, words[0]) for at, (chunk, words) in enumerate(chunks) if len(words) == 1]
-    spelled = {word.text: chunk for _, chunk, word in found}
-    linked = [one for one in found if one[2].kind == Kind.WORD]
+    single_words = [(at, chunk, words[0]) for at, (chunk, words) in enumerate(chunks) if len(words) == 1]
+    spelled = {word.text: chunk for _, chunk, word in single_words}
+    linked = [entry for entry in single_words if entry[2].kind == Kind.WORD]
     for (at, chunk, word), (after, other, follower) in pairwise(linked):
         dots = "\u2026 " if after > at + 1 else ""
         spelled[f"{word.text} {follower.text}"] = f"{chunk} {dots}{other}"
@@ -93,6 +105,6 @@ def spell(analyser: Analyser, text: str) -> dict[str, str]:
 
 
 def shortened(text: str) -> str:
-    """One line of at most SHOWN characters, without the marks of headings, tables and fences."""
+    """Shorten a text to one line of ``SENTENCE_SHOWN`` characters, without marks of headings, tables and fences."""
     line = " ".join(_MARKS.sub("", text).split())
-    return line if len(line) <= SHOWN else f"{line[: SHOWN - 2].rsplit(' ', 1)[0]} \u2026"
+    return line if len(line) <= SENTENCE_SHOWN else f"{line[: SENTENCE_SHOWN - 2].rsplit(' ', 1)[0]} \u2026"

@@ -1,4 +1,4 @@
-"""Documents ranked without an index, as an index of them would rank them."""
+"""Reranking: documents are scored without an index, exactly as an index of them would score them."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ class DocumentsView(ArrayView):
         self._collection = WordCollection(analyser, [document.all_text for document in documents])
 
     def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
-        """Shares of all documents, or of some."""
-        found = self._collection.matches(text)
-        return found if only is None else replace(found, scores=found.scores[only], keys=only)
+        """Score all documents, or ``only`` some, by the words of a text."""
+        matches = self._collection.matches(text)
+        return matches if only is None else replace(matches, scores=matches.scores[only], keys=only)
 
 
 @dataclass(frozen=True)
 class RankedDocuments:
-    """Documents that are ranked without an index."""
+    """Result of :func:`rank_documents`."""
 
     order: list[int]
-    """Places of the documents that a search returns, best first, or as its options order them."""
+    """Positions of the documents that a search returns, in its order."""
     scores: list[float]
-    """Probability of each document, in the order given; 0 without a phrase of the query."""
+    """Probability of each document, in the order of the argument; 0 for documents without a quoted phrase."""
 
 
 def rank_documents(
     model: Any, query: str, documents: Sequence[Document], options: Any, *, lexical: Lexical, language: str | None
 ) -> RankedDocuments:
-    """Rank documents as an index of them does that compares the query with each; ``options`` are validated."""
+    """Rank documents as an exhaustive search of an index would; ``options`` are validated search options."""
     calibration, analyser = model.calibration(options, lexical), analyser_of(check_language(language))
     every: Any = documents
-    if not isinstance(every, Sequence) or not all(isinstance(one, Document) for one in every):
+    if not isinstance(every, Sequence) or not all(isinstance(item, Document) for item in every):
         raise InputError(f"score takes a list of Documents, got {shown(every)}")
     if not documents:
         return RankedDocuments([], [])
@@ -70,7 +70,7 @@ def rank_documents(
 def _rank_rows(
     model: Any, query: str, view: DocumentsView, options: Any, calibration: Calibration | None
 ) -> tuple[Keys, Floats]:
-    """Rows of a view that a search returns, in its order, and the log-odds of all rows [N]."""
+    """Return the rows that a search returns, in its order, and the log-odds of all rows [N]."""
     texts = model.query_input([check_query(query)])
     arrays = model.encode_queries(texts, options)
     mix, units, vectors = calibration or Calibration(words=0.0), units_for(model, options, view, model.sentences), None
@@ -80,19 +80,19 @@ def _rank_rows(
         units = units.replace(sentence=None)
     scoring = model.scoring_options(options)
     every = _search_all(model, view, arrays, scoring)
-    own = np.full(len(view), every.scores.min(initial=0.0), np.float32)  # a row that the method does not score is last
+    own = np.full(len(view), every.scores.min(initial=0.0), np.float32)  # rows that the method does not score come last
     own[every.keys[0]] = every.scores[0]
     logits = Evidence(mix, units, [query] if mix.words else (), vectors).score(view, 0, view.keys(), own).scores[0]
     ranked = (every if scoring == options else _search_all(model, view, arrays, options)).keys[0]
-    if calibration is not None:  # options that rank by score alone
+    if calibration is not None:  # these options rank by score alone
         ranked = ranked[np.lexsort((ranked, -own[ranked], -logits[ranked]))]
         ranked = ranked[logits[ranked] > -np.inf]
     return ranked, logits
 
 
 def _search_all(model: Any, view: DocumentsView, queries: Mapping[str, Any], options: Any) -> Candidates:
-    """Candidates of one query among all rows that its plan allows, whatever lists they are in."""
+    """Compare one query with all rows that its plan allows, without lists."""
     plan = model.plan(queries, len(view), options, view)
     allowed = view.keys() if plan.only is None else plan.only
-    found: Candidates = model.execute(view, plan.among(allowed), len(view), options).one_query(0)
-    return found
+    candidates: Candidates = model.execute(view, plan.among(allowed), len(view), options).one_query(0)
+    return candidates

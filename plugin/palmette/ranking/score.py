@@ -1,4 +1,4 @@
-"""Meaning and words on absolute scales, their one sum, and the probability that it stands for.
+"""Scoring: meaning and words on absolute scales, their weighted sum, and the probability of relevance.
 
 A document's evidence is
 
@@ -7,10 +7,12 @@ A document's evidence is
     sum      x = (1 − λ) m + λ (w − h)
     score    P(relevant) = 1 / (1 + exp(−(slope · x + prior + boost)))
 
-with the method's score s, the cosine c of the document's best sentence, and for each a zero z and a unit u: six times
-its usual spread over the documents. h = .8 exp(−1.5 r) is the share that a document may have by chance; r counts how
-many words in no document would weigh as much as the query's. The boost is what a search adds by metadata. Candidates
-are the best documents by the method's score and the best by words; each is scored on everything.
+where s is the method's score and c the cosine of the document's best sentence. Each has a zero z and a unit u of six
+standard deviations over all documents (:class:`Scale`). h = .8 exp(−1.5 r) is the share of words that an unrelated
+document has by chance; r is the weight of the query's words, in words that no document contains. A boost adds log-odds
+by metadata. Candidates are the best documents by the method's score and the best by words; each gets all of the above.
+
+Example: λ = .5, m = .8, w = .7, h = .1 give x = .4 + .3 = .7, and with slope 5.5 and prior −3.9 log-odds of −.05: 49 %.
 """
 
 from __future__ import annotations
@@ -37,10 +39,10 @@ Lexical = float | Literal["auto"]
 """Weight λ of words in a search, 0 … 1, or ``"auto"`` for the model's own."""
 
 DEFAULT: Lexical = "auto"
-"""Weight of a search that gives none."""
+"""Weight of words in a search without ``lexical=``."""
 
 SHORTLIST = 100
-"""Documents that each of both rankings lists."""
+"""Number of candidates by the method's score, and by words."""
 
 # Shipped coefficients; tests/benchmarks/results/relevance.md says how they were chosen.
 WORDS = 0.5
@@ -49,20 +51,20 @@ SLOPE = 5.5
 """Log-odds that one unit of evidence adds."""
 PRIOR = -3.9
 """Log-odds of a document without evidence among ``USUAL_SIZE`` documents."""
-CROWD = 0.2
-"""Log-odds that the prior loses each time the collection grows by a factor of e."""
+SIZE_PENALTY = 0.2
+"""Corpus size: log-odds that the prior loses per e-fold, since larger corpora produce stronger false hits."""
 USUAL_SIZE = 2000
 """Documents of the collections that the shipped prior was chosen on."""
 
-COMMON = 0.8
-"""Share of a query's words that a document may have by chance, if they are all common."""
-RARER = 1.5
-"""How soon that share falls as the words are rarer."""
+CHANCE_SHARE = 0.8
+"""Share of words that an unrelated document has by chance, if all words of the query are common."""
+CHANCE_DECAY = 1.5
+"""Rate at which the chance share falls as the query's words become rarer."""
 
 SPREADS = 6.0
-"""Standard deviations of the scores over all documents that make one unit of meaning."""
+"""Standard deviations of the scores over all documents in one unit of meaning."""
 USUAL_MEANING = 0.27
-"""Units of meaning of a document that has nothing to do with the question."""
+"""Mean of the units of meaning over all documents: nearly all are unrelated to the question."""
 
 # Evidence of a hit
 OWN = "own"
@@ -74,30 +76,33 @@ BEST_AT = "best_at"
 SHARE = "share"
 """Share of the query's weight in words that the document answers."""
 CHANCE = "chance"
-"""Share of words that a document may have by chance."""
+"""Share of words that an unrelated document has by chance."""
 BOOST = "boost"
-"""Log-odds that a search's boosts add."""
+"""Sum of the boosts, in log-odds."""
 SPAN = "span"
-"""Characters of the best sentence: the first, and the one after the last."""
+"""Start and end of the best sentence in its document's content, in characters."""
 
 Numbers = NDArray[np.float64]
+"""Sums are kept in float64."""
 
 Search = Callable[[SearchPlan, int], Candidates]
-"""Executes the plan of one query for so many documents."""
+"""A function that executes the plan of one query: ``search(plan, k)``."""
 
 
 class Scale(Config):
-    """Where a kind of score begins, and how much of it counts as one unit of meaning."""
+    """A linear scale of meaning: units = (score − ``zero``) / ``unit``."""
 
     zero: float = 0.0
     unit: Annotated[float, Field(gt=0)] = 1.0
 
     @classmethod
     def of(cls, scores: NDArray[Any], spreads: float = SPREADS) -> Scale:
-        """Measure scores [Q, N] of any queries on any documents; NaN is left out.
+        """Measure a scale on scores [Q, N] of any queries on any documents; NaN is left out.
 
-        A unit is so many usual spreads, or the lead of the best document if that is more, as in sharp trees. The
-        usual document has the meaning that it has by the cosines of which the shipped coefficients were learned.
+            unit = max(spreads · mean standard deviation, mean of (best − mean))
+            zero = mean − USUAL_MEANING · unit
+
+        The second term of the maximum is for sharp trees, where one document stands far above the others.
         """
         values = np.asarray(scores, np.float64)
         values = values[~np.isnan(values).all(axis=1)]
@@ -109,24 +114,24 @@ class Scale(Config):
         return cls(zero=float(mean.mean()) - USUAL_MEANING * unit, unit=unit)
 
     def units(self, scores: NDArray[Any]) -> Numbers:
-        """Scores in units of meaning."""
+        """Convert scores to units of meaning."""
         return np.asarray((np.asarray(scores, np.float64) - self.zero) / self.unit)
 
 
 class Units(Config):
-    """Scales of meaning."""
+    """Scales of both kinds of scores, and the size of the corpus they belong to."""
 
     own: Scale
-    """Of the method's score."""
+    """Scale of the method's score."""
     sentence: Scale | None = None
-    """Of the best sentence's cosine; ``None`` where sentences do not count."""
+    """Scale of the best sentence's cosine; ``None`` where sentences do not count."""
     documents: Annotated[int, Field(gt=0)] = USUAL_SIZE
-    """Number of documents: the more there are, the better is the best that has nothing to do with a question."""
+    """Corpus size: larger corpora produce stronger false hits."""
 
 
 USUAL = Units(own=Scale(unit=0.55), sentence=Scale(unit=0.55))
-"""Units of all-MiniLM-L6-v2's cosines, of which the shipped coefficients were learned; and of other encoders where
-there are too few documents to measure."""
+"""Scales of all-MiniLM-L6-v2's cosines, on which the shipped coefficients were learned. An index with fewer than two
+documents uses them too."""
 
 
 class Calibration(Config):
@@ -137,34 +142,35 @@ class Calibration(Config):
     slope: Annotated[float, Field(gt=0)] = SLOPE
     prior: float = PRIOR
     units: Units | None = None
-    """Measured in training; ``None`` leaves it to the index."""
+    """Scales measured in training; ``None`` if the index measures them."""
     source: Literal["shipped", "held-out questions"] = "shipped"
-    """Where slope and prior come from."""
+    """Source of slope and prior."""
 
     def prior_among(self, documents: int) -> float:
-        """Log-odds of a document without evidence; the shipped prior is that of USUAL_SIZE documents."""
+        """Log-odds of a document without evidence; the shipped prior is corrected for corpus size."""
         if self.source != "shipped":
             return self.prior
-        return self.prior - CROWD * float(np.log(min(max(documents, 10), 20_000) / USUAL_SIZE))
+        return self.prior - SIZE_PENALTY * float(np.log(min(max(documents, 10), 20_000) / USUAL_SIZE))
 
 
 SHIPPED = Calibration()
+"""Coefficients of models without labelled pairs."""
 
 
 def probability(logit: NDArray[Any]) -> NDArray[np.float32]:
-    """Probabilities of log-odds; 0 for −∞."""
+    """Convert log-odds to probabilities; −∞ gives 0."""
     from scipy.special import expit
 
     return np.asarray(expit(np.asarray(logit, np.float64)), np.float32)
 
 
 def chance(rarity: float | NDArray[Any]) -> Floats:
-    """Share of words that a document may have by chance, from how rare the query's words are together."""
-    return np.asarray(COMMON * np.exp(-RARER * np.asarray(rarity)), np.float32)
+    """Return the share of words that an unrelated document has by chance, by the rarity of the query's words."""
+    return np.asarray(CHANCE_SHARE * np.exp(-CHANCE_DECAY * np.asarray(rarity)), np.float32)
 
 
 def check_lexical(value: object) -> Lexical:
-    """Check a number between 0 and 1, or ``"auto"``."""
+    """Validate the ``lexical`` argument of a search: a number from 0 to 1, or ``"auto"``."""
     if isinstance(value, str) and value == "auto":
         return "auto"
     number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
@@ -174,7 +180,7 @@ def check_lexical(value: object) -> Lexical:
 
 
 def options_key(options: Config) -> str:
-    """Name search options: empty for the defaults, else what differs from them, as JSON."""
+    """Return a key for search options: their differences from the defaults as JSON, empty if there are none."""
     plain = type(options)().to_dict()
     differing = {name: value for name, value in options.to_dict().items() if value != plain[name]}
     return json.dumps(differing, sort_keys=True) if differing else ""
@@ -182,24 +188,24 @@ def options_key(options: Config) -> str:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Weighs the evidence of a search of some queries."""
+    """Scores candidates of a search by everything that counts."""
 
     calibration: Calibration
     units: Units
     texts: Sequence[str] = ()
-    """One per query, where words count."""
+    """Texts of the queries, empty where words do not count."""
     vectors: Floats | None = None
-    """[Q, d] unit vectors that sentences are compared with, where they count."""
+    """[Q, d] unit query vectors for sentences; ``None`` where sentences do not count."""
     boosts: Boosts = NO_BOOSTS
-    """Log-odds by metadata."""
+    """Boosts by metadata."""
 
     @property
     def words(self) -> float:
-        """Weight of words."""
+        """Weight λ of words; 0 without texts."""
         return self.calibration.words if self.texts else 0.0
 
     def total(self, own: NDArray[Any], best: NDArray[Any], share: NDArray[Any]) -> Numbers:
-        """Sum of evidence; documents without sentences (NaN) have the method's score alone for meaning."""
+        """Return the sum of evidence x; for documents without sentences (NaN) meaning is the method's score alone."""
         meaning = self.units.own.units(own)
         if self.units.sentence is not None:
             sentence = self.units.sentence.units(best)
@@ -207,23 +213,23 @@ class Evidence:
         return np.asarray((1 - self.words) * meaning + self.words * np.asarray(share, np.float64))
 
     def logit(self, total: NDArray[Any]) -> Numbers:
-        """Log-odds of a sum of evidence."""
+        """Convert a sum of evidence to log-odds, without boosts."""
         prior = self.calibration.prior_among(self.units.documents)
         return np.asarray(self.calibration.slope * np.asarray(total, np.float64) + prior)
 
     def rank(self, search: Search, view: View, plan: SearchPlan, k: int) -> Candidates:
-        """Find the ``k`` best documents of every query; scores are log-odds."""
+        """Find the ``k`` best documents of every query, with log-odds as scores."""
         depth = min(max(SHORTLIST, 2 * k), max(1, len(view)))
         read = () if self.vectors is None else (SENTENCES, SCALES)
         view.expect(plan, depth, self.texts, read)
         with span("candidates"):
-            found, rows = search(plan, depth), []
-        for row in range(len(found.keys)):
-            listed = found.one_query(row)
+            candidates, rows = search(plan, depth), []
+        for row in range(len(candidates.keys)):
+            listed = candidates.one_query(row)
             if self.texts and listed.keys.shape[1] < len(view):
                 with span("words"):
                     matched = view.words(self.texts[row], depth if plan.only is None else len(view)).keys
-                if plan.only is not None:  # a subtree, outside of which nothing is to be found
+                if plan.only is not None:  # a search of one subtree
                     matched = np.intersect1d(matched, plan.only)
                 listed = score_others(search, plan.one_query(row), listed, matched)
             scored = self.score(view, row, listed.keys[0], listed.scores[0])
@@ -232,61 +238,63 @@ class Evidence:
             facts = {**listed.evidence, **scored.evidence}
             chosen = {name: array[0][order] for name, array in facts.items()}
             rows.append((scored.keys[0][order], scored.scores[0][order], chosen))
-        return stack_rows(rows, found)
+        return stack_rows(rows, candidates)
 
     @traced("rank")
     def score(self, view: View, row: int, keys: Keys, own: Floats) -> Candidates:
-        """Score documents of one query by everything."""
+        """Score documents of one query by the method's score ``own``, best sentence, words and boosts."""
         best, at = np.full(len(keys), np.nan, np.float32), np.full(len(keys), -1, np.int32)
         if self.vectors is not None and len(keys):
             best, at = best_sentences(view.ragged(SENTENCES, keys), view.ragged(SCALES, keys), self.vectors[row])
-        share, lucky, matched = np.zeros(len(keys), np.float32), np.zeros((), np.float32), None
+        share, by_chance, matched = np.zeros(len(keys), np.float32), np.zeros((), np.float32), None
         if self.texts and len(keys):
             matched = view.words(self.texts[row], 0, only=keys)
-            share, lucky = matched.scores, chance(matched.rarity)
-        logit = self.logit(self.total(own, best, share - lucky))
+            share, by_chance = matched.scores, chance(matched.rarity)
+        logit = self.logit(self.total(own, best, share - by_chance))
         evidence = {OWN: own[None], BEST: best[None], BEST_AT: at[None], SHARE: share[None]}
         if self.boosts:
-            added = np.array([self.boosts.total(one.metadata) for one in view.documents(keys.tolist())], np.float32)
+            added = np.array(
+                [self.boosts.total(document.metadata) for document in view.documents(keys.tolist())], np.float32
+            )
             logit, evidence[BOOST] = logit + added, added[None]
         if matched is not None and matched.phrases:
             logit = np.where(share > 0, logit, -np.inf)
-        evidence[CHANCE] = np.full((1, len(keys)), lucky, np.float32)
+        evidence[CHANCE] = np.full((1, len(keys)), by_chance, np.float32)
         return Candidates(keys[None], logit[None].astype(np.float32), evidence=evidence)
 
 
-def score_others(search: Search, plan: SearchPlan, found: Candidates, keys: Keys) -> Candidates:
-    """Add the scores of further documents (ascending keys) to one query's candidates.
+def score_others(search: Search, plan: SearchPlan, candidates: Candidates, keys: Keys) -> Candidates:
+    """Add the method's scores of further documents (ascending keys) to one query's candidates.
 
-    Those that the method does not score (below a cut-off) count as the last of the candidates.
+    Documents that the method does not score (below a cut-off) get the lowest score of the candidates.
     """
-    others = np.setdiff1d(keys, found.keys[0])
+    others = np.setdiff1d(keys, candidates.keys[0])
     if not len(others):
-        return found
+        return candidates
     more = search(plan.among(others), len(others)).one_query(0)
     lost = np.setdiff1d(others, more.keys[0])
-    lowest = np.full(len(lost), found.scores.min() if found.scores.size else 0, np.float32)
+    lowest = np.full(len(lost), candidates.scores.min() if candidates.scores.size else 0, np.float32)
     evidence = {}
-    for name, array in found.evidence.items():
+    for name, array in candidates.evidence.items():
         rest = np.zeros((len(lost), *array.shape[2:]), array.dtype)
         evidence[name] = np.concatenate([array[0], more.evidence[name][0], rest])[None]
     return replace(
-        found,
-        keys=np.concatenate([found.keys[0], more.keys[0], lost])[None],
-        scores=np.concatenate([found.scores[0], more.scores[0], lowest])[None],
+        candidates,
+        keys=np.concatenate([candidates.keys[0], more.keys[0], lost])[None],
+        scores=np.concatenate([candidates.scores[0], more.scores[0], lowest])[None],
         evidence=evidence,
     )
 
 
 def best_sentences(sentences: Ragged, scales: Ragged, query: Floats) -> tuple[Floats, NDArray[np.int32]]:
-    """Cosine and number of each document's sentence nearest to a query [d]; NaN and −1 where there is none."""
+    """Return cosine and number of each document's best sentence for a query [d]; NaN and −1 without sentences."""
     starts = sentences.starts
     best, at = np.full(len(starts) - 1, np.nan, np.float32), np.full(len(starts) - 1, -1, np.int32)
     cosines = (sentences.values.astype(np.float32) @ query) * scales.values.astype(np.float32)
-    held = np.flatnonzero(np.diff(starts))
-    if len(held):
-        tops = np.maximum.reduceat(cosines, starts[held])
-        best[held] = tops
+    with_sentences = np.flatnonzero(np.diff(starts))
+    if len(with_sentences):
+        tops = np.maximum.reduceat(cosines, starts[with_sentences])
+        best[with_sentences] = tops
         document = np.repeat(np.arange(len(best)), np.diff(starts))
         first = np.flatnonzero(cosines == best[document])[::-1]
         at[document[first]] = first - starts[document[first]]
@@ -295,7 +303,7 @@ def best_sentences(sentences: Ragged, scales: Ragged, query: Floats) -> tuple[Fl
 
 @lru_cache(64)
 def noted_units(text: str) -> Units:
-    """Read the units that an index notes with its documents."""
+    """Parse the units that an index has stored with its documents."""
     try:
         noted = parse_json(text)
         if not isinstance(noted, dict):
@@ -306,5 +314,5 @@ def noted_units(text: str) -> Units:
 
 
 def read_calibrations(facts: Mapping[str, Any]) -> dict[str, Calibration]:
-    """Calibrations of a checkpoint; without one the units are measured on the documents."""
+    """Read the calibrations of a checkpoint."""
     return {name: Calibration.from_dict(value) for name, value in facts.get("evidence", {}).items()}

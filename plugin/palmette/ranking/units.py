@@ -1,7 +1,12 @@
-"""Units of meaning: how far scores and cosines of a collection spread when nothing is relevant.
+"""Units of meaning: zero and unit of the method's score and of the sentence cosine, measured on a corpus.
 
-An untrained model measures them on the documents: sentences of some documents stand in for questions, and their scores
-on all other documents show the spread (``Scale.of``). A trained model has learned them.
+A trained model has learned them. For an untrained one the index measures them: sentences of 64 documents are
+pseudo-queries, scored against up to 1,000 documents.
+
+                    documents
+                 d₁   d₂   d₃   …
+    sentence 1 [ NaN  .12  .31  … ]      NaN: the document that the sentence is from
+    sentence 2 [ .08  .22  NaN  … ]      Scale.of: spread of each row, averaged
 """
 
 from __future__ import annotations
@@ -17,22 +22,22 @@ from palmette.ranking.score import SPREADS, USUAL, Scale, Units
 from palmette.search.plan import View
 
 UNITS = "units"
-"""Note of an index: its units of meaning, with the number of its documents."""
+"""Name of the note in which an index stores its units."""
 
 MEASURED_DOCUMENTS = 1000
-"""Documents on which an index measures its units."""
+"""Largest number of documents on which units are measured."""
 PSEUDO_QUERIES = 64
-"""Sentences of documents that stand in for questions."""
+"""Number of sentences used as pseudo-queries."""
 PSEUDO_QUERY_SPREADS = 0.9 * SPREADS
-"""Standard deviations in a unit where sentences stand in for questions: their scores spread more."""
+"""Correction for pseudo-queries: their scores spread more than those of questions, so fewer deviations make a unit."""
 
 
 def units_for(model: Any, options: Any, view: View, sentences: bool, among: Keys | None = None) -> Units:
-    """Units of meaning for a search: learned in training, else measured on documents, else the usual ones.
+    """Return the units of a search: learned in training, else measured on documents, else ``USUAL``.
 
-    Documents are those of the view, or ``among`` some of them. Units belong to the variant of the options
-    (:meth:`palmette.model.Model.lexical_variants`): options that leave documents out or only order them change no
-    unit, and so no score.
+    ``among`` restricts the measurement to some documents of the view. Units belong to a variant of the search options
+    (:meth:`palmette.model.Model.lexical_variants`): options that leave documents out, or only order them, change no
+    units, and so no score.
     """
     key, variants = model.lexical_key(options) or "", model.lexical_variants()
     learned: Units | None = model.calibrations[key].units if key in model.calibrations else None
@@ -45,9 +50,10 @@ def units_for(model: Any, options: Any, view: View, sentences: bool, among: Keys
 
 
 def measured_on(keys: Keys) -> Keys:
-    """Documents behind a wall that its units are measured on: the first ones, so many that few writes change them.
+    """Choose the documents behind a tenant's wall that units are measured on: the first ones.
 
-    A function of these documents alone: it needs no note, and tells nothing of others.
+    Their number is rounded down to three significant bits (1,000 → 896), so that few writes change the units. It
+    depends on these documents alone, and so reveals nothing of other tenants.
     """
     spare = max(0, len(keys).bit_length() - 3)
     return keys[: len(keys) >> spare << spare]
@@ -56,41 +62,38 @@ def measured_on(keys: Keys) -> Keys:
 def measure_units(
     model: Any, view: View, sentences: bool, options: Any, among: Keys | None = None, seed: int = 0
 ) -> Units:
-    """Measure the units of an untrained model on an index, or ``among`` some of its documents.
-
-    Sentences of the documents stand in for questions.
-    """
+    """Measure the units of an untrained model on an index, or ``among`` some of its documents."""
     rng = np.random.default_rng(seed)
     keys = np.sort(rng.permutation(view.keys() if among is None else among)[:MEASURED_DOCUMENTS])
-    asked = rng.permutation(len(keys))[:PSEUDO_QUERIES]
+    sources = rng.permutation(len(keys))[:PSEUDO_QUERIES]
     if sentences:
-        some, scales = (view.ragged(name, keys.tolist()) for name in (SENTENCES, SCALES))
-        asked = asked[some.counts(asked) > 0]
-        rows = rng.integers(some.starts[:-1][asked], some.starts[1:][asked])
-        given: Any = some.values[rows].astype(np.float32) * scales.values[rows, None]
+        sentence_vectors, scales = (view.ragged(name, keys.tolist()) for name in (SENTENCES, SCALES))
+        sources = sources[sentence_vectors.counts(sources) > 0]
+        rows = rng.integers(sentence_vectors.starts[:-1][sources], sentence_vectors.starts[1:][sources])
+        pseudo_queries: Any = sentence_vectors.values[rows].astype(np.float32) * scales.values[rows, None]
     else:
-        texts = [document.content for document in view.documents(keys[asked].tolist())]
-        given = first_sentences(texts)
-    if not len(asked):
+        texts = [document.content for document in view.documents(keys[sources].tolist())]
+        pseudo_queries = first_sentences(texts)
+    if not len(sources):
         return USUAL
     if not model.accepts_embeddings and sentences:
         spans = view.ragged(SPANS, keys.tolist()).values[rows].tolist()
-        texts = [document.content for document in view.documents(keys[asked].tolist())]
-        read: Any = [text[start:end] for text, (start, end) in zip(texts, spans, strict=True)]
+        texts = [document.content for document in view.documents(keys[sources].tolist())]
+        queries: Any = [text[start:end] for text, (start, end) in zip(texts, spans, strict=True)]
     else:
-        read = given
-    plan = model.plan(model.encode_queries(read, options), len(keys), options, view)
-    found = model.execute(view, plan.among(keys), len(keys), options)
-    own = np.full((len(asked), len(keys)), np.nan)
-    at = np.searchsorted(keys, found.keys.clip(min=keys[0]))
-    np.put_along_axis(own, at, np.where(found.keys >= 0, found.scores, np.nan), axis=1)
-    own[np.arange(len(asked)), asked] = np.nan  # the document that the sentence is from
+        queries = pseudo_queries
+    plan = model.plan(model.encode_queries(queries, options), len(keys), options, view)
+    candidates = model.execute(view, plan.among(keys), len(keys), options)
+    own = np.full((len(sources), len(keys)), np.nan)
+    at = np.searchsorted(keys, candidates.keys.clip(min=keys[0]))
+    np.put_along_axis(own, at, np.where(candidates.keys >= 0, candidates.scores, np.nan), axis=1)
+    own[np.arange(len(sources)), sources] = np.nan  # the document of the sentence
     units = Units(own=Scale.of(own, PSEUDO_QUERY_SPREADS))
     if not sentences:
         return units
-    held = np.flatnonzero(some.counts(np.arange(len(keys))))
-    cosines = (some.values.astype(np.float32) @ given.T) * scales.values[:, None]  # [S, q]
-    best = np.full((len(asked), len(keys)), np.nan)
-    best[:, held] = np.maximum.reduceat(cosines, some.starts[held], axis=0).T
-    best[np.arange(len(asked)), asked] = np.nan
+    with_sentences = np.flatnonzero(sentence_vectors.counts(np.arange(len(keys))))
+    cosines = (sentence_vectors.values.astype(np.float32) @ pseudo_queries.T) * scales.values[:, None]  # [S, q]
+    best = np.full((len(sources), len(keys)), np.nan)
+    best[:, with_sentences] = np.maximum.reduceat(cosines, sentence_vectors.starts[with_sentences], axis=0).T
+    best[np.arange(len(sources)), sources] = np.nan
     return units.replace(sentence=Scale.of(best, PSEUDO_QUERY_SPREADS))

@@ -53,10 +53,10 @@ def with_neighbours(text: str, start: int, end: int) -> tuple[int, int]:
     A text of one paragraph has nothing to add, and what is under another heading stays out.
     """
     blocks = blocks_of(text, "markdown") if len(text) <= PARSED else []
-    held = [at for at, block in enumerate(blocks) if block.start < end and block.end > start]
-    if sum(block.kind not in ("heading", "front matter") for block in blocks) < 2 or not held:
+    overlapping = [at for at, block in enumerate(blocks) if block.start < end and block.end > start]
+    if sum(block.kind not in ("heading", "front matter") for block in blocks) < 2 or not overlapping:
         return start, end
-    first, last = held[0], held[-1]
+    first, last = overlapping[0], overlapping[-1]
 
     def fits(start: int, end: int) -> bool:
         return len(text[start:end].split()) <= WORDS

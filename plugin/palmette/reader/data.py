@@ -67,8 +67,8 @@ def occurrences(text: str, answer: str) -> list[int]:
     before = "" if _UNSPACED.match(answer[0]) else f"(?<!{_SPACED})"
     after = "" if _UNSPACED.match(answer[-1]) else f"(?!{_SPACED})"
     pattern = f"{before}{re.escape(answer)}{after}"
-    exact = [found.start() for found in re.finditer(pattern, text)]
-    return exact or [found.start() for found in re.finditer(pattern, text, re.IGNORECASE)]
+    exact = [match.start() for match in re.finditer(pattern, text)]
+    return exact or [match.start() for match in re.finditer(pattern, text, re.IGNORECASE)]
 
 
 @dataclass(frozen=True)

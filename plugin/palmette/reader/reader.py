@@ -180,8 +180,8 @@ class Reader(Checkpointed):
             scores = [entry.score for entry in entries if isinstance(entry, Hit)]
             best = max(scores) if scores and len(scores) == len(entries) else 1.0
             irrelevant = Answer(text, confidence=1 - best, no_answer=1 - best)
-            made = irrelevant if bound and best < RELEVANT else answer_of(text, candidates, documents, bound)
-            answers.append(with_places(made, entries))
+            reply = irrelevant if bound and best < RELEVANT else answer_of(text, candidates, documents, bound)
+            answers.append(with_places(reply, entries))
         if self.config.unit == "sentence":
             answers = list(map(with_blocks, answers))
         return answers[0] if single else answers

@@ -87,19 +87,19 @@ class SentenceModule(nn.Module):
             best = scores.detach().new_full((count,), NEVER).scatter_reduce(0, owner, hits.detach(), "amax")
             hits = hits.masked_fill(hits.detach() < best[owner], NEVER)  # the others need not answer
             nothing, others = torch.full_like(scores, NEVER), scores.masked_fill(withheld, NEVER)
-            found = (1 - absent) * reading_loss(scores, hits, owner, count)
+            answered = (1 - absent) * reading_loss(scores, hits, owner, count)
             missed = absent * reading_loss(others, nothing, owner, count)
-            return (found + missed).mean() + PULL * (weights - start)[:-1].square().sum()
+            return (answered + missed).mean() + PULL * (weights - start)[:-1].square().sum()
 
         minimise(weights, loss, training.steps)
         with torch.no_grad():
             self.weigh.weight.copy_(weights[None, :-1])
             self.weigh.bias.copy_(weights[-1:])
         dev = lessons.dev
-        found = self.candidates(
+        candidates = self.candidates(
             [example.example.question for example in dev], [lessons.texts(example.rows) for example in dev]
         )
-        metrics = examine(lessons.data, dev, found, sentence_credit)
+        metrics = examine(lessons.data, dev, candidates, sentence_credit)
         return TrainingResult(training.steps, training.steps, metrics, time.monotonic() - started, False)
 
     def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Candidates]:

@@ -106,12 +106,12 @@ def _around_answers(entries: Sequence[Entry]) -> list[Entry]:
     parents = {entry["id"]: entry["parent"] for entry in entries}
     answers = {name for question in load_questions() for name in question.gold if name in parents}
     homes = {parents.get(question.gold[0]) for question in load_questions()} - {""}
-    kept = answers | {parents[name] for name in answers}
+    chosen = answers | {parents[name] for name in answers}
     for entry in entries:
         exception = entry["kind"] == "class" and entry["id"].endswith(("Error", "Warning", "Exception"))
         if entry["parent"] in homes and entry["kind"] != "module" and not exception:
-            kept.add(entry["id"])
-    return [entry for entry in entries if entry["id"] in kept]
+            chosen.add(entry["id"])
+    return [entry for entry in entries if entry["id"] in chosen]
 
 
 def _lineage(name: str) -> list[str]:
@@ -142,8 +142,8 @@ def summarise(doc: str) -> tuple[str, str]:
     """First sentence of a docstring, and the rest."""
     paragraph, _, rest = doc.partition("\n\n")
     first = " ".join(paragraph.split())
-    found = SENTENCE.match(first)
-    summary = _shorten(found.group(1) if found else first, SUMMARY_CHARS)
+    match = SENTENCE.match(first)
+    summary = _shorten(match.group(1) if match else first, SUMMARY_CHARS)
     return summary, f"{first[len(summary) :].strip(' …')}\n\n{rest}".strip()
 
 

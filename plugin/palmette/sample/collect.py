@@ -52,7 +52,7 @@ def module_names() -> Iterator[str]:
         yield name
         if name == "os":
             stack.append("os.path")
-        inner = {found.name for found in pkgutil.iter_modules(getattr(sys.modules.get(name), "__path__", ()))}
+        inner = {module.name for module in pkgutil.iter_modules(getattr(sys.modules.get(name), "__path__", ()))}
         stack += [f"{name}.{n}" for n in sorted(inner, reverse=True) if is_public(n) and n not in SKIPPED]
 
 
@@ -127,9 +127,9 @@ def signature(value: Any, name: str, doc: str) -> tuple[str, str]:
         full = inspect.signature(value)
     except UNREADABLE:
         return "", doc
-    kept = [p for at, p in enumerate(full.parameters.values()) if at or p.name not in ("self", "cls")]
-    kept = [p if p.default is p.empty else p.replace(default=as_written(p.default)) for p in kept]
-    return name + str(full.replace(parameters=kept)), doc
+    parameters = [p for at, p in enumerate(full.parameters.values()) if at or p.name not in ("self", "cls")]
+    parameters = [p if p.default is p.empty else p.replace(default=as_written(p.default)) for p in parameters]
+    return name + str(full.replace(parameters=parameters)), doc
 
 
 def leading_calls(short: str, doc: str) -> tuple[list[str], str]:
@@ -140,9 +140,9 @@ def leading_calls(short: str, doc: str) -> tuple[list[str], str]:
         get(k[, d]) -> value.  Look k up.      zip(*iterables) --> Yield tuples until one is exhausted.
     """
     calls, rest = [], doc
-    while found := re.match(CALL.format(name=re.escape(short)), rest):
-        call, mark = found.groups()
-        line, _, after = rest[found.end() :].partition("\n")
+    while match := re.match(CALL.format(name=re.escape(short)), rest):
+        call, mark = match.groups()
+        line, _, after = rest[match.end() :].partition("\n")
         returned, stop, text = line.partition(".  ")
         words = len(returned.split())
         if not line or (mark[-1:] == ">" and words <= 3 and (stop or words == 1 or line[-1] != ".")):
@@ -193,7 +193,7 @@ class Catalogue:
 
     def resolve(self) -> None:
         """Give every object one name, and add it, then the members of the classes."""
-        public, seen = set(self.ranks), set[int]()
+        public, visited = set(self.ranks), set[int]()
         chosen = sorted(min(ranks)[-2:] for ranks in self.ranks.values())
         for full, module in chosen:
             value = self.objects[full]
@@ -204,8 +204,8 @@ class Catalogue:
         classes.sort(key=lambda row: (len(self.objects[row[0]].__mro__), len(row[0])))  # bases first
         for full, module in classes:
             for name, value in own_members(owner := self.objects[full], public):
-                if (key := identity(value)) not in seen and (kind := member_kind(value)):
-                    seen.add(key)
+                if (key := identity(value)) not in visited and (kind := member_kind(value)):
+                    visited.add(key)
                     self.add(f"{full}.{name}", module, full, kind, getattr(owner, name, value), value.__doc__)
 
 
@@ -216,17 +216,17 @@ def identity(value: Any) -> int:
 
 def own_members(owner: type, public: set[int]) -> list[tuple[str, Any]]:
     """Members that ``owner`` defines or takes from private bases, whose docstrings fill in for its own."""
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     inherited: set[str] = set()
     for base in owner.__mro__:
         private = id(base) not in public and not (is_public(base.__name__) and is_public(base.__module__))
         if base is owner or private:
             for name, value in vars(base).items():
-                if name not in inherited and not (name in found and found[name].__doc__):
-                    found[name] = value
+                if name not in inherited and not (name in members and members[name].__doc__):
+                    members[name] = value
         else:
             inherited.update(vars(base))
-    return sorted((n, v) for n, v in found.items() if is_public(n) and identity(v) not in public)
+    return sorted((n, v) for n, v in members.items() if is_public(n) and identity(v) not in public)
 
 
 def member_kind(value: Any) -> str:

@@ -1,9 +1,18 @@
-"""Vectors as bytes: inner products of integers, with a bound of their error, leave few rows to compare in full.
+"""Vectors as int8 codes: cheap integer products with an error bound select the few rows to compare in full.
 
-A vector x is stored as x̂ = step · codes, codes in −127 … 127; a query q likewise. Then
-|q·x − q̂·x̂| ≤ ‖q‖ ‖x − x̂‖ + ‖q − q̂‖ ‖x̂‖, and the lengths are known. A row is left out only if its upper bound is under
-the k-th best lower bound, so the shortlist surely includes the k best. Among 100,000 sentence vectors 20 to 30 rows
-are left for k = 10.
+A vector x is stored as x̂ = step · codes, with codes in −127 … 127; a query q likewise. Then
+
+    |q·x − q̂·x̂| ≤ ‖q‖ ‖x − x̂‖ + ‖q − q̂‖ ‖x̂‖ = off
+
+Each product gives a lower bound q̂·x̂ − off and an upper bound q̂·x̂ + off. A row is left out only if its upper bound is
+below the k-th best lower bound, so the shortlist certainly contains the k best:
+
+    row        a          b          c           k = 1: the best lower bound is .68 (a)
+    bounds   .68–.72    .66–.70    .55–.59       c is out; a and b are compared in full
+
+Among 100,000 sentence vectors 20 to 30 rows remain for k = 10. Few queries are multiplied by a compiled loop, many by
+a matrix product of torch. Which product is faster depends on the processor, so ``matrix_product`` measures both once;
+the results are equal integers either way.
 
 Letters: N rows, C columns, Q queries, n rows of a tile, m pairs of a query and a row.
 """
@@ -23,42 +32,43 @@ from palmette.arrays import Floats, Rows, as_floats
 from palmette.threads import get_threads, run_in_threads
 
 Bytes = NDArray[np.int8]
+"""Codes of vectors."""
 
 _TILE = 4096
-"""Rows multiplied at a time."""
+"""Smallest number of rows multiplied at a time."""
 _PRODUCTS = 1 << 17
-"""Products computed at a time: fewer queries take more rows."""
+"""Products computed at a time: with fewer queries, more rows."""
 _PIECE = 1 << 19  # numbers encoded at once
-_WIDE = 16  # columns from which torch is asked: some versions take one column for another layout
-_EXACT = 1024  # columns of bytes whose products add up to less than 2^24, which float32 holds exactly
+_WIDE = 16  # columns below which torch is not used: some versions mistake the layout of one column
+_EXACT = 1024  # columns whose int8 products add up to less than 2^24, which float32 holds exactly
 _CACHED = 512  # rows multiplied at once as float32
-_DENSE = 0.5  # share of wanted rows from which to multiply all of a run
-_WORTH_A_THREAD = 1 << 23  # numbers to multiply before a second thread pays
+_DENSE = 0.5  # share of a run's rows above which all of the run are multiplied
+_WORTH_A_THREAD = 1 << 23  # multiplications that make a second thread worth it
 
 
 class Codes(NamedTuple):
-    """Encoded rows."""
+    """Rows as int8 codes, with bounds of their error."""
 
     numbers: Bytes
     """[N, C]"""
     steps: Floats
-    """[N] value of a 1; 0 where nothing is known of a row but its error."""
+    """[N] value of code 1; 0 for rows too small or too large to encode."""
     errors: Floats
-    """[N] bound of ‖x − x̂‖, with room for the rounding of scores to float32; ∞ for a row that is not finite."""
+    """[N] bound of ‖x − x̂‖, with room for the rounding of scores to float32; ∞ for rows that may overflow."""
     lengths: Floats
     """[N] bound of ‖x̂‖."""
 
     @classmethod
     def encode(cls, data: NDArray[Any], rows: NDArray[Any] | None = None, scales: Floats | None = None) -> Codes:
-        """Encode ``rows`` of ``data`` [N, C] (``None`` for all) times ``scales`` [N], each by a step of its own."""
+        """Encode ``rows`` of ``data`` [N, C] (``None`` for all) times ``scales`` [N], with one step per row."""
         from palmette.search import kernels
 
         count, width = len(data) if rows is None else len(rows), data.shape[1]
         codes = cls(np.empty((count, width), np.int8), *(np.empty(count, np.float32) for _ in range(3)))
 
         def encode(start: int, stop: int) -> None:
-            some = slice(start, stop) if rows is None else rows[start:stop]
-            values = as_floats(data[some]) if scales is None else as_floats(data[some]) * scales[some, None]
+            chosen = slice(start, stop) if rows is None else rows[start:stop]
+            values = as_floats(data[chosen]) if scales is None else as_floats(data[chosen]) * scales[chosen, None]
             kernels.encode(np.ascontiguousarray(values), *(part[start:stop] for part in codes))
 
         edges = [*range(0, count, max(1, _PIECE // max(1, width))), count]
@@ -71,10 +81,10 @@ class Codes(NamedTuple):
         return sum(part.nbytes for part in self)
 
     def shortlist(self, rows: Rows | None, queries: Queries, k: int) -> tuple[Rows, Rows]:
-        """Find pairs (query, row) that include the ``k`` best ``rows`` (ascending; ``None`` for all) of each query."""
+        """Select pairs (query, row) that include the ``k`` best of ``rows`` (ascending; ``None`` for all) per query."""
         count, width = len(self.numbers) if rows is None else len(rows), self.numbers.shape[1]
         threads = 1
-        if one_by_one(len(queries.numbers)):  # torch, behind the others, has its own threads
+        if one_by_one(len(queries.numbers)):  # torch has its own threads
             threads = min(get_threads(), count * width * len(queries.numbers) // _WORTH_A_THREAD + 1)
         edges = np.linspace(0, count, threads + 1).astype(int).tolist()
         shortlists = run_in_threads([partial(self._scan, rows, queries, k, a, b) for a, b in pairwise(edges)])
@@ -82,15 +92,15 @@ class Codes(NamedTuple):
         return of, near
 
     def _scan(self, rows: Rows | None, queries: Queries, k: int, start: int, stop: int) -> tuple[Rows, Rows]:
-        """Scan the rows of one thread."""
+        """Select pairs among the rows of one thread."""
         from palmette.search import kernels
 
         count, room = len(queries.numbers), 1024 + 4 * k * len(queries.numbers)
         best = np.full((count, k), -np.inf)  # [Q, k] heaps of lower bounds
-        found: tuple[Any, ...] = (0, np.empty((2, room), np.int64), np.empty(room))  # pairs and upper bounds
+        survivors: tuple[Any, ...] = (0, np.empty((2, room), np.int64), np.empty(room))  # count, pairs, upper bounds
         step, singly = max(_TILE, _PRODUCTS // count), one_by_one(count)
         products = np.empty((count, min(step, stop - start)), np.int32)
-        wide = queries.numbers.astype(np.int16)  # a loop widens less
+        wide = queries.numbers.astype(np.int16)  # saves a conversion per product
         for low in range(start, stop, step):
             tile = slice(low, min(low + step, stop))
             places = np.arange(tile.start, tile.stop) if rows is None else rows[tile]
@@ -101,14 +111,14 @@ class Codes(NamedTuple):
             else:
                 block_products = self._matrix(places, queries.numbers)
             bounds = self.steps[here], self.errors[here], self.lengths[here]
-            found = kernels.keep(block_products, places, bounds, queries[1:], best, found)
-        filled, pairs, upper = found
+            survivors = kernels.keep(block_products, places, bounds, queries[1:], best, survivors)
+        filled, pairs, upper = survivors
         of, near = pairs[:, :filled]
         survives = ~(upper[:filled] < best[of, 0])
         return of[survives], near[survives]
 
     def _matrix(self, rows: Rows, queries: Bytes) -> NDArray[np.int32]:
-        """Products of ascending rows with all queries: [Q, n]."""
+        """Multiply ascending rows with all queries: [Q, n]."""
         first, span = int(rows[0]), int(rows[-1]) - int(rows[0]) + 1
         dense = len(rows) >= _DENSE * span
         block = self.numbers[first : first + span] if dense else self.numbers[rows]
@@ -117,12 +127,12 @@ class Codes(NamedTuple):
 
 
 class Queries(NamedTuple):
-    """Encoded queries."""
+    """Queries as int8 codes, with their error."""
 
     numbers: Bytes
     """[Q, C]"""
     steps: NDArray[np.float64]
-    """[Q] value of a 1."""
+    """[Q] value of code 1."""
     errors: NDArray[np.float64]
     """[Q] ‖q − q̂‖"""
     lengths: NDArray[np.float64]
@@ -138,13 +148,13 @@ class Queries(NamedTuple):
         return cls(numbers.astype(np.int8), steps, errors, np.linalg.norm(exact, axis=1))
 
     def one(self, query: int) -> Queries:
-        """One query."""
+        """Return one query."""
         at = slice(query, query + 1)
         return Queries(self.numbers[at], self.steps[at], self.errors[at], self.lengths[at])
 
 
 def integer_products(queries: Bytes, rows: Bytes) -> NDArray[np.int32]:
-    """Inner products of bytes, as whole numbers: [Q, C], [n, C] → [Q, n]."""
+    """Multiply int8 queries [Q, C] and rows [n, C] exactly: [Q, n]."""
     if queries.shape[1] >= _WIDE:
         return matrix_product()(queries, rows)
     from palmette.search import kernels
@@ -155,7 +165,7 @@ def integer_products(queries: Bytes, rows: Bytes) -> NDArray[np.int32]:
 
 
 def product_of_bytes(a: Bytes, b: Bytes) -> NDArray[np.int32]:
-    """Multiply bytes as they are: fast on processors with units for that."""
+    """Multiply as int8: fast on processors with integer dot products."""
     import torch
 
     products: NDArray[np.int32] = torch._int_mm(torch.from_numpy(a), torch.from_numpy(b).t()).numpy()
@@ -163,7 +173,7 @@ def product_of_bytes(a: Bytes, b: Bytes) -> NDArray[np.int32]:
 
 
 def product_of_floats(a: Bytes, b: Bytes) -> NDArray[np.int32]:
-    """Multiply as float32: few rows at a time, which stay in the cache, and so few columns that every sum is exact."""
+    """Multiply as float32, in blocks that stay in the cache and are narrow enough for exact sums."""
     import torch
 
     products = np.zeros((len(a), len(b)), np.int32)
@@ -177,7 +187,7 @@ def product_of_floats(a: Bytes, b: Bytes) -> NDArray[np.int32]:
 
 @cache
 def matrix_product() -> Callable[[Bytes, Bytes], NDArray[np.int32]]:
-    """Choose the faster of both products on this processor; sums of bytes that saturate are no use."""
+    """Choose the faster product on this processor by timing both; int8 is out where its sums saturate."""
     import torch
 
     a, b = np.random.default_rng(0).choice(np.array([-127, 127], np.int8), (2, 1024, 256))
@@ -195,9 +205,9 @@ def matrix_product() -> Callable[[Bytes, Bytes], NDArray[np.int32]]:
 
 
 _MATRIX: dict[Any, int] = {product_of_bytes: 5, product_of_floats: 20}
-"""Queries from which each product is faster than one query after the other."""
+"""Number of queries from which each product beats the compiled loop."""
 
 
 def one_by_one(queries: int) -> bool:
-    """Return True if so few queries are faster one by one than in a matrix product."""
+    """Return True if this number of queries is faster with the compiled loop than with a matrix product."""
     return queries < min(_MATRIX.values()) or queries < _MATRIX[matrix_product()]

@@ -14,17 +14,17 @@ import numpy as np
 from palmette.threads import unmasked
 
 LOWEST = np.float32(-3e38)
-"""Initial score in a heap."""
+"""Initial score of heaps."""
 HIGHEST = np.float32(3e38)
-"""Score from which on sums may overflow."""
+"""Score beyond which sums may overflow float32."""
 TINY = 1e-44
-"""Scores that float32 does not tell from 0."""
+"""Difference of scores that float32 rounds to 0."""
 FAST = {"reassoc", "nsz", "arcp", "contract", "afn"}
-"""Liberties of compiled loops: sums in any order, but infinities stay what they are (a score may overflow)."""
+"""LLVM fast-math flags: sums in any order, but infinities keep their meaning, since scores may overflow."""
 _CHUNK = 32
-"""Scores that are tested together; most chunks hold none that counts."""
+"""Scores tested together; most chunks contain none above the limit."""
 _TESTED = 64
-"""Products that are tested together."""
+"""Products tested together."""
 
 
 def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
@@ -43,7 +43,7 @@ def called(loop: Callable[..., Any]) -> Callable[..., Any]:
     return unmasked(compiled(loop))
 
 
-# -- heaps: the lowest score stands first -------------------------------------------------------------------
+# -- heaps with the lowest score first -------------------------------------------------------------------
 
 
 @compiled
@@ -74,7 +74,7 @@ def push_all(heaps: Any, of: Any, scores: Any) -> None:
 
 @called
 def at_least(scores: Any, limits: Any) -> Any:
-    """Find scores [Q, n] that reach ``limits`` [Q]: queries and places, as ``np.nonzero`` gives them."""
+    """Find scores [Q, n] of at least ``limits`` [Q]: queries and columns, in the order of ``np.nonzero``."""
     count, many = 0, scores.shape[1]
     for q in range(len(scores)):
         for i in range(many):
@@ -161,11 +161,11 @@ def _dot(x: Any, query: Any) -> Any:
 
 @compiled
 def best_parts(data: Any, scales: Any, rows: Any, of: Any, queries: Any, weights: Any, scores: Any, which: Any) -> None:
-    """Best weighted inner product of the vectors of documents ``rows`` with queries ``of``, the first of equal ones.
+    """Score documents ``rows`` for queries ``of`` by the best weighted inner product of their F vectors.
 
-    data [N, F, C] with scales [N, F] (of width 0 for 1), queries [Q, C], weights [F] of the parts (0 for those that do
-    not count), rows and of [m] → scores [m], and which [m] part gives them. A vector of zeros is a part that the
-    document lacks: it outranks no other, and gives 0 where there are none.
+    data [N, F, C] with scales [N, F] (width 0: no scales), queries [Q, C], weights [F] (0 leaves a part out), rows and
+    of [m] → scores [m], and the part that gave each (the first of equal ones) in which [m]. A zero vector stands for a
+    part that a document lacks: it never beats another part, and a document without parts scores 0.
     """
     scaled = scales.shape[1] > 0
     for i in range(len(rows)):
@@ -185,7 +185,7 @@ def best_parts(data: Any, scales: Any, rows: Any, of: Any, queries: Any, weights
 
 @compiled
 def encode(data: Any, numbers: Any, steps: Any, errors: Any, lengths: Any) -> None:
-    """Encode float32 rows [N, C] as bytes [N, C], each by a step [N] of its own; errors and lengths [N] are bounds."""
+    """Encode float32 rows [N, C] as int8 [N, C] with one step per row [N], and bound ‖x − x̂‖ and ‖x̂‖ [N]."""
     for i in range(len(data)):
         x, codes, top, bad = data[i], numbers[i], np.float32(0), 0
         for c in range(len(x)):
@@ -195,7 +195,7 @@ def encode(data: Any, numbers: Any, steps: Any, errors: Any, lengths: Any) -> No
         step = np.float32(top / np.float32(127)) if bad == 0 and top > 1e-30 else np.float32(0)
         inverse = np.float32(1) / step if step > 0 else np.float32(0)
         for c in range(len(x)):
-            codes[c] = np.int8(np.rint(x[c] * inverse))  # at most 127: the quotients are off by 2⁻²³ of it
+            codes[c] = np.int8(np.rint(x[c] * inverse))  # at most 127: quotients are off by 2⁻²³
         lost = norm = 0.0
         for c in range(len(x)):
             value = np.float32(codes[c]) * step
@@ -207,7 +207,7 @@ def encode(data: Any, numbers: Any, steps: Any, errors: Any, lengths: Any) -> No
 
 @compiled
 def dot(x: Any, query: Any) -> Any:
-    """Inner product of bytes."""
+    """Inner product of two int8 vectors."""
     total = np.int32(0)
     for j in range(len(query)):
         total = np.int32(total + np.int32(np.int32(x[j]) * np.int32(query[j])))
@@ -224,14 +224,14 @@ def multiply(numbers: Any, rows: Any, queries: Any, out: Any) -> None:
 
 @compiled
 def push_bound(heap: Any, lower: Any) -> None:
-    """Push a lower bound; scores that float32 cannot hold are equal."""
+    """Push a lower bound; scores beyond float32 count as equal."""
     if lower > heap[0] and lower > LOWEST:
         replace_lowest(heap, min(lower, np.float64(HIGHEST)))
 
 
 @compiled
 def drop_below(heaps: Any, filled: Any, pairs: Any, upper: Any) -> Any:
-    """Drop pairs whose upper bound is under the k-th best lower bound; returns how many are left."""
+    """Drop pairs whose upper bound is below the k-th best lower bound; return the number of pairs left."""
     count = 0
     for i in range(filled):
         if not upper[i] < heaps[pairs[0, i], 0]:
@@ -242,7 +242,7 @@ def drop_below(heaps: Any, filled: Any, pairs: Any, upper: Any) -> Any:
 
 @compiled
 def append(heaps: Any, filled: Any, pairs: Any, upper: Any, of: Any, row: Any, bound: Any) -> Any:
-    """Append a pair: drop those that are out, or double the room, where it is full."""
+    """Append a pair; if the arrays are full, drop pairs below the bound, or double the room."""
     if filled == len(upper):
         filled = drop_below(heaps, filled, pairs, upper)
         if 2 * filled > len(upper):
@@ -254,13 +254,20 @@ def append(heaps: Any, filled: Any, pairs: Any, upper: Any, of: Any, row: Any, b
 
 
 @called
-def keep(products: Any, rows: Any, bounds: Any, query_bounds: Any, heaps: Any, found: Any) -> Any:
-    """Collect pairs that may be among the k best: how many, the pairs [2, room] and their upper bounds [room].
+def keep(products: Any, rows: Any, bounds: Any, query_bounds: Any, heaps: Any, survivors: Any) -> Any:
+    """Collect pairs of a query and a row that may be among the query's k best.
 
-    ``products`` [Q, n] are of encoded queries and ``rows`` [n], with steps, errors and lengths of both; ``heaps``
-    [Q, k] hold lower bounds.
+    ``products`` [Q, n] are integer products of queries and ``rows`` [n]; ``bounds`` and ``query_bounds`` are steps,
+    errors and lengths of both; ``heaps`` [Q, k] contain the best lower bounds so far. Returns ``survivors``: the number
+    of pairs, pairs [2, room] and upper bounds [room].
+
+    Two error bounds are used. ``off`` is that of one row, and ``most`` the largest ``off`` of all n rows, known before
+    a row is read. So 64 scores are tested by comparisons with heap[0] − most alone (``bar`` is this limit without the
+    query's step), and only rows above it pay for their own bound. For example, heap[0] = .70 and most = .05:
+
+        scores   .12  .31  .72  .40      the limit is .65; .72 ± .02 is pushed, and raises heap[0] to .70 or more
     """
-    (steps, errors, lengths), (filled, pairs, upper) = bounds, found
+    (steps, errors, lengths), (filled, pairs, upper) = bounds, survivors
     query_steps, query_errors, query_lengths = query_bounds
     many, worst, longest = products.shape[1], np.float32(0), np.float32(0)
     for i in range(many):
@@ -294,7 +301,7 @@ def _any_reaches(products: Any, steps: Any, bar: Any) -> Any:
 
 @compiled
 def _least(score: Any, step: Any) -> Any:
-    """Least product, in float32 and rounded down, of a query's step that gives a score."""
+    """Return the smallest product that gives a score with a query's step, in float32 and rounded down."""
     if step > 0 and score > -np.inf:  # else NaN
         least = score / step
         return np.float32(least - 2.0**-20 * abs(least))
@@ -305,12 +312,14 @@ def _least(score: Any, step: Any) -> Any:
 
 
 @called
-def scan_lists(codes: Any, rows: Any, allowed: Any, seen: Any, starts: Any, lists: Any, query: Any, heaps: Any) -> Any:
-    """Find rows that may be among one query's k best (heaps [1, k] of −∞), and how many rows were visited.
+def scan_lists(
+    codes: Any, rows: Any, allowed: Any, visited_rows: Any, starts: Any, lists: Any, query: Any, heaps: Any
+) -> Any:
+    """Select rows of some ``lists`` that may be among one query's k best, and count the rows visited.
 
-    Encoded ``rows`` [n·l] lie in the order of their lists, which begin at ``starts`` [L + 1]; of ``lists`` to read,
-    numbers that no list has are passed over. Empty masks [N] stand for rows that all count (``allowed``) and lie in one
-    list each; else ``seen`` is all false.
+    Codes and ``rows`` [n·l] are in the order of their lists, which begin at ``starts`` [L + 1]; unknown list numbers
+    are skipped. ``allowed`` [N] masks rows (empty: all are allowed). ``visited_rows`` [N] is all false, or empty if
+    each row is in one list. ``heaps`` [1, k] begins with −∞.
     """
     numbers, steps, errors, lengths = codes
     query_numbers, query_steps, query_errors, query_lengths = query
@@ -323,10 +332,10 @@ def scan_lists(codes: Any, rows: Any, allowed: Any, seen: Any, starts: Any, list
             row = rows[r]
             if len(allowed) and not allowed[row]:
                 continue
-            if len(seen):
-                if seen[row]:
+            if len(visited_rows):
+                if visited_rows[row]:
                     continue
-                seen[row] = True
+                visited_rows[row] = True
             visited += 1
             score = query_steps[0] * steps[r] * dot(numbers[r], query_numbers[0])
             off = query_lengths[0] * errors[r] + query_errors[0] * lengths[r] + TINY

@@ -96,9 +96,9 @@ class ListBlock(NamedTuple):
         def scan(chosen_lists: Rows) -> tuple[Rows, int]:
             from palmette.search import kernels
 
-            seen = np.zeros(len(self.block.keys), np.bool_) if several else _EVERY
+            visited_rows = np.zeros(len(self.block.keys), np.bool_) if several else _EVERY
             heaps = np.full((1, k), -np.inf)
-            encoded = tuple(codes), order.rows, allowed, seen, order.starts, chosen_lists, tuple(query)
+            encoded = tuple(codes), order.rows, allowed, visited_rows, order.starts, chosen_lists, tuple(query)
             rows, visited = kernels.scan_lists(*encoded, heaps)
             return rows, visited
 

@@ -37,18 +37,17 @@ class ArraySpec:
     dtype: str = "float32"
     ragged: bool = False
     searched: Metric | Literal["lists"] | None = field(default=None, compare=False)
-    """How plans compare the array, or that they name it as lists; ``None``: only rows of documents are read."""
+    """How plans compare the array (``"lists"``: by list number); ``None`` if only rows of documents are read."""
     scales: str | None = field(default=None, compare=False)
-    """Stored array of the factors of its int8 vectors, where it is searched."""
+    """Stored array of factors of its int8 vectors, if they are searched."""
     among: tuple[int, int] | None = field(default=None, compare=False)
-    """Smallest and largest number, where numbers say which list or node a document is in: a storage compares them when
-    an index is opened."""
+    """Smallest and largest valid value of an array of list or node numbers, checked when an index is opened."""
     aligned: str | None = field(default=None, compare=False)
-    """Ragged array of which a document has as many rows as of this one."""
+    """Ragged array with the same number of rows per document."""
 
     @property
     def layout(self) -> dict[str, Any]:
-        """What a storage records of an array, and compares."""
+        """Persisted schema of an array: a storage records it, and compares it when an index is opened."""
         return {"name": self.name, "shape": self.shape, "dtype": self.dtype, "ragged": self.ragged}
 
 
@@ -166,24 +165,24 @@ class Candidates:
 
     def one_query(self, row: int) -> Candidates:
         """Candidates of one query, without padding."""
-        held = self.keys[row] >= 0
-        evidence = {name: array[row][held][None] for name, array in self.evidence.items()}
-        return replace(self, keys=self.keys[row][held][None], scores=self.scores[row][held][None], evidence=evidence)
+        real = self.keys[row] >= 0
+        evidence = {name: array[row][real][None] for name, array in self.evidence.items()}
+        return replace(self, keys=self.keys[row][real][None], scores=self.scores[row][real][None], evidence=evidence)
 
 
 def stack_rows(rows: Sequence[tuple[Keys, Floats, Evidence]], like: Candidates) -> Candidates:
     """Stack keys, scores and evidence of one or more queries, with the effort of ``like``."""
     width, evidence = 0, dict[str, NDArray[Any]]()
-    for one, _, _ in rows:
-        width = max(width, len(one))
+    for keys_of_query, _, _ in rows:
+        width = max(width, len(keys_of_query))
     keys = np.full((len(rows), width), -1, np.int64)
     scores = np.full((len(rows), width), -np.inf, np.float32)
-    for row, (found, scored, facts) in enumerate(rows):
-        keys[row, : len(found)], scores[row, : len(found)] = found, scored
+    for row, (keys_of_query, scored, facts) in enumerate(rows):
+        keys[row, : len(keys_of_query)], scores[row, : len(keys_of_query)] = keys_of_query, scored
         for name, array in facts.items():
             if name not in evidence:
                 evidence[name] = np.zeros((len(rows), width, *array.shape[1:]), array.dtype)
-            evidence[name][row, : len(found)] = array
+            evidence[name][row, : len(keys_of_query)] = array
     return replace(like, keys=keys, scores=scores, evidence=evidence)
 
 
@@ -197,14 +196,14 @@ class WordMatches:
     keys: Keys
     """[n] the documents."""
     phrases: bool = False
-    """Whether documents must contain phrases of the query; the others score 0."""
+    """Whether the query has quoted phrases; documents without them score 0."""
     holding: Sequence[int] = ()
-    """Documents that contain each word or pair, of all ``documents``; where an engine counts them."""
+    """Document frequency of each word or pair among ``documents``; empty if the engine does not count."""
     documents: int = 0
     rarity: float = math.inf
-    """Words in no document that would weigh as much as the query's words together."""
+    """Weight of the query's words, in words that no document contains."""
     parts: Floats | None = None
-    """[T] what each word or pair adds to the score of the only document, where one is explained."""
+    """[T] addition of each word or pair, if the score of one document is explained."""
 
 
 class View(Protocol):
@@ -219,9 +218,9 @@ class View(Protocol):
         """Number of passages of the documents that pass the filter."""
 
     def expect(self, plan: SearchPlan | None, k: int, texts: Sequence[str], arrays: Sequence[str]) -> None:
-        """Hear what a search is about to read, so that storage elsewhere can fetch it in one request.
+        """Prefetch hint: a remote storage can fetch in one request what a search is about to read.
 
-        It will ask for the ``k`` best of a plan and of each text's words, and read these arrays of all of them.
+        The search will read the ``k`` best of a plan and by the words of each text, and these arrays of all of them.
         """
         return
 
@@ -229,16 +228,15 @@ class View(Protocol):
         """Find the ``k`` best documents of every row of the plan (all of them when fewer exist)."""
 
     def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
-        """Find the ``k`` best documents by the words they share with a text; of ``only`` these, in their order.
+        """Find the ``k`` best documents by BM25 shares (:mod:`palmette.lexical.bm25`), or score ``only`` these.
 
-        A score is a share, 0 … 1, of what the text can reach in words, or of what the best of all living documents
-        reaches if that is more. A wall (:class:`palmette.store.filters.Within`) leaves only its own documents to count
-        how rare words are; other filters do not change a score. Equal scores are ordered by key. Documents that lack a
-        phrase which the text has in double quotes are not found, and score 0 among ``only``.
+        Document frequencies count all living documents, behind a tenant's wall
+        (:class:`palmette.store.filters.Within`) those of the tenant; other filters change no score. Equal scores are
+        ordered by key. Documents without a quoted phrase of the text are not found, and score 0 among ``only``.
         """
 
     def word_parts(self, text: str, key: int) -> Floats:
-        """[T] what each word of a text, and each pair, adds to the score of a document that has its phrases."""
+        """Return each word's and pair's addition [T] to the score of a document that contains the quoted phrases."""
 
     def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
         """Rows of a stored array, in the order of ``keys``: [n, *shape]."""
@@ -247,7 +245,7 @@ class View(Protocol):
         """Rows of a ragged array, in the order of ``keys``: of n documents."""
 
     def note(self, name: str) -> str | None:
-        """Text that a writer noted of all documents, if any; none behind a wall."""
+        """Return a note that a writer stored with the documents, ``None`` without one and behind a tenant's wall."""
         return None
 
     def list_sizes(self, array: str) -> Rows:
@@ -266,10 +264,10 @@ class View(Protocol):
 
     def parts(self, keys: Sequence[int]) -> list[tuple[Document, Passage]]:
         """Passages as documents, each with its place; in the order of ``keys``."""
-        return [(one.document, one.passages[0]) for one in self.stored(keys)]
+        return [(stored.document, stored.passages[0]) for stored in self.stored(keys)]
 
     def document_keys(self, keys: Sequence[int] | Keys) -> Keys:
-        """Key of the first passage of each passage's document; it stands for the document."""
+        """Return the key of the first passage of each passage's document, which stands for the document."""
         return np.asarray(keys, np.int64)
 
     def ids(self, keys: Sequence[int]) -> list[str]:
@@ -295,7 +293,7 @@ class View(Protocol):
         """All keys, ascending."""
 
     def wall_keys(self) -> Keys | None:
-        """Keys, ascending, of all documents behind the wall that the view lies behind; ``None`` without a wall."""
+        """Return the ascending keys of all documents of the view's tenant; ``None`` without a wall."""
         return None
 
 
@@ -314,43 +312,43 @@ def read_array(view: View, spec: ArraySpec, keys: Sequence[int]) -> Any:
     return view.ragged(spec.name, keys) if spec.ragged else view.rows(spec.name, keys)
 
 
-def rescore_rows(view: View, plan: SearchPlan, found: Candidates, k: int) -> Candidates:
+def rescore_rows(view: View, plan: SearchPlan, candidates: Candidates, k: int) -> Candidates:
     """Rank candidates by ``plan.rescore`` on rows that the view hands out, for storage that cannot do it itself.
 
     Documents of several vectors ([F, d]) score by their best weighted one; evidence ``part`` says which.
     """
     assert plan.rescore is not None
-    scores, parts = score_rows(view, plan.rescore, found.keys)
+    scores, parts = score_rows(view, plan.rescore, candidates.keys)
     if plan.share:
-        scores = np.where(found.keys >= 0, plan.share * found.scores + (1 - plan.share) * scores, -np.inf)
-    evidence = found.evidence if parts is None else {"part": parts}
-    return ranked_by(replace(found, evidence=evidence), scores.astype(np.float32), k)
+        scores = np.where(candidates.keys >= 0, plan.share * candidates.scores + (1 - plan.share) * scores, -np.inf)
+    evidence = candidates.evidence if parts is None else {"part": parts}
+    return ranked_by(replace(candidates, evidence=evidence), scores.astype(np.float32), k)
 
 
 def score_rows(view: View, score: Score, keys: Keys) -> tuple[NDArray[np.float64], Rows | None]:
     """Scores of documents [Q, n] for each query (−∞ for keys of −1), and the best of several vectors [Q, n]."""
-    held = keys >= 0
-    wanted, where = np.unique(keys[held], return_inverse=True)
-    rows = view.rows(score.array, wanted.tolist())[..., : score.queries.shape[1]].astype(np.float64)
+    real = keys >= 0
+    distinct, where = np.unique(keys[real], return_inverse=True)
+    rows = view.rows(score.array, distinct.tolist())[..., : score.queries.shape[1]].astype(np.float64)
     vectors, factors = rows[where], np.ones(1)  # [n, d] or [n, F, d]
     if score.scales is not None:
-        factors = view.rows(score.scales, wanted.tolist()).astype(np.float64)[where]  # [n] or [n, F]
-    queries = np.repeat(score.queries.astype(np.float64), held.sum(axis=1), axis=0)
+        factors = view.rows(score.scales, distinct.tolist()).astype(np.float64)[where]  # [n] or [n, F]
+    queries = np.repeat(score.queries.astype(np.float64), real.sum(axis=1), axis=0)
     scores, parts = np.full(keys.shape, -np.inf), None
     if score.part_weights is None:
-        scores[held] = np.einsum("nd,nd->n", queries, vectors) * factors
+        scores[real] = np.einsum("nd,nd->n", queries, vectors) * factors
     else:
         table = np.einsum("nd,nfd->nf", queries, vectors) * score.part_weights.astype(np.float64) * factors
         table[(table == 0) | (score.part_weights == 0)] = -np.inf  # vectors of zeros are missing parts
-        scores[held] = np.where(np.isinf(table).all(axis=1), 0.0, table.max(axis=1))
+        scores[real] = np.where(np.isinf(table).all(axis=1), 0.0, table.max(axis=1))
         parts = np.zeros(keys.shape, np.int64)
-        parts[held] = table.argmax(axis=1)
+        parts[real] = table.argmax(axis=1)
     return scores, parts
 
 
-def ranked_by(found: Candidates, scores: Floats, k: int) -> Candidates:
+def ranked_by(candidates: Candidates, scores: Floats, k: int) -> Candidates:
     """Rank candidates by other scores [Q, n]."""
-    order = np.lexsort((found.keys, -scores), axis=1)[:, :k]
-    keys, ranked = np.take_along_axis(found.keys, order, 1), np.take_along_axis(scores, order, 1)
-    evidence = {name: np.take_along_axis(array, order, 1) for name, array in found.evidence.items()}
-    return replace(found, keys=keys, scores=ranked, evidence=evidence)
+    order = np.lexsort((candidates.keys, -scores), axis=1)[:, :k]
+    keys, ranked = np.take_along_axis(candidates.keys, order, 1), np.take_along_axis(scores, order, 1)
+    evidence = {name: np.take_along_axis(array, order, 1) for name, array in candidates.evidence.items()}
+    return replace(candidates, keys=keys, scores=ranked, evidence=evidence)

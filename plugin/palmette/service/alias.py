@@ -47,9 +47,9 @@ def set_alias(name: str | Path, index: str | Path) -> Alias:
         raise InputError(f"{link} cannot lead to itself: name the folder of an index")
     backend = LocalBackend.open(target)
     try:
-        found = open_folder(target / MODEL).fingerprint
-        if found != backend.fingerprint:
-            raise InputError(f"{target} was built by model {backend.fingerprint[:12]}, but holds {found[:12]}")
+        fingerprint = open_folder(target / MODEL).fingerprint
+        if fingerprint != backend.fingerprint:
+            raise InputError(f"{target} was built by model {backend.fingerprint[:12]}, but holds {fingerprint[:12]}")
     finally:
         backend.close()
     if link.is_symlink() and _target(link) != target:

@@ -47,7 +47,7 @@ class Service:
     def __init__(
         self, served: Sequence[Served], settings: Settings | None = None, tokens: Sequence[Token] = ()
     ) -> None:
-        self.settings, self.served = settings or Settings(), {one.name: one for one in served}
+        self.settings, self.served = settings or Settings(), {index.name: index for index in served}
         if len(self.served) < len(served):
             raise ConfigError("two indexes have the same name: serve them as NAME=PATH")
         if not tokens and not self.settings.is_loopback:
@@ -59,7 +59,7 @@ class Service:
         """Why an index could not be opened."""
         self.sockets: dict[str, str] = {}
         """Address of a Unix socket → the index that it is beside."""
-        self.paths = OPEN | {one.path for one in ENDPOINTS} | {"/metrics", "/v1/indexes"}
+        self.paths = OPEN | {endpoint.path for endpoint in ENDPOINTS} | {"/metrics", "/v1/indexes"}
         self._routes: list[Route] = [
             *(Route(path, partial(self._page, *file)) for path, file in PAGE.items()),
             Route("/openapi.json", partial(self._json, openapi(ENDPOINTS))),
@@ -67,7 +67,7 @@ class Service:
             Route("/ready", self._ready),
             Route("/metrics", self._metrics),
             Route("/v1/indexes", self._indexes),
-            *(Route(one.path, partial(self._call, one), methods=["POST"]) for one in ENDPOINTS),
+            *(Route(endpoint.path, partial(self._call, endpoint), methods=["POST"]) for endpoint in ENDPOINTS),
         ]
         self._contexts: list[Callable[[], Any]] = []
 
@@ -89,13 +89,13 @@ class Service:
     @asynccontextmanager
     async def lifespan(self, app: Any = None) -> AsyncIterator[None]:
         """Open the indexes in the background; close them when requests are done."""
-        self._opening = [asyncio.create_task(self._open(one)) for one in self.served.values()]
+        self._opening = [asyncio.create_task(self._open(index)) for index in self.served.values()]
         async with AsyncExitStack() as stack:
             for context in self._contexts:
                 await stack.enter_async_context(context())
             yield
         await self.opened()
-        await asyncio.gather(*(asyncio.to_thread(one.close) for one in self.served.values()))
+        await asyncio.gather(*(asyncio.to_thread(index.close) for index in self.served.values()))
 
     async def _open(self, served: Served) -> None:
         try:
@@ -118,7 +118,7 @@ class Service:
         return Response(to_json(value), media_type="application/json")
 
     async def _ready(self, request: Request) -> Response:
-        ready = all(one.handle is not None for one in self.served.values())
+        ready = all(index.handle is not None for index in self.served.values())
         status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
         return Response(to_json({"ready": ready}), status, media_type="application/json")
 
@@ -172,8 +172,8 @@ class Service:
         body = read_body(endpoint.body, await self._body(request))
         served = self.pick(caller, request.scope.get("palmette.index") if body.index is None else body.index)
         if endpoint.write and not caller.write:
-            told = 'your token has "write": true' if self.callers else "the service is started with --write"
-            raise Problem(HTTPStatus.FORBIDDEN, f"you may not change documents, unless {told}")
+            remedy = 'your token has "write": true' if self.callers else "the service is started with --write"
+            raise Problem(HTTPStatus.FORBIDDEN, f"you may not change documents, unless {remedy}")
         if isinstance(body, AnswerBody) and "text/event-stream" in request.headers.get("accept", ""):
             events = self._stream(served, caller, body)
             return StreamingResponse(events, media_type="text/event-stream")
@@ -186,8 +186,8 @@ class Service:
     async def read(self, served: Served, caller: Caller, call: Callable[..., T], body: Body) -> T:
         """Answer a reading call within the limit of time."""
         key, keeps = (call.__name__, served.name, caller.name), isinstance(body, NameBody)
-        if keeps and (kept := self._kept.get(key)) and time.monotonic() - kept[0] < KEPT:
-            value: T = kept[1]
+        if keeps and (answer := self._kept.get(key)) and time.monotonic() - answer[0] < KEPT:
+            value: T = answer[1]
             return value
         try:
             async with asyncio.timeout(self.settings.timeout):
@@ -201,14 +201,14 @@ class Service:
     async def _body(self, request: Request) -> bytes:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
-            told = f"send Content-Type: application/json, got {shown(kind)}"
-            raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, told)
+            message = f"send Content-Type: application/json, got {shown(kind)}"
+            raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, message)
         try:
             async with asyncio.timeout(self.settings.timeout):
                 return await request.body()
         except TimeoutError as error:
-            told = f"the request did not arrive within {self.settings.timeout:g} s"
-            raise Problem(HTTPStatus.REQUEST_TIMEOUT, told, connection="close") from error
+            message = f"the request did not arrive within {self.settings.timeout:g} s"
+            raise Problem(HTTPStatus.REQUEST_TIMEOUT, message, connection="close") from error
 
     async def _until_gone(self, request: Request, work: Awaitable[T]) -> T:
         """Await work; drop it where its client hangs up."""

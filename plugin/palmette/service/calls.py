@@ -76,8 +76,8 @@ def _context(body: ContextBody, index: Index, reader: Reader) -> dict[str, Any]:
     options = body.search()
     if not options.pop("sentences"):
         raise ConfigError("a context is made of sentences: leave sentences=false out")
-    found = index.context(body.question, body.tokens, k=body.k, threshold=body.threshold, **options)
-    return found.to_dict()
+    context = index.context(body.question, body.tokens, k=body.k, threshold=body.threshold, **options)
+    return context.to_dict()
 
 
 def find_passages(body: AnswerBody, index: Index, reader: Reader) -> tuple[list[list[Hit]], Reader]:
@@ -106,7 +106,7 @@ def _explain(body: ExplainBody, index: Index, reader: Reader) -> dict[str, Any]:
 def _get(body: GetBody, index: Index, reader: Reader) -> dict[str, Any]:
     with index.backend.read() as view:
         keys = view.keys_of(body.ids)
-        stored = dict(zip(keys, view.stored([some[0] for some in keys.values()]), strict=True))
+        stored = dict(zip(keys, view.stored([keys_of_document[0] for keys_of_document in keys.values()]), strict=True))
     return {"documents": [stored_facts(stored[id]) if id in stored else None for id in body.ids]}
 
 

@@ -87,15 +87,15 @@ def compare(old: Index, new: Index, questions: Sequence[Question], k: int = 10, 
     scores, seconds, ids = np.full((2, len(questions)), np.nan), np.zeros(2), list[list[list[str]]]()
     for row, index in enumerate((old, new)):
         index.search(questions[0].text, k)  # compiles
-        found: list[list[str]] = []
+        ids_of_queries: list[list[str]] = []
         for column, question in enumerate(questions):
             begun = time.process_time()
             hits = index.search(question.text, k)
             seconds[row] += time.process_time() - begun
-            found.append([hit.id for hit in hits])
+            ids_of_queries.append([hit.id for hit in hits])
             if question.by_id:
                 scores[row, column] = question.score(hits, k)
-        ids.append(found)
+        ids.append(ids_of_queries)
     overlaps = np.array([len({*a} & {*b}) / max(1, len({*a} | {*b})) for a, b in zip(*ids, strict=True)])
     judged = np.array([bool(question.by_id) for question in questions])
     gains = scores[1, judged] - scores[0, judged]

@@ -125,9 +125,9 @@ class Gate:
     def __init__(self, app: ASGIApp, service: Guarded) -> None:
         self.app, self.service = app, service
         self._rate, self._refused = Rate(service.settings.rate), Rate(60)
-        given = service.settings.host
-        own = {"localhost", "127.0.0.1", "::1"} if service.settings.is_loopback else {given}
-        self._hosts = {name.lower() for name in (*own, given, *service.settings.hosts)}
+        host = service.settings.host
+        own = {"localhost", "127.0.0.1", "::1"} if service.settings.is_loopback else {host}
+        self._hosts = {name.lower() for name in (*own, host, *service.settings.hosts)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -142,9 +142,11 @@ class Gate:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                given = {name for name, _ in message["headers"]}
+                present = {name for name, _ in message["headers"]}
                 policy = {**HEADERS, "content-security-policy": POLICY}
-                more = [(name.encode(), value.encode()) for name, value in policy.items() if name.encode() not in given]
+                more = [
+                    (name.encode(), value.encode()) for name, value in policy.items() if name.encode() not in present
+                ]
                 message["headers"] = [*message["headers"], *more]
             await send(message)
 
@@ -184,8 +186,8 @@ class Gate:
         caller = service.callers.find(headers.get("authorization"), address)
         if caller is None:
             self._check_rate(self._refused, address)
-            told = "send Authorization: Bearer TOKEN, with a token of this service"
-            raise Problem(HTTPStatus.UNAUTHORIZED, told, www_authenticate="Bearer")
+            message = "send Authorization: Bearer TOKEN, with a token of this service"
+            raise Problem(HTTPStatus.UNAUTHORIZED, message, www_authenticate="Bearer")
         self._check_rate(self._rate, caller.name)
         return caller
 
@@ -193,20 +195,20 @@ class Gate:
         """Refuse requests that another site's page makes, and names that it bends to this address."""
         host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
         if host not in self._hosts:
-            told = f"this service has no name {shown(host)}: start it with --allow-host {host}"
-            raise Problem(HTTPStatus.MISDIRECTED_REQUEST, told)
+            message = f"this service has no name {shown(host)}: start it with --allow-host {host}"
+            raise Problem(HTTPStatus.MISDIRECTED_REQUEST, message)
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != headers.get("host"):
             raise Problem(HTTPStatus.FORBIDDEN, f"pages of {shown(origin)} may not ask this service")
 
     def _check_rate(self, rate: Rate, name: str) -> None:
         if wait := rate.wait(name):
-            told = f"too many requests: wait {wait:.1f} s"
-            raise Problem(HTTPStatus.TOO_MANY_REQUESTS, told, retry_after=str(int(wait) + 1))
+            message = f"too many requests: wait {wait:.1f} s"
+            raise Problem(HTTPStatus.TOO_MANY_REQUESTS, message, retry_after=str(int(wait) + 1))
 
     def _too_large(self) -> Problem:
-        told = f"a request may have {self.service.settings.max_body:,} bytes: send less at a time"
-        return Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, told, connection="close")
+        message = f"a request may have {self.service.settings.max_body:,} bytes: send less at a time"
+        return Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, connection="close")
 
     def _limited(self, receive: Receive) -> Receive:
         """Count the bytes of a body whose length nobody declared."""

@@ -217,12 +217,12 @@ class Served:
         total = len(listing.documents)
         self.progress = Progress(0, total)
 
-        def told(done: int, fresh: int) -> bool:
+        def report_progress(done: int, fresh: int) -> bool:
             self.progress.done = total - fresh + done
             return not self._stop.is_set()
 
-        how: dict[str, Any] = {"batch_size": BATCH, "at_once": BATCH, "progress": False, "tell": told}
-        report = self.handle.index.sync_listing(folder.name, listing, **how)
+        options: dict[str, Any] = {"batch_size": BATCH, "at_once": BATCH, "progress": False, "tell": report_progress}
+        report = self.handle.index.sync_listing(folder.name, listing, **options)
         self.progress.done = total
         for path, reason in report.skipped:
             log.info("%s: skipped %s: %s", self.name, path, reason)

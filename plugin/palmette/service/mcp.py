@@ -131,9 +131,9 @@ class Server(MCPServer[Any]):
         """Find passages about a question. Returns each one's id, score and best sentence; `get` reads more."""
         name, reply = await self._ask("search", SearchBody(query=query, k=k, filter=filter, index=index))
         hits = reply["results"][0]["hits"]
-        found = [_passage(name, hit) for hit in hits]
-        lines = [f"[{one.id}] {one.score:.0%}: {one.text}" for one in found]
-        return _result(Passages(passages=found), "\n".join(lines) or "Nothing was found.")
+        passages = [_passage(name, hit) for hit in hits]
+        lines = [f"[{passage.id}] {passage.score:.0%}: {passage.text}" for passage in passages]
+        return _result(Passages(passages=passages), "\n".join(lines) or "Nothing was found.")
 
     async def get(
         self,
@@ -151,7 +151,7 @@ class Server(MCPServer[Any]):
         document, text = reply["documents"][0], ""
         if document is not None:
             parts = [document] if part == "passage" else await self._around(document, part, index)
-            text = "\n\n".join(_content(one) for one in parts)
+            text = "\n\n".join(_content(piece) for piece in parts)
         elif named and (document := reply["documents"][1]) is not None:
             text = _part_of(document, int(named[2]), part)
         if document is None or not text:
@@ -181,7 +181,7 @@ class Server(MCPServer[Any]):
         value = Answered(answer=answer["answer"], confidence=answer["confidence"], sources=sources)
         if not sources:
             return _result(value, f"These documents have no answer ({value.confidence:.0%} sure).")
-        cited = "\n".join(f"[{one.id}] {one.sentence}" for one in sources)
+        cited = "\n".join(f"[{source.id}] {source.sentence}" for source in sources)
         return _result(value, f"{value.answer} ({value.confidence:.0%})\n{cited}")
 
     async def overview(
@@ -197,7 +197,7 @@ class Server(MCPServer[Any]):
         shown = ((name, ", ".join(f"{item} ({n})" for item, n in counts[:8])) for name, counts in value.fields.items())
         lines += [f"{field}: {values}" for field, values in shown]
         for topic in value.topics:
-            ids = ", ".join(f"[{one['id']}]" for one in topic["typical"])
+            ids = ", ".join(f"[{document['id']}]" for document in topic["typical"])
             judged = "" if topic["answers"] is None else f", answers with {topic['answers']:.0%}"
             words = ", ".join(topic["words"][:6]) or topic["name"]
             lines.append(f"topic {words}: {topic['documents']} documents{judged}, such as {ids}")
@@ -216,7 +216,7 @@ class Server(MCPServer[Any]):
         resources: list[Resource] = []
         for name in self._service.names(_caller.get()):
             _, reply = await self._ask("list", ListBody(limit=LISTED, index=name))
-            resources += [_resource(name, one) for one in reply["documents"]]
+            resources += [_resource(name, document) for document in reply["documents"]]
         return resources
 
     async def _ask(self, call: str, body: Body) -> tuple[str, Any]:

@@ -29,8 +29,8 @@ def read_places(places: Sequence[str], **options: str | None) -> list[Served]:
     """Name the indexes and folders of a command line: ``PATH`` by its last part, or ``NAME=PATH``."""
     served = []
     for place in places:
-        name, given, path = place.partition("=")
-        if not given or is_url(place) or Path(place).exists():
+        name, equals, path = place.partition("=")
+        if not equals or is_url(place) or Path(place).exists():
             name, path = place.rpartition("/")[2] if is_url(place) else Path(place).absolute().name, place
         if not name.strip() or not path.strip():
             raise InputError(f"serve an index or a folder as PATH or NAME=PATH, got {place!r}")
@@ -48,8 +48,8 @@ def bind(settings: Settings) -> socket.socket:
         server.listen(BACKLOG)
     except OSError as error:
         server.close()
-        told = f"cannot listen on {settings.host} port {settings.port} ({error.strerror}): give another --port"
-        raise ConfigError(told) from error
+        message = f"cannot listen on {settings.host} port {settings.port} ({error.strerror}): give another --port"
+        raise ConfigError(message) from error
     return server
 
 

@@ -44,10 +44,10 @@ class Ask(Body):
 
     def search(self) -> dict[str, Any]:
         """Keywords of :meth:`palmette.Index.search`."""
-        kept = {name: getattr(self, name) for name in ("filter", "lexical", "sentences", "boost")}
-        if clash := sorted(self.options.keys() & ({*kept} | {*type(self).model_fields} | {"query", "question"})):
+        fields = {name: getattr(self, name) for name in ("filter", "lexical", "sentences", "boost")}
+        if clash := sorted(self.options.keys() & ({*fields} | {*type(self).model_fields} | {"query", "question"})):
             raise ConfigError(f"{clash[0]!r} is no option of a method: give it beside options")
-        return {**self.options, **kept}
+        return {**self.options, **fields}
 
 
 class SearchBody(Ask):
@@ -146,9 +146,9 @@ class AddBody(Body):
     def read(self) -> list[Document]:
         """Check and make the documents; errors name the position."""
         documents = []
-        for position, given in enumerate(self.documents):
+        for position, body in enumerate(self.documents):
             try:
-                documents.append(Document(**dict(DocumentBody(**given))))
+                documents.append(Document(**dict(DocumentBody(**body))))
             except (ConfigError, InputError) as error:
                 raise InputError(f"document {position}: {error}") from error
         return documents

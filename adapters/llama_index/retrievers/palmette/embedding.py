@@ -9,7 +9,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field
 
 from llama_index.retrievers.palmette.loading import OfCheckpoint
-from palmette.config import check_keys, given
+from palmette.config import check_keys, without_none
 from palmette.frameworks import Representation, check_representation, public_name, represent
 from palmette.threads import AsyncTwin
 
@@ -55,7 +55,7 @@ class PalmetteEmbedding(OfCheckpoint, BaseEmbedding):
         name = public_name(place["checkpoint"] or loaded.encoder.name)
         init: Any = super().__init__  # of two pydantic models
         own = {"representation": representation, "level": level, "fingerprint": loaded.fingerprint}
-        init(model_name=name, **place, **own, **given(options))
+        init(model_name=name, **place, **own, **without_none(options))
         self._model = loaded
         self._embed([], "document")  # raises now if the model has no such vectors
 

@@ -23,7 +23,7 @@ from llama_index.retrievers.palmette.holding import IndexHolder, prepare
 from llama_index.retrievers.palmette.loading import ModelLike, load_model
 from llama_index.retrievers.palmette.nodes import scored
 from llama_index.retrievers.palmette.query import Filters, PalmetteQuery, palmette_filter
-from palmette.config import check_keys, check_kind, given
+from palmette.config import check_keys, check_kind, without_none
 from palmette.errors import ConfigError
 from palmette.frameworks import as_vector, check_method
 from palmette.ranking.boost import boost_to_dict
@@ -190,7 +190,7 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
         check_method(cls.__name__, cls.method, model)
         own = PalmetteRetriever.__init__.__kwdefaults__ or {}
         check_keys(cls.__name__, options, [*own, *model.search_class.names()])
-        model.search_options(given({name: options[name] for name in options if name not in own}))
+        model.search_options(without_none({name: options[name] for name in options if name not in own}))
 
     # -- retrieving -----------------------------------------------------------------------------------------
 
@@ -284,7 +284,9 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
             "filter": palmette_filter(own.filters),
             "threshold": self.score_threshold if own.score_threshold is None else own.score_threshold,
             "explain": self.explain_results if own.explain is None else own.explain,
-            **given({"boost": self.boost, **self._shown(), **self.search_options, **own.options, "lexical": lexical}),
+            **without_none(
+                {"boost": self.boost, **self._shown(), **self.search_options, **own.options, "lexical": lexical}
+            ),
         }
         return query, settings
 
@@ -346,7 +348,7 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
             "boost": self.boost,
             **self._shown(),
             "explain": self.explain_results,
-            **given(self.search_options),
+            **without_none(self.search_options),
         }
 
 

@@ -24,24 +24,24 @@ TRAINING = {"steps": 400, "batch_size": 64, "learning_rate": 5e-5, "warmup": 0.1
 """Defaults of the training loop: the whole encoder learns, so in few and small steps."""
 
 
-def parse_mapping(given: Any) -> tuple[str, ...]:
+def parse_mapping(mapping: Any) -> tuple[str, ...]:
     """Items ``name`` or ``name=value`` of a mapping, a list or a comma-separated str, for JSON and shells."""
-    if given is None:
+    if mapping is None:
         return ()
-    if isinstance(given, str):
-        return tuple(item.strip() for item in given.split(",") if item.strip())
-    if isinstance(given, set | frozenset):
-        raise ConfigError(f"give a list, not a set, which has no order: {sorted(map(str, given))}")
-    if not isinstance(given, Mapping):
-        items = tuple(given) if isinstance(given, Iterable) else (given,)
+    if isinstance(mapping, str):
+        return tuple(item.strip() for item in mapping.split(",") if item.strip())
+    if isinstance(mapping, set | frozenset):
+        raise ConfigError(f"give a list, not a set, which has no order: {sorted(map(str, mapping))}")
+    if not isinstance(mapping, Mapping):
+        items = tuple(mapping) if isinstance(mapping, Iterable) else (mapping,)
         if strange := [item for item in items if not isinstance(item, str)]:
             raise ConfigError(f"names must be str, got {strange[0]!r}")
         return items
-    if strange := [key for key in given if not isinstance(key, str) or "=" in key]:
+    if strange := [key for key in mapping if not isinstance(key, str) or "=" in key]:
         raise ConfigError(f"{strange[0]!r} cannot be a name here: give a str without '='")
-    if empty := [key for key, value in given.items() if value is None]:
+    if empty := [key for key, value in mapping.items() if value is None]:
         raise ConfigError(f"{empty[0]!r} is given None: name its source, or leave it out")
-    values = {k: "+".join(v) if isinstance(v, list | tuple) else str(v) for k, v in given.items()}
+    values = {k: "+".join(v) if isinstance(v, list | tuple) else str(v) for k, v in mapping.items()}
     return tuple(key if key == value else f"{key}={value}" for key, value in values.items())
 
 

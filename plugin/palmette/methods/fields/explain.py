@@ -36,8 +36,8 @@ def explain(
     weighted = np.where(counted, factors * similarities, -np.inf)
     best = int(weighted.argmax())
     # An empty field repeats the fields that it attends to.
-    seen = zip(names, config.attended[best], strict=True)
-    filled = [name for name, attended in seen if attended and texts.get(name)]
+    attended_fields = zip(names, config.attended[best], strict=True)
+    filled = [name for name, attended in attended_fields if attended and texts.get(name)]
     named = names[best] if names[best] in filled else next(reversed(filled), "")
     text = _passage(texts[named], nearest) if named else ""
     quoted = f": {text!r}" if text else ""

@@ -132,7 +132,7 @@ class LayersModel(Model):
                 out[rows] = self.module(inputs, states.mask, states.pooled, layers).cpu().numpy()
         return out
 
-    def sentence_queries(self, queries: Queries, given: Sequence[str] | Floats) -> Floats:
+    def sentence_queries(self, queries: Queries, texts: Sequence[str] | Floats) -> Floats:
         """Fused query vectors, which lie in the documents' space."""
         return unit_rows(queries[FUSED])
 
@@ -148,9 +148,9 @@ class LayersModel(Model):
         """One search with the queries of all layers."""
         return layers_plan(queries[LAYERS], queries[FUSED], options)
 
-    def rank(self, view: View, plan: SearchPlan, found: Candidates, k: int, options: LayersSearch) -> Candidates:
+    def rank(self, view: View, plan: SearchPlan, candidates: Candidates, k: int, options: LayersSearch) -> Candidates:
         """One list from the layers' candidates, in the order of the options."""
-        return merge_layers(view, plan, found, self.layers_of(options), k, options)
+        return merge_layers(view, plan, candidates, self.layers_of(options), k, options)
 
     def explain(
         self, query: Queries, arrays: Mapping[str, Any], options: LayersSearch, evidence: Mapping[str, Any]

@@ -18,10 +18,10 @@ def best_weights(tables: Floats, judgements: Judgements | None) -> tuple[float, 
         return tuple(weights.tolist())
     rated = judgements.relevant > 0
 
-    def quality(given: NDArray[np.float64]) -> NDArray[np.float64]:
-        return ndcg_by_query(np.tensordot(given, tables, 1), judgements)[rated]
+    def quality(mix: NDArray[np.float64]) -> NDArray[np.float64]:
+        return ndcg_by_query(np.tensordot(mix, tables, 1), judgements)[rated]
 
-    held = quality(weights)
+    best = quality(weights)  # nDCG of each judged query
     for place in (*range(count), *range(count)):
         for factor in (0.0, 0.5, 2.0, 4.0):
             tried = weights.copy()
@@ -29,7 +29,7 @@ def best_weights(tables: Floats, judgements: Judgements | None) -> tuple[float, 
             if tried.sum() == 0:
                 continue
             tried /= tried.sum()
-            gain = quality(tried) - held
+            gain = quality(tried) - best
             if gain.mean() > gain.std() / np.sqrt(max(1, rated.sum())):
-                weights, held = tried, held + gain
+                weights, best = tried, best + gain
     return tuple(weights.tolist())

@@ -132,16 +132,16 @@ def explain_leaf(
         words = [term for term, _ in keywords.get(leaf, ())]
         return {"leaf": leaf, "path": path, "probability": chances[at], "keywords": words}
 
-    found = {**facts(place), "place": place + 1}
-    name, about = found["leaf"], ", ".join(found["keywords"][:TERMS])
+    details = {**facts(place), "place": place + 1}
+    name, about = details["leaf"], ", ".join(details["keywords"][:TERMS])
     score, theme = float(np.float32(q @ d)), float(q @ router.centres[leaves[place]].numpy())
-    parts = [Part(f"theme of leaf {name}", theme, found), Part("the document's own", score - theme, {})]
+    parts = [Part(f"theme of leaf {name}", theme, details), Part("the document's own", score - theme, {})]
     text = (
         f"cosine {score:.3f}: {theme:.3f} by the theme of its leaf {name}{about and f' ({about})'}, "
         f"{score - theme:.3f} by itself; the question goes there with {chances[place]:.0%}, as leaf no. {place + 1}"
     )
     listed = [facts(at) for at in range(min(len(leaves), max(visited, 1)))]
-    detail: dict[str, Any] = {"leaf": name, "path": found["path"], "leaves": listed}
+    detail: dict[str, Any] = {"leaf": name, "path": details["path"], "leaves": listed}
     if VISITED in evidence:
         detail[VISITED] = visited or None
         text += f" of {visited:,} visited" if visited else ""

@@ -179,14 +179,14 @@ class PathsModel(Model):
             warning = load_warning(load, report.load)
             return {"documents per leaf": load, **({"warning": warning} if warning else {})}
         curve = {f"{share:g}": row for share, row in report.curve.items()}
-        terms, asked = (
-            {leaf: [term for term, _ in best] for leaf, best in some.items()}
-            for some in (report.documents, report.queries)
+        terms, query_keywords = (
+            {leaf: [term for term, _ in best] for leaf, best in terms_of_leaves.items()}
+            for terms_of_leaves in (report.documents, report.queries)
         )
         return {
             **{name: getattr(config, name) for name in ("leaves", "branches", "height")},
             "documents per leaf": report.load,
             "recall by share of documents visited": curve,
             "keywords": terms,
-            "keywords of queries": asked,
+            "keywords of queries": query_keywords,
         }

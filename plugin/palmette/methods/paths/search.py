@@ -56,9 +56,9 @@ def leaves_to_visit(router: Paths, curve: Curve, view: View, vectors: Floats, k:
     budget = visit * count if isinstance(visit, float) else visit
     if (options.beam is None and budget >= count) or not count:
         return np.zeros((len(vectors), 0), np.int64)
-    held = view.list_sizes(LEAVES)
-    sizes = np.pad(held, (0, config.leaves - len(held)))  # [L]
-    entries = int(held.sum())
+    filled = view.list_sizes(LEAVES)
+    sizes = np.pad(filled, (0, config.leaves - len(filled)))  # [L]
+    entries = int(filled.sum())
     needed = min(k * config.per_document, entries)  # so many entries are at least k documents
     share = max(budget, needed) / max(1, entries)
     width = min(config.leaves, options.beam or int(1.5 * share * config.leaves) + 8)  # most likely enough
@@ -67,8 +67,8 @@ def leaves_to_visit(router: Paths, curve: Curve, view: View, vectors: Floats, k:
     while len(rows):
         leaves = router.leaves_in_order(x[rows], width).leaves.numpy()  # [R, β]
         reached = np.cumsum(sizes[leaves], axis=1)
-        wanted = options.beam or np.maximum((reached <= budget).sum(axis=1), 1)
-        looked = np.maximum(wanted, (reached < needed).sum(axis=1) + 1)  # [R]
+        beam = options.beam or np.maximum((reached <= budget).sum(axis=1), 1)
+        looked = np.maximum(beam, (reached < needed).sum(axis=1) + 1)  # [R]
         done = (looked <= width) & ((reached[:, -1] > budget) | bool(options.beam)) | (width == config.leaves)
         chosen |= {row: leaves[at, : looked[at]] for at, row in enumerate(rows.tolist()) if done[at]}
         rows, width = rows[~done], min(2 * width, config.leaves)

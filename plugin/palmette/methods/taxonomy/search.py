@@ -146,8 +146,8 @@ def fit_cut(gaps: Tensor, scores: Tensor, relevant: Tensor) -> Tensor:
         return float(value), np.append(x @ wrong + 1e-4, wrong.sum() + 2e-4 * weights[2])
 
     bounds = [(0, None), (0, None), (None, None)]
-    found = minimize(loss, np.array([1.0, 1.0, 0.0]), jac=True, method="L-BFGS-B", bounds=bounds).x
-    return torch.from_numpy(np.append(found[:2] / spread, found[2])).float()
+    fitted = minimize(loss, np.array([1.0, 1.0, 0.0]), jac=True, method="L-BFGS-B", bounds=bounds).x
+    return torch.from_numpy(np.append(fitted[:2] / spread, fitted[2])).float()
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class RelevanceCutoff:
 
         Queries are [Q, d]; −∞ where there is no document.
         """
-        found = np.zeros((len(scores), 1 + scores.shape[1]), np.float32)
+        table = np.zeros((len(scores), 1 + scores.shape[1]), np.float32)
         gap, score, offset, depth = self.fitted.tolist()
         for start in range(0, len(queries), AT_ONCE):
             part = slice(start, start + AT_ONCE)
@@ -174,8 +174,8 @@ class RelevanceCutoff:
             score_rows = torch.cat([every.amax(1, keepdim=True), score_rows], dim=1)  # [q, 1 + k]
             gaps = score_gaps(score_rows, every, int(depth)).clamp(-MAX_GAP, MAX_GAP)
             logits = gap * gaps + score * score_rows.clamp(min=-1e9) + offset
-            found[part] = logits.masked_fill(score_rows == -torch.inf, -torch.inf).cpu().numpy()
-        return found
+            table[part] = logits.masked_fill(score_rows == -torch.inf, -torch.inf).cpu().numpy()
+        return table
 
     def probability(self, queries: Floats, scores: Floats) -> Floats:
         """P(relevant) of documents that score [Q, k] for queries [Q, d]; 0 where there is none (−∞)."""

@@ -140,20 +140,20 @@ class TaxonomyTask(Task):
         module, nodes = self.module, self.documents()
         if len(module.vectors):
             module.vectors.copy_(nodes)
-        asked, inputs = self.dev, self.dev_inputs
-        if len(asked) < 20:  # too few to calibrate by
+        queries, inputs = self.dev, self.dev_inputs
+        if len(queries) < 20:  # too few to calibrate by
             rows = np.linspace(0, self.size() - 1, min(DEV, self.size())).astype(np.int64)
-            asked, inputs = self.train.take(rows), self.train_inputs[torch.from_numpy(rows).to(inputs.device)]
-        matches, depth = asked.matches, 2 * int(self.train.matches.counts.max())
+            queries, inputs = self.train.take(rows), self.train_inputs[torch.from_numpy(rows).to(inputs.device)]
+        matches, depth = queries.matches, 2 * int(self.train.matches.counts.max())
         k = min(len(nodes), int(matches.counts.max()) + JUDGED)
         parts = []
-        for queries in torch.split(module.queries(inputs) * module.config.multiplier, AT_ONCE):
-            every = queries @ nodes.T  # [B, N]
+        for vectors in torch.split(module.queries(inputs) * module.config.multiplier, AT_ONCE):
+            every = vectors @ nodes.T  # [B, N]
             best = every.topk(k, dim=1)
             parts.append((score_gaps(best.values, every, depth), *best))
         gap, score, place = map(torch.cat, zip(*parts, strict=True))  # [Q, k]
         keys = matches.owners * matches.size + matches.documents
-        positions = np.arange(len(asked))[:, None] * matches.size + place.cpu().numpy()
+        positions = np.arange(len(queries))[:, None] * matches.size + place.cpu().numpy()
         relevant = torch.from_numpy(np.isin(positions, keys)).to(gap.device)
         fitted = fit_cut(gap[::2], score[::2], relevant[::2]).tolist()
         accepted = fitted[0] * gap[1::2].clamp(-MAX_GAP, MAX_GAP) + fitted[1] * score[1::2] + fitted[2] >= 0

@@ -145,12 +145,12 @@ class TreeModel(Model):
         """Vectors [Q, d], and leaf probabilities [Q, C]; where no leaves are compared, what :meth:`explain` needs."""
         if self.config.reads_tokens:
             return self._encode(queries, "query")
-        given = queries if isinstance(queries, np.ndarray) else self.encoder.encode_queries(queries)
+        vectors = queries if isinstance(queries, np.ndarray) else self.encoder.encode_queries(queries)
         if self.level(options) is not None:
-            return self._encode(given, "query")
+            return self._encode(vectors, "query")
         with torch.inference_mode():
-            vectors = self._router.embed(torch.from_numpy(given))
-        return {ADAPTED: vectors.astype(np.float32), EMBEDDING: given}
+            adapted = self._router.embed(torch.from_numpy(vectors))
+        return {ADAPTED: adapted.astype(np.float32), EMBEDDING: vectors}
 
     def embed(
         self, texts: Sequence[str], *, kind: Kind = "document", level: int | None = None, sqrt: bool = False,
