@@ -18,7 +18,8 @@ from palmette.store.local.writer import fresh_rows
 from palmette.store.qdrant.client import Collection
 from palmette.store.qdrant.filters import field_name, plain
 from palmette.store.qdrant.lease import Lease
-from palmette.store.qdrant.view import PROBE, WHOLE, WORDS, QdrantView, field_of
+from palmette.store.qdrant.points import PROBE, WHOLE, WORDS, field_of
+from palmette.store.qdrant.view import QdrantView
 from palmette.types import Document, StoredDocument, as_stored
 
 BATCH = 64
