@@ -10,11 +10,11 @@ from typing import Any, Self
 import numpy as np
 
 from palmette.arrays import Floats, unit_rows
-from palmette.errors import ConfigError, StoreError
+from palmette.errors import ConfigError, InputError, StoreError
+from palmette.index.copies import Copying
 from palmette.index.explore import Exploring
 from palmette.index.feedback import TakesFeedback
 from palmette.index.folder import (
-    MODEL,
     Engine,
     IndexStats,
     ModelLike,
@@ -24,20 +24,16 @@ from palmette.index.folder import (
     check_documents,
     check_ids,
     check_opening,
-    copy_index,
     create_index,
     index_arrays,
     index_exists,
-    local_path,
     open_index,
-    repair_folder,
     unique,
 )
 from palmette.index.overview import vector_array
 from palmette.index.results import FilterLike
-from palmette.index.write import note_units
-from palmette.index.writing import Documents as Documents
-from palmette.index.writing import Writing
+from palmette.index.syncing import Syncing
+from palmette.index.write import Changes, apply_changes
 from palmette.lexical.analyser import LANGUAGE
 from palmette.model import Model
 from palmette.search.faiss_engine import is_engine
@@ -45,15 +41,16 @@ from palmette.sources.cutting import AUTO, PassagesLike, new_cutter, opened_cutt
 from palmette.store.backend import Backend
 from palmette.store.filters import Filter, parse_filter
 from palmette.store.local.backend import LocalBackend, Verify
-from palmette.store.local.folder import atomic_folder
-from palmette.store.qdrant.client import is_url
-from palmette.store.repair import Repair
 from palmette.store.tenants import FilteredBackend, with_tenants
+from palmette.telemetry import writing
 from palmette.threads import run_in_thread
 from palmette.types import Document, Hit
 
+Documents = Iterable[Any] | str | Path
+"""Documents of any kind :func:`palmette.data.to_document` knows, or a path."""
 
-class Index(TakesFeedback, Writing, Exploring):
+
+class Index(Syncing, Copying, TakesFeedback, Exploring):
     """Documents, and their arrays under one model, in a folder, in memory or in another backend.
 
     Many threads and processes may search while one writes; a search sees the state before or after a write,
@@ -258,6 +255,54 @@ class Index(TakesFeedback, Writing, Exploring):
         """:meth:`search` off the event loop; searches that arrive together share one encoding pass."""
         return await run_in_thread(partial(self.search, query, k, **how))
 
+    # -- writing --------------------------------------------------------------------------------------------
+
+    def add(
+        self, documents: Documents, *, embeddings: Any = None, batch_size: int = 256, progress: bool | None = None
+    ) -> list[str]:
+        """Add documents, all or none; one that is there already changes nothing. Returns the ids.
+
+        An id that holds another text raises DuplicateIdError: use :meth:`upsert` to replace it. ``embeddings``: the
+        vectors [N, d] by the model's encoder, an array or a tensor, for methods that need no more (layers).
+        """
+        given = self._named(documents)
+        how = embeddings, batch_size, progress
+        apply_changes(self.model, self.backend, given, *how, replace=False, cutter=self._cutter)
+        return [document.key for document in given]
+
+    def upsert(
+        self,
+        documents: Documents,
+        *,
+        delete: Iterable[str] = (),
+        embeddings: Any = None,
+        batch_size: int = 256,
+        progress: bool | None = None,
+    ) -> Changes:
+        """Add documents, replacing those whose id exists with other content; unchanged ones are not encoded again.
+
+        Documents to ``delete``, by id, go in the same transaction; ``embeddings`` as for :meth:`add`.
+        """
+        given, gone = self._named(documents), check_ids(delete)
+        how = embeddings, batch_size, progress
+        return apply_changes(self.model, self.backend, given, *how, replace=True, cutter=self._cutter, delete=gone)
+
+    def _named(self, documents: Documents) -> list[Document]:
+        """Read documents, and give them the ids that they have in an index of several tenants."""
+        given, tenant = check_documents(documents), self.backend.tenant
+        return given if tenant is None else with_tenants(given, tenant)
+
+    def delete(self, ids: Iterable[str] | None = None, *, filter: FilterLike = None) -> list[str]:
+        """Delete documents by id or by filter; ids that are not there are passed over. Returns those deleted."""
+        if (ids is None) == (filter is None):
+            raise InputError("delete takes ids or a filter: give one of the two")
+        if ids is None and parse_filter(filter) is None:
+            raise InputError("an empty filter would delete every document: name them by id if that is meant")
+        with writing(lambda: str(self.backend.stats().location)) as tell, self.backend.write() as writer:
+            deleted = writer.delete([d.key for d in self.documents(filter)] if ids is None else check_ids(ids))
+            tell({"deleted": len(deleted)})
+        return deleted
+
     def compact(self) -> None:
         """Give back the space of deleted and replaced documents."""
         self.backend.compact()
@@ -287,57 +332,6 @@ class Index(TakesFeedback, Writing, Exploring):
             owners = np.repeat(np.arange(len(wanted)), list(map(len, keys)))
             np.add.at(found, owners, unit_rows(rows.astype(np.float32)))
         return unit_rows(found)
-
-    def copy_to(
-        self,
-        path: str | Path,
-        *,
-        model: Model | str | Path | None = None,
-        batch_size: int = 1024,
-        progress: bool | None = None,
-    ) -> Self:
-        """Copy to a new folder or collection, compact, whole or not at all; only another ``model`` encodes anew."""
-        path, made = absolute(path), self.model if model is None else as_model(model)
-        again = made.fingerprint != self.model.fingerprint
-        copy_index(path, made, self.backend, batch_size, encode=again, progress=progress)
-        own = {"passages": self._cutter.how} if self._cutter.is_splitter else {}
-        copy = type(self).open(path, made, verify=False, engine=self.engine, **own)
-        note_units(made, copy.backend)  # of a part, or by another model, they are others
-        return copy
-
-    def backup(self, path: str | Path) -> None:
-        """Copy files and database to a new folder, one consistent state, while others read and write.
-
-        The copy is an index like any other. :meth:`copy_to` copies what a filter shows, or for another model.
-        """
-        if not isinstance(self.backend, LocalBackend):
-            raise StoreError("only a whole local index can be backed up: index.copy_to(…) copies this one")
-        with atomic_folder(local_path(path)) as draft:
-            self.backend.backup(draft)
-            self.feedback_log.copy_to(draft)
-            self.model.save_pretrained(draft / MODEL)
-
-    @classmethod
-    def restore(cls, backup: str | Path, path: str | Path) -> Self:
-        """Check every document and file of a backup, copy it to a new folder, and open that."""
-        with cls.open(backup, verify="full") as index:
-            index.backup(path)
-        return cls.open(path, verify=False)
-
-    @classmethod
-    def repair(
-        cls, path: str | Path, out: str | Path, model: Model | None = None, *, progress: bool | None = None
-    ) -> Repair:
-        """Save all that is whole of a damaged index into a new one, and say what is lost; ``path`` is not changed.
-
-        Documents whose arrays are damaged are encoded again, by the model inside or the ``model`` given.
-        """
-        if is_url(path) or is_url(out):
-            raise StoreError("folders are repaired, not collections: their engine has snapshots of its own")
-        report = repair_folder(local_path(path), local_path(out), model, progress)
-        with cls.open(out, model, verify=False) as index:
-            note_units(index.model, index.backend)
-        return report
 
     def documents(self, filter: FilterLike = None) -> Iterator[Document]:
         """Iterate over all documents that pass a filter."""

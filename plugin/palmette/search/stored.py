@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from palmette.types import LINE_END, Document, Passage, written
+from palmette.types import LINE_END, Document, Passage
+from palmette.values import written
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The points of a Qdrant collection that one commit shows: which pass a filter, and what they hold."""
+"""Reading the points of a Qdrant collection: which of them count, and what they hold."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.arrays import Keys, Ragged
+from palmette.arrays import Keys, Ragged, Rows
 from palmette.config import parse_json
 from palmette.errors import CorruptIndexError, NotFoundError
-from palmette.search.plan import ArraySpec, View, find_array
+from palmette.search.plan import ArraySpec, SearchPlan, View, find_array
 from palmette.search.stored import StoredDocument
 from palmette.store.backend import PAGE
 from palmette.store.filters import Filter, Within, matches, names, unknown_name
@@ -31,6 +31,10 @@ PROBE = 0xFFFFFFFF
 """Term that the state alone has: its rarity tells the number of points (see ``_holding``)."""
 KEPT = 8192
 """Points that a view remembers."""
+MOST_LISTS = 1_000_000
+"""Lists that an array can name."""
+ENTRY = 8
+"""Characters of a word in the text of a document's words."""
 SEEN = ("born", "died", "id", "digest", "length", "number")
 """Payload fields that every read includes."""
 DOCUMENT = ("text", "metadata", "fields", "payload")
@@ -46,7 +50,7 @@ def field_of(spec: ArraySpec) -> str:
     return f"array_{spec.name}"
 
 
-def keys_of(answers: Sequence[Sequence[Any]]) -> Keys:
+def keys_of_points(answers: Sequence[Sequence[Any]]) -> Keys:
     """Keys of all points in some answers, ascending."""
     return np.array(sorted({point.id for points in answers for point in points}), np.int64)
 
@@ -59,13 +63,13 @@ def decoded(text: str) -> bytes | None:
         return None
 
 
-def _decoded_size(text: str) -> int:
+def decoded_size(text: str) -> int:
     """Bytes that a base64 text stands for."""
     return len(text) // 4 * 3 - text.count("=", len(text) - 2)
 
 
-class PointsView(View):
-    """The documents of one commit that pass a filter; what it has read, it remembers."""
+class PointReader(View):
+    """Reads the points of one commit that pass a filter; what it has read, it remembers."""
 
     def __init__(self, db: Collection, state: State, filter: Filter | None) -> None:
         self.db, self.state, self.filter = db, state, filter
@@ -73,6 +77,7 @@ class PointsView(View):
         self._numbers: dict[int, int] = {}  # of passages within their documents, by key
         self._specs = {spec.name: spec for spec in db.arrays}
         self._points: dict[int, dict[str, Any]] = {}
+        self._expected: tuple[SearchPlan, int, Keys] | None = None
         self._matched: dict[tuple[str, int], Keys] = {}
         stamp = (self.generation, state.dead)
         if db.memo.get("stamp") != stamp:
@@ -130,7 +135,7 @@ class PointsView(View):
 
         def count() -> tuple[Keys, int]:
             points = list(self._scroll(self._visible(*self._behind), ("length",)))
-            return keys_of([points]), sum(self._field(point, "length") for point in points)
+            return keys_of_points([points]), sum(self._field(point, "length") for point in points)
 
         counted: tuple[Keys, int] = self._remember("behind", read=count)
         return counted
@@ -166,7 +171,7 @@ class PointsView(View):
         """All keys that pass, ascending."""
         points = list(self._scroll(self._where(), ("born", "number")))
         self._numbers |= {point.id: self._field(point, "number") for point in points}
-        return keys_of([points])
+        return keys_of_points([points])
 
     def look_up(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Keys of the passages, digest and length of the documents of some ids."""
@@ -311,7 +316,7 @@ class PointsView(View):
         if other is not None:
             other_width = np.dtype(other.dtype).itemsize * math.prod(other.shape)
             wrong |= sizes * other_width != width * np.array(
-                [_decoded_size(one[fields[1]]) for one in payloads], np.int64
+                [decoded_size(one[fields[1]]) for one in payloads], np.int64
             )
         if wrong.any() or (sizes < 0).any():
             key = keys[int((wrong | (sizes < 0)).argmax())]
@@ -331,3 +336,14 @@ class PointsView(View):
             row = int(good.all(axis=tuple(range(1, good.ndim))).argmin())
             key = keys[int(np.searchsorted(rows.starts, row, side="right")) - 1]
             raise self._damaged(key, f"its {spec.name} holds NaN, infinity or a number out of range")
+
+    def list_sizes(self, array: str) -> Rows:
+        """Number of documents in each list."""
+        field = f"list_{find_array(self._specs, array).name}"
+        read = partial(self._facet, field, self._where(), MOST_LISTS)
+        counts = self._remember("lists", array, self.filter, read=read)
+        if not all(isinstance(number, int) and 0 <= number < MOST_LISTS for number in counts):
+            raise CorruptIndexError(f"{self.db.url} is damaged: {array} names lists outside 0 … {MOST_LISTS - 1}")
+        sizes = np.zeros(1 + max(counts, default=-1), np.int64)
+        sizes[list(counts)] = list(counts.values())
+        return sizes

@@ -1,52 +1,34 @@
-"""Reading a Qdrant collection: candidates by the engine, scores by the code that serves folders."""
+"""Searching a Qdrant collection: candidates by the engine, scores by the code that serves folders."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from palmette.arrays import Floats, Keys, Rows
+from palmette.arrays import Floats, Keys
 from palmette.errors import CorruptIndexError, InputError
 from palmette.lexical.bm25 import PAIR, matches_of, norms, weights
 from palmette.lexical.packed import SPARSE, from_texts, impacts, parts_of, scores_of, sparse
 from palmette.lexical.query import QueryTerms, query_terms
 from palmette.search.flat import ExactEngine
-from palmette.search.plan import Candidates, Score, SearchPlan, WordMatches, find_array, stack_rows
+from palmette.search.plan import Candidates, Score, SearchPlan, WordMatches, stack_rows
 from palmette.search.view import ArraySegment, execute
 from palmette.store.backend import PAGE
-from palmette.store.qdrant.points import PROBE, SEEN, WORDS, PointsView, decoded, keys_of
+from palmette.store.qdrant.points import ENTRY, PROBE, SEEN, WORDS, PointReader, decoded, keys_of_points
 
 SMALL = 20_000
 """Documents up to which every vector is compared."""
 BEST = 8
 """Points that may answer most of a query's words."""
-MOST_LISTS = 1_000_000
-"""Lists that an array can name."""
-ENTRY = 8
-"""Characters of a word in the text of a document's words."""
 Request = Callable[[bool], Any]
 """Makes the engine's request; its argument limits it to visible points."""
 
 
-class QdrantView(PointsView):
-    """Searches of the documents of one commit that pass a filter."""
-
-    _expected: tuple[SearchPlan, int, Keys] | None = None
-
-    def list_sizes(self, array: str) -> Rows:
-        """Number of documents in each list."""
-        field = f"list_{find_array(self._specs, array).name}"
-        read = partial(self._facet, field, self._where(), MOST_LISTS)
-        counts = self._remember("lists", array, self.filter, read=read)
-        if not all(isinstance(number, int) and 0 <= number < MOST_LISTS for number in counts):
-            raise CorruptIndexError(f"{self.db.url} is damaged: {array} names lists outside 0 … {MOST_LISTS - 1}")
-        sizes = np.zeros(1 + max(counts, default=-1), np.int64)
-        sizes[list(counts)] = list(counts.values())
-        return sizes
+class QdrantView(PointReader):
+    """The documents of one commit that pass a filter."""
 
     def _request(self, using: str, vector: Any, limit: int, include: Sequence[str], *must: Any) -> Request:
         """Search of a vector among the documents that meet all of some conditions."""
@@ -103,7 +85,7 @@ class QdrantView(PointsView):
         by_words, unknown = self._word_requests(texts[0], k, read) if texts else ([], [])
         answers = self._search([*by_meaning, *by_words])
         if plan is not None:
-            self._expected = plan, k, keys_of(answers[: len(by_meaning)])
+            self._expected = plan, k, keys_of_points(answers[: len(by_meaning)])
         if by_words:
             self._take_words(texts[0], k, unknown, answers[len(by_meaning) :])
 
@@ -157,7 +139,7 @@ class QdrantView(PointsView):
         elif plan.only is not None and len(plan.only) <= PAGE:
             keys = plan.only
         else:
-            keys = keys_of(self._search(self._plan_requests(plan, k)) if len(self) else [])
+            keys = keys_of_points(self._search(self._plan_requests(plan, k)) if len(self) else [])
         arrays = {name: self.rows(name, keys) for name in plan.arrays}
         segments = [(ArraySegment(keys, arrays), None)] if len(keys) else []
         ranked = execute(plan, k, segments, ExactEngine(), self)
@@ -234,14 +216,14 @@ class QdrantView(PointsView):
     def _take_words(self, text: str, k: int, unknown: Sequence[int], answers: Sequence[Sequence[Any]]) -> None:
         """Take in the answers to ``_word_requests``: candidates, documents with each term, weights of the terms."""
         query, memo = query_terms(self.db.analyser, text), self._memo
-        self._matched[text, k], searches = keys_of(answers[:1]), len(answers) - len(unknown)
+        self._matched[text, k], searches = keys_of_points(answers[:1]), len(answers) - len(unknown)
         for term, hits in zip(unknown, answers[searches:], strict=True):
             memo["holding", term] = self._holding(hits[0], term >> SPARSE) if hits else 0.0
         holding = [memo["holding", term] for term in (*query.terms, *query.skipped)]
         weight, reach = weights(query, holding, self._documents)
         total = max(float(weight.sum()), 1e-12)
         scaled = np.asarray(weight / total, np.float32)
-        top = keys_of([answers[searches - 1][:BEST]])
+        top = keys_of_points([answers[searches - 1][:BEST]])
         best = self._scores(query._replace(required=frozenset()), scaled, top)
         factor = 1 / max(reach / total, *best.tolist(), 1e-12)
         memo["weights", text] = np.asarray(scaled.astype(np.float64) * factor, np.float32)

@@ -1,72 +1,29 @@
-"""The writing half of an index: documents in and out, one by one or a source at a time."""
+"""The part of an index that keeps named sources in step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from palmette.data.listing import Listing, list_source, source_name
 from palmette.errors import InputError, shown
-from palmette.index.folder import check_count, check_documents, check_ids
-from palmette.index.results import FilterLike
+from palmette.index.folder import check_count
 from palmette.index.sync import NOTE, SyncReport, sync_source
-from palmette.index.write import Changes, apply_changes
 from palmette.model import Model
 from palmette.sources.cutting import Cutter
 from palmette.sources.walk import MOST_BYTES
 from palmette.store.backend import Backend
-from palmette.store.filters import parse_filter
 from palmette.store.tenants import FilteredBackend, with_tenants
-from palmette.telemetry import writing
-from palmette.types import Document
-
-Documents = Iterable[Any] | str | Path
-"""Documents of any kind :func:`palmette.data.to_document` knows, or a path."""
 
 
-class Writing:
-    """The part of an index that takes documents in, replaces and deletes them."""
+class Syncing:
+    """Sources of documents that an index follows."""
 
     model: Model
     backend: Backend
     _cutter: Cutter
-
-    if TYPE_CHECKING:
-
-        def documents(self, filter: FilterLike = None) -> Iterator[Document]:
-            """Iterate over all documents that pass a filter."""
-
-    def add(
-        self, documents: Documents, *, embeddings: Any = None, batch_size: int = 256, progress: bool | None = None
-    ) -> list[str]:
-        """Add documents, all or none; one that is there already changes nothing. Returns the ids.
-
-        An id that holds another text raises DuplicateIdError: use :meth:`upsert` to replace it. ``embeddings``: the
-        vectors [N, d] by the model's encoder, an array or a tensor, for methods that need no more (layers).
-        """
-        given = self._named(documents)
-        how = embeddings, batch_size, progress
-        apply_changes(self.model, self.backend, given, *how, replace=False, cutter=self._cutter)
-        return [document.key for document in given]
-
-    def upsert(
-        self,
-        documents: Documents,
-        *,
-        delete: Iterable[str] = (),
-        embeddings: Any = None,
-        batch_size: int = 256,
-        progress: bool | None = None,
-    ) -> Changes:
-        """Add documents, replacing those whose id exists with other content; unchanged ones are not encoded again.
-
-        Documents to ``delete``, by id, go in the same transaction; ``embeddings`` as for :meth:`add`.
-        """
-        given, gone = self._named(documents), check_ids(delete)
-        how = embeddings, batch_size, progress
-        return apply_changes(self.model, self.backend, given, *how, replace=True, cutter=self._cutter, delete=gone)
 
     def sync(
         self,
@@ -126,19 +83,3 @@ class Writing:
             unread = {f"{tenant}{name}" for tenant in tenants for name in listing.unread}
             listing = replace(listing, documents=named, unread=unread)
         return sync_source(self.model, self.backend, self._cutter, source, listing, **how)
-
-    def _named(self, documents: Documents) -> list[Document]:
-        """Read documents, and give them the ids that they have in an index of several tenants."""
-        given, tenant = check_documents(documents), self.backend.tenant
-        return given if tenant is None else with_tenants(given, tenant)
-
-    def delete(self, ids: Iterable[str] | None = None, *, filter: FilterLike = None) -> list[str]:
-        """Delete documents by id or by filter; ids that are not there are passed over. Returns those deleted."""
-        if (ids is None) == (filter is None):
-            raise InputError("delete takes ids or a filter: give one of the two")
-        if ids is None and parse_filter(filter) is None:
-            raise InputError("an empty filter would delete every document: name them by id if that is meant")
-        with writing(lambda: str(self.backend.stats().location)) as tell, self.backend.write() as writer:
-            deleted = writer.delete([d.key for d in self.documents(filter)] if ids is None else check_ids(ids))
-            tell({"deleted": len(deleted)})
-        return deleted
