@@ -206,3 +206,13 @@ def test_feedback_by_query_and_by_run(nodes, model):
         (found[1].node.node_id, False),
         (found[0].node.node_id, True),
     ]
+
+
+def test_feedback_on_a_passage_counts_for_its_document(model):
+    retriever = TreeRetriever.from_documents(
+        [Document(id_="long", text="\n\n".join([TEXT] * 9))], model, passages={"tokens": 30}, similarity_top_k=1
+    )
+    [hit] = retriever.retrieve("where does the fox live?")
+    assert hit.node.node_id.startswith("long#")
+    retriever.feedback("where does the fox live?", hit.node.node_id, useful=True)
+    assert [vote.document for vote in retriever.index.feedback_log.votes()] == ["long"]

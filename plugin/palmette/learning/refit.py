@@ -161,10 +161,10 @@ def _train(model: Model, data: RetrievalData, seed: int, progress: bool | None, 
 
 def _ndcg(index: Index, queries: Mapping[str, str], held: Mapping[str, Mapping[str, int]]) -> Scores:
     """Return nDCG@10 of each held-out question [Q]."""
-    hits = index.search([queries[key] for key in held], k=DEPTH)
+    ranked = index.rank([queries[key] for key in held], DEPTH).ids
     rows: list[float] = []
-    for some, judged in zip(hits, held.values(), strict=True):
-        gains = [max(0, judged.get(hit.id, 0)) for hit in some]
+    for ids, judged in zip(ranked, held.values(), strict=True):
+        gains = [max(0, judged.get(id, 0)) for id in ids]
         best = sorted((grade for grade in judged.values() if grade > 0), reverse=True)[:DEPTH]
         rows.append(_dcg(gains) / _dcg(best))
     return np.array(rows)

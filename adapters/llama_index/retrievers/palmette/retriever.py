@@ -227,10 +227,13 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
         Of a passage, ``a#2``, its node is explained, by the best of its passages.
         """
         asked, settings = self._call(_bundle(query))
-        if node_id not in self._filtered():
-            node_id = convert.PASSAGE.sub("", node_id)
+        node_id = self._document_id(node_id)
         options = {name: value for name, value in settings.items() if name not in CALL}
         return self._filtered().explain(asked, node_id, **options)
+
+    def _document_id(self, node_id: str) -> str:
+        """Return the id of a node, or of the node that a passage is of."""
+        return node_id if node_id in self._filtered() else convert.PASSAGE.sub("", node_id)
 
     def _search(self, bundles: Sequence[QueryBundle]) -> list[list[NodeWithScore]]:
         calls = [self._call(bundle) for bundle in bundles]
@@ -249,7 +252,11 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
         run: str | None = None,
         person: str | None = None,
     ) -> None:
-        """Keep whether a node was useful for a query, or for that of a recorded run (the id of its span)."""
+        """Keep whether a node was useful for a query, or for that of a recorded run (the id of its span).
+
+        What is said of a passage, ``a#2``, counts for its node.
+        """
+        node_id = None if node_id is None else self._document_id(node_id)
         self._filtered().feedback(query, node_id, useful=useful, run=run, person=person)
 
     afeedback = AsyncTwin(feedback).method
