@@ -36,7 +36,7 @@ def content_digest(text: str, *parts: Metadata) -> str:
 
 
 def _fault(value: object, place: str, depth: int = 0) -> str | None:
-    """Where a value is not JSON, and what to write instead; ``None`` when it is."""
+    """Describe the first part of a value that is not JSON, and its replacement; ``None`` if all of it is JSON."""
     if depth > _DEPTH:
         return f"{place[:80]!r} is nested more than {_DEPTH} deep"
     if isinstance(value, int) and value.bit_length() > _BITS:
@@ -151,7 +151,7 @@ class Document:
 
     @property
     def content(self) -> str:
-        """What an encoder reads: the text, or the fields where there is no text."""
+        """The encoder's input: the text, or the fields of a document without text."""
         return self.text if self.text.strip() else self.all_text
 
     @property
@@ -370,7 +370,7 @@ class Hit:
 
     @property
     def citation(self) -> str:
-        """Where it stands, for people: ``guide.md › Pruning › Cherries, lines 40–52``."""
+        """Place of the hit for readers: ``guide.md › Pruning › Cherries, lines 40–52``."""
         return cite(self.document, self.passage)
 
     @property

@@ -97,23 +97,23 @@ class Untrained(Task):
         self.module = nn.Module()
 
     def size(self) -> int:
-        """No rows."""
+        """Return 0."""
         return 0
 
     def stages(self, training: TrainingConfig) -> Sequence[Stage]:
-        """No run of the loop."""
+        """Return no stages."""
         return ()
 
     def loss(self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float) -> Tensor:
-        """Raise: no stage asks for it."""
+        """Raise TrainingError, since no stage calls it."""
         raise TrainingError("this task has nothing to train: give it stages, and a loss")
 
     def validate(self, module: nn.Module) -> dict[str, float]:
-        """Nothing is validated."""
+        """Return no metrics."""
         return {}
 
     def to(self, device: torch.device) -> None:
-        """Nothing to move."""
+        """Do nothing."""
 
 
 class AdamW(torch.optim.AdamW):
