@@ -47,7 +47,7 @@ Queries = dict[str, NDArray[Any]]
 Arrays = Mapping[str, NDArray[np.generic]]
 """Stored arrays by name, one row per document."""
 
-_LOADED: WeakValueDictionary[tuple[object, ...], Model] = WeakValueDictionary()
+LOADED: WeakValueDictionary[tuple[object, ...], Model] = WeakValueDictionary()
 """Models in use, so that many retrievers of one checkpoint share one (a live model keeps its encoder's id)."""
 
 
@@ -297,7 +297,7 @@ class Model(Checkpointed):
         coder = encoder_of(facts["encoder"], base_encoder, checkpoint.path, **options)
         learned = read_calibrations(facts)
         key = (checkpoint.fingerprint, repr(learned), checkpoint.origin, checkpoint.revision, id(coder))
-        if isinstance(known := _LOADED.get(key), cls):
+        if isinstance(known := LOADED.get(key), cls):
             return known
         weights = checkpoint.tensors()
         if space := Space.take(weights):
@@ -313,7 +313,7 @@ class Model(Checkpointed):
         model.calibrations = learned
         model.load_extras({name: checkpoint.file(name) for name in checkpoint.extras})
         model.fingerprint, model._loaded_config = checkpoint.fingerprint, facts["config"]
-        _LOADED[key] = model
+        LOADED[key] = model
         return model
 
     def search(self, view: View, queries: Queries, k: int, options: Any) -> Candidates:

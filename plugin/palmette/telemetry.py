@@ -1,4 +1,4 @@
-"""What palmette tells of its work: a log line a write, slow searches, and OpenTelemetry spans and metrics.
+"""Telemetry: a log line per write, slow searches, and OpenTelemetry spans and metrics.
 
 Spans and metrics exist where the application has imported ``opentelemetry``; elsewhere they cost a look into
 ``sys.modules``. Attributes have OpenInference's names; its variables ``OPENINFERENCE_HIDE_INPUTS`` and

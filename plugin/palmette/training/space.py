@@ -65,16 +65,16 @@ TIE = 1.0
 """Standard errors within which a shorter interpolation counts as equally good."""
 
 
-class _Choice(NamedTuple):
+class Choice(NamedTuple):
     """One map for both sides or two maps, and how far to interpolate towards them."""
 
     maps: int
     interpolation: float
 
 
-_Scores = dict[_Choice, NDArray[np.float64]]
+_Scores = dict[Choice, NDArray[np.float64]]
 """nDCG@10 of each held-out question, by choice."""
-_ENCODER = _Choice(0, 0.0)
+_ENCODER = Choice(0, 0.0)
 """The encoder's own space."""
 
 
@@ -98,7 +98,7 @@ def fit_space(
         if folds:
             scores += _score_folds(pairs, near, folds, seed, bar)
         table = {choice: np.concatenate([part[choice] for part in scores]) for choice in scores[0]}
-        chosen = _choose(table)
+        chosen = choose(table)
         quality = {
             name: round(float(table[choice].mean()), 6) for name, choice in (("encoder", _ENCODER), ("ndcg@10", chosen))
         }
@@ -110,10 +110,10 @@ def fit_space(
         return Space(queries, torch.lerp(identity, space.documents, chosen.interpolation)), facts
 
 
-def _choose(table: _Scores) -> _Choice:
+def choose(table: _Scores) -> Choice:
     """Return the shortest interpolation that is as good as the best; the encoder unless that is clearly better."""
 
-    def gains(choice: _Choice, other: _Choice, errors: float) -> bool:
+    def gains(choice: Choice, other: Choice, errors: float) -> bool:
         gain = table[choice] - table[other]
         return bool(gain.mean() > errors * gain.std() / np.sqrt(len(gain)))
 
@@ -202,7 +202,7 @@ def _score(pairs: TrainingPairs, held_out: Validation, spaces: Mapping[int, Spac
         for share in INTERPOLATIONS:
             query_vectors = _unit(torch.lerp(queries, mapped_queries, share))
             document_vectors = _unit(torch.lerp(documents, mapped_documents, share))
-            table[_Choice(maps, share)] = each(query_vectors, document_vectors)
+            table[Choice(maps, share)] = each(query_vectors, document_vectors)
     return table
 
 
