@@ -18,7 +18,8 @@ from palmette.sources.convert import read_file
 from palmette.sources.kinds import RECORDS, kind_of
 from palmette.sources.records import existing
 from palmette.sources.walk import MOST_BYTES, walk
-from palmette.types import Document, json_value
+from palmette.types import Document
+from palmette.values import json_value
 
 ORIGINS = ("source", "file_path", "file_name", "url")
 """Metadata by which loaders say where a document comes from."""

@@ -154,6 +154,13 @@ class AddBody(Body):
         return documents
 
 
+class SyncBody(AddBody):
+    """All documents of one source: those that it had before and that are not among these are deleted."""
+
+    source: str
+    """Name of the source; documents of others are never touched."""
+
+
 class UpsertBody(AddBody):
     """Documents to add, or to put in the place of those of the same id."""
 
