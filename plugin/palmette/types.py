@@ -92,7 +92,7 @@ class Document:
 
     @property
     def content(self) -> str:
-        """What an encoder reads: the text, or the fields where there is no text."""
+        """The encoder's input: the text, or the fields of a document without text."""
         return self.text if self.text.strip() else self.all_text
 
     @property
@@ -268,7 +268,7 @@ class Hit:
 
     @property
     def citation(self) -> str:
-        """Where it stands, for people: ``guide.md › Pruning › Cherries, lines 40–52``."""
+        """Place of the hit for readers: ``guide.md › Pruning › Cherries, lines 40–52``."""
         return cite(self.document, self.passage)
 
     @property

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from palmette.devices import Processes, auto_precision, processes
 from palmette.errors import ConfigError, TrainingError
+from palmette.progress import progress_bar
 from palmette.training.config import TrainingConfig
 from palmette.training.state import TrainingState, unwritable
 
@@ -97,23 +97,23 @@ class Untrained(Task):
         self.module = nn.Module()
 
     def size(self) -> int:
-        """No rows."""
+        """Return 0."""
         return 0
 
     def stages(self, training: TrainingConfig) -> Sequence[Stage]:
-        """No run of the loop."""
+        """Return no stages."""
         return ()
 
     def loss(self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float) -> Tensor:
-        """Raise: no stage asks for it."""
+        """Raise TrainingError, since no stage calls it."""
         raise TrainingError("this task has nothing to train: give it stages, and a loss")
 
     def validate(self, module: nn.Module) -> dict[str, float]:
-        """Nothing is validated."""
+        """Return no metrics."""
         return {}
 
     def to(self, device: torch.device) -> None:
-        """Nothing to move."""
+        """Do nothing."""
 
 
 class AdamW(torch.optim.AdamW):
@@ -184,7 +184,7 @@ def _autocast(config: TrainingConfig, module: nn.Module, device: torch.device) -
     return torch.autocast(device.type, dtype=torch.bfloat16) if precision == "bfloat16" else nullcontext()
 
 
-class _Loop:
+class Loop:
     """State of one run."""
 
     def __init__(self, task: Task, config: TrainingConfig, group: Processes, folder: Path | None) -> None:
@@ -330,11 +330,10 @@ def train(
     if resume and output_dir is None:
         raise ConfigError("resume=True needs the output_dir of the run to go on with")
     group = processes(device, alone=alone)
-    hidden = None if progress is None else not progress
     result = TrainingResult(0, 0, {}, 0.0, False, main_process=group.rank == 0)
     for stage in stages:
         folder = None if output_dir is None else Path(output_dir, stage.name)
-        loop = _Loop(stage.task, stage.training, group, folder)
+        loop = Loop(stage.task, stage.training, group, folder)
         if loop.folder is not None:
             try:
                 loop.folder.mkdir(parents=True, exist_ok=True)
@@ -344,12 +343,12 @@ def train(
             loop.resume(folder)
         loop.module.train()
         state, module = loop.state, stage.task.module
-        with tqdm(
+        with progress_bar(
+            progress if loop.main else False,
             total=stage.training.steps,
             initial=state.step,
             desc=f"{label}, {stage.name}" if stage.name else label,
             unit="step",
-            disable=hidden if loop.main else True,
         ) as bar:
             steps, stopped = loop.run(bar)
         state.restore(module)
