@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,9 @@ def calibrate(
     ``frozen`` is the encoder before training: if the model still has it, ``cache`` holds most of the documents.
     """
     variants = model.lexical_variants()
+    if is_untrained(model, frozen):  # no question has taught it, so that all of them may judge
+        judged = {**data.qrels.get("train", {}), **data.qrels.get("dev", {})}
+        data = replace(data, qrels={"dev": judged} if judged else data.qrels)
     sample = draw_sample(data, seed) if variants else None
     if sample is None:
         return {}
@@ -97,6 +101,12 @@ def calibrate(
             units = Units(own=Scale.of(own), sentence=Scale.of(best) if model.sentences else None)
             learned[key] = learn(own, best, shares - by_chance, units, judgements)
     return learned
+
+
+def is_untrained(model: Any, frozen: Encoder) -> bool:
+    """Return whether a model ranks by the given encoder's own vectors, with no learned space and no weights."""
+    own = model.encoder is frozen and frozen.plain is frozen
+    return own and next(model.module.parameters(), None) is None
 
 
 def learn(own: Floats, best: Floats, shares: Floats, units: Units, judgements: Judgements | None) -> Calibration:
