@@ -104,5 +104,5 @@ def test_embeddings_and_rerankers(checkpoint: Path, model: TreeModel) -> None:
         assert again.model_dump() == embeddings.model_dump()
         assert again.embed_query(QUESTION) == embeddings.embed_query(QUESTION)
     reranker = PalmetteReranker(model=model, top_n=3)
-    assert pickle.loads(pickle.dumps(reranker))._load("model") is model
+    assert pickle.loads(pickle.dumps(reranker)).loaded("model") is model
     assert reranker.model_dump()["model"].startswith("memory:")
