@@ -1,4 +1,4 @@
-"""What the adapters of both frameworks share: names, vectors, reranking, diversity, passages and checks."""
+"""Shared code of both framework adapters: names, vectors, reranking, diversity, passages and checks."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from html import escape
 from typing import Any
@@ -92,7 +92,7 @@ class Document:
 
     @property
     def content(self) -> str:
-        """What an encoder reads: the text, or the fields where there is no text."""
+        """The encoder's input: the text, or the fields of a document without text."""
         return self.text if self.text.strip() else self.all_text
 
     @property
@@ -148,49 +148,6 @@ def cite(document: Document, place: Passage | None) -> str:
     first, last = place.first_line, place.last_line
     lines = f", lines {first}\u2013{last}" if first < last else f", line {first}" if place.count > 1 else ""
     return " \u203a ".join([name, *place.headings]) + lines
-
-
-@dataclass(frozen=True)
-class StoredDocument:
-    """A document as an index stores it: whole, with the places of its passages."""
-
-    document: Document
-    passages: tuple[Passage, ...]
-    source: str = ""
-    """Name of the source that keeps the document up to date; empty for one that was added by itself."""
-
-    @classmethod
-    def whole(cls, document: Document, headings: tuple[str, ...] = (), source: str = "") -> StoredDocument:
-        """A document that is one passage."""
-        text = document.content
-        lines = 1 + sum(match.end() < len(text) for match in LINE_END.finditer(text))
-        return cls(document, (Passage(0, len(text), headings, 1, lines),), source)
-
-    def part(self, number: int) -> Document:
-        """A passage as a document, its text under the id and metadata of the whole; an only passage is the whole."""
-        if len(self.passages) == 1:
-            return self.document
-        place = self.passages[number]
-        return replace(self.document, text=self.document.content[place.start : place.end])
-
-    def parts(self) -> list[Document]:
-        """All passages as documents, in order."""
-        return [self.part(number) for number in range(len(self.passages))]
-
-    def words(self) -> list[str]:
-        """Texts in which the words of each passage are looked for; fields are part of the first."""
-        if len(self.passages) == 1:
-            return [self.document.all_text]
-        fields = "\n".join(filter(None, map(written, self.document.fields.values())))
-        texts = [part.text for part in self.parts()]
-        return [f"{texts[0]}\n{fields}".rstrip("\n"), *texts[1:]]
-
-
-def as_stored(documents: Iterable[Document | StoredDocument]) -> list[StoredDocument]:
-    """Documents with their passages; one without is one passage."""
-    return [
-        document if isinstance(document, StoredDocument) else StoredDocument.whole(document) for document in documents
-    ]
 
 
 @dataclass(frozen=True)
@@ -311,7 +268,7 @@ class Hit:
 
     @property
     def citation(self) -> str:
-        """Where it stands, for people: ``guide.md › Pruning › Cherries, lines 40–52``."""
+        """Place of the hit for readers: ``guide.md › Pruning › Cherries, lines 40–52``."""
         return cite(self.document, self.passage)
 
     @property

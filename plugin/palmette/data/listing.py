@@ -29,7 +29,7 @@ _RANDOM = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0
 
 @dataclass
 class Listing:
-    """What a source holds now."""
+    """Current contents of a source."""
 
     documents: dict[str, Document] = field(default_factory=dict)
     """By id."""
@@ -39,7 +39,7 @@ class Listing:
     """Beginnings of the ids of documents that could not be read this time: what is known of them stays."""
 
     def keeps(self, id: str) -> bool:
-        """Whether a document that was not found may be there all the same."""
+        """Return True if a missing document may still exist in an unread part of the source."""
         return any(id == name or id.startswith((f"{name}#", f"{name}/")) for name in self.unread)
 
     def take(self, document: Document, place: str) -> None:

@@ -16,13 +16,14 @@ from palmette.arrays import Keys, Ragged, Rows
 from palmette.config import parse_json
 from palmette.errors import CorruptIndexError, NotFoundError
 from palmette.search.plan import ArraySpec, SearchPlan, View, find_array
+from palmette.search.stored import StoredDocument
 from palmette.store.backend import PAGE
 from palmette.store.filters import Filter, Within, matches, names, unknown_name
 from palmette.store.local.database import stored_of
 from palmette.store.qdrant.client import Collection
 from palmette.store.qdrant.filters import to_qdrant
 from palmette.store.qdrant.state import State
-from palmette.types import Document, Passage, StoredDocument
+from palmette.types import Document, Passage
 
 WORDS = "words"
 """Sparse vector of words and pairs, and the payload field of the same in full."""
