@@ -259,7 +259,7 @@ def _cell(cell: Mapping[str, Any], language: str) -> str:
     if cell.get("cell_type") == "code":
         return fenced(text, language)
     if cell.get("cell_type") == "heading":
-        return "#" * int(cell.get("level") or 1) + " " + text
+        return "#" * min(6, int(cell.get("level") or 1)) + " " + text
     return text
 
 
