@@ -10,8 +10,8 @@ import palmette
 
 NAMES = (
     "Answer Document Encoder Explanation FakeEncoder FieldsModel Hit Index LayersModel Model "
-    "PalmetteError Pair Part PathsModel Reader RetrievalData SpaceModel TaxonomyModel TreeModel __version__ evaluate "
-    "load_data load_encoder load_model recency sample_data write_questions"
+    "PalmetteError Pair Part Passage PassageOptions PathsModel Reader RetrievalData SpaceModel TaxonomyModel TreeModel "
+    "__version__ evaluate load_data load_encoder load_model recency sample_data write_questions"
 ).split(" ")
 
 

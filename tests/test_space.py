@@ -263,6 +263,6 @@ def test_a_method_can_do_without(kind: type, data: list, options: dict, given_sp
 
 
 def test_of_equal_ways_the_shortest_is_taken() -> None:
-    encoder, choice = np.random.default_rng(0).random(60), space_module._Choice
+    encoder, choice = np.random.default_rng(0).random(60), space_module.Choice
     better = {choice(maps, way): encoder + 0.1 for way in (1.0, 0.5) for maps in (2, 1)}
-    assert space_module._choose({choice(0, 0.0): encoder, **better}) == choice(1, 0.5)
+    assert space_module.choose({choice(0, 0.0): encoder, **better}) == choice(1, 0.5)

@@ -19,7 +19,7 @@ from palmette import devices as where
 from palmette.devices import processes
 from palmette.errors import ConfigError, TrainingError
 from palmette.training.config import TrainingConfig
-from palmette.training.loop import AdamW, Stage, _Loop, train
+from palmette.training.loop import AdamW, Loop, Stage, train
 from support.quadratic import Quadratic
 
 
@@ -64,7 +64,7 @@ def test_parts_may_have_a_learning_rate_of_their_own(scale: float) -> None:
         task.module.lr_scale = scales
         before = task.module.weight.detach().clone()
         config = TrainingConfig(steps=1, batch_size=8, learning_rate=0.01, warmup=0.0, clip=0.0)
-        loop = _Loop(task, config, processes("cpu"), None)
+        loop = Loop(task, config, processes("cpu"), None)
         loop.step(0)
         moved.append(task.module.weight.detach() - before)
     torch.testing.assert_close(moved[0], scale * moved[1])
@@ -249,7 +249,7 @@ def test_an_output_dir_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_losses_that_stay_on_a_gpu_name_the_first_bad_step_all_the_same() -> None:
     config = TrainingConfig(steps=10, batch_size=4)
-    loop = _Loop(Quadratic(diverge_at=4), config, processes("cpu"), None)
+    loop = Loop(Quadratic(diverge_at=4), config, processes("cpu"), None)
     loop.eager = False  # as on a GPU
     for step in range(7):
         loop.step(step)

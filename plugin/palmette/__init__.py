@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from palmette.ranking.boost import recency
     from palmette.reader import Answer, Reader
     from palmette.sample import sample_data
-    from palmette.types import Document, Explanation, Hit, Pair, Part
+    from palmette.sources.passages import PassageOptions
+    from palmette.types import Document, Explanation, Hit, Pair, Part, Passage
 
 __version__ = "0.1.0"
 
@@ -56,7 +57,8 @@ _NAMES = {
     "ranking.boost": ("recency",),
     "reader": ("Answer", "Reader"),
     "sample": ("sample_data",),
-    "types": ("Document", "Explanation", "Hit", "Pair", "Part"),
+    "sources.passages": ("PassageOptions",),
+    "types": ("Document", "Explanation", "Hit", "Pair", "Part", "Passage"),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 
@@ -74,6 +76,8 @@ __all__ = [
     "Pair",
     "PalmetteError",
     "Part",
+    "Passage",
+    "PassageOptions",
     "PathsModel",
     "Reader",
     "RetrievalData",

@@ -1,4 +1,4 @@
-"""What the adapters of both frameworks share: names, vectors, reranking, diversity, passages and checks."""
+"""Shared code of both framework adapters: names, vectors, reranking, diversity, passages and checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from palmette.arrays import Floats
 from palmette.config import check_choice, check_range
 from palmette.errors import ConfigError, InputError, shown
 from palmette.telemetry import public_name as public_name
-from palmette.types import Document, Hit, json_value
+from palmette.types import Document, Hit
+from palmette.values import json_value
 
 if TYPE_CHECKING:
     from palmette.encoder import Encoder, Kind

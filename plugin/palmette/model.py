@@ -47,7 +47,7 @@ Queries = dict[str, NDArray[Any]]
 Arrays = Mapping[str, NDArray[np.generic]]
 """Stored arrays by name, one row per document."""
 
-_LOADED: WeakValueDictionary[tuple[object, ...], Model] = WeakValueDictionary()
+LOADED: WeakValueDictionary[tuple[object, ...], Model] = WeakValueDictionary()
 """Models in use, so that many retrievers of one checkpoint share one (a live model keeps its encoder's id)."""
 
 
@@ -93,7 +93,7 @@ class Model(Checkpointed):
 
     @classmethod
     def uses_space(cls, config: Any, data: RetrievalData) -> bool:
-        """Whether labelled pairs teach a space first: of methods that read nothing but pooled vectors."""
+        """Return True if labelled pairs train a linear map before the method, which then reads pooled vectors only."""
         return False
 
     @classmethod
@@ -107,12 +107,12 @@ class Model(Checkpointed):
         seed: int,
         progress: bool | None,
     ) -> tuple[Config, Task]:
-        """Training task, and the config completed from the data (widths, sizes); by default nothing is trained."""
+        """Create the training task, and complete the config from the data; by default nothing is trained."""
         return config, Untrained()
 
     @classmethod
     def module_for(cls, config: Any, encoder: Encoder) -> nn.Module:
-        """Untrained module, to load a checkpoint's weights into; by default one without weights."""
+        """Create an untrained module for a checkpoint's weights; by default one without weights."""
         return nn.Module()
 
     @abstractmethod
@@ -125,12 +125,12 @@ class Model(Checkpointed):
 
     @property
     def accepts_embeddings(self) -> bool:
-        """Whether the encoder's own vectors are enough to index documents and to search."""
+        """True if indexing and searching need nothing but the encoder's vectors."""
         return False
 
     @property
     def indexes_embeddings(self) -> bool:
-        """Whether the encoder's own document vectors are enough to index documents."""
+        """True if indexing needs nothing but the encoder's document vectors."""
         return self.accepts_embeddings
 
     @abstractmethod
@@ -139,7 +139,7 @@ class Model(Checkpointed):
 
     @abstractmethod
     def plan(self, queries: Queries, k: int, options: Any, view: View) -> SearchPlan:
-        """What to compare with what; may read ``len(view)`` and ``view.list_sizes``."""
+        """Plan which query vectors compare with which stored array; may read ``len(view)``, ``view.list_sizes``."""
 
     def rank(self, view: View, plan: SearchPlan, candidates: Candidates, k: int, options: Any) -> Candidates:
         """Reorder or cut candidates; by default they stay as the plan ranks them."""
@@ -147,7 +147,7 @@ class Model(Checkpointed):
 
     @abstractmethod
     def explain(self, query: Queries, arrays: Arrays, options: Any, evidence: Mapping[str, Any]) -> Explanation:
-        """Parts that add up to a document's score; ``evidence`` is the hit's, with the ``document`` itself."""
+        """Explain a score by parts that add up to it; ``evidence`` holds facts of the hit, and its ``document``."""
 
     def content_read(self, document: Document) -> str:
         """Content that an encoding depends on; ``score`` encodes documents of equal content once."""
@@ -157,7 +157,7 @@ class Model(Checkpointed):
         """Raise ConfigError when search options do not fit this model."""
 
     def scoring_options(self, options: Any) -> Any:
-        """Options that give every document the score it has with these, where these leave documents out or order them.
+        """Return options that score documents alike, but neither leave any out nor change the order.
 
         Explanations and :meth:`score` use them.
         """
@@ -165,15 +165,15 @@ class Model(Checkpointed):
 
     @property
     def usual_units(self) -> Units | None:
-        """Units that are known without documents; ``None`` measures them on those of the index."""
+        """Units of meaning known without documents; ``None`` if the index measures them."""
         return None
 
     def query_input(self, texts: Sequence[str]) -> Any:
-        """What :meth:`encode_queries` gets for texts: the encoder's vectors where they are enough."""
+        """Convert texts to the input of :meth:`encode_queries`: the encoder's vectors where it accepts them."""
         return self.encoder.encode_queries(texts) if self.accepts_embeddings else texts
 
     def sentence_queries(self, queries: Queries, texts: Sequence[str] | Floats) -> Floats:
-        """Unit vectors [Q, d] that sentences are compared with, from the query arrays and what they were made of."""
+        """Return unit vectors [Q, d] to compare with sentences, from the query arrays and their texts or vectors."""
         vectors = texts if isinstance(texts, np.ndarray) else self.encoder.encode_queries(texts)
         return unit_rows(vectors)
 
@@ -297,7 +297,7 @@ class Model(Checkpointed):
         coder = encoder_of(facts["encoder"], base_encoder, checkpoint.path, **options)
         learned = read_calibrations(facts)
         key = (checkpoint.fingerprint, repr(learned), checkpoint.origin, checkpoint.revision, id(coder))
-        if isinstance(known := _LOADED.get(key), cls):
+        if isinstance(known := LOADED.get(key), cls):
             return known
         weights = checkpoint.tensors()
         if space := Space.take(weights):
@@ -313,7 +313,7 @@ class Model(Checkpointed):
         model.calibrations = learned
         model.load_extras({name: checkpoint.file(name) for name in checkpoint.extras})
         model.fingerprint, model._loaded_config = checkpoint.fingerprint, facts["config"]
-        _LOADED[key] = model
+        LOADED[key] = model
         return model
 
     def search(self, view: View, queries: Queries, k: int, options: Any) -> Candidates:

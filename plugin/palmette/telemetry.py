@@ -1,4 +1,4 @@
-"""What palmette tells of its work: a log line a write, slow searches, and OpenTelemetry spans and metrics.
+"""Telemetry: a log line per write, slow searches, and OpenTelemetry spans and metrics.
 
 Spans and metrics exist where the application has imported ``opentelemetry``; elsewhere they cost a look into
 ``sys.modules``. Attributes have OpenInference's names; its variables ``OPENINFERENCE_HIDE_INPUTS`` and
@@ -53,7 +53,7 @@ class Span(Protocol):
         """Note a value."""
 
     def is_recording(self) -> bool:
-        """Whether anybody reads what is noted."""
+        """Return True if attributes are recorded."""
 
 
 class _NoSpan:
@@ -168,7 +168,7 @@ def writing(place: Callable[[], str]) -> Iterator[Callable[[Mapping[str, int]], 
 
 
 def writes(call: Callable[P, T]) -> Callable[P, T]:
-    """Tell of every write that a function of a model and a backend makes, by the changes that it returns."""
+    """Decorate a function (model, backend, …) that writes: log and measure the changes that it returns."""
 
     @wraps(call)
     def counted(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from html import escape
-from pathlib import PurePath
 from typing import Any
-from uuid import UUID
 
 from palmette.errors import InputError, PalmetteError, shown
+from palmette.values import json_fault, written
 
 Metadata = Mapping[str, Any]
 """JSON-like values under string keys; nested mappings are reached by a filter as ``"author.name"``."""
 
 
-_DEPTH = 100  # far below Python's own limit
 LONGEST_ID = 2**14
-_BITS = 10_000  # Python refuses to write longer integers out
 _KINDS: Mapping[str, type] = {"text": str, "metadata": Mapping, "fields": Mapping, "payload": Mapping}
 
 
@@ -33,61 +29,6 @@ def content_digest(text: str, *parts: Metadata) -> str:
     """Digest a document's text and its metadata, fields and payload, which must be JSON."""
     content = [text, *(_canonical(dict(part)) if part else "{}" for part in parts)]
     return hashlib.sha256(_canonical(content).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _fault(value: object, place: str, depth: int = 0) -> str | None:
-    """Where a value is not JSON, and what to write instead; ``None`` when it is."""
-    if depth > _DEPTH:
-        return f"{place[:80]!r} is nested more than {_DEPTH} deep"
-    if isinstance(value, int) and value.bit_length() > _BITS:
-        return f"{place!r} is an integer of {value.bit_length()} bits; write it as text"
-    if isinstance(value, Mapping):
-        for key in value:
-            if not isinstance(key, str):
-                return f"{place or 'it'} has the key {shown(key)}; write {shown(shown(key))}"
-    if isinstance(value, Mapping | list | tuple):
-        items = value.items() if isinstance(value, Mapping) else enumerate(value)
-        faults = (_fault(inner, f"{place}.{key}" if place else str(key), depth + 1) for key, inner in items)
-        return next(filter(None, faults), None)
-    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
-        return None
-    hints = {"isoformat": "its isoformat()", "item": "its item()", "union": "a sorted list"}
-    hint = next((text for name, text in hints.items() if hasattr(value, name)), "text, numbers, lists or None")
-    return f"{place!r} is {shown(value)} ({type(value).__name__}); write {hint}"
-
-
-def written(value: Any) -> str:
-    """A value as text: lists with commas, mappings as ``name: value``, numbers without needless digits."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.10g}"
-    if isinstance(value, Mapping):
-        parts = ((str(key), written(inner)) for key, inner in value.items())
-        return ", ".join(f"{key}: {inner}" for key, inner in parts if inner)
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return ", ".join(filter(None, map(written, value)))
-    return str(value).strip()
-
-
-def json_value(value: Any, depth: int = 0) -> Any:
-    """JSON of a value that frameworks keep in metadata: dates in ISO format, UUIDs and paths as text, Python's numbers.
-
-    Values of other types, and what is nested too deeply, stay as they are, for :class:`Document` to refuse by name.
-    """
-    if depth > _DEPTH:
-        return value
-    if isinstance(value, Mapping):
-        return {key: json_value(inner, depth + 1) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [json_value(inner, depth + 1) for inner in value]
-    if isinstance(value, UUID | PurePath) or getattr(getattr(value, "dtype", None), "kind", "") == "M":
-        return str(value)
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
-    return value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
 
 
 @dataclass(frozen=True)
@@ -145,13 +86,13 @@ class Document:
     def digest(self) -> str:
         """SHA-256 of all content: equal digests mean nothing changed."""
         for name in ("metadata", "fields", "payload"):
-            if fault := _fault(dict(getattr(self, name)), ""):
+            if fault := json_fault(dict(getattr(self, name)), ""):
                 raise InputError(f"document {shown(self.id)}: {name} must hold JSON values only: {fault}")
         return content_digest(self.text, self.metadata, self.fields, self.payload)
 
     @property
     def content(self) -> str:
-        """What an encoder reads: the text, or the fields where there is no text."""
+        """The encoder's input: the text, or the fields of a document without text."""
         return self.text if self.text.strip() else self.all_text
 
     @property
@@ -207,49 +148,6 @@ def cite(document: Document, place: Passage | None) -> str:
     first, last = place.first_line, place.last_line
     lines = f", lines {first}\u2013{last}" if first < last else f", line {first}" if place.count > 1 else ""
     return " \u203a ".join([name, *place.headings]) + lines
-
-
-@dataclass(frozen=True)
-class StoredDocument:
-    """A document as an index stores it: whole, with the places of its passages."""
-
-    document: Document
-    passages: tuple[Passage, ...]
-    source: str = ""
-    """Name of the source that keeps the document up to date; empty for one that was added by itself."""
-
-    @classmethod
-    def whole(cls, document: Document, headings: tuple[str, ...] = (), source: str = "") -> StoredDocument:
-        """A document that is one passage."""
-        text = document.content
-        lines = 1 + sum(match.end() < len(text) for match in LINE_END.finditer(text))
-        return cls(document, (Passage(0, len(text), headings, 1, lines),), source)
-
-    def part(self, number: int) -> Document:
-        """A passage as a document, its text under the id and metadata of the whole; an only passage is the whole."""
-        if len(self.passages) == 1:
-            return self.document
-        place = self.passages[number]
-        return replace(self.document, text=self.document.content[place.start : place.end])
-
-    def parts(self) -> list[Document]:
-        """All passages as documents, in order."""
-        return [self.part(number) for number in range(len(self.passages))]
-
-    def words(self) -> list[str]:
-        """Texts in which the words of each passage are looked for; fields are part of the first."""
-        if len(self.passages) == 1:
-            return [self.document.all_text]
-        fields = "\n".join(filter(None, map(written, self.document.fields.values())))
-        texts = [part.text for part in self.parts()]
-        return [f"{texts[0]}\n{fields}".rstrip("\n"), *texts[1:]]
-
-
-def as_stored(documents: Iterable[Document | StoredDocument]) -> list[StoredDocument]:
-    """Documents with their passages; one without is one passage."""
-    return [
-        document if isinstance(document, StoredDocument) else StoredDocument.whole(document) for document in documents
-    ]
 
 
 @dataclass(frozen=True)
@@ -370,7 +268,7 @@ class Hit:
 
     @property
     def citation(self) -> str:
-        """Where it stands, for people: ``guide.md › Pruning › Cherries, lines 40–52``."""
+        """Place of the hit for readers: ``guide.md › Pruning › Cherries, lines 40–52``."""
         return cite(self.document, self.passage)
 
     @property

@@ -17,7 +17,7 @@ import pytest
 from palmette import Index
 from palmette.cli import COMMANDS, build_parser, main, parse
 from palmette.cli.arguments import read_options
-from palmette.cli.train import _report, add_config_options
+from palmette.cli.train import add_config_options, print_report
 from palmette.encoder import EncodingCache, load_encoder
 from palmette.errors import ConfigError, PalmetteError
 from palmette.methods import load_model, names
@@ -26,7 +26,7 @@ from palmette.methods.layers.config import LayersConfig
 from palmette.methods.paths.config import PathsSearch
 from palmette.methods.taxonomy.config import TaxonomySearch
 from palmette.methods.tree.config import TreeConfig
-from palmette.training.loop import _Loop
+from palmette.training.loop import Loop
 from support import readers
 from support.tiny import documents, pairs, tree
 
@@ -136,7 +136,7 @@ def test_wrong_flags_and_defaults_are_told(capsys):
 
 
 def test_train_and_resume(place, tmp_path, monkeypatch, capsys, run):
-    out, step = tmp_path / "ckpt", _Loop.step
+    out, step = tmp_path / "ckpt", Loop.step
     words = ["train", "tree", str(place / "pairs.jsonl"), "--out", str(out)]
     words += "--encoder fake:16 --quiet --start random --depth 4 --steps 9 --batch-size 8".split()
     words += ["--evaluate-every", "3"]
@@ -146,7 +146,7 @@ def test_train_and_resume(place, tmp_path, monkeypatch, capsys, run):
             raise KeyboardInterrupt
         step(self, number)
 
-    monkeypatch.setattr(_Loop, "step", interrupt)
+    monkeypatch.setattr(Loop, "step", interrupt)
     assert "with --resume goes on" in run(*words, status=130)
     monkeypatch.undo()
     assert main([*words, "--resume", "--json"]) == 0
@@ -170,7 +170,7 @@ def test_train_and_resume(place, tmp_path, monkeypatch, capsys, run):
 def test_what_was_trained_is_reported(pairs, told, capsys):
     facts = {"data": "notes", "seconds": 1.0, "metric": "", "metrics": {}, "labelled": False, "pairs": pairs}
     args = argparse.Namespace(json=False, method="tree", data="notes")
-    _report(args, SimpleNamespace(record=SimpleNamespace(**facts)), Path("ckpt"))
+    print_report(args, SimpleNamespace(record=SimpleNamespace(**facts)), Path("ckpt"))
     shown = capsys.readouterr().out
     assert f"tree {told} in 1 s\n" in shown
     assert "index ckpt notes --out" in shown

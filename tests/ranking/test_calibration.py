@@ -9,7 +9,7 @@ from scipy.special import expit
 from palmette import load_data
 from palmette.methods.layers.weights import best_weights
 from palmette.metrics import Judgements, query_scores
-from palmette.ranking.calibration import _sample, fit_probability, learn, scores
+from palmette.ranking.calibration import draw_sample, fit_probability, learn, scores
 from palmette.ranking.score import PRIOR, SLOPE, WORDS, Calibration, Evidence, Scale, Units
 from palmette.search.plan import Candidates
 from support.tiny import documents
@@ -100,7 +100,7 @@ def test_queries_without_an_answer_teach_nothing() -> None:
     expected = learn(noise[:100], none[:100], right[:100], units, alone)
     assert learn(noise, none, right, units, half) == expected
     made = load_data([document.text for document in documents()])
-    assert _sample(made, 0)[2] is None, "made questions share words with their documents"
+    assert draw_sample(made, 0)[2] is None, "made questions share words with their documents"
 
 
 def test_what_a_search_does_not_return_scores_as_its_last() -> None:

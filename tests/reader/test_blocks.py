@@ -60,7 +60,7 @@ MANUAL = (
     [
         ("It has an option.", "It has", "--flat\n```"),  # the paragraph and two blocks after it
         ("The option `--flat` lists folders.", "The option", "--flat\n```"),  # nothing before it: it opens no block
-        ("A third block.", "```sh", "A fourth."),  # one block before it, and none of the next section
+        ("A third block.", "Use it so:", "A fourth."),  # two blocks before it, and none of the next section
         ("Another section.", "Another section.", "Another section."),
         ("word word word", "word word word", "word word word"),  # a paragraph that is too long
     ],

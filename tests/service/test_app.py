@@ -137,6 +137,17 @@ def test_every_example_of_the_description_works(writable: Running) -> None:
             assert writable.http.get(path).status_code == 200
 
 
+def test_a_source_is_brought_up_to_date(writable: Running) -> None:
+    given = [{"id": f"s{n}", "text": f"Stone fruit number {n}."} for n in range(3)]
+    first = writable.post("sync", source="stones", documents=given).json()
+    assert (first["added"], first["skipped"]) == (["s0", "s1", "s2"], [])
+    changed = [{**given[0], "text": "A plum."}, given[1], {"id": "red-fox", "text": "mine"}]
+    second = writable.post("sync", source="stones", documents=changed).json()
+    assert (second["changed"], second["removed"], second["unchanged"]) == (["s0"], ["s2"], 1)
+    assert second["skipped"][0][0] == "red-fox", "it was added by itself"
+    assert writable.post("get", ids=["s0"]).json()["documents"][0]["text"] == "A plum."
+
+
 def test_documents_change_as_a_whole(writable: Running) -> None:
     quince = {"id": "quince", "text": "Quinces ripen late.", "metadata": {"colour": "yellow"}, "payload": {"page": 3}}
     assert writable.post("add", documents=[quince]).json() == {"ids": ["quince"]}

@@ -102,12 +102,12 @@ def _sync_all(args: argparse.Namespace, index: Any, paths: Sequence[str], patter
 
 
 def _is_checkpoint(name: str) -> bool:
-    """Whether the first of several names is a model's: a checkpoint's folder, or no path on this machine."""
+    """Return True if a name is a checkpoint's folder, or no path on this machine and so a model on the Hub."""
     return not _exists(name) or (Path(name) / "model.safetensors").is_file()
 
 
 def _exists(name: str) -> bool:
-    """Whether there is such a file or folder; a name that is too long for one is none."""
+    """Return True if a file or folder exists; False also for a name too long for one."""
     return os.path.exists(name)  # noqa: PTH110
 
 

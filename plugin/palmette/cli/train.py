@@ -158,7 +158,7 @@ def _run_train(args: argparse.Namespace) -> None:
             fields = ("id", "text", "metadata")
             lines = (json.dumps({name: getattr(node, name) for name in fields}) for node in data.documents())
             Path(args.data).write_text("\n".join(lines) + "\n", "utf-8")
-        _report(args, model, path)
+        print_report(args, model, path)
     finish()
 
 
@@ -186,7 +186,8 @@ def _taxonomy(args: argparse.Namespace) -> dict[str, Any]:
     return {"edges": edges, "parents": args.parents}
 
 
-def _report(args: argparse.Namespace, model: Any, path: Path) -> None:
+def print_report(args: argparse.Namespace, model: Any, path: Path) -> None:
+    """Print the steps, time and metrics of a training, or all its facts as JSON."""
     record, shown = model.record, shlex.quote(str(path))
     if args.json:
         facts = {"checkpoint": str(path), "fingerprint": model.fingerprint, **record.to_dict()}

@@ -18,7 +18,8 @@ from palmette.sources.convert import read_file
 from palmette.sources.kinds import RECORDS, kind_of
 from palmette.sources.records import existing
 from palmette.sources.walk import MOST_BYTES, walk
-from palmette.types import Document, json_value
+from palmette.types import Document
+from palmette.values import json_value
 
 ORIGINS = ("source", "file_path", "file_name", "url")
 """Metadata by which loaders say where a document comes from."""
@@ -28,7 +29,7 @@ _RANDOM = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0
 
 @dataclass
 class Listing:
-    """What a source holds now."""
+    """Current contents of a source."""
 
     documents: dict[str, Document] = field(default_factory=dict)
     """By id."""
@@ -38,7 +39,7 @@ class Listing:
     """Beginnings of the ids of documents that could not be read this time: what is known of them stays."""
 
     def keeps(self, id: str) -> bool:
-        """Whether a document that was not found may be there all the same."""
+        """Return True if a missing document may still exist in an unread part of the source."""
         return any(id == name or id.startswith((f"{name}#", f"{name}/")) for name in self.unread)
 
     def take(self, document: Document, place: str) -> None:

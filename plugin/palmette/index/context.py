@@ -15,9 +15,10 @@ from palmette.index.results import SearchResult
 from palmette.ranking.arrays import SCALES, SENTENCES, SPANS
 from palmette.ranking.score import probability
 from palmette.search.plan import View
+from palmette.search.stored import StoredDocument
 from palmette.sources.excerpts import Candidate, choose_excerpts
 from palmette.sources.lines import Lines
-from palmette.types import Document, Hit, Passage, StoredDocument, Surroundings, cite
+from palmette.types import Document, Hit, Passage, Surroundings, cite
 
 Expand = Literal["neighbours", "section", "document"]
 CountTokens = Callable[[Sequence[str]], Sequence[int]]

@@ -11,9 +11,10 @@ from palmette.arrays import Floats, Ragged, Rows, Stored, concatenate, take_docu
 from palmette.model import Model
 from palmette.ranking.arrays import SENTENCES, sentence_arrays, stored_arrays
 from palmette.search.plan import View, read_array
+from palmette.search.stored import StoredDocument
 from palmette.sources.cutting import Cutter, texts_above
 from palmette.store.backend import PAGE
-from palmette.types import Document, StoredDocument
+from palmette.types import Document
 
 Prepared = tuple[list[StoredDocument], dict[str, Stored]]
 """Documents with their passages, and arrays with a row for each passage."""

@@ -33,6 +33,7 @@ from palmette.ranking.arrays import sentence_arrays, stored_arrays, stores_sente
 from palmette.ranking.units import UNITS
 from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec, read_array
+from palmette.search.stored import StoredDocument
 from palmette.sources.cutting import texts_above
 from palmette.sources.passages import PassageOptions
 from palmette.store.backend import Backend
@@ -42,7 +43,7 @@ from palmette.store.local.folder import atomic_folder, check_entries, check_tena
 from palmette.store.qdrant.backend import QdrantBackend
 from palmette.store.qdrant.client import is_url, parse_url
 from palmette.store.repair import Repair, salvage
-from palmette.types import Document, StoredDocument
+from palmette.types import Document
 
 MODEL = "model"
 """Folder of the checkpoint inside an index folder."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -11,46 +10,37 @@ from typing import Any, Self
 import numpy as np
 
 from palmette.arrays import Floats, unit_rows
-from palmette.data.listing import Listing, list_source, source_name
-from palmette.errors import ConfigError, InputError, StoreError, shown
+from palmette.errors import ConfigError, InputError, StoreError
+from palmette.index.copies import Copying
 from palmette.index.explore import Exploring
 from palmette.index.feedback import TakesFeedback
 from palmette.index.folder import (
-    MODEL,
     Engine,
     IndexStats,
     ModelLike,
     Place,
     absolute,
     as_model,
-    check_count,
     check_documents,
     check_ids,
     check_opening,
-    copy_index,
     create_index,
     index_arrays,
     index_exists,
-    local_path,
     open_index,
-    repair_folder,
     unique,
 )
 from palmette.index.overview import vector_array
 from palmette.index.results import FilterLike
-from palmette.index.sync import NOTE, SyncReport, sync_source
-from palmette.index.write import Changes, apply_changes, note_units
+from palmette.index.syncing import Syncing
+from palmette.index.write import Changes, apply_changes
 from palmette.lexical.analyser import LANGUAGE
 from palmette.model import Model
 from palmette.search.faiss_engine import is_engine
 from palmette.sources.cutting import AUTO, PassagesLike, new_cutter, opened_cutter
-from palmette.sources.walk import MOST_BYTES
 from palmette.store.backend import Backend
 from palmette.store.filters import Filter, parse_filter
 from palmette.store.local.backend import LocalBackend, Verify
-from palmette.store.local.folder import atomic_folder
-from palmette.store.qdrant.client import is_url
-from palmette.store.repair import Repair
 from palmette.store.tenants import FilteredBackend, with_tenants
 from palmette.telemetry import writing
 from palmette.threads import run_in_thread
@@ -60,7 +50,7 @@ Documents = Iterable[Any] | str | Path
 """Documents of any kind :func:`palmette.data.to_document` knows, or a path."""
 
 
-class Index(TakesFeedback, Exploring):
+class Index(Syncing, Copying, TakesFeedback, Exploring):
     """Documents, and their arrays under one model, in a folder, in memory or in another backend.
 
     Many threads and processes may search while one writes; a search sees the state before or after a write,
@@ -297,65 +287,6 @@ class Index(TakesFeedback, Exploring):
         how = embeddings, batch_size, progress
         return apply_changes(self.model, self.backend, given, *how, replace=True, cutter=self._cutter, delete=gone)
 
-    def sync(
-        self,
-        data: Any,
-        source: str | None = None,
-        *,
-        include: Sequence[str] = (),
-        exclude: Sequence[str] = (),
-        max_bytes: int = MOST_BYTES,
-        metadata: Mapping[str, Any] | None = None,
-        titles: bool = True,
-        batch_size: int = 256,
-        progress: bool | None = None,
-    ) -> SyncReport:
-        """Bring one named source up to date: changed documents are replaced whole, vanished ones are deleted.
-
-        Documents of other sources, and those that came by :meth:`add`, are never touched. Passages that are the same
-        are not encoded again, wherever they moved; a file that was renamed costs nothing. Documents become visible
-        in transactions: one that is killed leaves no document half replaced, and the next sync goes on from there.
-
-        Args:
-            data: A folder, whose files have the ids ``source/path``; a file; a loader of LangChain or a reader of
-                LlamaIndex; or an iterable of documents, which keep their ids.
-            source: Name of the source; by default that of the folder or file, which then must be the one that has
-                had this name here before.
-            include: Patterns of files to read, as in ``.gitignore``; others are left out.
-            exclude: Patterns of files and folders to leave out.
-            max_bytes: Size of the largest file that is read.
-            metadata: Metadata that all documents of the source get.
-            titles: Put titles that records give apart from the text before it.
-            batch_size: Documents encoded at a time.
-            progress: A progress bar; ``None`` shows it on a terminal.
-        """
-        size, name = check_count("batch_size", batch_size), source_name(data) if source is None else source
-        if not isinstance(name, str) or not name.strip():
-            raise InputError(f"a source needs a name, index.sync(…, source='handbook'); got {shown(source)}")
-        how: dict[str, Any] = {"include": include, "exclude": exclude, "max_bytes": max_bytes, "titles": titles}
-        origin = None
-        if isinstance(data, str | Path) and not isinstance(self.backend, FilteredBackend):
-            origin = str(Path(data).expanduser().absolute())
-            with self.backend.read() as view:
-                known = view.note(f"{NOTE}{name}")
-            if source is None and known not in (None, origin):
-                raise InputError(
-                    f"the source {shown(name)} of this index is {known}, not {origin}: give this one a name of its "
-                    f"own, source='…' or --source, or source={shown(name)} if it was moved"
-                )
-        listing = list_source(data, name, metadata=metadata, progress=progress, **how)
-        return self.sync_listing(name, listing, batch_size=size, origin=origin, progress=progress)
-
-    def sync_listing(self, source: str, listing: Listing, **how: Any) -> SyncReport:
-        """Bring a source up to date with what was listed of it."""
-        if self.backend.tenant is not None:
-            given = list(listing.documents.values())
-            named = {document.key: document for document in with_tenants(given, self.backend.tenant)}
-            tenants = {id.removesuffix(one.key) for id, one in zip(named, given, strict=True)}
-            unread = {f"{tenant}{name}" for tenant in tenants for name in listing.unread}
-            listing = replace(listing, documents=named, unread=unread)
-        return sync_source(self.model, self.backend, self._cutter, source, listing, **how)
-
     def _named(self, documents: Documents) -> list[Document]:
         """Read documents, and give them the ids that they have in an index of several tenants."""
         given, tenant = check_documents(documents), self.backend.tenant
@@ -401,57 +332,6 @@ class Index(TakesFeedback, Exploring):
             owners = np.repeat(np.arange(len(wanted)), list(map(len, keys)))
             np.add.at(found, owners, unit_rows(rows.astype(np.float32)))
         return unit_rows(found)
-
-    def copy_to(
-        self,
-        path: str | Path,
-        *,
-        model: Model | str | Path | None = None,
-        batch_size: int = 1024,
-        progress: bool | None = None,
-    ) -> Self:
-        """Copy to a new folder or collection, compact, whole or not at all; only another ``model`` encodes anew."""
-        path, made = absolute(path), self.model if model is None else as_model(model)
-        again = made.fingerprint != self.model.fingerprint
-        copy_index(path, made, self.backend, batch_size, encode=again, progress=progress)
-        own = {"passages": self._cutter.how} if self._cutter.is_splitter else {}
-        copy = type(self).open(path, made, verify=False, engine=self.engine, **own)
-        note_units(made, copy.backend)  # of a part, or by another model, they are others
-        return copy
-
-    def backup(self, path: str | Path) -> None:
-        """Copy files and database to a new folder, one consistent state, while others read and write.
-
-        The copy is an index like any other. :meth:`copy_to` copies what a filter shows, or for another model.
-        """
-        if not isinstance(self.backend, LocalBackend):
-            raise StoreError("only a whole local index can be backed up: index.copy_to(…) copies this one")
-        with atomic_folder(local_path(path)) as draft:
-            self.backend.backup(draft)
-            self.feedback_log.copy_to(draft)
-            self.model.save_pretrained(draft / MODEL)
-
-    @classmethod
-    def restore(cls, backup: str | Path, path: str | Path) -> Self:
-        """Check every document and file of a backup, copy it to a new folder, and open that."""
-        with cls.open(backup, verify="full") as index:
-            index.backup(path)
-        return cls.open(path, verify=False)
-
-    @classmethod
-    def repair(
-        cls, path: str | Path, out: str | Path, model: Model | None = None, *, progress: bool | None = None
-    ) -> Repair:
-        """Save all that is whole of a damaged index into a new one, and say what is lost; ``path`` is not changed.
-
-        Documents whose arrays are damaged are encoded again, by the model inside or the ``model`` given.
-        """
-        if is_url(path) or is_url(out):
-            raise StoreError("folders are repaired, not collections: their engine has snapshots of its own")
-        report = repair_folder(local_path(path), local_path(out), model, progress)
-        with cls.open(out, model, verify=False) as index:
-            note_units(index.model, index.backend)
-        return report
 
     def documents(self, filter: FilterLike = None) -> Iterator[Document]:
         """Iterate over all documents that pass a filter."""

@@ -52,7 +52,7 @@ SHRINKAGE = 0.2
 """Penalty on the squared distance from the shipped slope and prior."""
 
 
-def _sample(data: RetrievalData, seed: int) -> tuple[list[str], list[Document], Judgements | None] | None:
+def draw_sample(data: RetrievalData, seed: int) -> tuple[list[str], list[Document], Judgements | None] | None:
     """Draw held-out queries, documents and judgements.
 
     Data without queries gives pseudo-queries without judgements, from which only the units are learned.
@@ -76,7 +76,7 @@ def calibrate(
     ``frozen`` is the encoder before training: if the model still has it, ``cache`` holds most of the documents.
     """
     variants = model.lexical_variants()
-    sample = _sample(data, seed) if variants else None
+    sample = draw_sample(data, seed) if variants else None
     if sample is None:
         return {}
     queries, documents, judgements = sample

@@ -42,7 +42,7 @@ class Support:
 
     @property
     def citation(self) -> str:
-        """Where the answer stands, for people: ``guide.md › Pruning, lines 40–52``."""
+        """Place of the answer for readers: ``guide.md › Pruning, lines 40–52``."""
         if self.place is None:
             return cite(self.document, None)
         content, first = self.document.content, self.place.first_line

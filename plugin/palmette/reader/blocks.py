@@ -9,8 +9,8 @@ without the others::
     ```
 
 Manuals say what an option does in one paragraph and show it in the next. So the rest of the paragraph, up to two blocks
-after it and one before it come along, within a section and within 80 words: evidence for 27 of 40 questions in place of
-16 (tests/benchmarks/results/answers.md).
+after it and before it come along, within a section and within 80 words: evidence for 26 of 40 questions in place of 15
+(tests/benchmarks/results/answers.md).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WORDS = 80
 """Words of an answer with what stands around it."""
 AFTER = 2
 """Blocks after an answer that come along where they fit."""
-BEFORE = 1
+BEFORE = 2
 """Blocks before it."""
 PARSED = 100_000
 """Characters of the longest text that is read as blocks."""

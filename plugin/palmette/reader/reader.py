@@ -34,7 +34,7 @@ RELEVANT = 0.2
 """Probability of a hit from which on it is worth reading."""
 
 UNITS: dict[str, type[SentenceModule] | type[SpanModule]] = {"sentence": SentenceModule, "span": SpanModule}
-_LOADED: WeakValueDictionary[tuple[object, ...], Reader] = WeakValueDictionary()
+LOADED: WeakValueDictionary[tuple[object, ...], Reader] = WeakValueDictionary()
 """Readers in use, so that many chains over one checkpoint share one."""
 
 
@@ -208,7 +208,7 @@ class Reader(Checkpointed):
         config = ReaderConfig.from_dict({n: v for n, v in facts["config"].items() if n != "threshold"})
         coder = encoder_of(facts["encoder"], encoder, checkpoint.path, **options)
         key = (checkpoint.fingerprint, checkpoint.origin, checkpoint.revision, id(coder))
-        if isinstance(known := _LOADED.get(key), cls):
+        if isinstance(known := LOADED.get(key), cls):
             return known
         module = UNITS[config.unit](config, coder)
         load_weights(module, checkpoint.tensors(), str(checkpoint.path))
@@ -216,7 +216,7 @@ class Reader(Checkpointed):
         reader = cls(config, coder, module, threshold=float(facts["config"]["threshold"]), record=record)
         reader.origin, reader.revision = checkpoint.origin, checkpoint.revision
         reader.fingerprint = checkpoint.fingerprint
-        _LOADED[key] = reader
+        LOADED[key] = reader
         return reader
 
     def __repr__(self) -> str:

@@ -3,13 +3,18 @@
     exact                          NumPy and numba
     faiss                          a flat index, on the GPU where FAISS finds one: the same results
     ivf                            lists around centroids, of which a query searches the nearest few
-    ivf:nlist=256,nprobe=8         so many lists, so many searched
+    ivf:nlist=256,nprobe=8         256 lists, 8 searched
     ivf:nlist=256,nprobe=8,pq=48   vectors compressed to 48 bytes
-    hnsw:m=32,ef=64                a graph with so many links, searched with so many candidates
+    hnsw:m=32,ef=64                a graph with 32 links per vector, searched with 64 candidates
 
-Overlaps, small segments and narrow filters are searched exactly. What FAISS finds is scored exactly, and as many
-documents come back as were asked for: a search that finds too few is widened. Each segment has its own FAISS index,
-built when it is first searched and kept in memory; deleted documents are masked.
+Overlaps, small segments and narrow filters are searched exactly. FAISS only selects candidates; their scores are
+computed exactly. Each segment has its own FAISS index, built at its first search and kept in memory, with deleted
+documents masked.
+
+A search always returns k documents. If a filter leaves FAISS too few, it is widened step by step:
+
+    nprobe 16 → 64 → 256 → … all lists      (hnsw: ef in the same steps, then exact search, since a graph may have
+                                             parts that a filtered search does not reach)
 """
 
 from __future__ import annotations
@@ -28,18 +33,19 @@ from palmette.search.plan import Metric
 from palmette.threads import get_threads
 
 NAMES = ("exact", "faiss", "ivf", "hnsw")
+"""Names of engines, before their options."""
 FEW = 1024
-"""Rows up to which a segment, or what a filter leaves of it, is searched exactly: as fast, and better."""
+"""Number of rows, after a filter, up to which a segment is searched exactly: as fast, and better."""
 NARROW = 0.02
-"""Share of a segment up to which the same goes for a filter."""
+"""Share of a segment's rows up to which a filter's rest is searched exactly."""
 REFINED = 4
-"""Compressed vectors fetched per document wanted, since their order is rough."""
+"""Compressed vectors fetched per result, since their order is rough."""
 TRAINED = 39
-"""Vectors per list that clustering wants at least."""
+"""Smallest number of vectors per list for clustering."""
 WIDER = 4
-"""Factor by which a search is widened that found too few."""
-_EXTRA = 16  # rows of a flat search beyond k, so that no rounding hides a hit
-_GPU_MOST = 2048  # the largest k of FAISS on a GPU, and the most lists it searches
+"""Factor by which ``nprobe`` or ``ef`` grows if too few documents were found."""
+_EXTRA = 16  # additional rows of a flat search, so that rounding hides no hit
+_GPU_MOST = 2048  # largest k and nprobe of FAISS on a GPU
 
 
 class Flat(Config):
@@ -50,9 +56,9 @@ class Ivf(Config):
     """Options of ``ivf``."""
 
     nlist: Annotated[int, Field(ge=1)] | None = None
-    """Lists of a segment; ``None`` for 4 √N, and fewer where those would be nearly empty."""
+    """Number of lists of a segment; ``None`` for 4 √N, and at most N / 39."""
     nprobe: Annotated[int, Field(ge=1)] = 16
-    """Lists that a query searches."""
+    """Number of lists that a query searches."""
     pq: Annotated[int, Field(ge=1)] | None = None
     """Bytes of a compressed vector, a divisor of its width; ``None`` for whole vectors."""
 
@@ -65,11 +71,11 @@ class Hnsw(Config):
     """Options of ``hnsw``."""
 
     m: Annotated[int, Field(ge=2)] = 32
-    """Links of a vector."""
+    """Number of links of a vector."""
     ef: Annotated[int, Field(ge=2)] = 64
-    """Candidates held while searching (at least as many as results)."""
+    """Number of candidates during a search (at least the number of results)."""
     build: Annotated[int, Field(ge=2)] = 80
-    """Candidates held while building."""
+    """Number of candidates while the graph is built."""
 
 
 def engine_named(name: str) -> ExactEngine:
@@ -116,9 +122,9 @@ class FaissEngine(ExactEngine):
         self._gpu_lock = threading.Lock()  # GPU indexes serve one search at a time
 
     def shortlist(self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int) -> Shortlist:
-        """Search ``rows`` (ascending; ``None`` for all)."""
+        """Select candidates among ``rows`` (ascending; ``None`` for all), widening while there are fewer than ``k``."""
         count, pq = len(block.keys) if rows is None else len(rows), getattr(self.options, "pq", None)
-        if metric == "inner_product" and pq and queries.shape[1] % pq:  # said before there are many rows
+        if metric == "inner_product" and pq and queries.shape[1] % pq:  # also for segments too small for FAISS
             raise ConfigError(f"engine ivf: pq={pq} does not divide vectors of {queries.shape[1]} numbers")
         few = max(FEW, k, NARROW * len(block.keys)) if self.approximate else k + _EXTRA
         if metric != "inner_product" or count <= few:
@@ -141,13 +147,13 @@ class FaissEngine(ExactEngine):
         near = Shortlist(of, row_numbers[of, at], work, work * queries[0].nbytes)
         if not short.any():
             return near
-        at, complete = np.flatnonzero(short), ~short[of]  # a graph did not reach enough: compare all
+        at, complete = np.flatnonzero(short), ~short[of]  # the graph did not reach k: compare all
         more = super().shortlist(block, rows, queries[short], metric, k)
         of, row_numbers = np.append(of[complete], at[more.of]), np.append(near.rows[complete], more.rows)
         return Shortlist(of, row_numbers, near.compared + more.compared, near.read + more.read)
 
     def _flat(self, built: _Built, block: Block, rows: Rows | None, queries: Floats, k: int) -> Shortlist:
-        """Fetch more rows than wanted, until the last is further from the k-th than rounding can explain."""
+        """Fetch more than k rows, until the last scores lower than the k-th by more than rounding can explain."""
         count, fetch = len(block.keys) if rows is None else len(rows), k + _EXTRA
         margin = block.margin(queries, "inner_product")  # [Q]
         while fetch < count:
@@ -161,7 +167,7 @@ class FaissEngine(ExactEngine):
     def _search(
         self, built: _Built, block: Block, rows: Rows | None, queries: Floats, fetch: int, width: int = 0
     ) -> tuple[Rows, Floats]:
-        """[Q, fetch] row numbers, −1 where fewer were found, and FAISS's scores."""
+        """Search by FAISS: return row numbers [Q, fetch] (−1 for missing ones) and FAISS's scores."""
         faiss, options = self._faiss, {}
         if rows is not None:
             mask = np.zeros(len(block.keys), bool)
@@ -197,7 +203,7 @@ class FaissEngine(ExactEngine):
             else:
                 index = faiss.IndexIVFPQ(centroids, width, lists, options.pq, 8, metric)
                 index.pq.cp.min_points_per_centroid = 1
-            index.cp.min_points_per_centroid = 1  # fewer are no reason to warn: the user chose
+            index.cp.min_points_per_centroid = 1  # no warning: the user chose the number of lists
             index.train(data)
         index.add(data)
         return _Built(index, faiss.index_cpu_to_all_gpus(index) if self._gpu else None)

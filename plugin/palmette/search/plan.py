@@ -17,7 +17,8 @@ from palmette.arrays import Floats as Floats
 from palmette.arrays import Keys as Keys
 from palmette.arrays import Ragged, Rows
 from palmette.errors import EncodingError, InputError
-from palmette.types import Document, Passage, StoredDocument
+from palmette.search.stored import StoredDocument
+from palmette.types import Document, Passage
 
 Metric = Literal["inner_product", "overlap"]
 Evidence = Mapping[str, NDArray[np.generic]]

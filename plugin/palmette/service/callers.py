@@ -1,4 +1,4 @@
-"""Who asks a service, what they may see and do, and how often."""
+"""Callers of a service: tokens, their rights, filters and rates."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from palmette.errors import ConfigError, NotFoundError, shown
 from palmette.store.filters import parse_filter
 
 SHORTEST = 16
-"""Characters of the shortest token that is taken."""
+"""Smallest number of characters of a token."""
 REMEMBERED = 10_000
-"""Callers whose rate is remembered."""
+"""Number of callers whose rates are tracked."""
 
 
 class Token(Config):

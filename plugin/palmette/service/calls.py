@@ -13,6 +13,7 @@ from palmette.errors import ConfigError
 from palmette.index import Index
 from palmette.methods.tree import TreeInspection
 from palmette.reader import Reader
+from palmette.search.stored import StoredDocument
 from palmette.service.schema import (
     AddBody,
     AnswerBody,
@@ -27,11 +28,12 @@ from palmette.service.schema import (
     NameBody,
     OverviewBody,
     SearchBody,
+    SyncBody,
     UpsertBody,
     document_facts,
 )
 from palmette.store.filters import flatten
-from palmette.types import Hit, StoredDocument
+from palmette.types import Hit
 
 SCANNED = 5000
 """Documents whose metadata names the values to filter by."""
@@ -145,6 +147,10 @@ def _upsert(body: UpsertBody, index: Index) -> dict[str, Any]:
     return asdict(index.upsert(body.read(), delete=body.delete, progress=False))
 
 
+def _sync(body: SyncBody, index: Index) -> dict[str, Any]:
+    return index.sync(body.read(), body.source, progress=False).to_dict()
+
+
 def _add(body: AddBody, index: Index) -> dict[str, Any]:
     return {"ids": index.add(body.read(), progress=False)}
 
@@ -162,6 +168,7 @@ HIT = {
     "highlights": {"sentence": [0, 43], "words": []},
 }
 CHANGES = {"added": ["quince"], "updated": [], "unchanged": [], "deleted": [], "encoded": 1}
+SYNCED = {"source": "orchard", "added": ["quince"], "removed": ["medlar"], "unchanged": 7, "encoded": 1}
 ANSWER = {"question": "…", "answer": "in September and October", "confidence": 0.8, "supports": []}
 QUESTION = "when is the harvest?"
 QUINCE = {"id": "quince", "text": "Quinces are picked in October.", "metadata": {"topic": "fruit"}}
@@ -221,6 +228,15 @@ ENDPOINTS = (
     Endpoint("/v1/topics", NameBody, _topics, "The tree of an index as HTML", {}, {"html": "<!doctype html>"}),
     Endpoint("/v1/add", AddBody, _add, "Add documents", {"documents": [QUINCE]}, {"ids": ["quince"]}, write=True),
     Endpoint("/v1/upsert", UpsertBody, _upsert, "Add or replace", {"documents": [QUINCE]}, CHANGES, write=True),
+    Endpoint(
+        "/v1/sync",
+        SyncBody,
+        _sync,
+        "Bring a source up to date",
+        {"source": "orchard", "documents": [QUINCE]},
+        SYNCED,
+        write=True,
+    ),
     Endpoint("/v1/delete", DeleteBody, _delete, "Delete", {"ids": ["quince"]}, {"deleted": ["quince"]}, write=True),
 )
 """Every call of the service."""

@@ -1,4 +1,4 @@
-"""What happens to a request before and after it is answered: host, origin, token, rate, size, headers, problems."""
+"""Gate of a service: checks a request's host, origin, token, rate and size, and adds headers and problem details."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Settings(Config):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can connect."""
+        """True if the service listens for this machine only."""
         return self.host in ("localhost", "::1") or self.host.startswith("127.")
 
 
@@ -113,7 +113,7 @@ def problem_facts(status: HTTPStatus, error: str, detail: str) -> dict[str, Any]
 
 
 class Guarded(Protocol):
-    """What the gate knows of the service behind it."""
+    """Interface of a service for its gate."""
 
     settings: Settings
     callers: Callers

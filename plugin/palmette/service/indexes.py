@@ -58,7 +58,7 @@ class Handle:
 
     @property
     def is_whole(self) -> bool:
-        """Whether its files still lie where it was opened."""
+        """True unless another index has replaced the folder since it was opened."""
         return self.folder is None or stamp_of(self.folder) == self.stamp
 
     def release(self) -> None:

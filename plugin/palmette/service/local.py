@@ -55,7 +55,7 @@ def _short(path: str) -> tuple[str, int | None]:
 
 
 def _is_own(path: str) -> bool:
-    """Whether a path is a socket of this user that nobody else can open."""
+    """Return True if a path is a socket that this user alone can open."""
     try:
         about = os.lstat(path)
     except OSError:

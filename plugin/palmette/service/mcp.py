@@ -62,7 +62,7 @@ class Passage(BaseModel):
 
 
 class Passages(BaseModel):
-    """What a search found, best first."""
+    """Passages found by a search, best first."""
 
     passages: list[Passage]
 
@@ -97,7 +97,7 @@ class Answered(BaseModel):
 
 
 class Overview(BaseModel):
-    """What an index holds."""
+    """Contents of an index."""
 
     index: str
     documents: int

@@ -16,7 +16,7 @@ TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """What a service has done since it began; used by the event loop's thread alone."""
+    """Counters and histograms of a service since its start; only the event loop's thread uses them."""
 
     def __init__(self) -> None:
         self.started, self.in_flight = time.time(), 0

@@ -1,4 +1,4 @@
-"""What the service takes and gives: request bodies, facts of hits and documents as JSON, and the OpenAPI of both."""
+"""Schemas of the service: request bodies, hits and documents as JSON, and their OpenAPI description."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Body(Config):
 
 
 class Ask(Body):
-    """What a search and an answer have in common."""
+    """Fields shared by requests for a search and for an answer."""
 
     k: Annotated[int, Field(ge=1, le=MOST_HITS)] = 10
     """Number of documents."""
@@ -171,6 +171,13 @@ class AddBody(Body):
         return documents
 
 
+class SyncBody(AddBody):
+    """All documents of one source: those that it had before and that are not among these are deleted."""
+
+    source: str
+    """Name of the source; documents of others are never touched."""
+
+
 class UpsertBody(AddBody):
     """Documents to add, or to put in the place of those of the same id."""
 
@@ -188,7 +195,7 @@ class DeleteBody(Body):
 
 
 class FeedbackBody(Body):
-    """Whether a document was useful: for a query, or for that of a recorded run."""
+    """A judgement of a document as useful or not, for a query or for the query of a recorded run."""
 
     useful: bool
     """Whether it was."""

@@ -30,7 +30,7 @@ from palmette.sources.records import (
     read_whole,
     separator,
 )
-from palmette.types import json_value
+from palmette.values import json_value
 
 PAGE_BREAK = "\f"
 """What stands between the pages of a PDF, each on a line of its own."""

@@ -10,10 +10,11 @@ from pathlib import PurePath
 from typing import Any
 
 from palmette.errors import ConfigError, InputError, shown
+from palmette.search.stored import StoredDocument
 from palmette.sources.kinds import KINDS
 from palmette.sources.lines import Lines
 from palmette.sources.passages import CountTokens, PassageOptions, above, split
-from palmette.types import Document, Passage, StoredDocument
+from palmette.types import Document, Passage
 
 PassagesLike = PassageOptions | Mapping[str, Any] | Callable[[str], Iterable[Any]] | Any | None
 """How documents are cut: options; a splitter of LangChain or LlamaIndex; a function from a text to slices of it, or to

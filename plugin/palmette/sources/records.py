@@ -16,7 +16,8 @@ from tqdm import tqdm
 from palmette.config import check_kind, parse_json
 from palmette.errors import DuplicateIdError, InputError, NotFoundError, shown
 from palmette.files import reading
-from palmette.types import Document, written
+from palmette.types import Document
+from palmette.values import written
 
 TEXT_KEYS = ("text", "title")
 SOURCE_KEYS = ("source", "file_path", "page", "page_label")

@@ -16,8 +16,9 @@ import numpy as np
 
 from palmette.arrays import Stored
 from palmette.search.plan import ArraySpec, View
+from palmette.search.stored import StoredDocument
 from palmette.store.filters import Filter
-from palmette.types import Document, StoredDocument
+from palmette.types import Document
 
 PAGE = 1000
 """Documents read at a time."""

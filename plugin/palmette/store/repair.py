@@ -18,6 +18,7 @@ from palmette.arrays import Stored, take_documents
 from palmette.errors import CorruptIndexError, PalmetteError
 from palmette.files import draft_beside
 from palmette.search.plan import ArraySpec
+from palmette.search.stored import StoredDocument
 from palmette.store.local.database import (
     COLUMNS,
     DATABASE,
@@ -30,7 +31,6 @@ from palmette.store.local.database import (
 )
 from palmette.store.local.folder import Manifest, check_own
 from palmette.store.local.segments import KEYS, NUMBERS, Segment
-from palmette.types import StoredDocument
 
 _BATCH = 256
 _STEPS = 64  # of queries for each byte of the database

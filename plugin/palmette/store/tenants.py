@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from palmette.arrays import Floats, Keys, Ragged, Rows, Stored
 from palmette.errors import DuplicateIdError, InputError, shown
 from palmette.search.plan import Candidates, SearchPlan, View, WordMatches
+from palmette.search.stored import StoredDocument, as_stored
 from palmette.store.backend import PAGE, Backend, BackendStats, Writer
 from palmette.store.filters import (
     And,
@@ -33,7 +34,7 @@ from palmette.store.filters import (
     parse_filter,
     pinned_value,
 )
-from palmette.types import Document, Metadata, Passage, StoredDocument, as_stored
+from palmette.types import Document, Metadata, Passage
 
 
 def prefix_of(value: Scalar) -> str:

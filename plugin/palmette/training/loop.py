@@ -97,23 +97,23 @@ class Untrained(Task):
         self.module = nn.Module()
 
     def size(self) -> int:
-        """No rows."""
+        """Return 0."""
         return 0
 
     def stages(self, training: TrainingConfig) -> Sequence[Stage]:
-        """No run of the loop."""
+        """Return no stages."""
         return ()
 
     def loss(self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float) -> Tensor:
-        """Raise: no stage asks for it."""
+        """Raise TrainingError, since no stage calls it."""
         raise TrainingError("this task has nothing to train: give it stages, and a loss")
 
     def validate(self, module: nn.Module) -> dict[str, float]:
-        """Nothing is validated."""
+        """Return no metrics."""
         return {}
 
     def to(self, device: torch.device) -> None:
-        """Nothing to move."""
+        """Do nothing."""
 
 
 class AdamW(torch.optim.AdamW):
@@ -184,7 +184,7 @@ def _autocast(config: TrainingConfig, module: nn.Module, device: torch.device) -
     return torch.autocast(device.type, dtype=torch.bfloat16) if precision == "bfloat16" else nullcontext()
 
 
-class _Loop:
+class Loop:
     """State of one run."""
 
     def __init__(self, task: Task, config: TrainingConfig, group: Processes, folder: Path | None) -> None:
@@ -334,7 +334,7 @@ def train(
     result = TrainingResult(0, 0, {}, 0.0, False, main_process=group.rank == 0)
     for stage in stages:
         folder = None if output_dir is None else Path(output_dir, stage.name)
-        loop = _Loop(stage.task, stage.training, group, folder)
+        loop = Loop(stage.task, stage.training, group, folder)
         if loop.folder is not None:
             try:
                 loop.folder.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,13 @@ Labelled pairs teach two candidates: one map for both sides, and one map for eac
 how far to move from the encoder's own space to the learned one. Staying with the encoder is one of the choices: a space
 that does not clearly improve nDCG@10 is not used.
 
+    maps = 1   q W, d W         W = I + learned change, by symmetric InfoNCE against random and nearest documents
+    maps = 2   q W, d V
+    choice     (1 − t) I + t W, t in ¼, ½, ¾, 1: the smallest t within one standard error of the best nDCG@10, if the
+               best exceeds t = 0 by two standard errors
+
+Fewer than 50 held-out questions are supplemented by cross-validation in four folds of the training questions.
+
 Letters: Q queries, N documents, B batch, M documents of a batch, d width.
 """
 
@@ -27,47 +34,47 @@ from palmette.threads import one_torch_thread
 from palmette.training.pairs import TrainingPairs, Validation, top_documents
 
 STEPS = 150
-"""Fewest optimiser steps."""
+"""Smallest number of optimiser steps."""
 MOST_STEPS = 400
-"""Most optimiser steps."""
+"""Largest number of optimiser steps."""
 EPOCHS = 10
 """Passes over the questions, within these limits."""
 BATCH = 256
-"""Questions of a step."""
+"""Number of questions in a batch."""
 RATE = 2e-3
-"""Highest learning rate of Adam."""
+"""Peak learning rate of Adam."""
 WARMUP = 20
-"""Steps until the learning rate is reached."""
+"""Steps of linear warm-up."""
 SCALE = 20.0
-"""Factor of cosines in the softmax."""
+"""Factor of cosines in the softmax (inverse temperature)."""
 DECAY = 1e-2
 """Weight of the squared distance from the identity, per column."""
 RANDOM = 1024
-"""Random documents of a batch, as negatives."""
+"""Number of random negatives in a batch."""
 NEAR = 20
-"""Nearest documents of a question, one of which joins the batch as a hard negative."""
+"""Number of nearest documents of a question; a batch contains one of them as a hard negative."""
 INTERPOLATIONS = (0.25, 0.5, 0.75, 1.0)
 """Candidates for how far to move from the encoder's space (0) to the learned one (1)."""
 ENOUGH = 50
-"""Judged questions below which nothing is learned, and held-out questions that suffice without cross-validation."""
+"""Smallest number of judged questions to learn from, and of held-out questions without cross-validation."""
 FOLDS = 4
-"""Folds of the training questions, where fewer are held out."""
+"""Number of folds of the training questions in cross-validation."""
 ERRORS = 2.0
 """Standard errors by which the best choice must exceed the encoder."""
 TIE = 1.0
 """Standard errors within which a shorter interpolation counts as equally good."""
 
 
-class _Choice(NamedTuple):
+class Choice(NamedTuple):
     """One map for both sides or two maps, and how far to interpolate towards them."""
 
     maps: int
     interpolation: float
 
 
-_Scores = dict[_Choice, NDArray[np.float64]]
+_Scores = dict[Choice, NDArray[np.float64]]
 """nDCG@10 of each held-out question, by choice."""
-_ENCODER = _Choice(0, 0.0)
+_ENCODER = Choice(0, 0.0)
 """The encoder's own space."""
 
 
@@ -91,7 +98,7 @@ def fit_space(
         if folds:
             scores += _score_folds(pairs, near, folds, seed, bar)
         table = {choice: np.concatenate([part[choice] for part in scores]) for choice in scores[0]}
-        chosen = _choose(table)
+        chosen = choose(table)
         quality = {
             name: round(float(table[choice].mean()), 6) for name, choice in (("encoder", _ENCODER), ("ndcg@10", chosen))
         }
@@ -103,10 +110,10 @@ def fit_space(
         return Space(queries, torch.lerp(identity, space.documents, chosen.interpolation)), facts
 
 
-def _choose(table: _Scores) -> _Choice:
+def choose(table: _Scores) -> Choice:
     """Return the shortest interpolation that is as good as the best; the encoder unless that is clearly better."""
 
-    def gains(choice: _Choice, other: _Choice, errors: float) -> bool:
+    def gains(choice: Choice, other: Choice, errors: float) -> bool:
         gain = table[choice] - table[other]
         return bool(gain.mean() > errors * gain.std() / np.sqrt(len(gain)))
 
@@ -195,7 +202,7 @@ def _score(pairs: TrainingPairs, held_out: Validation, spaces: Mapping[int, Spac
         for share in INTERPOLATIONS:
             query_vectors = _unit(torch.lerp(queries, mapped_queries, share))
             document_vectors = _unit(torch.lerp(documents, mapped_documents, share))
-            table[_Choice(maps, share)] = each(query_vectors, document_vectors)
+            table[Choice(maps, share)] = each(query_vectors, document_vectors)
     return table
 
 

@@ -116,7 +116,7 @@ def test_mined_negatives_are_the_nearest_wrong_documents_of_the_querys_leaf() ->
     w, pairs = weights_of(task.module), task.pairs
     q, d = (unit(x.double().numpy()) for x in (pairs.queries, pairs.documents))
     leaf_q, leaf_d = ([tuple(along(w, x)[1]) for x in some] for some in (q, d))
-    mined, empty = task._mine(), 0
+    mined, empty = task.mine_negatives(), 0
     assert mined.shape == (len(pairs), min(NEAREST, len(d)))
     for row, query in enumerate(pairs.query_rows):
         known = pairs.data.positives_mask(np.array([query]), np.arange(len(d)))[0]
@@ -129,7 +129,7 @@ def test_mined_negatives_are_the_nearest_wrong_documents_of_the_querys_leaf() ->
 
 def test_a_batch_takes_one_mined_negative_of_each_query() -> None:
     task, rows = task_of(random_paths(negatives="leaves").float()), np.arange(0, TEXTS, 2)
-    mined, draw = task._mine(), torch.Generator().manual_seed(1)
+    mined, draw = task.mine_negatives(), torch.Generator().manual_seed(1)
     hard = task.pairs.hard_negatives(rows, draw)
     assert hard is not None
     choice = torch.randint(mined.shape[1], (len(rows),), generator=draw).numpy()

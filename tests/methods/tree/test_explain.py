@@ -11,7 +11,7 @@ from palmette import TreeModel
 from palmette.errors import CheckpointError
 from palmette.lexical.terms import terms_to_json
 from palmette.methods.tree.explain import topics_of_texts
-from palmette.model import _LOADED
+from palmette.model import LOADED
 from support.alone import Index
 from support.tiny import documents, train_tree, tree
 
@@ -49,7 +49,7 @@ def test_a_trained_tree_keeps_its_topics(tmp_path: Path) -> None:
     assert words & {"ant", "bee", "cow", "hen", "red", "black"}
     assert not words & {"lives", "house", "sings", "night"}, "words of every document tell nothing"
     model.save_pretrained(tmp_path / "ckpt")
-    _LOADED.clear()
+    LOADED.clear()
     again = TreeModel.from_pretrained(tmp_path / "ckpt", encoder=model.encoder)
     assert again is not model
     assert again.topics == {node: list(terms) for node, terms in model.topics.items()}
@@ -61,7 +61,7 @@ def test_topics_are_no_part_of_the_fingerprint_and_checked(tmp_path: Path) -> No
     fingerprint, model.topics = model.fingerprint, {}
     model.save_pretrained(tmp_path / "bare")
     assert "topics.json" not in {path.name for path in (tmp_path / "bare").iterdir()}
-    _LOADED.clear()
+    LOADED.clear()
     bare = TreeModel.from_pretrained(tmp_path / "bare", encoder=model.encoder)
     assert (bare.topics, bare.fingerprint) == ({}, fingerprint)
     bad: list[object] = [

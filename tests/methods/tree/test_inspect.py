@@ -17,7 +17,7 @@ import pytest
 from palmette import Document
 from palmette.errors import ConfigError, InputError, NotFoundError
 from palmette.methods.tree import TreeInspection
-from palmette.methods.tree.inspect import _congruence
+from palmette.methods.tree.inspect import measure_congruence
 from support.alone import Index
 from support.chromium import BINARY, Tab
 from support.tiny import documents, train_tree, tree
@@ -111,7 +111,7 @@ def test_what_cannot_be_inspected_says_so(index: Index, plain: TreeInspection) -
 def test_congruence_groups_pairs_by_their_common_ancestor() -> None:
     leaves = np.array([0, 0, 4, 5, 6])  # LLL twice, RLL, RLR, RRL
     vectors = np.array([[1, 0], [1, 0], [0, 1], [0, 1], [1, 1]], np.float32)
-    found, half = _congruence(vectors, leaves, 3), 0.5**0.5
+    found, half = measure_congruence(vectors, leaves, 3), 0.5**0.5
     assert [(level, pairs) for level, _, pairs in found.steps] == [(0, 6), (1, 2), (2, 1), (3, 1)]
     assert [mean for _, mean, _ in found.steps] == pytest.approx([2 * half / 6, half, 1.0, 1.0])
     assert found.average == pytest.approx((4 * half + 2) / 10)

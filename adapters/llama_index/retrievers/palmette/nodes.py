@@ -22,7 +22,8 @@ from llama_index.core.schema import (
 from pydantic_core import PydanticSerializationError
 
 from palmette.errors import InputError, NotFoundError, shown
-from palmette.types import Document, Explanation, json_value
+from palmette.types import Document, Explanation
+from palmette.values import json_value
 
 if TYPE_CHECKING:
     from palmette import Hit, Model

@@ -15,7 +15,8 @@ from palmette.arrays import Ragged
 from palmette.encoder import Backbone
 from palmette.errors import ConfigError, InputError
 from palmette.methods.fields.config import WHOLE, FieldsConfig
-from palmette.types import Document, written
+from palmette.types import Document
+from palmette.values import written
 
 TEXT = "text"
 """Source of a document's text, without the title where it starts with that."""

@@ -141,7 +141,7 @@ class LayersModel(Model):
         return "" if options.order == "fused" else None
 
     def scoring_options(self, options: LayersSearch) -> LayersSearch:
-        """The same layers, fused: ``order="layer"`` orders documents, and leaves their scores."""
+        """Replace ``order="layer"`` by fusion of the same layers: the order changes no score."""
         return LayersSearch(layers=options.layers)
 
     def plan(self, queries: Queries, k: int, options: LayersSearch, view: View) -> SearchPlan:

@@ -117,14 +117,14 @@ class PathsTask(Task):
         if config.negatives == "leaves":
             turn = int(progress * self.steps / self.steps_per_epoch + 1e-6) // config.refresh
             if self.mined is None or self.mined[0] != turn:
-                self.mined = turn, self._mine()
+                self.mined = turn, self.mine_negatives()
             mined = self.mined[1]
             choice = torch.randint(mined.shape[1], (len(rows),), generator=generator).numpy()
             drawn = np.unique(mined[rows, choice])
             yield drawn[drawn >= 0]
 
     @torch.no_grad()
-    def _mine(self) -> Rows:
+    def mine_negatives(self) -> Rows:
         """Nearest irrelevant documents in the leaf of each training row's query: [P, n], padded with −1."""
         pairs, vectors = self.pairs, self._corpus()
         placed = self.module.leaves_of(vectors, 1)[:, 0]

@@ -1,9 +1,14 @@
-"""Search in a taxonomy: nearest by inner product, then cut, closed under the edges, and ordered.
+"""Search in a taxonomy: nearest nodes by inner product, then a cut-off, whole chains of ancestors, and an order.
 
-A score alone does not say when to stop: queries differ in how high their matches score, and in how many they have.
-Training lifts every match above log Σ exp of all that does not match, so relevance shows in the *gap* under a result,
-g = s − log Σ exp(s') over all lower-scoring nodes: wide under the last match, narrow below it. Three numbers, fitted
-after training, make a probability of a document's score and the widest gap at or under it.
+A score alone does not say where matches end: queries differ in the scores and in the number of their matches. Training
+lifts every match above log Σ exp of everything else, so relevance shows in the *gap* under a result,
+
+    gap(s) = s − log Σ exp(s') over all nodes that score lower than s
+
+    scores   9.1   8.8   8.5   3.2   3.0   2.9
+    gap      −.3    .3   4.4   −.4    .1    −∞          the widest gap follows the last match
+
+P(relevant) = σ(a · widest gap at or under the result + b · score + c), with a, b and c fitted after training.
 """
 
 from __future__ import annotations
@@ -29,18 +34,19 @@ NODE = "node"
 """Stored array of the node's row in the hierarchy."""
 
 BEYOND = 64
-"""Candidates beyond ``k`` among which specific ones, and whole chains, are looked for."""
+"""Additional candidates for options that reorder or drop documents (``order="specific"``, ``closed``)."""
 LIKELY = 0.5
-"""Probability that counts as relevant when results are ordered without a ``cut``."""
+"""Smallest probability of a relevant document if ``order="specific"`` is given without ``cut``."""
 MAX_GAP = 50.0
+"""Limit of gaps, which can be infinite."""
 TILT = 1e-3
-"""Part of a score in its log-odds, so that equal gaps keep the order of their scores."""
+"""Weight of the score in scaled scores, so that results with equal gaps keep their order."""
 AT_ONCE = 64
-"""Queries compared with all nodes at a time."""
+"""Number of queries compared with all nodes at a time."""
 
 
 def plan(nodes: Nodes, queries: Floats, options: TaxonomySearch, view: View) -> SearchPlan:
-    """Inner products with all documents, or with those below a node."""
+    """Compare by inner product with all documents, or with those below a node."""
     only = None
     if options.within is not None:
         assert nodes.hierarchy is not None
@@ -63,7 +69,7 @@ def rank(
     queries, chains = plan.first.queries, nodes.hierarchy is not None
     if options.closed or options.order == "specific":
         candidates = view.candidates(plan, k + BEYOND)
-    if options.cut is not None:  # probabilities fall with scores, so what goes stands at the end
+    if options.cut is not None:  # probabilities fall with scores, so the tail is cut
         keep = cutoff.likely(queries, candidates.scores, options.cut, chains=chains) & (candidates.keys >= 0)
         scores = np.where(keep, candidates.scores, -np.inf).astype(np.float32)
         candidates = replace(candidates, keys=np.where(keep, candidates.keys, -1), scores=scores)
@@ -88,7 +94,7 @@ def _nodes(view: View, keys: Rows) -> Rows:
 
 
 def _close(nodes: Nodes, view: View, plan: SearchPlan, k: int, candidates: Candidates) -> Candidates:
-    """Keep whole chains only, best first: a hit comes with its ancestors in the view, or not at all."""
+    """Keep whole chains only, best first: a hit is kept with all its ancestors in the view if they fit in ``k``."""
     assert nodes.hierarchy is not None
     keys = view.keys() if plan.only is None else plan.only
     rows = _nodes(view, keys)
@@ -113,9 +119,9 @@ def _close(nodes: Nodes, view: View, plan: SearchPlan, k: int, candidates: Candi
 
 
 def score_gaps(scores: Tensor, nodes: Tensor, depth: int) -> Tensor:
-    """Widest gap at or under each score [Q, k] of documents, among the scores of all nodes [Q, N]: [Q, k].
+    """Return the widest gap at or under each document's score [Q, k], among the scores of all nodes [Q, N].
 
-    It never falls as the score rises. Gaps are computed under the ``depth`` best nodes, as many as a query may match.
+    It never falls as the score rises. Gaps are computed for the ``depth`` best nodes, as many as a query may match.
     """
     best = nodes.topk(min(depth, nodes.shape[1]), dim=1).values  # [Q, M]
     rest = nodes.masked_fill(nodes >= best[:, -1:], -torch.inf).logsumexp(1, keepdim=True)  # [Q, 1]
@@ -132,7 +138,7 @@ def score_gaps(scores: Tensor, nodes: Tensor, depth: int) -> Tensor:
 
 
 def fit_cut(gaps: Tensor, scores: Tensor, relevant: Tensor) -> Tensor:
-    """Fit P(relevant) = σ(a · gap + b · score + c) to judged results [Q, k]; a and b are not negative: [3]."""
+    """Fit a ≥ 0, b ≥ 0 and c of P(relevant) = σ(a · gap + b · score + c) to judged results [Q, k]: [3]."""
     x = torch.stack([gaps.clamp(-MAX_GAP, MAX_GAP), scores]).double().flatten(1).cpu().numpy()  # [2, n]
     y = relevant.flatten().cpu().numpy().astype(np.float64)  # [n]
     spread = np.maximum(x.std(axis=1, ddof=1), 1e-6)
@@ -152,18 +158,18 @@ def fit_cut(gaps: Tensor, scores: Tensor, relevant: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class RelevanceCutoff:
-    """Probabilities from scores, by the gaps among all known nodes: independent of what an index holds or filters."""
+    """Probabilities by the gaps among all nodes of the taxonomy, independent of an index's documents and filters."""
 
     nodes: Tensor
     """[N, d] embeddings of the nodes."""
     fitted: Tensor
-    """[4] result of :func:`fit_cut`, and the depth of gaps."""
+    """[4] a, b and c of :func:`fit_cut`, and the depth of gaps."""
 
     @torch.inference_mode()
     def logits(self, queries: Floats, scores: Floats) -> Floats:
-        """Log-odds of relevance: of each query's best node, then of documents that score [Q, k]: [Q, 1 + k].
+        """Return log-odds of relevance [Q, 1 + k]: of each query's best node, then of documents with scores [Q, k].
 
-        Queries are [Q, d]; −∞ where there is no document.
+        ``queries`` are [Q, d]; −∞ marks missing documents.
         """
         table = np.zeros((len(scores), 1 + scores.shape[1]), np.float32)
         gap, score, offset, depth = self.fitted.tolist()
@@ -178,14 +184,14 @@ class RelevanceCutoff:
         return table
 
     def probability(self, queries: Floats, scores: Floats) -> Floats:
-        """P(relevant) of documents that score [Q, k] for queries [Q, d]; 0 where there is none (−∞)."""
+        """Return P(relevant) of documents with scores [Q, k] for queries [Q, d]; 0 for missing ones (−∞)."""
         return np.asarray(expit(self.logits(queries, scores)[:, 1:]), np.float32)
 
     def likely(self, queries: Floats, scores: Floats, least: float, *, chains: bool) -> NDArray[np.bool_]:
         """Mark documents with scores [Q, k] that are relevant with a probability of at least ``least``.
 
-        In a hierarchy (``chains``) the ancestors of a match are matches too. So the probability that counts is the one
-        given the query's best node, where that is likely itself: else an unusual query would keep the root alone.
+        In a hierarchy (``chains``) the ancestors of a match are matches too, and an unusual query would keep the root
+        only. So the limit is relative: ``least`` times the probability of the query's best node, if that is likely.
         """
         chances = np.asarray(expit(self.logits(queries, scores)), np.float32)
         best, own = chances[:, :1], chances[:, 1:]
@@ -193,7 +199,7 @@ class RelevanceCutoff:
         return np.asarray((best >= least) & (own >= least * best) if chains else own >= least)
 
     def scaled(self, queries: Floats, scores: Floats) -> Floats:
-        """Scores from 0 to 1 in the order of ``scores`` [Q, k]: ½ where relevance is even, level where it is clear."""
+        """Scale ``scores`` [Q, k] to 0 … 1 in the same order: ½ + ½ x / (1 + |x|), with log-odds x."""
         filled = scores > -np.inf
         x = np.where(filled, self.logits(queries, scores)[:, 1:] + TILT * np.where(filled, scores, 0.0), 0.0)
         return np.where(filled, 0.5 + 0.5 * x / (1 + np.abs(x)), -np.inf).astype(np.float32)

@@ -209,7 +209,7 @@ class TreeInspection:
             leaves=tuple(leaves),
             nodes=tuple(TreeNode(*column, tuple(topics.get(column[0], ()))) for column in columns),
             balance=_balance(share[2**depth - 1 :], per_leaf, spread),
-            congruence=_congruence(vectors, leaf[compared], depth),
+            congruence=measure_congruence(vectors, leaf[compared], depth),
             listed=tuple(_document(document, leaves[at], score) for document, at, score in shown),
             routes=tuple(routes),
         )
@@ -353,7 +353,7 @@ def _balance(share: NDArray[np.float64], per_leaf: Ints, spread: float) -> Balan
     return Balance(math.exp(entropy), gini, int((per_leaf == 0).sum()), spread)
 
 
-def _congruence(vectors: NDArray[np.float32], leaves: Ints, depth: int) -> Congruence:
+def measure_congruence(vectors: NDArray[np.float32], leaves: Ints, depth: int) -> Congruence:
     """Mean cosines of all pairs of [n, d] vectors; leaves that part after h turns differ in their last D − h bits."""
     unit = unit_rows(vectors)
     pairs = np.triu_indices(len(unit), 1)

@@ -34,8 +34,9 @@ from palmette.errors import (
     StoreError,
     shown,
 )
+from palmette.search.stored import StoredDocument
 from palmette.store.filters import Scalar, flatten
-from palmette.types import Document, Metadata, Passage, StoredDocument, content_digest
+from palmette.types import Document, Metadata, Passage, content_digest
 
 DATABASE = "index.sqlite3"
 

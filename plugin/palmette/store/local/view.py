@@ -23,6 +23,7 @@ from palmette.lexical.query import query_terms
 from palmette.search.flat import ExactEngine
 from palmette.search.lists import add_sizes
 from palmette.search.plan import ArraySpec, Candidates, SearchPlan, View, WordMatches, find_array
+from palmette.search.stored import StoredDocument
 from palmette.search.view import execute
 from palmette.store.filters import Filter, Within, matches
 from palmette.store.local.database import (
@@ -37,7 +38,7 @@ from palmette.store.local.database import (
 )
 from palmette.store.local.filters import check_names, select_keys
 from palmette.store.local.segments import Segment, damaged
-from palmette.types import Document, Passage, StoredDocument
+from palmette.types import Document, Passage
 
 _T = TypeVar("_T")
 _RETRIES = 100  # times a reader may be overtaken by writers that merge segments away under it

@@ -21,8 +21,9 @@ from palmette.store.backend import PAGE, Backend, BackendStats
 from palmette.store.filters import Filter, parse_filter
 from palmette.store.qdrant.client import Collection
 from palmette.store.qdrant.filters import field_name
+from palmette.store.qdrant.points import PROBE, WORDS
 from palmette.store.qdrant.state import DRAFT, FORMAT, KIND, STATE, State
-from palmette.store.qdrant.view import PROBE, WORDS, QdrantView
+from palmette.store.qdrant.view import QdrantView
 from palmette.store.qdrant.writer import QdrantWriter, vectors_of
 from palmette.types import Document
 

@@ -1,0 +1,71 @@
+"""Values of metadata: what JSON can hold, and how a value is written as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import PurePath
+from typing import Any
+from uuid import UUID
+
+from palmette.errors import shown
+
+_DEPTH = 100
+"""Most levels of nested values; Python's own limit lies far above."""
+_BITS = 10_000
+"""Most bits of an integer; Python refuses to write longer ones out."""
+
+
+def json_fault(value: object, place: str, depth: int = 0) -> str | None:
+    """Where a value is not JSON, and what to write instead; ``None`` when it is."""
+    if depth > _DEPTH:
+        return f"{place[:80]!r} is nested more than {_DEPTH} deep"
+    if isinstance(value, int) and value.bit_length() > _BITS:
+        return f"{place!r} is an integer of {value.bit_length()} bits; write it as text"
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                return f"{place or 'it'} has the key {shown(key)}; write {shown(shown(key))}"
+    if isinstance(value, Mapping | list | tuple):
+        items = value.items() if isinstance(value, Mapping) else enumerate(value)
+        faults = (json_fault(inner, f"{place}.{key}" if place else str(key), depth + 1) for key, inner in items)
+        return next(filter(None, faults), None)
+    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return None
+    hints = {"isoformat": "its isoformat()", "item": "its item()", "union": "a sorted list"}
+    hint = next((text for name, text in hints.items() if hasattr(value, name)), "text, numbers, lists or None")
+    return f"{place!r} is {shown(value)} ({type(value).__name__}); write {hint}"
+
+
+def written(value: Any) -> str:
+    """A value as text: lists with commas, mappings as ``name: value``, numbers without needless digits."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    if isinstance(value, Mapping):
+        parts = ((str(key), written(inner)) for key, inner in value.items())
+        return ", ".join(f"{key}: {inner}" for key, inner in parts if inner)
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return ", ".join(filter(None, map(written, value)))
+    return str(value).strip()
+
+
+def json_value(value: Any, depth: int = 0) -> Any:
+    """JSON of a value that frameworks keep in metadata: dates in ISO format, UUIDs and paths as text, Python's numbers.
+
+    Values of other types, and what is nested too deeply, stay as they are, for :class:`Document` to refuse by name.
+    """
+    if depth > _DEPTH:
+        return value
+    if isinstance(value, Mapping):
+        return {key: json_value(inner, depth + 1) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(inner, depth + 1) for inner in value]
+    if isinstance(value, UUID | PurePath) or getattr(getattr(value, "dtype", None), "kind", "") == "M":
+        return str(value)
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    return value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
