@@ -19,7 +19,7 @@ PAGE = 100
 """Most documents of a list."""
 
 
-NAMED = frozenset(("self", "k", "query", "id", "threshold", "explain"))
+NAMED = frozenset(("self", "k", "query", "question", "id", "threshold", "explain"))
 """Parameters of a search and an explanation that are no options of a method."""
 MOST_DOCUMENTS = 2**40
 """Largest offset of a list."""
@@ -51,9 +51,7 @@ class Ask(Body):
     def search(self) -> dict[str, Any]:
         """Keywords of :meth:`palmette.Index.search`."""
         fields = {name: getattr(self, name) for name in ("filter", "lexical", "sentences", "boost")}
-        if clash := sorted(self.options.keys() & ({*fields} | {*type(self).model_fields} | {"query", "question"})):
-            raise ConfigError(f"{clash[0]!r} is no option of a method: give it beside options")
-        return {**self.options, **fields}
+        return {**_method_options(self.options, type(self).model_fields), **fields}
 
 
 class SearchBody(Ask):
