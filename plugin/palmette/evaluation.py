@@ -10,7 +10,6 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from palmette.arrays import Floats, best
 from palmette.config import check_kind
@@ -21,6 +20,7 @@ from palmette.index.folder import check_count
 from palmette.methods.space import SpaceModel
 from palmette.metrics import KS, Report, Row, answer_accuracy, answer_rank, exact_match, f1, score_run
 from palmette.model import Model
+from palmette.progress import progress_bar
 from palmette.ranking.score import Lexical
 from palmette.reader import Example, Reader, load_reading
 from palmette.store.filters import Filter
@@ -163,8 +163,7 @@ def evaluate(
         systems["untrained (lexical=auto, sentences=True)"] = search(untrained, **whole)
         systems[f"encoder {model.encoder.name}"] = search(untrained, lexical=0, sentences=False)
         systems["BM25"] = partial(_bm25, loaded.corpus)
-    hidden = None if progress is None else not progress
-    bar = tqdm(systems.items(), desc="Evaluating", unit="system", disable=hidden)
+    bar = progress_bar(progress, systems.items(), desc="Evaluating", unit="system")
     rows = [_measure(name, prepare, judged, reading) for name, prepare in bar]
     return Report(loaded.name, split, len(loaded.corpus), len(judged.queries), rows)
 

@@ -17,7 +17,7 @@ _BITS = 10_000
 
 
 def json_fault(value: object, place: str, depth: int = 0) -> str | None:
-    """Where a value is not JSON, and what to write instead; ``None`` when it is."""
+    """Describe the first part of a value that is not JSON, and its replacement; ``None`` if all of it is JSON."""
     if depth > _DEPTH:
         return f"{place[:80]!r} is nested more than {_DEPTH} deep"
     if isinstance(value, int) and value.bit_length() > _BITS:

@@ -86,9 +86,3 @@ def search_options(args: argparse.Namespace) -> dict[str, Any]:
             except (TypeError, ValueError, RecursionError) as error:
                 raise ConfigError(f"--{name} must be JSON, an object, got {text!r} ({error})") from error
     return options
-
-
-def shortened(text: str, limit: int) -> str:
-    """One line of so many characters at most."""
-    line = " ".join(text.split())
-    return line if len(line) <= limit else f"{line[:limit]}…"

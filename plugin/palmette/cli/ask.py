@@ -7,8 +7,9 @@ import json
 from typing import Any
 
 import palmette
-from palmette.cli.arguments import CHECKPOINT, describe, search_options, shortened
+from palmette.cli.arguments import CHECKPOINT, describe, search_options
 from palmette.service.local import MOST_HITS, MOST_QUERIES, index_folder, request
+from palmette.text import shorten
 
 
 def _add_search(command: argparse.ArgumentParser) -> None:
@@ -55,7 +56,7 @@ def _run_search(args: argparse.Namespace) -> None:
             print(f"\n? {query}")
         for rank, hit in enumerate(hits, 1):
             best = hit["text"][slice(*(hit["highlights"]["sentence"] or (0, None)))]
-            text = shortened(best, 160) if "around" not in hit else hit["around"]["text"].replace("\n", "\n      ")
+            text = shorten(best, 160) if "around" not in hit else hit["around"]["text"].replace("\n", "\n      ")
             print(f"{rank:>2}. {hit['score']:.3f}  {hit['citation']}\n      {text}")
             for other in hit.get("others", ()):
                 print(f"      also {other['score']:.3f}  {other['citation']}")
@@ -118,9 +119,9 @@ def _run_answer(args: argparse.Namespace) -> None:
             print(f"{answer['answer']}\n  {answer['confidence']:.0%}  {support['citation']}")
         if args.explain:
             for support in answer["supports"]:
-                print(f"    {support['share']:.0%} from {support['id']}: {shortened(support['sentence'], 200)}")
+                print(f"    {support['share']:.0%} from {support['id']}: {shorten(support['sentence'], 200)}")
             for text, confidence in answer["alternatives"].items():
-                print(f"    or {confidence:.0%}: {shortened(text, 200)}")
+                print(f"    or {confidence:.0%}: {shorten(text, 200)}")
 
 
 def _read_answers(args: argparse.Namespace, options: dict[str, Any]) -> list[dict[str, Any]]:

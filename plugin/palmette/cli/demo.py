@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import palmette
-from palmette.cli.arguments import describe, shortened
+from palmette.cli.arguments import describe
 from palmette.errors import MissingExtraError
+from palmette.text import shorten
 
 if TYPE_CHECKING:
     from palmette import Index, Reader, RetrievalData
@@ -224,9 +225,9 @@ def _print_answer(question: str, answer: dict[str, Any]) -> None:
     if not answer["supports"]:
         print(f"  > no answer in these sources ({answer['confidence']:.0%})")
         return
-    best, words = answer["supports"][0]["id"], shortened(answer["answer"], 240)
+    best, words = answer["supports"][0]["id"], shorten(answer["answer"], 240)
     print(f"  > {words}\n    ({answer['confidence']:.0%}, {best})")
 
 
 def _print_source(name: str, score: float, why: dict[str, Any]) -> None:
-    print(f"    {score:.3f}  {name}\n           {shortened(why['text'], 200)}")
+    print(f"    {score:.3f}  {name}\n           {shorten(why['text'], 200)}")

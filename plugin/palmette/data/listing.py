@@ -9,11 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from palmette.config import check_path
 from palmette.data.documents import iter_documents, metadata_of, text_of, to_document
 from palmette.errors import InputError, MissingExtraError, NotFoundError, PalmetteError, shown
+from palmette.progress import progress_bar
 from palmette.sources.convert import read_file
 from palmette.sources.kinds import RECORDS, kind_of
 from palmette.sources.records import existing
@@ -106,8 +105,8 @@ def _list_files(
     listing.skipped += [(str(path), reason) for path, reason in walked.skipped]
     root = path if path.is_dir() else path.parent
     listing.unread |= {f"{source}/{path.relative_to(root).as_posix()}" for path in walked.unreadable}
-    hidden = None if progress is None else not progress
-    for top, file in tqdm(walked.files, f"reading {path.name}", unit="file", delay=2, leave=False, disable=hidden):
+    options = {"desc": f"reading {path.name}", "unit": "file", "delay": 2, "leave": False}
+    for top, file in progress_bar(progress, walked.files, **options):
         name = file.relative_to(top).as_posix()
         try:
             for number, text in enumerate(read_file(file), 1):

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm.auto import tqdm
 
 from palmette.arrays import Floats, best_of_each, concatenate
 from palmette.data import RetrievalData
@@ -25,6 +24,7 @@ from palmette.encoder.cache import CachedEncoder, EncodingCache
 from palmette.lexical.analyser import LANGUAGE, analyser_of
 from palmette.lexical.bm25 import WordCollection
 from palmette.metrics import Judgements, query_scores
+from palmette.progress import progress_bar
 from palmette.ranking.arrays import SCALES, SENTENCES, stored_arrays
 from palmette.ranking.score import PRIOR, SLOPE, Calibration, Evidence, Scale, Units, best_sentences, chance
 from palmette.search.view import ArrayView
@@ -151,12 +151,12 @@ def _encoded(
     model: Any, documents: Sequence[Document], frozen: Encoder, cache: EncodingCache, progress: bool | None
 ) -> Iterator[ArrayView]:
     """Encode documents as a view in memory; the model reads its training's cache meanwhile."""
-    encoder, hidden = model.encoder, None if progress is None else not progress
+    encoder = model.encoder
     if encoder is frozen:
         model.encoder = CachedEncoder(encoder, cache)
     try:
         starts = range(0, len(documents), BATCH)
-        bar = tqdm(starts, desc="Calibrating", unit="batch", delay=2, disable=hidden, leave=False)
+        bar = progress_bar(progress, starts, desc="Calibrating", unit="batch", delay=2, leave=False)
         parts = [stored_arrays(model, documents[start : start + BATCH], model.sentences) for start in bar]
         arrays = {name: concatenate([part[name] for part in parts]) for name in parts[0]}
         yield ArrayView(arrays, documents)

@@ -16,6 +16,7 @@ import numpy as np
 from palmette.lexical.analyser import Analyser, Kind
 from palmette.ranking.score import BEST, CHANCE, OWN, SPAN, Evidence, probability
 from palmette.search.plan import WordMatches
+from palmette.text import shorten
 from palmette.types import Document, Explanation, Metadata, Part
 
 WORDS_SHOWN = 5
@@ -106,5 +107,4 @@ def spell(analyser: Analyser, text: str) -> dict[str, str]:
 
 def shortened(text: str) -> str:
     """Shorten a text to one line of ``SENTENCE_SHOWN`` characters, without marks of headings, tables and fences."""
-    line = " ".join(_MARKS.sub("", text).split())
-    return line if len(line) <= SENTENCE_SHOWN else f"{line[: SENTENCE_SHOWN - 2].rsplit(' ', 1)[0]} \u2026"
+    return shorten(_MARKS.sub("", text), SENTENCE_SHOWN)

@@ -25,6 +25,7 @@ from palmette.service.calls import ENDPOINTS
 from palmette.service.gate import Problem
 from palmette.service.local import MOST_QUERIES
 from palmette.service.schema import AnswerBody, Body, GetBody, ListBody, OverviewBody, SearchBody
+from palmette.text import shorten
 
 INSTRUCTIONS = (
     "Search documents, read what surrounds a passage, and answer questions in the documents' own words. Cite the id of "
@@ -325,8 +326,7 @@ def _content(document: dict[str, Any]) -> str:
 def _brief(hit: dict[str, Any]) -> str:
     """The best sentence of a hit in one line, or how its text begins."""
     place = hit.get("highlights", {}).get("sentence") or (0, len(hit["text"]))
-    line = " ".join(hit["text"][slice(*place)].split())
-    return line if len(line) <= SHOWN else f"{line[:SHOWN]}…"
+    return shorten(hit["text"][slice(*place)], SHOWN)
 
 
 __all__ = ["Server", "mount", "run_stdio"]

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from palmette.devices import Processes, auto_precision, processes
 from palmette.errors import ConfigError, TrainingError
+from palmette.progress import progress_bar
 from palmette.training.config import TrainingConfig
 from palmette.training.state import TrainingState, unwritable
 
@@ -330,7 +330,6 @@ def train(
     if resume and output_dir is None:
         raise ConfigError("resume=True needs the output_dir of the run to go on with")
     group = processes(device, alone=alone)
-    hidden = None if progress is None else not progress
     result = TrainingResult(0, 0, {}, 0.0, False, main_process=group.rank == 0)
     for stage in stages:
         folder = None if output_dir is None else Path(output_dir, stage.name)
@@ -344,12 +343,12 @@ def train(
             loop.resume(folder)
         loop.module.train()
         state, module = loop.state, stage.task.module
-        with tqdm(
+        with progress_bar(
+            progress if loop.main else False,
             total=stage.training.steps,
             initial=state.step,
             desc=f"{label}, {stage.name}" if stage.name else label,
             unit="step",
-            disable=hidden if loop.main else True,
         ) as bar:
             steps, stopped = loop.run(bar)
         state.restore(module)

@@ -24,12 +24,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
-from tqdm.auto import tqdm
 
 from palmette.arrays import Rows
 from palmette.data.retrieval import RowLists
 from palmette.encoder.space import Space
 from palmette.maths import symmetric_info_nce
+from palmette.progress import progress_bar
 from palmette.threads import one_torch_thread
 from palmette.training.pairs import TrainingPairs, Validation, top_documents
 
@@ -224,5 +224,4 @@ def _unit(vectors: Tensor) -> Tensor:
 
 
 def _bar(total: int, progress: bool | None) -> Any:
-    hidden = None if progress is None else not progress
-    return tqdm(total=total, desc="Learning the space", unit="step", delay=1, disable=hidden, leave=False)
+    return progress_bar(progress, total=total, desc="Learning the space", unit="step", delay=1, leave=False)

@@ -9,12 +9,12 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm.auto import tqdm
 
 from palmette.arrays import Ragged
 from palmette.encoder import Backbone
 from palmette.errors import ConfigError, InputError
 from palmette.methods.fields.config import WHOLE, FieldsConfig
+from palmette.progress import progress_bar
 from palmette.types import Document
 from palmette.values import written
 
@@ -167,9 +167,8 @@ def _body(document: Document) -> str:
 def read_tokens(backbone: Backbone, texts: Sequence[str], limit: int, label: str, progress: bool | None) -> Ragged:
     """Token ids of texts, at most ``limit`` of each."""
     rows: list[list[int]] = []
-    hidden = None if progress is None else not progress
     parts = range(0, len(texts), 512)
-    for start in tqdm(parts, desc=label, unit="batch", delay=2, disable=hidden, leave=False):
+    for start in progress_bar(progress, parts, desc=label, unit="batch", delay=2, leave=False):
         part = [text[: 40 * limit] for text in texts[start : start + 512]]  # the rest is cut anyway
         rows += backbone.tokenise(part, limit)
     ids = np.fromiter((id for row in rows for id in row), np.int32)

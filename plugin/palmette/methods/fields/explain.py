@@ -17,6 +17,7 @@ from palmette.arrays import Floats
 from palmette.encoder.splitting import split_sentences
 from palmette.methods.fields.config import FieldsConfig, FieldsSearch
 from palmette.methods.fields.search import blend, part_weights
+from palmette.text import shorten
 from palmette.types import Explanation, Part
 
 _SENTENCES = 12  # number of sentences of a long field compared with the query
@@ -114,5 +115,4 @@ def _passage(text: str, nearest: Callable[[Sequence[str]], int]) -> str:
     if len(pieces) == 1 and ", " in text:  # a list of attributes
         words = text.split(", ")
         pieces = [", ".join(words[at : at + 6]) for at in range(0, len(words), 6)]
-    chosen = pieces[nearest(pieces[:_SENTENCES])]
-    return chosen if len(chosen) <= _LONG else f"{chosen[: _LONG - 1]}…"
+    return shorten(pieces[nearest(pieces[:_SENTENCES])], _LONG)

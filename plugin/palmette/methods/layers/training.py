@@ -10,7 +10,6 @@ from typing import ClassVar, Self
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from palmette.arrays import Rows
 from palmette.data import RetrievalData
@@ -22,6 +21,7 @@ from palmette.methods.layers.config import LayersConfig
 from palmette.methods.layers.init import complete_config, initialise
 from palmette.methods.layers.module import LayerNetworks, summary
 from palmette.methods.layers.weights import best_weights
+from palmette.progress import progress_bar
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Stage, Task, TrainingResult
 from palmette.training.pairs import TokenRows, TrainingPairs
@@ -110,8 +110,7 @@ class LayersTask(Task):
         module, pairs = self.module.eval(), self.pairs
         dev_rows = pairs.dev.queries if pairs.dev else pairs.query_rows
         query_rows = np.unique(np.concatenate([pairs.query_rows, dev_rows]))
-        hidden = None if progress is None else not progress
-        for block in tqdm(_blocks(query_rows), "Reading the layers", unit="batch", delay=2, disable=hidden):
+        for block in progress_bar(progress, _blocks(query_rows), desc="Reading the layers", unit="batch", delay=2):
             x, mask = self.states.take(block, device)
             parts = module.features([x[:, :, layer] for layer in self.config.query_layers], mask)
             self.features = self.features or [torch.zeros(len(pairs.queries), p.shape[1]) for p in parts]

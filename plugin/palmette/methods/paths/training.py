@@ -9,7 +9,6 @@ from typing import ClassVar
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from palmette.arrays import Rows
 from palmette.encoder import Backbone, Kind
@@ -17,6 +16,7 @@ from palmette.methods.paths.explain import IndexReport, Numbers, leaf_load, leaf
 from palmette.methods.paths.losses import intra_leaf, triplet
 from palmette.methods.paths.module import Part, Paths
 from palmette.methods.paths.search import SHARES, recall_curve
+from palmette.progress import progress_bar
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Stage, Task, TrainingResult
 from palmette.training.pairs import TrainingPairs, Validation
@@ -36,8 +36,8 @@ def encode_texts(backbone: Backbone, texts: Sequence[str], kind: Kind, progress:
     out = torch.zeros(len(texts), backbone.dimension, device=backbone.device)
     learning = backbone.training
     backbone.eval()
-    hidden = len(texts) <= 1000 or (None if progress is None else not progress)
-    for start in tqdm(range(0, len(order), TEXTS), "Encoding", unit="batch", disable=hidden, leave=False):
+    shown = progress if len(texts) > 1000 else False
+    for start in progress_bar(shown, range(0, len(order), TEXTS), desc="Encoding", unit="batch", leave=False):
         rows = order[start : start + TEXTS]
         out[torch.tensor(rows)] = backbone.embed([texts[row] for row in rows], kind)
     backbone.train(learning)

@@ -7,6 +7,7 @@ import numpy as np
 from palmette.arrays import Floats
 from palmette.methods.taxonomy.hierarchy import Nodes
 from palmette.methods.taxonomy.search import RelevanceCutoff
+from palmette.text import shorten
 from palmette.types import Explanation, Part
 
 
@@ -30,7 +31,7 @@ def explain(nodes: Nodes, cutoff: RelevanceCutoff, query: Floats, vector: Floats
     # the most general node counts in full, each step down adds a difference
     added = [score - above for score, above in zip(scores, [*scores[1:], 0.0], strict=True)]
     parts = [Part(*part) for part in zip(names, added, steps, strict=True)][::-1]
-    short = [name if len(name) <= 40 else f"{name[:39]}…" for name in names]
+    short = [shorten(name, 40) for name in names]
     trail = " ▸ ".join(f"{name} ({chance:.0%})" for name, chance in zip(short, chances, strict=True))
     brief = " ▸ ".join(short) if len(short) > 1 else ""
     return Explanation(scores[0], parts, f"score {scores[0]:.2f}; {trail}", {"chain": steps}, brief=brief)

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from tqdm.auto import trange
 
 from palmette.methods.taxonomy.data import DEV, Sampler, TrainingQueries
 from palmette.methods.taxonomy.hierarchy import Matches
 from palmette.methods.taxonomy.losses import column_weights, matches_softmax
 from palmette.methods.taxonomy.module import DualEncoder
 from palmette.methods.taxonomy.search import AT_ONCE, MAX_GAP, fit_cut, score_gaps
+from palmette.progress import progress_bar
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Stage, Task, TrainingResult
 
@@ -193,8 +193,9 @@ def _scored(
     queries: Tensor, documents: Tensor, matches: Matches, progress: bool | None = False
 ) -> Iterator[tuple[Tensor, Matches]]:
     """Scores [B, N] of some queries at a time, and their matches."""
-    step, hidden = max(1, CELLS // len(documents)), None if progress is None else not progress
-    for start in trange(0, len(queries), step, desc="hard negatives", leave=False, disable=hidden):
+    step = max(1, CELLS // len(documents))
+    starts = range(0, len(queries), step)
+    for start in progress_bar(progress, starts, desc="hard negatives", leave=False):
         part = queries[start : start + step]
         yield part @ documents.T, matches.take(np.arange(start, start + len(part)))
 

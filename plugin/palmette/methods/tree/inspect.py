@@ -17,7 +17,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm.auto import tqdm
 
 from palmette.arrays import evenly_spaced, unit_rows
 from palmette.config import check_range
@@ -25,7 +24,9 @@ from palmette.errors import ConfigError, InputError, NotFoundError
 from palmette.methods.tree.explain import node_masses, topics_of_texts
 from palmette.methods.tree.module import name_of
 from palmette.methods.tree.search import ADAPTED, LEAVES, greedy_leaf
+from palmette.progress import progress_bar
 from palmette.search.plan import View
+from palmette.text import shorten
 from palmette.types import Document, Hit
 
 Ints = NDArray[np.int64]
@@ -284,8 +285,7 @@ def _survey(
     """Leaf of each document and its probability [n], mean probability and decidedness of nodes, leaves per document."""
     leaf, probability = np.empty(len(keys), np.int64), np.empty(len(keys))
     share, likelier, spread = np.zeros(2 ** (depth + 1) - 1), np.zeros(2**depth - 1), 0.0
-    hidden = None if progress is None else not progress
-    with tqdm(total=len(keys), desc="Inspecting", unit="document", delay=2, disable=hidden) as bar:
+    with progress_bar(progress, total=len(keys), desc="Inspecting", unit="document", delay=2) as bar:
         for start in range(0, len(keys), CHUNK):
             rows = _distributions(view.rows(LEAVES, keys[start : start + CHUNK].tolist()))
             masses, part = node_masses(rows), slice(start, start + len(rows))
@@ -321,15 +321,10 @@ def _picked(leaf: Ints, probability: NDArray[np.float64], most: int) -> Ints:
 
 def _document(document: Document, leaf: str, score: float) -> TreeDocument:
     title = document.metadata.get("title") or document.fields.get("title")
-    title = _shorten(title) if isinstance(title, str) else ""
+    title = shorten(title, CHARACTERS) if isinstance(title, str) else ""
     text = document.content[: 8 * CHARACTERS].lstrip()
-    text = _shorten(text.removeprefix(title).lstrip() or text)
+    text = shorten(text.removeprefix(title).lstrip() or text, CHARACTERS)
     return TreeDocument(document.key, title, text, leaf, round(score, 4))
-
-
-def _shorten(text: str) -> str:
-    text = " ".join(text[: 4 * CHARACTERS].split())
-    return text if len(text) <= CHARACTERS else text[: CHARACTERS - 1].rstrip() + "…"
 
 
 def _route(view: View, query: str, hits: Sequence[Hit], encoded: NDArray[np.float32], names: list[str]) -> Route:
