@@ -1,5 +1,6 @@
 """The learned space: an encoder in it, what pairs teach, and models that are trained over it."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from palmette import Document, FakeEncoder, Index, PathsModel, SpaceModel, Taxon
 from palmette.data import RetrievalData
 from palmette.encoder import CachedEncoder, EncodingCache
 from palmette.encoder.space import Space, SpaceEncoder
+from palmette.errors import CheckpointError
 from palmette.training import space as space_module
 from palmette.training.pairs import TrainingPairs, Validation
 from palmette.training.space import fit_space
@@ -266,3 +268,31 @@ def test_of_equal_ways_the_shortest_is_taken() -> None:
     encoder, choice = np.random.default_rng(0).random(60), space_module.Choice
     better = {choice(maps, way): encoder + 0.1 for way in (1.0, 0.5) for maps in (2, 1)}
     assert space_module.choose({choice(0, 0.0): encoder, **better}) == choice(1, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (lambda w: w.update({"space.queries": torch.eye(47)}), r"space\.queries is \[47, 47\]"),
+        (lambda w: w.update({"space.documents": torch.zeros(48)}), r"space\.documents is \[48\]"),
+        (lambda w: w.update({"space.documents": torch.eye(48).long()}), "torch.int64"),
+        (lambda w: w.update({"space.queries": torch.full((48, 48), torch.nan)}), "no finite numbers"),
+        (lambda w: w.pop("space.documents"), "has the maps"),
+        (lambda w: w.update({"space.third": torch.eye(48)}), "has the maps"),
+    ],
+)
+def test_maps_of_a_damaged_checkpoint_are_refused(harm: Callable, words: str, space: Space) -> None:
+    weights = {"space.queries": space.queries, "space.documents": space.documents, "other": torch.zeros(1)}
+    harm(weights)
+    with pytest.raises(CheckpointError, match=words):
+        Space.take(weights, 48)
+
+
+def test_a_checkpoint_whose_maps_have_another_width_is_refused(given_space: Space, tmp_path: Path) -> None:
+    model = SpaceModel.fit(pairs(), encoder=FakeEncoder(48), progress=False)
+    narrow = Space(torch.eye(16), torch.eye(16))
+    model.encoder.space = narrow
+    model.__dict__.pop("fingerprint", None)
+    path = model.save_pretrained(tmp_path / "model")
+    with pytest.raises(CheckpointError, match=r"is \[16, 16\]"):
+        load_model(path)

@@ -300,7 +300,7 @@ class Model(Checkpointed):
         if isinstance(known := LOADED.get(key), cls):
             return known
         weights = checkpoint.tensors()
-        if space := Space.take(weights):
+        if space := Space.take(weights, coder.dimension):
             coder = SpaceEncoder(coder, space)
         try:
             check_sizes(lambda: cls.module_for(config, coder), weights)

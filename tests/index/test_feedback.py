@@ -183,3 +183,46 @@ def test_killed_while_giving_feedback(index: Index) -> None:
             acknowledged += 3 + round + len(process.stdout.read().split("\n")) - 1
     votes = len(index.feedback_log.votes())
     assert acknowledged <= votes <= acknowledged + 5
+
+
+def test_a_tenants_ids_are_stored_as_the_index_knows_them(tmp_path: Path) -> None:
+    texts = [Document("1", f"text of {t}", {"t": t}) for t in "ab"]
+    with Index.build(texts, MODEL, tmp_path / "index", tenant="t", progress=False) as index:
+        a, b = (index.filtered({"t": t}) for t in "ab")
+        index.feedback_log.recording = True
+        a.feedback("which?", "1", useful=True)
+        a.record_search("which?", ["1"], run="r")
+        b.feedback("which?", "1", useful=False)
+        assert [(vote.document, vote.useful) for vote in a.feedback_log.votes()] == [("1", True)]
+        assert a.feedback_log.search_of("r").documents == ("1",)
+        whole = [(vote.document, vote.useful) for vote in index.feedback_log.votes()]
+        assert whole == [("a/1", True), ("b/1", False)], "two documents, not one that is disputed"
+        assert b.feedback_log.delete(document="1") == 1
+        assert a.feedback_log.delete(document="1") == 2
+
+
+@pytest.mark.parametrize("end", ["-journal", "-wal", "-shm"])
+def test_pipes_and_links_beside_the_file_are_not_waited_for(index: Index, end: str) -> None:
+    index.feedback("which?", "d1", useful=True)
+    beside = index.path / f"{FEEDBACK}{end}"
+    mine = index.path.parent / "mine"
+    mine.write_bytes(b"mine")
+    for make in (lambda: os.mkfifo(beside), lambda: beside.symlink_to(mine), lambda: beside.hardlink_to(mine)):
+        make()
+        for call in (index.feedback_log.votes, lambda: index.feedback("which?", "d1", useful=True)):
+            with pytest.raises(CorruptIndexError, match="named pipe|symbolic link|2 names"):
+                call()
+        beside.unlink()
+    assert mine.read_bytes() == b"mine"
+    assert len(index.feedback_log.votes()) == 1
+
+
+@pytest.mark.parametrize("values", ["x'ff', 'd1', 1, '', ''", "'q', x'00', 1, '', ''", "'q', 'd1', 'yes', '', ''"])
+def test_values_of_other_types_are_refused(index: Index, values: str) -> None:
+    index.feedback("which?", "d1", useful=True)
+    with sqlite3.connect(index.path / FEEDBACK) as database:
+        columns = "time, wall, query, document, useful, person, run"
+        database.execute(f"INSERT INTO votes ({columns}) VALUES (1, '', {values})")
+    database.close()
+    with pytest.raises(CorruptIndexError, match="other types"):
+        index.feedback_log.votes()

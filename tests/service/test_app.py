@@ -21,10 +21,11 @@ from palmette import Index, Reader
 from palmette.cli import main
 from palmette.errors import ConfigError, NotFoundError
 from palmette.service.app import Service
-from palmette.service.callers import Rate, Token, read_tokens
+from palmette.service.callers import Callers, Rate, Token, read_tokens
 from palmette.service.calls import ENDPOINTS
 from palmette.service.gate import OPEN, Settings
 from palmette.service.indexes import Served
+from palmette.service.local import request
 from support.services import Running, running, until
 from support.tiny import documents, space, tree
 
@@ -229,6 +230,23 @@ def test_a_token_opens_its_filter_alone(tenants: Running) -> None:
         assert line.startswith("#") or float(line.rpartition(" ")[2]) >= 0
 
 
+def test_a_token_with_the_owners_name_sees_no_more(index: Index, tmp_path: Path) -> None:
+    index.backup(tmp_path / "colours")
+    tokens = [Token(name="owner", token=BOB, filter={"colour": "red"})]
+    with running(tmp_path / "colours", tokens=tokens) as service:
+        whole = request(str(tmp_path / "colours"), "/v1/fields", {})["fields"]
+        assert len(whole["colour"]) == 6, "through the socket of this user"
+        assert service.post("fields", token=BOB).json()["fields"]["colour"] == [["red", 8]]
+
+
+def test_an_overview_tells_no_path_and_lists_take_any_number(tenants: Running) -> None:
+    told = tenants.post("overview", EVE).json()
+    assert told["documents"] == 8
+    assert str(Path(tenants.service.served["colours"].path).parent) not in json.dumps(told)
+    problem(tenants.post("list", EVE, offset=10**30), 400, "offset must be at most")
+    problem(tenants.post("explain", EVE, query="owl", id="green-owl", options={"id": "x"}), 400, "beside options")
+
+
 def test_feedback_stays_behind_the_filter_of_a_token(index: Index, tmp_path: Path) -> None:
     index.backup(tmp_path / "colours")
     with running(tmp_path / "colours", tokens=TOKENS) as service, Index.open(tmp_path / "colours") as opened:
@@ -253,7 +271,9 @@ def test_files_of_tokens_are_checked(tmp_path: Path) -> None:
     def read(content: Any, mode: int = 0o600) -> list[Token]:
         file.write_text(content if isinstance(content, str) else json.dumps(content))
         file.chmod(mode)
-        return read_tokens(file)
+        tokens = read_tokens(file)
+        Callers(tokens, write=False)
+        return tokens
 
     assert read([row]) == [Token(**row)]
     with pytest.raises(NotFoundError, match="no file of tokens"):
@@ -284,6 +304,8 @@ def test_pages_of_others_and_bent_names_are_refused(plain: Running, tenants: Run
     problem(search(plain, host="evil.example"), 421, "this service has no name 'evil.example'")
     problem(search(plain, host="search.example"), 421, "--allow-host search.example")
     problem(search(plain, host=""), 421, "no name ''")
+    problem(search(plain, host="["), 421, "no name ''")
+    problem(search(plain, origin="http://["), 403, "may not ask")
     problem(search(plain, origin="https://evil.example"), 403, "may not ask")
     problem(search(plain, origin="null"), 403, "may not ask")
     assert search(plain, origin=f"http://{host}").status_code == 200
@@ -318,6 +340,7 @@ def test_pages_of_others_and_bent_names_are_refused(plain: Running, tenants: Run
         (400, "the query is empty", b'{"query": " "}', "application/json"),
         (400, "Did you mean 'level'", b'{"query": "x", "options": {"levle": 3}}', "application/json"),
         (400, "give it beside options", b'{"query": "x", "options": {"k": 3}}', "application/json"),
+        (400, "give it beside options", b'{"query": "x", "options": {"self": 3}}', "application/json"),
         (400, "must be a number", b'{"query": "x", "threshold": "x"}', "application/json"),
         (400, "threshold must be", b'{"query": "x", "threshold": 1e999}', "application/json"),
         (404, "there is no index 'x'", b'{"query": "x", "index": "x"}', "application/json"),
@@ -379,7 +402,7 @@ def test_slow_and_lost_clients_disturb_nobody(index: Index) -> None:
 
 def test_limits_of_time_rate_and_number(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
-    with running(Path(index.path), timeout=0.3, waiting=3, rate=120) as service:
+    with running(Path(index.path), timeout=0.3, waiting=3, rate=60) as service:
         search = Index.search
         monkeypatch.setattr(Index, "search", lambda *a, **k: release.wait(20) and search(*a, **k))
         problem(service.post("search", query="owl"), 504, "no answer within 0.3 s")
@@ -393,10 +416,9 @@ def test_limits_of_time_rate_and_number(index: Index, monkeypatch: pytest.Monkey
             assert service.http.get("/health").status_code == 503
             release.set()
             assert [one.result().status_code for one in waiting] == [200, 200, 200]
-        statuses = [service.post("search", query="owl").status_code for _ in range(40)]
-        assert statuses[0] == 200
-        assert statuses[-1] == 429
-        problem(service.post("search", query="owl"), 429, "wait")
+        replies = [service.post("search", query="owl") for _ in range(40)]
+        assert replies[0].status_code == 200
+        problem(next(reply for reply in replies if reply.status_code != 200), 429, "wait")
 
 
 def test_a_rate_fills_steadily(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import gzip
 import json
 import sys
+import time
 import zipfile
 
 import pytest
@@ -278,3 +279,35 @@ def test_without_the_converter_the_extra_is_named(write, monkeypatch):
         monkeypatch.setitem(sys.modules, module, None)
         with pytest.raises(MissingExtraError, match=r"pip install 'palmette\[files\]'"):
             list(read_file(write(name, b"%PDF")))
+
+
+@pytest.mark.parametrize("sign", ["<a ", "<!-- ", "<a b='", '<a b="x" '])
+def test_tags_that_never_end_take_linear_time(sign):
+    begun = time.process_time()
+    text, _ = html_to_markdown(f"<p>harvest</p>{sign * 100_000}")
+    assert text.startswith("harvest")
+    assert time.process_time() - begun < 10
+
+
+def test_a_heading_of_a_notebook_has_six_signs_at_most(write):
+    book = {"cells": [{"cell_type": "heading", "level": 10**9, "source": "Harvest"}]}
+    (document,) = read_file(write("a.ipynb", json.dumps(book)))
+    assert document.text == "###### Harvest\n"
+
+
+@pytest.mark.parametrize("head", ["---\n" + "[" * 60_000 + "\n---\n", "+++\n" + "a." * 30_000 + "b = 1\n+++\n"])
+def test_front_matter_of_nested_lists_and_long_names_takes_no_time(write, head):
+    begun = time.process_time()
+    (document,) = read_file(write("a.md", f"{head}# Harvest\n"))
+    assert document.title == "Harvest"
+    assert document.metadata == {}
+    assert time.process_time() - begun < 2
+
+
+def test_a_heading_of_many_columns_is_read_in_linear_time(write):
+    names = [f"c{number}" for number in range(50_000)]
+    begun = time.process_time()
+    assert list(read_file(write("a.csv", ",".join(names) + "\n"))) == []
+    assert time.process_time() - begun < 5
+    with pytest.raises(InputError, match="two columns are named 'c7'"):
+        list(read_file(write("b.csv", ",".join([*names, "c7"]) + "\n")))

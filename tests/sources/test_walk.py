@@ -1,6 +1,7 @@
 """Folders are walked by their own rules, and what is skipped is named with a reason."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,20 @@ def test_a_folder_that_may_not_be_read(root):
         assert reasons(root)["closed"] == "permission denied"
     finally:
         (root / "closed").chmod(0o700)
+
+
+@pytest.mark.parametrize("pattern", ["*a" * 12 + "b", "[!b]*" * 10 + "c", "*" * 200 + "b", "**/a/" * 8 + "b"])
+def test_patterns_that_would_take_for_ever_are_left_out(root, pattern):
+    make(root, "a" * 200 + ".txt", "a/" * 60 + "x.txt", "kept.md", "left.md")
+    (root / ".gitignore").write_text(f"{pattern}\nleft.*\n**/of/**/it/**\n*.a*b*\n")
+    begun = time.process_time()
+    assert read(root) == ["a/" * 60 + "x.txt", "a" * 200 + ".txt", "kept.md"]
+    assert time.process_time() - begun < 2
+    assert "1 of its patterns have too many stars" in next(r for p, r in walk(root).skipped if p.name == ".gitignore")
+
+
+def test_names_that_are_no_text_are_skipped(root):
+    make(root, "kept.md")
+    (root / os.fsdecode(b"\xff.md")).write_text("words")
+    assert read(root) == ["kept.md"]
+    assert "its name is no UTF-8" in [reason for _, reason in walk(root).skipped]

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from palmette.arrays import Floats
 from palmette.encoder.base import Encoder, Kind, Output, States, WrappedEncoder
 from palmette.encoder.sentences import Sentences
+from palmette.errors import CheckpointError
 
 WEIGHTS = "space."
 """Prefix of the maps' names in a checkpoint."""
@@ -40,10 +41,28 @@ class Space:
         return mapped.float().to(vectors.device)
 
     @classmethod
-    def take(cls, weights: dict[str, Tensor]) -> Self | None:
-        """Remove the maps from a checkpoint's weights and return them; ``None`` if it has none."""
+    def take(cls, weights: dict[str, Tensor], width: int) -> Self | None:
+        """Remove the maps from a checkpoint's weights and return them; ``None`` if it has none.
+
+        Raises:
+            CheckpointError: The maps do not fit vectors of the encoder's width, or are no finite numbers.
+        """
         own = {name: weights.pop(name) for name in list(weights) if name.startswith(WEIGHTS)}
-        return cls(own[f"{WEIGHTS}queries"], own[f"{WEIGHTS}documents"]) if own else None
+        if not own:
+            return None
+        names = [f"{WEIGHTS}queries", f"{WEIGHTS}documents"]
+        if sorted(own) != sorted(names):
+            raise CheckpointError(f"a learned space has the maps {', '.join(names)}; got {', '.join(sorted(own))}")
+        for name in names:
+            shape, kind = tuple(own[name].shape), own[name].dtype
+            if shape != (width, width) or kind != torch.float32:
+                raise CheckpointError(
+                    f"{name} is {list(shape)} of {kind}, and the encoder's vectors need [{width}, {width}] of "
+                    f"{torch.float32}: load the checkpoint with the encoder that it was trained with"
+                )
+            if not torch.isfinite(own[name]).all():
+                raise CheckpointError(f"{name} holds values that are no finite numbers: the checkpoint is damaged")
+        return cls(*(own[name] for name in names))
 
 
 class SpaceEncoder(WrappedEncoder):

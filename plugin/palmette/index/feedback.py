@@ -29,12 +29,12 @@ class TakesFeedback:
     @property
     def feedback_log(self) -> FeedbackLog:
         """Votes and recorded searches: read, export and delete them, and turn ``recording`` of searches on."""
-        backend, wall = self.backend, ""
+        backend, wall, prefix = self.backend, "", ""
         if isinstance(backend, FilteredBackend):
-            wall, backend = str(backend.within), backend.backend
+            wall, prefix, backend = str(backend.within), backend.prefix, backend.backend
         if not isinstance(backend, LocalBackend):
             raise StoreError("feedback is kept in the folder of an index; a collection has none")
-        return FeedbackLog(Path(backend.path), wall)
+        return FeedbackLog(Path(backend.path), wall, prefix)
 
     def record_search(
         self, query: str, ids: Sequence[str], *, person: str | None = None, run: str | None = None

@@ -319,7 +319,9 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
         A document of several passages has the mean of theirs; a hit has its passage's own.
         """
         spec = vector_array(self.model)
-        given = check_ids(ids) if isinstance(ids, str) else list(ids)
+        unchecked: Any = ids
+        listed = isinstance(unchecked, Iterable) and not isinstance(unchecked, str)
+        given: list[str | Hit] = list(unchecked if listed else check_ids(unchecked))
         wanted = check_ids([one.id if isinstance(one, Hit) else one for one in given])
         found = np.zeros((len(wanted), *spec.shape), np.float32)
         with self.backend.read() as view:

@@ -53,7 +53,7 @@ class Service:
         if not tokens and not self.settings.is_loopback:
             raise ConfigError(f"host {self.settings.host!r} can be reached by others: give --tokens FILE")
         self.callers, self.metrics = Callers(tokens, write=self.settings.write), Metrics()
-        self._kept: dict[tuple[str, str, str], tuple[float, Any]] = {}
+        self._kept: dict[tuple[str, str, str, bool], tuple[float, Any]] = {}
         self._opening: list[asyncio.Task[None]] = []
         self.failures: dict[str, str] = {}
         """Why an index could not be opened."""
@@ -185,7 +185,8 @@ class Service:
 
     async def read(self, served: Served, caller: Caller, call: Callable[..., T], body: Body) -> T:
         """Answer a reading call within the limit of time."""
-        key, keeps = (call.__name__, served.name, caller.name), isinstance(body, NameBody)
+        key = call.__name__, served.name, caller.name, caller.local  # a token may have the local owner's name
+        keeps = isinstance(body, NameBody)
         if keeps and (answer := self._kept.get(key)) and time.monotonic() - answer[0] < KEPT:
             value: T = answer[1]
             return value

@@ -76,16 +76,15 @@ def read_tokens(path: str | Path) -> list[Token]:
         raise ConfigError(f"{file} is not JSON ({error})") from error
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise ConfigError(f'{file} must hold a list such as [{{"name": "ada", "token": "…", "filter": {{…}}}}]')
-    tokens = [Token(**row) for row in rows]
-    if len({token.name for token in tokens}) < len(tokens):
-        raise ConfigError(f"{file}: two tokens have the same name: give each its own")
-    return tokens
+    return [Token(**row) for row in rows]
 
 
 class Callers:
     """The known tokens, by digest: a lookup takes the same time for a near miss as for nonsense."""
 
     def __init__(self, tokens: Sequence[Token], *, write: bool) -> None:
+        if len({token.name for token in tokens}) < len(tokens):  # views of tenants are kept by name
+            raise ConfigError("two tokens have the same name: give each its own")
         self._known = {
             token.sha256 or _digest(token.token): Caller(token.name, token.filter, token.indexes, token.write)
             for token in tokens

@@ -134,7 +134,9 @@ def _fields(body: Body, index: Index, reader: Reader) -> dict[str, Any]:
 def overview(body: OverviewBody, index: Index, reader: Reader) -> dict[str, Any]:
     """Say what an index holds: facts, frequent metadata, and topics, which may be judged by a question."""
     options = {name: getattr(body, name) for name in ("query", "filter", "topics", "since", "date")}
-    return {**index_facts(index, reader), **_fields(body, index, reader), **index.overview(**options).to_dict()}
+    facts = index_facts(index, reader)
+    del facts["location"]  # a path of this machine
+    return {**facts, **_fields(body, index, reader), **index.overview(**options).to_dict()}
 
 
 def _topics(body: Body, index: Index, reader: Reader) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import logging
 import time
 from http import HTTPStatus
 from typing import Annotated, Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field
 from starlette.datastructures import Headers
@@ -96,6 +96,14 @@ class Problem(Exception):
 def status_of(error: PalmetteError) -> HTTPStatus:
     """Return the HTTP status of an error."""
     return next(status for kind, status in STATUS if isinstance(error, kind))
+
+
+def _split(url: str) -> SplitResult:
+    """Take a URL apart; one that is none has no parts."""
+    try:
+        return urlsplit(url)
+    except ValueError:  # an address with one bracket
+        return urlsplit("")
 
 
 def problem_facts(status: HTTPStatus, error: str, detail: str) -> dict[str, Any]:
@@ -193,12 +201,12 @@ class Gate:
 
     def _check_host(self, headers: Headers) -> None:
         """Refuse requests that another site's page makes, and names that it bends to this address."""
-        host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+        host = _split(f"//{headers.get('host', '')}").hostname or ""
         if host not in self._hosts:
             message = f"this service has no name {shown(host)}: start it with --allow-host {host}"
             raise Problem(HTTPStatus.MISDIRECTED_REQUEST, message)
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+        if origin is not None and _split(origin).netloc != headers.get("host"):
             raise Problem(HTTPStatus.FORBIDDEN, f"pages of {shown(origin)} may not ask this service")
 
     def _check_rate(self, rate: Rate, name: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -17,6 +17,12 @@ from palmette.types import Document
 
 PAGE = 100
 """Most documents of a list."""
+
+
+NAMED = frozenset(("self", "k", "query", "question", "id", "threshold", "explain"))
+"""Parameters of a search and an explanation that are no options of a method."""
+MOST_DOCUMENTS = 2**40
+"""Largest offset of a list."""
 
 
 class Body(Config):
@@ -45,9 +51,7 @@ class Ask(Body):
     def search(self) -> dict[str, Any]:
         """Keywords of :meth:`palmette.Index.search`."""
         fields = {name: getattr(self, name) for name in ("filter", "lexical", "sentences", "boost")}
-        if clash := sorted(self.options.keys() & ({*fields} | {*type(self).model_fields} | {"query", "question"})):
-            raise ConfigError(f"{clash[0]!r} is no option of a method: give it beside options")
-        return {**self.options, **fields}
+        return {**_method_options(self.options, type(self).model_fields), **fields}
 
 
 class SearchBody(Ask):
@@ -82,6 +86,13 @@ class ContextBody(Ask):
     """Least probability of a passage."""
 
 
+def _method_options(options: dict[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
+    """Return options of a method, unless one has the name of another parameter."""
+    if clash := sorted(options.keys() & {*others, *NAMED}):
+        raise ConfigError(f"{clash[0]!r} is no option of a method: give it beside options")
+    return options
+
+
 class AnswerBody(Ask):
     """A question to be answered in the documents' own words."""
 
@@ -103,6 +114,10 @@ class ExplainBody(Body):
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the index's method."""
 
+    def check(self) -> None:
+        """Check the names of the options."""
+        _method_options(self.options)
+
 
 class GetBody(Body):
     """Documents by id."""
@@ -116,7 +131,7 @@ class ListBody(Body):
 
     filter: dict[str, Any] | None = None
     """Conditions on metadata."""
-    offset: Annotated[int, Field(ge=0)] = 0
+    offset: Annotated[int, Field(ge=0, le=MOST_DOCUMENTS)] = 0
     """Documents that are passed over."""
     limit: Annotated[int, Field(ge=1, le=PAGE)] = 20
     """Number of documents."""

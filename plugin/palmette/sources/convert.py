@@ -44,6 +44,7 @@ _BOMS = (  # the longer ones first: UTF-32's begins as UTF-16's
     (BOM_UTF16_BE, "utf-16"),
 )
 _LONGEST_FRONT_MATTER = 2**16
+_MOST_SIGNS = 1000  # of one kind in front matter: parsers take time to the square of lists in lists and dots in names
 _HEAD = 4096  # characters among which the first heading is the title
 _ASIDE = "script style noscript template svg nav footer aside iframe form button select dialog a.headerlink".split()
 
@@ -163,6 +164,8 @@ def _facts(head: str) -> dict[str, Any]:
     if not head or len(head) > _LONGEST_FRONT_MATTER:
         return {}
     inside = "\n".join(head.strip("\ufeff").strip().splitlines()[1:-1])
+    if max(map(inside.count, "[{")) > _MOST_SIGNS or any(line.count(".") > _MOST_SIGNS for line in inside.splitlines()):
+        return {}
     with suppress(Exception):  # a file with broken metadata is still worth reading
         values = _toml(inside) if head.lstrip("\ufeff").startswith("+++") else _yaml(inside)
         if isinstance(values, Mapping):
@@ -207,6 +210,8 @@ def html_to_markdown(source: str) -> tuple[str, str | None]:
     from bs4 import BeautifulSoup
     from markdownify import MarkdownConverter
 
+    end = source.rfind(">") + 1  # signs after it begin no tag, and the parser reads on to the end from each
+    source = source[:end] + source[end:].replace("<", "&lt;")
     page: Any = BeautifulSoup(source, "html.parser")
     title = " ".join(page.title.get_text().split()) if page.title else ""
     for part in page.select(", ".join([*_ASIDE, "head"])):
@@ -259,7 +264,7 @@ def _cell(cell: Mapping[str, Any], language: str) -> str:
     if cell.get("cell_type") == "code":
         return fenced(text, language)
     if cell.get("cell_type") == "heading":
-        return "#" * int(cell.get("level") or 1) + " " + text
+        return "#" * min(6, int(cell.get("level") or 1)) + " " + text
     return text
 
 

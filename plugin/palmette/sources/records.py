@@ -157,11 +157,13 @@ def _heading(path: Path, names: list[str]) -> list[str]:
             f"{path}: the heading {shown(names[0])} is one column: cells seem to be parted by {found[0]!r}; a .csv is "
             "parted by ',', a .tsv by tabs"
         )
+    before = set[str]()
     for at, name in enumerate(names):
         if not name:
             raise InputError(f"{path}: column {at + 1} has no name: name it in the heading, or take it away")
-        if name in names[:at]:
+        if name in before:
             raise InputError(f"{path}: two columns are named {name!r}: give them different names")
+        before.add(name)
     return names
 
 

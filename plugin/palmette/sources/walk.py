@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +29,10 @@ GENERATED = (
     "Cargo.lock composer.lock Gemfile.lock go.sum flake.lock *.min.js *.min.css *.map *.egg-info/ *.dist-info/"
 ).split()
 """Files that programs made, as patterns."""
+MOST_STARS = 3
+"""Stars in one part of a path that a pattern of a ``.gitignore`` may have: matching time is to the power of them."""
+MOST_DOUBLE_STARS = 2
+"""Parts ``**`` of such a pattern, one at its end aside."""
 _ENVIRONMENT = "pyvenv.cfg"
 """File at the head of a Python environment, whatever the folder's name."""
 
@@ -138,7 +142,7 @@ class _Walker:
             if folder != self.root and any(entry.name == _ENVIRONMENT for entry in entries):
                 self.skip(folder, "a Python environment")
                 continue
-            ignores = (*ignores, *_ignores_of(folder))
+            ignores = (*ignores, *_ignores_of(folder, self.skip))
             below = []
             for entry in entries:
                 path = folder / entry.name
@@ -162,6 +166,8 @@ class _Walker:
             return "a folder of installed or generated files"
         if entry.name.startswith("."):
             return "hidden"
+        if not _is_text(entry.name):
+            return "its name is no UTF-8"
         if _ignored(path, folder, ignores):
             return "ignored by .gitignore"
         if self.generated and self.generated.match_file(inside):
@@ -221,6 +227,15 @@ class _Walker:
         self.result.skipped.append((path, reason))
 
 
+def _is_text(name: str) -> bool:
+    """Tell whether a name can be part of an id."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _reason(error: Exception) -> str:
     return (getattr(error, "strerror", None) or str(error)).lower()
 
@@ -233,8 +248,8 @@ class _Ignores:
     patterns: GitIgnoreSpec
 
 
-def _ignores_of(folder: Path) -> Iterator[_Ignores]:
-    """Yield the patterns that a folder adds; lines that Git would not understand either are left out."""
+def _ignores_of(folder: Path, skip: Callable[[Path, str], None] | None = None) -> Iterator[_Ignores]:
+    """Yield the patterns that a folder adds, without lines that Git would not understand or that take too long."""
     from pathspec import GitIgnoreSpec
 
     for name in (".git/info/exclude", ".gitignore"):
@@ -245,7 +260,17 @@ def _ignores_of(folder: Path) -> Iterator[_Ignores]:
             lines = file.read_bytes()[:MOST_BYTES].decode("utf-8", "replace").splitlines()
         except OSError:
             continue
-        yield _Ignores(folder, GitIgnoreSpec.from_lines(filter(_understood, lines)))
+        bounded = [line for line in lines if _is_bounded(line)]
+        if skip is not None and len(bounded) < len(lines):
+            skip(file, f"{len(lines) - len(bounded):,} of its patterns have too many stars, and were left out")
+        yield _Ignores(folder, GitIgnoreSpec.from_lines(filter(_understood, bounded)))
+
+
+def _is_bounded(line: str) -> bool:
+    """Tell whether a pattern is matched in bounded time; a backtracking expression is made of it."""
+    parts = line.strip().rstrip("/").removesuffix("/**").split("/")
+    names = [part for part in parts if part != "**"]
+    return len(parts) - len(names) <= MOST_DOUBLE_STARS and all(part.count("*") <= MOST_STARS for part in names)
 
 
 def _understood(line: str) -> bool:

@@ -37,6 +37,8 @@ document TEXT NOT NULL, useful INTEGER NOT NULL, person TEXT NOT NULL, run TEXT 
 CREATE TABLE searches (number INTEGER PRIMARY KEY, time REAL NOT NULL, wall TEXT NOT NULL, query TEXT NOT NULL, \
 documents TEXT NOT NULL, person TEXT NOT NULL, run TEXT NOT NULL)
 CREATE INDEX runs ON searches (run)""".split("\n")
+_TYPES = {"useful": (int,), "time": (float,)} | dict.fromkeys("query document documents person run".split(), (str,))
+"""Types of columns; SQLite takes others too."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,11 @@ class RecordedSearch:
 class FeedbackLog:
     """Feedback on an index, and the searches that were recorded; of a filtered index only what came through its filter.
 
-    Made by :attr:`palmette.Index.feedback_log`.
+    Made by :attr:`palmette.Index.feedback_log`. Ids are stored with the ``prefix`` of the tenant whose log it is.
     """
 
-    def __init__(self, folder: Path, wall: str = "") -> None:
-        self.path, self._wall = folder / FEEDBACK, wall
+    def __init__(self, folder: Path, wall: str = "", prefix: str = "") -> None:
+        self.path, self._wall, self._prefix = folder / FEEDBACK, wall, prefix
 
     # -- writing ----------------------------------------------------------------------------------------------
 
@@ -79,10 +81,18 @@ class FeedbackLog:
         self, query: str, document: str, useful: bool, *, person: str | None = None, run: str | None = None
     ) -> None:
         """Keep a vote; it is on the disk when this returns."""
-        checked = _checked("query", query, LONGEST), _checked("id", document, LONGEST)
+        query, document = _checked("query", query, LONGEST), _checked("id", document, LONGEST)
         named = _checked("run", run or "", SHORT)
         with self._writing() as database:
-            row = (time.time(), self._wall, *checked, int(useful), _hashed(database, person), named)
+            row = (
+                time.time(),
+                self._wall,
+                query,
+                self._prefix + document,
+                int(useful),
+                _hashed(database, person),
+                named,
+            )
             database.execute("INSERT INTO votes VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def record(
@@ -95,7 +105,8 @@ class FeedbackLog:
             return True
         named = _checked("run", run or "", SHORT)
         with self._writing() as database:
-            row = (time.time(), self._wall, query, json.dumps(list(documents)), _hashed(database, person), named)
+            ids = json.dumps([self._prefix + id for id in documents])
+            row = (time.time(), self._wall, query, ids, _hashed(database, person), named)
             database.execute("INSERT INTO searches VALUES (NULL, ?, ?, ?, ?, ?, ?)", row)
         return True
 
@@ -132,7 +143,7 @@ class FeedbackLog:
             ):
                 parts = {
                     "wall = ?": self._wall or None,
-                    of_document: document,
+                    of_document: None if document is None else self._prefix + document,
                     "person = ?": hashed,
                     "time < ?": before,
                 }
@@ -146,7 +157,7 @@ class FeedbackLog:
     def votes(self) -> list[Vote]:
         """Return all votes, the oldest first."""
         rows = self._select("query, document, useful, person, run, time FROM votes")
-        return [Vote(query, document, bool(useful), *rest) for query, document, useful, *rest in rows]
+        return [Vote(query, self._shown(document), bool(useful), *rest) for query, document, useful, *rest in rows]
 
     def searches(self) -> list[RecordedSearch]:
         """Return all recorded searches, the oldest first."""
@@ -163,19 +174,27 @@ class FeedbackLog:
     def _recorded(self, row: tuple[Any, ...]) -> RecordedSearch:
         query, documents, *rest = row
         try:
-            ids = tuple(map(str, json.loads(documents)))
+            ids = tuple(self._shown(str(id)) for id in json.loads(documents))
         except (TypeError, ValueError, RecursionError) as error:
             raise CorruptIndexError(f"{self.path} is damaged ({error}): delete it, or restore a backup") from error
         return RecordedSearch(query, ids, *rest)
+
+    def _shown(self, id: str) -> str:
+        """Return the id that the tenant knows."""
+        return id[len(self._prefix) :]
 
     def _select(self, what: str, where: str = "", *values: object) -> list[tuple[Any, ...]]:
         conditions = [part for part in (where, "wall = ?" if self._wall else "") if part]
         given = (*values, *((self._wall,) if self._wall else ()))
         clause = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        columns = what.partition(" FROM ")[0].split(", ")
         with self._reading() as database:
             if database is None:
                 return []
-            return database.execute(f"SELECT {what}{clause} ORDER BY number", given).fetchall()
+            rows = database.execute(f"SELECT {what}{clause} ORDER BY number", given).fetchall()
+        if any(type(value) not in _TYPES[column] for row in rows for column, value in zip(columns, row, strict=True)):
+            raise CorruptIndexError(f"{self.path} holds values of other types: delete it, or restore a backup")
+        return rows
 
     # -- the file ---------------------------------------------------------------------------------------------
 
@@ -247,9 +266,10 @@ def _closing(database: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
 
 
 def _connect(path: Path, *, create: bool) -> sqlite3.Connection:
-    """Open a regular file of one name; it gets its tables with the first transaction."""
-    if flaw := flaw_of(path, written=True):
-        raise CorruptIndexError(f"{path} {flaw}: an index has none such; copy the files themselves")
+    """Open a regular file of one name, beside such ones; it gets its tables with the first transaction."""
+    for file in (path, *(path.with_name(path.name + end) for end in ("-journal", "-wal", "-shm"))):
+        if flaw := flaw_of(file, written=True):
+            raise CorruptIndexError(f"{file} {flaw}: an index has none such; copy the files themselves")
     mode = "rwc" if create else "rw" if os.access(path, os.W_OK) else "ro"
     uri = f"{path.absolute().as_uri()}?mode={mode}"
     return sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=None)
