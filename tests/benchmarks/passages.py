@@ -111,7 +111,8 @@ class Recorder(WrappedEncoder):
     forward = property(lambda self: self.encoder.forward)  # type: ignore[assignment]
 
     def encode_sentences(self, texts: Sequence[str], **options: Any) -> Any:
-        pooled, found = self.encoder.encode_sentences(texts, above=[self.titles.get(t, "") for t in texts], **options)
+        options["above"] = [self.titles.get(text, "") for text in texts]
+        pooled, found = self.encoder.encode_sentences(texts, **options)
         vectors = found.floats()
         for row, text in enumerate(texts):
             start, end = found.starts[row : row + 2]
@@ -143,7 +144,7 @@ def search(manual: Manual, tokens: int, way: str, encoder: Encoder) -> tuple[int
             documents.append(Document(str(len(documents)), before + text, fields=fields))
             places.append((name, passage, passage.start - len(before)))
     recorder = Recorder(encoder, titles)
-    index = Index.build(documents, SpaceModel.untrained(recorder), progress=False)
+    index = Index.build(documents, SpaceModel.untrained(recorder), passages=None, progress=False)
     queries = encoder.encode_queries(manual.questions)
     answers = []
     for question, query in zip(manual.questions, queries, strict=True):
