@@ -34,8 +34,7 @@ from palmette.ranking.units import UNITS
 from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec, read_array
 from palmette.search.stored import StoredDocument
-from palmette.sources.cutting import texts_above
-from palmette.sources.passages import PassageOptions
+from palmette.sources.cutting import AUTO, new_cutter, texts_above
 from palmette.store.backend import Backend
 from palmette.store.local.backend import LocalBackend
 from palmette.store.local.database import storage_errors
@@ -248,12 +247,15 @@ def repair_folder(source: Path, path: Path, model: Model | None, progress: bool 
             found.segments.clear()  # made by another model or an earlier version
         tenant = found.manifest.tenant if found.manifest else None
         how: dict[str, Any] = {"fingerprint": made.fingerprint, "language": language, "tenant": tenant}
-        how["passages"] = found.manifest.passages if found.manifest else PassageOptions().to_dict()
+        cutter = new_cutter(made, AUTO)
+        how["passages"] = found.manifest.passages if found.manifest else cutter.recorded
         backend = LocalBackend.create(draft, arrays, **how)
         hidden = None if progress is None else not progress
         bar = tqdm(total=len(found.rows), desc="Repairing", unit="doc", delay=2, disable=hidden)
         with backend, bar, backend.write() as writer:
             for documents, kept in found.batches(arrays):
+                if found.manifest is None:  # perhaps of an earlier version, which did not cut
+                    documents = cutter.cut([one.document for one in documents])
                 writer.put(documents, kept or encode_stored(made, documents, sentences))
                 encoded += 0 if kept else len(documents)
                 bar.update(len(documents))
