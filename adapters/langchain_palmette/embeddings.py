@@ -62,5 +62,5 @@ class PalmetteEmbeddings(Loading, Embeddings):
     aembed_query = AsyncTwin(embed_query).method
 
     def _embed(self, texts: list[str], kind: Kind) -> list[list[float]]:
-        source = self._load("encoder" if self.model is None else "model")
+        source = self.loaded("encoder" if self.model is None else "model")
         return represent(source, texts, kind, self.representation, self.level)

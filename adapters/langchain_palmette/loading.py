@@ -143,7 +143,7 @@ class Loading(BaseModel):
         live = {kind: find(getattr(self, kind, None)) for kind in ("encoder", "model", "reader")}
         self._objects = {kind: thing for kind, thing in live.items() if thing is not None}
 
-    def _load(self, kind: str) -> Any:
+    def loaded(self, kind: str) -> Any:
         """Load what a field names, on first use."""
         if kind not in self._objects:
             self._objects[kind] = load(kind, str(getattr(self, kind)), self._loading())

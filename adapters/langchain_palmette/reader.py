@@ -102,7 +102,7 @@ class PalmetteReader(Loading, RunnableSerializable[Inputs, Any]):
     def _answer_all(self, inputs: list[Inputs]) -> list[Any]:
         questions = [self._value(one, self.question_key) for one in inputs]
         documents = [_passages(self._value(one, self.documents_key)) for one in inputs]
-        answers = self._load("reader").answer(questions, documents, threshold=self.threshold)
+        answers = self.loaded("reader").answer(questions, documents, threshold=self.threshold)
         return [self._output(one, answer) for one, answer in zip(inputs, answers, strict=True)]
 
     def _value(self, input: Inputs, key: str) -> Any:

@@ -50,7 +50,7 @@ class PalmetteReranker(Loading, BaseDocumentCompressor):
         texts, metadata = [one.page_content for one in documents], [one.metadata for one in documents]
         ids = [one.id for one in documents]
         how: dict[str, Any] = {"lexical": self.lexical, "language": self.language, **self.search_options}
-        best = rerank(self._load("model"), query, texts, metadata, ids, self.top_n, **how)
+        best = rerank(self.loaded("model"), query, texts, metadata, ids, self.top_n, **how)
         return [self._copy(documents[row], score) for row, score in best]
 
     acompress_documents = AsyncTwin(compress_documents).method

@@ -68,7 +68,7 @@ class PalmetteVectorStore(VectorStore):
 
         model = embedding
         if isinstance(model, PalmetteEmbeddings):
-            model = model.model or SpaceModel.untrained(model._load("encoder"))
+            model = model.model or SpaceModel.untrained(model.loaded("encoder"))
         if isinstance(model, Embeddings):
             raise ConfigError(
                 f"a palmette index encodes by a palmette model, got {shown(embedding)}: leave it out for the default "

@@ -11,7 +11,7 @@ from uuid import UUID
 import numpy as np
 import pytest
 
-from palmette import Document, Index
+from palmette import Document, Index, recency
 from palmette.errors import ConfigError, FilterError, InputError, NotFoundError
 from support import tiny
 from support.frameworks import Given
@@ -56,6 +56,19 @@ def test_explanations_are_json_and_add_up(framework: Any, retriever: Any) -> Non
     always = framework.over("TreeRetriever", retriever.index, explain=True, k=1)
     assert framework.ask(always, QUESTION)[0].why is not None
     assert framework.ask(always, QUESTION, explain=False)[0].why is None
+
+
+def test_boosts_of_the_retriever_and_of_a_query(framework: Any) -> None:
+    documents = [Document(kind, "a green owl", metadata={"kind": kind}) for kind in ("a", "b", "c")]
+    boost = {"kind": {"c": 1}, "date": recency("90d")}
+    retriever = framework.build("TreeRetriever", documents, tiny.tree(), boost=boost, k=1)
+    [first] = framework.ask(retriever, "owl", explain=True)
+    assert first.id == "c"
+    assert "boost 'kind'" in [part["name"] for part in first.why["parts"]]
+    assert framework.ask(retriever, "owl", boost={"kind": {"b": 1}})[0].id == "b"
+    assert retriever.boost == {"kind": {"c": 1.0}, "date": {"half_life": "90d", "weight": 1.0}}
+    with pytest.raises(ConfigError, match="must be log-odds"):
+        framework.ask(retriever, "owl", boost={"kind": {"b": "much"}})
 
 
 def test_what_cannot_be_asked_is_named(framework: Any, retriever: Any, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Answers of the sentence reader on real manuals: do they hold the evidence, and in how many words?
 
-    python tests/benchmarks/answers.py --data DATA --npm FOLDER
+    PALMETTE_DATA=DATA python tests/benchmarks/answers.py --npm NPM
 
 Sets and questions are those of passages.py. Each file is a document of one index; the first five passages are read by
 ``Reader.untrained()``. An answer is right when it has one of the question's strings of evidence. *sentence*: the chosen

@@ -35,6 +35,9 @@ relevance: relevance.py index packages --cache WORK/relevance --out RESULTS/rele
 taxonomy: taxonomy.py toy --rows default --steps 500
 qdrant: qdrant.py --folder WORK/both --documents 2000 --out RESULTS/qdrant.md
 passages: passages.py --sets uv --above none words
+topics: topics.py
+answers: answers.py --sets uv
+peers: peers.py --sets uv --systems palmette
 reader: reader.py spans DATA/squad --retrieved 50 --work WORK/readers --out RESULTS/reader.md steps=20
 """
 

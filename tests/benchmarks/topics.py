@@ -1,6 +1,6 @@
 """Which words name a group of texts? Four weights of terms, judged by titles and by how well words go together.
 
-    python tests/benchmarks/topics.py --data DATA
+    PALMETTE_DATA=DATA python tests/benchmarks/topics.py
 
 Texts of collections with titles (vectors in DATA/encodings) are clustered by k-means. *title*: share of the words of a
 cluster's most frequent title that are among its eight terms; the texts do not contain the titles. *npmi*: coherence of

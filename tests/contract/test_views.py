@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from palmette.ranking.arrays import stored_arrays
 from palmette.ranking.score import probability
 from palmette.search.plan import View
 from palmette.search.view import ArrayView
+from support.measured import units_of
 from support.plain_view import PlainView
 from support.tiny import documents
 
@@ -37,7 +39,7 @@ def test_a_plain_view_gives_the_same_hits(model: Model, lexical: float) -> None:
         if lexical and model.lexical_key(options) is None:  # these options do not rank by score
             continue
         batch = read_queries(index.model, QUERIES, how, lexical, index.model.sentences)
-        result = batch.search(plain, 7, index._units)
+        result = batch.search(plain, 7, partial(units_of, index))
         found, chances = result.found, probability(result.logits)
         expected = index.search(QUERIES, k=7, lexical=lexical, **how)
         for row, hits in enumerate(expected):

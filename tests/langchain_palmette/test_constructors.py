@@ -79,14 +79,14 @@ def test_what_is_open_is_shared(folder: Path, checkpoint: Path, documents: list[
     first = TreeRetriever.from_index(folder)
     second = TreeRetriever(index_path=folder, k=2, filter={"house": 1})
     assert second.index.model is first.index.model
-    assert second._index is first._index
+    assert TreeRetriever(index_path=folder, k=3).index is first.index
     made = TreeRetriever.from_documents(documents[:2], checkpoint, index_path=tmp_path / "made")
     assert TreeRetriever(index_path=tmp_path / "made").index is made.index
     one, two = (TreeRetriever.from_documents(documents[:2], checkpoint) for _ in range(2))
     assert one.index.model is two.index.model
     reranker = PalmetteReranker(model=checkpoint)
     reranker.compress_documents(documents[:2], QUESTION)
-    assert reranker._load("model") is one.index.model
+    assert reranker.loaded("model") is one.index.model
 
 
 def test_what_was_replaced_or_closed_is_opened_anew(

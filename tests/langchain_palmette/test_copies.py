@@ -22,6 +22,7 @@ QUESTION = "The green owl lives in house 10 and sings at night."
 FIELDS: dict[str, Any] = {"k": 2, "level": 3, "shortlist": 50, "lexical": 0.5, "score_threshold": 0.0}
 FIELDS |= {"filter": {"$not": {"colour": "red"}}, "score_key": "score", "explain": True, "search_options": {}}
 FIELDS |= {"device": "cpu", "tags": ["t"], "metadata": {"team": "x"}, "name": "mine"}
+FIELDS |= {"boost": {"colour": {"red": 0.5}, "date": {"half_life": "90d", "weight": 1.0}}}
 
 
 def revive(data: Any, cls: Any) -> Any:
@@ -104,5 +105,5 @@ def test_embeddings_and_rerankers(checkpoint: Path, model: TreeModel) -> None:
         assert again.model_dump() == embeddings.model_dump()
         assert again.embed_query(QUESTION) == embeddings.embed_query(QUESTION)
     reranker = PalmetteReranker(model=model, top_n=3)
-    assert pickle.loads(pickle.dumps(reranker))._load("model") is model
+    assert pickle.loads(pickle.dumps(reranker)).loaded("model") is model
     assert reranker.model_dump()["model"].startswith("memory:")

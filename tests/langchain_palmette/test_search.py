@@ -16,7 +16,7 @@ from langchain_palmette import (
     TaxonomyRetriever,
     TreeRetriever,
 )
-from palmette import Index, recency
+from palmette import Index
 from palmette.errors import ConfigError, InputError, PalmetteError
 from support import shop, tiny
 
@@ -110,18 +110,6 @@ def test_options_that_no_search_could_use_are_refused_at_once(documents: list[Do
         PerLayerRetriever.from_index(kept.index, search_options={"ordre": "layer"})
     with pytest.raises(PalmetteError, match="needs a share for each"):
         PerLayerRetriever.from_index(tmp_path / "index", order="layer", budget=(1, 2, 3, 4, 5))
-
-
-def test_boosts_of_the_retriever_and_of_a_call(empty: TreeRetriever) -> None:
-    given = [Document(id=kind, page_content="a green owl", metadata={"kind": kind}) for kind in ("a", "b", "c")]
-    empty.upsert(given)
-    boosted = TreeRetriever.from_index(empty.index, boost={"kind": {"c": 1}, "date": recency("90d")})
-    assert boosted.invoke("owl")[0].id == "c"
-    assert boosted.invoke("owl", boost={"kind": {"b": 1}})[0].id == "b"
-    assert boosted.boost == {"kind": {"c": 1.0}, "date": {"half_life": "90d", "weight": 1.0}}
-    assert TreeRetriever(**boosted.model_dump()).boost == boosted.boost
-    with pytest.raises(ConfigError, match="must be log-odds"):
-        boosted.invoke("owl", boost={"kind": {"b": "much"}})
 
 
 def test_passages_of_documents_are_cited_widened_and_grouped() -> None:

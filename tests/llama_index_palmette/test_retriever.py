@@ -10,7 +10,7 @@ from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle, TextN
 
 from llama_index.retrievers.palmette import ExplainedNode, PalmetteQuery, PalmetteRetriever, TreeRetriever
 from llama_index.retrievers.palmette.nodes import scored, to_document
-from palmette import Document, Index, recency
+from palmette import Document, Index
 from palmette.errors import InputError, NotFoundError
 
 QUESTION = "where does the owl live in the forest"
@@ -153,15 +153,6 @@ async def test_events_and_callbacks_fire(shared_index, monkeypatch):
     assert len(debug.get_event_pairs(CBEventType.RETRIEVE)) == 7, "a failing batch ends its callbacks"
 
 
-def test_boosts_of_the_retriever_and_of_a_query(model):
-    nodes = [TextNode(id_=kind, text="a green owl", metadata={"kind": kind}) for kind in ("a", "b", "c")]
-    retriever = PalmetteRetriever.from_documents(nodes, model, boost={"kind": {"c": 1}, "date": recency("90d")})
-    assert ids(retriever.retrieve("owl"))[0] == "c"
-    assert ids(retriever.retrieve(PalmetteQuery("owl", boost={"kind": {"b": 1}})))[0] == "b"
-    assert any(part.name == "boost 'kind'" for part in retriever.explain("owl", "c").parts)
-    assert retriever.settings()["boost"] == {"kind": {"c": 1.0}, "date": {"half_life": "90d", "weight": 1.0}}
-
-
 def test_passages_of_nodes_are_cited_widened_and_grouped(model):
     text = "\n\n".join(f"## Part {n}\n\nThe {n} owls of house {n} sing at night, and sleep." for n in range(6))
     nodes = [TextNode(id_=id, text=f"# Owls\n\n{text}") for id in ("a", "b")]
@@ -176,4 +167,5 @@ def test_passages_of_nodes_are_cited_widened_and_grouped(model):
     assert sorted(one.node.ref_doc_id for one in grouped) == ["a", "b"]
     [wide] = retriever.retrieve(PalmetteQuery("owls of house 3", top_k=1, expand="document"))
     assert wide.node.text == nodes[0].text
-    assert PalmetteRetriever(retriever.index, distinct="near").settings()["distinct"] == "near"
+    settings = PalmetteRetriever(retriever.index, distinct="near", boost={"kind": {"c": 1}}).settings()
+    assert (settings["distinct"], settings["boost"]) == ("near", {"kind": {"c": 1.0}})

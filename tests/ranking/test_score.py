@@ -16,6 +16,7 @@ from palmette.methods.tree import TreeSearch
 from palmette.ranking import score
 from palmette.ranking import units as measuring
 from palmette.ranking.score import Calibration, Evidence, Scale, Units, best_sentences, options_key
+from support.measured import units_of
 from support.taxonomies import zoo, zoo_model
 from support.tiny import documents, paths, tree
 
@@ -45,14 +46,14 @@ def index() -> Iterator[Index]:
 
 def measured(index: Index) -> Units:
     with index.backend.read() as view:
-        return index._units(index.model.search_options({}), view)
+        return units_of(index, index.model.search_options({}), view)
 
 
 def formula(index: Index, query: str, ids: list[str], lexical: float, sentences: bool) -> dict[str, float]:
     """Probabilities of documents, written out."""
     batch = read_queries(index.model, [query], {}, lexical, sentences)
     with index.backend.read() as view:
-        units = index._units(batch.options, view)
+        units = units_of(index, batch.options, view)
         keys = [view.key_of(id) for id in ids]
         own = view.rows("vector", keys).astype(np.float64) @ batch.arrays["vector"][0]
         words = view.words(query, 0, only=np.array(keys))
@@ -248,6 +249,6 @@ def test_a_trained_model_has_its_own_coefficients() -> None:
     assert mix.units.sentence is not None
     made = Index.build(documents(), model)
     with made.backend.read() as view:
-        assert made._units(model.search_options({}), view) == mix.units.replace(documents=48)
+        assert units_of(made, model.search_options({}), view) == mix.units.replace(documents=48)
     assert model.calibration(model.search_options({}), 0.3) == mix.replace(words=0.3)
     assert (options_key(TreeSearch()), options_key(TreeSearch(level=3))) == ("", '{"level": 3}')

@@ -29,16 +29,9 @@ from palmette.errors import REPAIR, CorruptIndexError, InputError
 from palmette.lexical.analyser import TERM_BITS, Analyser, Kind, pair_terms
 
 TYPES = {
-    "heads": "i8",
-    "tails": "u4",
-    "bases": "i8",
-    "starts": "u4",
-    "hits": "u4",
-    "once_heads": "i8",
-    "once_tails": "u4",
-    "once_hits": "u4",
-    "lengths": "i4",
-}
+    "heads": "i8", "tails": "u4", "bases": "i8", "starts": "u4", "hits": "u4",
+    "once_heads": "i8", "once_tails": "u4", "once_hits": "u4", "lengths": "i4",
+}  # fmt: skip
 """Arrays of :class:`Postings` with their types on disk."""
 
 Hits = NDArray[np.uint32]
