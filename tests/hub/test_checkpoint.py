@@ -164,7 +164,7 @@ def test_other_places_are_neither_opened_nor_saved_over(tmp_path: Path):
     folder = tmp_path / "ckpt"
     save(folder)
     (folder / "leaves.json").write_text("mine")
-    with pytest.raises(CheckpointError, match=r"its 'leaves.json' is not of the checkpoint there"):
+    with pytest.raises(CheckpointError, match=r"its 'leaves.json' is not part of the existing checkpoint"):
         save(folder, leaves={"a": 1})
     assert (folder / "leaves.json").read_text() == "mine"
     change_manifest(folder, version=2)

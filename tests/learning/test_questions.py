@@ -20,7 +20,7 @@ from palmette import Document, Index, SpaceModel, load_data
 from palmette.cli import main
 from palmette.errors import ConfigError, InputError, LockedError
 from palmette.learning.answers import AnswerLog, LoggedAnswer
-from palmette.learning.llm import LLMError
+from palmette.learning.llm import LLMError, OpenAI, Reply
 from palmette.learning.questions import estimate_questions, parse_questions, write_questions
 
 ONE: dict[str, Any] = {"kinds": ("question",), "count": 1, "encoder": "fake:32"}
@@ -277,3 +277,36 @@ def test_the_command(server: ChatServer, tmp_path: Path, capsys: pytest.CaptureF
     assert set(server.prompts.values()) == {1}
     assert main(["ask", *words[:1], "--llm", "gpt", *words[3:]]) == 1
     assert "openai:MODEL" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("usage", [[1], {"total_tokens": "many"}, {"total_tokens": None}, {"total_tokens": 1e999}, "x"])
+def test_odd_counts_of_tokens_are_no_error(server: ChatServer, usage: Any) -> None:
+    content = json.dumps({"choices": [{"message": {"content": "words"}}], "usage": usage}).replace("Infinity", "1e999")
+    server.reply = lambda body: (200, {}, content.encode())
+    assert OpenAI("small").complete("The owl sings.", {}) == Reply("words")
+
+
+@pytest.mark.parametrize(
+    "content", [b"[" * 100_000, b'{"choices": [{"message": {"content": [1]}}]}', b'{"choices": {}}']
+)
+def test_hostile_replies_raise_an_error_of_palmette(server: ChatServer, content: bytes) -> None:
+    server.reply = lambda body: (200, {}, content)
+    with pytest.raises(LLMError, match="failed 6 times"):
+        OpenAI("small").complete("The owl sings.", {})
+
+
+def test_errors_do_not_repeat_a_key(server: ChatServer) -> None:
+    server.reply = lambda body: (401, {}, {"error": {"message": "sk-secret is wrong"}})
+    with pytest.raises(LLMError, match="… is wrong"):
+        OpenAI("small").complete("The owl sings.", {})
+    for url in ("http://ada:sk-secret@127.0.0.1/v1", "http://127.0.0.1/v1?api_key=sk-secret"):
+        with pytest.raises(ConfigError, match="holds a key") as caught:
+            OpenAI("small", url)
+        assert "sk-secret" not in str(caught.value)
+
+
+def test_a_refusal_that_is_no_json_is_final(server: ChatServer) -> None:
+    server.reply = lambda body: (401, {}, b"<html>")
+    with pytest.raises(LLMError, match="answered 401"):
+        OpenAI("small").complete("The owl sings.", {})
+    assert len(server.bodies) == 1

@@ -134,7 +134,7 @@ def check_target(folder: Path, content: Iterable[str] = ()) -> None:
     except CheckpointError as error:
         raise CheckpointError(f"cannot save over {folder}: {error}. {advice}") from error
     if blocked := sorted(names & set(content) - earlier):
-        why = f"its {blocked[0]!r} is not of the checkpoint there"
+        why = f"its {blocked[0]!r} is not part of the existing checkpoint"
         raise CheckpointError(f"cannot save over {folder}: {why}. {advice}")
 
 

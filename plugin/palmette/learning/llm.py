@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from palmette.config import parse_json
 from palmette.errors import ConfigError, PalmetteError, shown
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -124,6 +125,8 @@ class OpenAI:
         import httpx
 
         url = base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
+        if "@" in url or "?" in url:
+            raise ConfigError("the URL of a model server holds a key, which errors would print: set OPENAI_API_KEY")
         self.name, self._url = model, url.rstrip("/") + "/chat/completions"
         self._client = httpx.Client(timeout=TIMEOUT)
         self._structured = True  # until the server refuses a schema
@@ -144,9 +147,10 @@ class OpenAI:
         if status != 200:
             raise LLMError(f"{self._url} answered {status} for model {self.name!r}: {_reason(facts)}")
         choice = facts["choices"][0]
-        message, usage = choice["message"], facts.get("usage") or {}
+        message, usage = choice["message"], facts.get("usage")
+        tokens = usage.get("total_tokens") if isinstance(usage, Mapping) else 0
         refused = bool(message.get("refusal")) or choice.get("finish_reason") == "content_filter"
-        return Reply(message.get("content") or "", int(usage.get("total_tokens", 0)), refused)
+        return Reply(message.get("content") or "", tokens if isinstance(tokens, int) else 0, refused)
 
     def _send(self, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
         """Send a request, again where that may help; returns the last status and body."""
@@ -158,7 +162,8 @@ class OpenAI:
             asked, why, status = 0.0, "", 0
             try:
                 response = self._client.post(self._url, json=body, headers=headers)
-                status, facts = response.status_code, response.json()
+                status = response.status_code
+                facts = parse_json(response.content)
                 if status in FATAL:
                     return status, facts if isinstance(facts, dict) else {}
                 if status == 200 and _is_whole(facts):
@@ -177,14 +182,17 @@ class OpenAI:
 
 def _is_whole(facts: Any) -> bool:
     try:
-        return isinstance(facts["choices"][0]["message"], dict)
+        message = facts["choices"][0]["message"]
+        return isinstance(message, dict) and isinstance(message.get("content"), str | None)
     except (KeyError, IndexError, TypeError):
         return False
 
 
 def _reason(facts: Mapping[str, Any]) -> str:
     error = facts.get("error", facts)
-    return shown(error.get("message", error) if isinstance(error, Mapping) else error, 300)
+    told = shown(error.get("message", error) if isinstance(error, Mapping) else error, 300)
+    key = os.environ.get("OPENAI_API_KEY")
+    return told.replace(key, "…") if key else told  # servers repeat a wrong key
 
 
 def _seconds(header: str | None) -> float:

@@ -1,8 +1,15 @@
 """The span reader: a question-answering transformer over windows, and one softmax over all spans of all passages.
 
 A span scores s(first token) + e(last token) + r(window) + w · x(passage) + b; "no answer" scores 0. r is learned; for a
-published model it is −s([CLS]) − e([CLS]). The network reads each passage alone, and one of many always makes it sure
-of wrong words; so w and b, over x = (similarity to the question, share of its words), are learned on held-out ones.
+published model it is −s([CLS]) − e([CLS]). The network reads each passage alone, so among many passages one without the
+answer always scores high; w and b, over x = (similarity to the question, share of its words), correct that. They are
+learned on held-out questions.
+
+A long passage is cut into overlapping windows. In the overlap an answer starts in the later window, which has more room
+after it, so that no span is counted twice:
+
+    window 1   the owl hunts at night and [sleeps by day]        no answer starts in the brackets
+    window 2                              [sleeps by day] in a hollow tree
 
 Letters: W windows · T tokens · L tokens of an answer at most · P passages of a question.
 """

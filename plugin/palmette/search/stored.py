@@ -46,5 +46,5 @@ class StoredDocument:
 
 
 def as_stored(documents: Iterable[Document | StoredDocument]) -> list[StoredDocument]:
-    """Documents with their passages; one without is one passage."""
-    return [one if isinstance(one, StoredDocument) else StoredDocument.whole(one) for one in documents]
+    """Wrap documents without passages as documents of one passage."""
+    return [d if isinstance(d, StoredDocument) else StoredDocument.whole(d) for d in documents]

@@ -21,8 +21,8 @@ from palmette.sources.kinds import RECORDS as RECORDS
 from palmette.sources.kinds import kind_of as kind_of
 from palmette.sources.records import (
     RATIO,
+    SMALL,
     TEXT_KEYS,
-    UNPACKED,
     from_record,
     from_row,
     read_jsonl,
@@ -318,7 +318,7 @@ def _office(path: Path, kind: str) -> SourceText:
             unpacked = sum(one.file_size for one in archive.infolist())
     except zipfile.BadZipFile as error:
         raise InputError(f"it is no {suffix} file, or a part of one ({error})") from error
-    if unpacked > max(UNPACKED // 4, RATIO * path.stat().st_size):
+    if unpacked > max(SMALL, RATIO // 4 * path.stat().st_size):  # real ones reach 20 times
         raise InputError(f"it unpacks to {unpacked:,} bytes: open it, if you trust it, and save it as text")
     with warnings.catch_warnings(), path.open("rb") as file:
         warnings.simplefilter("ignore")  # of libraries, about files of others
