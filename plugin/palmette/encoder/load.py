@@ -18,6 +18,7 @@ from palmette.devices import auto_precision, check_device
 from palmette.encoder.base import Encoder
 from palmette.encoder.fake import FakeEncoder
 from palmette.encoder.files import fingerprint, sha256_of
+from palmette.encoder.given import PREFIX, GivenEncoder, is_embedder
 from palmette.encoder.sentence_transformer import PRECISIONS, SentenceEncoder
 from palmette.errors import (
     CheckpointError,
@@ -42,6 +43,7 @@ _SECONDS = 2.0  # for the Hub's first answer: without a network nobody should wa
 _KEYS = ("name", "revision", "fingerprint", "max_length", "dimension", "prompts")
 
 _shared: WeakValueDictionary[tuple[object, ...], Encoder] = WeakValueDictionary()
+_given: WeakValueDictionary[int, GivenEncoder] = WeakValueDictionary()
 _loading = threading.Lock()
 
 
@@ -62,7 +64,8 @@ def load_encoder(
 
     Args:
         name_or_encoder: A directory, a Hub name, ``packaged:all-MiniLM-L6-v2``, ``fake:32``, the config that
-            :meth:`Encoder.to_config` gave (its fingerprint is then checked), or an encoder: itself.
+            :meth:`Encoder.to_config` gave (its fingerprint is then checked), or an encoder: itself. Or LangChain's
+            ``Embeddings``, LlamaIndex's ``BaseEmbedding``, or a function from texts to vectors.
         revision: Branch, tag or commit on the Hub.
         token: For private repositories; by default the login of ``hf auth login``.
         cache_dir: Replaces the Hub's usual cache.
@@ -80,6 +83,12 @@ def load_encoder(
     where = check_device(device) if device is not None else None  # also where it will not be used
     if isinstance(name_or_encoder, Encoder):
         return name_or_encoder
+    if is_embedder(name_or_encoder):
+        with _loading:
+            made = _given.get(id(name_or_encoder))
+            if made is None or made.embedder is not name_or_encoder:
+                made = _given[id(name_or_encoder)] = GivenEncoder(name_or_encoder)
+            return made
     expected, name = None, cast(object, name_or_encoder)
     if isinstance(name_or_encoder, Mapping):
         check_keys("an encoder's config", name_or_encoder, _KEYS)
@@ -93,6 +102,11 @@ def load_encoder(
         )
     check_choice("dtype", dtype, ("auto", *PRECISIONS))
     name = str(name)
+    if name.startswith(PREFIX):
+        raise ModelMismatchError(
+            f"this was made with {name.removeprefix(PREFIX)!r}, the embeddings of a framework or a function, which is "
+            "not stored: give the same object as encoder="
+        )
     hub: dict[str, Any] = {"token": token, "cache_dir": cache_dir, "local_files_only": local_files_only}
     with _loading:
         if name == "fake" or name.startswith("fake:"):

@@ -82,10 +82,12 @@ class IndexStats:
     """Passages of all documents."""
 
 
-def as_model(model: ModelLike | None) -> Model:
-    """Load a model from its folder or repository; ``None`` is the default encoder, untrained."""
+def as_model(model: ModelLike | None, encoder: Any = None) -> Model:
+    """Load a model from its folder or repository; ``None`` is an encoder, untrained: the default one, or that given."""
     if model is None:
-        return SpaceModel.untrained()
+        return SpaceModel.untrained() if encoder is None else SpaceModel.untrained(encoder)
+    if encoder is not None:
+        raise ConfigError("a model has an encoder already: give model= or encoder=, not both")
     if isinstance(model, Model):
         return model
     if isinstance(model, str | Path):

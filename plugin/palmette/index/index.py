@@ -73,6 +73,7 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
         path: str | Path,
         model: ModelLike | None = None,
         *,
+        encoder: Any = None,
         language: str | None = LANGUAGE,
         sentences: bool = True,
         tenant: str | None = None,
@@ -85,6 +86,9 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
         Args:
             path: A new or empty folder; or the URL of a new Qdrant collection, ``qdrant://host:6333/name``.
             model: A model, or the folder or repository of its checkpoint; ``None`` for the default encoder, untrained.
+            encoder: Instead of a model, what :func:`palmette.load_encoder` takes: a name, LangChain's ``Embeddings``,
+                LlamaIndex's ``BaseEmbedding``, a function from texts to vectors. The last three are given to
+                :meth:`open`, too.
             language: Whose word endings are cut off, so that "searches" finds "search"; ``None`` for none.
             sentences: Store a vector for every sentence too (about 400 bytes each): a hit is then ranked by its best
                 sentence as well, and shows it.
@@ -98,7 +102,7 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
             engine: As for :meth:`open`.
             lock_timeout: Seconds a write waits for another writer.
         """
-        path, model = absolute(path), as_model(model)
+        path, model = absolute(path), as_model(model, encoder)
         check_opening(engine, lock_timeout)  # a wrong one leaves no folder behind
         cutter = new_cutter(model, passages)
         create_index(path, model, index_arrays(model, sentences), language, tenant, cutter.recorded)
@@ -175,6 +179,7 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
         cls,
         model: ModelLike | None = None,
         *,
+        encoder: Any = None,
         language: str | None = LANGUAGE,
         sentences: bool = True,
         tenant: str | None = None,
@@ -182,7 +187,7 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
         engine: Engine = "exact",
     ) -> Self:
         """Create an index that lives as long as the object."""
-        model = as_model(model)
+        model = as_model(model, encoder)
         cutter = new_cutter(model, passages)
         how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": language, "engine": engine}
         how |= {"tenant": tenant, "passages": cutter.recorded}
@@ -196,6 +201,7 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
         model: ModelLike | None = None,
         path: str | Path | None = None,
         *,
+        encoder: Any = None,
         language: str | None = LANGUAGE,
         sentences: bool = True,
         tenant: str | None = None,
@@ -211,6 +217,7 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
                 read them from, as :func:`palmette.load_data` does.
             model: As for :meth:`create`; ``None`` for the default encoder, with nothing to train.
             path: The folder; ``None`` for memory.
+            encoder: As for :meth:`create`.
             language: As for :meth:`create`.
             sentences: As for :meth:`create`.
             tenant: As for :meth:`create`.
@@ -221,7 +228,8 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
         """
         given = check_documents(documents)
         unique(given if tenant is None else with_tenants(given, tenant))  # complain before there is a folder
-        model = model if path is not None and model is None else as_model(model)
+        if path is None or model is not None or encoder is not None:
+            model = as_model(model, encoder)
         how: dict[str, Any] = {"language": language, "sentences": sentences, "tenant": tenant, "engine": engine}
         how["passages"] = passages
         made = cls.in_memory(model, **how) if path is None else cls.open_or_create(path, model, **how)

@@ -1,0 +1,115 @@
+"""Embeddings of a framework, and functions, as encoders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from langchain_core.embeddings import Embeddings
+from llama_index.core.base.embeddings.base import BaseEmbedding
+
+from palmette import FakeEncoder, Index, LayersModel, SpaceModel, load_encoder
+from palmette.errors import ConfigError, EncodingError, InputError, ModelMismatchError
+
+FAKE = FakeEncoder(48)
+TEXTS = ["the red owl sleeps", "a blue fox runs", "green hens eat corn", "the white cat sings"]
+
+
+class LangChain(Embeddings):
+    """Embeddings of LangChain, of any length."""
+
+    model = "mine"
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        return (3 * FAKE.encode(texts)).tolist()
+
+    def embed_query(self, text: str) -> list[float]:
+        return FAKE.encode_queries([text])[0].tolist()
+
+
+class Llama(BaseEmbedding):
+    """Embeddings of LlamaIndex."""
+
+    model_name: str = "mine"
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        return FAKE.encode([text])[0].tolist()
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return FAKE.encode_queries([query])[0].tolist()
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return self._get_query_embedding(query)
+
+
+def function(texts: list[str]) -> Any:
+    """Embed by a function."""
+    return FAKE.encode(texts)
+
+
+@pytest.mark.parametrize("embedder", [LangChain(), Llama(), function], ids=["langchain", "llama_index", "function"])
+def test_an_index_over_given_embeddings(embedder: Any, tmp_path: Path) -> None:
+    plain = Index.build(TEXTS, SpaceModel.untrained(FAKE), sentences=False)
+    with Index.build(TEXTS, path=tmp_path / "index", encoder=embedder) as index:
+        assert index.model.encoder is load_encoder(embedder), "one object, one encoder"
+        for query in ("where is the fox?", "who sings?"):
+            assert [hit.id for hit in index.search(query, k=4)] == [hit.id for hit in plain.search(query, k=4)]
+            own = index.search(query, k=4, lexical=0, sentences=False)
+            expected = plain.search(query, k=4, lexical=0, sentences=False)
+            assert [hit.evidence["own"] for hit in own] == pytest.approx(
+                [hit.evidence["own"] for hit in expected], abs=1e-3
+            )
+        assert index.explain("where is the fox?", own[0].id).text
+    with pytest.raises(ModelMismatchError, match="not stored: give the same object as encoder="):
+        Index.open(tmp_path / "index")
+    with Index.open(tmp_path / "index", encoder=embedder) as index:
+        assert index.search("where is the fox?", k=1)[0].document.text == "a blue fox runs"
+        index.add(["a late bat"])
+        assert len(index) == 5
+    with pytest.raises(ModelMismatchError, match="was trained with encoder"):
+        Index.open(tmp_path / "index", encoder=lambda texts: np.ones((len(texts), 7)))
+    plain.close()
+
+
+def test_pairs_teach_a_space_over_given_embeddings(tmp_path: Path) -> None:
+    pairs = [(f"alpha{n % 9} what{n}", f"beta{n % 9} text{n}") for n in range(120)]
+    model = SpaceModel.fit(pairs, encoder=LangChain(), progress=False, cache=tmp_path / "cache")
+    assert model.encoder.plain.name == "given:mine"
+
+
+def test_methods_that_read_tokens_say_so() -> None:
+    with pytest.raises(ConfigError, match="one vector a text and no tokens"):
+        load_encoder(function).states(TEXTS, outputs=("tokens",))
+    with pytest.raises(ConfigError, match="no transformer layers"):
+        LayersModel.fit([("a question", "a text")], encoder=function, layers=[1], progress=False)
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        (None, "returned no vectors|returned an array"),
+        ([["a"]], "returned no vectors"),
+        ([[1.0, 2.0]] * 7, "for 4 texts: a vector for each"),
+        ([[1.0, float("nan")]] * 4, "NaN or infinity for text 0"),
+        ([[1.0] * 3] * 4, "vectors of 3 numbers, and 2 before"),
+    ],
+)
+def test_unusable_vectors_are_named(returned: Any, words: str) -> None:
+    answers = iter([[[0.0, 1.0]], *[returned] * 9])
+    with pytest.raises(EncodingError, match=words):
+        Index.build(TEXTS, encoder=lambda texts: next(answers))
+
+
+def test_other_arguments() -> None:
+    with pytest.raises(ConfigError, match="not both"):
+        Index.build(TEXTS, SpaceModel.untrained(FAKE), encoder=function)
+    with pytest.raises(InputError, match="an encoder is given by its name"):
+        load_encoder(3)  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="no network"):
+
+        def broken(texts: list[str]) -> Any:
+            raise RuntimeError("no network")
+
+        load_encoder(broken)
