@@ -49,6 +49,9 @@ WEIGHTS = tuple(n / 20 for n in range(21))
 SHIPPED_QUERIES = 10
 """Strength of the shipped weight of words, in judged queries."""
 
+MANY_QUERIES = 30
+"""Judged queries of which all judge a ranking that nothing has taught; of fewer, ten per cent with much shrinkage."""
+
 SHRINKAGE = 0.2
 """Penalty on the squared distance from the shipped slope and prior."""
 
@@ -77,9 +80,9 @@ def calibrate(
     ``frozen`` is the encoder before training: if the model still has it, ``cache`` holds most of the documents.
     """
     variants = model.lexical_variants()
-    if is_untrained(model, frozen):  # no question has taught it, so that all of them may judge
-        judged = {**data.qrels.get("train", {}), **data.qrels.get("dev", {})}
-        data = replace(data, qrels={"dev": judged} if judged else data.qrels)
+    judged = {**data.qrels.get("train", {}), **data.qrels.get("dev", {})}
+    if len(judged) >= MANY_QUERIES and is_untrained(model, frozen):  # no query has taught it: all of them may judge
+        data = replace(data, qrels={"dev": judged})
     sample = draw_sample(data, seed) if variants else None
     if sample is None:
         return {}
