@@ -70,6 +70,10 @@ def test_an_index_over_given_embeddings(embedder: Any, tmp_path: Path) -> None:
         assert len(index) == 5
     with pytest.raises(ModelMismatchError, match="was trained with encoder"):
         Index.open(tmp_path / "index", encoder=lambda texts: np.ones((len(texts), 7)))
+    if embedder is function:
+        first, second = (np.eye(48, dtype=np.float32)[[place] * 9] for place in (3, 5))
+        same_name = [load_encoder(lambda texts, rows=rows: rows[: len(texts)]) for rows in (first, second)]
+        assert same_name[0].fingerprint != same_name[1].fingerprint, "another model of the same name and width"
     plain.close()
 
 

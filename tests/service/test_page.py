@@ -94,7 +94,7 @@ def ask(tab: Tab, question: str) -> None:
 
 def opened(tab: Tab, service: Running, place: str = "", **screen: Any) -> None:
     tab.goto(f"{service.url}/{place}", **screen)
-    wait(tab, "document.getElementById('state').textContent.match(/passage/) && document.querySelector('#filters h3')")
+    wait(tab, "document.getElementById('state').textContent.match(/document/) && document.querySelector('#filters h3')")
 
 
 TITLES = "[...document.querySelectorAll('.hit .open')].map(e => e.textContent)"
@@ -140,7 +140,7 @@ def test_an_answer_is_told_and_leads_to_its_source(tab: Tab, folder: Path) -> No
     Index.build(few, space(), folder / "few").close()
     with running(folder / "few") as service:
         tab.goto(f"{service.url}/")
-        wait(tab, "document.getElementById('state').textContent.match(/2 passages/)")
+        wait(tab, "document.getElementById('state').textContent.match(/2 documents/)")
         ask(tab, "The red owl lives in house 2 and sings at night.")
         assert tab.evaluate("document.querySelector('.answer blockquote').textContent") == few[0].text
         assert tab.evaluate("document.querySelector('.answer p').textContent").endswith("red-owl")
@@ -299,7 +299,7 @@ def test_an_index_without_a_tree_is_browsed_by_its_metadata(tab: Tab, folder: Pa
         tab.evaluate(
             "const s = document.getElementById('index'); s.value = 'colours'; s.dispatchEvent(new Event('change'))"
         )
-        wait(tab, "document.getElementById('state').textContent.match(/52 passages/)")
+        wait(tab, "document.getElementById('state').textContent.match(/52 documents/)")
 
 
 def test_a_token_is_asked_for(tab: Tab, folder: Path) -> None:
@@ -312,7 +312,7 @@ def test_a_token_is_asked_for(tab: Tab, folder: Path) -> None:
             tab.evaluate("document.getElementById('token').focus()")
             tab.type(token)
             tab.press("Enter")
-        wait(tab, "document.getElementById('state').textContent.match(/8 passages/)")
+        wait(tab, "document.getElementById('state').textContent.match(/8 documents/)")
         ask(tab, QUESTION)
         assert all(title.startswith("green") for title in tab.evaluate(TITLES))
         tab.evaluate("sessionStorage.clear()")
@@ -330,7 +330,7 @@ def test_a_folder_shows_how_far_it_is(tab: Tab, tmp_path: Path, monkeypatch: pyt
     served = Served("notes", str(tmp_path / "notes"), model=str(tmp_path / "model"))
     with running(served, wait=False) as service:
         tab.goto(f"{service.url}/")
-        wait(tab, "document.getElementById('state').textContent === '48 passages'")
+        wait(tab, "document.getElementById('state').textContent === '48 documents'")
         ask(tab, QUESTION)
         assert tab.evaluate(TITLES)[0] == "notes/red-owl.md"
 

@@ -17,6 +17,8 @@ PREFIX = "given:"
 """Beginning of the names of such encoders: the object itself has to be given again."""
 PROBE = "palmette"
 """Text whose vector tells the width."""
+NAMES = ("model_name", "model", "__qualname__")
+"""Attributes that may name the model; only a text is kept, since another value could hold a key."""
 BATCH = 64
 """Texts of a call."""
 TOKENS = 512
@@ -46,15 +48,17 @@ class GivenEncoder(Encoder):
     def __init__(self, embedder: Any) -> None:
         super().__init__()
         name = next(
-            (str(value) for key in ("model_name", "model", "__qualname__") if (value := getattr(embedder, key, None))),
+            (value for key in NAMES if isinstance(value := getattr(embedder, key, None), str) and value),
             type(embedder).__name__,
         )
         self.embedder, self.name, self._embed = embedder, f"{PREFIX}{name}", _calls_of(embedder)
         self.device, self.prompts, self.num_layers = torch.device("cpu"), {}, 0
         self.max_length, self.batch_size, self.asymmetric = TOKENS, BATCH, True
         self.dimension = self.hidden_size = 0
-        self.dimension = self.hidden_size = int(self._vectors([PROBE], "document").shape[1])
-        facts = f"given encoder 1\0{name}\0{self.dimension}"
+        probe = self._vectors([PROBE], "document")[0]
+        self.dimension = self.hidden_size = len(probe)
+        largest = int(np.abs(probe).argmax())  # another model's is elsewhere, and noise in the last digits moves it not
+        facts = f"given encoder 1\0{name}\0{self.dimension}\0{largest}\0{probe[largest] > 0}"
         self.fingerprint = hashlib.sha256(facts.encode("utf-8", "surrogatepass")).hexdigest()
 
     def forward(self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None) -> States:

@@ -88,7 +88,7 @@
   const WHOLE = { start: 0, headings: [], first_line: 1 };
   const placeOf = (hit) => {
     const { headings, first_line: first } = hit.passage || WHOLE, { source } = hit.metadata;
-    const parts = [titleOf(hit) === hit.id ? "" : hit.id, typeof source === "string" && source !== hit.id ? source : "", ...headings];
+    const parts = [titleOf(hit) === hit.id ? "" : hit.id, typeof source === "string" && !hit.id.endsWith(source) ? source : "", ...headings];
     const line = hit.highlights.sentence || hit.passage ? `line ${first + lineOf(hit)}` : "";
     return [...parts, line].filter(Boolean).join(" › ");
   };
@@ -103,13 +103,13 @@
     return make("article", { class: "hit" }, head, make("p", { class: "place" }, placeOf(hit)), make("p", { class: "text", dir: "auto" }, snippet(hit)), make("div", { class: "more" }, question ? [ask, ...thumbs(hit, question)] : null, chips), why);
   };
   const thumbs = (hit, question) => {
-    const buttons = [[true, "Useful", "👍"], [false, "Not useful", "👎"]].map(([useful, label, sign]) => make("button", { type: "button", class: "plain thumb", title: label, "aria-label": label, "aria-pressed": "false", click: async (event) => {
+    const buttons = [[true, "Useful"], [false, "Not useful"]].map(([useful, label]) => make("button", { type: "button", class: "plain thumb", "aria-pressed": "false", click: async (event) => {
       try {
         await call("feedback", { query: question, id: hit.id, useful });
         buttons.forEach((button) => button.setAttribute("aria-pressed", String(button === event.target)));
         say("Thank you: this is kept with the index.");
       } catch (error) { say(error.message, true); }
-    } }, sign));
+    } }, label));
     return buttons;
   };
   const reasons = async (hit, question, why, button) => {
@@ -140,7 +140,7 @@
     const from = start < 0 ? 0 : [...support.sentence.slice(0, start)].length, to = start < 0 ? sentence.length : from + [...support.text].length;
     const whole = to - from === sentence.length;
     box.className = "answer";
-    box.replaceChildren(make("blockquote", { dir: "auto" }, whole ? support.sentence : marked(sentence, 0, sentence.length, [from, to], [])), make("p", {}, `${percent(answer.confidence)} sure · `, make("button", { type: "button", class: "plain", click: () => open(hit, [support.start, support.end]) }, make("bdi", {}, hit ? titleOf(hit) : support.id)), answer.supports.length > 1 ? ` and ${plural(answer.supports.length - 1, "more passage")}` : ""));
+    box.replaceChildren(make("blockquote", { dir: "auto", class: support.sentence.includes("```") ? "code" : null }, whole ? support.sentence : marked(sentence, 0, sentence.length, [from, to], [])), make("p", {}, `${percent(answer.confidence)} sure · `, make("button", { type: "button", class: "plain", click: () => open(hit, [support.start, support.end]) }, make("bdi", {}, hit ? titleOf(hit) : support.id)), answer.supports.length > 1 ? ` and ${plural(answer.supports.length - 1, "more passage")}` : ""));
   };
   const ask = async (question) => {
     const number = ++state.asked, filter = chosen();
@@ -298,8 +298,8 @@
     if (!about.ready) return say("The index is being opened …");
     const follows = about.follows;
     if (follows && follows.error) return say(follows.error, true);
-    if (follows && follows.done < follows.total) return say(`Indexing: ${follows.done.toLocaleString("en")} of ${plural(follows.total, "passage")} can be asked already`);
-    return say(plural(about.documents, "passage"));
+    if (follows && follows.done < follows.total) return say(`Indexing: ${follows.done.toLocaleString("en")} of ${plural(follows.total, "document")} can be asked already`);
+    return say(plural(about.documents, "document"));
   };
   const watch = async () => {
     state.indexes = (await (await send("v1/indexes")).json()).indexes;
