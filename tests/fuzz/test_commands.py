@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub.constants  # noqa: F401 - read before a test sets HF_HUB_OFFLINE, which would last
 import pytest
 from hypothesis import strategies as st
 
