@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
-from tqdm.auto import tqdm
 
 from palmette.config import Config, check_path
 from palmette.data import RetrievalData, drop_blanks, iter_documents
@@ -25,6 +24,7 @@ from palmette.learning.answers import AnswerLog, LoggedAnswer
 from palmette.learning.llm import LLM, as_llm
 from palmette.methods.space import SpaceModel
 from palmette.model import DEFAULT_ENCODER
+from palmette.progress import progress_bar
 from palmette.sources.passages import PassageOptions, split
 from palmette.types import Document
 
@@ -259,8 +259,7 @@ def _ask(
         log.add(answer)
         return answer.tokens
 
-    hidden = None if progress is None else not progress
-    bar = tqdm(total=len(waiting), desc="Asking", unit="call", delay=2, disable=hidden, leave=False)
+    bar = progress_bar(progress, total=len(waiting), desc="Asking", unit="call", delay=2, leave=False)
     running = dict[Future[int], _Call]()
     with bar, ThreadPoolExecutor(options.concurrency) as pool:
         try:

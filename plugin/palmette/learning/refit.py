@@ -11,7 +11,7 @@ import hashlib
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from palmette.data import RetrievalData, load_data
 from palmette.errors import InputError, NotFoundError, StoreError
 from palmette.files import draft_beside, fsync_folder
 from palmette.index import Index
+from palmette.metrics import Judgements, query_scores
 from palmette.model import Model
 from palmette.store.local.feedback import Vote
 from palmette.store.local.folder import COMMIT, OpenedFolder, write_lock
@@ -162,16 +163,12 @@ def _train(model: Model, data: RetrievalData, seed: int, progress: bool | None, 
 def _ndcg(index: Index, queries: Mapping[str, str], held: Mapping[str, Mapping[str, int]]) -> Scores:
     """Return nDCG@10 of each held-out question [Q]."""
     ranked = index.rank([queries[key] for key in held], DEPTH).ids
-    rows: list[float] = []
-    for ids, judged in zip(ranked, held.values(), strict=True):
-        gains = [max(0, judged.get(id, 0)) for id in ids]
-        best = sorted((grade for grade in judged.values() if grade > 0), reverse=True)[:DEPTH]
-        rows.append(_dcg(gains) / _dcg(best))
-    return np.array(rows)
-
-
-def _dcg(gains: Sequence[int]) -> float:
-    return float(sum(gain / np.log2(rank + 2) for rank, gain in enumerate(gains)))
+    rows = {id: row for row, id in enumerate(dict.fromkeys(id for judged in held.values() for id in judged))}
+    judgements = Judgements.of_queries(list(held.values()), rows, len(rows))
+    places = np.full((len(held), DEPTH), -1, np.int64)
+    for place, ids in zip(places, ranked, strict=True):
+        place[: len(ids)] = [rows.get(id, -1) for id in ids]
+    return query_scores(places, judgements, ks=(DEPTH,))[f"ndcg@{DEPTH}"]
 
 
 def _gain(before: Scores, after: Scores) -> tuple[float, float]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from palmette.config import check_path
 from palmette.data import RetrievalData
@@ -19,6 +18,7 @@ from palmette.index import Index
 from palmette.index.folder import check_count
 from palmette.learning.answers import AnswerLog, LoggedAnswer
 from palmette.learning.llm import as_llm
+from palmette.progress import progress_bar
 
 Teacher = Callable[[str, Sequence[str]], Sequence[float]]
 """Query and texts → a score for each text; higher is more relevant."""
@@ -94,10 +94,10 @@ def judge(
     folder.mkdir(parents=True, exist_ok=True)
     hits_of_questions = index.search(asked, k=depth)
     qrels: dict[str, dict[str, int]] = {}
-    hidden = None if progress is None else not progress
     with AnswerLog(folder / "scores.jsonl") as log:
         pairs = zip(asked, hits_of_questions, strict=True)
-        for number, (question, hits) in enumerate(tqdm(pairs, "Judging", len(asked), delay=2, disable=hidden)):
+        bar = progress_bar(progress, pairs, total=len(asked), desc="Judging", delay=2)
+        for number, (question, hits) in enumerate(bar):
             if len(hits) < 2:
                 continue
             texts = [hit.document.content for hit in hits]
