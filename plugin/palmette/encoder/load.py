@@ -1,4 +1,4 @@
-"""From a name, a folder or a config to one shared encoder."""
+"""Loads encoders by name, folder, config or object, and shares equal ones."""
 
 from __future__ import annotations
 

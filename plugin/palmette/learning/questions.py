@@ -95,7 +95,7 @@ class Estimate:
 
 @dataclass
 class QuestionReport:
-    """What a run did."""
+    """Counts of calls, tokens and questions of one run of :func:`write_questions`."""
 
     calls: int = 0
     tokens: int = 0

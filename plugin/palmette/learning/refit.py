@@ -50,7 +50,7 @@ Scores = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Refit:
-    """What a refit found, and whether it exchanged the index."""
+    """Quality of the old and the new index, and whether they were exchanged."""
 
     questions: int
     """Judged questions: of feedback, and of pairs."""

@@ -1,4 +1,4 @@
-"""What people thought of hits, and what they searched for: a database of its own in the folder of an index.
+"""Votes on hits and recorded searches, in a database of their own in the folder of an index.
 
 It is written without the index's lock, so that feedback never waits for a writer. The file is made by the first
 feedback; searches are recorded only where that was turned on. Persons are kept as keyed hashes, whose key never leaves
