@@ -69,7 +69,7 @@ def test_the_base_wheel_does_not_look_like_a_framework(wheels: dict[str, Path]) 
         "from importlib.util import find_spec\n"
         "print([n for n in ('palmette', 'llama_index', 'langchain_palmette', 'langchain') if find_spec(n)])"
     )
-    out = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, cwd="/")
+    out = subprocess.run([sys.executable, "-E", "-S", "-c", code], capture_output=True, text=True, check=True, cwd="/")
     assert out.stdout.strip() == "['palmette']"
 
 
