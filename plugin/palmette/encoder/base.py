@@ -67,6 +67,9 @@ class Encoder(ABC):
         tokens_per_pass: Approximate largest number of tokens per pass; ``None`` for no limit.
         frozen: False for an encoder that is being trained, whose encodings must not be kept.
         has_offsets: True if :meth:`forward` says which characters a token is made of.
+        stands_for: Fingerprint of the encoder that this one is an export of, and whose place it may take.
+        reads_questions_only: True if its vectors differ from those of ``stands_for``, so that documents of the same
+            index must not be encoded by it.
     """
 
     name: str
@@ -82,6 +85,8 @@ class Encoder(ABC):
     asymmetric: bool = False
     frozen: bool = True
     has_offsets: bool = False
+    stands_for: str | None = None
+    reads_questions_only: bool = False
     batch_size: int = 32
     tokens_per_pass: int | None = None
 
@@ -263,6 +268,14 @@ class Encoder(ABC):
         names = range(len(checked))
         batches = self.iter_batches(checked, "query", _POOLED, self.batch_size, names)
         return self.gather(len(checked), batches)
+
+    def check_reads_documents(self) -> None:
+        """Raise ConfigError where documents encoded here would not compare with those of the same index."""
+        if self.reads_questions_only:
+            raise ConfigError(
+                f"this {self.precision} export of {self.name!r} reads questions only: documents of one index must all "
+                "be encoded by one model; to add some, open the index without encoder="
+            )
 
     def variant(self, kind: Kind) -> str:
         """Return a part of a cache's key: equal for two kinds that give equal vectors."""

@@ -226,6 +226,7 @@ def copy_index(
 
 def encode_stored(model: Model, stored: Sequence[StoredDocument], sentences: bool) -> dict[str, Any]:
     """Encode the passages of documents as they were cut."""
+    model.encoder.check_reads_documents()
     parts = [part for one in stored for part in one.parts()]
     above = [title for one in stored for title in texts_above(one)]
     return stored_arrays(model, parts, sentences, above=above)
