@@ -8,6 +8,7 @@ from typing import Any
 
 import palmette
 from palmette.cli.arguments import CHECKPOINT, describe, search_options
+from palmette.compiled import without_compiled_loops
 from palmette.service.local import MOST_HITS, MOST_QUERIES, index_folder, request
 from palmette.text import shorten
 
@@ -45,7 +46,7 @@ def _run_search(args: argparse.Namespace) -> None:
         results = [result["hits"] for result in reply["results"]]
     else:
         search_arguments = options | {"threshold": args.threshold} | shown
-        with _open(args, engine=args.engine) as index:
+        with without_compiled_loops(), _open(args, engine=args.engine) as index:
             hits_of_queries = index.search(args.query, args.k, **search_arguments)
             results = [[hit.to_dict(explain=args.explain) for hit in hits] for hits in hits_of_queries]
     if args.json:
@@ -160,6 +161,6 @@ def _run_context(args: argparse.Namespace) -> None:
         context = _from_service(args, "/v1/context", body, options, 1)
     if context is None:
         settings = options | {"k": args.k, "threshold": args.threshold}
-        with _open(args) as index:
+        with without_compiled_loops(), _open(args) as index:
             context = index.context(args.question, args.tokens, **settings).to_dict()
     print(json.dumps(context, ensure_ascii=False, indent=2) if args.json else context["text"] or "nothing found")
