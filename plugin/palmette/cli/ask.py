@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import palmette
@@ -46,7 +49,7 @@ def _run_search(args: argparse.Namespace) -> None:
         results = [result["hits"] for result in reply["results"]]
     else:
         search_arguments = options | {"threshold": args.threshold} | shown
-        with without_compiled_loops(), _open(args, engine=args.engine) as index:
+        with _once(), _open(args, engine=args.engine) as index:
             hits_of_queries = index.search(args.query, args.k, **search_arguments)
             results = [[hit.to_dict(explain=args.explain) for hit in hits] for hits in hits_of_queries]
     if args.json:
@@ -67,6 +70,14 @@ def _run_search(args: argparse.Namespace) -> None:
                 print(f"      why: {hit['explanation']['text']}")
         if not hits:
             print("nothing found")
+
+
+@contextmanager
+def _once() -> Iterator[None]:
+    """Spare what pays only from the second question on: compiled loops, and looking for plugins of pydantic."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    with without_compiled_loops():
+        yield
 
 
 def _open(args: argparse.Namespace, **options: Any) -> palmette.Index:
@@ -161,6 +172,6 @@ def _run_context(args: argparse.Namespace) -> None:
         context = _from_service(args, "/v1/context", body, options, 1)
     if context is None:
         settings = options | {"k": args.k, "threshold": args.threshold}
-        with without_compiled_loops(), _open(args) as index:
+        with _once(), _open(args) as index:
             context = index.context(args.question, args.tokens, **settings).to_dict()
     print(json.dumps(context, ensure_ascii=False, indent=2) if args.json else context["text"] or "nothing found")

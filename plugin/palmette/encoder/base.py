@@ -9,7 +9,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
-from tqdm import tqdm
 
 from palmette.arrays import Floats, Rows
 from palmette.config import check_choice, check_kind, check_range
@@ -358,8 +357,10 @@ class WrappedEncoder(Encoder):
         self.encoder = encoder
 
 
-def progress_bar(label: str, total: int, progress: bool | None) -> tqdm[Any]:
+def progress_bar(label: str, total: int, progress: bool | None) -> Any:
     """Make a bar of texts that shows on terminals only, and not at all where ``progress`` is False."""
+    from tqdm import tqdm
+
     return tqdm(total=total, desc=label, unit="text", delay=1, disable=True if progress is False else None)
 
 

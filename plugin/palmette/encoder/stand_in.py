@@ -19,6 +19,7 @@ class StandInEncoder(WrappedEncoder):
     def __init__(self, encoder: Encoder, original: Mapping[str, Any]) -> None:
         super().__init__(encoder)
         self.name, self._original = str(original["name"]), dict(original)
+        self.reads_questions_only = encoder.precision == "int8"  # documents in it would lie a little beside the others
 
     def to_config(self) -> dict[str, Any]:
         """Return the config of the original."""

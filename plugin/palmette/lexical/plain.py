@@ -1,4 +1,7 @@
-"""The loops over postings in NumPy, for a process that ends after one question: same names, same bits."""
+"""The loops over postings in NumPy, for a process that ends after one question: same names, same bits.
+
+As from numba, a single number comes as a Python float.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +55,9 @@ def add_hits(sums: Floats, hits: Hits, norms: Floats, weight: np.float32) -> Non
     sums[documents] += weight * impacts
 
 
-def max_impact(hits: Hits, norms: Floats) -> np.float32:
+def max_impact(hits: Hits, norms: Floats) -> float:
     """Return the highest ``count / (count + norm)`` of a term's hits; 0 where it has none."""
-    return np.float32(_impacts(hits, norms)[1].max(initial=0))
+    return float(_impacts(hits, norms)[1].max(initial=0))
 
 
 def _impacts(hits: Hits, norms: Floats) -> tuple[NDArray[np.uint32], Floats]:
@@ -88,9 +91,9 @@ def merge_postings(
     return merged[kept].astype(np.int32), have[kept]
 
 
-def kth_best(sums: Floats, k: int) -> np.float32:
+def kth_best(sums: Floats, k: int) -> float:
     """Bound the k-th best sum (0 … 1) from below by a histogram; 0 for fewer than ``k`` sums."""
     bins = np.minimum((np.maximum(sums, 0) * np.float64(BINS)).astype(np.int64), BINS)
     reached = np.bincount(bins, minlength=BINS + 1)[:0:-1].cumsum()  # from the highest bin to the first
     enough = np.flatnonzero(reached >= k)
-    return np.float32((BINS - enough[0]) / BINS if len(enough) else 0)
+    return (BINS - int(enough[0])) / BINS if len(enough) else 0.0

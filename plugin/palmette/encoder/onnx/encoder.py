@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Mask
-from palmette.config import check_range, parse_json
+from palmette.config import check_range
 from palmette.encoder.base import Encoder, Kind, Output, readable
 from palmette.encoder.files import read_settings
 from palmette.encoder.onnx.folder import TOKENIZER, OnnxFolder
@@ -27,6 +27,10 @@ TOKENS_PER_PASS = 2048
 """Tokens of a pass that stay in a processor's cache."""
 
 
+SHORT = 256
+"""Tokens of a pass, padding included, below which a second thread costs more than it saves."""
+
+
 class OnnxEncoder(Encoder):
     """An ONNX graph of a transformer, and in NumPy what follows it: pooled and token states from one pass.
 
@@ -39,7 +43,7 @@ class OnnxEncoder(Encoder):
         revision: Commit on the Hub, where known.
         batch_size: Texts of a pass.
         max_length: Tokens of a text; by default the model's own limit.
-        threads: Threads of a pass; by default those of a search.
+        threads: Threads of a long pass; by default those of a search. A question takes one.
     """
 
     has_offsets = True
@@ -58,7 +62,7 @@ class OnnxEncoder(Encoder):
         super().__init__()
         check_range("load_encoder", "batch_size", batch_size, 1)
         self.name, self.revision, self.batch_size, self.device = name, revision, batch_size, "cpu"
-        self.max_length, self.num_layers = _limit(folder, name, max_length), 0
+        self.max_length, self.num_layers = folder.limit(max_length), 0
         self.fingerprint, self.head = folder.fingerprint(self.max_length), folder.head
         prompts = {key: text for key, text in folder.prompts.items() if text}
         default = prompts.get("", "")
@@ -69,7 +73,6 @@ class OnnxEncoder(Encoder):
         self.precision = "float32" if record is None else record.precision
         if record is not None and record.source.get("max_length") == self.max_length:
             self.stands_for = record.source.get("fingerprint")
-            self.reads_questions_only = self.precision != "float32"
         self._tokenizer = _load_tokenizer(folder, self.max_length)
         self._graph = _Graph(folder.graph, name, threads)
         tokens = self._tokens(["a"], "document")[0]
@@ -144,15 +147,15 @@ class OnnxEncoder(Encoder):
 
 
 class _Graph(Renewed):
-    """A session of ONNX Runtime, made again in a forked child, which has none of its threads."""
+    """Sessions of ONNX Runtime by their threads, made again in a forked child, which has none of these."""
 
     def __init__(self, path: Path, name: str, threads: int | None) -> None:
         self._path, self._name, self._threads = path, name, threads
-        self._left: list[Any] = []
+        self._left: list[dict[int, Any]] = []
         """Sessions of the parent process: to end them would wait for threads that are not there."""
-        self._session: Any = None
+        self._sessions: dict[int, Any] = {}
         super().__init__()
-        session = self._load()
+        session = self._session(1)
         names = [node.name for node in session.get_inputs()]
         outputs = {node.name: node for node in session.get_outputs()}
         if foreign := [each for each in names if each not in INPUTS]:
@@ -169,13 +172,14 @@ class _Graph(Renewed):
         self._inputs, self._output = names, wanted[0]
 
     def renew(self) -> None:
-        """Forget the session, without ending it."""
-        self._left.append(self._session)
-        self._session = None
+        """Forget the sessions, without ending them."""
+        self._left.append(self._sessions)
+        self._sessions = {}
 
     def run(self, values: Mapping[str, NDArray[np.int64]]) -> NDArray[Any]:
         """Compute token states of token numbers."""
-        session = self._session or self._load()
+        count = next(iter(values.values())).size
+        session = self._session(1 if count < SHORT else self._threads or get_threads())
         try:
             states: NDArray[Any] = session.run([self._output], {name: values[name] for name in self._inputs})[0]
         except Exception as error:  # of several kinds without a common base
@@ -185,20 +189,24 @@ class _Graph(Renewed):
             ) from error
         return states
 
-    def _load(self) -> Any:
+    def _session(self, threads: int) -> Any:
+        """Return the session of so many threads; one that computes questions never pays for the other's."""
+        if threads in self._sessions:
+            return self._sessions[threads]
         runtime = _import_runtime()
         options = runtime.SessionOptions()
-        options.intra_op_num_threads = self._threads or get_threads()
+        options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # waiting must cost nothing
         try:
-            self._session = runtime.InferenceSession(str(self._path), options, providers=["CPUExecutionProvider"])
+            session = runtime.InferenceSession(str(self._path), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # of several kinds without a common base
             raise CheckpointError(
                 f"encoder {self._name!r}: {self._path} cannot be loaded ({str(error)[:300]}); export it again"
             ) from error
-        return self._session
+        self._sessions[threads] = session
+        return session
 
 
 def _import_runtime() -> Any:
@@ -218,7 +226,7 @@ def _load_tokenizer(folder: OnnxFolder, max_length: int) -> Any:
     path = folder.path / TOKENIZER
     try:
         tokenizer = Tokenizer.from_file(str(path))
-        padding = parse_json(path.read_bytes()).get("padding") or {}
+        padding = tokenizer.padding or {}
         settings = read_settings(folder.path / "tokenizer_config.json")
         token = padding.get("pad_token") or settings.get("pad_token") or "[PAD]"
         token = token.get("content") if isinstance(token, dict) else token
@@ -233,13 +241,3 @@ def _load_tokenizer(folder: OnnxFolder, max_length: int) -> Any:
             raise
         raise CheckpointError(f"encoder {folder.name!r}: {path} is no tokenizer ({str(error)[:300]})") from error
     return tokenizer
-
-
-def _limit(folder: OnnxFolder, name: str, wanted: int | None) -> int:
-    """Choose the tokens of a pass; more than the graph has positions for raises."""
-    most = folder.positions
-    if wanted is None:
-        return min(folder.max_length, most or folder.max_length)
-    if wanted < 3 or (most is not None and wanted > most):
-        raise ConfigError(f"max_length of {name!r} must be between 3 and {most}, got {wanted!r}")
-    return wanted

@@ -22,11 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from palmette.config import parse_json
 from palmette.encoder.files import check_shape, module_content, modules_of, read_settings, read_size, sha256_of
 from palmette.encoder.onnx.graph import external_files, lies_within
 from palmette.encoder.onnx.pooling import ACTIVATIONS, POOLINGS, Dense, Head, pooling_names
-from palmette.errors import CheckpointError, shown
+from palmette.errors import CheckpointError, ConfigError, shown
 
 RECORD = "palmette_onnx.json"
 """File that says what an encoder was exported from."""
@@ -103,17 +102,25 @@ class OnnxFolder:
     @cached_property
     def content(self) -> str:
         """SHA-256 over every file that is read: equal content gives equal vectors."""
-        text = json.dumps({**parse_json((self.path / TOKENIZER).read_bytes()), "padding": None, "truncation": None})
         files: dict[str, Any] = {
             "graph": sha256_of(self.graph),
             "external": {file.name: sha256_of(file) for file in self.external},
-            "tokenizer": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
+            "tokenizer": sha256_of(self.path / TOKENIZER),
             "prompts": {key: text for key, text in self.prompts.items() if text},
             "truncate": self.head.truncate,
         }
         for number, (kind, module) in enumerate(modules_of(self.path, self.name)):
             files[f"{number} {kind}"] = dict(module_content(module)) if number else None
         return hashlib.sha256(json.dumps(files, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
+
+    def limit(self, wanted: int | None) -> int:
+        """Choose the tokens of a pass; more than the graph has positions for raises."""
+        most = self.positions
+        if wanted is None:
+            return min(self.max_length, most or self.max_length)
+        if wanted < 3 or (most is not None and wanted > most):
+            raise ConfigError(f"max_length of {self.name!r} must be between 3 and {most}, got {wanted!r}")
+        return wanted
 
     def fingerprint(self, max_length: int) -> str:
         """SHA-256 over what determines the vectors."""

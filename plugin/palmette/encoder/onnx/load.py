@@ -23,7 +23,7 @@ def load_onnx(
 
     files = OnnxFolder.read(source.folder, graph, GRAPHS, source.name)
     options: dict[str, Any] = {"name": source.name, "revision": source.revision}
-    options |= {"batch_size": batch_size, "max_length": max_length, "threads": threads}
+    options |= {"batch_size": batch_size, "max_length": files.limit(max_length), "threads": threads}
     key = (files.content, *options.values())
     encoder = _shared.get(key)
     if encoder is None:
