@@ -69,7 +69,7 @@ def test_the_base_wheel_does_not_look_like_a_framework(wheels: dict[str, Path]) 
         "from importlib.util import find_spec\n"
         "print([n for n in ('palmette', 'llama_index', 'langchain_palmette', 'langchain') if find_spec(n)])"
     )
-    out = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, cwd="/")
+    out = subprocess.run([sys.executable, "-E", "-S", "-c", code], capture_output=True, text=True, check=True, cwd="/")
     assert out.stdout.strip() == "['palmette']"
 
 
@@ -130,7 +130,9 @@ def test_only_packages_lie_where_imports_look() -> None:
 def test_the_extras_are_those_that_errors_name() -> None:
     project = pyproject("palmette")["project"]
     extras = set(project["optional-dependencies"])
-    assert extras == set("langchain llama-index files cpu gpu baselines qdrant serve mcp demo docs dev all".split())
+    assert extras == set(
+        "langchain llama-index files onnx cpu gpu baselines qdrant serve mcp demo docs dev all".split()
+    )
     assert not any("==" in line and "gt-all" not in line for line in project["dependencies"]), "ranges, not pins"
     source = "".join(path.read_text() for folder in ("plugin", "adapters") for path in (ROOT / folder).rglob("*.py"))
     named = set(re.findall(r'raise MissingExtraError\(\s*[^,]+,\s*"([\w-]+)"', source))

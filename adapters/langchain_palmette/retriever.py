@@ -19,7 +19,8 @@ from palmette.errors import ConfigError
 from palmette.frameworks import check_method, public_name
 from palmette.ranking.boost import boost_to_dict
 from palmette.store.filters import parse_filter
-from palmette.store.qdrant.client import is_url, parse_url
+from palmette.store.qdrant.client import parse_url
+from palmette.store.qdrant.url import is_url
 from palmette.threads import AsyncTwin
 
 if TYPE_CHECKING:

@@ -8,12 +8,13 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, cast
 
 from palmette.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
 
 _PATIENCE = timedelta(days=1)  # for another process may encode for hours; launchers end those that crashed
 
@@ -24,6 +25,8 @@ def check_device(device: str | torch.device | None) -> torch.device:
     ``None`` is the fastest there is (cuda, mps, cpu). ``"cuda"`` gets an index: under a launcher the process's own
     GPU (``LOCAL_RANK``), else the current one.
     """
+    import torch
+
     gpu, named = torch.cuda.is_available(), device is not None
     if device is None:
         device = "cuda" if gpu else "mps" if torch.backends.mps.is_available() else "cpu"
@@ -56,6 +59,8 @@ def auto_precision(device: torch.device) -> str:
     as fast as float32, with a cosine above .9999 between the two for all-MiniLM-L6-v2). Older GPUs take float16.
     All else takes float32: other CPUs emulate bfloat16 and are slower with it, and mps is not measured.
     """
+    import torch
+
     if device.type == "cuda":
         return "bfloat16" if torch.cuda.get_device_capability(device) >= (8, 0) else "float16"
     return "bfloat16" if device.type == "cpu" and _cpu_has_bfloat16() else "float32"
@@ -88,10 +93,12 @@ class Processes:
 
     def prepare(self, module: nn.Module) -> nn.Module:
         """Put a module on the device; its gradients become the mean over all processes."""
-        return module.to(self.device) if self.alone else cast(nn.Module, self._accelerator.prepare(module))
+        return module.to(self.device) if self.alone else cast("nn.Module", self._accelerator.prepare(module))
 
     def clip(self, parameters: Iterable[Tensor], norm: float) -> None:
         """Bound the gradient's norm."""
+        from torch import nn
+
         (nn.utils if self.alone else self._accelerator).clip_grad_norm_(parameters, norm)
 
     def broadcast(self, value: Any) -> Any:
@@ -140,6 +147,8 @@ def main_process_first(device: str | torch.device | None) -> Iterator[None]:
         yield
         return
     _join(check_device(device))
+    import torch
+
     # Not accelerate's own context: its barrier names a GPU even where all processes compute on the CPU.
     if not main_process():
         torch.distributed.barrier()
@@ -150,7 +159,11 @@ def main_process_first(device: str | torch.device | None) -> Iterator[None]:
 
 def finish() -> None:
     """Wait until all processes are done, and disconnect."""
-    if _several() and torch.distributed.is_initialized():
+    if not _several():
+        return
+    import torch
+
+    if torch.distributed.is_initialized():
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
 
@@ -162,12 +175,27 @@ def _join(device: torch.device) -> Any:
     return PartialState(cpu=device.type == "cpu", timeout=_PATIENCE)
 
 
-def check_sizes(make: Callable[[], nn.Module], weights: Mapping[str, Tensor]) -> None:
+def check_sizes(make: Callable[[], nn.Module | None], weights: Mapping[str, Tensor]) -> None:
     """Raise RuntimeError where a network would take memory for other numbers than the weights have."""
+    import torch
+
     expected: dict[str, Any] = {}
     # a network over a copy of its encoder cannot be made without numbers; it is as large as the encoder
     with torch.device("meta"), suppress(RuntimeError):
-        expected = make().state_dict()
+        made = make()
+        expected = {} if made is None else made.state_dict()
     for name in expected.keys() & weights.keys():
         if expected[name].shape != weights[name].shape:
             raise RuntimeError(f"{name} is {[*weights[name].shape]} instead of {[*expected[name].shape]}")
+
+
+def load_module(make: Callable[[], nn.Module | None], weights: Mapping[str, Any]) -> nn.Module | None:
+    """Make a method's module, if it has one, and load its weights; raise RuntimeError where they do not fit."""
+    if weights:
+        check_sizes(make, weights)
+    module = make()
+    if module is not None:
+        module.load_state_dict(weights)
+    elif weights:
+        raise RuntimeError(f"the method has no weights, and {min(weights)} is one")
+    return module

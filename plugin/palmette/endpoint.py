@@ -76,7 +76,7 @@ class Rates:
 
 def split_name(name: str) -> tuple[str, str | None]:
     """Split ``openai:MODEL`` or ``openai:MODEL@URL`` into the model and the URL."""
-    match = re.fullmatch(r"openai:\s*(\S(?:.*?\S)?)\s*(?:@(https?://\S*))?\s*", name)
+    match = re.fullmatch(r"openai:\s*(\S(?:.*?\S)??)\s*(?:@(https?://\S*))?\s*", name)
     if match is None:
         raise ConfigError(
             f"{shown(name)} names no model of a server: write 'openai:MODEL', or 'openai:MODEL@https://host/v1'"

@@ -10,34 +10,33 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from palmette.arrays import unit_rows
 from palmette.config import Config, check_keys
 from palmette.data import RetrievalData, load_data
-from palmette.devices import check_sizes, main_process_first
+from palmette.devices import load_module, main_process_first
 from palmette.encoder import Encoder, Kind, load_encoder
 from palmette.encoder.cache import EncodingCache
 from palmette.encoder.load import encoder_of
-from palmette.encoder.space import Space, SpaceEncoder
+from palmette.encoder.space import WEIGHTS, Space, SpaceEncoder
 from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.hub import Checkpoint
 from palmette.hub.checkpointed import Checkpointed, TrainingRecord
 from palmette.lexical.analyser import LANGUAGE
-from palmette.ranking.calibration import calibrate
 from palmette.ranking.rerank import rank_documents
 from palmette.ranking.score import SHIPPED, Calibration, Lexical, Units, check_lexical, read_calibrations
 from palmette.search.plan import ArraySpec, Candidates, Floats, SearchPlan, View
-from palmette.training.config import TrainingConfig, fit_configs
-from palmette.training.loop import Task, Untrained, train
-from palmette.training.pairs import TrainingPairs
-from palmette.training.space import fit_space
 from palmette.types import Document, Explanation
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from palmette.training import Task, TrainingConfig
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 
@@ -70,18 +69,18 @@ class Model(Checkpointed):
     cuts_documents: ClassVar[bool] = True
     """Whether an index cuts long documents into passages, unless it is told otherwise."""
 
-    def __init__(
+    def __init__(  # a method without weights of its own has no module
         self,
         config: Config,
         encoder: Encoder,
-        module: nn.Module,
+        module: nn.Module | None,
         *,
         record: TrainingRecord | None = None,
         origin: str | None = None,
         revision: str | None = None,
     ) -> None:
         self.config, self.encoder, self.origin, self.revision = config, encoder, origin, revision
-        self.module = module.to(encoder.device).eval().requires_grad_(False)
+        self.module: Any = module and module.to(encoder.device).eval().requires_grad_(False)
         self.record = record or TrainingRecord()
         # config of a checkpoint of an earlier version: a copy keeps it, and so its fingerprint
         self._loaded_config: Mapping[str, Any] | None = None
@@ -108,12 +107,14 @@ class Model(Checkpointed):
         progress: bool | None,
     ) -> tuple[Config, Task]:
         """Create the training task, and complete the config from the data; by default nothing is trained."""
+        from palmette.training import Untrained
+
         return config, Untrained()
 
     @classmethod
-    def module_for(cls, config: Any, encoder: Encoder) -> nn.Module:
-        """Create an untrained module for a checkpoint's weights; by default one without weights."""
-        return nn.Module()
+    def module_for(cls, config: Any, encoder: Encoder) -> nn.Module | None:
+        """Create an untrained module for a checkpoint's weights; by default ``None``, as there are no weights."""
+        return None
 
     @abstractmethod
     def arrays(self) -> tuple[ArraySpec, ...]:
@@ -241,6 +242,12 @@ class Model(Checkpointed):
                 without a ``preset``.
             options: Single options of the config or of the loop; they override the others.
         """
+        from palmette.ranking.calibration import calibrate
+        from palmette.training.config import fit_configs
+        from palmette.training.loop import train
+        from palmette.training.pairs import TrainingPairs
+        from palmette.training.space import fit_space
+
         defaults = cls.training_defaults
         settings, loop = fit_configs(cls.config_class, defaults, config, preset, training, options)
         loaded = load_data(data, seed=loop.seed)
@@ -279,10 +286,11 @@ class Model(Checkpointed):
             "evidence": {name: calibration.model_dump() for name, calibration in self.calibrations.items()},
         }
 
-    def weights(self) -> dict[str, Tensor]:
-        """Weights of the module, and the maps of the space."""
-        own = {**self.module.state_dict(), **self.encoder.space_weights()}
-        return {name: value.detach().cpu().contiguous() for name, value in own.items()}
+    def weights(self) -> dict[str, Any]:
+        """Weights of the module as tensors, and the maps of the space as arrays."""
+        own = {} if self.module is None else self.module.state_dict()
+        tensors: dict[str, Any] = {name: value.detach().cpu().contiguous() for name, value in own.items()}
+        return {**tensors, **self.encoder.space_weights()}
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint, *, encoder: str | Encoder | None = None, **options: Any) -> Self:
@@ -299,13 +307,11 @@ class Model(Checkpointed):
         key = (checkpoint.fingerprint, repr(learned), checkpoint.origin, checkpoint.revision, id(coder))
         if isinstance(known := LOADED.get(key), cls):
             return known
-        weights = checkpoint.tensors()
-        if space := Space.take(weights, coder.dimension):
+        maps, weights = checkpoint.weights(WEIGHTS)
+        if space := Space.of(maps, coder.dimension):
             coder = SpaceEncoder(coder, space)
         try:
-            check_sizes(lambda: cls.module_for(config, coder), weights)
-            module = cls.module_for(config, coder)
-            module.load_state_dict(weights)
+            module = load_module(lambda: cls.module_for(config, coder), weights)
         except RuntimeError as error:
             raise CheckpointError(f"{checkpoint.path}: weights do not fit the config ({error})") from error
         record = TrainingRecord.from_dict(facts.get("record", {}))

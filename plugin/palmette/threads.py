@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import os
 import sys
@@ -79,6 +78,8 @@ async def run_in_thread(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     asyncio's default pool is small and belongs to the application. The caller's context variables apply. A
     cancelled call is dropped if it has not begun; otherwise it runs to its end and the result is discarded.
     """
+    import asyncio  # a command that answers once never does
+
     global _blocking
     context = contextvars.copy_context()
 

@@ -27,7 +27,8 @@ from palmette.errors import (
 from palmette.search.plan import ArraySpec
 from palmette.store.filters import matches, parse_filter
 from palmette.store.qdrant.backend import QdrantBackend
-from palmette.store.qdrant.client import Collection, is_url
+from palmette.store.qdrant.client import Collection
+from palmette.store.qdrant.url import is_url
 from palmette.store.qdrant.writer import QdrantWriter
 from store.test_filters import ADA, FAILING, PASSING
 from support import tiny

@@ -34,6 +34,7 @@ COMMANDS = {
     "repair": "save all that is whole of a damaged index into a new one",
     "backup": "copy an index while others write to it",
     "restore": "check a backup and copy it back",
+    "export-onnx": "write an encoder for ONNX Runtime, which answers without torch",
     "cache": "show or clear the encodings kept on this machine",
     "pull": "fetch a checkpoint from the Hugging Face Hub",
     "push": "publish a checkpoint on the Hugging Face Hub",
@@ -42,7 +43,7 @@ COMMANDS = {
 MODULES = {
     **{"train": "train", "demo": "demo", "search": "ask", "answer": "ask", "context": "ask"},
     **dict.fromkeys(("ask", "feedback", "refit"), "learn"),
-    **dict.fromkeys(("repair", "backup", "restore", "cache"), "maintenance"),
+    **dict.fromkeys(("repair", "backup", "restore", "cache", "export-onnx"), "maintenance"),
     **dict.fromkeys(("serve", "mcp", "stats", "alias", "compare"), "serve"),
 }
 """Modules of the commands that are not in ``commands``."""
@@ -91,9 +92,10 @@ def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
         )
         command.add_argument("--debug", action="store_true", help="show the traceback of an error")
         if name == chosen:
+            function = name.replace("-", "_")
             module = import_module(f"palmette.cli.{MODULES.get(name, 'commands')}")
-            command.set_defaults(command=name, words=words, handler=getattr(module, f"_run_{name}"))
-            getattr(module, f"_add_{name}")(command)
+            command.set_defaults(command=name, words=words, handler=getattr(module, f"_run_{function}"))
+            getattr(module, f"_add_{function}")(command)
     return parser
 
 

@@ -25,6 +25,7 @@ SHARED: dict[str, dict[str, Any]] = {
     "checkpoint": {"help": CHECKPOINT},
     "index": {"help": "index folder, or qdrant://host:6333/name"},
     "--revision": {"help": "branch, tag or commit of a Hub repository"},
+    "--encoder": {"help": "reads the question instead of the index's own: an export of it, such as onnx:FOLDER"},
     "--device": {"help": "cpu, cuda, mps; the best there is by default"},
     "--filter": {"help": "conditions on metadata, as JSON"},
     "--boost": {"help": """log-odds by metadata, as JSON: '{"date": {"half_life": "90d"}, "kind": {"guide": 0.5}}'"""},

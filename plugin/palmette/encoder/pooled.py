@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from palmette.arrays import Floats
-from palmette.encoder.base import Encoder, Kind, Output, States
+from palmette.encoder.base import Encoder, Kind, Output
 from palmette.encoder.options import check_truncate, chosen_prompts, fingerprint_with, truncated
+from palmette.encoder.states import States
 from palmette.errors import ConfigError, EncodingError, shown
 
 PROBE = "palmette"
@@ -30,7 +30,7 @@ class PooledEncoder(Encoder):
     def __init__(self, name: str, *, max_length: int, batch_size: int) -> None:
         super().__init__()
         self.name, self.max_length, self.batch_size = name, max_length, batch_size
-        self.device, self.prompts, self.num_layers = torch.device("cpu"), {}, 0
+        self.device, self.prompts, self.num_layers = "cpu", {}, 0
         self.dimension = self.hidden_size = self.width = 0
         self.truncate: int | None = None
 
@@ -54,7 +54,7 @@ class PooledEncoder(Encoder):
             )
         prompt = self.prompts.get(kind, "")
         vectors = self.unit_vectors([prompt + text for text in texts], kind)
-        return States(pooled=torch.from_numpy(truncated(vectors, self.truncate)))
+        return States(pooled=truncated(vectors, self.truncate))
 
     def unit_vectors(self, texts: list[str], kind: Kind) -> Floats:
         """Return unit vectors [N, d]; raise where :meth:`embed` returns anything else."""

@@ -20,9 +20,10 @@ from torch.nn.modules.module import (
 
 from palmette.config import check_range
 from palmette.devices import check_device
-from palmette.encoder.base import Copies, Encoder, Kind, Output, States, readable
+from palmette.encoder.base import Copies, Encoder, Kind, Output, readable
 from palmette.encoder.files import Size, check_folder, fingerprint
 from palmette.encoder.options import check_truncate, chosen_prompts, fingerprint_with
+from palmette.encoder.states import States
 from palmette.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "mpnet", "distilbert"
 
 _MODULES, _NUMBERS = 32, 16
 """Modules for each tensor of the weights, and numbers for each of their numbers, that a network may have (4-bit)."""
-
-PRECISIONS = ("float32", "bfloat16", "float16")
 
 _PARTS = ("query", "key", "value", "attended", "norms.0", "inner", "outer", "norms.1")
 _LAYER_NAMES = (  # the same parts in BERT, RoBERTa, XLM-RoBERTa, CamemBERT and ELECTRA; and in DistilBERT
@@ -157,7 +156,8 @@ class SentenceEncoder(Encoder):
     @torch.inference_mode()
     def pool(self, tokens: Tensor, mask: Tensor) -> Tensor:  # noqa: D102
         if self._pooling is None:
-            return super().pool(tokens, mask)
+            mean: Tensor = super().pool(tokens, mask)
+            return mean
         features: Any = self._pooling({"token_embeddings": tokens, "attention_mask": mask.long()})
         return self.finish(features["sentence_embedding"])
 

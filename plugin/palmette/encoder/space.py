@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn import functional as F
 
 from palmette.arrays import Floats
-from palmette.encoder.base import Encoder, Kind, Output, States, WrappedEncoder
+from palmette.encoder.base import Encoder, Kind, Output, WrappedEncoder
 from palmette.encoder.sentences import Sentences
+from palmette.encoder.states import States, like, to_numpy
 from palmette.errors import CheckpointError
 
 WEIGHTS = "space."
@@ -31,38 +29,43 @@ class Space:
         documents: [d, d], the map of document and sentence vectors.
     """
 
-    queries: Tensor
-    documents: Tensor
+    queries: Floats
+    documents: Floats
 
-    def map(self, vectors: Tensor, kind: Kind) -> Tensor:
-        """Map vectors [n, d] in double precision on the CPU, so that a vector does not depend on its batch."""
+    @property
+    def maps(self) -> tuple[Floats, Floats]:
+        """Both maps."""
+        return self.queries, self.documents
+
+    def map(self, vectors: Floats, kind: Kind) -> Floats:
+        """Map vectors [n, d] in double precision, so that a vector does not depend on its batch."""
         weight = self.queries if kind == "query" else self.documents
-        mapped = F.normalize(vectors.cpu().double() @ weight.double(), dim=1)
-        return mapped.float().to(vectors.device)
+        mapped = vectors.astype(np.float64) @ weight.astype(np.float64)
+        lengths = np.sqrt(np.square(mapped).sum(axis=1, keepdims=True))
+        return np.asarray(mapped / np.maximum(lengths, 1e-12), np.float32)
 
     @classmethod
-    def take(cls, weights: dict[str, Tensor], width: int) -> Self | None:
-        """Remove the maps from a checkpoint's weights and return them; ``None`` if it has none.
+    def of(cls, maps: Mapping[str, NDArray[Any]], width: int) -> Self | None:
+        """Make a space of the maps among a checkpoint's weights; ``None`` if there are none.
 
         Raises:
             CheckpointError: The maps do not fit vectors of the encoder's width, or are no finite numbers.
         """
-        own = {name: weights.pop(name) for name in list(weights) if name.startswith(WEIGHTS)}
-        if not own:
+        if not maps:
             return None
         names = [f"{WEIGHTS}queries", f"{WEIGHTS}documents"]
-        if sorted(own) != sorted(names):
-            raise CheckpointError(f"a learned space has the maps {', '.join(names)}; got {', '.join(sorted(own))}")
+        if sorted(maps) != sorted(names):
+            raise CheckpointError(f"a learned space has the maps {', '.join(names)}; got {', '.join(sorted(maps))}")
         for name in names:
-            shape, kind = tuple(own[name].shape), own[name].dtype
-            if shape != (width, width) or kind != torch.float32:
+            shape, kind = maps[name].shape, maps[name].dtype
+            if shape != (width, width) or kind != np.float32:
                 raise CheckpointError(
                     f"{name} is {list(shape)} of {kind}, and the encoder's vectors need [{width}, {width}] of "
-                    f"{torch.float32}: load the checkpoint with the encoder that it was trained with"
+                    "float32: load the checkpoint with the encoder that it was trained with"
                 )
-            if not torch.isfinite(own[name]).all():
+            if not np.isfinite(maps[name]).all():
                 raise CheckpointError(f"{name} holds values that are no finite numbers: the checkpoint is damaged")
-        return cls(*(own[name] for name in names))
+        return cls(*(maps[name] for name in names))
 
 
 class SpaceEncoder(WrappedEncoder):
@@ -75,8 +78,8 @@ class SpaceEncoder(WrappedEncoder):
         super().__init__(encoder)
         self.space, self.asymmetric = space, True
         digest = hashlib.sha256(encoder.fingerprint.encode())
-        for weight in (space.queries, space.documents):
-            digest.update(weight.cpu().contiguous().numpy().tobytes())
+        for weight in space.maps:
+            digest.update(weight.tobytes())
         self.fingerprint = digest.hexdigest()
 
     @property
@@ -84,11 +87,13 @@ class SpaceEncoder(WrappedEncoder):
         return self.encoder.plain
 
     def map(self, vectors: Floats, kind: Kind) -> Floats:  # noqa: D102
-        mapped: Floats = self.space.map(torch.from_numpy(np.array(vectors, np.float32)), kind).numpy()
-        return mapped
+        return self.space.map(np.asarray(vectors, np.float32), kind)
 
     def _mapped(self, states: States, kind: Kind) -> States:
-        return states if states.pooled is None else replace(states, pooled=self.space.map(states.pooled, kind))
+        if states.pooled is None:
+            return states
+        mapped = self.space.map(to_numpy(states.pooled), kind)
+        return replace(states, pooled=like(mapped, states.pooled))
 
     def forward(  # noqa: D102
         self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None
@@ -115,5 +120,5 @@ class SpaceEncoder(WrappedEncoder):
     def map_sentences(self, found: Sentences) -> Sentences:  # noqa: D102
         return Sentences.of(self.map(found.floats(), "document"), found.spans, found.starts)
 
-    def space_weights(self) -> dict[str, Tensor]:  # noqa: D102
+    def space_weights(self) -> dict[str, Floats]:  # noqa: D102
         return {f"{WEIGHTS}queries": self.space.queries, f"{WEIGHTS}documents": self.space.documents}

@@ -8,12 +8,12 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Rows
 from palmette.encoder.sentences import Sentences, quantise
 from palmette.encoder.splitting import split_sentences
+from palmette.encoder.states import like, sum_rows, to_numpy
 
 
 class _Window(NamedTuple):
@@ -66,7 +66,7 @@ def encode_sentences(
             rows, means = _means(encoder, read, states, spans)
             vectors[rows] = quantise(means)
             if beginnings:
-                pooled[[window.text for window in read]] = states.pooled.cpu().numpy()
+                pooled[[window.text for window in read]] = to_numpy(states.pooled)
                 done(len(batch))
         windows, beginnings = unread, False
     return pooled, Sentences.of(vectors, spans, starts)
@@ -84,8 +84,7 @@ def _without_heads(encoder: Any, states: Any, lengths: Sequence[int]) -> Any:
         return states
     shift = np.array(lengths)[:, None]  # [B, 1]
     first, last = states.offsets[..., 0], states.offsets[..., 1]  # [B, T]
-    head = torch.from_numpy((first < last) & (last <= shift)).to(states.mask.device)
-    mask = states.mask & ~head
+    mask = states.mask & like(~((first < last) & (last <= shift)), states.mask)
     offsets = np.maximum(states.offsets - shift[..., None], 0)
     return replace(states, pooled=encoder.pool(states.tokens, mask), mask=mask, offsets=offsets)
 
@@ -132,11 +131,8 @@ def _means(encoder: Any, windows: Sequence[_Window], states: Any, spans: NDArray
     sentence = np.searchsorted(last, ends)  # [B, T]
     inside = np.append(first, np.iinfo(np.int64).max)[sentence] < ends
     kept = inside & (states.offsets[..., 0] < states.offsets[..., 1])
-    device = states.tokens.device
-    index = torch.from_numpy(sentence[kept]).to(device)
-    tokens = states.tokens[torch.from_numpy(kept).to(device)]  # [Σ T, w]
-    sums = torch.zeros((len(rows), tokens.shape[1]), device=device).index_add_(0, index, tokens)
-    number = torch.bincount(index, minlength=len(rows))
-    means = encoder.finish(sums / number.clamp(min=1)[:, None])
-    own = states.pooled[torch.from_numpy(owner).to(device)]
-    return rows, torch.where(number[:, None] > 0, means, own).cpu().numpy()
+    tokens = states.tokens[like(kept, states.tokens)]  # [Σ T, w]
+    number = np.bincount(sentence[kept], minlength=len(rows))[:, None]  # [S, 1]
+    sums = sum_rows(tokens, sentence[kept], len(rows))
+    means = encoder.finish(sums / like(np.maximum(number, 1).astype(np.float32), sums))
+    return rows, np.where(number > 0, to_numpy(means), to_numpy(states.pooled)[owner])

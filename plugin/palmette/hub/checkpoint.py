@@ -20,7 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from filelock import FileLock, Timeout
+from numpy.typing import NDArray
 
 from palmette.config import check_path, parse_json
 from palmette.errors import CheckpointError, NotFoundError
@@ -39,6 +41,8 @@ READY = _OURS + "ready"
 _LOCK = _OURS + "lock"
 """File that writers lock."""
 _PATIENCE = 60.0  # seconds: far longer than a save takes
+_DTYPES: dict[str, Any] = {"F64": np.float64, "F32": np.float32, "F16": np.float16}
+"""Types of safetensors that are read as arrays."""
 _STALE = 3600.0  # seconds after which a stage beside a new folder is that of a killed process
 
 # -- folders --------------------------------------------------------------------------------------------
@@ -238,6 +242,30 @@ class Checkpoint:
             raise CheckpointError(f"{self.path}: {reason}; save it again") from error
         return {name: tensor.to(device) for name, tensor in tensors.items()}
 
+    def weights(self, prefix: str) -> tuple[dict[str, NDArray[Any]], dict[str, Tensor]]:
+        """Read the weights whose names begin with ``prefix`` as arrays, and the others as tensors.
+
+        torch is imported only where there are others.
+        """
+        from safetensors import SafetensorError, deserialize
+
+        read_all: Any = deserialize  # untyped
+        try:
+            stored = dict(read_all(self.file(LAYOUT.weights)))
+        except SafetensorError as error:
+            reason = f"{LAYOUT.weights} is no safetensors file ({error})"
+            raise CheckpointError(f"{self.path}: {reason}; save it again") from error
+        arrays = {name: stored.pop(name) for name in list(stored) if name.startswith(prefix)}
+        if unknown := [name for name in arrays if arrays[name]["dtype"] not in _DTYPES]:
+            kind = arrays[unknown[0]]["dtype"]
+            raise CheckpointError(f"{self.path}: {unknown[0]} has the type {kind}, not float32; save it again")
+        read = {
+            name: np.frombuffer(facts["data"], _DTYPES[facts["dtype"]]).reshape(facts["shape"])
+            for name, facts in arrays.items()
+        }
+        tensors = self.tensors() if stored else {}
+        return read, {name: tensors[name] for name in stored}
+
     def file(self, name: str) -> bytes:
         """Read one file of the checkpoint."""
         if name not in self.files:
@@ -258,7 +286,7 @@ class Checkpoint:
 def save_checkpoint(
     path: str | Path,
     config: Mapping[str, Any],
-    tensors: Mapping[str, Tensor],
+    tensors: Mapping[str, Any],
     card: str,
     *,
     files: Mapping[str, bytes] | None = None,
@@ -318,11 +346,18 @@ def read_checkpoint(
     return Checkpoint(folder, config, fingerprint, files, origin, revision)
 
 
-def dump_tensors(tensors: Mapping[str, Tensor]) -> bytes:
-    """Write the file of weights, a copy of each, so that views and tied weights are written out."""
+def dump_tensors(tensors: Mapping[str, Any]) -> bytes:
+    """Write the file of weights, tensors or arrays: a copy of each, so that views and tied weights are written out."""
+    arrays = {name: value.copy() for name, value in tensors.items() if isinstance(value, np.ndarray)}
+    if len(arrays) == len(tensors):
+        from safetensors.numpy import save as save_arrays
+
+        return save_arrays(arrays, {"format": "pt"})
+    import torch
     from safetensors.torch import save
 
-    copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+    every = {name: torch.as_tensor(arrays.get(name, value)) for name, value in tensors.items()}
+    copies = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in every.items()}
     return save(copies, {"format": "pt"})
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -19,10 +19,6 @@ from palmette.hub.checkpoint import Checkpoint, dump_tensors, fingerprint_of, sa
 from palmette.hub.manifest import LAYOUT, Entry
 from palmette.hub.remote import open_checkpoint, push_checkpoint
 from palmette.metrics import SHOWN, Report
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 # Raised by numbers, names and shapes that no model has.
 _UNFIT = (
@@ -112,8 +108,8 @@ class Checkpointed(ABC):
         """Return the content of ``config.json``."""
 
     @abstractmethod
-    def weights(self) -> dict[str, Tensor]:
-        """Return the weights by name, on the CPU."""
+    def weights(self) -> dict[str, Any]:
+        """Return the weights by name: tensors on the CPU, or arrays."""
 
     def extras(self) -> dict[str, bytes]:
         """Return files besides config and weights (a vocabulary, an edge list): JSON or text by name."""

@@ -14,7 +14,7 @@ from palmette.store.backend import Backend
 from palmette.store.local.backend import LocalBackend
 from palmette.store.local.feedback import FeedbackLog
 from palmette.store.local.folder import atomic_folder
-from palmette.store.qdrant.client import is_url
+from palmette.store.qdrant.url import is_url
 from palmette.store.repair import Repair
 
 

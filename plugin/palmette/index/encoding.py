@@ -96,6 +96,8 @@ class PassageArrays:
         keys = self._kept_keys(stored)
         fresh = np.flatnonzero(keys < 0)
         self.encoded += len(fresh)
+        if len(fresh):
+            self.model.encoder.check_reads_documents()
         if len(fresh) == len(parts):
             return stored, stored_arrays(self.model, parts, self.sentences, above=above)
         kept = np.flatnonzero(keys >= 0)

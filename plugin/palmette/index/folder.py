@@ -8,10 +8,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from palmette.config import check_path, check_range
 from palmette.data import iter_documents, to_document
@@ -29,6 +28,7 @@ from palmette.lexical.analyser import LANGUAGE, check_language
 from palmette.methods import load_model
 from palmette.methods.space import SpaceModel
 from palmette.model import Model
+from palmette.progress import progress_bar
 from palmette.ranking.arrays import sentence_arrays, stored_arrays, stores_sentences
 from palmette.ranking.units import UNITS
 from palmette.search.faiss_engine import engine_named
@@ -39,10 +39,12 @@ from palmette.store.backend import Backend
 from palmette.store.local.backend import LocalBackend
 from palmette.store.local.database import storage_errors
 from palmette.store.local.folder import atomic_folder, check_entries, check_tenant, is_occupied
-from palmette.store.qdrant.backend import QdrantBackend
-from palmette.store.qdrant.client import is_url, parse_url
+from palmette.store.qdrant.url import is_url
 from palmette.store.repair import Repair, salvage
 from palmette.types import Document
+
+if TYPE_CHECKING:
+    from palmette.store.qdrant.backend import QdrantBackend
 
 MODEL = "model"
 """Folder of the checkpoint inside an index folder."""
@@ -60,6 +62,13 @@ COPIED = 64
 """Batches of a copy that a collection commits at a time."""
 ModelLike = Model | str | Path
 """A model, or where its checkpoint lies."""
+
+
+def _collections() -> type[QdrantBackend]:
+    """Storage of collections, imported when there is one."""
+    from palmette.store.qdrant.backend import QdrantBackend
+
+    return QdrantBackend
 
 
 @dataclass(frozen=True)
@@ -127,7 +136,7 @@ def create_index(
     if is_url(path):
         with TemporaryDirectory() as folder:
             saved = model.save_pretrained(Path(folder) / MODEL)
-            QdrantBackend.create(str(path), arrays, model=saved, draft=draft, **how)
+            _collections().create(str(path), arrays, model=saved, draft=draft, **how)
         return
     with atomic_folder(Path(path)) as new:
         LocalBackend.create(new, arrays, **how).close()
@@ -144,7 +153,7 @@ def open_index(
         )
     fingerprint = None if model is None else model.fingerprint
     if isinstance(path, str):
-        remote = QdrantBackend.open(path, fingerprint=fingerprint, lock_timeout=options["lock_timeout"])
+        remote = _collections().open(path, fingerprint=fingerprint, lock_timeout=options["lock_timeout"])
         if model is None:
             with TemporaryDirectory() as folder:
                 remote.save_model(Path(folder))
@@ -177,7 +186,7 @@ def copy_index(
     path: Place, model: Model, source: Backend, batch_size: int, *, encode: bool, progress: bool | None
 ) -> None:
     """Copy all documents that a backend shows to a new place, with their arrays or encoded anew."""
-    hidden, batch_size = None if progress is None else not progress, check_count("batch_size", batch_size)
+    batch_size = check_count("batch_size", batch_size)
     sentences = stores_sentences(source)
     arrays = index_arrays(model, sentences)
     how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": source.language, "tenant": source.tenant}
@@ -188,7 +197,7 @@ def copy_index(
             every = view.keys()
             owners = view.document_keys(every)
             keys = every[owners == every].tolist()  # of documents
-            bar = stack.enter_context(tqdm(total=len(keys), desc="Copying", unit="doc", delay=2, disable=hidden))
+            bar = stack.enter_context(progress_bar(progress, total=len(keys), desc="Copying", unit="doc", delay=2))
             for part in range(0, max(1, len(keys)), at_once or max(1, len(keys))):
                 with backend.write() as writer:
                     whole = keys[part : part + (at_once or len(keys))]
@@ -208,7 +217,7 @@ def copy_index(
 
     if is_url(path):
         create_index(path, model, arrays, source.language, source.tenant, source.passages, draft=True)
-        remote = QdrantBackend.open(str(path), draft=True)
+        remote = _collections().open(str(path), draft=True)
         try:
             fill(remote, COPIED * batch_size)
             remote.publish()
@@ -226,6 +235,7 @@ def copy_index(
 
 def encode_stored(model: Model, stored: Sequence[StoredDocument], sentences: bool) -> dict[str, Any]:
     """Encode the passages of documents as they were cut."""
+    model.encoder.check_reads_documents()
     parts = [part for one in stored for part in one.parts()]
     above = [title for one in stored for title in texts_above(one)]
     return stored_arrays(model, parts, sentences, above=above)
@@ -252,8 +262,7 @@ def repair_folder(source: Path, path: Path, model: Model | None, progress: bool 
         cutter = new_cutter(made, AUTO)
         how["passages"] = found.manifest.passages if found.manifest else cutter.recorded
         backend = LocalBackend.create(draft, arrays, **how)
-        hidden = None if progress is None else not progress
-        bar = tqdm(total=len(found.rows), desc="Repairing", unit="doc", delay=2, disable=hidden)
+        bar = progress_bar(progress, total=len(found.rows), desc="Repairing", unit="doc", delay=2)
         with backend, bar, backend.write() as writer:
             for documents, kept in found.batches(arrays):
                 if found.manifest is None:  # perhaps of an earlier version, which did not cut
@@ -271,6 +280,8 @@ def repair_folder(source: Path, path: Path, model: Model | None, progress: bool 
 def absolute(value: object) -> Path | str:
     """Make a path absolute: what is opened stays what it is when the working directory changes. URLs are checked."""
     if is_url(value):
+        from palmette.store.qdrant.client import parse_url
+
         parse_url(str(value))
         return str(value)
     return local_path(value)
@@ -298,7 +309,7 @@ def check_count(name: str, value: object) -> int:
 def index_exists(path: object) -> bool:
     """Whether there is an index, or another content of a folder, at a path or URL."""
     place = absolute(path)
-    return QdrantBackend.exists(place) if isinstance(place, str) else is_occupied(place)
+    return _collections().exists(place) if isinstance(place, str) else is_occupied(place)
 
 
 def check_ids(ids: Iterable[str]) -> list[str]:

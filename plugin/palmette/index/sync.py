@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tqdm.auto import tqdm
-
 from palmette.data.listing import Listing
 from palmette.errors import LockedError, shown
 from palmette.index.encoding import PassageArrays
 from palmette.index.folder import unique
 from palmette.index.write import note_units
 from palmette.model import Model
+from palmette.progress import progress_bar
 from palmette.ranking.arrays import stores_sentences
 from palmette.search.plan import View
 from palmette.sources.cutting import Cutter
@@ -125,14 +124,13 @@ def sync_source(
     """
     size, note = at_once or AT_ONCE, f"{NOTE}{source}"
     unique(list(listing.documents.values()))
-    hidden = None if progress is None else not progress
     with writing(lambda: str(backend.stats().location)) as counted, backend.read() as view:
         plan = plan_sync(view, source, listing)
         arrays = PassageArrays(model, view, stores_sentences(backend), cutter, source)
         arrays.look_up({one.key: one for one in plan.fresh}, [*plan.moved.values(), *plan.removed])
         done, total = 0, len(plan.fresh)
         noting = origin is not None and view.note(note) != origin
-        with tqdm(total=total, desc=f"Indexing {source}", unit="doc", delay=2, disable=hidden) as bar:
+        with progress_bar(progress, total=total, desc=f"Indexing {source}", unit="doc", delay=2) as bar:
             for start in range(0, max(1, total), size):
                 some = plan.fresh[start : start + size]
                 last = start + size >= total

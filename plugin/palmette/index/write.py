@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from palmette.arrays import Floats
 from palmette.encoder import Encoder
@@ -17,6 +16,7 @@ from palmette.errors import DuplicateIdError, InputError, StoreError, shown
 from palmette.index.encoding import PassageArrays
 from palmette.index.folder import check_count, unique
 from palmette.model import Model
+from palmette.progress import progress_bar
 from palmette.ranking.arrays import stores_sentences
 from palmette.ranking.score import noted_units
 from palmette.ranking.units import UNITS, units_for
@@ -149,9 +149,8 @@ def _encode_ahead(
 
 
 def _batches(documents: Sequence[Document], size: int, progress: bool | None) -> Iterator[Sequence[Document]]:
-    hidden = None if progress is None else not progress
-    quiet = hidden if len(documents) > size else True
-    with tqdm(total=len(documents), desc="Indexing", unit="doc", disable=quiet) as bar:
+    shown = progress if len(documents) > size else False
+    with progress_bar(shown, total=len(documents), desc="Indexing", unit="doc") as bar:
         for start in range(0, len(documents), size):
             yield documents[start : start + size]
             bar.update(min(size, len(documents) - start))

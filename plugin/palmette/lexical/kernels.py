@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Mask
+from palmette.compiled import compiles_loops
+from palmette.lexical import plain
 from palmette.lexical.postings import COUNT_BITS, MAX_COUNT, Hits
 from palmette.threads import unmasked
 
@@ -18,12 +20,15 @@ Documents = NDArray[np.int32]
 Counts = NDArray[np.uint8]
 """Occurrences of a term in documents."""
 _Loop = TypeVar("_Loop", bound=Callable[..., Any])
-_BINS = 4096  # of a histogram of scores
+_BINS = plain.BINS
 _LAST = 2**31 - 1  # a row after all documents
 
 
 def _compiled(signature: str) -> Callable[[_Loop], _Loop]:
-    """Compile a loop when it is first called, since numba takes long to import; ``signature`` uses numba's types."""
+    """Compile a loop when it is first called, since numba takes long to import; ``signature`` uses numba's types.
+
+    Without compiled loops the function of that name in :mod:`palmette.lexical.plain` runs.
+    """
 
     def decorate(loop: _Loop) -> _Loop:
         @cache
@@ -35,7 +40,9 @@ def _compiled(signature: str) -> Callable[[_Loop], _Loop]:
             except (RuntimeError, OSError):  # no folder to keep the compiled loop in
                 return numba.njit(signature, nogil=True)(loop)
 
-        return wraps(loop)(unmasked(lambda *args: ready()(*args)))  # type: ignore[return-value]
+        in_numpy = getattr(plain, loop.__name__)
+        call = unmasked(lambda *args: (ready() if compiles_loops() else in_numpy)(*args))
+        return wraps(loop)(call)  # type: ignore[return-value]
 
     return decorate
 

@@ -29,7 +29,6 @@ from palmette.progress import progress_bar
 from palmette.ranking.arrays import SCALES, SENTENCES, stored_arrays
 from palmette.ranking.score import PRIOR, SLOPE, Calibration, Evidence, Scale, Units, best_sentences, chance
 from palmette.search.view import ArrayView
-from palmette.training.pairs import Validation
 from palmette.types import Document
 
 MAX_QUERIES = 300
@@ -61,6 +60,8 @@ def draw_sample(data: RetrievalData, seed: int) -> tuple[list[str], list[Documen
 
     Data without queries gives pseudo-queries without judgements, from which only the units are learned.
     """
+    from palmette.training.pairs import Validation
+
     sample = Validation.of(data, seed, queries=MAX_QUERIES, documents=MAX_DOCUMENTS)
     if sample is not None:
         documents = [data.corpus[row] for row in sample.documents]
@@ -109,7 +110,7 @@ def calibrate(
 def is_untrained(model: Any, frozen: Encoder) -> bool:
     """Return whether a model ranks by the given encoder's own vectors, with no learned space and no weights."""
     own = model.encoder is frozen and frozen.plain is frozen
-    return own and next(model.module.parameters(), None) is None
+    return own and (model.module is None or next(model.module.parameters(), None) is None)
 
 
 def learn(own: Floats, best: Floats, shares: Floats, units: Units, judgements: Judgements | None) -> Calibration:

@@ -159,9 +159,8 @@ SHIPPED = Calibration()
 
 def probability(logit: NDArray[Any]) -> NDArray[np.float32]:
     """Convert log-odds to probabilities; −∞ gives 0."""
-    from scipy.special import expit
-
-    return np.asarray(expit(np.asarray(logit, np.float64)), np.float32)
+    with np.errstate(over="ignore"):
+        return np.asarray(1 / (1 + np.exp(-np.asarray(logit, np.float64))), np.float32)
 
 
 def chance(rarity: float | NDArray[Any]) -> Floats:

@@ -127,7 +127,7 @@ class SpanModule(nn.Module):
         super().__init__()
         self.config, self.vectors = config, UnitVectors(encoder)
         # fused attention learns slowly on a CPU
-        attention = {"attn_implementation": "eager" if encoder.device.type == "cpu" else "sdpa"}
+        attention = {"attn_implementation": "eager" if torch.device(encoder.device).type == "cpu" else "sdpa"}
         kind: Any = AutoModelForQuestionAnswering
         if config.model is None:
             backbone = Backbone.of(encoder)

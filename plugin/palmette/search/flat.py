@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import ONE, Floats, Keys, Rows, as_fixed, as_floats, fold_columns, highest
+from palmette.compiled import compiles_loops
 from palmette.search.codes import Codes, Queries
 from palmette.search.plan import Candidates, Metric, Score, ranked_by
 from palmette.threads import get_threads, run_in_threads
@@ -166,6 +167,8 @@ def fill_in(pairs: Sequence[tuple[Rows, Keys, Floats]], out: Candidates) -> None
 
 def exact_scores(block: Block, near: Shortlist, queries: Floats, metric: Metric) -> Floats:
     """Score a shortlist: summed in float64 in one fixed order, rounded once."""
+    if not compiles_loops() and metric == "inner_product":
+        return _exact_products(block, near, queries)
     from palmette.search import kernels
 
     queries, scores = np.ascontiguousarray(queries), np.empty(len(near.rows), np.float32)
@@ -179,6 +182,16 @@ def exact_scores(block: Block, near: Shortlist, queries: Floats, metric: Metric)
         if converted:
             data, rows = block.floats(rows), np.arange(len(rows))
         kernels.exact_scores(data, unit, rows, queries, near.of[part], metric == "overlap", scores[part])
+    return scores
+
+
+def _exact_products(block: Block, near: Shortlist, queries: Floats) -> Floats:
+    """Score a shortlist by NumPy; the order of a sum in float64 shows in no bit of float32."""
+    scores, step = np.empty(len(near.rows), np.float32), max(1, _PIECE // block.data.shape[1])
+    for start in range(0, len(scores), step):
+        part = slice(start, start + step)
+        rows, vectors = block.floats(near.rows[part]), queries[near.of[part]]
+        scores[part] = np.einsum("md,md->m", rows.astype(np.float64), vectors.astype(np.float64))
     return scores
 
 
@@ -199,9 +212,24 @@ class ExactEngine:
         if count <= k or work <= _FEW:
             near = np.tile(np.arange(count) if rows is None else rows, len(of))
             return Shortlist(np.repeat(of, count), near, work, work * block.data[0].nbytes)
+        if not compiles_loops():
+            return _by_product(block, np.arange(count) if rows is None else rows, queries, k)
         codes: Codes = block.memo("codes", lambda: Codes.encode(block.data, scales=block.scales))
         of, near = codes.shortlist(rows, Queries.encode(queries), k)
         return Shortlist(of, near, len(near), work * queries.shape[1] + len(near) * block.data[0].nbytes)
+
+
+def _by_product(block: Block, rows: Rows, queries: Floats, k: int) -> Shortlist:
+    """Shortlist by float32 products of NumPy: rows that their rounding cannot rule out."""
+    scores, step = np.empty((len(queries), len(rows)), np.float32), max(1, _PIECE // queries.shape[1])
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(0, len(rows), step):
+            part = slice(start, start + step)
+            scores[:, part] = queries @ block.floats(rows[part]).T
+        lowest = np.partition(scores, -k, axis=1)[:, -k] - block.margin(queries, "inner_product")
+    of, at = np.nonzero(~(scores < lowest[:, None]))
+    compared = scores.size
+    return Shortlist(of, rows[at], compared, compared * block.data[0].nbytes)
 
 
 def _by_overlap(block: Block, rows: Rows, queries: Floats, k: int) -> Shortlist:

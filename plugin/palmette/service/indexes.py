@@ -20,7 +20,7 @@ from palmette.reader import Reader
 from palmette.service.local import HOME
 from palmette.sources.walk import file_stamps
 from palmette.store.local.database import DATABASE
-from palmette.store.qdrant.client import is_url
+from palmette.store.qdrant.url import is_url
 from palmette.threads import run_in_thread
 
 T = TypeVar("T")

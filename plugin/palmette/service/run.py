@@ -16,7 +16,7 @@ from palmette.service.app import Service
 from palmette.service.gate import Settings
 from palmette.service.indexes import Served
 from palmette.service.local import listen, socket_path
-from palmette.store.qdrant.client import is_url
+from palmette.store.qdrant.url import is_url
 
 BACKLOG = 2048
 """Connections that may wait to be accepted."""

@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from tqdm import tqdm
-
 from palmette.config import check_kind, parse_json
 from palmette.errors import DuplicateIdError, InputError, NotFoundError, shown
 from palmette.files import reading
@@ -99,6 +97,8 @@ def read_whole(path: Path) -> bytes:
 
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:
     """Lines that are not blank, each with its place ``file:number``."""
+    from tqdm import tqdm
+
     if not path.is_file():
         raise NotFoundError(f"there is no file {str(path)!r}")
     number, how = 0, {"unit": "line", "delay": 2, "leave": False, "disable": None}

@@ -8,7 +8,21 @@ Several GPUs: start the same command with ``accelerate launch``; every process d
 averaged, and the main process validates and saves.
 """
 
-from palmette.training.config import TrainingConfig
-from palmette.training.loop import Stage, Task, TrainingResult, Untrained, train
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from palmette.training.config import TrainingConfig
+    from palmette.training.loop import Stage, Task, TrainingResult, Untrained, train
 
 __all__ = ["Stage", "Task", "TrainingConfig", "TrainingResult", "Untrained", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name when it is first used: the loop imports torch."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = "config" if name == "TrainingConfig" else "loop"
+    return getattr(import_module(f"{__name__}.{module}"), name)

@@ -106,8 +106,8 @@ def fit_space(
         if chosen == _ENCODER:
             return None, facts
         identity, space = torch.eye(pairs.documents.shape[1]), learned[chosen.maps]
-        queries = torch.lerp(identity, space.queries, chosen.interpolation)
-        return Space(queries, torch.lerp(identity, space.documents, chosen.interpolation)), facts
+        maps = (torch.lerp(identity, torch.from_numpy(weight), chosen.interpolation) for weight in space.maps)
+        return Space(*(weight.numpy() for weight in maps)), facts
 
 
 def choose(table: _Scores) -> Choice:
@@ -168,7 +168,7 @@ def learn_maps(
         optimizer.step()
         if bar is not None:
             bar.update(1)
-    return Space(identity + changes[0].detach(), identity + changes[-1].detach())
+    return Space(*((identity + change.detach()).numpy() for change in (changes[0], changes[-1])))
 
 
 def _batch_loss(
@@ -198,7 +198,8 @@ def _score(pairs: TrainingPairs, held_out: Validation, spaces: Mapping[int, Spac
 
     table = {_ENCODER: each(queries, documents)}
     for maps, space in spaces.items():
-        mapped_queries, mapped_documents = queries @ space.queries, documents @ space.documents
+        query_map, document_map = map(torch.from_numpy, space.maps)
+        mapped_queries, mapped_documents = queries @ query_map, documents @ document_map
         for share in INTERPOLATIONS:
             query_vectors = _unit(torch.lerp(queries, mapped_queries, share))
             document_vectors = _unit(torch.lerp(documents, mapped_documents, share))

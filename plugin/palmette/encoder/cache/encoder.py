@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from palmette.arrays import Floats, Rows
-from palmette.encoder.base import Encoder, Kind, Output, States, WrappedEncoder, inner
+from palmette.encoder.base import Encoder, Kind, Output, WrappedEncoder, inner
 from palmette.encoder.cache.encodings import EncodingCache
 from palmette.encoder.sentences import Sentences
+from palmette.encoder.states import States
 
 
 class CachedEncoder(WrappedEncoder):
@@ -48,7 +48,7 @@ class CachedEncoder(WrappedEncoder):
         vectors = self.encode(texts, **known)
         for start in range(0, len(texts), 1024):
             rows = np.arange(start, min(start + 1024, len(texts)))
-            yield rows, States(torch.from_numpy(vectors[rows]).to(self.device))
+            yield rows, States(vectors[rows])
 
     def encode_sentences(  # noqa: D102
         self, texts: Sequence[str], *, positions: Sequence[int] | None = None, **options: Any

@@ -25,6 +25,7 @@ from palmette.encoder.base import Encoder, Kind, progress_bar, with_titles
 from palmette.encoder.cache.database import CacheEntry, EncodingDatabase
 from palmette.encoder.sentences import Sentences, whole_texts
 from palmette.encoder.splitting import VERSION
+from palmette.encoder.states import to_numpy
 from palmette.errors import ConfigError, EncodingError, ReadOnlyError, StorageFullError, shown
 
 Halves = NDArray[np.float16]
@@ -255,12 +256,11 @@ def _token_states(
     for batch, states in encoder.iter_states(
         [texts[row] for row in positions], kind=kind, outputs=(outputs,), positions=positions
     ):
-        value = states.tokens if states.layers is None else states.layers.transpose(1, 2)  # [B, T, (L + 1,) d]
-        assert value is not None
-        assert states.mask is not None
+        # [B, T, (L + 1,) d]
+        value = to_numpy(states.tokens) if states.layers is None else to_numpy(states.layers).swapaxes(1, 2)
         with np.errstate(over="ignore"):  # infinity is looked for below
-            halves = value.cpu().numpy().astype(np.float16)
-        for i, half, mask in zip(batch, halves, states.mask.cpu().numpy(), strict=True):
+            halves = value.astype(np.float16)
+        for i, half, mask in zip(batch, halves, to_numpy(states.mask), strict=True):
             if not np.isfinite(half[mask]).all():
                 where = f"{outputs} of text {positions[i]}"
                 raise EncodingError(f"{where} exceed half precision: {shown(texts[positions[i]])}")

@@ -126,8 +126,8 @@ class LayersModel(Model):
         depth = None if last else layers[-1]
         out = np.empty((len(texts), len(layers), self.config.vector), np.float32)
         for rows, states in self.encoder.iter_states(texts, kind="query", outputs=outputs, depth=depth):
-            assert states.layers is not None
             with torch.inference_mode():
+                states = states.tensors(self.encoder.device)
                 inputs = [states.layers[:, layer] for layer in layers]
                 out[rows] = self.module(inputs, states.mask, states.pooled, layers).cpu().numpy()
         return out

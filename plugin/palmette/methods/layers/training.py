@@ -101,7 +101,7 @@ class LayersTask(Task):
         if config.trains == "heads" and data.labelled:
             for frozen in (module.stack, *(p for n in module.networks_of() for p in (n.layers, n.into))):
                 frozen.requires_grad_(False)
-            task._encode_features(encoder.device, progress)
+            task._encode_features(torch.device(encoder.device), progress)
         return task
 
     @torch.no_grad()

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
 from palmette.arrays import Floats
 from palmette.data import RetrievalData
@@ -43,7 +42,7 @@ class SpaceModel(Model):
     def untrained(cls, encoder: str | Encoder = DEFAULT_ENCODER, device: str | None = None) -> Self:
         """Model of the encoder's own vectors, without data and without training."""
         record = TrainingRecord(data="", labelled=False)
-        return cls(SpaceConfig(), load_encoder(encoder, device=device), nn.Module(), record=record)
+        return cls(SpaceConfig(), load_encoder(encoder, device=device), None, record=record)
 
     @classmethod
     def uses_space(cls, config: SpaceConfig, data: RetrievalData) -> bool:

@@ -179,11 +179,12 @@ class TreeModel(Model):
         tokens = self.config.reads_tokens
         if isinstance(texts, np.ndarray):
             self.require_embeddings()
-            parts: Any = [(np.arange(len(texts)), States(torch.from_numpy(texts).to(self.encoder.device)))]
+            parts: Any = [(np.arange(len(texts)), States(texts))]
         else:
             outputs: Any = ("pooled", "tokens") if tokens else ("pooled",)
             parts = self.encoder.iter_states(texts, kind=kind, outputs=outputs)
-        for rows, states in parts:
+        for rows, given in parts:
+            states = given.tensors(self.encoder.device)
             with torch.inference_mode():
                 routed = self.module(states).cpu().numpy() if tokens else self._router.leaves(states.pooled)
                 adapted[rows] = self._router.embed(states.pooled)

@@ -43,8 +43,8 @@ def name_of(node: int) -> str:
 
 def pooled(states: States) -> Tensor:
     """Embedding [B, d]."""
-    assert states.pooled is not None
-    return states.pooled
+    embedding: Tensor = states.pooled
+    return embedding
 
 
 # -- split functions: f(states, n) → [B, n] scores of the first n nodes ---------------------------------------

@@ -64,6 +64,8 @@ from palmette.types import Document
 Verify = Literal["fast", "full", False]
 """Checks at opening: ``fast`` reads every file once and compares it with its checksums; ``full`` also compares every
 document with its digest and with the columns that filters read; ``False`` looks at sizes and the last commit alone."""
+QUICK = 1 << 26
+"""Bytes that are checked before a bar would show."""
 
 
 class LocalBackend(Backend):
@@ -312,7 +314,7 @@ class LocalBackend(Backend):
         if result != "ok":
             raise damaged(self.path / DATABASE, "a sound database", str(result))
         total = sum(segment.bytes for segment in snapshot.segments)
-        with progress(total, "checking files", unit="B", unit_scale=True) as bar:
+        with progress(total, "checking files", least=QUICK, unit="B", unit_scale=True) as bar:
             for segment in snapshot.segments:
                 segment.verify(bar.update)
         keys = keys_of(connection.execute("SELECT key FROM documents ORDER BY key"))

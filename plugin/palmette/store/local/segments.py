@@ -15,13 +15,13 @@ import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from palmette.arrays import Keys, Ragged, Rows, Stored, take_documents
 from palmette.errors import REPAIR, CorruptIndexError, InputError, shown
@@ -288,8 +288,12 @@ def _starts(spec: ArraySpec) -> str:
     return f"{spec.name}.starts"
 
 
-def progress(total: int, doing: str, **options: Any) -> tqdm[Any]:
-    """Show a bar for what takes longer than two seconds."""
+def progress(total: int, doing: str, *, least: int = 0, **options: Any) -> Any:
+    """Show a bar for what takes longer than two seconds; a total below ``least`` does not, and needs no tqdm."""
+    if total < least:
+        return nullcontext(SimpleNamespace(update=lambda done: None))
+    from tqdm import tqdm
+
     return tqdm(total=total, desc=doing, delay=2, disable=None, leave=False, **options)
 
 

@@ -68,11 +68,6 @@ EMBEDDED: dict[str, Callable[[str], Any]] = {"qdrant+local": _local_mode}
 """Clients of a folder, for one process, by scheme."""
 
 
-def is_url(path: object) -> bool:
-    """Whether a path names a collection."""
-    return isinstance(path, str) and path.partition("://")[0] in ("qdrant", "qdrants", *EMBEDDED)
-
-
 def parse_url(url: str) -> tuple[str, str, str, str, QdrantOptions]:
     """Scheme, host, folder, name of the collection and options of a URL; one that holds a key is refused.
 

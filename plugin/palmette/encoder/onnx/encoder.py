@@ -1,0 +1,243 @@
+"""A sentence-transformers model that ONNX Runtime computes on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palmette.arrays import Floats, Mask
+from palmette.config import check_range
+from palmette.encoder.base import Encoder, Kind, Output, readable
+from palmette.encoder.files import read_settings
+from palmette.encoder.onnx.folder import TOKENIZER, OnnxFolder
+from palmette.encoder.states import States
+from palmette.errors import CheckpointError, ConfigError, EncodingError, MissingExtraError
+from palmette.threads import Renewed, get_threads
+
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+"""Inputs that a graph may have: [B, T] int64."""
+OUTPUTS = ("last_hidden_state", "token_embeddings")
+"""Names that the output of token states may have: [B, T, w]."""
+TOKENS_PER_PASS = 2048
+"""Tokens of a pass that stay in a processor's cache."""
+
+
+SHORT = 256
+"""Tokens of a pass, padding included, below which a second thread costs more than it saves."""
+
+
+class OnnxEncoder(Encoder):
+    """An ONNX graph of a transformer, and in NumPy what follows it: pooled and token states from one pass.
+
+    There are no layer states. The weights are those of the file, so that ``precision`` says how they are kept:
+    ``float32``, or ``int8`` where the file is smaller and its vectors are near the source's, not equal.
+
+    Args:
+        folder: Its files.
+        name: Name that :func:`palmette.load_encoder` takes.
+        revision: Commit on the Hub, where known.
+        batch_size: Texts of a pass.
+        max_length: Tokens of a text; by default the model's own limit.
+        threads: Threads of a long pass; by default those of a search. A question takes one.
+    """
+
+    has_offsets = True
+    tokens_per_pass = TOKENS_PER_PASS
+
+    def __init__(
+        self,
+        folder: OnnxFolder,
+        *,
+        name: str,
+        revision: str | None = None,
+        batch_size: int = 32,
+        max_length: int | None = None,
+        threads: int | None = None,
+    ) -> None:
+        super().__init__()
+        check_range("load_encoder", "batch_size", batch_size, 1)
+        self.name, self.revision, self.batch_size, self.device = name, revision, batch_size, "cpu"
+        self.max_length, self.num_layers = folder.limit(max_length), 0
+        self.fingerprint, self.head = folder.fingerprint(self.max_length), folder.head
+        prompts = {key: text for key, text in folder.prompts.items() if text}
+        default = prompts.get("", "")
+        document = (prompts[key] for key in ("document", "passage", "corpus") if key in prompts)
+        self.prompts = {"query": prompts.get("query", default), "document": next(document, default)}
+        self.has_offsets = len(self.head.poolings) == 1
+        record = folder.record
+        self.precision = "float32" if record is None else record.precision
+        if record is not None and record.source.get("max_length") == self.max_length:
+            self.stands_for = record.source.get("fingerprint")
+        self._tokenizer = _load_tokenizer(folder, self.max_length)
+        self._graph = _Graph(folder.graph, name, threads)
+        tokens = self._tokens(["a"], "document")[0]
+        self.hidden_size = tokens.shape[2]
+        if folder.width not in (None, self.hidden_size):
+            raise CheckpointError(
+                f"encoder {name!r}: its pooling expects token states of {folder.width} numbers, and {folder.graph} "
+                f"gives {self.hidden_size}; export it again"
+            )
+        self.dimension = self.head.pool(tokens, np.ones(tokens.shape[:2], np.bool_)).shape[1]
+
+    def forward(self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None) -> States:
+        """Run one pass; layer states are not among the outputs of a graph."""
+        if "layers" in outputs:
+            raise ConfigError(
+                f"encoder {self.name!r} is an ONNX graph and gives 'pooled' and 'tokens': this method reads layers, so "
+                "train it with the sentence-transformers model"
+            )
+        tokens, mask, offsets = self._tokens(texts, kind)
+        pooled = self.head.pool(tokens, self._pooled_part(mask, kind)) if "pooled" in outputs else None
+        if outputs == {"pooled"}:
+            return States(pooled)
+        tokens[~mask] = 0
+        return States(pooled, tokens if "tokens" in outputs else None, None, mask, offsets)
+
+    def finish(self, means: Floats) -> Floats:  # noqa: D102
+        return self.head.finish(means)
+
+    def pool(self, tokens: Floats, mask: Mask) -> Floats:  # noqa: D102
+        return self.head.pool(tokens, mask)
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:  # noqa: D102
+        checked = [text if text.isascii() else readable(text) for text in texts]
+        return [len(encoding.ids) for encoding in self._counter.encode_batch(checked, add_special_tokens=False)]
+
+    @cached_property
+    def _counter(self) -> Any:
+        """Tokenizer that neither pads nor cuts."""
+        from tokenizers import Tokenizer
+
+        counter = Tokenizer.from_str(self._tokenizer.to_str())
+        counter.no_padding()
+        counter.no_truncation()
+        return counter
+
+    def _tokens(self, texts: Sequence[str], kind: Kind) -> tuple[Floats, Mask, NDArray[np.int64]]:
+        """Run the graph: token states [B, T, w], their mask [B, T] and offsets [B, T, 2]."""
+        prompt = self.prompts.get(kind, "")
+        encodings = self._tokenizer.encode_batch([prompt + text for text in texts] if prompt else list(texts))
+        ids = np.array([encoding.ids for encoding in encodings], np.int64)
+        mask = np.array([encoding.attention_mask for encoding in encodings], np.int64)
+        types = np.array([encoding.type_ids for encoding in encodings], np.int64)
+        offsets = np.array([encoding.offsets for encoding in encodings], np.int64)
+        states = self._graph.run(dict(zip(INPUTS, (ids, mask, types), strict=True)))
+        if states.ndim != 3 or states.shape[:2] != ids.shape:
+            raise EncodingError(
+                f"encoder {self.name!r}: its graph gives an array {list(states.shape)} for {list(ids.shape)} tokens; "
+                "export it again"
+            )
+        return np.asarray(states, np.float32), mask.astype(np.bool_), np.maximum(offsets - len(prompt), 0)
+
+    def _pooled_part(self, mask: Mask, kind: Kind) -> Mask:
+        """Return the mask without the prompt's tokens, of a model whose pooling leaves them out."""
+        prompt = self.prompts.get(kind, "")
+        if self.head.includes_prompt or not prompt:
+            return mask
+        encoding = self._tokenizer.encode(prompt)
+        count = sum(encoding.attention_mask)
+        count -= encoding.special_tokens_mask[len(encoding.ids) - 1] if count == len(encoding.ids) else 0
+        place = np.arange(mask.shape[1]) - mask.argmax(axis=1)[:, None]
+        return np.asarray(mask & (place >= count))
+
+
+class _Graph(Renewed):
+    """Sessions of ONNX Runtime by their threads, made again in a forked child, which has none of these."""
+
+    def __init__(self, path: Path, name: str, threads: int | None) -> None:
+        self._path, self._name, self._threads = path, name, threads
+        self._left: list[dict[int, Any]] = []
+        """Sessions of the parent process: to end them would wait for threads that are not there."""
+        self._sessions: dict[int, Any] = {}
+        super().__init__()
+        session = self._session(1)
+        names = [node.name for node in session.get_inputs()]
+        outputs = {node.name: node for node in session.get_outputs()}
+        if foreign := [each for each in names if each not in INPUTS]:
+            raise CheckpointError(
+                f"encoder {name!r}: {path} has the input {foreign[0]!r}; palmette gives {', '.join(INPUTS)}. Export it "
+                "with `palmette export-onnx`"
+            )
+        wanted = [each for each in OUTPUTS if each in outputs]
+        if not wanted:
+            raise CheckpointError(
+                f"encoder {name!r}: {path} has the outputs {', '.join(outputs)}; palmette reads token states, named "
+                f"{' or '.join(OUTPUTS)}. Export it with `palmette export-onnx`"
+            )
+        self._inputs, self._output = names, wanted[0]
+
+    def renew(self) -> None:
+        """Forget the sessions, without ending them."""
+        self._left.append(self._sessions)
+        self._sessions = {}
+
+    def run(self, values: Mapping[str, NDArray[np.int64]]) -> NDArray[Any]:
+        """Compute token states of token numbers."""
+        count = next(iter(values.values())).size
+        session = self._session(1 if count < SHORT else self._threads or get_threads())
+        try:
+            states: NDArray[Any] = session.run([self._output], {name: values[name] for name in self._inputs})[0]
+        except Exception as error:  # of several kinds without a common base
+            raise EncodingError(
+                f"encoder {self._name!r}: {self._path} cannot be computed ({str(error)[:300]}); its tokenizer may "
+                "belong to another model: export it again"
+            ) from error
+        return states
+
+    def _session(self, threads: int) -> Any:
+        """Return the session of so many threads; one that computes questions never pays for the other's."""
+        if threads in self._sessions:
+            return self._sessions[threads]
+        runtime = _import_runtime()
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # waiting must cost nothing
+        try:
+            session = runtime.InferenceSession(str(self._path), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # of several kinds without a common base
+            raise CheckpointError(
+                f"encoder {self._name!r}: {self._path} cannot be loaded ({str(error)[:300]}); export it again"
+            ) from error
+        self._sessions[threads] = session
+        return session
+
+
+def _import_runtime() -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingExtraError("onnxruntime", "onnx", "An ONNX encoder") from error
+    return onnxruntime
+
+
+def _load_tokenizer(folder: OnnxFolder, max_length: int) -> Any:
+    """Load the tokenizer, which pads to the longest text of a pass and cuts after ``max_length`` tokens."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise MissingExtraError("tokenizers", "onnx", "An ONNX encoder") from error
+    path = folder.path / TOKENIZER
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+        padding = tokenizer.padding or {}
+        settings = read_settings(folder.path / "tokenizer_config.json")
+        token = padding.get("pad_token") or settings.get("pad_token") or "[PAD]"
+        token = token.get("content") if isinstance(token, dict) else token
+        number = tokenizer.token_to_id(str(token))
+        number = read_settings(folder.path / "config.json").get("pad_token_id") if number is None else number
+        side = settings.get("padding_side") or str(padding.get("direction") or "right").lower()
+        tokenizer.enable_padding(direction=side, pad_id=number or 0, pad_token=str(token))
+        tokenizer.enable_truncation(max_length)
+    except BaseException as error:  # what a stranger wrote may make the library panic
+        known = isinstance(error, Exception) or type(error).__name__ == "PanicException"
+        if isinstance(error, CheckpointError) or not known:
+            raise
+        raise CheckpointError(f"encoder {folder.name!r}: {path} is no tokenizer ({str(error)[:300]})") from error
+    return tokenizer

@@ -1,0 +1,241 @@
+"""The folder of an ONNX encoder: which files are read, whether they fit each other, and their fingerprint.
+
+It is a sentence-transformers folder whose transformer is an ONNX graph, as many repositories have one:
+
+    onnx/model.onnx                     the transformer: token numbers → token states (and files of its weights)
+    tokenizer.json                      texts → token numbers
+    modules.json, 1_Pooling/, 2_Dense/  what follows the transformer
+    config_sentence_transformers.json   prompts
+    sentence_bert_config.json           tokens of a pass
+    palmette_onnx.json                  the model that it was exported from, if palmette exported it
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from palmette.encoder.files import check_shape, module_content, modules_of, read_settings, read_size, sha256_of
+from palmette.encoder.onnx.graph import external_files, lies_within
+from palmette.encoder.onnx.pooling import ACTIVATIONS, POOLINGS, Dense, Head, pooling_names
+from palmette.errors import CheckpointError, ConfigError, shown
+
+RECORD = "palmette_onnx.json"
+"""File that says what an encoder was exported from."""
+TOKENIZER = "tokenizer.json"
+PRECISIONS = ("float32", "int8")
+"""How the weights of an exported graph are kept."""
+MOST_TOKENS = 8192
+"""Tokens of a pass where no file says how many the model reads."""
+_KINDS = ("Pooling", "Dense", "Normalize", "Dropout")
+"""Modules that may follow the transformer."""
+_LINEAR = "linear.weight"
+_BIAS = "linear.bias"
+
+
+@dataclass(frozen=True)
+class OnnxFolder:
+    """Files of an ONNX encoder, and the settings in them.
+
+    Attributes:
+        path: The folder.
+        graph: File of the transformer.
+        name: Name of the encoder, for messages.
+        external: Files that hold weights of the graph.
+        head: Everything after the transformer.
+        prompts: The model's prompts, and its default one by ``""``.
+        width: Width of token states that the pooling expects; ``None`` if it does not say.
+    """
+
+    path: Path
+    graph: Path
+    name: str
+    external: tuple[Path, ...]
+    head: Head
+    prompts: Mapping[str, str]
+    width: int | None
+
+    @classmethod
+    def read(cls, path: Path, graph: str | None, usual: Sequence[str], name: str) -> OnnxFolder:
+        """Read a folder, with its graph in one of the ``usual`` places unless one is named.
+
+        Raises:
+            CheckpointError: A file is missing, damaged or does not fit.
+        """
+        file = _find_graph(path, usual if graph is None else (graph,), name)
+        if not (path / TOKENIZER).is_file():
+            raise CheckpointError(f"encoder {name!r}: {path} has no {TOKENIZER}; {_export(name)}")
+        head, width = _read_head(path, name)
+        facts = read_settings(path / "config_sentence_transformers.json")
+        prompts = facts.get("prompts") or {}
+        if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
+            raise CheckpointError(f"encoder {name!r}: its prompts are no texts by name: {shown(prompts)}")
+        default = prompts.get(facts.get("default_prompt_name") or "", "")
+        truncate = facts.get("truncate_dim")
+        if truncate is not None and (type(truncate) is not int or truncate < 1):
+            raise CheckpointError(f"encoder {name!r}: truncate_dim must be a whole number, got {shown(truncate)}")
+        head = Head(head.poolings, head.includes_prompt, head.after, truncate)
+        return cls(path, file, name, tuple(external_files(file, path, name)), head, {**prompts, "": default}, width)
+
+    @cached_property
+    def max_length(self) -> int:
+        """Tokens of a pass, those at both ends included."""
+        bodies = [read_settings(file) for file in sorted(self.path.glob("sentence_*_config.json"))]
+        limits = [facts.get("max_seq_length") for facts in bodies]
+        limits.append(read_settings(self.path / "tokenizer_config.json").get("model_max_length"))
+        known = [limit for limit in [*limits, self.positions] if type(limit) is int and 3 <= limit < 1_000_000]
+        return known[0] if known else MOST_TOKENS
+
+    @cached_property
+    def positions(self) -> int | None:
+        """Positions that the transformer has embeddings of."""
+        limit = read_settings(self.path / "config.json").get("max_position_embeddings")
+        return limit if type(limit) is int and limit >= 3 else None
+
+    @cached_property
+    def content(self) -> str:
+        """SHA-256 over every file that is read: equal content gives equal vectors."""
+        files: dict[str, Any] = {
+            "graph": sha256_of(self.graph),
+            "external": {file.name: sha256_of(file) for file in self.external},
+            "tokenizer": sha256_of(self.path / TOKENIZER),
+            "prompts": {key: text for key, text in self.prompts.items() if text},
+            "truncate": self.head.truncate,
+        }
+        for number, (kind, module) in enumerate(modules_of(self.path, self.name)):
+            files[f"{number} {kind}"] = dict(module_content(module)) if number else None
+        return hashlib.sha256(json.dumps(files, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
+
+    def limit(self, wanted: int | None) -> int:
+        """Choose the tokens of a pass; more than the graph has positions for raises."""
+        most = self.positions
+        if wanted is None:
+            return min(self.max_length, most or self.max_length)
+        if wanted < 3 or (most is not None and wanted > most):
+            raise ConfigError(f"max_length of {self.name!r} must be between 3 and {most}, got {wanted!r}")
+        return wanted
+
+    def fingerprint(self, max_length: int) -> str:
+        """SHA-256 over what determines the vectors."""
+        return hashlib.sha256(f"onnx encoder 1\0{self.content}\0{max_length}".encode()).hexdigest()
+
+    @cached_property
+    def record(self) -> Record | None:
+        """What the encoder was exported from; ``None`` if palmette did not export it."""
+        facts = read_settings(self.path / RECORD)
+        if not facts:
+            return None
+        try:
+            record = Record(**facts)
+            if not isinstance(record.source, dict) or record.precision not in PRECISIONS:
+                raise TypeError(f"its source or precision is {shown(record.precision)}")
+        except TypeError as error:
+            raise CheckpointError(f"{self.path / RECORD} is damaged: {error}; export the encoder again") from error
+        if record.content != self.content:
+            raise CheckpointError(
+                f"encoder {self.name!r}: files of {self.path} have changed since it was exported from "
+                f"{shown(record.source.get('name'))}; export it again, or remove {RECORD} to use it as another encoder"
+            )
+        return record
+
+
+@dataclass(frozen=True)
+class Record:
+    """What an ONNX encoder was exported from, and how near it is."""
+
+    source: Mapping[str, Any]
+    """Config of the encoder that it stands for: name, revision, fingerprint, max_length, dimension, prompts."""
+    precision: str
+    """``float32``, or ``int8`` for weights of eight bits."""
+    content: str
+    """SHA-256 over the files that the export wrote."""
+    checked: Mapping[str, float]
+    """Comparison with the source on a few texts: their number, the lowest cosine and the largest difference."""
+    versions: Mapping[str, str]
+    """Versions of the programs that wrote it."""
+
+
+def _find_graph(path: Path, places: Sequence[str], name: str) -> Path:
+    for file in (path / place for place in places):
+        if file.is_file():
+            if not lies_within(file, path):
+                raise CheckpointError(f"encoder {name!r}: {file} lies outside its folder")
+            return file
+    others = sorted(str(file.relative_to(path)) for file in path.rglob("*.onnx"))
+    wanted = " or ".join(places)
+    hint = f"It has {', '.join(others)}: append one of them to the name" if others else f"It has none; {_export(name)}"
+    raise CheckpointError(f"encoder {name!r}: {path} has no {wanted}. {hint}")
+
+
+def _export(name: str) -> str:
+    source = name.removeprefix("onnx:")
+    return f"write one with `palmette export-onnx {source} FOLDER` and give 'onnx:FOLDER'"
+
+
+def _read_head(path: Path, name: str) -> tuple[Head, int | None]:
+    """Read everything after the transformer, and the width that it expects."""
+    modules = modules_of(path, name)
+    kinds = [module.kind for module in modules]
+    if kinds[:1] != ["Transformer"] or kinds[1:2] not in ([], ["Pooling"]) or not set(kinds[1:]) <= set(_KINDS):
+        raise CheckpointError(
+            f"encoder {name!r}: an ONNX encoder is a Transformer, a Pooling and perhaps Dense and Normalize; "
+            f"{path} has {', '.join(kinds)}"
+        )
+    if len(modules) == 1:
+        return Head(), None
+    config = read_settings(modules[1].folder / "config.json")
+    poolings, includes = pooling_names(config) or ["mean"], config.get("include_prompt", True) is not False
+    if not set(poolings) <= set(POOLINGS) or (not includes and "weightedmean" in poolings):
+        raise CheckpointError(f"encoder {name!r}: palmette does not know its pooling {', '.join(poolings)}")
+    width = config.get("embedding_dimension", config.get("word_embedding_dimension"))
+    if type(width) is not int or width < 1:
+        raise CheckpointError(f"encoder {name!r}: its pooling says no width: {shown(width)}")
+    after: list[Dense | None] = []
+    reached = width * len(poolings)
+    for kind, folder in modules[2:]:
+        if kind == "Dense":
+            dense = _read_dense(folder, name)
+            if dense.weight.shape[0] != reached:
+                raise CheckpointError(
+                    f"encoder {name!r}: {folder} takes vectors of {dense.weight.shape[0]} numbers, and gets {reached}"
+                )
+            reached = dense.weight.shape[1]
+            after.append(dense)
+        elif kind == "Normalize":
+            after.append(None)
+        elif kind == "Pooling":
+            raise CheckpointError(f"encoder {name!r}: {path} has two poolings")
+    return Head(poolings, includes, after), width
+
+
+def _read_dense(folder: Path, name: str) -> Dense:
+    """Read a projection from safetensors."""
+    from safetensors.numpy import load_file
+
+    config, file = read_settings(folder / "config.json"), folder / "model.safetensors"
+    function = str(config.get("activation_function", "torch.nn.modules.activation.Tanh")).rpartition(".")
+    if function[2] not in ACTIVATIONS or not function[0].startswith("torch.nn."):
+        raise CheckpointError(
+            f"encoder {name!r}: {folder} has the function {shown(''.join(function))}; palmette knows "
+            f"{', '.join(ACTIVATIONS)} of torch"
+        )
+    if not file.is_file():
+        raise CheckpointError(f"encoder {name!r}: {folder} has no {file.name}, and palmette reads no other weights")
+    check_shape("Dense", folder, name, read_size(file).numbers)
+    try:
+        weights = {key: np.asarray(value, np.float32) for key, value in load_file(file).items()}
+    except KeyError as error:
+        raise CheckpointError(f"{file} has weights of the type {error}; palmette reads float32 and float16") from error
+    weight, bias = weights.pop(_LINEAR, None), weights.pop(_BIAS, None)
+    fits = weight is not None and weight.ndim == 2 and (bias is None or bias.shape == weight.shape[:1])
+    if weights or not fits or weight is None:
+        others = ", ".join(sorted(weights)) or "weights of other shapes"
+        raise CheckpointError(f"encoder {name!r}: {file} holds no projection but {others}")
+    return Dense(np.ascontiguousarray(weight.T), bias, function[2])

@@ -1,0 +1,99 @@
+"""The loops over postings in NumPy, for a process that ends after one question: same names, same bits.
+
+As from numba, a single number comes as a Python float.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palmette.arrays import Floats, Mask
+from palmette.lexical.postings import COUNT_BITS, MAX_COUNT, Hits
+
+BINS = 4096
+"""Bins of a histogram of scores."""
+
+_BITS, _MOST = np.uint32(COUNT_BITS), np.uint32(MAX_COUNT)
+
+
+def counts_in(documents: NDArray[np.int32], hits: Hits) -> NDArray[np.uint8]:
+    """Look up how often a term occurs in each document: [n]."""
+    places, matching, counts = np.zeros(len(documents), np.uint8), *_look_up(documents, hits)
+    places[matching] = counts
+    return places
+
+
+def hits_among(documents: NDArray[np.int32], hits: Hits) -> Hits:
+    """Keep a term's hits in some documents, with rows renumbered to positions among these."""
+    matching, counts = _look_up(documents, hits)
+    return np.asarray(matching.astype(np.uint32) << _BITS | counts)
+
+
+def _look_up(documents: NDArray[np.int32], hits: Hits) -> tuple[NDArray[np.int64], Hits]:
+    """Find the positions of documents that a term occurs in, and how often it does there."""
+    least = documents.astype(np.uint32) << _BITS
+    at = np.searchsorted(hits, least)
+    matching = np.flatnonzero(at < len(hits))
+    counts = hits[at[matching]] - least[matching]
+    inside = counts <= _MOST
+    return matching[inside], counts[inside]
+
+
+def renumber_hits(hits: Hits, places: NDArray[np.int32]) -> Hits:
+    """Keep a term's hits in documents with a position, with rows renumbered to it; −1 drops a document."""
+    place = places[hits >> _BITS]
+    kept = place >= 0
+    return np.asarray(place[kept].astype(np.uint32) << _BITS | hits[kept] & _MOST)
+
+
+def add_hits(sums: Floats, hits: Hits, norms: Floats, weight: np.float32) -> None:
+    """Add one term's shares to the scores [N] of all documents, in place."""
+    documents, impacts = _impacts(hits, norms)
+    sums[documents] += weight * impacts
+
+
+def max_impact(hits: Hits, norms: Floats) -> float:
+    """Return the highest ``count / (count + norm)`` of a term's hits; 0 where it has none."""
+    return float(_impacts(hits, norms)[1].max(initial=0))
+
+
+def _impacts(hits: Hits, norms: Floats) -> tuple[NDArray[np.uint32], Floats]:
+    documents, counts = hits >> _BITS, (hits & _MOST).astype(np.float32)
+    impacts: Any = counts / (counts + norms[documents])
+    return documents, impacts
+
+
+def merge_postings(
+    documents: NDArray[np.int32],
+    sums: Floats,
+    hits: Hits,
+    norms: Floats,
+    mask: Mask,
+    weight: np.float32,
+    least: np.float32,
+) -> tuple[NDArray[np.int32], Floats]:
+    """Merge a term's postings into candidates and their sums; keep those with at least ``least``.
+
+    New candidates must be in the ``mask``; an empty mask allows all.
+    """
+    found, impacts = _impacts(hits, norms)
+    if len(mask):
+        allowed = mask[found] | np.isin(found, documents)
+        found, impacts = found[allowed], impacts[allowed]
+    merged = np.union1d(documents, found.astype(np.int32))
+    have = np.zeros(len(merged), np.float32)
+    have[np.searchsorted(merged, documents)] = sums
+    have[np.searchsorted(merged, found.astype(np.int32))] += weight * impacts
+    kept = have >= least
+    return merged[kept].astype(np.int32), have[kept]
+
+
+def kth_best(sums: Floats, k: int) -> float:
+    """Bound the k-th best sum (0 … 1) from below by a histogram; 0 for fewer than ``k`` sums."""
+    bins = np.minimum((np.maximum(sums, 0) * np.float64(BINS)).astype(np.int64), BINS)
+    reached = np.bincount(bins, minlength=BINS + 1)[:0:-1].cumsum()  # from the highest bin to the first
+    enough = np.flatnonzero(reached >= k)
+    return (BINS - int(enough[0])) / BINS if len(enough) else 0.0
