@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from palmette import FakeEncoder, Index, SpaceModel, endpoint, load_encoder
+from palmette.cli import main
 from palmette.encoder import remote
 from palmette.encoder.remote import RemoteEncoder, usage_of
 from palmette.encoder.splitting import estimate_tokens
@@ -302,3 +303,35 @@ def test_pairs_teach_a_space(server: EmbeddingServer, tmp_path: Path) -> None:
     assert set(server.texts.values()) == {1}
     model.save_pretrained(tmp_path / "model")
     assert usage_of(SpaceModel.from_pretrained(tmp_path / "model").encoder) is not None
+
+
+def test_the_commands(server: EmbeddingServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    for number, text in enumerate(TEXTS):
+        (notes / f"{number}.md").write_text(text)
+    index, name = str(tmp_path / "index"), f"openai:small@{server.url}"
+    options = json.dumps({"name": name, "truncate": 32})
+    assert main(["index", str(notes), "--out", index, "--encoder", options, "--quiet"]) == 0
+    assert f"{name}: 10 texts" in capsys.readouterr().out
+    assert main(["search", index, "where is the blue fox?", "--encoder", name, "--json"]) == 0
+    assert "blue fox" in json.loads(capsys.readouterr().out)[0]["text"]
+    assert main(["index", str(notes), "--out", index, "--encoder", "openai:large"]) == 1
+    assert "was trained with encoder" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["index", str(notes), "--out", index, "--encoder", "{"])
+
+
+def test_both_frameworks_take_a_name(server: EmbeddingServer) -> None:
+    from langchain_core.documents import Document as LangChainDocument
+    from llama_index.core.schema import TextNode
+
+    from langchain_palmette import PalmetteRetriever as LangChainRetriever
+    from llama_index.retrievers.palmette import PalmetteRetriever as LlamaIndexRetriever
+
+    documents = [LangChainDocument(page_content=text) for text in TEXTS]
+    retriever = LangChainRetriever.from_documents(documents, encoder="openai:small", k=1)
+    assert retriever.invoke("where is the blue fox?")[0].page_content == "the blue fox sleeps"
+    nodes = LlamaIndexRetriever.from_documents([TextNode(text=text) for text in TEXTS], encoder="openai:small")
+    assert nodes.retrieve("where is the blue fox?")[0].text == "the blue fox sleeps"
+    assert set(server.texts.values()) == {1}

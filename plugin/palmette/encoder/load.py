@@ -108,7 +108,7 @@ def load_encoder(
         return name_or_encoder
     if is_embedder(name_or_encoder):
         return _load_given(name_or_encoder, prompts, truncate)
-    record = _check_config(name_or_encoder) if isinstance(name_or_encoder, Mapping) else {"name": name_or_encoder}
+    record = _check_config(name_or_encoder)
     name, expected = cast(object, record.get("name")), record.get("fingerprint")
     revision, max_length = revision or record.get("revision"), max_length or record.get("max_length")
     prompts, truncate = prompts or record.get("prompts") or None, truncate or record.get("truncate")
@@ -153,8 +153,10 @@ def _load_given(embedder: Any, prompts: Mapping[str, str] | None, truncate: int 
         return made
 
 
-def _check_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Check a user's or a record's config: a record has a fingerprint, by which it is known as one."""
+def _check_config(config: Any) -> Mapping[str, Any]:
+    """Check a user's or a record's config, which has a fingerprint; anything else may be a name."""
+    if not isinstance(config, Mapping):
+        return {"name": config}
     check_keys("an encoder's config", config, _KEYS)
     if "fingerprint" in config and not (isinstance(config["fingerprint"], str) and config["fingerprint"]):
         raise CheckpointError(f"the fingerprint of an encoder is a text, got {shown(config['fingerprint'])}")
