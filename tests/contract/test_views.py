@@ -40,7 +40,7 @@ def test_a_plain_view_gives_the_same_hits(model: Model, lexical: float) -> None:
             continue
         batch = read_queries(index.model, QUERIES, how, lexical, index.model.sentences)
         result = batch.search(plain, 7, partial(units_of, index))
-        found, chances = result.found, probability(result.logits)
+        found, chances = result.candidates, probability(result.logits)
         expected = index.search(QUERIES, k=7, lexical=lexical, **how)
         for row, hits in enumerate(expected):
             held = found.keys[row] >= 0

@@ -1,4 +1,4 @@
-"""What stands around hits: passages widened to their section, and excerpts for a language model or a reader."""
+"""Hits widened to their surroundings, and excerpts that answer a question, within a budget of tokens."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from palmette.arrays import Keys
 from palmette.config import check_choice
 from palmette.index.folder import check_count
 from palmette.index.results import SearchResult
@@ -22,23 +23,25 @@ from palmette.types import Document, Hit, Passage, Surroundings, cite
 
 Expand = Literal["neighbours", "section", "document"]
 CountTokens = Callable[[Sequence[str]], Sequence[int]]
+Span = tuple[int, int]
+"""First character in a document's content, and the one after the last."""
 TOKENS = 1000
-"""Tokens of a passage with what is around it, and of a context."""
+"""Default budget of a widened hit, and of a context."""
 
 
 @dataclass(frozen=True)
 class Excerpt:
-    """Sentences of a document that follow each other."""
+    """Consecutive sentences of a document."""
 
     document: Document
     """The excerpt's text, with the id and the metadata of its document."""
     place: Passage
     score: float
-    """Probability that its best passage answers."""
+    """Probability that the best passage of its document answers."""
 
     @property
     def citation(self) -> str:
-        """Where it stands, for people."""
+        """Place of the excerpt for readers: ``guide.md › Pruning, lines 40–52``."""
         return cite(self.document, self.place)
 
     def to_dict(self) -> dict[str, Any]:
@@ -56,45 +59,45 @@ class Context:
     question: str
     excerpts: tuple[Excerpt, ...]
     tokens: int
-    """Tokens of all excerpts, as the index's encoder counts them."""
+    """Tokens of all excerpts, counted by the index's encoder."""
 
     def __bool__(self) -> bool:
         return bool(self.excerpts)
 
     def __str__(self) -> str:
-        """Numbered excerpts, each under its citation: what a prompt takes."""
-        return "\n\n".join(f"[{n}] {one.citation}\n{one.document.text}" for n, one in enumerate(self.excerpts, 1))
+        """Numbered excerpts for a prompt, each under its citation."""
+        numbered = enumerate(self.excerpts, 1)
+        return "\n\n".join(f"[{number}] {excerpt.citation}\n{excerpt.document.text}" for number, excerpt in numbered)
 
     def to_dict(self) -> dict[str, Any]:
         """The context as JSON values."""
-        excerpts = [one.to_dict() for one in self.excerpts]
+        excerpts = [excerpt.to_dict() for excerpt in self.excerpts]
         return {"question": self.question, "text": str(self), "tokens": self.tokens, "excerpts": excerpts}
 
 
-def expand_hits(view: View, hits: Sequence[Hit], how: Expand, tokens: int, count: CountTokens) -> list[Hit]:
-    """Add to each hit the passages around it, as many as fit."""
-    keys = view.keys_of([hit.id for hit in hits])
-    known = [hit.id for hit in hits if hit.passage is not None and hit.passage.count > 1 and hit.id in keys]
-    found = view.stored([keys[id][0] for id in known])
-    stored = dict(zip(known, found, strict=True))
-    return [_expanded(hit, stored[hit.id], how, tokens, count) if hit.id in stored else hit for hit in hits]
-
-
-def check_expand(how: Any, tokens: Any) -> int:
-    """Check the options of a search."""
-    if how is not None:
-        check_choice("expand", how, get_args(Expand))
+def check_expand(expand: Any, tokens: Any) -> int:
+    """Check the options ``expand`` and ``expand_tokens`` of a search, and return the latter."""
+    if expand is not None:
+        check_choice("expand", expand, get_args(Expand))
     return check_count("expand_tokens", tokens)
 
 
-def _expanded(hit: Hit, stored: StoredDocument, how: Expand, tokens: int, count: CountTokens) -> Hit:
-    """Widen a hit by whole passages, the one after it first."""
+def expand_hits(view: View, hits: Sequence[Hit], expand: Expand, budget: int, count: CountTokens) -> list[Hit]:
+    """Add the passages around each hit, as many as fit into a budget of tokens."""
+    keys_of = view.keys_of([hit.id for hit in hits])
+    ids = [hit.id for hit in hits if hit.passage is not None and hit.passage.count > 1 and hit.id in keys_of]
+    stored = dict(zip(ids, view.stored([keys_of[id][0] for id in ids]), strict=True))
+    return [_expanded(hit, stored[hit.id], expand, budget, count) if hit.id in stored else hit for hit in hits]
+
+
+def _expanded(hit: Hit, stored: StoredDocument, expand: Expand, budget: int, count: CountTokens) -> Hit:
+    """Widen a hit by whole passages, first by the one after it."""
     assert hit.passage is not None
     number = first = last = hit.passage.number
-    lowest, highest = _bounds(stored.passages, number, how)
-    texts = [stored.part(at).text for at in range(lowest, highest + 1)]
-    sizes = dict(zip(range(lowest, highest + 1), count(texts), strict=True))
-    left = tokens - sizes[number]
+    lowest, highest = _bounds(stored.passages, number, expand)
+    numbers = range(lowest, highest + 1)
+    sizes = dict(zip(numbers, count([stored.part(part).text for part in numbers]), strict=True))
+    left = budget - sizes[number]
     while True:
         if last < highest and sizes[last + 1] <= left:
             last += 1
@@ -109,61 +112,68 @@ def _expanded(hit: Hit, stored: StoredDocument, how: Expand, tokens: int, count:
     return replace(hit, around=Surroundings(text, begin.start, end.end, begin.first_line, end.last_line))
 
 
-def _bounds(passages: Sequence[Passage], number: int, how: Expand) -> tuple[int, int]:
+def _bounds(passages: Sequence[Passage], number: int, expand: Expand) -> tuple[int, int]:
     """Return the first and the last passage that a hit may be widened to."""
-    if how == "document":
+    if expand == "document":
         return 0, len(passages) - 1
-    if how == "neighbours":
+    if expand == "neighbours":
         return max(0, number - 1), min(len(passages) - 1, number + 1)
-    heads = passages[number].headings
+    headings = passages[number].headings
     first = last = number
-    while first > 0 and passages[first - 1].headings[: len(heads)] == heads:
+    while first > 0 and passages[first - 1].headings[: len(headings)] == headings:
         first -= 1
-    while last + 1 < len(passages) and passages[last + 1].headings[: len(heads)] == heads:
+    while last + 1 < len(passages) and passages[last + 1].headings[: len(headings)] == headings:
         last += 1
     return first, last
 
 
 def context_of(
-    result: SearchResult, view: View, question: str, tokens: int, count: CountTokens, threshold: float
+    result: SearchResult, view: View, question: str, budget: int, count: CountTokens, threshold: float
 ) -> Context:
-    """Choose the sentences of the passages of a search that answer best, up to a budget of tokens."""
-    kept = (result.found.keys[0] >= 0) & (probability(result.logits[0]) >= threshold)
-    keys, logits = result.found.keys[0][kept], result.logits[0][kept]
-    stored = dict(zip((ids := view.ids(keys.tolist())), view.stored(keys.tolist()), strict=True))
-    places = view.passages(keys.tolist())
+    """Choose the best sentences among the passages of a search, up to a budget of tokens."""
+    accepted = (result.candidates.keys[0] >= 0) & (probability(result.logits[0]) >= threshold)
+    keys, logits = result.candidates.keys[0][accepted], result.logits[0][accepted]
+    ids = view.ids(keys.tolist())
+    stored = dict(zip(ids, view.stored(keys.tolist()), strict=True))
+    sentences = _sentences(result, view, keys, view.passages(keys.tolist()))
     candidates = [
-        Candidate(id, float(logit), *sentences)
-        for id, logit, sentences in zip(ids, logits, _sentences(result, view, keys, places), strict=True)
+        Candidate(id, float(logit), spans, cosines)
+        for id, logit, (spans, cosines) in zip(ids, logits, sentences, strict=True)
     ]
-    scores: dict[str, float] = {}
-    for id, chance in zip(ids, probability(logits).tolist(), strict=True):
-        scores[id] = max(chance, scores.get(id, 0.0))
-    spans = [(one.document, *span) for one in candidates for span in one.sentences]
-    sizes = dict(zip(spans, count([stored[id].document.content[a:b] for id, a, b in spans]), strict=True))
-    chosen = choose_excerpts(candidates, tokens, lambda *span: sizes[span])
-    excerpts = tuple(_excerpt(stored[one.document], one.start, one.end, scores[one.document]) for one in chosen)
-    return Context(question, excerpts, sum(count([one.document.text for one in excerpts])) if excerpts else 0)
+    scores: dict[str, float] = {}  # of each document's best passage
+    for id, score in zip(ids, probability(logits).tolist(), strict=True):
+        scores[id] = max(score, scores.get(id, 0.0))
+    places = [(candidate.document, *span) for candidate in candidates for span in candidate.sentences]
+    texts = [stored[id].document.content[start:end] for id, start, end in places]
+    sizes = dict(zip(places, count(texts), strict=True))
+    chosen = choose_excerpts(candidates, budget, lambda *place: sizes[place])
+    excerpts = tuple(_excerpt(stored[span.document], span.start, span.end, scores[span.document]) for span in chosen)
+    tokens = sum(count([excerpt.document.text for excerpt in excerpts])) if excerpts else 0
+    return Context(question, excerpts, tokens)
 
 
 def _sentences(
-    result: SearchResult, view: View, keys: Any, places: Sequence[Passage]
-) -> list[tuple[list[tuple[int, int]], list[float]]]:
-    """Characters of the sentences of passages in their documents, and their cosines; a passage without is one."""
-    whole = [([(place.start, place.end)], [0.0]) for place in places]
+    result: SearchResult, view: View, keys: Keys, passages: Sequence[Passage]
+) -> list[tuple[list[Span], list[float]]]:
+    """Return the sentences of each passage, as spans of its document, and their cosines with the question.
+
+    A passage without stored sentences is one sentence of cosine 0.
+    """
+    whole = [([(passage.start, passage.end)], [0.0]) for passage in passages]
     if result.batch.vectors is None or not len(keys):
         return whole
     vectors, scales, spans = (view.ragged(name, keys) for name in (SENTENCES, SCALES, SPANS))
-    found = []
-    for row, place in enumerate(places):
+    sentences = []
+    for row, passage in enumerate(passages):
         cosines = (vectors.row(row).astype(np.float32) @ result.batch.vectors[0]) * scales.row(row).reshape(-1)
-        held = [(place.start + int(a), place.start + int(b)) for a, b in spans.row(row)]
-        found.append((held, cosines.astype(float).tolist()) if held else whole[row])
-    return found
+        in_document = [(passage.start + int(start), passage.start + int(end)) for start, end in spans.row(row)]
+        sentences.append((in_document, cosines.astype(float).tolist()) if in_document else whole[row])
+    return sentences
 
 
 def _excerpt(stored: StoredDocument, start: int, end: int, score: float) -> Excerpt:
+    """Cut an excerpt of a document; its headings are those of the passage that it begins in."""
     content, lines = stored.document.content, Lines(stored.document.content)
-    at = max(0, bisect_right([place.start for place in stored.passages], start) - 1)
-    place = Passage(start, end, stored.passages[at].headings, lines.at(start) + 1, lines.at(end - 1) + 1)
+    number = max(0, bisect_right([passage.start for passage in stored.passages], start) - 1)
+    place = Passage(start, end, stored.passages[number].headings, lines.at(start) + 1, lines.at(end - 1) + 1)
     return Excerpt(replace(stored.document, text=content[start:end]), place, score)

@@ -1,4 +1,4 @@
-"""What an index says beyond its hits: an overview of its topics, and the context of a question."""
+"""Overviews of an index by topic, and contexts of a question for a prompt."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from palmette.config import check_range
 from palmette.errors import ConfigError, shown
 from palmette.index.context import TOKENS, Context, context_of
 from palmette.index.folder import check_count
-from palmette.index.grouping import Shown
-from palmette.index.overview import ASKED, Overview, overview_of
+from palmette.index.grouping import Selection
+from palmette.index.overview import RANKED_FOR_QUESTION, Overview, overview_of
 from palmette.index.results import Boost, FilterLike, read_queries
 from palmette.index.search import Searching
 from palmette.ranking.score import DEFAULT, Lexical, probability
@@ -32,21 +32,21 @@ class Exploring(Searching):
         """Survey the index by topics: words, counts and typical passages, without a language model.
 
         Args:
-            query: A question; each topic then says with what probability it answers, and the best come first.
+            query: A question; each topic then has the probability that it answers, and the most probable is first.
             filter: Conditions on metadata.
-            topics: Number of topics at most.
-            since: A date, such as ``2025-11-03``: each topic counts the documents that are dated so or later.
-            date: Name of the metadata that date them.
+            topics: Largest number of topics.
+            since: A date, such as ``2025-11-03``: each topic counts the documents of that date or later.
+            date: Name of the metadata that hold a document's date.
         """
         if query is not None and not isinstance(query, str):
             raise ConfigError(f"an overview takes one question, a str, or none; got {shown(query)}")
         batch = query if query is None else read_queries(self.model, [query], {}, DEFAULT, self._sentences)
         with self.backend.read(parse_filter(filter)) as view:
-            scored = None
+            answers = None
             if batch is not None and len(view):
-                result = batch.search(view, ASKED, self._units)
-                scored = result.found.keys[0], probability(result.logits[0])
-            return replace(overview_of(self.model, view, topics, scored, since, date), query=query)
+                result = batch.search(view, RANKED_FOR_QUESTION, self._units)
+                answers = result.candidates.keys[0], probability(result.logits[0])
+            return replace(overview_of(self.model, view, topics, answers, since, date), query=query)
 
     def context(
         self,
@@ -60,21 +60,21 @@ class Exploring(Searching):
         boost: Boost = None,
         **options: Any,
     ) -> Context:
-        """Gather what answers a question in few words: ``str(index.context(question))`` is the context of a prompt.
+        """Collect the best sentences for a question; ``str(index.context(question))`` goes into a prompt.
 
-        The best sentences of the ``k`` best passages come with a sentence before and two after them, joined where they
-        follow each other, in the order of their documents, each excerpt with its place. Passages that say nearly the
-        same count once.
+        The best sentences of the ``k`` best passages are returned with one sentence before and two after each, joined
+        where they are adjacent, in the order of their documents. Each excerpt has a citation. Near-identical passages
+        count once.
 
         Args:
             question: The question.
             tokens: Tokens of all excerpts together, as the index's encoder counts them.
             k: Number of passages whose sentences are read.
             filter: As for :meth:`search`.
-            threshold: Leave out passages that are less probable.
+            threshold: Least probability of a passage.
             lexical: As for :meth:`search`.
             boost: As for :meth:`search`.
-            options: The method's own.
+            options: The method's search options.
         """
         if not isinstance(question, str):
             raise ConfigError(f"a context takes one question, a str; got {shown(question)}")
@@ -82,5 +82,5 @@ class Exploring(Searching):
         check_range("a context", "threshold", threshold, 0, 1)
         batch = read_queries(self.model, [question], options, lexical, self._sentences, boost)
         with self.backend.read(parse_filter(filter)) as view:
-            result, _ = Shown(distinct="near").search(batch, view, k, self._units)
+            result, _ = Selection(distinct="near").search(batch, view, k, self._units)
             return context_of(result, view, question, tokens, self.model.encoder.count_tokens, threshold)

@@ -1,12 +1,12 @@
-"""What is in an index? Its topics, each with words, counts and typical passages, without a language model.
+"""Overview of an index: its topics, each with words, counts and typical passages, without a language model.
 
-Stored vectors of passages (a sample of a large index) are clustered by k-means, whatever the method. A topic's words
-are those that it has more often than the rest (:mod:`palmette.lexical.terms`).
+The stored vectors of passages (a sample of a large index) are clustered by k-means, for every method. A topic's words
+are those that are more frequent in it than in the rest (:mod:`palmette.lexical.terms`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from html import escape
@@ -24,25 +24,25 @@ from palmette.search.plan import ArraySpec, View
 from palmette.store.filters import flatten
 
 SAMPLE = 10_000
-"""Passages that are clustered, and whose words are read."""
+"""Largest number of passages to cluster, and to read words of."""
 CHUNK = 8192
-"""Passages whose vectors are read at a time."""
+"""Number of passages whose vectors are read at a time."""
 WORDS = 8
-"""Words and word pairs of a topic."""
+"""Largest number of words and word pairs of a topic."""
 TYPICAL = 3
-"""Typical passages of a topic, each of another document."""
-LEAST = 3
-"""Passages per topic: few documents have fewer topics."""
+"""Largest number of typical passages of a topic, each of another document."""
+PASSAGES_PER_TOPIC = 3
+"""Least average number of passages per topic: a small index has few topics."""
 SHOWN = 200
-"""Characters of a typical passage."""
-ASKED = 100
-"""Passages that are searched for a question."""
+"""Characters of a typical passage's text."""
+RANKED_FOR_QUESTION = 100
+"""Number of passages that are ranked for a question."""
 RELEVANT = 0.2
-"""Probability from which on a passage says something about a question."""
+"""Least probability of a passage that counts as relevant for a question."""
 VECTORS = ("float32", "float16", "int8")
-"""Dtypes of stored vectors; leaf probabilities and numbers of leaves have others."""
+"""Dtypes of stored vectors; arrays of leaf probabilities and of leaf numbers have others."""
 SEED = 0
-"""Seed of k-means: the same documents have the same topics."""
+"""Seed of k-means, so that the same documents have the same topics."""
 
 
 @dataclass(frozen=True)
@@ -52,37 +52,37 @@ class TypicalPassage:
     id: str
     """Id of its document."""
     text: str
-    """How the passage begins, in one line."""
+    """Beginning of the passage, in one line."""
     first_line: int
     last_line: int
 
 
 @dataclass(frozen=True)
 class Topic:
-    """Passages that are about the same."""
+    """A cluster of passages with similar vectors."""
 
     words: tuple[str, ...]
-    """Words and pairs that it has more often than the rest, the most telling first."""
+    """Words and word pairs that are more frequent here than in the rest, the most distinctive first."""
     passages: int
     documents: int
-    """Documents that have passages here; one may have passages in several topics."""
+    """Documents with passages in this topic; a document may have passages in several topics."""
     typical: tuple[TypicalPassage, ...]
     changed: int | None = None
-    """Documents here that are dated ``since`` or later; ``None`` where nobody asked."""
+    """Documents of this topic that are dated ``since`` or later; ``None`` without ``since``."""
     answers: float | None = None
-    """Probability that its best passage answers the question; ``None`` without one."""
+    """Probability that the best passage answers the question; ``None`` without a question."""
     relevant: int | None = None
-    """Passages among the best hundred that answer it with a probability of at least 0.2."""
+    """Passages among the best hundred that answer the question with a probability of at least 0.2."""
 
     @property
     def name(self) -> str:
-        """The first three words; without any, the document that is most typical."""
+        """The first three words; the id of the most typical document if there are none."""
         return ", ".join(self.words[:3]) or self.typical[0].id
 
 
 @dataclass(frozen=True)
 class Overview:
-    """Topics of an index: the largest first, or those first that answer a question best."""
+    """Topics of an index, the largest first; for a question, the topic that answers it best is first."""
 
     documents: int
     passages: int
@@ -106,7 +106,7 @@ class Overview:
         return "\n".join(lines)
 
     def _facts(self, topic: Topic) -> Iterator[str]:
-        """Yield what is counted of a topic."""
+        """Yield the counts of a topic as text."""
         yield f"{topic.documents:,} documents, {topic.passages:,} passages"
         if topic.changed is not None:
             yield f"{topic.changed:,} changed since {self.since}"
@@ -123,84 +123,92 @@ class Overview:
 
 
 def vector_array(model: Model) -> ArraySpec:
-    """Return the array that has one vector per passage, which every method stores."""
+    """Return the specification of the one-vector-per-passage array, which every method has."""
     return next(spec for spec in model.arrays() if len(spec.shape) == 1 and spec.dtype in VECTORS)
 
 
 def overview_of(
-    model: Model, view: View, topics: int, scored: tuple[Keys, Floats] | None, since: str | None, date: str
+    model: Model, view: View, topics: int, answers: tuple[Keys, Floats] | None, since: str | None, date: str
 ) -> Overview:
     """Survey the passages of a view.
 
     Args:
         model: The index's model.
         view: Documents that pass a filter.
-        topics: Number of topics at most.
-        scored: Keys and probabilities of the best passages for a question.
+        topics: Largest number of topics.
+        answers: Keys and probabilities of the best passages for a question.
         since: Date from which on documents count as changed.
-        date: Name of the metadata that date them.
+        date: Name of the metadata that hold a document's date.
     """
     topics = check_count("topics", topics)
-    start = None if since is None else _date(since)
+    earliest = None if since is None else _date(since)
     keys, spec = view.keys(), vector_array(model)
     if not len(keys):
         return Overview(0, 0, (), since=since)
     sampled = evenly_spaced(len(keys), SAMPLE)
     vectors = unit_rows(np.asarray(view.rows(spec.name, keys[sampled].tolist()), np.float32))  # [n, d]
     centres = _centres(vectors, topics)  # [K, d]
-    topic_of = _assigned(view, spec.name, keys, centres)  # [N]
+    topic_of = _nearest_centres(view, spec.name, keys, centres)  # [N]
     documents = view.document_keys(keys)
     words = _words(view, keys[sampled], topic_of[sampled], len(centres))
-    changed = None if start is None else _changed(view, documents, start, date)
-    made = []
+    changed = None if earliest is None else _changed(view, documents, earliest, date)
+    surveyed = []
     for number in range(len(centres)):
         rows = np.flatnonzero(topic_of == number)
         if not len(rows):
             continue
-        held = np.unique(documents[rows])
-        answers = None if scored is None else scored[1][np.isin(scored[0], keys[rows])]
-        near = sampled[topic_of[sampled] == number]
-        cosines = vectors[topic_of[sampled] == number] @ centres[number]
-        made.append(
+        documents_of_topic = np.unique(documents[rows])
+        scores = None if answers is None else answers[1][np.isin(answers[0], keys[rows])]
+        in_sample = topic_of[sampled] == number
+        nearest_first = np.argsort(-(vectors[in_sample] @ centres[number]), kind="stable")
+        surveyed.append(
             Topic(
                 words=words.get(number, ()),
                 passages=len(rows),
-                documents=len(held),
-                typical=_typical(view, keys[near[np.argsort(-cosines, kind="stable")]]),
-                changed=None if changed is None else int(np.isin(held, changed).sum()),
-                answers=None if answers is None else float(answers.max(initial=0)),
-                relevant=None if answers is None else int((answers >= RELEVANT).sum()),
+                documents=len(documents_of_topic),
+                typical=_typical(view, keys[sampled[in_sample][nearest_first]]),
+                changed=None if changed is None else int(np.isin(documents_of_topic, changed).sum()),
+                answers=None if scores is None else float(scores.max(initial=0)),
+                relevant=None if scores is None else int((scores >= RELEVANT).sum()),
             )
         )
-    made.sort(key=lambda topic: (-(topic.answers or 0), -topic.passages))
-    return Overview(len(np.unique(documents)), len(keys), tuple(made), since=since)
+    surveyed.sort(key=lambda topic: (-(topic.answers or 0), -topic.passages))
+    return Overview(len(np.unique(documents)), len(keys), tuple(surveyed), since=since)
 
 
 def _date(since: object) -> datetime:
+    """Parse the argument ``since``."""
     if (date := read_date(since)) is None:
         raise ConfigError(f"since must be a date such as '2025-11-03', got {shown(since)}")
     return date
 
 
 def _centres(vectors: Floats, topics: int) -> Floats:
-    """Return the centres of clusters of unit vectors [n, d], of length 1."""
+    """Cluster unit vectors [n, d] by k-means, and return the unit vectors of the centres [K, d]."""
     from sklearn.cluster import KMeans
 
     distinct = len(np.unique(vectors, axis=0))
-    found = KMeans(max(1, min(topics, distinct, len(vectors) // LEAST)), n_init=1, random_state=SEED).fit(vectors)
-    return unit_rows(found.cluster_centers_.astype(np.float32))
+    clusters = max(1, min(topics, distinct, len(vectors) // PASSAGES_PER_TOPIC))
+    k_means = KMeans(clusters, n_init=1, random_state=SEED).fit(vectors)
+    return unit_rows(k_means.cluster_centers_.astype(np.float32))
 
 
-def _assigned(view: View, array: str, keys: Keys, centres: Floats) -> Rows:
+def _chunks(keys: Keys) -> Iterator[list[int]]:
+    """Yield keys in lists of ``CHUNK``."""
+    for start in range(0, len(keys), CHUNK):
+        yield keys[start : start + CHUNK].tolist()
+
+
+def _nearest_centres(view: View, array: str, keys: Keys, centres: Floats) -> Rows:
     """Return the number of the nearest centre of every passage: [N]."""
-    parts = [keys[start : start + CHUNK].tolist() for start in range(0, len(keys), CHUNK)]
-    return np.concatenate([(np.asarray(view.rows(array, part), np.float32) @ centres.T).argmax(1) for part in parts])
+    chunks = (np.asarray(view.rows(array, chunk), np.float32) for chunk in _chunks(keys))
+    return np.concatenate([(vectors @ centres.T).argmax(1) for vectors in chunks])
 
 
 def _words(view: View, keys: Keys, topic_of: Rows, topics: int) -> dict[int, tuple[str, ...]]:
-    """Return the telling words of each topic that has any."""
-    parts = (view.documents(keys[start : start + CHUNK].tolist()) for start in range(0, len(keys), CHUNK))
-    spelled, text, term = count_terms(document.content for part in parts for document in part)
+    """Return the distinctive words of each topic that has any."""
+    contents = (document.content for chunk in _chunks(keys) for document in view.documents(chunk))
+    spelled, text, term = count_terms(contents)
     totals, sizes = np.bincount(term, minlength=len(spelled)), np.bincount(topic_of, minlength=topics)
     topic, term, count = add_counts(topic_of[text], term, np.ones(len(term), np.int64), len(spelled))
     weight = divergence(count, sizes[topic], totals[term], len(keys))
@@ -209,26 +217,21 @@ def _words(view: View, keys: Keys, topic_of: Rows, topics: int) -> dict[int, tup
 
 
 def _typical(view: View, keys: Keys) -> tuple[TypicalPassage, ...]:
-    """Return the first passages of distinct documents."""
+    """Return the first passage of each of the first ``TYPICAL`` documents."""
     _, first = np.unique(view.document_keys(keys), return_index=True)
-    chosen = keys[np.sort(first)[:TYPICAL]].tolist()
+    passages = view.parts(keys[np.sort(first)[:TYPICAL]].tolist())
     return tuple(
-        TypicalPassage(one.key, " ".join(one.content.split())[:SHOWN], place.first_line, place.last_line)
-        for one, place in view.parts(chosen)
+        TypicalPassage(document.key, " ".join(document.content.split())[:SHOWN], place.first_line, place.last_line)
+        for document, place in passages
     )
 
 
-def _changed(view: View, documents: Keys, start: datetime, date: str) -> Keys:
-    """Return the keys of documents that are dated ``start`` or later."""
-    keys = np.unique(documents)
-    found: list[int] = []
-    for at in range(0, len(keys), CHUNK):
-        part = keys[at : at + CHUNK].tolist()
-        for key, document in zip(part, view.documents(part), strict=True):
-            dates = map(read_date, _values(document.metadata, date))
-            found += [key] if any(one is not None and one >= start for one in dates) else []
-    return np.array(found, np.int64)
-
-
-def _values(metadata: Any, name: str) -> Sequence[object]:
-    return list(flatten(metadata).get(name, ()))
+def _changed(view: View, documents: Keys, earliest: datetime, name: str) -> Keys:
+    """Return the keys of the documents with a date of ``earliest`` or later in the metadata ``name``."""
+    changed: list[int] = []
+    for chunk in _chunks(np.unique(documents)):
+        for key, document in zip(chunk, view.documents(chunk), strict=True):
+            dates = map(read_date, flatten(document.metadata).get(name, ()))
+            if any(date is not None and date >= earliest for date in dates):
+                changed.append(key)
+    return np.array(changed, np.int64)

@@ -40,14 +40,14 @@ from palmette.types import Document, Explanation, Highlights, Hit, cite
 FilterLike = Mapping[str, Any] | Filter | None
 Embeddings = NDArray[np.floating[Any]]
 Texts = str | tuple[str, ...]
-"""A query; or several texts that are one query together, the mean of what a model makes of each."""
+"""One text, or several texts that make one query: the mean of their vectors."""
 Query = Texts | Embeddings
 QueryList = Sequence[Texts] | Embeddings
 Boost = Mapping[str, Any] | Boosts | None
 Measure = Callable[[Any, View], Units]
-"""Gives the units of search options on an index."""
+"""A function from search options and a view to the units of meaning that a search uses."""
 RAW = (OWN, BEST, SHARE, CHANCE, BOOST)
-"""Evidence that a hit shows as it is."""
+"""Names of the evidence that a hit shows (:attr:`palmette.types.Hit.evidence`)."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ class QueryBatch:
     arrays: Queries
     options: Any
     calibration: Calibration | None
-    """Coefficients of evidence; ``None`` where these options do not rank by score alone."""
+    """Coefficients of the evidence; ``None`` where these options do not rank by score alone."""
     texts: Sequence[str] = ()
-    """One per query, where each has one."""
+    """Text of each query; empty where queries are embeddings or means of several texts."""
     vectors: Floats | None = None
-    """[Q, d] what sentences are compared with, where they count."""
+    """[Q, d] vectors to compare sentences with; ``None`` where sentences do not count."""
     boosts: Boosts = NO_BOOSTS
     """Log-odds by metadata."""
 
@@ -81,61 +81,72 @@ class QueryBatch:
         plan = model.plan(self.arrays, k, self.options, view)
         evidence = self.evidence(measure, view)
         if not self.sums(evidence):
-            return SearchResult(self, evidence, model.execute(view, plan, k, self.options))  # the method alone
+            return SearchResult(self, evidence, model.execute(view, plan, k, self.options))
         execute = partial(model.execute, view, options=self.options)
         return SearchResult(self, evidence, evidence.rank(execute, view, plan, k))
 
     def sums(self, evidence: Evidence) -> bool:
-        """Whether scores are sums of evidence; else the method ranks alone."""
-        counted = self.vectors is not None or evidence.texts or self.boosts
-        return self.calibration is not None and bool(counted)
+        """Whether a score is a sum of evidence; otherwise the method ranks alone."""
+        adds_to_method = self.vectors is not None or evidence.texts or self.boosts
+        return self.calibration is not None and bool(adds_to_method)
 
     def evidence(self, measure: Measure, view: View) -> Evidence:
-        """What counts, and how much."""
-        mix = self.calibration or Calibration(words=0.0)
+        """Combine coefficients, units, texts, sentence vectors and boosts of these queries on a view."""
+        calibration = self.calibration or Calibration(words=0.0)
         units = measure(self.options, view)
         if self.vectors is None:
             units = units.model_copy(update={"sentence": None})
-        return Evidence(mix, units, self.texts if mix.words else (), self.vectors, self.boosts)
+        return Evidence(calibration, units, self.texts if calibration.words else (), self.vectors, self.boosts)
 
 
 def read_queries(
-    model: Model, given: QueryList, options: Mapping[str, Any], lexical: Lexical, sentences: bool, boost: Any = None
+    model: Model, queries: QueryList, options: Mapping[str, Any], lexical: Lexical, sentences: bool, boost: Any = None
 ) -> QueryBatch:
-    """Check queries and options, then encode; ``sentences`` says whether those of documents count."""
-    chosen, boosts = model.search_options(options), parse_boost(boost)
-    mix = model.calibration(chosen, lexical)
-    if boosts and mix is None:
+    """Check queries and options, then encode the queries.
+
+    ``sentences`` says whether a document's best sentence counts beside the method's score.
+    """
+    search_options, boosts = model.search_options(options), parse_boost(boost)
+    calibration = model.calibration(search_options, lexical)
+    if boosts and calibration is None:
         raise ConfigError(
             f"boost adds to a score, but these {model.method} options do not rank by score alone: leave one of both out"
         )
-    if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
-        raise InputError(
-            f"queries are a list of str or an array of embeddings, got {type(given).__name__} {shown(given)}"
-        )
-    texts, sizes, several = list[str](), list[int](), False
-    for one in () if isinstance(given, np.ndarray) else given:
-        several |= isinstance(one, tuple)
-        sizes.append(_add_texts(one if isinstance(one, tuple) else (one,), texts))
-    if (several or not texts) and lexical not in ("auto", 0):
+    texts_of_queries = _texts_of_queries(queries)
+    texts = [text for texts_of_query in texts_of_queries for text in texts_of_query]
+    has_means = not isinstance(queries, np.ndarray) and any(isinstance(query, tuple) for query in queries)
+    if (has_means or not texts) and lexical not in ("auto", 0):
         raise ConfigError(f"lexical={lexical!r} needs the words of a query: search with its text, or lexical=0")
-    read: Any
-    if isinstance(given, np.ndarray):
-        read = model.encoder.map(_check_embeddings(given, model.encoder.dimension), "query")
+    encoder_input: Any
+    if isinstance(queries, np.ndarray):
+        encoder_input = model.encoder.map(_check_embeddings(queries, model.encoder.dimension), "query")
         model.require_embeddings()
     else:
-        read = model.query_input(texts)
+        encoder_input = model.query_input(texts)
     with telemetry.encoding(model.encoder.name, len(texts)):
-        arrays = model.encode_queries(read, chosen)
-    vectors = model.sentence_queries(arrays, read) if sentences and mix is not None else None
-    if several:
+        arrays = model.encode_queries(encoder_input, search_options)
+    counts_sentences = sentences and calibration is not None
+    vectors = model.sentence_queries(arrays, encoder_input) if counts_sentences else None
+    if has_means:
+        sizes = [len(texts_of_query) for texts_of_query in texts_of_queries]
         arrays = {name: _means(array, sizes) for name, array in arrays.items()}
         vectors = None if vectors is None else unit_rows(_means(vectors, sizes))
-    return QueryBatch(model, arrays, chosen, mix, () if several else texts, vectors, boosts)
+    return QueryBatch(model, arrays, search_options, calibration, () if has_means else texts, vectors, boosts)
 
 
-def _add_texts(query: tuple[str, ...], texts: list[str]) -> int:
-    """Check and add the texts of one query, and count them."""
+def _texts_of_queries(queries: QueryList) -> list[tuple[str, ...]]:
+    """Check queries and return the texts of each; no texts for an array of embeddings."""
+    if isinstance(queries, str) or not isinstance(queries, Sequence | np.ndarray):
+        raise InputError(
+            f"queries are a list of str or an array of embeddings, got {type(queries).__name__} {shown(queries)}"
+        )
+    if isinstance(queries, np.ndarray):
+        return []
+    return [_check_texts(query if isinstance(query, tuple) else (query,)) for query in queries]
+
+
+def _check_texts(query: tuple[str, ...]) -> tuple[str, ...]:
+    """Check that a query has texts, and that none of them is empty."""
     if not query:
         raise InputError("a query of several texts has none: give it at least one")
     for text in query:
@@ -144,44 +155,45 @@ def _add_texts(query: tuple[str, ...], texts: list[str]) -> int:
         if not text.strip():
             raise InputError("the query is empty: give it at least one word")
         check_query(text)
-    texts += query
-    return len(query)
+    return query
 
 
 def _means(array: NDArray[Any], sizes: Sequence[int]) -> NDArray[Any]:
+    """Average the rows of each query, which has ``sizes`` rows: [T, …] → [Q, …]."""
     parts = np.split(array, np.cumsum(sizes)[:-1])
     return np.stack([part.mean(axis=0) for part in parts]).astype(array.dtype)
 
 
-def _check_embeddings(given: Embeddings, width: int) -> NDArray[np.float32]:
-    if given.dtype.kind not in "fiu":
+def _check_embeddings(embeddings: Embeddings, width: int) -> NDArray[np.float32]:
+    """Check query embeddings, and return them as float32 [Q, width]."""
+    if embeddings.dtype.kind not in "fiu":
         raise InputError(
-            f"query embeddings must be numbers, got an array of {given.dtype}; give texts as a list of str"
+            f"query embeddings must be numbers, got an array of {embeddings.dtype}; give texts as a list of str"
         )
-    vectors = np.atleast_2d(np.asarray(given, np.float32))
+    vectors = np.atleast_2d(np.asarray(embeddings, np.float32))
     if vectors.ndim != 2 or vectors.shape[1] != width or not len(vectors) or not np.isfinite(vectors).all():
-        raise InputError(f"query embeddings must be finite and [Q, {width}], got {np.shape(given)}")
+        raise InputError(f"query embeddings must be finite and [Q, {width}], got {np.shape(embeddings)}")
     return vectors
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """Candidates of a search."""
+    """Ranked candidates of a search; rows are queries, columns are passages, best first."""
 
     batch: QueryBatch
     evidence: Evidence
-    found: Candidates
+    candidates: Candidates
     """Scores are log-odds where evidence is summed, else the method's own."""
 
     @property
     def logits(self) -> NDArray[Any]:
         """[Q, k] log-odds; −∞ where padded."""
-        if self.batch.calibration is not None and OWN in self.found.evidence:
-            return self.found.scores
-        lost = self.found.keys < 0
-        own = np.where(lost, 0, self.found.scores)
+        if self.batch.calibration is not None and OWN in self.candidates.evidence:
+            return self.candidates.scores
+        padded = self.candidates.keys < 0
+        own = np.where(padded, 0, self.candidates.scores)
         logits = self.evidence.logit(self.evidence.units.own.units(own))
-        return np.where(lost, -np.inf, logits)
+        return np.where(padded, -np.inf, logits)
 
     def to_hits(
         self,
@@ -191,105 +203,136 @@ class SearchResult:
         explained: bool,
         copies: Sequence[Mapping[int, Sequence[int]]] = (),
     ) -> list[list[Hit]]:
-        """Read the documents, each once, and wrap them; ``copies``: keys of equal texts by the key that is shown."""
-        found, scores = self.found, probability(self.logits)
-        keep = found.keys >= 0  # [Q, k]
+        """Read each passage once and wrap it as a hit.
+
+        Args:
+            view: The state of the index that was searched.
+            backend: Storage that explains hits later.
+            threshold: Least probability of a hit.
+            explained: Explain every hit now.
+            copies: For each query, keys of the passages of equal text by the key of the one that is shown.
+        """
+        keys, probabilities = self.candidates.keys, probability(self.logits)
+        accepted = keys >= 0  # [Q, k]
         if threshold is not None:
-            keep &= scores >= threshold
-        wanted = np.unique(found.keys[keep]).tolist()
+            accepted &= probabilities >= threshold
+        distinct = np.unique(keys[accepted]).tolist()
         with telemetry.span("read"):
-            parts = dict(zip(wanted, view.parts(wanted), strict=True))
+            parts = dict(zip(distinct, view.parts(distinct), strict=True))
         results: list[list[Hit]] = []
-        for row, kept in enumerate(keep):
-            columns = np.flatnonzero(kept)
-            spans = self.spans(view, row, columns)
+        for row in range(len(keys)):
+            columns = np.flatnonzero(accepted[row])
             hits = []
-            for column, span in zip(columns.tolist(), spans, strict=True):
-                document, place = parts[int(found.keys[row, column])]
-                explain = partial(self.explain_later, backend, row, column, document.id)
+            for column, sentence in zip(columns.tolist(), self.sentence_spans(view, row, columns), strict=True):
+                key = int(keys[row, column])
+                document, place = parts[key]
+                explainer: Callable[[], Explanation] = partial(self.explain_later, backend, row, column, document.id)
                 if explained:
-                    explanation = self.explain(view, backend, row, column)
-                    explain = partial(lambda made: made, explanation)
-                evidence = {}
-                for name in RAW:
-                    if name in found.evidence and not np.isnan(value := found.evidence[name][row, column]):
-                        evidence[name] = float(value)
-                evidence = evidence or {OWN: float(found.scores[row, column])}
-                words = partial(self.word_spans, backend, row, document)
-                hit = Hit(document, float(scores[row, column]), explain, evidence, span, words, place)
-                if copies and (same := copies[row].get(int(found.keys[row, column]))):
-                    hit = replace(hit, copies=tuple(cite(*part) for part in view.parts(same)))
+                    explainer = partial(_identity, self.explain(view, backend, row, column))
+                hit = Hit(
+                    document,
+                    float(probabilities[row, column]),
+                    explainer,
+                    self.shown_evidence(row, column),
+                    sentence,
+                    finder=partial(self.word_spans, backend, row, document),
+                    passage=place,
+                )
+                if copies and (keys_of_copies := copies[row].get(key)):
+                    hit = replace(hit, copies=tuple(cite(*part) for part in view.parts(keys_of_copies)))
                 hits.append(hit)
             results.append(hits)
         return results
 
-    def spans(self, view: View, row: int, columns: Rows) -> list[tuple[int, int] | None]:
-        """Places of the best sentences of hits in their documents' content."""
-        if self.batch.vectors is None or BEST_AT not in self.found.evidence or not len(columns):
+    def shown_evidence(self, row: int, column: int) -> dict[str, float]:
+        """Evidence that a hit shows, by name; the method's score alone where no evidence was summed."""
+        evidence = {}
+        for name in RAW:
+            if name in self.candidates.evidence:
+                value = self.candidates.evidence[name][row, column]
+                if not np.isnan(value):
+                    evidence[name] = float(value)
+        return evidence or {OWN: float(self.candidates.scores[row, column])}
+
+    def sentence_spans(self, view: View, row: int, columns: Rows) -> list[tuple[int, int] | None]:
+        """Start and end of the best sentence in the content of each hit, ``None`` without sentences."""
+        if self.batch.vectors is None or BEST_AT not in self.candidates.evidence or not len(columns):
             return [None] * len(columns)
-        places, found = self.found.evidence[BEST_AT][row, columns].tolist(), list[tuple[int, int] | None]()
-        held = view.ragged(SPANS, self.found.keys[row, columns])
-        for first, place in zip(held.starts[:-1].tolist(), places, strict=True):
-            begin, end = held.values[first + place].tolist() if place >= 0 else (0, 0)
-            found.append((begin, end) if place >= 0 else None)
-        return found
+        numbers = self.candidates.evidence[BEST_AT][row, columns].tolist()
+        stored = view.ragged(SPANS, self.candidates.keys[row, columns])
+        spans: list[tuple[int, int] | None] = []
+        for first, number in zip(stored.starts[:-1].tolist(), numbers, strict=True):
+            if number < 0:
+                spans.append(None)
+                continue
+            start, end = stored.values[first + number].tolist()
+            spans.append((start, end))
+        return spans
 
     def word_spans(self, backend: Backend, row: int, document: Document) -> list[tuple[int, int]]:
-        """Places of the query's words in a document's content."""
+        """Start and end of the query's words in a document's content."""
         if not self.evidence.texts:
             return []
         return analyser_of(backend.language).matches(self.batch.texts[row], document.content)
 
     def best_passages(self, view: View) -> Mask:
         """[Q, n] whether a passage is the best of its document."""
-        keys = self.found.keys
-        held = keys >= 0
+        keys = self.candidates.keys
+        real = keys >= 0
         owners, best = np.full(keys.shape, -1, np.int64), np.zeros(keys.shape, np.bool_)
-        owners[held] = view.document_keys(keys[held])
-        for row, documents in enumerate(owners):
-            best[row, np.unique(documents, return_index=True)[1]] = True
-        return best & held
+        owners[real] = view.document_keys(keys[real])
+        for row, owners_of_query in enumerate(owners):
+            _, first_columns = np.unique(owners_of_query, return_index=True)
+            best[row, first_columns] = True
+        return best & real
 
     def ranking(self, view: View, counted: Mask, k: int) -> Ranking:
         """Ids and scores of the ``k`` best documents, by the passages that count [Q, n]."""
-        found, chances = self.found, probability(self.logits)
-        wanted = np.unique(found.keys[counted]).tolist()
-        named = dict(zip(wanted, view.ids(wanted), strict=True))
-        kept = [np.flatnonzero(row)[:k] for row in counted]
-        ids = [[named[key] for key in keys[some].tolist()] for keys, some in zip(found.keys, kept, strict=True)]
-        scores = [row[some].tolist() for row, some in zip(chances, kept, strict=True)]
-        return Ranking(ids, scores, found.visited / max(1, len(view)))
+        keys, probabilities = self.candidates.keys, probability(self.logits)
+        distinct = np.unique(keys[counted]).tolist()
+        id_of = dict(zip(distinct, view.ids(distinct), strict=True))
+        ids, scores = [], []
+        for row in range(len(keys)):
+            columns = np.flatnonzero(counted[row])[:k]
+            ids.append([id_of[key] for key in keys[row, columns].tolist()])
+            scores.append(probabilities[row, columns].tolist())
+        return Ranking(ids, scores, self.candidates.visited / max(1, len(view)))
 
     def explain(self, view: View, backend: Backend, row: int, column: int) -> Explanation:
-        """Explain a hit's score from the document's arrays and words."""
-        batch, key = self.batch, int(self.found.keys[row, column])
+        """Explain a hit's score from its arrays, its best sentence and its words."""
+        batch, key = self.batch, int(self.candidates.keys[row, column])
+        document = view.documents([key])[0]
         query = {name: array[row : row + 1] for name, array in batch.arrays.items()}
         arrays = {spec.name: read_array(view, spec, [key]) for spec in batch.model.arrays()}
-        facts: dict[str, Any] = {name: array[row, column] for name, array in self.found.evidence.items()}
-        facts["document"] = view.documents([key])[0]
-        matched, spelled = None, dict[str, str]()
+        facts: dict[str, Any] = {name: array[row, column] for name, array in self.candidates.evidence.items()}
+        facts["document"] = document
+        matched = None
         if batch.texts:
             matched = view.words(batch.texts[row], 0, only=np.array([key]))
-            none = np.zeros(len(matched.words), np.float32)
-            parts = view.word_parts(batch.texts[row], key) if matched.scores[0] else none
+            no_parts = np.zeros(len(matched.words), np.float32)
+            parts = view.word_parts(batch.texts[row], key) if matched.scores[0] else no_parts
             facts["words"] = {word: part > 0 for word, part in zip(matched.words, parts.tolist(), strict=True)}
-            # rarity may have changed since the search: parts add up to the share that was found
+            # Rarity may have changed since the search: the parts are scaled to the share that the search counted.
             factor = float(facts.get(SHARE, 1.0)) / max(float(matched.scores[0]), 1e-12)
             matched = replace(matched, parts=parts * np.float32(factor))
-        own = batch.model.explain(query, arrays, batch.options, facts)
-        facts = {OWN: self.found.scores[row, column], BEST: np.nan, CHANCE: 0.0} | facts
-        facts[SPAN] = self.spans(view, row, np.array([column]))[0]
+        method_explanation = batch.model.explain(query, arrays, batch.options, facts)
+        facts = {OWN: self.candidates.scores[row, column], BEST: np.nan, CHANCE: 0.0} | facts
+        facts[SPAN] = self.sentence_spans(view, row, np.array([column]))[0]
+        counted_words, spelled = None, dict[str, str]()
         if self.evidence.texts:
-            spelled = reasons.spell(analyser_of(backend.language), batch.texts[row])
-        told = reasons.explain(
-            self.evidence, own, facts["document"], facts, matched if self.evidence.texts else None, spelled
-        )
-        places = Highlights(facts[SPAN], self.word_spans(backend, row, facts["document"]))
-        return replace(told, detail={**told.detail, "highlights": places.to_dict()})
+            counted_words, spelled = matched, reasons.spell(analyser_of(backend.language), batch.texts[row])
+        explanation = reasons.explain(self.evidence, method_explanation, document, facts, counted_words, spelled)
+        highlights = Highlights(facts[SPAN], self.word_spans(backend, row, document))
+        return replace(explanation, detail={**explanation.detail, "highlights": highlights.to_dict()})
 
     def explain_later(self, backend: Backend, row: int, column: int, id: str) -> Explanation:
-        """Explain a hit of an earlier search, if its document is still the one that was found."""
+        """Explain a hit of an earlier search, if its document has not changed since."""
         with backend.read() as view:
-            if int(self.found.keys[row, column]) not in view.keys_of([id]).get(id, ()):
+            if int(self.candidates.keys[row, column]) not in view.keys_of([id]).get(id, ()):
                 raise NotFoundError(f"document {shown(id)} was changed or deleted since this search: search again")
             return self.explain(view, backend, row, column)
+
+
+def _identity(explanation: Explanation) -> Explanation:
+    """Return an explanation that was computed with the search."""
+    return explanation

@@ -1,4 +1,4 @@
-"""The searches of an index."""
+"""Searches, rankings and explanations of an index."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from palmette.arrays import Keys
 from palmette.errors import InputError, NotFoundError, shown
 from palmette.index.context import TOKENS, Expand, check_expand, expand_hits
 from palmette.index.folder import check_count, check_ids
-from palmette.index.grouping import Distinct, GroupBy, Shown, fold
+from palmette.index.grouping import Copies, Distinct, GroupBy, Selection, fold
 from palmette.index.results import Boost, FilterLike, Query, QueryList, Ranking, SearchResult, read_queries
 from palmette.model import Model
 from palmette.ranking.arrays import stores_sentences
@@ -24,7 +24,10 @@ from palmette.store.filters import Filter, parse_filter
 from palmette.types import Explanation, Hit
 
 WALLS = 4096
-"""Walls whose units are remembered."""
+"""Largest number of filtered indexes (:meth:`palmette.Index.filtered`) whose units are remembered."""
+
+LARGEST_INTEGER = 10**300
+"""Largest integer as a threshold; floats end at about 1.8 · 10³⁰⁸."""
 
 
 class Searching:
@@ -38,10 +41,10 @@ class Searching:
         self._measured_within: dict[tuple[Filter | None, str], tuple[Keys, Units]] = {}
 
     @overload
-    def search(self, query: str, k: int = 10, **how: Any) -> list[Hit]: ...
+    def search(self, query: str, k: int = 10, **options: Any) -> list[Hit]: ...
 
     @overload
-    def search(self, query: QueryList, k: int = 10, **how: Any) -> list[list[Hit]]: ...
+    def search(self, query: QueryList, k: int = 10, **options: Any) -> list[list[Hit]]: ...
 
     def search(
         self,
@@ -63,57 +66,51 @@ class Searching:
         """Find the ``k`` best passages, best first.
 
         Args:
-            query: A text; or several texts, or encoder embeddings [Q, d], for a list of results each, in one pass. A
-                tuple among several texts is one query, the mean of what the model makes of its texts.
-            k: How many; fewer come back only when fewer match.
+            query: One text; or a list of texts, or encoder embeddings [Q, d], for one list of hits per query. A tuple
+                of texts within the list is one query, the mean of the vectors of its texts.
+            k: Number of hits; fewer are returned only when fewer passages match.
             filter: Conditions on metadata, applied before ranking: ``{"lang": "en", "year": {"$gte": 2020}}``.
-            threshold: Leave out hits whose probability is less.
-            lexical: How much words count beside meaning, 0 (not at all) … 1 (words alone), or ``"auto"`` for what the
-                model has learned, else one half.
+            threshold: Least probability of a hit.
+            lexical: Weight of words beside meaning, from 0 (meaning alone) to 1 (words alone), or ``"auto"`` for the
+                weight that the model has learned, else one half.
             sentences: Whether the best sentence counts beside the method's score, where the index stores sentences.
                 ``lexical=0, sentences=False`` ranks as the method alone does.
             boost: Log-odds added by metadata, among the best hundred of each ranking: ``{"date":
                 recency(half_life="90d"), "kind": {"guide": 0.5}}``. See :mod:`palmette.ranking.boost`.
-            group_by: ``"document"`` for the ``k`` best documents, each by its best passage; two more are its
-                :attr:`Hit.others`.
-            distinct: Show passages of the same text once, and name the others in :attr:`Hit.copies`; ``"near"`` for
-                those that share four fifths of their words in a row.
+            group_by: ``"document"`` for the ``k`` best documents, each by its best passage; up to two further
+                passages are the :attr:`Hit.others` of the hit.
+            distinct: Return passages of equal text once, and cite the others in :attr:`Hit.copies`; ``"near"`` also
+                merges passages that share four fifths of their word trigrams.
             expand: Widen hits (:attr:`Hit.around`, :attr:`Hit.text`) to the ``"neighbours"`` of a passage, its
-                ``"section"`` or ``"document"``, as far as ``expand_tokens`` reach.
-            expand_tokens: Tokens of a hit with what is around it.
-            explain: Explain every hit now, from the very state that was searched; otherwise :meth:`Hit.explain`
-                does so when asked, if the document is still the same.
-            options: The method's own, such as ``level=`` for a tree.
+                ``"section"`` or its ``"document"``, up to ``expand_tokens``.
+            expand_tokens: Largest number of tokens of a hit with the text around it.
+            explain: Explain every hit now, from the state that was searched; otherwise :meth:`Hit.explain` computes
+                the explanation when it is called, if the document has not changed.
+            options: The method's search options, such as ``level=`` for a tree.
         """
         single = isinstance(query, str)
-        given: Any = threshold
-        if given is not None and (
-            isinstance(given, bool)
-            or not isinstance(given, int | float | np.number)
-            or given != given
-            or (isinstance(given, int) and abs(given) > 10**300)  # no float
-        ):
-            raise InputError(f"threshold must be a number or None, got {shown(threshold)}")
+        _check_threshold(threshold)
         queries = [query] if isinstance(query, str) else query
         if isinstance(queries, Sequence) and not queries:
             return []
-        k, counted = check_count("k", k), sentences and self._sentences
-        chosen, budget = Shown.of(group_by, distinct), check_expand(expand, expand_tokens)
-        place = str(getattr(self, "path", None) or "an index in memory")
-        with telemetry.searching(self.model.method, place, queries) as tell:
-            batch = read_queries(self.model, queries, options, lexical, counted, boost)
+        k, selection = check_count("k", k), Selection.of(group_by, distinct)
+        token_budget = check_expand(expand, expand_tokens)
+        location = str(getattr(self, "path", None) or "an index in memory")
+        with telemetry.searching(self.model.method, location, queries) as record:
+            batch = read_queries(self.model, queries, options, lexical, sentences and self._sentences, boost)
             with self.backend.read(parse_filter(filter)) as view:
-                if chosen:
-                    found, copies = chosen.search(batch, view, k, self._units)
-                    results = found.to_hits(view, self.backend, threshold, explain, copies)
+                copies: list[Copies] = []
+                if selection:
+                    result, copies = selection.search(batch, view, k, self._units)
                 else:
-                    results = batch.search(view, k, self._units).to_hits(view, self.backend, threshold, explain)
+                    result = batch.search(view, k, self._units)
+                results = result.to_hits(view, self.backend, threshold, explain, copies)
                 if group_by:
                     results = [fold(hits, k) for hits in results]
                 if expand:
-                    count = self.model.encoder.count_tokens
-                    results = [expand_hits(view, hits, expand, budget, count) for hits in results]
-            tell(results)
+                    count_tokens = self.model.encoder.count_tokens
+                    results = [expand_hits(view, hits, expand, token_budget, count_tokens) for hits in results]
+            record(results)
         return results[0] if single else results
 
     def rank(
@@ -133,48 +130,52 @@ class Searching:
         """
         if isinstance(queries, Sequence) and not queries:
             return Ranking([], [], 0.0)
-        k, counted = check_count("k", k), sentences and self._sentences
-        batch = read_queries(self.model, queries, options, lexical, counted, boost)
+        k = check_count("k", k)
+        batch = read_queries(self.model, queries, options, lexical, sentences and self._sentences, boost)
         with self.backend.read(parse_filter(filter)) as view:
-            most = k
+            ranked = k  # passages; several of them may be of one document
             while True:
-                found = batch.search(view, most, self._units)
-                best = found.best_passages(view)  # [Q, n]
-                done = (best.sum(axis=1) >= k) | ((found.found.keys >= 0).sum(axis=1) < most)
-                if most >= len(view) or done.all():
-                    return found.ranking(view, best, k)
-                most *= 4
+                result = batch.search(view, ranked, self._units)
+                best = result.best_passages(view)  # [Q, n]
+                exhausted = (result.candidates.keys >= 0).sum(axis=1) < ranked
+                if ranked >= len(view) or ((best.sum(axis=1) >= k) | exhausted).all():
+                    return result.ranking(view, best, k)
+                ranked *= 4
 
     def _units(self, options: Any, view: View) -> Units:
-        """Units of meaning: noted with the documents, or of another variant, measured on all documents once."""
+        """Units of meaning for the options of a search.
+
+        The index stores the units of the default options with its documents. Those of another variant of the options
+        are measured on all documents when a search first needs them.
+        """
         if view.wall_keys() is not None:
             return self._units_within(options, view)
-        variant, noted = self.model.lexical_key(options) or "", view.note(UNITS)
-        whole = None if noted is None else noted_units(noted)
-        if whole is not None and not variant:
-            return whole
-        documents = whole.documents if whole else max(1, len(view))
+        variant, note = self.model.lexical_key(options) or "", view.note(UNITS)
+        stored = None if note is None else noted_units(note)
+        if stored is not None and not variant:
+            return stored
+        documents = stored.documents if stored else max(1, len(view))
         key = (variant, documents)
         if key not in self._measured:
-            with self.backend.read() as everything:  # whatever filter this search has
-                self._measured[key] = units_for(self.model, options, everything, self._sentences)
+            with self.backend.read() as unfiltered:
+                self._measured[key] = units_for(self.model, options, unfiltered, self._sentences)
         return self._measured[key].model_copy(update={"documents": documents})
 
     def _units_within(self, options: Any, view: View) -> Units:
-        """Units of the documents behind a wall: of the training, or measured on these documents alone."""
-        key, keys = self.model.lexical_key(options) or "", view.wall_keys()
+        """Units of meaning of a filtered index: learned in training, or measured on the documents it shows."""
+        variant, keys = self.model.lexical_key(options) or "", view.wall_keys()
         assert keys is not None
-        place, some = (getattr(self.backend, "within", None), key), measured_on(keys)
-        known = self._measured_within.get(place)
-        if known is None or (known[0] is not keys and not np.array_equal(measured_on(known[0]), some)):
-            if len(view) < len(keys):  # a search's own filter lies within the wall
-                with self.backend.read() as whole:
-                    return self._units_within(options, whole)
-            known = keys, units_for(self.model, options, view, self._sentences, some)
+        wall, sample = (getattr(self.backend, "within", None), variant), measured_on(keys)
+        remembered = self._measured_within.get(wall)  # all keys behind the wall when it was measured, and its units
+        if remembered is None or (remembered[0] is not keys and not np.array_equal(measured_on(remembered[0]), sample)):
+            if len(view) < len(keys):  # the search has a filter of its own, which must not change the units
+                with self.backend.read() as unfiltered:
+                    return self._units_within(options, unfiltered)
+            remembered = keys, units_for(self.model, options, view, self._sentences, sample)
             if len(self._measured_within) >= WALLS:
                 self._measured_within.clear()
-        self._measured_within[place] = keys, known[1]
-        return known[1].model_copy(update={"documents": max(1, len(keys))})
+        self._measured_within[wall] = keys, remembered[1]
+        return remembered[1].model_copy(update={"documents": max(1, len(keys))})
 
     def explain(
         self,
@@ -187,10 +188,10 @@ class Searching:
         **options: Any,
     ) -> Explanation:
         """Explain the score of a document's best passage, whether or not a search would return it."""
-        given = np.atleast_2d(query)[:1] if isinstance(query, np.ndarray) else [query]
+        queries = np.atleast_2d(query)[:1] if isinstance(query, np.ndarray) else [query]
         [id] = check_ids([id])
-        model, wanted = self.model, sentences and self._sentences
-        batch = read_queries(model, given, options, lexical, wanted, boost)
+        model = self.model
+        batch = read_queries(model, queries, options, lexical, sentences and self._sentences, boost)
         with self.backend.read() as view:
             passages = view.keys_of([id]).get(id)
             if passages is None:
@@ -198,7 +199,17 @@ class Searching:
             keys, evidence = np.array(passages), batch.evidence(self._units, view)
             scoring = model.scoring_options(batch.options)
             plan = model.plan(batch.arrays, len(keys), scoring, view).one_query(0).among(keys)
-            found = model.execute(view, plan, len(keys), scoring).one_query(0)
+            candidates = model.execute(view, plan, len(keys), scoring).one_query(0)
             if batch.calibration is not None:
-                found = evidence.score(view, 0, found.keys[0], found.scores[0])
-            return SearchResult(batch, evidence, found).explain(view, self.backend, 0, int(found.scores[0].argmax()))
+                candidates = evidence.score(view, 0, candidates.keys[0], candidates.scores[0])
+            result, best = SearchResult(batch, evidence, candidates), int(candidates.scores[0].argmax())
+            return result.explain(view, self.backend, 0, best)
+
+
+def _check_threshold(threshold: Any) -> None:
+    """Raise for a threshold that is no number, or an integer too large for a float."""
+    if threshold is None:
+        return
+    is_number = isinstance(threshold, int | float | np.number) and not isinstance(threshold, bool)
+    if not is_number or threshold != threshold or (isinstance(threshold, int) and abs(threshold) > LARGEST_INTEGER):
+        raise InputError(f"threshold must be a number or None, got {shown(threshold)}")
