@@ -18,7 +18,7 @@ from palmette.encoder.base import Encoder
 from palmette.encoder.files import fingerprint, sha256_of
 from palmette.encoder.given import PREFIX, GivenEncoder, is_embedder
 from palmette.encoder.onnx.load import GRAPHS, load_onnx
-from palmette.encoder.options import check_plain
+from palmette.encoder.options import check_plain, chosen_prompts
 from palmette.encoder.stand_in import StandInEncoder
 from palmette.errors import (
     CheckpointError,
@@ -111,7 +111,9 @@ def load_encoder(
     record = _check_config(name_or_encoder)
     name, expected = cast(object, record.get("name")), record.get("fingerprint")
     revision, max_length = revision or record.get("revision"), max_length or record.get("max_length")
-    prompts, truncate = prompts or record.get("prompts") or None, truncate or record.get("truncate")
+    prompts = (record.get("prompts") or None) if prompts is None else prompts
+    truncate = record.get("truncate") if truncate is None else truncate
+    chosen_prompts(prompts, {})
     if not isinstance(name, str | Path):
         raise InputError(
             "an encoder is given by its name, directory or config, or is an Encoder; got "
