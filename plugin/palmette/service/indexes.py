@@ -221,7 +221,7 @@ class Served:
             self.progress.done = total - fresh + done
             return not self._stop.is_set()
 
-        options: dict[str, Any] = {"batch_size": BATCH, "at_once": BATCH, "progress": False, "tell": report_progress}
+        options: dict[str, Any] = {"batch_size": BATCH, "per_commit": BATCH, "progress": False, "on_commit": report_progress}
         report = self.handle.index.sync_listing(folder.name, listing, **options)
         self.progress.done = total
         for path, reason in report.skipped:
