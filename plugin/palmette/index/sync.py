@@ -1,4 +1,4 @@
-"""Bring one source of an index up to date: add new documents, replace changed ones, rename moved ones, delete gone ones."""
+"""Bring one source of an index up to date: find new, changed, moved and vanished documents, and write the change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from palmette.data.listing import Listing
 from palmette.errors import LockedError, shown
 from palmette.index.encoding import PassageArrays, existing_documents
-from palmette.index.folder import unique
+from palmette.index.inputs import unique
 from palmette.index.write import note_units
 from palmette.model import Model
 from palmette.progress import progress_bar

@@ -14,7 +14,7 @@ from palmette.arrays import Floats
 from palmette.encoder import Encoder
 from palmette.errors import DuplicateIdError, InputError, StoreError, shown
 from palmette.index.encoding import PassageArrays
-from palmette.index.folder import check_count, unique
+from palmette.index.inputs import check_count, unique
 from palmette.model import Model
 from palmette.progress import progress_bar
 from palmette.ranking.arrays import stores_sentences
@@ -27,7 +27,7 @@ from palmette.telemetry import writes
 from palmette.types import Document
 
 ENCODED_AHEAD = 4096
-"""Largest change that is encoded before it locks the index; the documents of a larger one are encoded under the lock."""
+"""Largest number of documents that are encoded before the index is locked; more are encoded under the lock."""
 COMPARED = 8
 """Number of documents that are encoded to check whether given vectors are this encoder's."""
 LEAST_COSINE = 0.98
