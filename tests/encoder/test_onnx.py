@@ -268,7 +268,7 @@ def edited(name: str, **values: Any) -> Callable[[Path], object]:
 def change_graph(change: Callable[[Any], object]) -> Callable[[Path], object]:
     def edit(folder: Path) -> None:
         path = folder / "onnx" / "model.onnx"
-        graph = onnx.load(path)
+        graph = onnx.load(path, load_external_data=False)
         change(graph.graph)
         onnx.save(graph, path)
 
@@ -387,6 +387,8 @@ def test_projections_are_checked(tmp_path: Path) -> None:
 def keep_weights_outside(folder: Path, location: str) -> None:
     path = folder / "onnx" / "model.onnx"
     graph = onnx.load(path)
+    for file in path.parent.iterdir():
+        file.unlink()
     onnx.save(graph, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
     if location != "weights.bin":
         graph = onnx.load(path, load_external_data=False)

@@ -2,7 +2,7 @@
 
 It is a sentence-transformers folder whose transformer is an ONNX graph, as many repositories have one:
 
-    onnx/model.onnx                     the transformer: token numbers → token states (and files of its weights)
+    onnx/model.onnx, model.onnx_data    the transformer: token numbers → token states; its weights
     tokenizer.json                      texts → token numbers
     modules.json, 1_Pooling/, 2_Dense/  what follows the transformer
     config_sentence_transformers.json   prompts
