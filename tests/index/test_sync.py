@@ -203,7 +203,7 @@ def test_a_kill_leaves_every_document_whole(
     seed: int, notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sync is killed at any moment: each document is as before or as after, others untouched."""
-    monkeypatch.setattr(syncing, "AT_ONCE", 2)
+    monkeypatch.setattr(syncing, "DOCUMENTS_PER_COMMIT", 2)
     model, draw = SpaceModel.untrained(FakeEncoder(16)), random.Random(seed)
     with Index.create(tmp_path / "index", model, passages=FEW) as index:
         index.add([Document("mine", "Nobody touches this.")])

@@ -11,7 +11,7 @@ import numpy as np
 
 from palmette.arrays import Keys
 from palmette.config import check_choice
-from palmette.index.folder import check_count
+from palmette.index.inputs import check_count
 from palmette.index.results import SearchResult
 from palmette.ranking.arrays import SCALES, SENTENCES, SPANS
 from palmette.ranking.score import probability

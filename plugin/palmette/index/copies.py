@@ -1,25 +1,40 @@
-"""Copies, backups and repairs of an index."""
+"""Copies, backups and repairs of an index: each is written to a new place, whole or not at all."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from palmette.errors import StoreError
-from palmette.index.folder import MODEL, Engine, absolute, as_model, copy_index, local_path, repair_folder
+from palmette.arrays import Stored
+from palmette.errors import CheckpointError, NotFoundError, PalmetteError, StoreError
+from palmette.index.encoding import encode_stored, index_arrays
+from palmette.index.folder import MODEL, Engine, Place, as_model, create_index, qdrant_backend
+from palmette.index.inputs import absolute, check_count, local_path
 from palmette.index.write import note_units
+from palmette.lexical.analyser import LANGUAGE
+from palmette.methods import load_model
 from palmette.model import Model
-from palmette.sources.cutting import Cutter
+from palmette.progress import progress_bar
+from palmette.ranking.arrays import stores_sentences
+from palmette.ranking.units import UNITS
+from palmette.search.plan import ArraySpec, View, read_array
+from palmette.search.stored import StoredDocument
+from palmette.sources.cutting import AUTO, Cutter, new_cutter
 from palmette.store.backend import Backend
 from palmette.store.local.backend import LocalBackend
 from palmette.store.local.feedback import FeedbackLog
 from palmette.store.local.folder import atomic_folder
 from palmette.store.qdrant.url import is_url
-from palmette.store.repair import Repair
+from palmette.store.repair import Repair, salvage
+
+BATCHES_PER_COMMIT = 64
+"""Number of batches that a copy to a collection commits at a time."""
 
 
 class Copying:
-    """The part of an index that copies it, whole or not at all."""
+    """The part of an index that copies, backs up and repairs it."""
 
     model: Model
     backend: Backend
@@ -51,19 +66,19 @@ class Copying:
         batch_size: int = 1024,
         progress: bool | None = None,
     ) -> Self:
-        """Copy to a new folder or collection, compact, whole or not at all; only another ``model`` encodes anew."""
-        path, made = absolute(path), self.model if model is None else as_model(model)
-        again = made.fingerprint != self.model.fingerprint
-        copy_index(path, made, self.backend, batch_size, encode=again, progress=progress)
-        own = {"passages": self._cutter.how} if self._cutter.is_splitter else {}
-        copy = type(self).open(path, made, verify=False, engine=self.engine, **own)
-        note_units(made, copy.backend)  # of a part, or by another model, they are others
+        """Copy all documents to a new folder or collection, compacted; they are encoded only by another ``model``."""
+        path, new_model = absolute(path), self.model if model is None else as_model(model)
+        encode = new_model.fingerprint != self.model.fingerprint
+        copy_index(path, new_model, self.backend, batch_size, encode=encode, progress=progress)
+        copy = type(self).open(path, new_model, verify=False, engine=self.engine, passages=self._cutter.splitter)
+        note_units(new_model, copy.backend)  # a part of the documents, or another model, has other units
         return copy
 
     def backup(self, path: str | Path) -> None:
-        """Copy files and database to a new folder, one consistent state, while others read and write.
+        """Copy one consistent state of the files and the database to a new folder, while others read and write.
 
-        The copy is an index like any other. :meth:`copy_to` copies what a filter shows, or for another model.
+        The copy is an ordinary index. To copy the documents that a filter shows, or to change the model, use
+        :meth:`copy_to`.
         """
         if not isinstance(self.backend, LocalBackend):
             raise StoreError("only a whole local index can be backed up: index.copy_to(…) copies this one")
@@ -83,9 +98,9 @@ class Copying:
     def repair(
         cls, path: str | Path, out: str | Path, model: Model | None = None, *, progress: bool | None = None
     ) -> Repair:
-        """Save all that is whole of a damaged index into a new one, and say what is lost; ``path`` is not changed.
+        """Save the intact documents of a damaged index to a new one, and report the lost ones; ``path`` is only read.
 
-        Documents whose arrays are damaged are encoded again, by the model inside or the ``model`` given.
+        Documents with damaged arrays are encoded again, by the model inside or by a given ``model``.
         """
         if is_url(path) or is_url(out):
             raise StoreError("folders are repaired, not collections: their engine has snapshots of its own")
@@ -93,3 +108,118 @@ class Copying:
         with cls.open(out, model, verify=False) as index:
             note_units(index.model, index.backend)
         return report
+
+
+def copy_index(
+    path: Place, model: Model, source: Backend, batch_size: int, *, encode: bool, progress: bool | None
+) -> None:
+    """Copy all documents that a backend shows to a new place, with their arrays or, to ``encode`` them, without."""
+    batch_size = check_count("batch_size", batch_size)
+    arrays = index_arrays(model, stores_sentences(source))
+    copy = partial(_copy_documents, source, model=model, arrays=arrays, encode=encode, progress=progress)
+    if is_url(path):
+        create_index(path, model, arrays, source.language, source.tenant, source.passages, draft=True)
+        remote = qdrant_backend().open(str(path), draft=True)
+        try:
+            copy(remote, batch_size=batch_size, per_commit=BATCHES_PER_COMMIT * batch_size)
+            remote.publish()
+        except BaseException:  # nobody else can open or write to a draft, so that it would stay forever
+            remote.db("delete_collection")
+            raise
+        finally:
+            remote.close()
+        return
+    with atomic_folder(Path(path)) as draft:
+        local = LocalBackend.create(
+            draft,
+            arrays,
+            fingerprint=model.fingerprint,
+            language=source.language,
+            tenant=source.tenant,
+            passages=source.passages,
+        )
+        with local:
+            copy(local, batch_size=batch_size, per_commit=None)
+        model.save_pretrained(draft / MODEL)
+
+
+def _copy_documents(
+    source: Backend,
+    target: Backend,
+    *,
+    model: Model,
+    arrays: Sequence[ArraySpec],
+    encode: bool,
+    batch_size: int,
+    per_commit: int | None,
+    progress: bool | None,
+) -> None:
+    """Copy documents to an empty backend, ``per_commit`` in a transaction or all in one."""
+    with source.read() as view:
+        passages = view.keys()
+        keys = passages[view.document_keys(passages) == passages].tolist()  # of documents: their first passages
+        per_commit = per_commit or max(1, len(keys))
+        with progress_bar(progress, total=len(keys), desc="Copying", unit="doc", delay=2) as bar:
+            for first in range(0, max(1, len(keys)), per_commit):
+                with target.write() as writer:
+                    for batch in _batches(keys[first : first + per_commit], batch_size):
+                        stored = view.stored(batch)
+                        if encode:
+                            writer.put(stored, encode_stored(model, stored, stores_sentences(source)))
+                        else:
+                            writer.put(stored, _read_arrays(view, arrays, batch, stored))
+                        bar.update(len(batch))
+                    if not encode and (units := view.note(UNITS)) is not None:
+                        writer.note(UNITS, units)
+
+
+def _batches(keys: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    """Yield keys in batches."""
+    for start in range(0, len(keys), size):
+        yield keys[start : start + size]
+
+
+def _read_arrays(
+    view: View, arrays: Sequence[ArraySpec], keys: Sequence[int], stored: Sequence[StoredDocument]
+) -> dict[str, Stored]:
+    """Read the arrays of documents by their keys; the keys of a document's passages follow each other."""
+    passages = [
+        key + number for key, document in zip(keys, stored, strict=True) for number in range(len(document.passages))
+    ]
+    return {spec.name: read_array(view, spec, passages) for spec in arrays}
+
+
+def repair_folder(source: Path, path: Path, model: Model | None, progress: bool | None) -> Repair:
+    """Write the intact documents of a damaged index to a new folder; those without intact arrays are encoded."""
+    if not source.is_dir():
+        raise NotFoundError(f"there is no index at {source}: no such folder")
+    try:
+        model = model or load_model(source / MODEL)
+    except PalmetteError as error:
+        reason = f"the model inside {source} cannot be loaded ({error}): give it, as model= or --model"
+        raise CheckpointError(reason) from error
+    with atomic_folder(path) as draft, salvage(source, path) as salvaged:
+        manifest, cutter = salvaged.manifest, new_cutter(model, AUTO)
+        sentences = manifest is None or stores_sentences(manifest)
+        arrays = index_arrays(model, sentences)
+        if manifest is None or (manifest.fingerprint, manifest.arrays) != (model.fingerprint, arrays):
+            salvaged.segments.clear()  # their arrays are of another model or format, or of an unknown one
+        backend = LocalBackend.create(
+            draft,
+            arrays,
+            fingerprint=model.fingerprint,
+            language=manifest.language if manifest else LANGUAGE,
+            tenant=manifest.tenant if manifest else None,
+            passages=manifest.passages if manifest else cutter.recorded,
+        )
+        encoded = 0
+        bar = progress_bar(progress, total=len(salvaged.rows), desc="Repairing", unit="doc", delay=2)
+        with backend, bar, backend.write() as writer:
+            for stored, intact_arrays in salvaged.batches(arrays):
+                if manifest is None:  # the manifest says how documents were cut: cut them again
+                    stored = cutter.cut([document.document for document in stored])
+                writer.put(stored, intact_arrays or encode_stored(model, stored, sentences))
+                encoded += 0 if intact_arrays else len(stored)
+                bar.update(len(stored))
+        model.save_pretrained(draft / MODEL)
+    return Repair(len(salvaged.rows), encoded, salvaged.lost, salvaged.damaged)

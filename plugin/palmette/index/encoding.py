@@ -1,16 +1,16 @@
-"""Arrays of the passages that a change puts in: given, kept from documents that it replaces, or encoded."""
+"""Arrays of the passages that a change adds: of given vectors, kept from the index, or newly encoded."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from palmette.arrays import Floats, Ragged, Rows, Stored, concatenate, take_documents
 from palmette.model import Model
 from palmette.ranking.arrays import SENTENCES, sentence_arrays, stored_arrays
-from palmette.search.plan import View, read_array
+from palmette.search.plan import ArraySpec, View, read_array
 from palmette.search.stored import StoredDocument
 from palmette.sources.cutting import Cutter, texts_above
 from palmette.store.backend import PAGE
@@ -21,101 +21,127 @@ Prepared = tuple[list[StoredDocument], dict[str, Stored]]
 
 
 class PassageArrays:
-    """Cuts the documents of a change, and encodes the passages that its index does not hold already.
+    """Cuts the documents of a change, and encodes the passages whose arrays the index does not have.
 
     A passage of a document that the change replaces or deletes keeps its arrays, wherever it moves: within its
-    document, to another one, or to another name.
+    document, to another one, or to another id.
     """
 
     def __init__(self, model: Model, view: View, sentences: bool, cutter: Cutter, source: str = "") -> None:
         self.model, self.view, self.sentences, self.cutter, self.source = model, view, sentences, cutter, source
-        self.specs = (*model.arrays(), *(sentence_arrays(model.encoder.dimension) if sentences else ()))
-        self.held: dict[str, str] = {}
-        """Digests of the documents that are there, by id."""
+        self.specs = index_arrays(model, sentences)
+        self.digests: dict[str, str] = {}
+        """Digests of the documents that the index has, by id."""
         self.encoded = 0
-        """Passages that were encoded."""
-        self.ready: dict[str, tuple[StoredDocument, int]] = {}
-        """Documents whose arrays are made, and the row of the first passage of each."""
-        self._keys: dict[str, int] = {}  # of passages whose arrays are kept, by what was read of them
-        self._parts: list[Mapping[str, Stored]] = []
-        self._rows = 0
+        """Number of passages that were encoded."""
+        self.prepared: dict[str, tuple[StoredDocument, int]] = {}
+        """Documents whose arrays are ready, by id, each with the row of its first passage."""
+        self._reusable: dict[str, int] = {}  # digest of a passage's encoder input → key of the passage in the index
+        self._batches: list[Mapping[str, Stored]] = []  # arrays of the prepared documents
+        self._rows = 0  # in all batches
 
     def look_up(self, latest: Mapping[str, Document], delete: Iterable[str]) -> None:
-        """Read which documents are there, and what is known of those that will be replaced or deleted."""
+        """Read the index's documents of these ids, and note the passages of those that are replaced or deleted."""
         ids = list(dict.fromkeys([*latest, *delete]))
-        for start in range(0, len(ids), PAGE):
-            keys = self.view.keys_of(ids[start : start + PAGE])
-            stored = self.view.stored([some[0] for some in keys.values()])
-            for (id, some), one in zip(keys.items(), stored, strict=True):
-                self.held[id] = one.document.digest
-                if id not in latest or latest[id].digest != self.held[id]:
-                    read = self._read_of(one)
-                    self._keys |= zip(read, some, strict=True)
+        for id, keys, stored in existing_documents(self.view, ids):
+            self.digests[id] = stored.document.digest
+            if id not in latest or latest[id].digest != self.digests[id]:
+                self._reusable |= zip(self._input_digests(stored), keys, strict=True)
 
-    def _read_of(self, stored: StoredDocument) -> list[str]:
-        """Digests of all that an encoding of each passage depends on."""
+    def _input_digests(self, stored: StoredDocument) -> list[str]:
+        """Digest everything that the arrays of each passage depend on: its text and the headings above it."""
         pairs = zip(stored.parts(), texts_above(stored), strict=True)
-        read = (repr((above, self.model.content_read(part))) for part, above in pairs)
-        return [hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() for text in read]
+        inputs = (repr((above, self.model.content_read(passage))) for passage, above in pairs)
+        return [hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() for text in inputs]
 
     def take_vectors(self, documents: Sequence[Document], vectors: Floats) -> None:
-        """Take the given vectors of documents, each of which is one passage."""
+        """Prepare documents from given vectors [N, d]; each document is one passage."""
         stored = [StoredDocument.whole(document, source=self.source) for document in documents]
         self._add(stored, stored_arrays(self.model, documents, self.sentences, vectors))
 
     def prepare(self, documents: Sequence[Document]) -> None:
-        """Make the arrays of some documents, and keep them."""
-        self._add(*self._make(documents))
+        """Compute the arrays of documents, and keep them for :meth:`arrays_of`."""
+        self._add(*self._compute(documents))
 
     def _add(self, stored: Sequence[StoredDocument], arrays: Mapping[str, Stored]) -> None:
-        for one in stored:
-            self.ready[one.document.key] = one, self._rows
-            self._rows += len(one.passages)
-        self._parts.append(arrays)
+        for document in stored:
+            self.prepared[document.document.key] = document, self._rows
+            self._rows += len(document.passages)
+        self._batches.append(arrays)
 
     def forget(self) -> None:
-        """Let go of the arrays that are ready."""
-        self.ready, self._parts, self._rows = {}, [], 0
+        """Release the prepared arrays."""
+        self.prepared, self._batches, self._rows = {}, [], 0
 
-    def of(self, documents: Sequence[Document]) -> Prepared:
-        """Documents with their passages and arrays: those that are ready, or else made now."""
-        if any(document.key not in self.ready for document in documents):
-            return self._make(documents)
-        if len(self._parts) > 1:
-            self._parts = [{spec.name: concatenate([part[spec.name] for part in self._parts]) for spec in self.specs}]
-        found = [self.ready[document.key] for document in documents]
-        rows = np.concatenate([first + np.arange(len(one.passages)) for one, first in found])
-        return [one for one, _ in found], {
-            name: take_documents(rows_of, rows) for name, rows_of in self._parts[0].items()
-        }
+    def arrays_of(self, documents: Sequence[Document]) -> Prepared:
+        """Return documents with their passages and arrays: the prepared ones, else computed now."""
+        if any(document.key not in self.prepared for document in documents):
+            return self._compute(documents)
+        if len(self._batches) > 1:
+            joined = {spec.name: concatenate([batch[spec.name] for batch in self._batches]) for spec in self.specs}
+            self._batches = [joined]
+        prepared = [self.prepared[document.key] for document in documents]
+        rows = np.concatenate([first_row + np.arange(len(stored.passages)) for stored, first_row in prepared])
+        arrays = {name: take_documents(array, rows) for name, array in self._batches[0].items()}
+        return [stored for stored, _ in prepared], arrays
 
-    def _make(self, documents: Sequence[Document]) -> Prepared:
-        stored = [StoredDocument(one.document, one.passages, self.source) for one in self.cutter.cut(documents)]
-        parts = [part for one in stored for part in one.parts()]
-        above = [title for one in stored for title in texts_above(one)]
+    def _compute(self, documents: Sequence[Document]) -> Prepared:
+        """Cut documents, and read or encode the arrays of their passages."""
+        cut = self.cutter.cut(documents)
+        stored = [StoredDocument(document.document, document.passages, self.source) for document in cut]
+        passages, above = passages_of(stored)
         keys = self._kept_keys(stored)
-        fresh = np.flatnonzero(keys < 0)
+        fresh, kept = np.flatnonzero(keys < 0), np.flatnonzero(keys >= 0)
         self.encoded += len(fresh)
         if len(fresh):
             self.model.encoder.check_reads_documents()
-        if len(fresh) == len(parts):
-            return stored, stored_arrays(self.model, parts, self.sentences, above=above)
-        kept = np.flatnonzero(keys >= 0)
+        if not len(kept):
+            return stored, stored_arrays(self.model, passages, self.sentences, above=above)
         arrays: dict[str, Stored] = {spec.name: read_array(self.view, spec, keys[kept].tolist()) for spec in self.specs}
         if len(fresh):
-            some, titles = [parts[at] for at in fresh], [above[at] for at in fresh]
-            encoded = stored_arrays(self.model, some, self.sentences, above=titles)
-            back = np.argsort(np.concatenate([kept, fresh]))
-            arrays = {name: take_documents(concatenate([rows, encoded[name]]), back) for name, rows in arrays.items()}
+            fresh_passages, fresh_above = [passages[row] for row in fresh], [above[row] for row in fresh]
+            encoded = stored_arrays(self.model, fresh_passages, self.sentences, above=fresh_above)
+            in_order = np.argsort(np.concatenate([kept, fresh]))
+            for name, rows in arrays.items():
+                arrays[name] = take_documents(concatenate([rows, encoded[name]]), in_order)
         return stored, arrays
 
     def _kept_keys(self, stored: Sequence[StoredDocument]) -> Rows:
-        """[P] keys of the passages whose arrays are kept, −1 for those to be encoded."""
-        if not self._keys:
-            return np.full(sum(len(one.passages) for one in stored), -1)
-        keys = np.array([self._keys.get(read, -1) for one in stored for read in self._read_of(one)])
-        known = np.flatnonzero(keys >= 0)
-        if self.sentences and len(known):  # a document that came with its vector has no sentences yet
-            rows: Ragged = self.view.ragged(SENTENCES, keys[known].tolist())
-            keys[known[rows.counts(np.arange(len(known))) == 0]] = -1
+        """[P] keys in the index of the passages whose arrays are kept, −1 for passages to encode."""
+        if not self._reusable:
+            return np.full(sum(len(document.passages) for document in stored), -1)
+        digests = [digest for document in stored for digest in self._input_digests(document)]
+        keys = np.array([self._reusable.get(digest, -1) for digest in digests])
+        kept = np.flatnonzero(keys >= 0)
+        if self.sentences and len(kept):  # a passage that was added with its vector has no sentences yet
+            sentences: Ragged = self.view.ragged(SENTENCES, keys[kept].tolist())
+            keys[kept[sentences.counts(np.arange(len(kept))) == 0]] = -1
         return keys
+
+
+def index_arrays(model: Model, sentences: bool) -> tuple[ArraySpec, ...]:
+    """Return the arrays that an index stores for a model: the method's, and those of sentences if they are stored."""
+    of_sentences = sentence_arrays(model.encoder.dimension) if sentences and model.sentences else ()
+    return (*model.arrays(), *of_sentences)
+
+
+def passages_of(stored: Sequence[StoredDocument]) -> tuple[list[Document], list[str]]:
+    """Return the passages of documents, and the title and headings above each."""
+    passages = [passage for document in stored for passage in document.parts()]
+    return passages, [above for document in stored for above in texts_above(document)]
+
+
+def encode_stored(model: Model, stored: Sequence[StoredDocument], sentences: bool) -> dict[str, Stored]:
+    """Encode all passages of documents that are already cut."""
+    model.encoder.check_reads_documents()
+    passages, above = passages_of(stored)
+    return stored_arrays(model, passages, sentences, above=above)
+
+
+def existing_documents(view: View, ids: Sequence[str]) -> Iterator[tuple[str, Sequence[int], StoredDocument]]:
+    """Yield the documents that exist among some ids: id, keys of the passages, and content."""
+    for start in range(0, len(ids), PAGE):
+        keys_of = view.keys_of(ids[start : start + PAGE])
+        documents = view.stored([keys[0] for keys in keys_of.values()])
+        for (id, keys), document in zip(keys_of.items(), documents, strict=True):
+            yield id, keys, document

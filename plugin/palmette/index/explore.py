@@ -8,8 +8,8 @@ from typing import Any
 from palmette.config import check_range
 from palmette.errors import ConfigError, shown
 from palmette.index.context import TOKENS, Context, context_of
-from palmette.index.folder import check_count
 from palmette.index.grouping import Selection
+from palmette.index.inputs import check_count
 from palmette.index.overview import RANKED_FOR_QUESTION, Overview, overview_of
 from palmette.index.results import Boost, FilterLike, read_queries
 from palmette.index.search import Searching

@@ -12,24 +12,11 @@ import numpy as np
 from palmette.arrays import Floats, unit_rows
 from palmette.errors import ConfigError, InputError, StoreError
 from palmette.index.copies import Copying
+from palmette.index.encoding import index_arrays
 from palmette.index.explore import Exploring
 from palmette.index.feedback import TakesFeedback
-from palmette.index.folder import (
-    Engine,
-    IndexStats,
-    ModelLike,
-    Place,
-    absolute,
-    as_model,
-    check_documents,
-    check_ids,
-    check_opening,
-    create_index,
-    index_arrays,
-    index_exists,
-    open_index,
-    unique,
-)
+from palmette.index.folder import Engine, IndexStats, ModelLike, Place, as_model, create_index, index_exists, open_index
+from palmette.index.inputs import absolute, check_documents, check_ids, check_opening, unique
 from palmette.index.overview import vector_array
 from palmette.index.results import FilterLike
 from palmette.index.syncing import Syncing
@@ -106,8 +93,7 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
         check_opening(engine, lock_timeout)  # a wrong one leaves no folder behind
         cutter = new_cutter(model, passages)
         create_index(path, model, index_arrays(model, sentences), language, tenant, cutter.recorded)
-        own = {"passages": cutter.how} if cutter.is_splitter else {}
-        return cls.open(path, model, verify=False, engine=engine, lock_timeout=lock_timeout, **own)
+        return cls.open(path, model, verify=False, engine=engine, lock_timeout=lock_timeout, passages=cutter.splitter)
 
     @classmethod
     def open(
@@ -193,7 +179,7 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
         how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": language, "engine": engine}
         how |= {"tenant": tenant, "passages": cutter.recorded}
         backend = LocalBackend.in_memory(index_arrays(model, sentences), **how)
-        return cls(model, backend, passages=cutter.how if cutter.is_splitter else None)
+        return cls(model, backend, passages=cutter.splitter)
 
     @classmethod
     def build(

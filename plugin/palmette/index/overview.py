@@ -16,7 +16,7 @@ import numpy as np
 
 from palmette.arrays import Floats, Keys, Rows, evenly_spaced, unit_rows
 from palmette.errors import ConfigError, shown
-from palmette.index.folder import check_count
+from palmette.index.inputs import check_count
 from palmette.lexical.terms import add_counts, count_terms, divergence, top_terms
 from palmette.model import Model
 from palmette.ranking.boost import read_date

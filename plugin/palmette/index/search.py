@@ -11,8 +11,8 @@ from palmette import telemetry
 from palmette.arrays import Keys
 from palmette.errors import InputError, NotFoundError, shown
 from palmette.index.context import TOKENS, Expand, check_expand, expand_hits
-from palmette.index.folder import check_count, check_ids
 from palmette.index.grouping import Copies, Distinct, GroupBy, Selection, fold
+from palmette.index.inputs import check_count, check_ids
 from palmette.index.results import Boost, FilterLike, Query, QueryList, Ranking, SearchResult, read_queries
 from palmette.model import Model
 from palmette.ranking.arrays import stores_sentences

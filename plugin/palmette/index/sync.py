@@ -1,4 +1,4 @@
-"""One source of an index brought up to date: what is new, changed, moved or gone."""
+"""Bring one source of an index up to date: find new, changed, moved and vanished documents, and write the change."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from typing import Any
 
 from palmette.data.listing import Listing
 from palmette.errors import LockedError, shown
-from palmette.index.encoding import PassageArrays
-from palmette.index.folder import unique
+from palmette.index.encoding import PassageArrays, existing_documents
+from palmette.index.inputs import unique
 from palmette.index.write import note_units
 from palmette.model import Model
 from palmette.progress import progress_bar
 from palmette.ranking.arrays import stores_sentences
 from palmette.search.plan import View
 from palmette.sources.cutting import Cutter
-from palmette.store.backend import PAGE, Backend
+from palmette.store.backend import Backend
 from palmette.telemetry import writing
 from palmette.types import Document
 
 NOTE = "source "
-"""Beginning of the names of notes that say which path a source is."""
-AT_ONCE = 1024
-"""Documents that become visible together."""
+"""Prefix of the names of notes that hold the path of a source."""
+DOCUMENTS_PER_COMMIT = 1024
+"""Number of documents that become visible together."""
 
 
 @dataclass(frozen=True)
 class SyncReport:
-    """What a source's documents became; ids, but for paths that were skipped."""
+    """Outcome of a sync, by document id."""
 
     source: str
     added: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     moved: list[tuple[str, str]] = field(default_factory=list)
-    """Former and new id of documents whose text is the same under another name."""
+    """Former and new id of documents with the same text under another name."""
     removed: list[str] = field(default_factory=list)
     unchanged: int = 0
     skipped: list[tuple[str, str]] = field(default_factory=list)
-    """What was not read, and why."""
+    """Paths, or ids, of documents that were not read, and the reason."""
     encoded: int = 0
-    """Passages that were encoded."""
+    """Number of passages that were encoded."""
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values."""
@@ -49,58 +49,66 @@ class SyncReport:
 
     def __str__(self) -> str:
         counts = {name: len(getattr(self, name)) for name in ("added", "changed", "moved", "removed", "skipped")}
-        told = [f"{count:,} {name}" for name, count in {**counts, "unchanged": self.unchanged}.items() if count]
-        return f"{self.source}: {', '.join(told) or 'no documents'}; {self.encoded:,} passages encoded"
+        counts["unchanged"] = self.unchanged
+        summary = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+        return f"{self.source}: {summary or 'no documents'}; {self.encoded:,} passages encoded"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done to bring a source up to date."""
+    """Differences between a source and its documents in an index."""
 
     fresh: list[Document]
-    """Documents to be put in, new ones and changed ones."""
+    """New and changed documents, to be added."""
     changed: list[str]
+    """Ids of the changed ones."""
     moved: dict[str, str]
-    """New id → the former one, of documents that are the same under another name."""
+    """New id → former id of documents with the same text under another name."""
     removed: list[str]
+    """Ids of documents to be deleted."""
     unchanged: int
     skipped: list[tuple[str, str]]
 
+    @property
+    def added(self) -> list[str]:
+        """Ids of documents that are neither changed nor moved ones."""
+        others = {*self.moved, *self.changed}
+        return [document.key for document in self.fresh if document.key not in others]
+
 
 def plan_sync(view: View, source: str, listing: Listing) -> Plan:
-    """Compare what a source holds with what an index has of it; documents of others are never touched."""
-    own = view.ids_of_source(source)
-    others = _held(view, [id for id in listing.documents if id not in own])
+    """Compare the current documents of a source with those in the index; documents of other sources are skipped."""
+    indexed = view.ids_of_source(source)  # id → digest
+    not_ours = [id for id in listing.documents if id not in indexed]
+    others = {id for id, _, _ in existing_documents(view, not_ours)}
     reason = "an index has a document of this id that was added by itself, or by another source"
-    skipped = [*listing.skipped, *((id, reason) for id in others)]
-    given = {id: document for id, document in listing.documents.items() if id not in others}
-    fresh = [document for id, document in given.items() if own.get(id) != document.digest]
-    gone = [id for id in own if id not in given and not listing.keeps(id)]
-    former = {_text_digest(document): id for id, document in _documents(view, gone)} if fresh else {}
-    moved = dict[str, str]()
-    for document in fresh:
-        if document.key not in own and (id := former.pop(_text_digest(document), None)) is not None:
-            moved[document.key] = id
-    removed = [id for id in gone if id not in set(moved.values())]
-    changed = [document.key for document in fresh if document.key in own]
-    return Plan(fresh, changed, moved, removed, len(given) - len(fresh), skipped)
+    skipped = [*listing.skipped, *((id, reason) for id in not_ours if id in others)]
+    current = {id: document for id, document in listing.documents.items() if id not in others}
+    fresh = [document for id, document in current.items() if indexed.get(id) != document.digest]
+    gone = [id for id in indexed if id not in current and not listing.keeps(id)]
+    moved = _moved(view, [document for document in fresh if document.key not in indexed], gone)
+    former_ids = set(moved.values())
+    removed = [id for id in gone if id not in former_ids]
+    changed = [document.key for document in fresh if document.key in indexed]
+    return Plan(fresh, changed, moved, removed, len(current) - len(fresh), skipped)
+
+
+def _moved(view: View, added: Sequence[Document], gone: Sequence[str]) -> dict[str, str]:
+    """Map the id of each added document to a document that is gone and has the same text."""
+    if not added:
+        return {}
+    gone_by_text = {_text_digest(stored.document): id for id, _, stored in existing_documents(view, gone)}
+    moved: dict[str, str] = {}
+    for document in added:
+        former_id = gone_by_text.pop(_text_digest(document), None)
+        if former_id is not None:
+            moved[document.key] = former_id
+    return moved
 
 
 def _text_digest(document: Document) -> str:
+    """Digest a document's text."""
     return hashlib.sha256(document.content.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _held(view: View, ids: Sequence[str]) -> set[str]:
-    return {id for start in range(0, len(ids), PAGE) for id in view.keys_of(ids[start : start + PAGE])}
-
-
-def _documents(view: View, ids: Sequence[str]) -> list[tuple[str, Document]]:
-    found = []
-    for start in range(0, len(ids), PAGE):
-        keys = view.keys_of(ids[start : start + PAGE])
-        stored = view.stored([some[0] for some in keys.values()])
-        found += [(id, one.document) for id, one in zip(keys, stored, strict=True)]
-    return found
 
 
 def sync_source(
@@ -111,59 +119,72 @@ def sync_source(
     listing: Listing,
     *,
     batch_size: int,
-    at_once: int | None = None,
+    per_commit: int | None = None,
     origin: str | None = None,
     progress: bool | None = None,
-    tell: Callable[[int, int], bool] = lambda done, total: True,
+    on_commit: Callable[[int, int], bool] = lambda done, total: True,
 ) -> SyncReport:
-    """Bring a source up to date, in transactions of some documents each.
+    """Bring a source up to date, in several transactions.
 
-    A document is replaced whole, within one transaction; a document that moved leaves its former name in the same one,
-    and those that vanished go in the last. ``tell`` hears after each how many are done, and returns whether to go on.
-    ``origin`` is noted as the path of the source.
+    A document is replaced within one transaction. A moved document gives up its former id in the transaction that
+    adds it; vanished documents are deleted in the last transaction.
+
+    Args:
+        model: The index's model.
+        backend: Storage of the index.
+        cutter: Cuts documents into passages.
+        source: Name of the source.
+        listing: Current documents of the source.
+        batch_size: Documents encoded at a time.
+        per_commit: Documents per transaction; ``DOCUMENTS_PER_COMMIT`` by default.
+        origin: Path of the source, noted in the index.
+        progress: A progress bar; ``None`` shows it on a terminal.
+        on_commit: A function ``(done, total) -> go on?``, called after each transaction.
     """
-    size, note = at_once or AT_ONCE, f"{NOTE}{source}"
+    size, note = per_commit or DOCUMENTS_PER_COMMIT, f"{NOTE}{source}"
     unique(list(listing.documents.values()))
-    with writing(lambda: str(backend.stats().location)) as counted, backend.read() as view:
+    with writing(lambda: str(backend.stats().location)) as record, backend.read() as view:
         plan = plan_sync(view, source, listing)
         arrays = PassageArrays(model, view, stores_sentences(backend), cutter, source)
-        arrays.look_up({one.key: one for one in plan.fresh}, [*plan.moved.values(), *plan.removed])
+        fresh = {document.key: document for document in plan.fresh}
+        arrays.look_up(fresh, [*plan.moved.values(), *plan.removed])
         done, total = 0, len(plan.fresh)
-        noting = origin is not None and view.note(note) != origin
+        notes_origin = origin is not None and view.note(note) != origin
         with progress_bar(progress, total=total, desc=f"Indexing {source}", unit="doc", delay=2) as bar:
             for start in range(0, max(1, total), size):
-                some = plan.fresh[start : start + size]
-                last = start + size >= total
-                gone = [plan.moved[one.key] for one in some if one.key in plan.moved] + (plan.removed if last else [])
-                if not some and not gone and not noting:
+                documents = plan.fresh[start : start + size]
+                gone = [plan.moved[document.key] for document in documents if document.key in plan.moved]
+                if start + size >= total:
+                    gone += plan.removed
+                if not documents and not gone and not notes_origin:
                     break
-                for first in range(0, len(some), batch_size):
-                    arrays.prepare(some[first : first + batch_size])
-                    bar.update(len(some[first : first + batch_size]))
+                for first in range(0, len(documents), batch_size):
+                    batch = documents[first : first + batch_size]
+                    arrays.prepare(batch)
+                    bar.update(len(batch))
                 with backend.write() as writer:
-                    _check_owned(writer.digests([one.key for one in some]), arrays.held)
+                    _check_unchanged(writer.digests([document.key for document in documents]), arrays.digests)
                     writer.delete(gone)
-                    if origin is not None and noting:
+                    if origin is not None and notes_origin:
                         writer.note(note, origin)
-                    if some:
-                        writer.put(*arrays.of(some))
+                    if documents:
+                        writer.put(*arrays.arrays_of(documents))
                 arrays.forget()
-                done += len(some)
-                if not tell(done, total):
+                done += len(documents)
+                if not on_commit(done, total):
                     break
-        added = [one.key for one in plan.fresh if one.key not in plan.moved and one.key not in set(plan.changed)]
-        moved = [(former, id) for id, former in plan.moved.items()]
+        moved = [(former_id, id) for id, former_id in plan.moved.items()]
         report = SyncReport(
-            source, added, plan.changed, moved, plan.removed, plan.unchanged, plan.skipped, arrays.encoded
+            source, plan.added, plan.changed, moved, plan.removed, plan.unchanged, plan.skipped, arrays.encoded
         )
-        counts = {"added": len(added), "updated": len(plan.changed), "moved": len(moved)}
-        counted({**counts, "deleted": len(plan.removed), "unchanged": plan.unchanged})
+        counts = {"added": len(report.added), "updated": len(plan.changed), "moved": len(moved)}
+        record({**counts, "deleted": len(plan.removed), "unchanged": plan.unchanged})
     if plan.fresh or plan.removed:
         note_units(model, backend)
     return report
 
 
-def _check_owned(held: Mapping[str, str], known: Mapping[str, str]) -> None:
-    """Raise where another writer has put a document under one of the ids meanwhile."""
-    if others := [id for id in held if held[id] != known.get(id)]:
+def _check_unchanged(digests: Mapping[str, str], known: Mapping[str, str]) -> None:
+    """Raise if another writer has added or changed one of the documents since the index was read."""
+    if others := [id for id, digest in digests.items() if digest != known.get(id)]:
         raise LockedError(f"document {shown(others[0])} was changed by another writer meanwhile: sync again")

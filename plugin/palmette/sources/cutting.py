@@ -35,9 +35,9 @@ class Cutter:
         self.how, self.count_tokens = as_passages(given), count_tokens
 
     @property
-    def is_splitter(self) -> bool:
-        """Whether an index keeps only the name of what cuts its documents."""
-        return self.how is not None and not isinstance(self.how, PassageOptions)
+    def splitter(self) -> Any:
+        """The splitter or function that cuts documents, whose name is all that an index records of it."""
+        return None if isinstance(self.how, PassageOptions) else self.how
 
     @property
     def recorded(self) -> dict[str, Any] | None:
