@@ -1,11 +1,11 @@
 """Beside what people use: two real manuals, eighty questions, the same encoder.
 
-    pip install langchain-chroma                       # besides palmette[langchain,llama-index] and bm25s
+    pip install langchain-chroma langchain-qdrant       # besides palmette[langchain,llama-index] and bm25s
     PALMETTE_DATA=DATA python tests/benchmarks/peers.py --npm NPM
 
 Every system gets the same files and answers the same questions with the first passages that it finds, by its defaults:
 LlamaIndex's vector index over its default splitter and over its Markdown parser; LangChain's recursive splitter (1,000
-characters, overlap 200) with Chroma, and in an ensemble with BM25; ``Index.build``. The last row ranks LangChain's
+characters, overlap 200) with Chroma, in an ensemble with BM25, and with Qdrant's hybrid search; ``Index.build``. The last row ranks LangChain's
 pieces by palmette. ``DATA/manual_uv`` and ``docs/content`` of an installed npm are the manuals (see passages.py).
 
 Measured: *first five*, questions of forty whose evidence, in a section that answers, is at least half in one of the
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,48 @@ def ensemble(manual: Manual, encoder: Encoder) -> Ask:
     return lambda question: _places(manual, both.invoke(question))
 
 
+def qdrant_hybrid(manual: Manual, encoder: Encoder) -> Ask:
+    """Qdrant's hybrid search over pieces: vectors and BM25, each deep, fused by reciprocal ranks in the engine.
+
+    BM25's weights of words in documents are sparse vectors, and the engine multiplies them by IDF, as Qdrant advises.
+    """
+    import bm25s
+    from langchain_qdrant import QdrantVectorStore, RetrievalMode, SparseEmbeddings, SparseVector
+
+    given = pieces(manual)
+    tokens = bm25s.tokenize([one.page_content for one in given], show_progress=False, return_ids=False)
+    mean = float(np.mean([len(words) for words in tokens]))
+    numbers = {word: n for n, word in enumerate(sorted({word for words in tokens for word in words}))}
+
+    class Words(SparseEmbeddings):
+        """Words of documents by BM25's saturation (k1 = 1.2, b = .75), words of questions by one."""
+
+        def embed_documents(self, texts: list[str]) -> list[SparseVector]:
+            return [self._vector(text, 1.2) for text in texts]
+
+        def embed_query(self, text: str) -> SparseVector:
+            return self._vector(text, 0.0)
+
+        def _vector(self, text: str, k1: float) -> SparseVector:
+            words = bm25s.tokenize([text], show_progress=False, return_ids=False)[0]
+            counts = Counter(numbers[word] for word in words if word in numbers)
+            norm = k1 * (0.25 + 0.75 * len(words) / mean)
+            weights = [count * (k1 + 1) / (count + norm) for count in counts.values()]
+            return SparseVector(indices=list(counts), values=weights)
+
+    store = QdrantVectorStore.from_documents(
+        given,
+        embedding=PalmetteEmbeddings(encoder=encoder),
+        sparse_embedding=Words(),
+        sparse_vector_params={"modifier": "idf"},
+        retrieval_mode=RetrievalMode.HYBRID,
+        location=":memory:",
+        collection_name="pieces",
+    )
+    retriever = store.as_retriever(search_kwargs={"k": DEPTH})
+    return lambda question: _places(manual, retriever.invoke(question))
+
+
 def _places(manual: Manual, found: Sequence[Any]) -> list[Span]:
     return [place(manual, d.metadata["source"], d.page_content, d.metadata["start_index"]) for d in found]
 
@@ -155,6 +198,7 @@ SYSTEMS: dict[str, System] = {
     "LlamaIndex, its Markdown parser": llama_index(markdown_parser),
     "LangChain, Chroma, 1,000 characters": langchain_chroma,
     "LangChain, ensemble with bm25s": ensemble,
+    "LangChain, Qdrant's hybrid search": qdrant_hybrid,
     "palmette": palmette(),
     "palmette over 1,000 characters": palmette("pieces"),
 }
