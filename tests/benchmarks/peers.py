@@ -5,8 +5,9 @@
 
 Every system gets the same files and answers the same questions with the first passages that it finds, by its defaults:
 LlamaIndex's vector index over its default splitter and over its Markdown parser; LangChain's recursive splitter (1,000
-characters, overlap 200) with Chroma, in an ensemble with BM25, and with Qdrant's hybrid search; ``Index.build``. The last row ranks LangChain's
-pieces by palmette. ``DATA/manual_uv`` and ``docs/content`` of an installed npm are the manuals (see passages.py).
+characters, overlap 200) with Chroma, in an ensemble with BM25, and with Qdrant's hybrid search; ``Index.build``. The
+last row ranks LangChain's pieces by palmette. ``DATA/manual_uv`` and ``docs/content`` of an installed npm are the
+manuals (see passages.py).
 
 Measured: *first five*, questions of forty whose evidence, in a section that answers, is at least half in one of the
 first five passages; *mrr*, of the first such passage among ten; the share of questions whose evidence is in the first

@@ -76,7 +76,7 @@ def feedback_data(index: Index, pairs: Any = None, *, seed: int = 0) -> Retrieva
     """
     documents = list(index.documents())
     known = {document.key for document in documents}
-    judged = _count(vote for vote in index.feedback_log.votes() if vote.document in known)
+    judged = count_votes(vote for vote in index.feedback_log.votes() if vote.document in known)
     if pairs is not None:
         by_text = {document.content: document.key for document in documents}
         given = load_data(pairs, dev_fraction=0.0, seed=seed)
@@ -229,7 +229,7 @@ def _real_folder(path: str | Path) -> Path:
     return place.resolve()
 
 
-def _count(votes: Iterable[Vote]) -> dict[str, dict[str, int]]:
+def count_votes(votes: Iterable[Vote]) -> dict[str, dict[str, int]]:
     """Return for each query its documents' grades: 1 where more votes say useful, 0 where more say not."""
     sums: dict[str, dict[str, int]] = {}
     for vote in votes:

@@ -1,0 +1,60 @@
+"""Calibrate the probabilities of an index on judged questions: some dozens suffice, where training takes hundreds.
+
+    x = sum of evidence of a question's first hit        y = 1 if that hit is relevant, else 0
+    probability(x) = 1 / (1 + exp(−(slope · x + prior)))
+
+Slope and prior are fitted on the index's own search over all of its documents. Ranks stay as they are.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+import numpy as np
+
+from palmette.errors import ConfigError, InputError
+from palmette.index import Index
+from palmette.learning.refit import count_votes
+from palmette.model import Model
+from palmette.ranking.calibration import fit_probability
+
+FEWEST = 10
+"""Judged questions below which nothing is fitted."""
+
+
+def calibrate_index(index: Index, judged: Mapping[str, Mapping[str, int]] | None = None) -> Model:
+    """Return an index's model with probabilities that hold for this index: of hits that score .7, seven of ten help.
+
+    The vectors of the model are the same, so that ``index.copy_to(path, model=model)`` encodes nothing.
+
+    Args:
+        index: An index that is searched with its default options.
+        judged: Grades of documents by question and id (0: not relevant). A first hit without a grade counts as not
+            relevant where another document is. ``None`` takes the votes that the index has kept.
+    """
+    if judged is None:
+        judged = count_votes(index.feedback_log.votes())
+    questions = {question: grades for question, grades in judged.items() if question.strip() and grades}
+    options = index.model.search_options({})
+    calibration = index.model.calibration(options, "auto")
+    if calibration is None:
+        raise ConfigError(f"a {index.model.method} model does not rank by evidence, and has no probabilities to fit")
+    evidence, relevant = [], []
+    for question, hits in zip(questions, index.search(list(questions), k=1, explain=True), strict=True):
+        grades = questions[question]
+        if not hits or (hits[0].id not in grades and max(grades.values()) <= 0):
+            continue
+        explanation = hits[0].explain()
+        prior = next(part.value for part in explanation.parts if part.name == "prior")
+        evidence.append((explanation.detail["logit"] - prior) / calibration.slope)
+        relevant.append(grades.get(hits[0].id, 0) > 0)
+    if len(evidence) < FEWEST:
+        raise InputError(
+            f"{len(evidence)} questions have a judged first hit, and {FEWEST} are needed to fit a probability"
+        )
+    slope, prior = fit_probability(np.array(evidence), np.array(relevant))
+    fitted = calibration.replace(slope=slope, prior=prior, source="held-out questions")
+    model = copy.copy(index.model)
+    model.calibrations = {**index.model.calibrations, index.model.lexical_key(options) or "": fitted}
+    return model
