@@ -70,7 +70,8 @@ def main() -> None:
     """Write the page."""
     library = sample_data("small")
     asked = [library.queries[query] for query in list(library.qrels["test"])[::14][:10]]
-    pages = [d for d in load_data(DOCS).corpus if "/" not in d.key and not d.key.startswith("explain")]
+    guide = [page.name for page in DOCS.glob("*.md") if page.name != PAGE.name]
+    pages = [document for document in load_data(DOCS).corpus if document.key.partition("#")[0] in guide]
     parts = [told("The standard library", library.corpus, asked)]
     parts.append(told("Some of Python's language reference", manual(), MANUAL.splitlines()))
     parts.append(told("The guide on these pages", pages, OURS.splitlines()))
