@@ -1,4 +1,4 @@
-"""One way to ask any language model: LangChain's, LlamaIndex's, a callable, or a server of OpenAI's protocol."""
+"""One interface to language models of LangChain and LlamaIndex, callables, and servers of OpenAI's protocol."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from palmette.config import parse_json
 from palmette.errors import ConfigError, PalmetteError, shown
 
 OPENAI_URL = "https://api.openai.com/v1"
-"""Server of ``openai:MODEL`` where the variable OPENAI_BASE_URL names no other."""
+"""Default server of ``openai:MODEL``; the variable OPENAI_BASE_URL names another one."""
 ATTEMPTS = 6
-"""Times that a request is sent before its failure counts."""
+"""Largest number of times that a request is sent."""
 FIRST_WAIT = 1.0
-"""Seconds before the second attempt; each further wait is twice as long, with some chance."""
+"""Seconds before the second attempt; each further wait is twice as long, within random bounds of 50 %."""
 LONGEST_WAIT = 60.0
-"""Most seconds between two attempts, whatever a server's Retry-After says."""
+"""Largest number of seconds between two attempts, even if a server's Retry-After says more."""
 TIMEOUT = 120.0
-"""Seconds until a server that says nothing has failed."""
+"""Seconds to wait for a server's reply."""
 FATAL = (400, 401, 403, 404, 405, 422)
-"""HTTP statuses that another attempt does not mend."""
+"""HTTP statuses after which a request is not repeated."""
 
 
 class LLMError(PalmetteError):
-    """A language model cannot be asked at all: a wrong key, a wrong name, or no connection."""
+    """A language model cannot be used: a wrong key, a wrong name, or no connection."""
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,16 @@ class Reply:
 
     text: str
     tokens: int = 0
-    """Tokens of prompt and reply, where the model counts them."""
+    """Number of tokens of prompt and reply; 0 if the model does not count them."""
     refused: bool = False
-    """The model, or a filter in front of it, declined."""
+    """Whether the model, or a filter in front of it, declined."""
 
 
 class LLM(Protocol):
     """A language model that completes one prompt."""
 
     name: str
-    """Names the model in the log of answers: another model's answers are asked for anew."""
+    """Name of the model in the log of answers; answers of another model are not reused."""
 
     def complete(self, prompt: str, schema: Mapping[str, Any]) -> Reply:
         """Return the model's reply, as JSON of the schema where the model supports that."""
@@ -98,8 +98,8 @@ class LangChain:
         if isinstance(content, list):  # blocks of a multimodal message
             content = "".join(part if isinstance(part, str) else str(part.get("text", "")) for part in content)
         usage = getattr(message, "usage_metadata", None) or {}
-        more = getattr(message, "additional_kwargs", {})
-        return Reply(str(content), int(usage.get("total_tokens", 0)), bool(more.get("refusal")))
+        extra = getattr(message, "additional_kwargs", {})
+        return Reply(str(content), int(usage.get("total_tokens", 0)), bool(extra.get("refusal")))
 
 
 class LlamaIndex:
@@ -118,7 +118,7 @@ class LlamaIndex:
 class OpenAI:
     """A model behind OpenAI's chat protocol: OpenAI itself, vLLM, Ollama, llama.cpp and others.
 
-    The key is read from OPENAI_API_KEY when a request is sent; it is kept nowhere.
+    The key is read from OPENAI_API_KEY for every request, and is not stored.
     """
 
     def __init__(self, model: str, base_url: str | None = None) -> None:
@@ -153,34 +153,35 @@ class OpenAI:
         return Reply(message.get("content") or "", tokens if isinstance(tokens, int) else 0, refused)
 
     def _send(self, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-        """Send a request, again where that may help; returns the last status and body."""
+        """Send a request, repeated after temporary failures; returns the last status and body."""
         import httpx
 
         wait = FIRST_WAIT
         for attempt in range(1, ATTEMPTS + 1):
             headers = {"authorization": f"Bearer {key}"} if (key := os.environ.get("OPENAI_API_KEY")) else {}
-            asked, why, status = 0.0, "", 0
+            retry_after, reason, status = 0.0, "", 0
             try:
                 response = self._client.post(self._url, json=body, headers=headers)
                 status = response.status_code
                 facts = parse_json(response.content)
                 if status in FATAL:
                     return status, facts if isinstance(facts, dict) else {}
-                if status == 200 and _is_whole(facts):
+                if status == 200 and _is_complete(facts):
                     return status, facts
-                why = _reason(facts) if isinstance(facts, dict) else "a reply that is no object"
-                asked = _seconds(response.headers.get("retry-after"))
+                reason = _reason(facts) if isinstance(facts, dict) else "a reply that is no object"
+                retry_after = _seconds(response.headers.get("retry-after"))
             except (httpx.TransportError, ValueError) as error:  # no connection, a hang-up, half a reply
                 if status in FATAL:
                     return status, {}
-                why = f"{type(error).__name__} {error}"
+                reason = f"{type(error).__name__} {error}"
             if attempt < ATTEMPTS:
-                time.sleep(min(LONGEST_WAIT, max(asked, wait * random.uniform(0.5, 1.5))))
+                time.sleep(min(LONGEST_WAIT, max(retry_after, wait * random.uniform(0.5, 1.5))))
                 wait *= 2
-        raise LLMError(f"{self._url} failed {ATTEMPTS} times, the last time with status {status or 'none'} ({why})")
+        raise LLMError(f"{self._url} failed {ATTEMPTS} times, the last time with status {status or 'none'} ({reason})")
 
 
-def _is_whole(facts: Any) -> bool:
+def _is_complete(facts: Any) -> bool:
+    """Return True if a response has a message."""
     try:
         message = facts["choices"][0]["message"]
         return isinstance(message, dict) and isinstance(message.get("content"), str | None)
@@ -189,13 +190,15 @@ def _is_whole(facts: Any) -> bool:
 
 
 def _reason(facts: Mapping[str, Any]) -> str:
+    """Return the error message of a response, without the key, which servers repeat if it is wrong."""
     error = facts.get("error", facts)
-    told = shown(error.get("message", error) if isinstance(error, Mapping) else error, 300)
+    message = shown(error.get("message", error) if isinstance(error, Mapping) else error, 300)
     key = os.environ.get("OPENAI_API_KEY")
-    return told.replace(key, "…") if key else told  # servers repeat a wrong key
+    return message.replace(key, "…") if key else message
 
 
 def _seconds(header: str | None) -> float:
+    """Parse a Retry-After header; 0 for a date or none."""
     try:
         return max(0.0, float(header or 0))
     except ValueError:
