@@ -116,19 +116,19 @@ class OpenAI:
                 "type": "json_schema",
                 "json_schema": {"name": "reply", "schema": dict(schema), "strict": True},
             }
-        reply = self._endpoint.post(body, _read)
-        if reply.status in (400, 422) and structured:  # the server knows no schemas
+        response = self._endpoint.post(body, _read_reply)
+        if response.status in (400, 422) and structured:  # the server knows no schemas
             self._structured = False
             del body["response_format"]
-            reply = self._endpoint.post(body, _read)
-        if reply.status != 200:
-            raise self._endpoint.refusal(self.name, reply)
-        made: Reply = reply.content
-        return made
+            response = self._endpoint.post(body, _read_reply)
+        if response.status != 200:
+            raise self._endpoint.refusal(self.name, response)
+        reply: Reply = response.content
+        return reply
 
 
-def _read(facts: Any) -> Reply:
-    """Return what a server's reply says; raise where it is not whole."""
+def _read_reply(facts: Any) -> Reply:
+    """Read the message of a server's response; raise if it is incomplete."""
     choice = facts["choices"][0]
     message, usage = choice["message"], facts.get("usage")
     text = message.get("content")

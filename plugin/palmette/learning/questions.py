@@ -359,9 +359,7 @@ def _retrievable(
         return dict(questions)
     rows = {passage.key: row for row, passage in enumerate(passages)}
     retrievable = {}
-    for (question, passage_rows), hits in zip(
-        questions.items(), index.search(list(questions), k=depth), strict=True
-    ):
+    for (question, passage_rows), hits in zip(questions.items(), index.search(list(questions), k=depth), strict=True):
         if {rows[hit.id] for hit in hits}.intersection(passage_rows):
             retrievable[question] = passage_rows
     report.not_found = len(questions) - len(retrievable)
