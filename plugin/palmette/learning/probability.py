@@ -15,7 +15,7 @@ import numpy as np
 
 from palmette.errors import ConfigError, InputError
 from palmette.index import Index
-from palmette.learning.refit import count_votes
+from palmette.learning.refit import grades_of_votes
 from palmette.model import Model
 from palmette.ranking.calibration import fit_probability
 
@@ -34,7 +34,7 @@ def calibrate_index(index: Index, judged: Mapping[str, Mapping[str, int]] | None
             relevant where another document is. ``None`` takes the votes that the index has kept.
     """
     if judged is None:
-        judged = count_votes(index.feedback_log.votes())
+        judged = grades_of_votes(index.feedback_log.votes())
     questions = {question: grades for question, grades in judged.items() if question.strip() and grades}
     options = index.model.search_options({})
     calibration = index.model.calibration(options, "auto")
