@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -68,7 +68,7 @@ def export_onnx(encoder: str | Path | Encoder, folder: str | Path, *, int8: bool
     Args:
         encoder: The model: what :func:`palmette.load_encoder` takes.
         folder: Where to write; new or empty.
-        int8: Keep weights in eight bits: a quarter of the size and about twice as fast. Its vectors differ a little
+        int8: Keep most weights in eight bits: a third of the size, and faster. Its vectors differ a little
             from the source's, so that an index built with the source takes questions from it, and no documents.
     """
     place = check_path(folder).absolute()
@@ -182,15 +182,27 @@ def _write_graph(source: SentenceEncoder, path: Path) -> None:
 
 
 def _quantise(path: Path) -> None:
-    """Keep the weights of a graph in eight bits, with a scale for each column; activations are scaled as they come."""
+    """Keep the weights of a graph in eight bits, with a scale for each column; activations are scaled as they come.
+
+    Matrices that take more numbers than they give stay as they are: what a feed-forward network makes inside has a few
+    large numbers, and eight bits for all of them are half of the error (cosine .995 → .997, for 23 → 34 MB).
+    """
     try:
+        import onnx
         from onnxruntime.quantization import QuantType, quantize_dynamic
     except ImportError as error:
         raise MissingExtraError("onnx", "onnx", "An int8 export") from error
-    small = path.with_name("small.onnx")
+    small, graph = path.with_name("small.onnx"), onnx.load(path).graph
+    shapes = {weight.name: weight.dims for weight in graph.initializer}
+    wide = [node.name for node in graph.node if node.op_type == "MatMul" and _narrows(shapes.get(node.input[1], ()))]
     with _quiet():
-        quantize_dynamic(path, small, weight_type=QuantType.QInt8, per_channel=True)
+        quantize_dynamic(path, small, weight_type=QuantType.QInt8, per_channel=True, nodes_to_exclude=wide)
     small.replace(path)
+
+
+def _narrows(shape: Sequence[int]) -> bool:
+    """Return whether a matrix [w, d] takes more numbers than it gives."""
+    return len(shape) == 2 and shape[0] > shape[1]
 
 
 def _move_weights(path: Path) -> None:
