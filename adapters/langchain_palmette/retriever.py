@@ -140,6 +140,7 @@ class PalmetteRetriever(Loading, Batching, DocumentIndex):
         documents: Iterable[Document] | str | Path,
         model: ModelLike | None = None,
         *,
+        encoder: Any = None,
         index_path: str | Path | None = None,
         passages: Any = "auto",
         token: str | bool | None = None,
@@ -153,6 +154,8 @@ class PalmetteRetriever(Loading, Batching, DocumentIndex):
                 content.
             model: A checkpoint, by folder or Hub repository, or a loaded model, which retrievers may share; ``None``
                 for the default encoder, with nothing to train (:class:`PalmetteRetriever` only).
+            encoder: Instead of a model, what :func:`palmette.load_encoder` takes: a name, LangChain's ``Embeddings``,
+                a function.
             index_path: Folder of the index; an existing index is brought up to date with the documents (others
                 stay). ``None`` keeps the index in memory, for as long as the retriever.
             passages: How a new index cuts documents: options, a LangChain text splitter, or ``None``; see
@@ -169,7 +172,7 @@ class PalmetteRetriever(Loading, Batching, DocumentIndex):
         if model is None and cls.method is not None:
             raise ConfigError(f"{cls.__name__} needs a model of method {cls.method!r}: give model=")
         loaded = None if model is None else probe._check_model(load("model", str(name_of(model)), options))
-        how: dict[str, Any] = {"passages": passages, "engine": probe.engine}
+        how: dict[str, Any] = {"encoder": encoder, "passages": passages, "engine": probe.engine}
         index = Index.build(stored, loaded, index_path, progress=progress, **how)
         retriever = cls.from_index(index, **fields)
         if index_path is not None:

@@ -17,6 +17,7 @@
     │   └── ModelMismatchError the index was built by another model
     ├── CheckpointError        a checkpoint is incomplete, altered or not one of ours
     │   └── HubError           the Hub refused, or could not be reached
+    ├── RemoteError            a model's server refuses, fails, or answers with something unusable
     └── TrainingError          training cannot start or has diverged
 
 A message names the offending value, what was expected, and what to do about it.
@@ -40,6 +41,7 @@ __all__ = [
     "NotFoundError",
     "PalmetteError",
     "ReadOnlyError",
+    "RemoteError",
     "StorageFullError",
     "StoreError",
     "TrainingError",
@@ -127,6 +129,10 @@ class CheckpointError(PalmetteError):
 
 class HubError(CheckpointError):
     """The Hub refused a request, or could not be reached."""
+
+
+class RemoteError(PalmetteError):
+    """The server of a model refuses a request, cannot be reached, or answers with something unusable."""
 
 
 class TrainingError(PalmetteError):

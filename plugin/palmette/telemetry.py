@@ -93,6 +93,8 @@ def measure(name: str, value: float, unit: str, about: str, **attributes: str) -
 
 def public_name(name: str) -> str:
     """Name of an encoder or a model for traces and events: of a local path the last part only."""
+    if name.startswith("openai:"):
+        return name.partition("@http")[0]
     parts = re.split(r"[\\/]", name.rstrip("\\/"))
     local = len(parts) > 2 or parts[0] in ("", ".", "..", "~") or "\\" in name or Path(name).is_dir()
     return parts[-1] if local else name

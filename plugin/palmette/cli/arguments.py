@@ -21,11 +21,25 @@ def read_lexical(text: str) -> float | str:
         raise argparse.ArgumentTypeError(f"must be a number from 0 to 1, or auto, got {text!r}") from error
 
 
+def read_encoder(text: str) -> Any:
+    """Name of an encoder, or JSON of a name with options: ``{"name": "…", "truncate": 256}``."""
+    if not text.startswith("{"):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise argparse.ArgumentTypeError(f"must be a name, or JSON with a name, got {text!r} ({error})") from error
+
+
 SHARED: dict[str, dict[str, Any]] = {
     "checkpoint": {"help": CHECKPOINT},
     "index": {"help": "index folder, or qdrant://host:6333/name"},
     "--revision": {"help": "branch, tag or commit of a Hub repository"},
-    "--encoder": {"help": "reads the question instead of the index's own: an export of it, such as onnx:FOLDER"},
+    "--encoder": {
+        "type": read_encoder,
+        "help": "reads the question instead of the index's own: an export of it, such as onnx:FOLDER, or the server "
+        "that it was made with, openai:MODEL@https://host/v1",
+    },
     "--device": {"help": "cpu, cuda, mps; the best there is by default"},
     "--filter": {"help": "conditions on metadata, as JSON"},
     "--boost": {"help": """log-odds by metadata, as JSON: '{"date": {"half_life": "90d"}, "kind": {"guide": 0.5}}'"""},

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import palmette
-from palmette.cli.arguments import CHECKPOINT, describe, search_options
+from palmette.cli.arguments import CHECKPOINT, describe, read_encoder, search_options
 from palmette.errors import ConfigError, NotFoundError
 
 SHOWN = 5
@@ -29,7 +29,8 @@ def _add_index(command: argparse.ArgumentParser) -> None:
         "palmette index notes/ --out my-index              no model: the default encoder, nothing to train\n"
         "palmette index ckpt docs.jsonl --out my-index\n"
         "palmette index me/ckpt handbook/ wiki/ --out my-index --exclude drafts/\n"
-        "palmette index notes/ --out my-index --watch      follow changes until Ctrl-C\n\n"
+        "palmette index notes/ --out my-index --watch      follow changes until Ctrl-C\n"
+        "palmette index notes/ --out my-index --encoder openai:text-embedding-3-small\n\n"
         "Run it again with changed documents: only what changed is encoded, and what is gone is deleted. What came\n"
         "from elsewhere, by Python or from another folder, stays.",
         *("--revision", "--device", "--no-titles", "--quiet", "--json"),
@@ -37,6 +38,8 @@ def _add_index(command: argparse.ArgumentParser) -> None:
     help = f"{CHECKPOINT} (none: the default encoder, or an index's own model), then folders and files of documents"
     add("documents", nargs="+", metavar="DOCUMENTS", help=help)
     add("--out", required=True, help="index to make, or to update: a folder, or qdrant://host:6333/name")
+    help = "of a new index without a model: a folder or Hub name, onnx:FOLDER, openai:MODEL; or JSON of it with options"
+    add("--encoder", type=read_encoder, help=help)
     add("--source", help="name of the only source; by default that of its folder or file")
     add("--include", action="append", default=[], metavar="PATTERN", help="read these files only, as in .gitignore")
     add("--exclude", action="append", default=[], metavar="PATTERN", help="leave these files and folders out")
@@ -60,6 +63,10 @@ def _run_index(args: argparse.Namespace) -> None:
     options: dict[str, Any] = {"language": None if args.language == "none" else args.language}
     if args.passages is not None:
         options["passages"] = _passages(args.passages)
+    if args.encoder is not None:
+        if checkpoint is not None:
+            raise ConfigError(f"{checkpoint} has an encoder already: leave --encoder out")
+        options["encoder"] = args.encoder
     loading = {"revision": args.revision, "device": args.device}
     model = None if checkpoint is None else palmette.load_model(checkpoint, **loading)
     patterns = {"include": args.include, "exclude": args.exclude}
@@ -97,6 +104,9 @@ def _sync_all(args: argparse.Namespace, index: Any, paths: Sequence[str], patter
         if len(report.skipped) > SHOWN:
             print(f"  and {len(report.skipped) - SHOWN} more; --json names them all")
     print(f"{args.out}: {stats.documents:,} documents, {stats.passages:,} passages", flush=True)
+    usage = getattr(index.model.encoder.plain, "usage", None)  # of a model behind a server
+    if usage is not None:
+        print(f"{index.model.encoder.name}: {usage}", flush=True)
     if not args.watch:
         print(f'next: palmette search {shlex.quote(str(args.out))} "your question" --explain')
 

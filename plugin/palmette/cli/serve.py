@@ -9,7 +9,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from palmette.cli.arguments import CHECKPOINT, describe
+from palmette.cli.arguments import CHECKPOINT, describe, read_encoder
 from palmette.errors import MissingExtraError
 from palmette.service.local import index_folder, request
 
@@ -44,6 +44,7 @@ def _add_serve(command: argparse.ArgumentParser) -> None:
     _add_listening(add)
     add("--write", action="store_true", help="let requests without a token change documents, where there are no tokens")
     add("--model", help=f"of a new index of a folder: {CHECKPOINT} (default: the default encoder, untrained)")
+    add("--encoder", type=read_encoder, help="of a new index of a folder, and of indexes whose own is not to be used")
     add("--reader", help=f"for answers: a reader's {CHECKPOINT} (default: sentences, without training)")
     add("--device", help="cpu, cuda, mps; the best there is by default")
     add("--mcp", action="store_true", help="serve agents too, under /mcp")
@@ -55,7 +56,7 @@ def _run_serve(args: argparse.Namespace) -> None:
     from palmette.service.run import bind, read_places, serve
 
     _log()
-    served = read_places(args.places, model=args.model, reader=args.reader, device=args.device)
+    served = read_places(args.places, model=args.model, encoder=args.encoder, reader=args.reader, device=args.device)
     service = _service(args, served)
     if args.mcp:
         _need("mcp", "mcp", "palmette serve --mcp")
@@ -95,6 +96,7 @@ def _add_mcp(command: argparse.ArgumentParser) -> None:
     add("--http", action="store_true", help="over HTTP, in place of standard input and output")
     _add_listening(add)
     add("--model", help=f"of a new index of a folder: {CHECKPOINT} (default: the default encoder, untrained)")
+    add("--encoder", type=read_encoder, help="of a new index of a folder, and of indexes whose own is not to be used")
     add("--reader", help=f"for answers: a reader's {CHECKPOINT} (default: sentences, without training)")
     add("--device", help="cpu, cuda, mps; the best there is by default")
     command.set_defaults(mcp=True, open=False, write=False)
@@ -111,7 +113,7 @@ def _run_mcp(args: argparse.Namespace) -> None:
     from palmette.service.run import read_places
 
     _log()
-    served = read_places(args.places, model=args.model, reader=args.reader, device=args.device)
+    served = read_places(args.places, model=args.model, encoder=args.encoder, reader=args.reader, device=args.device)
     asyncio.run(run_stdio(_service(args, served)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -61,6 +62,8 @@ class Encoder(ABC):
         device: Device of the forward pass.
         precision: Dtype of the forward pass; results are always float32.
         prompts: Text put before a query and before a document.
+        truncate: Columns that are kept of the model's vectors (Matryoshka); ``None`` for all.
+        remote: True if texts go to a server, which counts them.
         asymmetric: True if queries and documents take different paths besides their prompts.
         batch_size: Largest number of texts per pass, unless a call sets another.
         tokens_per_pass: Approximate largest number of tokens per pass; ``None`` for no limit.
@@ -81,6 +84,8 @@ class Encoder(ABC):
     device: torch.device | str
     precision: str = "float32"
     prompts: Mapping[str, str]
+    truncate: int | None = None
+    remote: bool = False
     asymmetric: bool = False
     frozen: bool = True
     has_offsets: bool = False
@@ -109,6 +114,7 @@ class Encoder(ABC):
             "max_length": self.max_length,
             "dimension": self.dimension,
             "prompts": dict(self.prompts),
+            **({} if self.truncate is None else {"truncate": self.truncate}),
         }
 
     @property
@@ -253,9 +259,7 @@ class Encoder(ABC):
             with progress_bar("encoding", len(texts), progress) as bar:
                 read_before = self.check(above, "document", cut=False)
                 return windows.encode_sentences(self, checked, names, size, bar.update, read_before)
-        if above:
-            texts = [f"{title}\n{text}" if title else text for title, text in zip(above, texts, strict=True)]
-        pooled = self.encode(texts, batch_size=batch_size, progress=progress)
+        pooled = self.encode(with_titles(texts, above), batch_size=batch_size, progress=progress)
         return pooled, whole_texts(checked, pooled)
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
@@ -331,7 +335,7 @@ class Encoder(ABC):
             shapes = {"pooled": (0, self.dimension), "tokens": (0, 0, wide), "layers": (0, high, 0, wide)}
             empty: dict[str, Any] = {name: np.zeros(shapes[name], np.float32) for name in wanted}
             return States(**empty, mask=np.zeros((0, 0), np.bool_))
-        with self._lock:
+        with nullcontext() if self.remote else self._lock:
             states = self.forward(texts, kind, wanted, *([] if depth is None else [depth]))
         for output in get_args(Output):
             value = getattr(states, output)
@@ -362,6 +366,13 @@ def progress_bar(label: str, total: int, progress: bool | None) -> Any:
     from tqdm import tqdm
 
     return tqdm(total=total, desc=label, unit="text", delay=1, disable=True if progress is False else None)
+
+
+def with_titles(texts: Sequence[str], above: Sequence[str]) -> Sequence[str]:
+    """Return texts, each after what stands above it in its source, for encoders that read one text as a whole."""
+    if not above:
+        return texts
+    return [f"{title}\n{text}" if title else text for title, text in zip(above, texts, strict=True)]
 
 
 def readable(text: str) -> str:

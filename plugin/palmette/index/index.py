@@ -135,6 +135,7 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
         path: str | Path,
         model: ModelLike | None = None,
         *,
+        encoder: Any = None,
         language: str | None = LANGUAGE,
         sentences: bool = True,
         tenant: str | None = None,
@@ -145,19 +146,19 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
     ) -> Self:
         """Open the index in a folder, or create one where there is none.
 
-        ``language``, ``sentences`` and ``tenant`` are those of a new one; other ``passages`` than an index was created
-        with raise.
+        ``language``, ``sentences`` and ``tenant`` are those of a new one, ``encoder`` is that of both; other
+        ``passages`` than an index was created with raise.
         """
         folder = absolute(path)
         how: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout}
         if index_exists(folder):  # without a model given, by its own
-            own = None if passages == AUTO else passages
-            made = cls.open(folder, None if model is None else as_model(model), verify=verify, passages=own, **how)
+            how |= {"passages": None if passages == AUTO else passages} | ({"encoder": encoder} if encoder else {})
+            made = cls.open(folder, None if model is None else as_model(model), verify=verify, **how)
             if passages is None and made.backend.passages is not None:
                 made.close()
                 raise ConfigError(f"{folder} cuts documents, {made.backend.passages}: leave passages=None out")
             return made
-        more: dict[str, Any] = {"sentences": sentences, "tenant": tenant, "passages": passages}
+        more: dict[str, Any] = {"sentences": sentences, "tenant": tenant, "passages": passages, "encoder": encoder}
         return cls.create(folder, model, language=language, **more, **how)
 
     @classmethod

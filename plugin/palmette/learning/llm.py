@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import random
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from palmette.config import parse_json
-from palmette.errors import ConfigError, PalmetteError, shown
-
-OPENAI_URL = "https://api.openai.com/v1"
-"""Server of ``openai:MODEL`` where the variable OPENAI_BASE_URL names no other."""
-ATTEMPTS = 6
-"""Times that a request is sent before its failure counts."""
-FIRST_WAIT = 1.0
-"""Seconds before the second attempt; each further wait is twice as long, with some chance."""
-LONGEST_WAIT = 60.0
-"""Most seconds between two attempts, whatever a server's Retry-After says."""
-TIMEOUT = 120.0
-"""Seconds until a server that says nothing has failed."""
-FATAL = (400, 401, 403, 404, 405, 422)
-"""HTTP statuses that another attempt does not mend."""
+from palmette.endpoint import Endpoint, split_name
+from palmette.errors import ConfigError, RemoteError, shown
 
 
-class LLMError(PalmetteError):
+class LLMError(RemoteError):
     """A language model cannot be asked at all: a wrong key, a wrong name, or no connection."""
 
 
@@ -54,10 +38,9 @@ class LLM(Protocol):
 def as_llm(llm: Any) -> LLM:
     """Wrap a LangChain chat model, a LlamaIndex LLM, a callable ``prompt -> text`` or ``"openai:MODEL"``."""
     if isinstance(llm, str):
-        kind, _, model = llm.partition(":")
-        if kind != "openai" or not model.strip():
+        if not llm.startswith("openai:"):
             raise ConfigError(f"llm must be 'openai:MODEL', a LangChain or LlamaIndex model or a callable, got {llm!r}")
-        return OpenAI(model.strip())
+        return OpenAI(*split_name(llm))
     if isinstance(llm, OpenAI):
         return llm
     if callable(getattr(llm, "invoke", None)):
@@ -122,13 +105,7 @@ class OpenAI:
     """
 
     def __init__(self, model: str, base_url: str | None = None) -> None:
-        import httpx
-
-        url = base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
-        if "@" in url or "?" in url:
-            raise ConfigError("the URL of a model server holds a key, which errors would print: set OPENAI_API_KEY")
-        self.name, self._url = model, url.rstrip("/") + "/chat/completions"
-        self._client = httpx.Client(timeout=TIMEOUT)
+        self.name, self._endpoint = model, Endpoint("/chat/completions", base_url, error=LLMError)
         self._structured = True  # until the server refuses a schema
 
     def complete(self, prompt: str, schema: Mapping[str, Any]) -> Reply:  # noqa: D102
@@ -139,64 +116,24 @@ class OpenAI:
                 "type": "json_schema",
                 "json_schema": {"name": "reply", "schema": dict(schema), "strict": True},
             }
-        status, facts = self._send(body)
-        if status in (400, 422) and structured:  # the server knows no schemas
+        reply = self._endpoint.post(body, _read)
+        if reply.status in (400, 422) and structured:  # the server knows no schemas
             self._structured = False
             del body["response_format"]
-            status, facts = self._send(body)
-        if status != 200:
-            raise LLMError(f"{self._url} answered {status} for model {self.name!r}: {_reason(facts)}")
-        choice = facts["choices"][0]
-        message, usage = choice["message"], facts.get("usage")
-        tokens = usage.get("total_tokens") if isinstance(usage, Mapping) else 0
-        refused = bool(message.get("refusal")) or choice.get("finish_reason") == "content_filter"
-        return Reply(message.get("content") or "", tokens if isinstance(tokens, int) else 0, refused)
-
-    def _send(self, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-        """Send a request, again where that may help; returns the last status and body."""
-        import httpx
-
-        wait = FIRST_WAIT
-        for attempt in range(1, ATTEMPTS + 1):
-            headers = {"authorization": f"Bearer {key}"} if (key := os.environ.get("OPENAI_API_KEY")) else {}
-            asked, why, status = 0.0, "", 0
-            try:
-                response = self._client.post(self._url, json=body, headers=headers)
-                status = response.status_code
-                facts = parse_json(response.content)
-                if status in FATAL:
-                    return status, facts if isinstance(facts, dict) else {}
-                if status == 200 and _is_whole(facts):
-                    return status, facts
-                why = _reason(facts) if isinstance(facts, dict) else "a reply that is no object"
-                asked = _seconds(response.headers.get("retry-after"))
-            except (httpx.TransportError, ValueError) as error:  # no connection, a hang-up, half a reply
-                if status in FATAL:
-                    return status, {}
-                why = f"{type(error).__name__} {error}"
-            if attempt < ATTEMPTS:
-                time.sleep(min(LONGEST_WAIT, max(asked, wait * random.uniform(0.5, 1.5))))
-                wait *= 2
-        raise LLMError(f"{self._url} failed {ATTEMPTS} times, the last time with status {status or 'none'} ({why})")
+            reply = self._endpoint.post(body, _read)
+        if reply.status != 200:
+            raise self._endpoint.refusal(self.name, reply)
+        made: Reply = reply.content
+        return made
 
 
-def _is_whole(facts: Any) -> bool:
-    try:
-        message = facts["choices"][0]["message"]
-        return isinstance(message, dict) and isinstance(message.get("content"), str | None)
-    except (KeyError, IndexError, TypeError):
-        return False
-
-
-def _reason(facts: Mapping[str, Any]) -> str:
-    error = facts.get("error", facts)
-    told = shown(error.get("message", error) if isinstance(error, Mapping) else error, 300)
-    key = os.environ.get("OPENAI_API_KEY")
-    return told.replace(key, "…") if key else told  # servers repeat a wrong key
-
-
-def _seconds(header: str | None) -> float:
-    try:
-        return max(0.0, float(header or 0))
-    except ValueError:
-        return 0.0
+def _read(facts: Any) -> Reply:
+    """Return what a server's reply says; raise where it is not whole."""
+    choice = facts["choices"][0]
+    message, usage = choice["message"], facts.get("usage")
+    text = message.get("content")
+    if not isinstance(text, str | None):
+        raise TypeError(f"the message is {type(text).__name__}")
+    tokens = usage.get("total_tokens") if isinstance(usage, Mapping) else 0
+    refused = bool(message.get("refusal")) or choice.get("finish_reason") == "content_filter"
+    return Reply(text or "", tokens if isinstance(tokens, int) else 0, refused)

@@ -103,7 +103,7 @@ class Served:
             with suppress(OSError):  # told by the index, whose folder lies inside
                 home.mkdir(exist_ok=True)
                 (home / ".gitignore").write_text("*\n")
-            Index.open_or_create(self.path, self._model).close()
+            Index.open_or_create(self.path, self._model, encoder=self._options.get("encoder")).close()
         self.handle = self._load()
         if self.source is not None:
             self._follower.start()

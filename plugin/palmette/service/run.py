@@ -8,6 +8,7 @@ import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
@@ -25,7 +26,7 @@ GRACE = 20
 log = logging.getLogger("palmette.service")
 
 
-def read_places(places: Sequence[str], **options: str | None) -> list[Served]:
+def read_places(places: Sequence[str], **options: Any) -> list[Served]:
     """Name the indexes and folders of a command line: ``PATH`` by its last part, or ``NAME=PATH``."""
     served = []
     for place in places:

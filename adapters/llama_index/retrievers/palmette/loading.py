@@ -17,12 +17,14 @@ else:
     ModelLike = Any
 
 
-def load_model(model: ModelLike | None, **options: Any) -> Model:
-    """Load the model of a folder or repository; ``None`` is the default encoder, untrained."""
+def load_model(model: ModelLike | None, encoder: Any = None, **options: Any) -> Model:
+    """Load the model of a folder or repository; ``None`` is an encoder, untrained: the default one, or that given."""
     import palmette
 
+    if model is not None and encoder is not None:
+        raise ConfigError("a model has an encoder already: give model= or encoder=, not both")
     if model is None:
-        return palmette.SpaceModel.untrained()
+        return palmette.SpaceModel.untrained(*(() if encoder is None else (encoder,)))
     if isinstance(model, str | Path):
         return palmette.load_model(model, **options)
     if isinstance(model, palmette.Model):

@@ -123,6 +123,7 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
         documents: Sequence[BaseNode] | str | Path,
         model: ModelLike | None = None,
         *,
+        encoder: Any = None,
         index_path: str | Path | None = None,
         passages: Any = "auto",
         engine: str = "exact",
@@ -135,6 +136,8 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
             documents: Documents or nodes of any length, perhaps none; or a path to read them from.
             model: A loaded model (shared, not copied), a checkpoint folder or a Hub repository; ``None`` for the
                 default encoder, with nothing to train (:class:`PalmetteRetriever` only).
+            encoder: Instead of a model, what :func:`palmette.load_encoder` takes: a name, a ``BaseEmbedding``, a
+                function.
             index_path: Folder of the index; an existing index is brought up to date with the documents (others
                 stay). ``None`` for memory.
             passages: How a new index cuts nodes: options, a LlamaIndex node parser, or ``None``; see
@@ -146,7 +149,7 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
         from palmette.index import Index
         from palmette.index.folder import index_exists
 
-        model = load_model(model)
+        model = load_model(model, encoder)
         cls._check(model, options)
         documents, transformations = convert.read_nodes(documents), options.get("transformations") or ()
         if transformations and index_path is not None and index_exists(index_path):

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Rows
 from palmette.config import check_path
-from palmette.encoder.base import Encoder, Kind, progress_bar
+from palmette.encoder.base import Encoder, Kind, progress_bar, with_titles
 from palmette.encoder.cache.database import CacheEntry, EncodingDatabase
 from palmette.encoder.sentences import Sentences, whole_texts
 from palmette.encoder.splitting import VERSION
@@ -83,10 +83,11 @@ class EncodingCache:
     ) -> tuple[Floats, Sentences]:
         """Read pooled vectors [N, d] and sentences of documents, or encode and keep them."""
         plain, sentences = encoder.plain, dict[int, bytes]()
-        pooled = self._encode(plain, texts, "document", batch_size, progress, sentences, above)
         if plain.has_offsets:
+            pooled = self._encode(plain, texts, "document", batch_size, progress, sentences, above)
             found = Sentences.from_parts([sentences[row] for row in range(len(pooled))], plain.dimension)
         else:
+            pooled = self._encode(plain, with_titles(texts, above), "document", batch_size, progress)
             found = whole_texts(texts, pooled)
         return encoder.map(pooled, "document"), encoder.map_sentences(found)
 
@@ -125,8 +126,9 @@ class EncodingCache:
             del missing[key]
         longest = sorted(missing.values(), key=lambda row: -len(checked[row]))
         with progress_bar("encoding", len(longest), progress) as bar:
-            for start in range(0, len(longest), _KEPT):
-                some = longest[start : start + _KEPT]
+            step = encoder.batch_size if encoder.remote else _KEPT
+            for start in range(0, len(longest), step):
+                some = longest[start : start + step]
                 new = [checked[row] for row in some]
                 options: dict[str, Any] = {"batch_size": batch_size, "positions": some}
                 if whole:

@@ -1,0 +1,71 @@
+"""Options of an encoder that are part of its vectors: prompts, and a Matryoshka width."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, get_args
+
+import numpy as np
+
+from palmette.arrays import Floats
+from palmette.config import check_choice, check_kind, check_range
+from palmette.encoder.base import Encoder, Kind
+from palmette.errors import ConfigError, shown
+
+LONGEST_PROMPT = 4096
+"""Characters of a prompt."""
+
+
+def chosen_prompts(given: Any, own: Mapping[str, str]) -> dict[str, str]:
+    """Return the prompts of both kinds: those given, else the model's own."""
+    prompts = {kind: own.get(kind, "") for kind in get_args(Kind)}
+    if given is None:
+        return prompts
+    check_kind("prompts", given, Mapping, "a dict such as {'query': 'query: ', 'document': 'passage: '}")
+    for kind, text in given.items():
+        check_choice("a kind of prompts", kind, get_args(Kind))
+        if not isinstance(text, str) or len(text) > LONGEST_PROMPT:
+            raise ConfigError(
+                f"the prompt of a {kind} must be a str of {LONGEST_PROMPT} characters at most, got {shown(text)}"
+            )
+        prompts[kind] = text
+    return prompts
+
+
+def check_truncate(truncate: Any, width: int, name: str) -> int | None:
+    """Check a Matryoshka width against the encoder's own; the own width is none."""
+    if truncate is None:
+        return None
+    check_range("load_encoder", "truncate", truncate, 1, width, whole=True)
+    return int(truncate) if truncate < width else None
+
+
+def fingerprint_with(fingerprint: str, own: Mapping[str, str], prompts: Mapping[str, str], truncate: int | None) -> str:
+    """Return the fingerprint of an encoder with options; without any it is the encoder's own."""
+    chosen = chosen_prompts(None, prompts)
+    facts: dict[str, Any] = {} if chosen_prompts(None, own) == chosen else {"prompts": chosen}
+    if truncate is not None:
+        facts["truncate"] = truncate
+    if not facts:
+        return fingerprint
+    return hashlib.sha256(f"{fingerprint}\0{json.dumps(facts, sort_keys=True)}".encode()).hexdigest()
+
+
+def check_plain(encoder: Encoder, prompts: Mapping[str, str] | None, truncate: int | None) -> None:
+    """Raise where options are given to an encoder that takes none."""
+    own = chosen_prompts(None, encoder.prompts)
+    if chosen_prompts(prompts, own) != own or truncate is not None:
+        raise ConfigError(
+            f"encoder {encoder.name!r} takes no prompts and no truncate: they go with a sentence-transformers model, "
+            "embeddings of a framework, a function, or a model behind a server"
+        )
+
+
+def truncated(vectors: Floats, truncate: int | None) -> Floats:
+    """Return the first ``truncate`` columns of vectors [N, d], scaled to length 1 again."""
+    if truncate is None:
+        return vectors
+    rows = vectors[:, :truncate]
+    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12), np.float32)

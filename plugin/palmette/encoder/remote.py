@@ -1,0 +1,323 @@
+"""Encoders behind a server of OpenAI's protocol: OpenAI, vLLM, Ollama, TEI, llama.cpp and others."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from palmette.arrays import Floats
+from palmette.config import check_range
+from palmette.encoder.base import Encoder, Kind
+from palmette.encoder.cache import CachedEncoder, EncodingCache
+from palmette.encoder.options import chosen_prompts, fingerprint_with
+from palmette.encoder.pooled import PROBE, PooledEncoder, fingerprints
+from palmette.encoder.splitting import estimate_tokens
+from palmette.endpoint import Endpoint, Rates, default_url, is_loopback, same_server, split_name
+from palmette.errors import ConfigError, EncodingError, ModelMismatchError, shown
+
+PASS = 256
+"""Texts that are sent in requests at the same time, and kept together."""
+REQUEST_TEXTS = 64
+"""Texts of a request; a server that takes fewer gets fewer."""
+REQUEST_TOKENS = 32_768
+"""Estimated tokens of a request of several texts."""
+PARALLEL = 4
+"""Requests at a time."""
+MAX_LENGTH = 8192
+"""Estimated tokens of a text that are sent; a text that the server finds too long is cut further."""
+SHORTEST_CUT = 256
+"""Characters of a text that is not cut further when a server refuses it."""
+SILENCE = 60.0
+"""Seconds until a server that sends nothing has failed."""
+MOST_NUMBERS = 65_536
+"""Largest width of a vector that a record may have."""
+TOO_LARGE = (400, 413, 422)
+"""HTTP statuses that may mean too many texts, or a text that is too long."""
+QUERY_PATIENCE = 30.0
+"""Seconds that a question waits for its vector, all attempts together."""
+
+
+_loaded: WeakValueDictionary[str, RemoteEncoder] = WeakValueDictionary()
+
+
+@dataclass
+class Usage:
+    """What an encoder's requests have cost in this process; a text from the cache costs nothing."""
+
+    requests: int = 0
+    texts: int = 0
+    tokens: int = 0
+    """Tokens, as the server counts them, else as palmette estimates them."""
+    price: float | None = None
+    """Price of a million tokens, if known."""
+
+    @property
+    def cost(self) -> float | None:
+        """Price of all tokens; ``None`` where that of a million is not known."""
+        return None if self.price is None else self.price * self.tokens / 1e6
+
+    def __str__(self) -> str:
+        cost = "" if self.cost is None else f", {self.cost:,.4f} in all"
+        return f"{self.texts:,} texts, {self.tokens:,} tokens in {self.requests:,} requests{cost}"
+
+
+class ServerEncoder(PooledEncoder):
+    """The server's vectors, without a cache: every text is paid. :class:`RemoteEncoder` is what to use.
+
+    ``record`` is an encoder's config, which gives width and fingerprint: the first request then compares the model
+    behind the name with them, and none is needed before. A record that is not ``trusted`` may come from a stranger.
+    """
+
+    remote = True
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        rates: Rates | None = None,
+        price: float | None = None,
+        prompts: Mapping[str, str] | None = None,
+        truncate: int | None = None,
+        max_length: int | None = None,
+        record: Mapping[str, Any] | None = None,
+        trusted: bool = False,
+    ) -> None:
+        self.model, url = split_name(name)
+        super().__init__(
+            f"openai:{self.model}" + (f"@{url}" if url else ""), max_length=max_length or MAX_LENGTH, batch_size=PASS
+        )
+        send_key = url is None or record is None or trusted or same_server(url, default_url())
+        if not send_key and not is_loopback(str(url)):
+            raise ModelMismatchError(
+                f"this was made with the encoder {self.name!r}. Texts do not go to a server because a record names it: "
+                f"give encoder={self.name!r} to use it"
+            )
+        self.endpoint = Endpoint("/embeddings", url, send_key=send_key, rates=rates)
+        self.usage = Usage(price=price)
+        self._lock_of_usage = threading.Lock()
+        self._most = REQUEST_TEXTS
+        self._facts, self._record = f"remote encoder 1\0{self.model}", record
+        if record is None:
+            probe = self.unit_vectors([PROBE], "document")[0]
+            self.width = len(probe)
+            self.settle(fingerprints(self._facts, probe)[0], prompts, truncate)
+        else:
+            self._take(record)
+
+    def _take(self, record: Mapping[str, Any]) -> None:
+        """Take width, prompts and fingerprint from a record."""
+        name = f"the record of encoder {self.name!r}"
+        check_range(name, "dimension", record.get("dimension") or 0, 1, MOST_NUMBERS, whole=True)
+        self.dimension = self.hidden_size = int(record["dimension"])
+        self.truncate = None if record.get("truncate") is None else self.dimension
+        self.width = 0 if self.truncate else self.dimension
+        prompts = chosen_prompts(record.get("prompts"), {})
+        self.prompts = {kind: prompt for kind, prompt in prompts.items() if prompt}
+        self.fingerprint = str(record["fingerprint"])
+
+    def _compare(self, probe: Floats) -> None:
+        """Raise unless the model behind the name is the recorded one, by its vector of PROBE [d]."""
+        bases = fingerprints(self._facts, probe)
+        if self.fingerprint not in [fingerprint_with(base, {}, self.prompts, self.truncate) for base in bases]:
+            raise ModelMismatchError(
+                f"{self.endpoint.url} has another model under the name {self.model!r} than the one this was made with: "
+                "its vectors differ. Use the server of that time, or index and train again"
+            )
+        self.width, self._record = len(probe), None
+
+    def embed(self, texts: list[str], kind: Kind) -> Floats:
+        """Return the server's vectors [N, d], asked for in several requests at the same time."""
+        unknown = self._record is not None
+        patience = QUERY_PATIENCE if kind == "query" else float("inf")
+        batches = list(self._batches([PROBE, *texts] if unknown else texts))
+        if len(batches) == 1:
+            rows = self._ask(batches[0], patience).rows
+        else:
+            with ThreadPoolExecutor(min(PARALLEL, len(batches)), thread_name_prefix="palmette-embed") as pool:
+                rows = _stacked(pool.map(lambda batch: self._ask(batch, patience).rows, batches), self.name)
+        if unknown:
+            self._compare(rows[0])
+            return rows[1:]
+        return rows
+
+    def _batches(self, texts: list[str]) -> Iterator[list[str]]:
+        """Divide texts into requests, in order; texts beyond the limit are cut."""
+        batch, size = list[str](), 0
+        for text, tokens in zip(texts, estimate_tokens(texts), strict=True):
+            if tokens > self.max_length:
+                text, tokens = text[: len(text) * self.max_length // tokens], self.max_length
+            if batch and (len(batch) == self._most or size + tokens > REQUEST_TOKENS):
+                yield batch
+                batch, size = [], 0
+            batch.append(text)
+            size += tokens
+        yield batch
+
+    def _ask(self, texts: list[str], patience: float) -> _Answer:
+        """Return the vectors of a batch; what a server refuses for its size is asked for in parts."""
+        tokens = sum(estimate_tokens(texts))
+        body = {"model": self.model, "input": texts, "encoding_format": "float"}
+        reply = self.endpoint.post(
+            body, lambda facts: _read(facts, len(texts)), tokens=tokens, patience=patience, silence=SILENCE
+        )
+        if reply.status == 200:
+            rows, counted = reply.content
+            with self._lock_of_usage:
+                self.usage.requests += 1
+                self.usage.texts += len(texts)
+                self.usage.tokens += counted or tokens
+            return _Answer(rows, 0)
+        if reply.status in TOO_LARGE and len(texts) > 1:
+            half = len(texts) // 2
+            parts = [self._ask(some, patience) for some in (texts[:half], texts[half:])]
+            refused = sum(part.refused for part in parts)
+            if not refused:  # there were too many texts, rather than one that is too long
+                self._most = min(self._most, half)
+            return _Answer(_stacked([part.rows for part in parts], self.name), 1 + refused)
+        if reply.status in TOO_LARGE and len(texts[0]) > SHORTEST_CUT:
+            answer = self._ask([texts[0][: len(texts[0]) // 2]], patience)
+            warnings.warn(
+                f"{self.name!r} takes no text of {len(texts[0]):,} characters, and read the first half of one",
+                stacklevel=2,
+            )
+            return _Answer(answer.rows, 1 + answer.refused)
+        raise self.endpoint.refusal(self.model, reply)
+
+
+class _Answer(NamedTuple):
+    """Vectors [N, d], and how often the server has refused a part of the texts."""
+
+    rows: Floats
+    refused: int
+
+
+def _read(facts: Any, count: int) -> tuple[Floats, int]:
+    """Return the vectors of a reply in the order of the texts, and the tokens that the server counted."""
+    items = facts["data"]
+    if len(items) != count:
+        raise ValueError(f"{len(items)} vectors for {count} texts")
+    places = [item.get("index", place) for place, item in enumerate(items)]
+    if sorted(places) != list(range(count)):
+        raise ValueError("vectors whose numbers are not those of the texts")
+    vectors = [items[row]["embedding"] for row in np.argsort(places)]
+    if any(not isinstance(vector, list) or not vector for vector in vectors):
+        raise ValueError("vectors that are no lists of numbers")
+    if len({len(vector) for vector in vectors}) > 1:
+        raise ValueError("vectors of different widths")
+    rows = np.array(vectors, np.float32)
+    if rows.ndim != 2:
+        raise ValueError("vectors that are no lists of numbers")
+    usage = facts.get("usage")
+    counts = [usage.get(name) for name in ("total_tokens", "prompt_tokens")] if isinstance(usage, Mapping) else []
+    return rows, next((number for number in counts if type(number) is int and number > 0), 0)
+
+
+def _stacked(parts: Iterable[Floats], name: str) -> Floats:
+    """Return the rows of all requests, [N, d]."""
+    rows = list(parts)
+    if len(widths := {part.shape[1] for part in rows}) > 1:
+        raise EncodingError(f"{name!r} returned vectors of {' and of '.join(map(str, sorted(widths)))} numbers")
+    return np.concatenate(rows)
+
+
+class RemoteEncoder(CachedEncoder):
+    """An encoder behind a server of OpenAI's protocol. Every text, and every question, is paid once.
+
+    The key is read from OPENAI_API_KEY when a request is sent, and goes to the server that you name. It is in no
+    object, record or message. Encodings are kept in palmette's cache, also for other processes.
+
+    Args:
+        name: ``openai:MODEL``, of the server that OPENAI_BASE_URL names (OpenAI's by default), or
+            ``openai:MODEL@https://host/v1``.
+        prompts: Text put before a query and before a document: ``{"query": "query: ", "document": "passage: "}``.
+        truncate: Columns of the vectors that are kept, of a model that was trained for it (Matryoshka).
+        max_length: Tokens of a text that are sent.
+        requests_per_minute: Limit of the account; by default PALMETTE_REQUESTS_PER_MINUTE, or none.
+        tokens_per_minute: Limit of the account; by default PALMETTE_TOKENS_PER_MINUTE, or none.
+        price: Price of a million tokens, by which :attr:`usage` counts costs; by default PALMETTE_PRICE.
+        cache: Where encodings are kept; ``None`` for the user's cache folder.
+        record: Config of an index or a checkpoint that was made with the encoder.
+        trusted: The record is your own: the key goes to the server that it names.
+    """
+
+    remote = True
+    encoder: ServerEncoder
+    usage: Usage
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        prompts: Mapping[str, str] | None = None,
+        truncate: int | None = None,
+        max_length: int | None = None,
+        requests_per_minute: float | None = None,
+        tokens_per_minute: float | None = None,
+        price: float | None = None,
+        cache: EncodingCache | str | Path | None = None,
+        record: Mapping[str, Any] | None = None,
+        trusted: bool = False,
+    ) -> None:
+        check_range("RemoteEncoder", "max_length", max_length, 1, MAX_LENGTH * 32, whole=True)
+        rates = Rates(
+            _number(requests_per_minute, "requests_per_minute", "PALMETTE_REQUESTS_PER_MINUTE"),
+            _number(tokens_per_minute, "tokens_per_minute", "PALMETTE_TOKENS_PER_MINUTE"),
+        )
+        own_price = _number(price, "price", "PALMETTE_PRICE")
+        options: dict[str, Any] = {"prompts": prompts, "truncate": truncate, "max_length": max_length}
+        options |= {"record": record, "trusted": trusted}
+        super().__init__(ServerEncoder(name, rates=rates, price=own_price, **options), cache)
+
+    def encode_queries(self, texts: Sequence[str]) -> Floats:
+        """Return query vectors [N, d], from the cache where they are known."""
+        return self.cache.encode(self.encoder, texts, kind="query", progress=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled, it is its config: a key is nowhere in it."""
+        return _unpickled, (self.to_config(),)
+
+
+def _unpickled(config: Mapping[str, Any]) -> RemoteEncoder:
+    return RemoteEncoder(config["name"], record=config, trusted=True, max_length=config["max_length"])
+
+
+def _number(value: float | None, option: str, variable: str) -> float | None:
+    """Return an option that is a number above 0, by default that of a variable of the environment."""
+    text = os.environ.get(variable)
+    if value is None and text:
+        try:
+            value, option = float(text), variable
+        except ValueError as error:
+            raise ConfigError(f"{variable} must be a number, got {shown(text)}") from error
+    check_range("RemoteEncoder", option, value, 1e-9)
+    return value
+
+
+def load_remote(
+    name: str, record: Mapping[str, Any] | None, *, max_length: int | None, **options: Any
+) -> RemoteEncoder:
+    """Return the encoder of a name, or of a record that may come from a stranger; loading it twice gives one object."""
+    options["max_length"] = max_length or MAX_LENGTH
+    key = repr((*split_name(name), default_url(), sorted(options.items()), os.environ.get("PALMETTE_CACHE")))
+    known = _loaded.get(key)
+    if known is not None:
+        same = record is None or known.fingerprint == record["fingerprint"]
+        if same and (known.encoder.endpoint.send_key or record is not None):
+            return known
+    made = _loaded[key] = RemoteEncoder(name, record=record, **options)
+    return made
+
+
+def usage_of(encoder: Encoder) -> Usage | None:
+    """Return what an encoder, or the one inside a learned space, has cost in this process; ``None`` for a local one."""
+    usage = getattr(encoder.plain, "usage", None)
+    return usage if isinstance(usage, Usage) else None

@@ -1,0 +1,289 @@
+"""A server of OpenAI's protocol: its address, its key, time limits, retries and rates, for chat and for embeddings.
+
+    openai:MODEL                      the server that OPENAI_BASE_URL names, OpenAI's own by default
+    openai:MODEL@https://host/v1      another server of the protocol
+
+The key is read from OPENAI_API_KEY whenever a request is sent. It is kept in no object, and is cut out of messages.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from palmette.config import parse_json
+from palmette.errors import ConfigError, RemoteError, shown
+
+OPENAI_URL = "https://api.openai.com/v1"
+"""Server of ``openai:MODEL`` where the variable OPENAI_BASE_URL names no other."""
+ALLOW_HTTP = "PALMETTE_ALLOW_HTTP"
+"""Variable that, as 1, allows requests without encryption to other machines."""
+ATTEMPTS = 6
+"""Times that a request is sent before its failure counts."""
+FIRST_WAIT = 1.0
+"""Seconds before the second attempt; each further wait is twice as long, with some chance."""
+LONGEST_WAIT = 60.0
+"""Most seconds between two attempts, whatever a server's Retry-After says."""
+SILENCE = 120.0
+"""Seconds until a server that sends nothing has failed."""
+SLOWEST = 300.0
+"""Seconds that one reply may take, however steadily it comes."""
+LARGEST = 1 << 28
+"""Bytes of the largest reply that is read."""
+FATAL = (400, 401, 403, 404, 405, 413, 422)
+"""HTTP statuses that another attempt does not mend."""
+NO_MONEY = "insufficient_quota"
+"""Code of a 429 that no waiting mends."""
+LOOPBACK = re.compile(r"localhost|127(\.\d{1,3}){3}|::1")
+"""Hosts that are this machine, to which no encryption is needed."""
+
+
+class Reply(NamedTuple):
+    """Status of the last attempt, and the body: what ``read`` made of it where the status is 200."""
+
+    status: int
+    content: Any
+
+
+@dataclass
+class Rates:
+    """Most requests and tokens a minute; ``None`` for no limit. Requests are spread evenly over the minute."""
+
+    requests: float | None = None
+    tokens: float | None = None
+
+    def __post_init__(self) -> None:
+        self._lock, self._next = threading.Lock(), 0.0
+
+    def wait(self, tokens: int) -> None:
+        """Sleep until a request of so many tokens may be sent."""
+        seconds = max(60 / self.requests if self.requests else 0.0, 60 * tokens / self.tokens if self.tokens else 0.0)
+        if not seconds:
+            return
+        with self._lock:
+            start = max(time.monotonic(), self._next)
+            self._next = start + seconds
+        time.sleep(max(0.0, start - time.monotonic()))
+
+
+def split_name(name: str) -> tuple[str, str | None]:
+    """Split ``openai:MODEL`` or ``openai:MODEL@URL`` into the model and the URL."""
+    match = re.fullmatch(r"openai:\s*(\S(?:.*?\S)??)\s*(?:@(https?://\S*))?\s*", name)
+    if match is None:
+        raise ConfigError(
+            f"{shown(name)} names no model of a server: write 'openai:MODEL', or 'openai:MODEL@https://host/v1'"
+        )
+    return match[1], match[2]
+
+
+def default_url() -> str:
+    """Return the URL of the server that the environment names."""
+    return os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
+
+
+def is_loopback(url: str) -> bool:
+    """Return whether a URL's host is this machine."""
+    return LOOPBACK.fullmatch(urlsplit(url).hostname or "") is not None
+
+
+def same_server(first: str, second: str) -> bool:
+    """Return whether two URLs have the same scheme, host and port."""
+    one, other = (urlsplit(url) for url in (first, second))
+    return (one.scheme, one.netloc.lower()) == (other.scheme, other.netloc.lower())
+
+
+def check_url(url: str) -> str:
+    """Return a server's URL without its last slash; raise where it holds a key, or texts would travel in the clear."""
+    if "@" in url or "?" in url or "#" in url:
+        raise ConfigError("the URL of a model server holds a key, which errors would print: set OPENAI_API_KEY")
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigError(f"{shown(url)} is no URL of a model server: write it as https://host/v1")
+    if parts.scheme == "http" and not is_loopback(url) and os.environ.get(ALLOW_HTTP) != "1":
+        raise ConfigError(
+            f"{url} is not encrypted: texts and the key would cross the network in the clear. Use https://, or set "
+            f"{ALLOW_HTTP}=1 where the network is yours"
+        )
+    return url.rstrip("/")
+
+
+class Endpoint:
+    """One method of a server, such as ``/embeddings``; threads may share it.
+
+    Args:
+        path: The method, which is appended to the URL.
+        base_url: The server's URL; by default the one that the environment names.
+        error: Class of the errors that are raised.
+        send_key: Whether the key is sent.
+        rates: Limits of rate, if any.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        base_url: str | None = None,
+        *,
+        error: type[RemoteError] = RemoteError,
+        send_key: bool = True,
+        rates: Rates | None = None,
+    ) -> None:
+        self.base_url = check_url(base_url or default_url())
+        self.url, self.error, self.send_key = self.base_url + path, error, send_key
+        self.rates = rates or Rates()
+        self._client: Any = None
+        self._process = 0
+
+    def post(
+        self,
+        body: Mapping[str, Any],
+        read: Callable[[Any], Any],
+        *,
+        tokens: int = 0,
+        patience: float = float("inf"),
+        silence: float | None = None,
+    ) -> Reply:
+        """Send a request, again where that may help.
+
+        ``read`` makes the content of a reply's JSON, and raises ValueError, KeyError, IndexError or TypeError where
+        that is not whole. ``tokens`` count towards the limits of rate. All attempts together take ``patience``
+        seconds at most, and one of them ``silence`` without a byte.
+
+        Raises:
+            RemoteError: Every attempt failed, or the server leads elsewhere. A status that another attempt does not
+                mend is returned.
+        """
+        import httpx
+
+        end, wait, status, reason = time.monotonic() + patience, FIRST_WAIT, 0, ""
+        for attempt in range(1, ATTEMPTS + 1):
+            key = read_key() if self.send_key else ""
+            self.rates.wait(tokens)
+            status, asked = 0, 0.0
+            try:
+                status, headers, data = self._send(body, key, min(silence or SILENCE, end - time.monotonic()), end)
+                if 300 <= status < 400:
+                    raise self._leads_elsewhere(headers.get("location", ""))
+                facts = _facts(data)
+                if status in FATAL or _code(facts) == NO_MONEY:
+                    return Reply(status, facts if isinstance(facts, dict) else {})
+                if status == 200:
+                    if facts is None:
+                        raise ValueError("no JSON, or half of it")
+                    return Reply(status, read(facts))
+                reason, asked = told_by(facts), _seconds(headers.get("retry-after"))
+            except (httpx.TransportError, httpx.DecodingError, TimeoutError) as error:
+                reason = hide_key(f"{type(error).__name__} {error}".strip())
+            except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
+                reason = hide_key(f"an unusable reply: {type(error).__name__} {shown(str(error), 200)}")
+            pause = min(LONGEST_WAIT, max(asked, wait * random.uniform(0.5, 1.5)))
+            if attempt == ATTEMPTS or time.monotonic() + pause >= end:
+                break
+            time.sleep(pause)
+            wait *= 2
+        raise self.error(
+            f"{self.url} failed {attempt} times, the last time with status {status or 'none'} ({reason}). Try again "
+            "later, or check the address"
+        )
+
+    def _send(self, body: Mapping[str, Any], key: str, silence: float, end: float) -> tuple[int, Any, bytes]:
+        """Send one request and read the reply within its limits of time and size."""
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        last = min(time.monotonic() + SLOWEST, end)
+        parts, size = list[bytes](), 0
+        with self._connected().stream("POST", self.url, json=body, headers=headers, timeout=max(0.01, silence)) as got:
+            for part in got.iter_bytes():
+                parts.append(part)
+                size += len(part)
+                if size > LARGEST:
+                    raise self.error(f"{self.url} answered with more than {LARGEST:,} bytes: it is no model server")
+                if time.monotonic() > last:
+                    raise TimeoutError("the reply took too long")
+            return got.status_code, got.headers, b"".join(parts)
+
+    def _connected(self) -> Any:
+        """Return the client of this process: a forked child must not share a connection."""
+        if self._client is None or self._process != os.getpid():
+            import httpx
+
+            self._client, self._process = httpx.Client(follow_redirects=False), os.getpid()
+        return self._client
+
+    def _leads_elsewhere(self, location: str) -> RemoteError:
+        try:
+            host = urlsplit(location).netloc.rpartition("@")[2] or "another path"
+        except ValueError:
+            host = "nowhere"
+        return self.error(
+            f"{self.url} redirects to {shown(host)}, which palmette does not follow: neither texts nor the key go to a "
+            "server that you have not named. Name that one, if it is meant"
+        )
+
+    def refusal(self, model: str, reply: Reply) -> RemoteError:
+        """Return the error of a status that another attempt does not mend."""
+        told, fix = told_by(reply.content), ""
+        if reply.status in (401, 403):
+            fix = ": set OPENAI_API_KEY to a key of this server"
+            if not self.send_key:
+                fix = f": no key is sent to a server that a record names. Give encoder='openai:{model}@{self.base_url}'"
+        return self.error(f"{self.url} answered {reply.status} for model {model!r}: {told}{fix}")
+
+
+def read_key() -> str:
+    """Return the key of the environment, or an empty text."""
+    key = os.environ.get("OPENAI_API_KEY", "").strip()
+    if not key.isascii() or (key and not key.isprintable()):
+        raise ConfigError("OPENAI_API_KEY holds characters that no key has, such as a line break: copy it again")
+    return key
+
+
+def hide_key(text: str) -> str:
+    """Cut the key out of a text: servers repeat a wrong one."""
+    key = os.environ.get("OPENAI_API_KEY", "").strip()
+    return text.replace(key, "…") if key else text
+
+
+def told_by(facts: Any) -> str:
+    """Return what a server says of an error, without the key."""
+    if not isinstance(facts, Mapping):
+        return "a reply that is no object"
+    error = facts.get("error", facts)
+    return hide_key(shown(error.get("message", error) if isinstance(error, Mapping) else error, 300))
+
+
+def _facts(data: bytes) -> Any:
+    """Parse a body; what is no JSON, such as a proxy's page, is ``None``."""
+    try:
+        return parse_json(data)
+    except ValueError:
+        return None
+
+
+def _code(facts: Any) -> Any:
+    error = facts.get("error") if isinstance(facts, Mapping) else None
+    return error.get("code") if isinstance(error, Mapping) else None
+
+
+def _seconds(header: str | None) -> float:
+    """Return the seconds that a Retry-After asks for: a number, or a date."""
+    if not header:
+        return 0.0
+    try:
+        return max(0.0, float(header))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
+    except (ValueError, TypeError, OverflowError):
+        return 0.0
