@@ -97,7 +97,7 @@ def _add_export_onnx(command: argparse.ArgumentParser) -> None:
     )
     add("encoder", help="a sentence-transformers model, by its name or folder")
     add("folder", help="where to write it; a new folder")
-    add("--int8", action="store_true", help="most weights in eight bits: a third of the size, faster, near")
+    add("--int8", action="store_true", help="weights in eight bits: a quarter of the size, faster, near")
 
 
 def _run_export_onnx(args: argparse.Namespace) -> None:
