@@ -90,32 +90,33 @@ class PassageArrays:
         cut = self.cutter.cut(documents)
         stored = [StoredDocument(document.document, document.passages, self.source) for document in cut]
         passages, above = passages_of(stored)
-        keys = self._kept_keys(stored)
-        fresh, kept = np.flatnonzero(keys < 0), np.flatnonzero(keys >= 0)
+        keys = self._reused_keys(stored)
+        fresh, reused = np.flatnonzero(keys < 0), np.flatnonzero(keys >= 0)
         self.encoded += len(fresh)
         if len(fresh):
             self.model.encoder.check_reads_documents()
-        if not len(kept):
+        if not len(reused):
             return stored, stored_arrays(self.model, passages, self.sentences, above=above)
-        arrays: dict[str, Stored] = {spec.name: read_array(self.view, spec, keys[kept].tolist()) for spec in self.specs}
+        reused_keys = keys[reused].tolist()
+        arrays: dict[str, Stored] = {spec.name: read_array(self.view, spec, reused_keys) for spec in self.specs}
         if len(fresh):
             fresh_passages, fresh_above = [passages[row] for row in fresh], [above[row] for row in fresh]
             encoded = stored_arrays(self.model, fresh_passages, self.sentences, above=fresh_above)
-            in_order = np.argsort(np.concatenate([kept, fresh]))
+            in_order = np.argsort(np.concatenate([reused, fresh]))
             for name, rows in arrays.items():
                 arrays[name] = take_documents(concatenate([rows, encoded[name]]), in_order)
         return stored, arrays
 
-    def _kept_keys(self, stored: Sequence[StoredDocument]) -> Rows:
-        """[P] keys in the index of the passages whose arrays are kept, −1 for passages to encode."""
+    def _reused_keys(self, stored: Sequence[StoredDocument]) -> Rows:
+        """Keys in the index of the passages whose arrays are reused, −1 for passages to encode: [P]."""
         if not self._reusable:
             return np.full(sum(len(document.passages) for document in stored), -1)
         digests = [digest for document in stored for digest in self._input_digests(document)]
         keys = np.array([self._reusable.get(digest, -1) for digest in digests])
-        kept = np.flatnonzero(keys >= 0)
-        if self.sentences and len(kept):  # a passage that was added with its vector has no sentences yet
-            sentences: Ragged = self.view.ragged(SENTENCES, keys[kept].tolist())
-            keys[kept[sentences.counts(np.arange(len(kept))) == 0]] = -1
+        reused = np.flatnonzero(keys >= 0)
+        if self.sentences and len(reused):  # a passage that was added with its vector has no sentences yet
+            sentences: Ragged = self.view.ragged(SENTENCES, keys[reused].tolist())
+            keys[reused[sentences.counts(np.arange(len(reused))) == 0]] = -1
         return keys
 
 

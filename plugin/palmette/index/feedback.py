@@ -1,4 +1,4 @@
-"""What people say of hits, kept with the index."""
+"""Feedback on hits, stored in the folder of the index."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TakesFeedback:
 
     @property
     def feedback_log(self) -> FeedbackLog:
-        """Votes and recorded searches: read, export and delete them, and turn ``recording`` of searches on."""
+        """Log of votes and recorded searches: reads, exports and deletes them, and turns ``recording`` on."""
         backend, wall, prefix = self.backend, "", ""
         if isinstance(backend, FilteredBackend):
             wall, prefix, backend = str(backend.within), backend.prefix, backend.backend
@@ -39,9 +39,9 @@ class TakesFeedback:
     def record_search(
         self, query: str, ids: Sequence[str], *, person: str | None = None, run: str | None = None
     ) -> bool:
-        """Record a search that a person made, where recording is turned on; returns whether it is.
+        """Record a search of a person if recording is turned on; returns whether it is.
 
-        Searches record nothing by themselves, since most of them are an evaluation's or a program's.
+        ``Index.search`` records nothing by itself, since most searches are made by evaluations and programs.
         """
         try:
             log = self.feedback_log
@@ -58,14 +58,14 @@ class TakesFeedback:
         person: str | None = None,
         run: str | None = None,
     ) -> None:
-        """Keep whether a document was useful for a query; ``palmette refit`` learns from it.
+        """Record whether a document was useful for a query; ``palmette refit`` learns from it.
 
         Args:
-            query: The query, or ``None`` for that of a recorded ``run``.
-            id: The document, or ``None`` for the first hit of the ``run``.
-            useful: Whether it was.
-            person: Who says so; kept as a keyed hash, to be deleted by.
-            run: Run of a framework, such as LangChain's, whose search was recorded
+            query: The query, or ``None`` for the query of a recorded ``run``.
+            id: Id of the document, or ``None`` for the first hit of the ``run``.
+            useful: Whether the document was useful.
+            person: Name of the person, stored as a keyed hash, by which the person's votes can be deleted.
+            run: Id of a framework's run, such as LangChain's, whose search was recorded
                 (``index.feedback_log.recording = True``).
         """
         if not isinstance(useful, bool):

@@ -1,4 +1,4 @@
-"""Which of the ranked passages a search returns: the best ones of each document, equal ones once."""
+"""Selection among the ranked passages of a search: the best passages of each document, or each text once."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def _without_copies(result: SearchResult, view: View, keys: Keys, columns: Rows,
 
 
 def _same(words: Sequence[str], others: Sequence[str], *, near: bool) -> bool:
-    """Whether two texts have the same words or, where ``near``, most of their trigrams in common."""
+    """Return True if two texts have the same words or, where ``near``, most of their trigrams in common."""
     if words == others or not near:
         return words == others
     trigrams, other_trigrams = _trigrams(words), _trigrams(others)

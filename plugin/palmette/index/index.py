@@ -34,11 +34,11 @@ from palmette.threads import run_in_thread
 from palmette.types import Document, Hit
 
 Documents = Iterable[Any] | str | Path
-"""Documents of any kind :func:`palmette.data.to_document` knows, or a path."""
+"""Documents of any kind that :func:`palmette.data.to_document` knows, or a path to read them from."""
 
 
 class Index(Syncing, Copying, TakesFeedback, Exploring):
-    """Documents, and their arrays under one model, in a folder, in memory or in another backend.
+    """Documents and their arrays under one model, in a folder, in memory or in a collection.
 
     Many threads and processes may search while one writes; a search sees the state before or after a write,
     never between. Use :meth:`create`, :meth:`open` or :meth:`in_memory`.
@@ -50,9 +50,9 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
         super().__init__(model, backend)
         self._cutter = opened_cutter(model, backend, passages)
         self.path = path
-        """Folder or URL it can be opened from again; ``None`` for one in memory."""
+        """Folder or URL to open the index from again; ``None`` for one in memory."""
 
-    # -- making and opening ---------------------------------------------------------------------------------
+    # -- creating and opening -------------------------------------------------------------------------------
 
     @classmethod
     def create(
@@ -68,29 +68,29 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
         engine: Engine = "exact",
         lock_timeout: float = 10.0,
     ) -> Self:
-        """Create an empty index in a new place; it keeps a copy of the model's checkpoint beside the data.
+        """Create an empty index in a new place, with a copy of the model's checkpoint.
 
         Args:
             path: A new or empty folder; or the URL of a new Qdrant collection, ``qdrant://host:6333/name``.
             model: A model, or the folder or repository of its checkpoint; ``None`` for the default encoder, untrained.
-            encoder: Instead of a model, what :func:`palmette.load_encoder` takes: a name, LangChain's ``Embeddings``,
-                LlamaIndex's ``BaseEmbedding``, a function from texts to vectors. The last three are given to
-                :meth:`open`, too.
-            language: Whose word endings are cut off, so that "searches" finds "search"; ``None`` for none.
-            sentences: Store a vector for every sentence too (about 400 bytes each): a hit is then ranked by its best
-                sentence as well, and shows it.
-            tenant: Metadata name by whose values the documents are parted, for tenants who must not learn of each
-                other: each document has exactly one value, which its id begins with (``ada/1``). In
-                ``index.filtered({tenant: "ada"})`` it has the id ``1``, and no other tenant's ids are taken.
-            passages: How long documents are cut into the passages that are encoded, ranked and found: options
+            encoder: Encoder of an untrained model, as :func:`palmette.load_encoder` takes it: a name, LangChain's
+                ``Embeddings``, LlamaIndex's ``BaseEmbedding``, or a function from texts to vectors. :meth:`open` needs
+                the last three again.
+            language: Language of the stemmer, so that "searches" matches "search"; ``None`` for no stemming.
+            sentences: Also store a vector for every sentence (about 400 bytes each): the best sentence of a hit then
+                counts for its rank, and is highlighted.
+            tenant: Metadata name whose values separate tenants who must not learn of each other. Each document has
+                exactly one value, and its stored id begins with it (``ada/1``). ``index.filtered({tenant: "ada"})``
+                shows the id ``1``; other tenants may use the same id.
+            passages: How to cut long documents into the passages that are encoded and ranked: options
                 (:class:`palmette.sources.passages.PassageOptions`, or a dict of them); a splitter of LangChain or
-                LlamaIndex; a function from a text to slices of it; ``None`` for one passage a document. By default
-                passages have 350 tokens at most (documents of a taxonomy are never cut).
+                LlamaIndex; a function from a text to slices of it; ``None`` for one passage per document. By default
+                passages have at most 350 tokens (documents of a taxonomy are never cut).
             engine: As for :meth:`open`.
-            lock_timeout: Seconds a write waits for another writer.
+            lock_timeout: Seconds that a write waits for another writer.
         """
         path, model = absolute(path), as_model(model, encoder)
-        check_opening(engine, lock_timeout)  # a wrong one leaves no folder behind
+        check_opening(engine, lock_timeout)  # before there is a folder
         cutter = new_cutter(model, passages)
         create_index(path, model, index_arrays(model, sentences), language, tenant, cutter.recorded)
         return cls.open(path, model, verify=False, engine=engine, lock_timeout=lock_timeout, passages=cutter.splitter)
@@ -111,20 +111,20 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
 
         Args:
             path: The folder, or the URL of the collection.
-            model: The very model it was made with, when it is loaded already; ``None`` loads the copy inside.
-            verify: ``fast`` reads every file once and compares it with its checksums; ``full`` also compares every
-                document with its digest and the columns that filters read; ``False`` compares sizes and commits.
+            model: The model that the index was created with, if it is loaded already; ``None`` loads the copy inside.
+            verify: ``fast`` reads every file once and compares its checksums; ``full`` also compares every document
+                with its digest and with the columns that filters read; ``False`` compares sizes and commits only.
             engine: ``exact``, ``faiss``; or approximate: ``ivf``, ``hnsw`` (:data:`palmette.index.Engine`).
-            lock_timeout: Seconds a write waits for another writer.
-            passages: The splitter that the index was created with, to add documents: an index keeps only its name.
-            model_options: ``device``, ``local_files_only``, … of :meth:`Model.from_pretrained`.
+            lock_timeout: Seconds that a write waits for another writer.
+            passages: The splitter that the index was created with, needed to add documents: an index stores only its
+                name.
+            model_options: Options of :meth:`Model.from_pretrained`, such as ``device`` and ``local_files_only``.
         """
         path = absolute(path)
         check_opening(engine, lock_timeout)
-        how: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout, "verify": verify}
-        opened, backend = open_index(path, model, model_options, **how)
+        model, backend = open_index(path, model, model_options, engine=engine, lock_timeout=lock_timeout, verify=verify)
         try:
-            return cls(opened, backend, getattr(backend, "url", path), passages=passages)  # without a key
+            return cls(model, backend, getattr(backend, "url", path), passages=passages)  # the URL has no key
         except BaseException:
             backend.close()
             raise
@@ -146,20 +146,22 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
     ) -> Self:
         """Open the index in a folder, or create one where there is none.
 
-        ``language``, ``sentences`` and ``tenant`` are those of a new one, ``encoder`` is that of both; other
-        ``passages`` than an index was created with raise.
+        The arguments are those of :meth:`create` and :meth:`open`. An existing index keeps its ``language``,
+        ``sentences`` and ``tenant``, and its model if none is given; other ``passages`` than its own raise.
         """
-        folder = absolute(path)
-        how: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout}
-        if index_exists(folder):  # without a model given, by its own
-            how |= {"passages": None if passages == AUTO else passages} | ({"encoder": encoder} if encoder else {})
-            made = cls.open(folder, None if model is None else as_model(model), verify=verify, **how)
-            if passages is None and made.backend.passages is not None:
-                made.close()
-                raise ConfigError(f"{folder} cuts documents, {made.backend.passages}: leave passages=None out")
-            return made
-        more: dict[str, Any] = {"sentences": sentences, "tenant": tenant, "passages": passages, "encoder": encoder}
-        return cls.create(folder, model, language=language, **more, **how)
+        path = absolute(path)
+        options: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout, "passages": passages}
+        if not index_exists(path):
+            options |= {"language": language, "sentences": sentences, "tenant": tenant}
+            return cls.create(path, model, encoder=encoder, **options)
+        options |= {"verify": verify} | ({"encoder": encoder} if encoder else {})
+        if passages == AUTO:
+            del options["passages"]
+        index = cls.open(path, None if model is None else as_model(model), **options)
+        if passages is None and index.backend.passages is not None:
+            index.close()
+            raise ConfigError(f"{path} cuts documents, {index.backend.passages}: leave passages=None out")
+        return index
 
     @classmethod
     def in_memory(
@@ -173,12 +175,17 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
         passages: PassagesLike = AUTO,
         engine: Engine = "exact",
     ) -> Self:
-        """Create an index that lives as long as the object."""
+        """Create an index that is deleted with the object; arguments as for :meth:`create`."""
         model = as_model(model, encoder)
         cutter = new_cutter(model, passages)
-        how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": language, "engine": engine}
-        how |= {"tenant": tenant, "passages": cutter.recorded}
-        backend = LocalBackend.in_memory(index_arrays(model, sentences), **how)
+        backend = LocalBackend.in_memory(
+            index_arrays(model, sentences),
+            fingerprint=model.fingerprint,
+            language=language,
+            engine=engine,
+            tenant=tenant,
+            passages=cutter.recorded,
+        )
         return cls(model, backend, passages=cutter.splitter)
 
     @classmethod
@@ -213,57 +220,57 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
             embeddings: As for :meth:`add`.
             progress: A progress bar; ``None`` shows it on a terminal.
         """
-        given = check_documents(documents)
-        unique(given if tenant is None else with_tenants(given, tenant))  # complain before there is a folder
+        checked = check_documents(documents)
+        unique(checked if tenant is None else with_tenants(checked, tenant))  # raises before there is a folder
         if path is None or model is not None or encoder is not None:
             model = as_model(model, encoder)
-        how: dict[str, Any] = {"language": language, "sentences": sentences, "tenant": tenant, "engine": engine}
-        how["passages"] = passages
-        made = cls.in_memory(model, **how) if path is None else cls.open_or_create(path, model, **how)
-        made.upsert(given, embeddings=embeddings, progress=progress)
-        return made
+        options: dict[str, Any] = {"language": language, "sentences": sentences, "tenant": tenant, "engine": engine}
+        options["passages"] = passages
+        index = cls.in_memory(model, **options) if path is None else cls.open_or_create(path, model, **options)
+        index.upsert(checked, embeddings=embeddings, progress=progress)
+        return index
 
     def filtered(self, filter: FilterLike) -> Self:
-        """Return the same index behind a filter that its user cannot get around (a tenant, a language).
+        """Return the same index restricted to the documents that pass a filter (a tenant, a language).
 
-        It shows, finds and deletes only documents that pass, and takes only such documents in.
+        It shows, finds, adds and deletes only documents that pass, and its users cannot get around the filter.
         """
         parsed = parse_filter(filter)
         if parsed is None:
             return self
-        made = type(self)(self.model, FilteredBackend(self.backend, parsed), self.path)
-        made._cutter = self._cutter
-        made._measured_within = self._measured_within
-        return made
+        filtered = type(self)(self.model, FilteredBackend(self.backend, parsed), self.path)
+        filtered._cutter = self._cutter
+        filtered._measured_within = self._measured_within
+        return filtered
 
     @property
     def engine(self) -> str:
-        """Search engine of the arrays, as it was given; ``exact`` of a collection, whose own engine searches."""
+        """Search engine of the arrays, by its name in :meth:`open`; ``exact`` for a collection, which has its own."""
         return self.backend.engine if is_engine(self.backend.engine) else "exact"
 
     @property
     def within(self) -> Filter | None:
-        """Filter that this index lies behind, if any."""
+        """Filter of a :meth:`filtered` index."""
         return getattr(self.backend, "within", None)
 
-    async def asearch(self, query: Any, k: int = 10, **how: Any) -> Any:
-        """:meth:`search` off the event loop; searches that arrive together share one encoding pass."""
-        return await run_in_thread(partial(self.search, query, k, **how))
+    async def asearch(self, query: Any, k: int = 10, **options: Any) -> Any:
+        """:meth:`search` in a thread, off the event loop; simultaneous searches share one pass of the encoder."""
+        return await run_in_thread(partial(self.search, query, k, **options))
 
     # -- writing --------------------------------------------------------------------------------------------
 
     def add(
         self, documents: Documents, *, embeddings: Any = None, batch_size: int = 256, progress: bool | None = None
     ) -> list[str]:
-        """Add documents, all or none; one that is there already changes nothing. Returns the ids.
+        """Add documents, all or none; documents that the index already has change nothing. Returns the ids.
 
-        An id that holds another text raises DuplicateIdError: use :meth:`upsert` to replace it. ``embeddings``: the
-        vectors [N, d] by the model's encoder, an array or a tensor, for methods that need no more (layers).
+        An id with other content raises DuplicateIdError: use :meth:`upsert` to replace it. ``embeddings`` are vectors
+        [N, d] of the documents by the model's encoder, an array or a tensor, for methods that need no token states.
         """
-        given = self._named(documents)
-        how = embeddings, batch_size, progress
-        apply_changes(self.model, self.backend, given, *how, replace=False, cutter=self._cutter)
-        return [document.key for document in given]
+        stored = self._with_stored_ids(documents)
+        settings = embeddings, batch_size, progress
+        apply_changes(self.model, self.backend, stored, *settings, replace=False, cutter=self._cutter)
+        return [document.key for document in stored]
 
     def upsert(
         self,
@@ -274,32 +281,35 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
         batch_size: int = 256,
         progress: bool | None = None,
     ) -> Changes:
-        """Add documents, replacing those whose id exists with other content; unchanged ones are not encoded again.
+        """Add documents, and replace those whose id exists with other content; unchanged ones are not encoded again.
 
-        Documents to ``delete``, by id, go in the same transaction; ``embeddings`` as for :meth:`add`.
+        The documents whose ids are in ``delete`` are deleted in the same transaction. ``embeddings`` as for
+        :meth:`add`.
         """
-        given, gone = self._named(documents), check_ids(delete)
-        how = embeddings, batch_size, progress
-        return apply_changes(self.model, self.backend, given, *how, replace=True, cutter=self._cutter, delete=gone)
+        stored, deleted_ids = self._with_stored_ids(documents), check_ids(delete)
+        settings = embeddings, batch_size, progress
+        return apply_changes(
+            self.model, self.backend, stored, *settings, replace=True, cutter=self._cutter, delete=deleted_ids
+        )
 
-    def _named(self, documents: Documents) -> list[Document]:
-        """Read documents, and give them the ids that they have in an index of several tenants."""
-        given, tenant = check_documents(documents), self.backend.tenant
-        return given if tenant is None else with_tenants(given, tenant)
+    def _with_stored_ids(self, documents: Documents) -> list[Document]:
+        """Read documents, and prefix their ids with their tenants in an index of several tenants."""
+        checked, tenant = check_documents(documents), self.backend.tenant
+        return checked if tenant is None else with_tenants(checked, tenant)
 
     def delete(self, ids: Iterable[str] | None = None, *, filter: FilterLike = None) -> list[str]:
-        """Delete documents by id or by filter; ids that are not there are passed over. Returns those deleted."""
+        """Delete documents by id or by filter; unknown ids are ignored. Returns the ids that were deleted."""
         if (ids is None) == (filter is None):
             raise InputError("delete takes ids or a filter: give one of the two")
         if ids is None and parse_filter(filter) is None:
             raise InputError("an empty filter would delete every document: name them by id if that is meant")
-        with writing(lambda: str(self.backend.stats().location)) as tell, self.backend.write() as writer:
+        with writing(lambda: str(self.backend.stats().location)) as record, self.backend.write() as writer:
             deleted = writer.delete([d.key for d in self.documents(filter)] if ids is None else check_ids(ids))
-            tell({"deleted": len(deleted)})
+            record({"deleted": len(deleted)})
         return deleted
 
     def compact(self) -> None:
-        """Give back the space of deleted and replaced documents."""
+        """Free the space of deleted and replaced documents."""
         self.backend.compact()
 
     # -- reading --------------------------------------------------------------------------------------------
@@ -309,26 +319,26 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
         return self.backend.get(check_ids(ids))
 
     def vectors(self, ids: Iterable[str | Hit]) -> Floats:
-        """Return stored vectors of documents, of length 1: [n, d]; zeros for an id that is not there.
+        """Return stored vectors of documents, of length 1: [n, d]; zeros for an unknown id.
 
-        A document of several passages has the mean of theirs; a hit has its passage's own.
+        The vector of a document of several passages is the mean of theirs; a hit has the vector of its passage.
         """
         spec = vector_array(self.model)
         unchecked: Any = ids
-        listed = isinstance(unchecked, Iterable) and not isinstance(unchecked, str)
-        given: list[str | Hit] = list(unchecked if listed else check_ids(unchecked))
-        wanted = check_ids([one.id if isinstance(one, Hit) else one for one in given])
-        found = np.zeros((len(wanted), *spec.shape), np.float32)
+        is_list = isinstance(unchecked, Iterable) and not isinstance(unchecked, str)
+        items: list[str | Hit] = list(unchecked if is_list else check_ids(unchecked))
+        document_ids = check_ids([item.id if isinstance(item, Hit) else item for item in items])
+        sums = np.zeros((len(items), *spec.shape), np.float32)
         with self.backend.read() as view:
-            known = view.keys_of(wanted)
-            keys = [known.get(id, ()) for id in wanted]
-            for row, one in enumerate(given):
-                if isinstance(one, Hit) and one.passage is not None:
-                    keys[row] = keys[row][one.passage.number : one.passage.number + 1]
-            rows = view.rows(spec.name, [key for some in keys for key in some])
-            owners = np.repeat(np.arange(len(wanted)), list(map(len, keys)))
-            np.add.at(found, owners, unit_rows(rows.astype(np.float32)))
-        return unit_rows(found)
+            keys_of = view.keys_of(document_ids)
+            keys = [keys_of.get(id, ()) for id in document_ids]  # of the passages of each item
+            for row, item in enumerate(items):
+                if isinstance(item, Hit) and item.passage is not None:
+                    keys[row] = keys[row][item.passage.number : item.passage.number + 1]
+            vectors = view.rows(spec.name, [key for keys_of_item in keys for key in keys_of_item])
+            owners = np.repeat(np.arange(len(items)), list(map(len, keys)))
+            np.add.at(sums, owners, unit_rows(vectors.astype(np.float32)))
+        return unit_rows(sums)
 
     def documents(self, filter: FilterLike = None) -> Iterator[Document]:
         """Iterate over all documents that pass a filter."""
@@ -336,18 +346,26 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
 
     def stats(self) -> IndexStats:
         """Count documents, passages, segments and bytes."""
-        held, model = self.backend.stats(), self.model
-        sizes = held.bytes, held.segments, held.reclaimable
-        own = held.documents, model.method, model.fingerprint, held.location
-        return IndexStats(*own, *sizes, self.backend.tenant, held.passages)
+        stats = self.backend.stats()
+        return IndexStats(
+            documents=stats.documents,
+            method=self.model.method,
+            model=self.model.fingerprint,
+            location=stats.location,
+            bytes=stats.bytes,
+            segments=stats.segments,
+            reclaimable=stats.reclaimable,
+            tenant=self.backend.tenant,
+            passages=stats.passages,
+        )
 
     def survey(self) -> dict[str, Any]:
-        """Describe how the documents fit the model's structure: how full its leaves are, for instance."""
+        """Describe how the documents fill the model's structure, such as the leaves of a tree."""
         with self.backend.read() as view:
             return self.model.describe(view)
 
     def verify(self) -> None:
-        """Check every file against its checksum and every document against its digest; raises CorruptIndexError."""
+        """Compare every file with its checksum and every document with its digest; raises CorruptIndexError."""
         self.backend.verify()
 
     def close(self) -> None:
@@ -355,7 +373,7 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
         self.backend.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled, an index is its folder: another process opens it for itself."""
+        """Pickle the path of the index; another process opens the index itself."""
         if self.path is None:
             raise StoreError("an index in memory cannot be pickled: index.copy_to(folder), and pickle that one")
         return _reopen, (type(self), str(self.path), self.engine, self.within)

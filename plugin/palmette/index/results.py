@@ -86,7 +86,7 @@ class QueryBatch:
         return SearchResult(self, evidence, evidence.rank(execute, view, plan, k))
 
     def sums(self, evidence: Evidence) -> bool:
-        """Whether a score is a sum of evidence; otherwise the method ranks alone."""
+        """Return True if a score is a sum of evidence, False if the method ranks alone."""
         adds_to_method = self.vectors is not None or evidence.texts or self.boosts
         return self.calibration is not None and bool(adds_to_method)
 
@@ -276,7 +276,7 @@ class SearchResult:
         return analyser_of(backend.language).matches(self.batch.texts[row], document.content)
 
     def best_passages(self, view: View) -> Mask:
-        """[Q, n] whether a passage is the best of its document."""
+        """Mark the best passage of each document: [Q, n]."""
         keys = self.candidates.keys
         real = keys >= 0
         owners, best = np.full(keys.shape, -1, np.int64), np.zeros(keys.shape, np.bool_)

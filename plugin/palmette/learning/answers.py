@@ -1,4 +1,4 @@
-"""A log of a language model's answers: each is on the disk as soon as it arrives, and is never paid twice."""
+"""A log of a language model's answers: each is written to disk as soon as it arrives, so that none is paid twice."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from palmette.errors import InputError, LockedError, StorageFullError
 
 @dataclass(frozen=True)
 class LoggedAnswer:
-    """One answer, by the digest of model and prompt."""
+    """A logged answer."""
 
     key: str
+    """Digest of model and prompt."""
     text: str
     tokens: int = 0
     refused: bool = False
 
 
 class AnswerLog:
-    """Answers in a file of JSON lines, for one process at a time.
+    """Answers in a file of JSON lines, locked by one process at a time.
 
-    A process that is killed leaves at most half a line, which the next one cuts off.
+    A killed process leaves at most one incomplete line, which the next process removes.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,16 +48,17 @@ class AnswerLog:
             raise
 
     def _read(self) -> dict[str, LoggedAnswer]:
+        """Read all answers, and remove an incomplete last line."""
         answers: dict[str, LoggedAnswer] = {}
         if not self.path.exists():
             return answers
         data = self.path.read_bytes()
-        whole = data.rfind(b"\n") + 1
-        if whole < len(data):
+        end = data.rfind(b"\n") + 1  # of the last complete line
+        if end < len(data):
             with self.path.open("r+b") as file:
-                file.truncate(whole)
+                file.truncate(end)
                 os.fsync(file.fileno())
-        for number, line in enumerate(data[:whole].splitlines(), start=1):
+        for number, line in enumerate(data[:end].splitlines(), start=1):
             try:
                 answer = LoggedAnswer(**json.loads(line))
             except (TypeError, ValueError) as error:
@@ -75,7 +77,7 @@ class AnswerLog:
                 self._file.write(line)
                 os.fsync(self._file.fileno())
             except OSError as error:
-                with suppress(OSError):  # no half line before the next answer
+                with suppress(OSError):  # remove an incomplete line
                     os.ftruncate(self._file.fileno(), size)
                 raise StorageFullError(
                     f"{self.path} cannot be written ({error.strerror}): make room and go on"
@@ -83,7 +85,7 @@ class AnswerLog:
             self.answers[answer.key] = answer
 
     def close(self) -> None:
-        """Let another process write."""
+        """Close the file, and unlock it for other processes."""
         self._file.close()
         self._lock.release()
 

@@ -1,4 +1,4 @@
-"""One way to ask any language model: LangChain's, LlamaIndex's, a callable, or a server of OpenAI's protocol."""
+"""One interface to language models of LangChain and LlamaIndex, callables, and servers of OpenAI's protocol."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from palmette.errors import ConfigError, RemoteError, shown
 
 
 class LLMError(RemoteError):
-    """A language model cannot be asked at all: a wrong key, a wrong name, or no connection."""
+    """A language model cannot be used: a wrong key, a wrong name, or no connection."""
 
 
 @dataclass(frozen=True)
@@ -20,16 +20,16 @@ class Reply:
 
     text: str
     tokens: int = 0
-    """Tokens of prompt and reply, where the model counts them."""
+    """Number of tokens of prompt and reply; 0 if the model does not count them."""
     refused: bool = False
-    """The model, or a filter in front of it, declined."""
+    """Whether the model, or a filter in front of it, declined."""
 
 
 class LLM(Protocol):
     """A language model that completes one prompt."""
 
     name: str
-    """Names the model in the log of answers: another model's answers are asked for anew."""
+    """Name of the model in the log of answers; answers of another model are not reused."""
 
     def complete(self, prompt: str, schema: Mapping[str, Any]) -> Reply:
         """Return the model's reply, as JSON of the schema where the model supports that."""
@@ -81,8 +81,8 @@ class LangChain:
         if isinstance(content, list):  # blocks of a multimodal message
             content = "".join(part if isinstance(part, str) else str(part.get("text", "")) for part in content)
         usage = getattr(message, "usage_metadata", None) or {}
-        more = getattr(message, "additional_kwargs", {})
-        return Reply(str(content), int(usage.get("total_tokens", 0)), bool(more.get("refusal")))
+        extra = getattr(message, "additional_kwargs", {})
+        return Reply(str(content), int(usage.get("total_tokens", 0)), bool(extra.get("refusal")))
 
 
 class LlamaIndex:
@@ -101,7 +101,7 @@ class LlamaIndex:
 class OpenAI:
     """A model behind OpenAI's chat protocol: OpenAI itself, vLLM, Ollama, llama.cpp and others.
 
-    The key is read from OPENAI_API_KEY when a request is sent; it is kept nowhere.
+    The key is read from OPENAI_API_KEY for every request, and is not stored.
     """
 
     def __init__(self, model: str, base_url: str | None = None) -> None:
@@ -116,19 +116,19 @@ class OpenAI:
                 "type": "json_schema",
                 "json_schema": {"name": "reply", "schema": dict(schema), "strict": True},
             }
-        reply = self._endpoint.post(body, _read)
-        if reply.status in (400, 422) and structured:  # the server knows no schemas
+        response = self._endpoint.post(body, _read_reply)
+        if response.status in (400, 422) and structured:  # the server knows no schemas
             self._structured = False
             del body["response_format"]
-            reply = self._endpoint.post(body, _read)
-        if reply.status != 200:
-            raise self._endpoint.refusal(self.name, reply)
-        made: Reply = reply.content
-        return made
+            response = self._endpoint.post(body, _read_reply)
+        if response.status != 200:
+            raise self._endpoint.refusal(self.name, response)
+        reply: Reply = response.content
+        return reply
 
 
-def _read(facts: Any) -> Reply:
-    """Return what a server's reply says; raise where it is not whole."""
+def _read_reply(facts: Any) -> Reply:
+    """Read the message of a server's response; raise if it is incomplete."""
     choice = facts["choices"][0]
     message, usage = choice["message"], facts.get("usage")
     text = message.get("content")

@@ -1,4 +1,4 @@
-"""Questions that a language model writes about documents: labelled pairs for those who have none."""
+"""Training pairs from a language model that writes questions about documents."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KINDS = {
     "verbs by synonyms or descriptions",
     "related": "natural questions that need both passages for their answer",
 }
-"""Kinds of questions, and what a model is told to write."""
+"""Instruction for each kind of questions."""
 PROMPT = """Write {count} {kind}.
 Each must make sense to somebody who does not see the text: name things, and never write "this passage".
 Use the language of the text. Reply with JSON only: {{"questions": ["…"]}}
@@ -49,9 +49,9 @@ SCHEMA: Mapping[str, Any] = {
 }
 """JSON schema of a reply."""
 LONGEST = 300
-"""Characters of a question; longer lines are the model's own remarks."""
+"""Largest number of characters of a question; longer lines are remarks of the model."""
 REPLY_TOKENS = 30
-"""Tokens of a reply, per question, in the estimate of costs."""
+"""Estimated number of tokens per question in a reply."""
 _ITEM = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):]|Q\d*[.:])?\s*[\"“]?(.*?)[\"”]?,?\s*$")
 _REFUSAL = re.compile(
     r"\b(?:I(?:'|’)m sorry|I apologi[sz]e|I can(?:'|’|no)t|I am (?:unable|not able)|As an AI)\b", re.I
@@ -59,22 +59,22 @@ _REFUSAL = re.compile(
 
 
 class QuestionOptions(Config):
-    """Which questions are written, and what they may cost."""
+    """Kinds and number of the questions, and limits of their cost."""
 
     kinds: tuple[str, ...] = ("question", "keywords")
     """Kinds of questions: keywords, question, paraphrase, related (over two passages)."""
     count: Annotated[int, Field(ge=1, le=20)] = 2
-    """Questions of each kind and passage, written in one call."""
+    """Number of questions of each kind and passage, written in one call."""
     max_calls: Annotated[int, Field(ge=0)] | None = None
-    """Most calls of the model in this run; ``None`` for all that are needed."""
+    """Largest number of calls in this run; ``None`` for all that are needed."""
     max_tokens: Annotated[int, Field(ge=0)] | None = None
-    """Most tokens of prompts and replies in this run."""
+    """Largest number of tokens of prompts and replies in this run."""
     concurrency: Annotated[int, Field(ge=1, le=256)] = 4
-    """Calls at a time."""
+    """Number of simultaneous calls."""
     round_trip: Annotated[int, Field(ge=0)] = 10
-    """A question is kept if an untrained search finds its passage among so many; 0 keeps all."""
+    """A question is kept if an untrained search ranks its passage among the first ``round_trip``; 0 keeps all."""
     seed: int = 0
-    """Of the order in which passages are asked about: with a budget, a sample of all documents."""
+    """Seed of the random order of passages, so that a limited run samples all documents."""
 
     def check(self) -> None:  # noqa: D102
         unknown = [kind for kind in self.kinds if kind not in KINDS]
@@ -84,13 +84,13 @@ class QuestionOptions(Config):
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run would cost."""
+    """Estimated cost of a run."""
 
     passages: int
     calls: int
-    """Calls that are not answered yet."""
+    """Number of calls without a logged answer."""
     tokens: int
-    """Tokens of their prompts and replies, estimated."""
+    """Estimated number of tokens of their prompts and replies."""
 
 
 @dataclass
@@ -106,25 +106,27 @@ class QuestionReport:
     unusable: int = 0
     """Replies without a question."""
     repeated: int = 0
-    """Questions dropped because they were asked before, of this or another passage."""
+    """Questions dropped because they repeat an earlier question, of the same or another passage."""
     not_found: int = 0
     """Questions dropped because an untrained search does not find their passage."""
     kept: int = 0
     failed: int = 0
-    """Calls without an answer; a further run asks again."""
+    """Calls that raised an error; a further run repeats them."""
     left: int = 0
-    """Calls without an answer: left out for the budget, or failed."""
+    """Calls without an answer, since they failed or exceeded the limits."""
     errors: list[str] = field(default_factory=list)
     """Distinct errors of the calls that failed."""
 
 
 @dataclass(frozen=True)
 class _Call:
-    """One prompt, and the passages that its questions are about."""
+    """A prompt, and the passages that its questions are about."""
 
     prompt: str
     rows: tuple[int, ...]
+    """Numbers of the passages."""
     tokens: int
+    """Estimated number of tokens of prompt and reply."""
 
 
 def write_questions(
@@ -138,16 +140,16 @@ def write_questions(
 ) -> tuple[RetrievalData, QuestionReport]:
     """Let a language model write questions about documents.
 
-    Returns data that every ``fit`` takes, and what was done. The folder ``out`` gets the same data as a BEIR folder,
-    and every answer the moment it arrives (``answers.jsonl``): a run that was killed or ran out of budget goes on
-    there, and no answer that arrived is paid twice.
+    Returns training data for any ``fit``, and a report. The folder ``out`` receives the same data in BEIR format, and
+    every answer as soon as it arrives (``answers.jsonl``): a run that was killed or reached its limits can be
+    continued, and no answer is paid twice.
 
     Args:
-        documents: A folder, a JSONL file or an iterable of documents; long ones are cut into passages.
+        documents: A folder, a JSONL file or an iterable of documents; long documents are cut into passages.
         llm: A LangChain chat model, a LlamaIndex LLM, a callable ``prompt -> text``, or ``"openai:MODEL"`` for OpenAI
             (key in OPENAI_API_KEY) or any server of its protocol (OPENAI_BASE_URL).
         out: Folder of answers and pairs.
-        encoder: Encoder of the untrained search that questions are tried on.
+        encoder: Encoder of the untrained search that checks the questions.
         progress: A progress bar; ``None`` shows it on a terminal.
         options: Fields of :class:`QuestionOptions`.
     """
@@ -162,17 +164,17 @@ def write_questions(
         calls = _plan_calls(passages, settings, index)
         _ask(calls, model, log, settings, report, progress)
         questions = _collect(calls, model, log, report)
-    kept = _find_again(questions, passages, index, settings.round_trip, report)
+    checked = _retrievable(questions, passages, index, settings.round_trip, report)
     if index is not None:
         index.close()
-    data = _to_data(kept, passages, folder.name)
-    report.kept = len(kept)
+    data = _to_data(checked, passages, folder.name)
+    report.kept = len(checked)
     _write_beir(data, folder)
     return data, report
 
 
 def estimate_questions(documents: Any, out: str | Path, llm: Any, **options: Any) -> Estimate:
-    """Estimate the calls and tokens of :func:`write_questions`, without a call; known answers cost nothing."""
+    """Estimate the calls and tokens of :func:`write_questions` without a call; logged answers cost nothing."""
     settings, model = QuestionOptions.from_dict(options), as_llm(llm)
     passages, path = cut_documents(documents), check_path(out) / "answers.jsonl"
     known: Mapping[str, LoggedAnswer] = {}
@@ -202,7 +204,7 @@ def cut_documents(documents: Any) -> list[Document]:
 
 
 def _plan_calls(passages: Sequence[Document], options: QuestionOptions, index: Index | None) -> list[_Call]:
-    """List all calls in random order: passages in turn, each with every kind."""
+    """Plan all calls: passages in random order, each with every kind of question."""
     order = list(range(len(passages)))
     random.Random(options.seed).shuffle(order)
     neighbours = _nearest(passages, index) if "related" in options.kinds and index is not None else {}
@@ -212,18 +214,18 @@ def _plan_calls(passages: Sequence[Document], options: QuestionOptions, index: I
             rows = (row, neighbours[row]) if kind == "related" and row in neighbours else (row,)
             if kind == "related" and len(rows) == 1:
                 continue
-            named = "\n\n".join(
-                f"Passage{f' {number}' if len(rows) > 1 else ''}:\n{passages[at].content}"
-                for number, at in enumerate(rows, start=1)
+            text = "\n\n".join(
+                f"Passage{f' {number}' if len(rows) > 1 else ''}:\n{passages[passage_row].content}"
+                for number, passage_row in enumerate(rows, start=1)
             )
-            prompt = PROMPT.format(count=options.count, kind=KINDS[kind], text=named)
+            prompt = PROMPT.format(count=options.count, kind=KINDS[kind], text=text)
             tokens = estimate_tokens([prompt])[0] + REPLY_TOKENS * options.count
             calls.append(_Call(prompt, rows, tokens))
     return calls
 
 
 def _nearest(passages: Sequence[Document], index: Index) -> dict[int, int]:
-    """Return for each passage the one that an untrained search by its own text finds besides it."""
+    """Return for each passage its nearest other passage, by an untrained search for its first words."""
     rows = {passage.key: row for row, passage in enumerate(passages)}
     texts = [" ".join(passage.content.split()[:60]) for passage in passages]
     nearest = {}
@@ -235,6 +237,7 @@ def _nearest(passages: Sequence[Document], index: Index) -> dict[int, int]:
 
 
 def _key(model: LLM, call: _Call) -> str:
+    """Digest model and prompt, as the key of an answer in the log."""
     return hashlib.sha256(f"{model.name}\n{call.prompt}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -246,9 +249,9 @@ def _ask(
     report: QuestionReport,
     progress: bool | None,
 ) -> None:
-    """Make the calls that the log does not answer, within the budget."""
-    waiting = [call for call in calls if _key(model, call) not in log.answers]
-    report.reused, report.left = len(calls) - len(waiting), len(waiting)
+    """Make the calls that have no logged answer, within the limits."""
+    unanswered = [call for call in calls if _key(model, call) not in log.answers]
+    report.reused, report.left = len(calls) - len(unanswered), len(unanswered)
     stopped = threading.Event()
 
     def ask(call: _Call) -> int:
@@ -259,15 +262,15 @@ def _ask(
         log.add(answer)
         return answer.tokens
 
-    bar = progress_bar(progress, total=len(waiting), desc="Asking", unit="call", delay=2, leave=False)
+    bar = progress_bar(progress, total=len(unanswered), desc="Asking", unit="call", delay=2, leave=False)
     running = dict[Future[int], _Call]()
     with bar, ThreadPoolExecutor(options.concurrency) as pool:
         try:
-            for number, call in enumerate(waiting):
-                reserved = report.tokens + sum(other.tokens for other in running.values())
+            for number, call in enumerate(unanswered):
+                spent = report.tokens + sum(other.tokens for other in running.values())
                 if options.max_calls is not None and number >= options.max_calls:
                     break
-                if options.max_tokens is not None and reserved + call.tokens > options.max_tokens:
+                if options.max_tokens is not None and spent + call.tokens > options.max_tokens:
                     break
                 running[pool.submit(ask, call)] = call
                 if len(running) >= options.concurrency:
@@ -282,27 +285,28 @@ def _ask(
 
 
 def _finish(running: dict[Future[int], _Call], report: QuestionReport, bar: Any) -> None:
-    """Wait for one call at least. A failed call is noted, unless none has worked or nothing can be written."""
+    """Wait for at least one call, and record it in the report.
+
+    An error raises if no call has succeeded yet, or if the log cannot be written.
+    """
     for future in wait(running, return_when=FIRST_COMPLETED).done:
         del running[future]
         bar.update()
         error = future.exception()
         if error is None:
-            report.calls, report.left, report.tokens = (
-                report.calls + 1,
-                report.left - 1,
-                report.tokens + future.result(),
-            )
+            report.calls += 1
+            report.left -= 1
+            report.tokens += future.result()
             continue
         report.failed += 1
         if report.calls == 0 or isinstance(error, StoreError) or not isinstance(error, Exception):
             raise error
-        if (told := f"{type(error).__name__}: {error}") not in report.errors:
-            report.errors.append(told)
+        if (description := f"{type(error).__name__}: {error}") not in report.errors:
+            report.errors.append(description)
 
 
 def parse_questions(text: str) -> list[str]:
-    """Read questions from a reply: JSON anywhere in it, else its lines without numbers, marks and quotes."""
+    """Parse questions from a reply: JSON anywhere in it, or else its lines without numbers, marks and quotes."""
     for opening, closing in ("{}", "[]"):
         start, end = text.find(opening), text.rfind(closing)
         if 0 <= start < end:
@@ -313,15 +317,16 @@ def parse_questions(text: str) -> list[str]:
             listed = value.get("questions") if isinstance(value, dict) else value
             if isinstance(listed, list):
                 return [cleaned for item in listed if isinstance(item, str) and (cleaned := " ".join(item.split()))]
-    if text.lstrip().startswith(("{", "[", "`")):  # half of a JSON
+    if text.lstrip().startswith(("{", "[", "`")):  # incomplete JSON
         return []
     lines = [" ".join(match[1].split()) for line in text.splitlines() if (match := _ITEM.match(line))]
     return [line for line in lines if 2 < len(line) <= LONGEST and not line.endswith((":", "{", "[", "`"))]
 
 
 def _collect(calls: Sequence[_Call], model: LLM, log: AnswerLog, report: QuestionReport) -> dict[str, tuple[int, ...]]:
-    """Return each question once, with its passages; one that was asked of different passages says nothing."""
-    collected, ambiguous = dict[str, tuple[str, tuple[int, ...]]](), set[str]()
+    """Return each question once, with its passages, and drop questions that were written for different passages."""
+    collected = dict[str, tuple[str, tuple[int, ...]]]()  # question and passages by the normalised question
+    ambiguous = set[str]()
     for call in calls:
         if (answer := log.answers.get(_key(model, call))) is None:
             continue
@@ -331,40 +336,38 @@ def _collect(calls: Sequence[_Call], model: LLM, log: AnswerLog, report: Questio
         questions = [question for question in parse_questions(answer.text) if len(question) <= LONGEST]
         report.unusable += not questions
         for question in questions:
-            same = question.casefold().strip(" ?.!")
-            if same in collected:
+            normalised = question.casefold().strip(" ?.!")
+            if normalised in collected:
                 report.repeated += 1
-                if not set(collected[same][1]) & set(call.rows):
-                    ambiguous.add(same)
+                if not set(collected[normalised][1]) & set(call.rows):
+                    ambiguous.add(normalised)
             else:
-                collected[same] = question, call.rows
+                collected[normalised] = question, call.rows
     report.repeated += len(ambiguous)
-    return dict(value for same, value in collected.items() if same not in ambiguous)
+    return dict(value for normalised, value in collected.items() if normalised not in ambiguous)
 
 
-def _find_again(
+def _retrievable(
     questions: Mapping[str, tuple[int, ...]],
     passages: Sequence[Document],
     index: Index | None,
     depth: int,
     report: QuestionReport,
 ) -> dict[str, tuple[int, ...]]:
-    """Keep the questions whose passage, or one of whose passages, an untrained search finds."""
+    """Keep the questions for which an untrained search ranks one of their passages among the first ``depth``."""
     if not depth or index is None or not questions:
         return dict(questions)
     rows = {passage.key: row for row, passage in enumerate(passages)}
-    hits = index.search(list(questions), k=depth)
-    ranked = [{rows[hit.id] for hit in some} for some in hits]
-    kept = {
-        question: wanted
-        for (question, wanted), found in zip(questions.items(), ranked, strict=True)
-        if found.intersection(wanted)
-    }
-    report.not_found = len(questions) - len(kept)
-    return kept
+    retrievable = {}
+    for (question, passage_rows), hits in zip(questions.items(), index.search(list(questions), k=depth), strict=True):
+        if {rows[hit.id] for hit in hits}.intersection(passage_rows):
+            retrievable[question] = passage_rows
+    report.not_found = len(questions) - len(retrievable)
+    return retrievable
 
 
 def _to_data(questions: Mapping[str, tuple[int, ...]], passages: Sequence[Document], name: str) -> RetrievalData:
+    """Convert questions with their passages to training data."""
     queries = {f"q{number}": question for number, question in enumerate(questions)}
     judged = zip(queries, questions.values(), strict=True)
     qrels = {query: {passages[row].key: 1 for row in rows} for query, rows in judged}
@@ -372,7 +375,7 @@ def _to_data(questions: Mapping[str, tuple[int, ...]], passages: Sequence[Docume
 
 
 def _write_beir(data: RetrievalData, folder: Path) -> None:
-    """Write a BEIR folder; each file takes the place of an earlier run's in one step."""
+    """Write data in BEIR format; each file replaces that of an earlier run in one step."""
     corpus = [{"_id": d.key, "text": d.content, "metadata": dict(d.metadata)} for d in data.corpus]
     queries = [{"_id": key, "text": text} for key, text in data.queries.items()]
     judged = data.qrels.get("train", {}).items()

@@ -1,7 +1,7 @@
-"""Train an index's model anew on what people said of its hits, and exchange it only where it is better.
+"""Retrain an index's model on feedback, and replace the index only if the new one is better.
 
-The new index is built beside the old one. Held-out questions are searched in both; only a clear gain (two standard
-errors of nDCG@10) exchanges the folders, in one step. The former index stays beside it, for the way back.
+The new index is built beside the old one, and held-out questions are searched in both. Only a clear gain (two standard
+errors of nDCG@10) exchanges the folders, in one step. The former index is kept, so that it can be restored.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from palmette.store.local.feedback import Vote
 from palmette.store.local.folder import COMMIT, OpenedFolder, write_lock
 
 HELD_OUT = 0.3
-"""Share of the judged questions that do not train, and decide."""
+"""Share of the judged questions that are not trained on, and decide about the exchange."""
 FEWEST = 20
-"""Held-out questions below which nothing is exchanged."""
+"""Smallest number of held-out questions for an exchange."""
 ERRORS = 2.0
-"""Standard errors by which the new index must be better."""
+"""Least gain for an exchange, in standard errors."""
 DEPTH = 10
 """Depth of nDCG."""
 LOCK_TIMEOUT = 60.0
 """Seconds to wait for a writer before the exchange."""
-_HERE = -100
-"""AT_FDCWD of renameat2: paths are not relative to an open folder."""
-_EXCHANGE = 2
-"""RENAME_EXCHANGE of renameat2."""
+_AT_FDCWD = -100
+"""Argument of renameat2: relative paths start at the working directory."""
+_RENAME_EXCHANGE = 2
+"""Flag of renameat2: exchange two paths."""
 
 Scores = NDArray[np.float64]
 
@@ -53,49 +53,49 @@ class Refit:
     """Quality of the old and the new index, and whether they were exchanged."""
 
     questions: int
-    """Judged questions: of feedback, and of pairs."""
+    """Number of judged questions, from feedback and pairs."""
     held_out: int
+    """Number of them that decided about the exchange."""
     before: float
-    """nDCG@10 of the index that is in use, on the held-out questions."""
+    """nDCG@10 of the old index on the held-out questions."""
     after: float
-    """nDCG@10 of the new one."""
+    """nDCG@10 of the new index on the held-out questions."""
     error: float
     """Standard error of the difference."""
     exchanged: bool
     former: Path | None
-    """Where the former index lies."""
+    """Folder of the former index; ``None`` without an exchange."""
     reason: str
 
 
 def feedback_data(index: Index, pairs: Any = None, *, seed: int = 0) -> RetrievalData:
-    """Return an index's documents with what people said of them, and further pairs about them.
+    """Return an index's documents with judgements from feedback and, if there are any, further labelled pairs.
 
-    A document that more votes call useful than not is relevant to the query; one that more call useless is a negative.
-    The split ``test`` has the questions that decide; they are chosen by their text, so that a further refit holds out
-    the same ones.
+    A document with more useful than useless votes is relevant to the query; one with more useless votes is a negative.
+    The split ``test`` holds out the questions that decide. They are chosen by a digest of their text, so that a later
+    refit holds out the same ones.
     """
     documents = list(index.documents())
     known = {document.key for document in documents}
-    judged = _count(vote for vote in index.feedback_log.votes() if vote.document in known)
+    judged = _grades(vote for vote in index.feedback_log.votes() if vote.document in known)
     if pairs is not None:
         by_text = {document.content: document.key for document in documents}
-        given = load_data(pairs, dev_fraction=0.0, seed=seed)
-        for query, rated in given.qrels.get("train", {}).items():
-            for id, grade in rated.items():
-                own = id if id in known else by_text.get(given.corpus[given.rows[id]].content)
-                if own is not None:
-                    judged.setdefault(given.queries[query], {})[own] = grade
-    judged = {query: rated for query, rated in judged.items() if any(grade > 0 for grade in rated.values())}
+        labelled = load_data(pairs, dev_fraction=0.0, seed=seed)
+        for query, grades in labelled.qrels.get("train", {}).items():
+            for id, grade in grades.items():
+                indexed_id = id if id in known else by_text.get(labelled.corpus[labelled.rows[id]].content)
+                if indexed_id is not None:
+                    judged.setdefault(labelled.queries[query], {})[indexed_id] = grade
+    judged = {query: grades for query, grades in judged.items() if any(grade > 0 for grade in grades.values())}
     if not judged:
         raise InputError("nobody has said of a document that it was useful, and there are no pairs: nothing to learn")
     queries = {f"q{number}": query for number, query in enumerate(sorted(judged))}
     order = sorted(queries, key=lambda key: _digest(f"{seed} {queries[key]}"))
-    held = set(order[: round(HELD_OUT * len(order))])
-    qrels = {
-        split: {key: judged[queries[key]] for key in queries if (key in held) == (split == "test")}
-        for split in ("train", "test")
-    }
-    return RetrievalData("feedback", documents, queries, {name: part for name, part in qrels.items() if part})
+    test_keys = set(order[: round(HELD_OUT * len(order))])
+    qrels: dict[str, dict[str, dict[str, int]]] = {"train": {}, "test": {}}
+    for key, query in queries.items():
+        qrels["test" if key in test_keys else "train"][key] = judged[query]
+    return RetrievalData("feedback", documents, queries, {split: part for split, part in qrels.items() if part})
 
 
 def refit(
@@ -107,36 +107,37 @@ def refit(
     progress: bool | None = None,
     **options: Any,
 ) -> Refit:
-    """Train the model of an index anew from its documents, feedback and pairs; exchange the index where it is better.
+    """Retrain the model of an index on feedback and pairs, and replace the index if the new one is better.
 
-    Searches go on meanwhile, and writes too: what was written is brought over before the exchange. Handles that are
-    open say that the folder holds another index; a service opens it by itself. :func:`restore_former` is the way back.
+    Searches and writes can go on meanwhile; written documents are copied to the new index before the exchange. Open
+    handles then raise, since the folder holds another index, and a service reopens it by itself.
+    :func:`restore_former` restores the former index.
 
     Args:
         path: Folder of the index.
-        pairs: Further labelled pairs about its documents; anything that :func:`palmette.load_data` reads.
-        seed: Of the held-out questions and of the training.
-        device: Where to train.
+        pairs: Further labelled pairs about its documents, in any form that :func:`palmette.load_data` reads.
+        seed: Seed of the held-out questions and of the training.
+        device: Device to train on.
         progress: Progress bars; ``None`` shows them on a terminal.
-        options: Options of the method and of the training, instead of those that the model was trained with.
+        options: Options of the method and of the training that replace those of the model.
     """
     place = _real_folder(path)
     with Index.open(place, device=device) as index:
         data = feedback_data(index, pairs, seed=seed)
-        held = data.qrels.get("test", {})
+        test = data.qrels.get("test", {})
         questions = len(data.queries)
-        if len(held) < FEWEST:
-            told = f"{questions} judged questions hold out {len(held)}, and {FEWEST} must decide: wait, or give pairs"
-            return Refit(questions, len(held), np.nan, np.nan, np.nan, False, None, told)
+        if len(test) < FEWEST:
+            reason = f"{questions} judged questions hold out {len(test)}, and {FEWEST} must decide: wait, or give pairs"
+            return Refit(questions, len(test), np.nan, np.nan, np.nan, False, None, reason)
         train = RetrievalData(data.name, data.corpus, data.queries, {"train": data.qrels["train"]})
         with draft_beside(place) as holder:
             model = _train(index.model, train, seed, progress, options)
             if model.fingerprint == index.model.fingerprint:
-                return Refit(questions, len(held), np.nan, np.nan, np.nan, False, None, "training changed nothing")
+                return Refit(questions, len(test), np.nan, np.nan, np.nan, False, None, "training changed nothing")
             with index.copy_to(holder / "index", model=model, progress=progress) as new:
-                before, after = (_ndcg(one, data.queries, held) for one in (index, new))
+                before, after = _ndcg(index, data.queries, test), _ndcg(new, data.queries, test)
                 gain, error = _gain(before, after)
-                facts = questions, len(held), float(before.mean()), float(after.mean()), error
+                facts = questions, len(test), float(before.mean()), float(after.mean()), error
                 if gain <= ERRORS * error or gain <= 0:
                     return Refit(*facts, False, None, "the new index is not clearly better")
                 former = _exchange(index, new, place, holder / "index")
@@ -144,7 +145,7 @@ def refit(
 
 
 def restore_former(path: str | Path) -> Path:
-    """Bring back the index that a refit replaced; once more brings back the new one."""
+    """Restore the index that a refit replaced; a second call restores the newer one."""
     place = _real_folder(path)
     former = _former(place)
     if not former.is_dir():
@@ -160,15 +161,16 @@ def _train(model: Model, data: RetrievalData, seed: int, progress: bool | None, 
     return type(model).fit(data, encoder=model.encoder.plain, seed=seed, progress=progress, **settings)
 
 
-def _ndcg(index: Index, queries: Mapping[str, str], held: Mapping[str, Mapping[str, int]]) -> Scores:
-    """Return nDCG@10 of each held-out question [Q]."""
-    ranked = index.rank([queries[key] for key in held], DEPTH).ids
-    rows = {id: row for row, id in enumerate(dict.fromkeys(id for judged in held.values() for id in judged))}
-    judgements = Judgements.of_queries(list(held.values()), rows, len(rows))
-    places = np.full((len(held), DEPTH), -1, np.int64)
-    for place, ids in zip(places, ranked, strict=True):
-        place[: len(ids)] = [rows.get(id, -1) for id in ids]
-    return query_scores(places, judgements, ks=(DEPTH,))[f"ndcg@{DEPTH}"]
+def _ndcg(index: Index, queries: Mapping[str, str], qrels: Mapping[str, Mapping[str, int]]) -> Scores:
+    """Return nDCG@10 of each held-out question: [Q]."""
+    ranked_ids = index.rank([queries[key] for key in qrels], DEPTH).ids
+    judged_ids = dict.fromkeys(id for grades in qrels.values() for id in grades)
+    rows = {id: row for row, id in enumerate(judged_ids)}
+    judgements = Judgements.of_queries(list(qrels.values()), rows, len(rows))
+    ranking = np.full((len(qrels), DEPTH), -1, np.int64)  # [Q, k] rows of judged documents, −1 for others
+    for query, ids in enumerate(ranked_ids):
+        ranking[query, : len(ids)] = [rows.get(id, -1) for id in ids]
+    return query_scores(ranking, judgements, ks=(DEPTH,))[f"ndcg@{DEPTH}"]
 
 
 def _gain(before: Scores, after: Scores) -> tuple[float, float]:
@@ -178,7 +180,7 @@ def _gain(before: Scores, after: Scores) -> tuple[float, float]:
 
 
 def _exchange(index: Index, new: Index, place: Path, draft: Path) -> Path:
-    """Let the new index take the folder of the old one, which becomes the former index."""
+    """Put the new index in the folder of the old one, and keep the old one as the former index."""
     former = _former(place)
     if former.exists():
         shutil.rmtree(former)
@@ -190,53 +192,55 @@ def _exchange(index: Index, new: Index, place: Path, draft: Path) -> Path:
 
 
 def _bring_over(index: Index, other: Index, place: Path, former: Path) -> None:
-    """Bring the other index up to date with this one, and exchange their folders while nobody writes."""
-    other.upsert(list(index.documents()), progress=False)  # most of it before others have to wait
+    """Copy changes of an index and its feedback to the other index, and exchange their folders under the write lock."""
+    other.upsert(list(index.documents()), progress=False)  # most changes, before writers have to wait
     opened = OpenedFolder(place)
     with closing(opened), write_lock(opened, LOCK_TIMEOUT), index.feedback_log.held():
         documents = list(index.documents())
-        kept = {document.key for document in documents}
-        gone = [document.key for document in other.documents() if document.key not in kept]
+        ids = {document.key for document in documents}
+        gone = [document.key for document in other.documents() if document.key not in ids]
         other.upsert(documents, delete=gone, progress=False)
         index.feedback_log.copy_to(former)
         _exchange_folders(place, former)
 
 
-def _exchange_folders(one: Path, other: Path) -> None:
-    """Exchange two folders: in one step where the system can, else in three renames."""
+def _exchange_folders(first: Path, second: Path) -> None:
+    """Exchange two folders: in one step where the system supports it, or else by three renames."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
-        names = os.fsencode(one), os.fsencode(other)
-        if hasattr(libc, "renameat2") and libc.renameat2(_HERE, names[0], _HERE, names[1], _EXCHANGE) == 0:
-            fsync_folder(one.parent)
+        paths = _AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second)
+        if hasattr(libc, "renameat2") and libc.renameat2(*paths, _RENAME_EXCHANGE) == 0:
+            fsync_folder(first.parent)
             return
-    between = one.with_name(f".{one.name}.between")
-    one.rename(between)
-    other.rename(one)
-    between.rename(other)
-    fsync_folder(one.parent)
+    temporary = first.with_name(f".{first.name}.between")
+    first.rename(temporary)
+    second.rename(first)
+    temporary.rename(second)
+    fsync_folder(first.parent)
 
 
 def _former(place: Path) -> Path:
+    """Folder of the former index, beside the index."""
     return place.with_name(f"{place.name}.former")
 
 
 def _real_folder(path: str | Path) -> Path:
-    """Return the folder of an index, behind any links."""
+    """Return the folder of an index, with symbolic links resolved."""
     place = check_path(path).absolute()
     if not (place / COMMIT).is_file():
         raise StoreError(f"{place} is no folder of an index: refit takes one")
     return place.resolve()
 
 
-def _count(votes: Iterable[Vote]) -> dict[str, dict[str, int]]:
-    """Return for each query its documents' grades: 1 where more votes say useful, 0 where more say not."""
+def _grades(votes: Iterable[Vote]) -> dict[str, dict[str, int]]:
+    """Grade documents by query: 1 for more useful votes, 0 for more useless ones; a tie gives no grade."""
     sums: dict[str, dict[str, int]] = {}
     for vote in votes:
-        of_query = sums.setdefault(" ".join(vote.query.split()), {})
-        of_query[vote.document] = of_query.get(vote.document, 0) + (1 if vote.useful else -1)
-    return {query: {id: int(total > 0) for id, total in rated.items() if total} for query, rated in sums.items()}
+        totals = sums.setdefault(" ".join(vote.query.split()), {})
+        totals[vote.document] = totals.get(vote.document, 0) + (1 if vote.useful else -1)
+    return {query: {id: int(total > 0) for id, total in totals.items() if total} for query, totals in sums.items()}
 
 
 def _digest(text: str) -> str:
+    """Hash a text, to put questions in a random but stable order."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

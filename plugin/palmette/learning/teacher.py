@@ -1,4 +1,4 @@
-"""A reranker as teacher: it judges what an index finds for questions that nobody has judged."""
+"""Training pairs from a reranker, the teacher: it judges the hits of an index for unjudged questions."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from palmette.learning.llm import as_llm
 from palmette.progress import progress_bar
 
 Teacher = Callable[[str, Sequence[str]], Sequence[float]]
-"""Query and texts → a score for each text; higher is more relevant."""
+"""A function from a query and texts to a score for each text; higher is more relevant."""
 DEPTH = 20
-"""First hits of a question that the teacher judges."""
+"""Default number of hits per question that the teacher judges."""
 LEAD = 1.0
-"""Standard deviations of a question's scores by which its best text must exceed their mean, to count as relevant."""
+"""Least distance of a question's best score from the mean, in standard deviations, for its text to be relevant."""
 PROMPT = """How well does each text answer the query? Reply with JSON only: {{"scores": [0 to 10 for each text]}}
 
 Query: {query}
@@ -41,10 +41,10 @@ SCHEMA = {
 
 
 def as_teacher(teacher: Any) -> tuple[str, Teacher]:
-    """Return the name of a teacher, and how it scores.
+    """Return the name of a teacher and its scoring function.
 
-    Takes a sentence-transformers ``CrossEncoder``, a cross-encoder, a document compressor or a chat model of LangChain,
-    a node postprocessor or an LLM of LlamaIndex, ``"openai:MODEL"``, or a function of a query and texts.
+    A teacher is a sentence-transformers ``CrossEncoder``; a cross-encoder, a document compressor or a chat model of
+    LangChain; a node postprocessor or an LLM of LlamaIndex; ``"openai:MODEL"``; or a function of a query and texts.
     """
     name = str(getattr(teacher, "model_name", None) or getattr(teacher, "name_or_path", None) or type(teacher).__name__)
     if callable(getattr(teacher, "predict", None)) and hasattr(teacher, "tokenizer"):  # a CrossEncoder
@@ -72,31 +72,31 @@ def judge(
     depth: int = DEPTH,
     progress: bool | None = None,
 ) -> RetrievalData:
-    """Let a teacher judge the first hits of questions; returns data that every ``fit`` takes.
+    """Let a teacher judge the first hits of questions; returns training data for any ``fit``.
 
-    A question's best hit counts as relevant where it leads the others clearly; other questions teach nothing. Every
-    score is on the disk when the next question is judged, and none is paid twice.
+    A question's best hit is relevant if its score clearly exceeds the others; other questions are left out. The scores
+    of each question are written to disk at once, so that no score is paid twice.
 
     Args:
         index: The index that finds candidates, by its default search.
-        questions: Questions of any source: recorded searches, a log, an LLM's.
+        questions: Questions from any source, such as recorded searches, a log, or an LLM.
         teacher: See :func:`as_teacher`.
         out: Folder of the scores (``scores.jsonl``).
-        depth: Hits of a question that are judged.
+        depth: Number of hits per question to judge.
         progress: A progress bar; ``None`` shows it on a terminal.
     """
     check_count("depth", depth)
     name, score = as_teacher(teacher)
-    asked = list(dict.fromkeys(questions))
-    if not asked:
+    distinct = list(dict.fromkeys(questions))
+    if not distinct:
         raise InputError("there are no questions to judge; give at least one")
     folder = check_path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    hits_of_questions = index.search(asked, k=depth)
+    hits_of_questions = index.search(distinct, k=depth)
     qrels: dict[str, dict[str, int]] = {}
     with AnswerLog(folder / "scores.jsonl") as log:
-        pairs = zip(asked, hits_of_questions, strict=True)
-        bar = progress_bar(progress, pairs, total=len(asked), desc="Judging", delay=2)
+        pairs = zip(distinct, hits_of_questions, strict=True)
+        bar = progress_bar(progress, pairs, total=len(distinct), desc="Judging", delay=2)
         for number, (question, hits) in enumerate(bar):
             if len(hits) < 2:
                 continue
@@ -110,12 +110,12 @@ def judge(
             best = int(np.argmax(scores))
             if scores[best] - np.mean(scores) > LEAD * np.std(scores) > 0:
                 qrels[f"q{number}"] = {hits[best].id: 1}
-    queries = {f"q{number}": question for number, question in enumerate(asked) if f"q{number}" in qrels}
+    queries = {f"q{number}": question for number, question in enumerate(distinct) if f"q{number}" in qrels}
     return RetrievalData(f"judged by {name}", list(index.documents()), queries, {"train": qrels} if qrels else {})
 
 
 def _checked(scores: Any, count: int, name: str) -> list[float]:
-    """Raise unless there is a number for each text."""
+    """Check that there is a finite number for each text."""
     try:
         values = [float(value) for value in scores]
     except (TypeError, ValueError) as error:
@@ -126,16 +126,16 @@ def _checked(scores: Any, count: int, name: str) -> list[float]:
 
 
 def _compress(teacher: Any, query: str, texts: Sequence[str]) -> list[float]:
-    """Score by the order of a LangChain reranker; what it leaves out comes last."""
+    """Score by the order of a LangChain reranker; texts that it leaves out get 0."""
     from langchain_core.documents import Document
 
-    given = [Document(page_content=text, metadata={"row": row}) for row, text in enumerate(texts)]
-    ranked = [document.metadata["row"] for document in teacher.compress_documents(given, query)]
+    documents = [Document(page_content=text, metadata={"row": row}) for row, text in enumerate(texts)]
+    ranked = [document.metadata["row"] for document in teacher.compress_documents(documents, query)]
     return _by_rank(ranked, len(texts))
 
 
 def _postprocess(teacher: Any, query: str, texts: Sequence[str]) -> list[float]:
-    """Score by the order of a LlamaIndex reranker; what it leaves out comes last."""
+    """Score by the order of a LlamaIndex reranker; texts that it leaves out get 0."""
     from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
     nodes = [NodeWithScore(node=TextNode(id_=str(row), text=text), score=0.0) for row, text in enumerate(texts)]
@@ -144,6 +144,7 @@ def _postprocess(teacher: Any, query: str, texts: Sequence[str]) -> list[float]:
 
 
 def _by_rank(ranked: Sequence[int], count: int) -> list[float]:
+    """Score each ranked row by its reciprocal rank, other rows by 0."""
     scores = [0.0] * count
     for rank, row in enumerate(ranked, start=1):
         scores[row] = 1 / rank
@@ -151,11 +152,11 @@ def _by_rank(ranked: Sequence[int], count: int) -> list[float]:
 
 
 def _ask(llm: Any, query: str, texts: Sequence[str]) -> list[float]:
-    """Let a language model grade all texts at once."""
+    """Let a language model grade all texts in one prompt; no grades if its reply has none."""
     numbered = "\n\n".join(f"Text {number}:\n{text}" for number, text in enumerate(texts, start=1))
     reply = llm.complete(PROMPT.format(query=query, texts=numbered), SCHEMA).text
-    found = re.search(r"\[[^\[\]]*\]", reply)
+    json_list = re.search(r"\[[^\[\]]*\]", reply)
     try:
-        return list(json.loads(found[0])) if found else []
+        return list(json.loads(json_list[0])) if json_list else []
     except ValueError:
         return []
