@@ -36,6 +36,7 @@ taxonomy: taxonomy.py toy --rows default --steps 500
 qdrant: qdrant.py --folder WORK/both --documents 2000 --out RESULTS/qdrant.md
 passages: passages.py --sets uv --above none words
 topics: topics.py
+onnx: exported.py quality hotpot_mini
 pairs: curve.py squad --out RESULTS/pairs.md
 answers: answers.py --sets uv
 peers: peers.py --sets uv --systems palmette

@@ -124,6 +124,16 @@ def test_a_pooling_may_leave_the_prompt_out(tmp_path: Path) -> None:
     np.testing.assert_allclose(encoder.encode_queries(["a cat"]), source.encode_queries(["a cat"]), atol=1e-5)
 
 
+def test_prompts_that_were_given_are_exported(source: Path, tmp_path: Path) -> None:
+    prompted = load_encoder(source, device="cpu", dtype="float32", prompts={"query": "query : "})
+    encoder = load(f"onnx:{export_onnx(prompted, tmp_path / 'onnx').path}")
+    assert encoder.prompts == prompted.prompts
+    assert encoder.stands_for == prompted.fingerprint
+    np.testing.assert_allclose(encoder.encode_queries(["a cat"]), prompted.encode_queries(["a cat"]), atol=1e-5)
+    with pytest.raises(ConfigError, match="export it without truncate="):
+        export_onnx(load_encoder(source, device="cpu", dtype="float32", truncate=8), tmp_path / "short")
+
+
 def test_an_int8_export_is_near_and_says_so(source: Path, small: Path, exported: Path) -> None:
     encoder, plain = load(f"onnx:{small}"), load(source)
     assert encoder.precision == "int8"

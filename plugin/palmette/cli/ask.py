@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -75,7 +76,8 @@ def _run_search(args: argparse.Namespace) -> None:
 @contextmanager
 def _once() -> Iterator[None]:
     """Spare what pays only from the second question on: compiled loops, and looking for plugins of pydantic."""
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    if "pydantic" not in sys.modules:
+        os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     with without_compiled_loops():
         yield
 

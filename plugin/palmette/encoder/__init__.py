@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from palmette.encoder.cache import CachedEncoder, EncodingCache
     from palmette.encoder.fake import FakeEncoder
     from palmette.encoder.load import load_encoder
+    from palmette.encoder.onnx.export import Export, export_onnx
     from palmette.encoder.sentence_transformer import SentenceEncoder
     from palmette.encoder.sentences import Sentences
     from palmette.encoder.splitting import split_sentences
@@ -24,12 +25,14 @@ __all__ = [
     "CachedEncoder",
     "Encoder",
     "EncodingCache",
+    "Export",
     "FakeEncoder",
     "Kind",
     "Output",
     "SentenceEncoder",
     "Sentences",
     "States",
+    "export_onnx",
     "load_encoder",
     "split_sentences",
 ]
@@ -38,10 +41,12 @@ _HOMES = {
     "Backbone": "backbone",
     "CachedEncoder": "cache",
     "EncodingCache": "cache",
+    "Export": "onnx.export",
     "FakeEncoder": "fake",
     "SentenceEncoder": "sentence_transformer",
     "Sentences": "sentences",
     "States": "states",
+    "export_onnx": "onnx.export",
     "load_encoder": "load",
     "split_sentences": "sentences",
 }

@@ -68,7 +68,7 @@ def export_onnx(encoder: str | Path | Encoder, folder: str | Path, *, int8: bool
     Args:
         encoder: The model: what :func:`palmette.load_encoder` takes.
         folder: Where to write; new or empty.
-        int8: Keep weights in eight bits: a quarter of the size and about twice as fast. Its vectors differ a little
+        int8: Keep weights in eight bits: a quarter of the size, and faster. Its vectors differ a little
             from the source's, so that an index built with the source takes questions from it, and no documents.
     """
     place = check_path(folder).absolute()
@@ -111,6 +111,8 @@ def _check_source(encoder: Encoder) -> SentenceEncoder:
         raise ConfigError(
             f"only a sentence-transformers model of one transformer and a pooling is exported; {encoder.name!r} {kind}"
         )
+    if encoder.truncate is not None:
+        raise ConfigError(f"{encoder.name!r} is truncated to {encoder.truncate} columns: export it without truncate=")
     if encoder.precision != "float32":
         raise ConfigError(f"{encoder.name!r} computes in {encoder.precision}: give its name, so that float32 is loaded")
     return encoder
@@ -134,7 +136,7 @@ def _write_modules(source: SentenceEncoder, folder: Path) -> None:
     (folder / TOKENIZER).write_text(backend.to_str(), "utf-8")
     first.auto_model.config.to_json_file(folder / "config.json", use_diff=False)
     padding = {"pad_token": first.tokenizer.pad_token, "padding_side": first.tokenizer.padding_side}
-    settings = {"prompts": model.prompts, "default_prompt_name": model.default_prompt_name}
+    settings = {"prompts": dict(source.prompts), "default_prompt_name": None}  # perhaps given when it was loaded
     files = {
         "modules.json": rows,
         "sentence_bert_config.json": {"max_seq_length": source.max_length},
@@ -182,7 +184,11 @@ def _write_graph(source: SentenceEncoder, path: Path) -> None:
 
 
 def _quantise(path: Path) -> None:
-    """Keep the weights of a graph in eight bits, with a scale for each column; activations are scaled as they come."""
+    """Keep the weights of a graph in eight bits, with a scale for each column; activations are scaled as they come.
+
+    Leaving out the matrices that narrow, whose inputs have a few large numbers, raises the cosine from .995 to .997
+    and no nDCG, for 34 MB instead of 23.
+    """
     try:
         from onnxruntime.quantization import QuantType, quantize_dynamic
     except ImportError as error:
