@@ -85,7 +85,7 @@ class Batching(BaseRetriever, ABC):
         for start in range(0, len(inputs), size):
             queries = list(inputs[start : start + size])
             pairs = zip(queries, configs[start : start + size], strict=True)
-            yield queries, (self._start(manager, query, one, kwargs) for query, one in pairs)
+            yield queries, (self._start(manager, query, run_config, kwargs) for query, run_config in pairs)
 
     def _start(self, manager: Any, query: str, config: RunnableConfig, kwargs: dict[str, Any]) -> Any:
         """Start a run as ``invoke`` does; an awaitable for an asynchronous manager."""

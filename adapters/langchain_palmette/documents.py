@@ -1,4 +1,4 @@
-"""LangChain documents to palmette's and back."""
+"""Conversion of LangChain's documents to palmette's and back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EXPLANATION = "explanation"
 """Metadata key of an explanation."""
 CITATION = "citation"
-"""Metadata key of where a passage stands, such as *guide.md › Pruning, lines 40–52*."""
+"""Metadata key of a passage's citation, such as *guide.md › Pruning, lines 40–52*."""
 PASSAGE = "passage"
 """Metadata key of a passage's place: characters, lines, headings, number."""
 COPIES = "copies"
@@ -33,13 +33,15 @@ def to_stored(documents: Iterable[Any] | str | Path) -> list[Stored]:
 
     if isinstance(documents, str | Path):
         return list(iter_documents(documents, passages=False))
-    kept = drop_blanks(documents, lambda document: str(getattr(document, "page_content", document)))
-    return list(
-        to_documents(
-            one.model_copy(update={"metadata": json_value(one.metadata)}) if isinstance(one, Document) else one
-            for one in kept
-        )
-    )
+    with_text = drop_blanks(documents, lambda document: str(getattr(document, "page_content", document)))
+    return list(to_documents(map(_with_json_metadata, with_text)))
+
+
+def _with_json_metadata(document: Any) -> Any:
+    """Copy a LangChain document with its metadata as JSON values; other documents stay as they are."""
+    if not isinstance(document, Document):
+        return document
+    return document.model_copy(update={"metadata": json_value(document.metadata)})
 
 
 def from_stored(document: Stored) -> Document:
@@ -51,7 +53,7 @@ def from_stored(document: Stored) -> Document:
 def from_hit(hit: Hit, score_key: str | None, explain: bool) -> Document:
     """Convert a hit; score and explanation replace metadata of the same names.
 
-    A passage of a longer document says where it stands: ``citation`` for people, ``passage`` for programs.
+    The metadata of a passage of a longer document have its place: ``citation`` for people, ``passage`` for programs.
     """
     document = from_stored(hit.document)
     document.page_content = hit.text

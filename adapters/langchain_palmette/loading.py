@@ -1,8 +1,8 @@
-"""Models, encoders, readers and indexes by name, so that objects whose fields are JSON find them again.
+"""Models, encoders, readers and indexes by name, so that objects whose fields are JSON can refer to them.
 
 LangChain copies a runnable by its fields (serialization, ``configurable_fields``, pickling), and a copy must not open
-and verify its index again. An open index is shared for as long as someone holds it; an object in memory gets a name
-that begins with ``memory:``. Both are kept in weak references.
+and verify its index again. An open index is shared as long as an object refers to it; an object in memory gets a name
+that begins with ``memory:``. Both are stored as weak references.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _lock = threading.RLock()  # callers wait for an index that another thread is op
 
 
 def name_of(thing: object) -> object:
-    """Name of a live object; names and paths stay as they are."""
+    """Return the name of a live object; names and paths are returned as they are."""
     if thing is None or isinstance(thing, str | Path):
         return thing if thing is None else str(thing)
     with _lock:
-        known = next((name for name, held in _named.items() if held is thing), None)
+        known = next((name for name, live_object in _named.items() if live_object is thing), None)
         name = known or f"{MEMORY}{uuid4().hex}"
         try:
             _named[name] = thing
@@ -46,15 +46,15 @@ def name_of(thing: object) -> object:
 
 
 def find(name: object) -> Any:
-    """Live object with this name; ``None`` for names of folders and repositories."""
+    """Return the live object with this name; ``None`` for names of folders and repositories."""
     return _named.get(str(name))
 
 
 def load(kind: str, name: str, options: Mapping[str, Any]) -> Any:
-    """Load a ``model``, an ``encoder`` or a ``reader``, unless the name is a live object's."""
-    held = _recall(name)
-    if held is not None:
-        return held
+    """Load a ``model``, an ``encoder`` or a ``reader``, or return the live object with this name."""
+    live_object = _recall(name)
+    if live_object is not None:
+        return live_object
     import palmette
 
     readers: Any = palmette.Reader
@@ -63,21 +63,21 @@ def load(kind: str, name: str, options: Mapping[str, Any]) -> Any:
 
 
 def open_index(path: str, model: str | None, engine: str, options: Mapping[str, Any]) -> Index:
-    """Open the index of a folder or name; one that is open already is shared."""
+    """Open the index of a folder or name, or return the one that is open already."""
     from palmette import Index
 
-    held: Index | None = _recall(path)
-    if held is not None:
-        return held
+    live_index: Index | None = _recall(path)
+    if live_index is not None:
+        return live_index
     with _lock:
         key = _key(path, model, engine, options)
         if (index := _opened.get(key)) is not None:
-            with suppress(StoreError):  # closed since
+            with suppress(StoreError):  # it was closed
                 index.stats()
                 return index
-        given = None if model is None else load("model", model, options)
+        loaded_model = None if model is None else load("model", model, options)
         local = {name: value for name, value in options.items() if name != "revision"}
-        _opened[key] = index = Index.open(path, given, engine=engine, **local)
+        _opened[key] = index = Index.open(path, loaded_model, engine=engine, **local)
     return index
 
 
@@ -88,13 +88,14 @@ def share(index: Index, path: str, model: str | None, engine: str, options: Mapp
 
 
 def _recall(name: str) -> Any:
-    held = find(name)
-    if held is None and name.startswith(MEMORY):
+    """Return the live object with this name; raise if it was in memory and is gone."""
+    live_object = find(name)
+    if live_object is None and name.startswith(MEMORY):
         raise NotFoundError(
             f"{name!r} was in the memory of the process that made it, and is gone: make it with "
             "index_path='a-folder', so that a copy can open its index (a model: save_pretrained it first)"
         )
-    return held
+    return live_object
 
 
 def _key(path: str, model: str | None, engine: str, options: Mapping[str, Any]) -> tuple[object, ...]:
@@ -123,7 +124,7 @@ class Loading(BaseModel):
     revision: str | None = Field(default=None, frozen=True)
     """Branch, tag or commit of the Hub repository."""
     device: str | None = Field(default=None, frozen=True)
-    """Where to compute: ``cuda``, ``mps``, ``cpu``; ``None`` for the best there is."""
+    """Device: ``cuda``, ``mps`` or ``cpu``; ``None`` for the best available."""
     dtype: str | None = Field(default=None, frozen=True)
     """The encoder's precision: ``float32``, ``bfloat16``, ``float16``; ``None`` to choose by device."""
     batch_size: int | None = Field(default=None, ge=1, frozen=True)
@@ -133,24 +134,24 @@ class Loading(BaseModel):
     cache_dir: PathName | None = Field(default=None, frozen=True)
     """Hub cache to use."""
     local_files_only: bool = Field(default=False, frozen=True)
-    """Never go to the network."""
+    """Use no network."""
 
     _objects: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     def model_post_init(self, context: Any, /) -> None:
-        """Hold live objects that fields name: they live only as long as someone holds them."""
+        """Keep references to the live objects that fields name, so that they are not collected."""
         super().model_post_init(context)
         live = {kind: find(getattr(self, kind, None)) for kind in ("encoder", "model", "reader")}
         self._objects = {kind: thing for kind, thing in live.items() if thing is not None}
 
     def loaded(self, kind: str) -> Any:
-        """Load what a field names, on first use."""
+        """Return the object that a field names, loaded on first use."""
         if kind not in self._objects:
             self._objects[kind] = load(kind, str(getattr(self, kind)), self._loading())
         return self._objects[kind]
 
     def _loading(self) -> dict[str, Any]:
-        """Loading options that were given."""
+        """Loading options that differ from the defaults."""
         return {n: value for n in Loading.model_fields if (value := getattr(self, n)) not in (None, False)}
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -23,7 +23,7 @@ Inputs = Mapping[str, Any]
 
 
 class PalmetteReader(Loading, RunnableSerializable[Inputs, Any]):
-    """Answers a question in the words of the documents given, or finds that they have no answer.
+    """Answers a question in the words of retrieved documents, or reports that they have no answer.
 
     .. code-block:: python
 
@@ -90,20 +90,20 @@ class PalmetteReader(Loading, RunnableSerializable[Inputs, Any]):
         return self._answer_all([input])[0]
 
     def _answer_each(self, inputs: list[Inputs]) -> list[Any]:
-        """Answer or error of each input, as LangChain's batches expect."""
+        """Return an answer or an error for each input, as LangChain's batches expect."""
         try:
             return self._answer_all(inputs)
-        except InputError as error:  # perhaps of one input only
-            return [error] if len(inputs) == 1 else [self._answer_each([one])[0] for one in inputs]
+        except InputError as error:  # possibly of one input only
+            return [error] if len(inputs) == 1 else [self._answer_each([single])[0] for single in inputs]
 
     _aanswer = AsyncTwin(_answer).method
     _aanswer_each = AsyncTwin(_answer_each).method
 
     def _answer_all(self, inputs: list[Inputs]) -> list[Any]:
-        questions = [self._value(one, self.question_key) for one in inputs]
-        documents = [_passages(self._value(one, self.documents_key)) for one in inputs]
+        questions = [self._value(input, self.question_key) for input in inputs]
+        documents = [_passages(self._value(input, self.documents_key)) for input in inputs]
         answers = self.loaded("reader").answer(questions, documents, threshold=self.threshold)
-        return [self._output(one, answer) for one, answer in zip(inputs, answers, strict=True)]
+        return [self._output(input, answer) for input, answer in zip(inputs, answers, strict=True)]
 
     def _value(self, input: Inputs, key: str) -> Any:
         try:
@@ -121,9 +121,9 @@ class PalmetteReader(Loading, RunnableSerializable[Inputs, Any]):
 
 
 def _passages(documents: Any) -> list[Any]:
-    """Texts and ids of documents as passages; metadata may be anything and are left out."""
+    """Convert documents to passages of their texts and ids, without metadata."""
     check_kind("documents", documents, (list, tuple), "a list of documents")
     return [
-        passage(one.id or str(row), one.page_content) if isinstance(one, Document) else one
-        for row, one in enumerate(documents)
+        passage(document.id or str(row), document.page_content) if isinstance(document, Document) else document
+        for row, document in enumerate(documents)
     ]

@@ -44,13 +44,14 @@ class PalmetteReranker(Loading, BaseDocumentCompressor):
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
     ) -> Sequence[Document]:
-        """Copies of the best documents, best first; ties keep their order, blank documents come last."""
+        """Return copies of the best documents, best first; ties keep their order, blank documents are last."""
         if not documents:
             return []
-        texts, metadata = [one.page_content for one in documents], [one.metadata for one in documents]
-        ids = [one.id for one in documents]
-        how: dict[str, Any] = {"lexical": self.lexical, "language": self.language, **self.search_options}
-        best = rerank(self.loaded("model"), query, texts, metadata, ids, self.top_n, **how)
+        texts = [document.page_content for document in documents]
+        metadata = [document.metadata for document in documents]
+        ids = [document.id for document in documents]
+        options: dict[str, Any] = {"lexical": self.lexical, "language": self.language, **self.search_options}
+        best = rerank(self.loaded("model"), query, texts, metadata, ids, self.top_n, **options)
         return [self._copy(documents[row], score) for row, score in best]
 
     acompress_documents = AsyncTwin(compress_documents).method

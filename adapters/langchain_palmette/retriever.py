@@ -172,8 +172,8 @@ class PalmetteRetriever(Loading, Batching, DocumentIndex):
         if model is None and cls.method is not None:
             raise ConfigError(f"{cls.__name__} needs a model of method {cls.method!r}: give model=")
         loaded = None if model is None else probe._check_model(load("model", str(name_of(model)), options))
-        how: dict[str, Any] = {"encoder": encoder, "passages": passages, "engine": probe.engine}
-        index = Index.build(stored, loaded, index_path, progress=progress, **how)
+        index_options: dict[str, Any] = {"encoder": encoder, "passages": passages, "engine": probe.engine}
+        index = Index.build(stored, loaded, index_path, progress=progress, **index_options)
         retriever = cls.from_index(index, **fields)
         if index_path is not None:
             share(index, *retriever._place())
@@ -290,14 +290,14 @@ class PalmetteRetriever(Loading, Batching, DocumentIndex):
         check_keys(type(self).__name__, call, (*CALL, *index.model.search_class.names()))
         own = {name: getattr(self, name) for name in CALL if name not in ("filter", "explain")}
         call |= {name: value for name, value in own.items() if call.get(name) is None}
-        how = without_none({**self._search_options(), **call})
-        threshold = how.pop("score_threshold", None)
-        return index.search(queries, threshold=threshold, explain=explain, **how)
+        options = without_none({**self._search_options(), **call})
+        threshold = options.pop("score_threshold", None)
+        return index.search(queries, threshold=threshold, explain=explain, **options)
 
     def _retrieve(self, queries: list[str], *, explain: bool | None = None, **call: Any) -> Found:
         explain = self.explain if explain is None else explain
-        found = self._search(queries, explain=explain, **call)
-        return [[from_hit(hit, self.score_key, explain) for hit in hits] for hits in found]
+        hits_of_queries = self._search(queries, explain=explain, **call)
+        return [[from_hit(hit, self.score_key, explain) for hit in hits] for hits in hits_of_queries]
 
     def _get_relevant_documents(self, query: str, *, run_manager: Any, **call: Any) -> list[Document]:
         documents = self._retrieve([query], **call)[0]
@@ -306,7 +306,8 @@ class PalmetteRetriever(Loading, Batching, DocumentIndex):
 
     def _record(self, query: str, documents: Sequence[Document], run: Any) -> None:
         """Record a search under the id of its run, where the index records searches."""
-        self.index.record_search(query, [str(one.id) for one in documents], run=str(getattr(run, "run_id", "") or ""))
+        ids = [str(document.id) for document in documents]
+        self.index.record_search(query, ids, run=str(getattr(run, "run_id", "") or ""))
 
     def feedback(
         self,

@@ -43,6 +43,6 @@ class PalmetteTranslator(Visitor):
         return {name: {operator: value}}
 
     def visit_structured_query(self, structured_query: StructuredQuery) -> tuple[str, dict[str, Any]]:
-        """Query and search options."""
-        found = structured_query.filter
-        return structured_query.query, {} if found is None else {"filter": found.accept(self)}
+        """Return the query text and the search options."""
+        condition = structured_query.filter
+        return structured_query.query, {} if condition is None else {"filter": condition.accept(self)}

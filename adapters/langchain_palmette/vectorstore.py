@@ -118,10 +118,10 @@ class PalmetteVectorStore(VectorStore):
         """Add texts, replacing those whose id exists; blank ones are left out. Returns the ids of the others."""
         check_kind("texts", texts, Iterable, "a list of str")
         check_kind("ids", ids, (Sequence, type(None)), "a list of str")
-        given = list(texts)
-        if ids is not None and len(ids) != len(given):  # LangChain's own drops the texts beyond them
-            raise InputError(f"ids must be one per text, got {len(ids)} for {len(given)} texts")
-        return super().add_texts(given, metadatas, ids=ids, **options)
+        listed = list(texts)
+        if ids is not None and len(ids) != len(listed):  # LangChain's own drops the texts beyond them
+            raise InputError(f"ids must be one per text, got {len(ids)} for {len(listed)} texts")
+        return super().add_texts(listed, metadatas, ids=ids, **options)
 
     def delete(self, ids: list[str] | None = None, **options: Any) -> bool:
         """Delete by ids, or by ``filter=``; unknown ids are skipped."""

@@ -5,6 +5,7 @@ from scipy.special import expit
 
 from palmette import Document, Index, Model
 from palmette.errors import ConfigError
+from support.measured import units_of
 
 QUERIES = ["where does the red owl live?", "white hen", "golden bee sings"]
 
@@ -17,8 +18,7 @@ def matching(index: Index, query: str) -> list[str]:
 def test_a_score_is_the_sum_of_its_evidence(shared: Index, model: Model) -> None:
     for lexical in (0.0, 0.3, 1.0):
         mix = model.calibration(model.search_options({}), lexical)
-        with shared.backend.read() as view:
-            units = shared._units(model.search_options({}), view)
+        units = units_of(shared, model.search_options({}))
         for hit in [hit for hits in shared.search(QUERIES, k=48, lexical=lexical) for hit in hits]:
             meaning = units.own.units(hit.evidence["own"])
             if "best" in hit.evidence:

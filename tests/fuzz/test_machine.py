@@ -11,6 +11,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.errors import CorruptIndexError, DuplicateIdError, PalmetteError
 from palmette.ranking.arrays import stored_arrays
 from palmette.store.filters import matches
+from palmette.store.local.database import DATABASE, connect
 from support.forks import ended, forked
 from support.odd import LIMITS
 from support.stores import fast_place, state_for, state_of
@@ -190,8 +192,10 @@ class History(RuleBasedStateMachine):
     @rule(choice=st.randoms(use_true_random=False), repairs=st.booleans())
     def damage(self, choice: Any, repairs: bool) -> None:
         """One byte of an array changes: the next opening says so; repaired or put right, nothing is lost."""
-        latest = self.index.backend._snapshots.latest  # others are what a killed child left
-        arrays = [path for segment in latest.segments for path in sorted(segment.path.glob("*.npy"))]
+        folder = Path(self.index.path)
+        with closing(connect(folder / DATABASE, "mode=rw")) as database:  # other folders are what a killed child left
+            names = [name for (name,) in database.execute("SELECT name FROM segments ORDER BY position")]
+        arrays = [path for name in names for path in sorted((folder / "segments" / name).glob("*.npy"))]
         if not arrays:
             return
         path = choice.choice(arrays)

@@ -6,6 +6,7 @@ from llama_index.core.callbacks import CallbackManager, LlamaDebugHandler
 from llama_index.core.schema import IndexNode, TextNode
 from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
 
+import palmette
 from llama_index.retrievers.palmette import PalmetteEmbedding, PalmetteRerank, TreeRetriever
 from palmette.errors import ConfigError, InputError
 
@@ -105,7 +106,14 @@ def test_what_index_nodes_lead_to_is_given_again(model, tmp_path):
     assert [r.node_id for r in full.retrieve("an owl")] == ["inner"]
 
 
-def test_embedding_and_reranker_are_reloaded(model, tmp_path, retriever):
+def test_embedding_and_reranker_are_reloaded(model, tmp_path, retriever, monkeypatch):
+    loaded, load_model = [], palmette.load_model
+
+    def record(*args, **options):
+        loaded.append(load_model(*args, **options))
+        return loaded[-1]
+
+    monkeypatch.setattr(palmette, "load_model", record)
     folder, nodes = model.save_pretrained(tmp_path / "ckpt"), retriever.retrieve(QUESTION)
     embeds = {"representation": "probabilities", "level": 3, "embed_batch_size": 7}
     ranks = {"top_n": 1, "lexical": 0.25, "level": 2}
@@ -117,7 +125,8 @@ def test_embedding_and_reranker_are_reloaded(model, tmp_path, retriever):
             cls.from_json(saved.to_json()),
         ):
             assert again.to_dict() == saved.to_dict()
-            assert again._model is saved._model
+    assert len(loaded) == 12
+    assert all(each is loaded[0] for each in loaded), "copies share the model"
     embedding, rerank = PalmetteEmbedding(folder, **embeds), PalmetteRerank(folder, **ranks)
     assert (embedding.level, embedding.embed_batch_size, rerank.lexical) == (3, 7, 0.25)
     assert embedding.get_text_embedding("owl") == PalmetteEmbedding(model, **embeds).get_text_embedding("owl")
@@ -128,4 +137,6 @@ def test_embedding_and_reranker_are_reloaded(model, tmp_path, retriever):
         for use in (lambda: pickle.dumps(unsaved), lambda: type(unsaved).from_dict(unsaved.to_dict())):  # noqa: B023
             with pytest.raises(ConfigError, match="save it"):
                 use()
-        assert type(unsaved).from_dict(unsaved.to_dict(), model=model)._model is model
+        loads = len(loaded)
+        assert type(unsaved).from_dict(unsaved.to_dict(), model=model).to_dict() == unsaved.to_dict()
+        assert len(loaded) == loads, "the given model is used"

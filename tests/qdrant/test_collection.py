@@ -151,9 +151,9 @@ def test_a_killed_writer_leaves_nothing_and_a_slow_one_is_told(backend: QdrantBa
     monkeypatch.setattr(backend.db, "sleep", lambda seconds: None)
     put(backend, doc("d"))
     assert state_of(backend) == state_for([doc("a"), doc("b"), doc("d")])
+    monkeypatch.setattr(backend.db, "clock", lambda: 1e9)
     for late in (left.lease.renew, left.commit):
         with pytest.raises(LockedError, match="another writer took over"):
-            left.lease._renewed = -1e6
             late()
     assert state_of(backend) == state_for([doc("a"), doc("b"), doc("d")])
 
@@ -190,11 +190,15 @@ def test_places_that_cannot_be(url: str, folder: str, monkeypatch: pytest.Monkey
         QdrantBackend.open(f"{url}?timeuot=3")
     given = Collection("qdrants://host:6333/docs?ef=64&exact=true&levels=2,3&tenant=who")
     assert (given.options.ef, given.options.exact, given.options.levels) == (64, True, (2, 3))
+    clients: list[dict[str, Any]] = []
+    monkeypatch.setattr("qdrant_client.QdrantClient", lambda **options: clients.append(options))
     monkeypatch.setenv("OTHER_KEY", "other")
-    other = Collection("qdrants://host:6333/docs?key=OTHER_KEY")
-    assert other.client._client._api_key == "other"
-    for one, protocol in ((given, "https"), (Collection("qdrant://host:6333/docs"), "http")):
-        assert one.client._client.rest_uri == f"{protocol}://host:6333"
+    Collection("qdrants://host:6333/docs?key=OTHER_KEY")
+    Collection("qdrant://host:6333/docs")
+    assert [(client["url"], client["api_key"]) for client in clients] == [
+        ("https://host:6333", "other"),
+        ("http://host:6333", None),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from palmette.search.flat import Block, ExactEngine, Shortlist, as_block, exact_
 from palmette.search.plan import Candidates, Lists, Score, SearchPlan
 from palmette.store.local.backend import LocalBackend
 from support.stores import SPECS, arrays_of, doc, put, run_python
+from support.threads import search_threads
 from support.vectors import brute, cut, distributions, same, search, vectors
 
 METRICS = ["overlap", "inner_product"]
@@ -72,8 +73,7 @@ def test_any_search_of_any_cut_is_brute_force(
         queries = as_floats(to_fixed(queries))
     keys = np.cumsum(rng.integers(1, 4, rows))
     wanted = np.flatnonzero(rng.random(rows) < share)
-    with pytest.MonkeyPatch.context() as patch, np.errstate(over="ignore"):
-        patch.setattr("palmette.threads._chosen", threads)
+    with pytest.MonkeyPatch.context() as patch, search_threads(threads), np.errstate(over="ignore"):
         for module in (flat, codes):
             for name, value in {**SMALL, "_TILE": tile}.items():
                 patch.setattr(module, name, value, raising=False)
@@ -239,14 +239,13 @@ def test_a_missing_faiss_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_threads_are_chosen_by_call_environment_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palmette.threads._chosen", None)  # and as it was, in the end
     monkeypatch.setenv("PALMETTE_THREADS", "3")
     assert get_threads() == 3
-    set_threads(5)
-    assert get_threads() == 5
-    with pytest.raises(ConfigError, match="at least 1.*0"):
-        set_threads(0)
-    set_threads(None)
+    with search_threads(5):
+        assert get_threads() == 5
+        with pytest.raises(ConfigError, match="at least 1.*0"):
+            set_threads(0)
+    assert get_threads() == 3
     monkeypatch.setenv("PALMETTE_THREADS", "many")
     with pytest.raises(ConfigError, match="PALMETTE_THREADS.*'many'"):
         get_threads()

@@ -11,6 +11,7 @@ from palmette.search import lists as search_lists
 from palmette.search.flat import Block
 from palmette.search.lists import ListBlock, ListOrder, top_k_in_lists
 from palmette.search.view import ArrayView
+from support.threads import search_threads
 
 
 def brute(data, lists, keys, query, chosen, k):
@@ -43,8 +44,7 @@ def test_it_is_brute_force_over_the_visited(seed, per_document, passing, threads
         if high > low:
             here = None if rows is None else rows[(rows >= low) & (rows < high)] - low
             parts.append(ListBlock(Block(data[low:high], keys[low:high]), ListOrder(lists[low:high]), here))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("palmette.threads._chosen", 2 if threads else 1)
+    with pytest.MonkeyPatch.context() as patch, search_threads(2 if threads else 1):
         patch.setattr(search_lists, "_WORTH_A_THREAD", 1)
         found = top_k_in_lists(parts, queries, chosen, k)
     visited = 0
@@ -60,7 +60,7 @@ def test_it_is_brute_force_over_the_visited(seed, per_document, passing, threads
     assert found.visited == pytest.approx(visited / count)
 
 
-def test_wide_rows_in_many_threads_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wide_rows_in_many_threads_are_the_same() -> None:
     draw = np.random.default_rng(3)
     data = draw.normal(size=(9_000, 64)).astype(np.float32)
     for per_document in (1, 2):
@@ -69,8 +69,8 @@ def test_wide_rows_in_many_threads_are_the_same(monkeypatch: pytest.MonkeyPatch)
         queries, chosen = draw.normal(size=(70, 64)).astype(np.float32), np.tile(np.arange(8), (70, 1))
         results = []
         for threads in (1, 4):
-            monkeypatch.setattr("palmette.threads._chosen", threads)
-            results.append(top_k_in_lists([part], queries, chosen, 10))
+            with search_threads(threads):
+                results.append(top_k_in_lists([part], queries, chosen, 10))
         alone = top_k_in_lists([part], queries[:1], chosen[:1], 10)
         np.testing.assert_array_equal(results[0].keys, results[1].keys)
         np.testing.assert_array_equal(results[0].scores[:1], alone.scores)

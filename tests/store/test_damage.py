@@ -16,7 +16,7 @@ import pytest
 from palmette.errors import CorruptIndexError, FormatError, NotFoundError, ReadOnlyError, StorageFullError, StoreError
 from palmette.store.filters import parse_filter
 from palmette.store.local.backend import LocalBackend
-from palmette.store.local.folder import _digest
+from palmette.store.local.folder import json_digest
 from palmette.store.local.segments import Column
 from support.forks import in_child
 from support.stores import SPECS, arrays_of, delete, doc, flip, plan, put, spoil_page, sql, state_of
@@ -62,7 +62,7 @@ def edit_manifest(folder: Path, **changes: object) -> None:
     """Write a manifest that is not damaged, but says something else."""
     path = folder / "manifest.json"
     content = {**json.loads(path.read_text()), **changes}
-    content["digest"] = _digest({name: value for name, value in content.items() if name != "digest"})
+    content["digest"] = json_digest({name: value for name, value in content.items() if name != "digest"})
     path.write_text(json.dumps(content))
 
 

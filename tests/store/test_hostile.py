@@ -18,6 +18,7 @@ import pytest
 from palmette.errors import CorruptIndexError, PalmetteError, StoreError
 from palmette.store.local.backend import LocalBackend
 from palmette.store.local.database import TABLES, bounded, check_schema, connect
+from palmette.store.local.folder import json_digest
 from support import hostile
 from support.forks import in_child
 from support.stores import SPECS, delete, doc, plan, put, state_of
@@ -295,6 +296,6 @@ def test_a_manifest_of_impossible_arrays(folder: Path) -> None:
         content = json.loads((folder / "manifest.json").read_text())
         content["arrays"][0]["shape"] = shape
         del content["digest"]
-        (folder / "manifest.json").write_text(json.dumps({**content, "digest": hostile._digest(content)}))
+        (folder / "manifest.json").write_text(json.dumps({**content, "digest": json_digest(content)}))
         with pytest.raises(PalmetteError, match="array"):
             LocalBackend.open(folder)

@@ -20,7 +20,7 @@ import numpy as np
 
 from palmette.hub.manifest import LAYOUT, Entry, dump_manifest
 from palmette.store.local.database import DATABASE, TABLES, connect
-from palmette.store.local.folder import _digest, note_commit
+from palmette.store.local.folder import json_digest, note_commit
 from palmette.types import content_digest
 
 Harm = Callable[[Path, random.Random], str]
@@ -431,7 +431,7 @@ def spoil_json(folder: Path, draw: random.Random) -> str:
         else:
             content[name] = draw.choice(odd)
         content.pop("digest", None)
-        path.write_text(json.dumps({**content, "digest": _digest(content)}))
+        path.write_text(json.dumps({**content, "digest": json_digest(content)}))
         return f"manifest {name}"
     path.write_text(draw.choice(texts))
     return path.name

@@ -49,13 +49,13 @@ def prepare(
             f"transformations must be LlamaIndex transformations, such as splitters; got {shown(transformations)}"
         )
     hashes = {node.node_id: hash_of(node) for node in nodes}  # a transformation may change its input
-    made = run_transformations(list(nodes), transformations) if transformations else nodes
+    transformed = run_transformations(list(nodes), transformations) if transformations else nodes
     mode = convert.metadata_mode(model)
     return [
         convert.to_document(
             convert.detach(node, objects), source_hash=hashes.get(node.ref_doc_id or node.node_id), mode=mode
         )
-        for node in drop_blanks(made, lambda node: convert.text_of(node, mode))
+        for node in drop_blanks(transformed, lambda node: convert.text_of(node, mode))
     ]
 
 
@@ -122,8 +122,8 @@ class IndexHolder:
     ) -> Self:
         """Open a folder of :meth:`persist`; options given here replace stored ones."""
         index = open_index(path, model, engine)
-        kept = check_path(path) / SETTINGS
-        stored = parse_json(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
+        file = check_path(path) / SETTINGS
+        stored = parse_json(file.read_text(encoding="utf-8")) if file.is_file() else {}
         return cls.from_index(index, **{**stored, **options})
 
     @classmethod
@@ -195,7 +195,7 @@ class IndexHolder:
 
     def delete_ref_doc(self, ref_doc_id: str, delete_from_docstore: bool = True) -> list[str]:
         """Delete all nodes of a document. Returns their ids. Index and docstore are one."""
-        return self.index.delete([held.key for held in self._stored([ref_doc_id])])
+        return self.index.delete([node.key for node in self._stored([ref_doc_id])])
 
     def update_ref_doc(self, document: BaseNode) -> Changes:
         """Replace all nodes of a document in one write."""
@@ -204,19 +204,19 @@ class IndexHolder:
     @property
     def ref_doc_info(self) -> dict[str, RefDocInfo]:
         """Node ids of every document that passes the retriever's filters, with the metadata of its first node."""
-        found: dict[str, RefDocInfo] = {}
-        for held in self._filtered().documents():
-            own = {name: value for name, value in held.metadata.items() if name != REF_DOC_ID}
-            source = held.metadata.get(REF_DOC_ID, held.key)
-            found.setdefault(source, RefDocInfo(metadata=own)).node_ids.append(held.key)
-        return found
+        infos: dict[str, RefDocInfo] = {}
+        for node in self._filtered().documents():
+            metadata = {name: value for name, value in node.metadata.items() if name != REF_DOC_ID}
+            source = node.metadata.get(REF_DOC_ID, node.key)
+            infos.setdefault(source, RefDocInfo(metadata=metadata)).node_ids.append(node.key)
+        return infos
 
     def refresh_ref_docs(self, documents: Sequence[BaseNode], *, show_progress: bool | None = None) -> list[bool]:
         """Insert new documents, and replace those whose hash has changed. Returns, for each, whether it was written."""
-        held: defaultdict[str, set[str | None]] = defaultdict(set)
-        for document in self._stored([document.node_id for document in documents]):
-            held[document.metadata.get(REF_DOC_ID, document.key)].add(convert.source_hash(document))
-        stale = [document for document in documents if held[document.node_id] != {hash_of(document)}]
+        stored_hashes: defaultdict[str, set[str | None]] = defaultdict(set)
+        for node in self._stored([document.node_id for document in documents]):
+            stored_hashes[node.metadata.get(REF_DOC_ID, node.key)].add(convert.source_hash(node))
+        stale = [document for document in documents if stored_hashes[document.node_id] != {hash_of(document)}]
         if stale:
             self._replace(stale, progress=show_progress)
         written = {document.node_id for document in stale}
@@ -224,7 +224,7 @@ class IndexHolder:
 
     def _stored(self, ref_doc_ids: list[str]) -> list[Document]:
         """Stored nodes of these documents; a document added without LlamaIndex is its own source."""
-        others = [held for held in self.index.get(ref_doc_ids) if held and REF_DOC_ID not in held.metadata]
+        others = [node for node in self.index.get(ref_doc_ids) if node and REF_DOC_ID not in node.metadata]
         if not len(self.index.filtered({REF_DOC_ID: {"$exists": True}})):
             return others  # an index refuses to filter by a name that no document has
         return [*self.index.documents({REF_DOC_ID: {"$in": ref_doc_ids}}), *others]
@@ -232,7 +232,7 @@ class IndexHolder:
     def _replace(self, documents: Sequence[BaseNode], *, progress: bool | None = None) -> Changes:
         fresh = prepare(documents, self.transformations, self.object_map, self.index.model)
         before = self._stored([document.node_id for document in documents])
-        return self.index.upsert(fresh, delete=[held.key for held in before], progress=progress)
+        return self.index.upsert(fresh, delete=[node.key for node in before], progress=progress)
 
     aget_nodes = AsyncTwin(get_nodes).method
     aadd = AsyncTwin(add).method

@@ -92,7 +92,7 @@ def to_document(node: BaseNode, *, source_hash: str | None = None, mode: Metadat
     except PydanticSerializationError as error:
         _ = Document(id=node.node_id, text=origin, metadata=node.metadata).digest  # names the key and the fix
         raise InputError(f"node {node.node_id!r} must hold JSON values only ({error})") from error
-    kept = {
+    payload = {
         "class": _tag(type(node)),
         "node": dumped,
         "hash": source_hash or (source.hash if source else None) or node_hash,
@@ -101,7 +101,7 @@ def to_document(node: BaseNode, *, source_hash: str | None = None, mode: Metadat
         id=node.node_id,
         text=text_of(node, mode),
         metadata={**node.metadata, REF_DOC_ID: origin},
-        payload={PAYLOAD: kept},
+        payload={PAYLOAD: payload},
     )
 
 
@@ -112,8 +112,8 @@ def metadata_mode(model: Model) -> MetadataMode:
 
 def to_node(document: Document) -> BaseNode:
     """Convert a document back to its node; documents added without LlamaIndex become text nodes."""
-    kept = document.payload.get(PAYLOAD)
-    if kept is None:  # its embedding text must be its text again
+    payload = document.payload.get(PAYLOAD)
+    if payload is None:  # its embedding text must be its text again
         return TextNode(
             id_=document.key,
             text=document.content,
@@ -121,7 +121,7 @@ def to_node(document: Document) -> BaseNode:
             excluded_embed_metadata_keys=list(document.metadata),
         )
     try:
-        node: BaseNode = _class(str(kept["class"])).from_dict(kept["node"])
+        node: BaseNode = _class(str(payload["class"])).from_dict(payload["node"])
         return node
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         if isinstance(error, NotFoundError):
@@ -129,13 +129,13 @@ def to_node(document: Document) -> BaseNode:
         raise InputError(f"document {shown(document.id)} holds no LlamaIndex node ({error}): index it again") from error
 
 
-def read_nodes(given: Sequence[BaseNode] | str | Path) -> Sequence[BaseNode]:
-    """Read nodes from a path; given nodes stay as they are."""
+def read_nodes(nodes: Sequence[BaseNode] | str | Path) -> Sequence[BaseNode]:
+    """Read nodes from a path; nodes are returned as they are."""
     from palmette.data import iter_documents
 
-    if isinstance(given, str | Path):
-        return [to_node(document) for document in iter_documents(given, passages=False)]
-    return given
+    if isinstance(nodes, str | Path):
+        return [to_node(document) for document in iter_documents(nodes, passages=False)]
+    return nodes
 
 
 def passage_node(hit: Hit) -> BaseNode:
@@ -162,9 +162,9 @@ def passage_node(hit: Hit) -> BaseNode:
 
 
 def source_hash(document: Document) -> str | None:
-    """Hash of the LlamaIndex document a stored document comes from."""
-    kept = document.payload.get(PAYLOAD)
-    return None if kept is None else str(kept["hash"])
+    """Hash of the LlamaIndex document that a stored document comes from."""
+    payload = document.payload.get(PAYLOAD)
+    return None if payload is None else str(payload["hash"])
 
 
 def detach(node: BaseNode, objects: MutableMapping[str, Any]) -> BaseNode:
@@ -214,7 +214,7 @@ def _class(tag: str) -> type[BaseNode]:
     own = getattr(schema, tag, None)
     if isinstance(own, type) and issubclass(own, BaseNode):
         return own
-    found = [kind for kind in _subclasses(BaseNode) if _tag(kind) == tag]
-    if not found:
+    classes = [kind for kind in _subclasses(BaseNode) if _tag(kind) == tag]
+    if not classes:
         raise NotFoundError(f"the index holds nodes of class {tag}, which is not defined here: import its module")
-    return found[-1]  # the latest definition, in a notebook
+    return classes[-1]  # the latest definition, in a notebook

@@ -71,7 +71,7 @@ class PalmetteSynthesizer(BaseSynthesizer):
     def answer(self, query: QueryType, nodes: Sequence[NodeWithScore]) -> Answer:
         """Answer of the reader; its passages are the nodes, by position and id."""
         question = query if isinstance(query, str) else query.query_str
-        passages = [passage(one.node.node_id, one.node.get_content(MetadataMode.NONE)) for one in nodes]
+        passages = [passage(scored.node.node_id, scored.node.get_content(MetadataMode.NONE)) for scored in nodes]
         return self.reader.answer(question, passages, threshold=self.threshold)
 
     def synthesize(

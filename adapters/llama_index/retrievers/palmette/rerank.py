@@ -103,11 +103,11 @@ class PalmetteRerank(OfCheckpoint, BaseNodePostprocessor):
             texts = [text_of(scored.node, mode) for scored in nodes]
             metadata = [scored.node.metadata for scored in nodes]
             ids = [scored.node.node_id for scored in nodes]
-            how: dict[str, Any] = {"lexical": self.lexical, "language": self.language, **self.search_options}
-            best = rerank(self._model, query_bundle.query_str, texts, metadata, ids, self.top_n, **how)
-            kept = [nodes[row].model_copy(update={"score": score}) for row, score in best]
-            event.on_end(payload={EventPayload.NODES: kept})
-        dispatcher.event(ReRankEndEvent(nodes=kept))
-        return kept
+            options: dict[str, Any] = {"lexical": self.lexical, "language": self.language, **self.search_options}
+            best = rerank(self._model, query_bundle.query_str, texts, metadata, ids, self.top_n, **options)
+            reranked = [nodes[row].model_copy(update={"score": score}) for row, score in best]
+            event.on_end(payload={EventPayload.NODES: reranked})
+        dispatcher.event(ReRankEndEvent(nodes=reranked))
+        return reranked
 
     _apostprocess_nodes = AsyncTwin(_postprocess_nodes).method

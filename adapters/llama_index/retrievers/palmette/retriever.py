@@ -159,8 +159,7 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
             return retriever
         objects: dict[str, Any] = {}
         prepared = prepare(documents, transformations, objects, model)
-        how: dict[str, Any] = {"passages": passages, "engine": engine}
-        index = Index.build(prepared, model, index_path, progress=show_progress, **how)
+        index = Index.build(prepared, model, index_path, passages=passages, engine=engine, progress=show_progress)
         retriever = cls(index, **options)
         retriever.object_map = {**objects, **retriever.object_map}
         return retriever
@@ -214,8 +213,8 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
                 payload: dict[str, Any] = {EventPayload.QUERY_STR: bundle.query_str}
                 event = self.callback_manager.event(CBEventType.RETRIEVE, payload=payload)
                 events.append(stack.enter_context(event))
-            found = self._search(bundles)
-            results = [self._handle_recursive_retrieval(*pair) for pair in zip(bundles, found, strict=True)]
+            nodes_of_queries = self._search(bundles)
+            results = [self._handle_recursive_retrieval(*pair) for pair in zip(bundles, nodes_of_queries, strict=True)]
             for started, nodes in zip(events, results, strict=True):
                 started.on_end(payload={EventPayload.NODES: nodes})
         for bundle, nodes in zip(bundles, results, strict=True):
@@ -229,10 +228,10 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
 
         Of a passage, ``a#2``, its node is explained, by the best of its passages.
         """
-        asked, settings = self._call(_bundle(query))
+        index_query, settings = self._call(_bundle(query))
         node_id = self._document_id(node_id)
         options = {name: value for name, value in settings.items() if name not in CALL}
-        return self._filtered().explain(asked, node_id, **options)
+        return self._filtered().explain(index_query, node_id, **options)
 
     def _document_id(self, node_id: str) -> str:
         """Return the id of a node, or of the node that a passage is of."""

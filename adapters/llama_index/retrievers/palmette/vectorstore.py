@@ -89,8 +89,8 @@ class PalmetteVectorStore(BasePydanticVectorStore):
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
     ) -> None:
         """Delete nodes by id, by filter, or those that meet both; unknown ids are skipped."""
-        found = None if node_ids is None and filters is None else self._documents(node_ids, filters)
-        self.client.delete(None if found is None else [document.key for document in found])
+        documents = None if node_ids is None and filters is None else self._documents(node_ids, filters)
+        self.client.delete(None if documents is None else [document.key for document in documents])
 
     def clear(self) -> None:
         """Delete all nodes."""
@@ -147,7 +147,7 @@ class PalmetteVectorStore(BasePydanticVectorStore):
         if query.node_ids:
             parts.append({"$id": query.node_ids})
         if query.doc_ids:
-            parts.append({"$id": [held.key for held in self._retriever._stored(query.doc_ids)]})
+            parts.append({"$id": [node.key for node in self._retriever._stored(query.doc_ids)]})
         conditions = [part for part in parts if part is not None]
         return {"$and": conditions} if conditions else None
 

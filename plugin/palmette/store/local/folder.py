@@ -90,7 +90,7 @@ class Manifest:
             version = "unknown"
         content = {"kind": _KIND, **asdict(self), "words": SCHEME, "format": FORMAT, "created_with": version}
         content["arrays"] = [spec.layout for spec in self.arrays]
-        draft = draft_json(folder / MANIFEST, {**content, "digest": _digest(content)}, durable=durable)
+        draft = draft_json(folder / MANIFEST, {**content, "digest": json_digest(content)}, durable=durable)
         draft.replace(folder / MANIFEST)
         if durable:
             fsync_folder(folder)
@@ -113,7 +113,7 @@ class Manifest:
         try:
             if found != FORMAT:
                 raise ValueError(f"format is {found!r}, expected {FORMAT}")
-            if content.pop("digest", None) != _digest(content):
+            if content.pop("digest", None) != json_digest(content):
                 raise ValueError("its digest is another")
             fingerprint, language, tenant = content["fingerprint"], content["language"], content.get("tenant")
             if not isinstance(fingerprint, str) or not isinstance(language, str | None):
@@ -142,7 +142,8 @@ def check_tenant(tenant: object) -> str | None:
     raise ConfigError(f"tenant must be a metadata name such as 'tenant', or None; got {shown(tenant)}")
 
 
-def _digest(content: object) -> str:
+def json_digest(content: object) -> str:
+    """Hash JSON values, whatever the order of their keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -214,7 +215,7 @@ class Commit(NamedTuple):
         generation, key = (read_number(connection, name) for name in ("generation", "next_key"))
         segments = connection.execute("SELECT name, count, files FROM segments ORDER BY position").fetchall()
         dead = connection.execute("SELECT count(*), sum(key) FROM dead").fetchall()
-        return cls(generation, _digest([generation, key, segments, dead]))
+        return cls(generation, json_digest([generation, key, segments, dead]))
 
     def draft(self, folder: Path, *, durable: bool) -> Path:
         """Write the note beside its place: renaming it needs no room."""
