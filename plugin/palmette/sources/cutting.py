@@ -41,7 +41,7 @@ class Cutter:
 
     @property
     def recorded(self) -> dict[str, Any] | None:
-        """What an index keeps of it."""
+        """Return the part that an index stores."""
         if self.how is None or isinstance(self.how, PassageOptions):
             return None if self.how is None else self.how.to_dict()
         return {SPLITTER: getattr(self.how, "__name__", type(self.how).__name__)}
@@ -158,7 +158,7 @@ def texts_above(stored: StoredDocument) -> list[str]:
 
 
 def _pieces(splitter: Any, text: str) -> list[Any]:
-    """What a splitter makes of a text: texts, or pairs of characters."""
+    """Result of a splitter: texts, or pairs of characters."""
     if callable(getattr(splitter, "split_text", None)):
         pieces = splitter.split_text(text)
     elif callable(getattr(splitter, "get_nodes_from_documents", None)):

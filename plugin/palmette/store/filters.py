@@ -146,7 +146,7 @@ def unknown_name(name: str, told: str) -> FilterError:
 
 
 def matches(filter: Mapping[str, Any] | Filter | None, metadata: Metadata, id: str | None = None) -> bool:
-    """Whether a document with this metadata (and id) passes the filter: the meaning that every backend must equal."""
+    """Return whether a document with this metadata (and id) passes the filter: every backend must agree with it."""
     parsed = parse_filter(filter)
     return parsed is None or _matches(parsed, flatten(metadata), id)
 

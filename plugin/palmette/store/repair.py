@@ -1,4 +1,4 @@
-"""What is whole in a damaged index: documents by their digests, segments by their files'; nothing is changed there."""
+"""Finds what is intact in a damaged index: documents by digests, segments by those of their files. It only reads."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ class Snapshot:
 
 
 class Snapshots:
-    """What views and writers of an index share: the latest snapshot, and how arrays and words are read and written."""
+    """Shared by views and writers of an index: the latest snapshot, and reading and writing of arrays and words."""
 
     def __init__(
         self, folder: Path, arrays: Sequence[ArraySpec], analyser: Analyser, engine: ExactEngine, *, durable: bool
