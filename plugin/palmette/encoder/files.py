@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 from palmette.config import parse_json
 from palmette.errors import CheckpointError, shown
 
-WEIGHTS, SHARDS = "model.safetensors", "model.safetensors.index.json"
-"""Weights of a module in one file, or the list of the files that they are spread over."""
+WEIGHTS = "model.safetensors"
+"""File of a module's weights."""
+SHARDS = "model.safetensors.index.json"
+"""List of the files over which large weights are spread."""
 # Written by the program that saved the files, without effect on the vectors.
 _NOISE = set(
     "__version__ _attn_implementation_autoset _name_or_path architectures backend dtype gradient_checkpointing "

@@ -51,7 +51,7 @@ _loaded: WeakValueDictionary[str, RemoteEncoder] = WeakValueDictionary()
 
 @dataclass
 class Usage:
-    """What an encoder's requests have cost in this process; a text from the cache costs nothing."""
+    """Tokens and price of an encoder's requests in this process; a text from the cache costs nothing."""
 
     requests: int = 0
     texts: int = 0

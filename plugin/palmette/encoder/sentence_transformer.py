@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "mpnet", "distilbert", "electra")
 """Types of transformers (``model_type``) whose layers are one list, end in no norm, and take a mask of any shape."""
 
-_MODULES, _NUMBERS = 32, 16
-"""Modules for each tensor of the weights, and numbers for each of their numbers, that a network may have (4-bit)."""
+_MODULES = 32
+"""Largest number of modules that a network may have for each tensor of its weights."""
+_NUMBERS = 16
+"""Largest number of parameters that it may have for each stored number: weights of four bits are packed."""
 
 _PARTS = ("query", "key", "value", "attended", "norms.0", "inner", "outer", "norms.1")
 _LAYER_NAMES = (  # the same parts in BERT, RoBERTa, XLM-RoBERTa, CamemBERT and ELECTRA; and in DistilBERT

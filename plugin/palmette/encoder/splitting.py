@@ -1,4 +1,4 @@
-"""Where the sentences of a text begin and end, in any script, in lists, tables and code."""
+"""Splits texts into sentences: their first and last characters, in any script, in lists, tables and code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ SHORTEST = 12
 LONGEST = 60
 """Words of the parts into which much longer sentences are cut."""
 _CODE_SHORTEST = 30  # words of a run of code before a blank line may end it
-_WRAPPED, _SHORT = (160, 40)  # characters of the longest line of a wrapped paragraph, of a line that was not full
+_WRAPPED = 160
+"""Characters of the longest line of a wrapped paragraph."""
+_SHORT = 40
+"""Characters of a line that was not full."""
 # Runs of lines: a fenced block of code, or what stands between blank lines, fences and headings.
 _BLOCK = re.compile(
     r"(?:```|~~~)[^`\n]*\n(?:.*\n)*?[^\S\n]*(?:```|~~~).*|"
@@ -38,7 +41,8 @@ _DEFINITION = re.compile(
 _WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
 _TOKEN = re.compile(rf"{_WIDE.pattern}|[^\W\d_]{{1,8}}|\d{{1,3}}|[^\w\s]|_")
 _CLAUSE = re.compile(r"[,;:،、，；：]\s*|\s[-–—]\s")
-_LINE, _GAP = re.compile(r"\n"), re.compile(r"\s+")
+_LINE = re.compile(r"\n")
+_GAP = re.compile(r"\s+")
 _ALWAYS = "。！？｡।॥۔؟։።፧။។"
 _FINAL = ".!?…\"'”’»)" + _ALWAYS
 _ABBREVIATIONS = frozenset(

@@ -16,7 +16,10 @@ from palmette.lexical.postings import COUNT_BITS, MAX_COUNT, Hits
 BINS = 4096
 """Bins of a histogram of scores."""
 
-_BITS, _MOST = np.uint32(COUNT_BITS), np.uint32(MAX_COUNT)
+_BITS = np.uint32(COUNT_BITS)
+"""Bits of a posting that hold the term's count."""
+_MOST = np.uint32(MAX_COUNT)
+"""Largest count that fits into them."""
 
 
 def counts_in(documents: NDArray[np.int32], hits: Hits) -> NDArray[np.uint8]:

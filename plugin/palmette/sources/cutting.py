@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from importlib import import_module
 from pathlib import PurePath
 from typing import Any
@@ -31,8 +30,8 @@ _MARKDOWN = re.compile(r"^(?:#{1,6} \S|```|~~~|\|.*\|\s*$)", re.MULTILINE)
 class Cutter:
     """Cuts documents into passages."""
 
-    def __init__(self, given: PassagesLike, count_tokens: CountTokens) -> None:
-        self.how, self.count_tokens = as_passages(given), count_tokens
+    def __init__(self, passages: PassagesLike, count_tokens: CountTokens) -> None:
+        self.how, self.count_tokens = as_passages(passages), count_tokens
 
     @property
     def splitter(self) -> Any:
@@ -41,7 +40,7 @@ class Cutter:
 
     @property
     def recorded(self) -> dict[str, Any] | None:
-        """What an index keeps of it."""
+        """Return the part that an index stores."""
         if self.how is None or isinstance(self.how, PassageOptions):
             return None if self.how is None else self.how.to_dict()
         return {SPLITTER: getattr(self.how, "__name__", type(self.how).__name__)}
@@ -53,10 +52,10 @@ class Cutter:
         if not isinstance(self.how, PassageOptions):
             return [self._split_by(self.how, document) for document in documents]
         limit = self.how.tokens
-        long = [at for at, one in enumerate(documents) if len(one.content) > limit]  # a token has a character
+        long = [at for at, document in enumerate(documents) if len(document.content) > limit]  # a token has a character
         counts = self.count_tokens([documents[at].content for at in long])
         too_long = {at for at, count in zip(long, counts, strict=True) if count > limit}
-        return [self._split(one, at in too_long, self.how) for at, one in enumerate(documents)]
+        return [self._split(document, at in too_long, self.how) for at, document in enumerate(documents)]
 
     def _split(self, document: Document, long: bool, options: PassageOptions) -> StoredDocument:
         if not long:
@@ -81,43 +80,47 @@ class Cutter:
         if len(places) < 2:
             return StoredDocument.whole(document)
         lines = Lines(content)
-        found = (Passage(a, b, (), lines.at(a) + 1, lines.at(b - 1) + 1) for a, b in places)
-        return StoredDocument(document, tuple(replace(one, number=n, count=len(places)) for n, one in enumerate(found)))
+        count = len(places)
+        passages = (
+            Passage(start, end, (), lines.at(start) + 1, lines.at(end - 1) + 1, number, count)
+            for number, (start, end) in enumerate(places)
+        )
+        return StoredDocument(document, tuple(passages))
 
 
-def as_passages(given: PassagesLike) -> Any:
+def as_passages(passages: PassagesLike) -> Any:
     """Check how documents are to be cut."""
-    if given is None or isinstance(given, PassageOptions):
-        return given
-    if isinstance(given, Mapping):
-        return PassageOptions.from_dict(dict(given))
-    if callable(getattr(given, "split_text", None)) or callable(getattr(given, "get_nodes_from_documents", None)):
-        return given
-    if callable(given) and not isinstance(given, type):
-        return given
+    if passages is None or isinstance(passages, PassageOptions):
+        return passages
+    if isinstance(passages, Mapping):
+        return PassageOptions.from_dict(dict(passages))
+    if callable(getattr(passages, "split_text", None)) or callable(getattr(passages, "get_nodes_from_documents", None)):
+        return passages
+    if callable(passages) and not isinstance(passages, type):
+        return passages
     raise ConfigError(
         f"passages must be PassageOptions or a dict of them, a splitter of LangChain or LlamaIndex, a function from a "
-        f"text to its slices, or None; got {shown(given)}"
+        f"text to its slices, or None; got {shown(passages)}"
     )
 
 
-def new_cutter(model: Any, given: PassagesLike) -> Cutter:
+def new_cutter(model: Any, passages: PassagesLike) -> Cutter:
     """Cutter of a new index."""
-    if isinstance(given, str) and given == AUTO:
-        given = PassageOptions() if model.cuts_documents else None
-    return Cutter(given, model.encoder.count_tokens)
+    if isinstance(passages, str) and passages == AUTO:
+        passages = PassageOptions() if model.cuts_documents else None
+    return Cutter(passages, model.encoder.count_tokens)
 
 
-def opened_cutter(model: Any, backend: Any, given: PassagesLike) -> Cutter:
+def opened_cutter(model: Any, backend: Any, passages: PassagesLike) -> Cutter:
     """Cutter of an index that exists: as it is recorded, or the very splitter that it was created with."""
     recorded: Mapping[str, Any] | None = backend.passages
-    cutter = Cutter(given, model.encoder.count_tokens)
-    if given is not None and cutter.recorded != recorded:
+    cutter = Cutter(passages, model.encoder.count_tokens)
+    if passages is not None and cutter.recorded != recorded:
         raise ConfigError(
             f"this index cuts documents by {shown(recorded)}, not by {shown(cutter.recorded)}: leave passages out, or "
             "index the documents anew"
         )
-    if given is not None or recorded is None:
+    if passages is not None or recorded is None:
         return cutter
     if SPLITTER not in recorded:
         return Cutter(PassageOptions.from_dict(dict(recorded)), model.encoder.count_tokens)
@@ -150,15 +153,15 @@ def texts_above(stored: StoredDocument) -> list[str]:
         return [""]
     title = stored.document.metadata.get("title")
     title = title if isinstance(title, str) and title.strip() else None
-    found = []
+    headings = []
     for part, place in zip(stored.parts(), stored.passages, strict=True):
         begins = title is not None and part.text.lstrip("#=~ \t\r\n").startswith(title)
-        found.append(above(None if begins else title, place.headings, part.text))
-    return found
+        headings.append(above(None if begins else title, place.headings, part.text))
+    return headings
 
 
 def _pieces(splitter: Any, text: str) -> list[Any]:
-    """What a splitter makes of a text: texts, or pairs of characters."""
+    """Result of a splitter: texts, or pairs of characters."""
     if callable(getattr(splitter, "split_text", None)):
         pieces = splitter.split_text(text)
     elif callable(getattr(splitter, "get_nodes_from_documents", None)):
@@ -166,15 +169,15 @@ def _pieces(splitter: Any, text: str) -> list[Any]:
         pieces = splitter.get_nodes_from_documents([node(text=text)])
     else:
         pieces = splitter(text)
-    return [_piece(one) for one in pieces]
+    return [_piece(piece) for piece in pieces]
 
 
-def _piece(one: Any) -> Any:
-    if isinstance(one, Passage):
-        return one.start, one.end
-    if isinstance(one, str) or (isinstance(one, tuple | list) and len(one) == 2):
-        return one if isinstance(one, str) else (int(one[0]), int(one[1]))
-    return one.get_content("none") if hasattr(one, "get_content") else getattr(one, "page_content", one)
+def _piece(piece: Any) -> Any:
+    if isinstance(piece, Passage):
+        return piece.start, piece.end
+    if isinstance(piece, str) or (isinstance(piece, tuple | list) and len(piece) == 2):
+        return piece if isinstance(piece, str) else (int(piece[0]), int(piece[1]))
+    return piece.get_content("none") if hasattr(piece, "get_content") else getattr(piece, "page_content", piece)
 
 
 def _find(text: str, piece: Any, begin: int) -> tuple[int, int] | None:
@@ -187,5 +190,5 @@ def _find(text: str, piece: Any, begin: int) -> tuple[int, int] | None:
         if (start := text.find(piece, first)) >= 0:
             return start, start + len(piece)
     words = re.compile(r"\s+".join(map(re.escape, piece.split())))
-    found = words.search(text, begin) or words.search(text)
-    return None if found is None else found.span()
+    match = words.search(text, begin) or words.search(text)
+    return None if match is None else match.span()

@@ -94,10 +94,14 @@ def _with_neighbours(at: int, length: int) -> Iterator[int]:
             yield at - distance
 
 
-def _joined(candidates: Sequence[Candidate], document: str, held: dict[int, int]) -> Iterator[tuple[int, int]]:
+def _joined(
+    candidates: Sequence[Candidate], document: str, chosen_sentences: dict[int, int]
+) -> Iterator[tuple[int, int]]:
     """Yield the runs of chosen sentences between which there is no other."""
-    every = sorted({one for given in candidates if given.document == document for one in given.sentences})
-    for chosen, run in groupby(every, lambda one: one[0] in held):
+    every = sorted(
+        {sentence for candidate in candidates if candidate.document == document for sentence in candidate.sentences}
+    )
+    for chosen, run in groupby(every, lambda sentence: sentence[0] in chosen_sentences):
         if chosen:
             sentences = list(run)
             yield sentences[0][0], max(end for _, end in sentences)

@@ -26,7 +26,7 @@ PAGE = 1000
 
 @dataclass(frozen=True)
 class BackendStats:
-    """What a backend stores and where."""
+    """Contents and location of a backend."""
 
     documents: int
     """Whole documents."""

@@ -47,11 +47,11 @@ class Condition:
     values: tuple[Scalar, ...] = ()
 
     def __post_init__(self) -> None:
-        name, op, values = given = cast("tuple[Any, Any, Any]", (self.name, self.op, self.values))
+        name, op, values = condition = cast("tuple[Any, Any, Any]", (self.name, self.op, self.values))
         takes = _COUNTS.get(op) if isinstance(op, str) and isinstance(name, str) else None
         if takes is None or not isinstance(values, tuple) or not takes(len(values)):
             raise FilterError(
-                f"no such condition: {' '.join(map(shown, given))}; write filters "
+                f"no such condition: {' '.join(map(shown, condition))}; write filters "
                 "such as {'year': {'$gte': 2020}}, which parse_filter reads"
             )
         for value in (name, *values):
@@ -126,27 +126,27 @@ def _check_parts(node: Not | _Several, parts: object) -> None:
     object.__setattr__(node, "_depth", depth)
 
 
-def parse_filter(given: Mapping[str, Any] | Filter | None) -> Filter | None:
+def parse_filter(filter: Mapping[str, Any] | Filter | None) -> Filter | None:
     """Read a filter; ``None`` and ``{}`` mean all documents. Anything malformed raises FilterError."""
-    if given is None or isinstance(given, Filter):
-        return given
-    if not isinstance(given, Mapping):
+    if filter is None or isinstance(filter, Filter):
+        return filter
+    if not isinstance(filter, Mapping):
         raise FilterError(
-            f"a filter must be a mapping such as {{'lang': 'en'}}, got {type(given).__name__}: {shown(given, 200)}"
+            f"a filter must be a mapping such as {{'lang': 'en'}}, got {type(filter).__name__}: {shown(filter, 200)}"
         )
-    return _parse(given, 0) if given else None
+    return _parse(filter, 0) if filter else None
 
 
-def unknown_name(name: str, told: str) -> FilterError:
+def unknown_name(name: str, hint: str) -> FilterError:
     """Make the error for a name that no document has: it is misspelt more often than meant."""
     return FilterError(
-        f"the filter asks for {name!r}, but no document has metadata of that name.{told} "
+        f"the filter asks for {name!r}, but no document has metadata of that name.{hint} "
         f"To allow for it, test {{{name!r}: {{'$exists': …}}}}"
     )
 
 
 def matches(filter: Mapping[str, Any] | Filter | None, metadata: Metadata, id: str | None = None) -> bool:
-    """Whether a document with this metadata (and id) passes the filter: the meaning that every backend must equal."""
+    """Return whether a document with this metadata (and id) passes the filter: every backend must agree with it."""
     parsed = parse_filter(filter)
     return parsed is None or _matches(parsed, flatten(metadata), id)
 
@@ -187,13 +187,14 @@ def _matches(node: Filter, have: Mapping[str, set[Scalar]], id: str | None) -> b
             return have.get(name, set()).issuperset(values)
     relation, value = _RELATIONS[node.op], node.values[0]
     return any(
-        isinstance(one, str) == isinstance(value, str) and relation(one, value) for one in have.get(node.name, ())
+        isinstance(stored, str) == isinstance(value, str) and relation(stored, value)
+        for stored in have.get(node.name, ())
     )
 
 
 def flatten(metadata: Metadata) -> dict[str, set[Scalar]]:
     """Collect the values of every name: nested mappings by dots, lists as several values, nothing for ``None``."""
-    found: dict[str, set[Scalar]] = {}
+    values: dict[str, set[Scalar]] = {}
 
     def collect(name: str, value: object) -> None:
         if isinstance(value, Mapping):
@@ -205,11 +206,11 @@ def flatten(metadata: Metadata) -> dict[str, set[Scalar]]:
         elif isinstance(value, int) and not -_INT64 <= value < _INT64:
             raise InputError(f"metadata {name!r}: the integer {value} does not fit 64 bits; store it as text")
         elif isinstance(value, str | int | float):
-            found.setdefault(name, set()).add(value)
+            values.setdefault(name, set()).add(value)
 
     for name, value in metadata.items():
         collect(str(name), value)
-    return found
+    return values
 
 
 def names(filter: Filter) -> Iterator[str]:
@@ -238,11 +239,11 @@ def _all_of(parts: list[Filter]) -> Filter:
     return parts[0] if len(parts) == 1 else And(tuple(parts))
 
 
-def _parse(given: Mapping[str, Any], depth: int) -> Filter:
+def _parse(conditions: Mapping[str, Any], depth: int) -> Filter:
     if depth > _MAX_DEPTH:
         raise FilterError(f"a filter may be nested {_MAX_DEPTH} deep at most")
     parts: list[Filter] = []
-    for name, value in given.items():
+    for name, value in conditions.items():
         if not isinstance(name, str):
             raise FilterError(f"filter names must be str, got {shown(name)}")
         _check_text(name)
@@ -279,7 +280,7 @@ def _ids(value: object) -> Filter:
         [(op, inner)] = value.items()
         return Not(_ids(inner)) if op in ("$ne", "$nin") else _ids(inner)
     ids = [value] if isinstance(value, str) else value
-    if not isinstance(ids, list | tuple | set | frozenset) or not all(isinstance(one, str) for one in ids):
+    if not isinstance(ids, list | tuple | set | frozenset) or not all(isinstance(id, str) for id in ids):
         raise FilterError(f"$id takes a str or a list of str, got {shown(value, 200)}")
     return Ids(frozenset(ids))
 
@@ -347,15 +348,15 @@ def _condition(name: str, op: str, value: object) -> Filter:
         raise FilterError(f"{op} on {name!r} takes text, got {shown(value, 200)}")
     if op[1:] in _RELATIONS:
         return Condition(name, op[1:], (_scalar(name, op, value),))
-    given = [value] if op in ("$eq", "$ne") else value
-    if not isinstance(given, list | tuple | set | frozenset):
+    values = [value] if op in ("$eq", "$ne") else value
+    if not isinstance(values, list | tuple | set | frozenset):
         raise FilterError(f"{op} on {name!r} takes a list of values, got {shown(value, 200)}")
     if op == "$all":
-        if not given:
+        if not values:
             raise FilterError(f"$all on {name!r} needs at least one value")
-        return Condition(name, "all", tuple(_scalar(name, op, one) for one in given))
-    present = tuple(_scalar(name, op, one) for one in given if one is not None)
-    found: Filter = Condition(name, "in", present)
-    if len(present) < len(given):
-        found = Or((found, absent)) if present else absent
-    return Not(found) if op in ("$ne", "$nin") else found
+        return Condition(name, "all", tuple(_scalar(name, op, each) for each in values))
+    present = tuple(_scalar(name, op, each) for each in values if each is not None)
+    condition: Filter = Condition(name, "in", present)
+    if len(present) < len(values):
+        condition = Or((condition, absent)) if present else absent
+    return Not(condition) if op in ("$ne", "$nin") else condition

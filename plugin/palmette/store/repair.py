@@ -1,4 +1,4 @@
-"""What is whole in a damaged index: documents by their digests, segments by their files'; nothing is changed there."""
+"""Finds what is intact in a damaged index: documents by digests, segments by those of their files. It only reads."""
 
 from __future__ import annotations
 
@@ -109,18 +109,18 @@ def salvage(folder: Path, beside: Path) -> Iterator[Salvage]:
 
 
 @contextmanager
-def _attempt(found: Salvage, path: Path) -> Iterator[None]:
+def _attempt(salvage: Salvage, path: Path) -> Iterator[None]:
     try:
         yield
     except _BAD as error:
-        found.damaged.append(f"{path} is damaged ({error})")
+        salvage.damaged.append(f"{path} is damaged ({error})")
 
 
-def _read_segments(connection: apsw.Connection, folder: Path, found: Salvage) -> set[int]:
+def _read_segments(connection: apsw.Connection, folder: Path, salvage: Salvage) -> set[int]:
     """Open the segments whose files are whole; returns the keys that there should be, as far as they are known."""
     expected: set[int] = set()
     rows: list[tuple[Any, ...]] = []
-    with _attempt(found, folder / DATABASE):
+    with _attempt(salvage, folder / DATABASE):
         rows = connection.execute("SELECT name, count, files FROM segments ORDER BY position").fetchall()
     for name, count, files in rows:
         try:
@@ -128,17 +128,17 @@ def _read_segments(connection: apsw.Connection, folder: Path, found: Salvage) ->
             keys = Segment(folder, name, count, listed, ())
             keys.verify(int, [f"{KEYS}.npy", f"{NUMBERS}.npy"])  # of a damaged file nothing can be expected
             expected.update(keys.keys[keys.numbers == 0].tolist())
-            segment = Segment(folder, name, count, listed, found.manifest.arrays if found.manifest else ())
+            segment = Segment(folder, name, count, listed, salvage.manifest.arrays if salvage.manifest else ())
             segment.verify(int)
-            found.segments.append(segment)
+            salvage.segments.append(segment)
         except (PalmetteError, OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-            found.damaged.append(str(error))
-    with _attempt(found, folder / DATABASE):
+            salvage.damaged.append(str(error))
+    with _attempt(salvage, folder / DATABASE):
         expected.difference_update(keys_of(connection.execute("SELECT key FROM dead")).tolist())
     return expected
 
 
-def _read_documents(connection: apsw.Connection, found: Salvage, expected: set[int]) -> None:
+def _read_documents(connection: apsw.Connection, salvage: Salvage, expected: set[int]) -> None:
     """Read every document that agrees with its digest."""
     names, keys = dict[int, str](), set(expected)
     for query in ("SELECT key, id FROM documents ORDER BY id", "SELECT key, id FROM documents ORDER BY key"):
@@ -152,9 +152,9 @@ def _read_documents(connection: apsw.Connection, found: Salvage, expected: set[i
             stored = stored_of(*row)
             if stored.document.key not in ids:
                 ids.add(stored.document.key)
-                found.rows[key] = stored
-    lost = sorted(keys - found.rows.keys())
-    found.lost += [str(names.get(key, f"document number {key}")) for key in lost if names.get(key) not in ids]
+                salvage.rows[key] = stored
+    lost = sorted(keys - salvage.rows.keys())
+    salvage.lost += [str(names.get(key, f"document number {key}")) for key in lost if names.get(key) not in ids]
 
 
 def _rows(connection: apsw.Connection, keys: list[int]) -> Iterator[tuple[Any, ...]]:

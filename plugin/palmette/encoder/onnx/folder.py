@@ -128,7 +128,7 @@ class OnnxFolder:
 
     @cached_property
     def record(self) -> Record | None:
-        """What the encoder was exported from; ``None`` if palmette did not export it."""
+        """Record of the export; ``None`` if palmette did not export the encoder."""
         facts = read_settings(self.path / RECORD)
         if not facts:
             return None
@@ -148,7 +148,7 @@ class OnnxFolder:
 
 @dataclass(frozen=True)
 class Record:
-    """What an ONNX encoder was exported from, and how near it is."""
+    """Record of an export: the exported encoder, and the distance of the copy's vectors from its own."""
 
     source: Mapping[str, Any]
     """Config of the encoder that it stands for: name, revision, fingerprint, max_length, dimension, prompts."""

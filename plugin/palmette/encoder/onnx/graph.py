@@ -27,8 +27,14 @@ _FIELDS: dict[str, dict[int, str]] = {
 """Messages on the way to the entries of a tensor that name its file, by number of the field that holds them."""
 _DEEPEST = 64
 """Messages inside each other that are read."""
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-"""Types of values."""
+_VARINT = 0
+"""Wire type of an integer of any length."""
+_FIXED64 = 1
+"""Wire type of eight bytes."""
+_BYTES = 2
+"""Wire type of a length and so many bytes."""
+_FIXED32 = 5
+"""Wire type of four bytes."""
 
 
 class _Field(NamedTuple):

@@ -1,4 +1,4 @@
-"""What follows the transformer in a sentence-transformers model, in NumPy: pooling, projections, unit length.
+"""NumPy versions of the modules after the transformer of a sentence-transformers model: pooling, projections, norm.
 
 Letters: B texts, T tokens, w width of token states, d width of a layer's result.
 """

@@ -364,7 +364,7 @@ def create_database(path: Path, *, durable: bool, **values: str | int) -> apsw.C
 
 
 def has_zeroed_page(connection: apsw.Connection, path: Path) -> bool:
-    """Whether a page in use is all zeros: its checksum is valid then, and documents' digests must tell."""
+    """Return whether a page in use is all zeros: its checksum is valid then, and documents' digests must tell."""
     [(size,)] = connection.execute("PRAGMA page_size")
     content = np.memmap(path, np.uint8, mode="r")
     pages = content[: len(content) // size * size].reshape(-1, size)

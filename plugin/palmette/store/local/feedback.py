@@ -43,7 +43,7 @@ _TYPES = {"useful": (int,), "time": (float,)} | dict.fromkeys("query document do
 
 @dataclass(frozen=True)
 class Vote:
-    """Whether a document was useful for a query."""
+    """A person's judgement that a document was useful for a query, or was not."""
 
     query: str
     document: str
@@ -112,7 +112,7 @@ class FeedbackLog:
 
     @property
     def recording(self) -> bool:
-        """Whether searches are recorded: off, unless it is turned on for the whole index."""
+        """Return whether searches are recorded: off, unless it is turned on for the whole index."""
         with self._reading() as database:
             return database is not None and _setting(database, "recording") == "on"
 

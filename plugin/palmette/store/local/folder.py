@@ -40,8 +40,16 @@ from palmette.store.local.database import DATABASE, create_database, no_fork, re
 FORMAT = 5
 MOST_NUMBERS = 2**22
 """Largest array of a document."""
-MANIFEST, SEGMENTS, LOCK, OWNER = "manifest.json", "segments", ".lock", ".owner.json"
+MANIFEST = "manifest.json"
+"""File that tells the format, the model and the arrays of an index."""
+SEGMENTS = "segments"
+"""Folder of the arrays, a file for each array and write."""
+LOCK = ".lock"
+"""File that a writer locks."""
+OWNER = ".owner.json"
+"""File in which a writer says who it is."""
 COMMIT = "commit.json"
+"""File whose replacement makes a write visible."""
 _KIND = "palmette index"
 _SHORT = 1 << 16
 """Bytes that the notes of the last commit and of the writer have at most."""
@@ -178,7 +186,7 @@ class OpenedFolder:
         return tuple((state.st_dev, state.st_ino) for state in found)
 
     def is_there(self) -> bool:
-        """Whether the path leads to the folder that was opened."""
+        """Return whether the path leads to the folder that was opened."""
         try:
             return self._look() == self._identity
         except (FileNotFoundError, NotADirectoryError):
@@ -356,7 +364,7 @@ def _read_owner(folder: Path) -> str:
 
 
 def is_occupied(path: Path) -> bool:
-    """Whether a file or a folder with content exists there."""
+    """Return whether a file or a folder with content exists there."""
     return path.exists() and (not path.is_dir() or any(path.iterdir()))
 
 

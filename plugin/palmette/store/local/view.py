@@ -54,10 +54,10 @@ class Snapshot:
         for before, after in pairwise(segments):
             if before.keys[-1] >= after.keys[0]:
                 raise damaged(after.path / "keys.npy", f"keys above {before.keys[-1]}", f"{after.keys[0]}")
-        kept = [np.setdiff1d(s.keys, deleted, True) if len(deleted) else s.keys for s in segments]
-        self.keys: Keys = np.concatenate([np.empty(0, np.int64), *kept])
+        living = [np.setdiff1d(s.keys, deleted, True) if len(deleted) else s.keys for s in segments]
+        self.keys: Keys = np.concatenate([np.empty(0, np.int64), *living])
         """Keys of passages."""
-        self._alive = [None if len(k) == s.count else s.rows(k) for k, s in zip(kept, segments, strict=True)]
+        self._alive = [None if len(k) == s.count else s.rows(k) for k, s in zip(living, segments, strict=True)]
         cut = any(segment.numbers.any() for segment in segments)
         numbers = (
             s.numbers if rows is None else s.numbers[rows] for s, rows in zip(segments, self._alive, strict=True)
@@ -109,24 +109,26 @@ class Snapshot:
         """Search by words behind a wall, where only its own documents, of these ``keys``, are counted."""
         searcher = self._known(self._walled, wall)
         if searcher is None:
-            found = ((segment, segment.rows(keys)) for segment in self.segments)
-            sources = [WordSource(s.keys[rows], PostingsOfSome(s.words, rows)) for s, rows in found if len(rows)]
+            rows_of_segments = ((segment, segment.rows(keys)) for segment in self.segments)
+            sources = [
+                WordSource(s.keys[rows], PostingsOfSome(s.words, rows)) for s, rows in rows_of_segments if len(rows)
+            ]
             searcher = WordSearcher(sources)
             self._keep(self._walled, wall, searcher, _WORDS_KEPT)
         return searcher
 
-    def _known(self, kept: OrderedDict[Filter, _T], filter: Filter) -> _T | None:
+    def _known(self, cache: OrderedDict[Filter, _T], filter: Filter) -> _T | None:
         with self._lock:
-            if filter in kept:
-                kept.move_to_end(filter)
-            return kept.get(filter)
+            if filter in cache:
+                cache.move_to_end(filter)
+            return cache.get(filter)
 
-    def _keep(self, kept: OrderedDict[Filter, Any], filter: Filter, value: Any, most: int) -> None:
+    def _keep(self, cache: OrderedDict[Filter, Any], filter: Filter, value: Any, most: int) -> None:
         """Remember a value until the recent ones have more than ``most`` documents together."""
         with self._lock:
-            kept[filter] = value
-            while sum(map(len, kept.values())) > most and len(kept) > 1:
-                kept.popitem(last=False)
+            cache[filter] = value
+            while sum(map(len, cache.values())) > most and len(cache) > 1:
+                cache.popitem(last=False)
 
     @cached_property
     def words(self) -> WordSearcher:
@@ -175,7 +177,7 @@ class Snapshot:
 
 
 class Snapshots:
-    """What views and writers of an index share: the latest snapshot, and how arrays and words are read and written."""
+    """Shared by views and writers of an index: the latest snapshot, and reading and writing of arrays and words."""
 
     def __init__(
         self, folder: Path, arrays: Sequence[ArraySpec], analyser: Analyser, engine: ExactEngine, *, durable: bool
@@ -265,8 +267,8 @@ class LocalView(View):
     def keys_of(self, ids: Sequence[str]) -> dict[str, Sequence[int]]:
         """Keys of the passages of the documents of some ids that pass the filter."""
         rows = self._query("SELECT id, key FROM documents WHERE id IN ({})", list(ids))
-        held = self._holds(np.array([key for _, key in rows], np.int64)).tolist()
-        return {id: self._snapshot.passages_of(key) for (id, key), passes in zip(rows, held, strict=True) if passes}
+        visible = self._holds(np.array([key for _, key in rows], np.int64)).tolist()
+        return {id: self._snapshot.passages_of(key) for (id, key), passes in zip(rows, visible, strict=True) if passes}
 
     def document_keys(self, keys: Sequence[int] | Keys) -> Keys:
         """Keys of passages' documents."""
@@ -280,31 +282,33 @@ class LocalView(View):
         """Ids and digests of the documents of a source that pass the filter."""
         query = "SELECT id, digest, key FROM documents WHERE source <> '' AND source IN ({})"
         rows = self._query(query, [source])
-        held = self._holds(np.array([key for *_, key in rows], np.int64)).tolist()
-        return {id: digest for (id, digest, _), passes in zip(rows, held, strict=True) if passes}
+        visible = self._holds(np.array([key for *_, key in rows], np.int64)).tolist()
+        return {id: digest for (id, digest, _), passes in zip(rows, visible, strict=True) if passes}
 
     def _holds(self, keys: Keys) -> Mask:
         after = np.searchsorted(self._keys, keys, side="right")
-        held: Mask = after > np.searchsorted(self._keys, keys)
-        return held
+        inside: Mask = after > np.searchsorted(self._keys, keys)
+        return inside
 
     def _check_keys(self, keys: Sequence[int] | Keys) -> Keys:
         self._check_open()
-        wanted = np.asarray(keys, np.int64).reshape(-1)
-        held = self._holds(wanted)
-        if not held.all():
-            raise NotFoundError(f"key {wanted[~held][0]} is not in this view: it was never there, or fails its filter")
-        return wanted
+        checked = np.asarray(keys, np.int64).reshape(-1)
+        visible = self._holds(checked)
+        if not visible.all():
+            raise NotFoundError(
+                f"key {checked[~visible][0]} is not in this view: it was never there, or fails its filter"
+            )
+        return checked
 
     def _columns(self, columns: str, keys: Sequence[int], read: Callable[..., _T]) -> list[_T]:
         """Read some columns of passages' documents, each document once, in the order of ``keys``."""
-        wanted = self.document_keys(keys).tolist()
+        document_keys = self.document_keys(keys).tolist()
         query = f"SELECT key, {columns} FROM documents WHERE key IN ({{}})"
-        found = {key: read(*row) for key, *row in self._query(query, list(dict.fromkeys(wanted)))}
-        for key in wanted:
-            if key not in found:
+        values = {key: read(*row) for key, *row in self._query(query, list(dict.fromkeys(document_keys)))}
+        for key in document_keys:
+            if key not in values:
                 raise damaged(self._shared.folder / DATABASE, f"a row for document {key}", "none")
-        return [found[key] for key in wanted]
+        return [values[key] for key in document_keys]
 
     def _stored_of(self, *row: str) -> StoredDocument:
         stored = stored_of(*row)
@@ -319,13 +323,13 @@ class LocalView(View):
 
     def parts(self, keys: Sequence[int]) -> list[tuple[Document, Passage]]:
         """Passages as documents, each with its place."""
-        stored, found = self.stored(keys), list[tuple[Document, Passage]]()
+        stored, parts = self.stored(keys), list[tuple[Document, Passage]]()
         numbers = np.asarray(keys, np.int64).reshape(-1) - self.document_keys(keys)
-        for key, number, one in zip(keys, numbers.tolist(), stored, strict=True):
-            if number >= len(one.passages):
+        for key, number, document in zip(keys, numbers.tolist(), stored, strict=True):
+            if number >= len(document.passages):
                 raise damaged(self._shared.folder / DATABASE, f"a place for passage {key}", "none")
-            found.append((one.part(number), one.passages[number]))
-        return found
+            parts.append((document.part(number), document.passages[number]))
+        return parts
 
     def documents(self, keys: Sequence[int]) -> list[Document]:
         """Passages as documents, in the order of ``keys``."""
@@ -339,8 +343,8 @@ class LocalView(View):
         """Text that a writer noted of all documents; none behind a wall."""
         if self._wall is not None:
             return None
-        found = self._query("SELECT value FROM meta WHERE name IN ({})", [f"note {name}"])
-        return str(found[0][0]) if found else None
+        rows = self._query("SELECT value FROM meta WHERE name IN ({})", [f"note {name}"])
+        return str(rows[0][0]) if rows else None
 
     def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
         """Rows of a stored array: [len(keys), *shape]."""

@@ -69,22 +69,22 @@ class LocalWriter:
 
     def put(self, documents: Sequence[Document | StoredDocument], arrays: Mapping[str, Stored]) -> None:
         """Insert documents, replacing those whose id exists."""
-        given = as_stored(documents)
-        rows = fresh_rows(self._arrays, given, arrays, self._put)
+        stored = as_stored(documents)
+        rows = fresh_rows(self._arrays, stored, arrays, self._put)
         if not rows:
             return
         with self._step():
             self._remove([row.id for row in rows.values()])
-            if len(rows) < len(given):
-                starts = np.cumsum([0, *(len(one.passages) for one in given)])
-                kept = np.concatenate([np.arange(starts[place], starts[place + 1]) for place in rows])
-                arrays = {name: take_documents(array, kept) for name, array in arrays.items()}
-                given = [given[place] for place in rows]
-            counts = np.array([len(one.passages) for one in given])
+            if len(rows) < len(stored):
+                starts = np.cumsum([0, *(len(document.passages) for document in stored)])
+                passage_rows = np.concatenate([np.arange(starts[place], starts[place + 1]) for place in rows])
+                arrays = {name: take_documents(array, passage_rows) for name, array in arrays.items()}
+                stored = [stored[place] for place in rows]
+            counts = np.array([len(document.passages) for document in stored])
             heads = self._next + np.cumsum(counts) - counts
             keys = np.arange(self._next, self._next + int(counts.sum()))
             self._segment = self._segment or self._start_segment()
-            self._segment.append(keys, keys - np.repeat(heads, counts), arrays, [t for d in given for t in d.words()])
+            self._segment.append(keys, keys - np.repeat(heads, counts), arrays, [t for d in stored for t in d.words()])
             keyed = list(zip(heads.tolist(), rows.values(), strict=True))
             documented = ((key, *row[:-1]) for key, row in keyed)
             self._db.executemany(f"INSERT INTO documents VALUES (?{', ?' * (len(Row._fields) - 1)})", documented)
@@ -112,13 +112,13 @@ class LocalWriter:
     def _remove(self, ids: Sequence[str]) -> list[str]:
         unique = list(dict.fromkeys(ids))
         query = "SELECT key, id, metadata, passages FROM documents WHERE id IN ({})"
-        found = list(rows_among(self._db, query, unique))
-        described = ((*pair, key) for key, _, text, _ in found for pair in values_of(parsed(text)))
+        rows = list(rows_among(self._db, query, unique))
+        described = ((*pair, key) for key, _, text, _ in rows for pair in values_of(parsed(text)))
         self._db.executemany("DELETE FROM metadata WHERE name = ? AND value = ? AND key = ?", described)
-        self._db.executemany("DELETE FROM documents WHERE key = ?", [(key,) for key, *_ in found])
-        dead = ((key + number,) for key, *_, places in found for number in range(count_places(places)))
+        self._db.executemany("DELETE FROM documents WHERE key = ?", [(key,) for key, *_ in rows])
+        dead = ((key + number,) for key, *_, places in rows for number in range(count_places(places)))
         self._db.executemany("INSERT INTO dead VALUES (?)", dead)
-        removed = {id for _, id, *_ in found}
+        removed = {id for _, id, *_ in rows}
         return [id for id in unique if id in removed]
 
     def compact(self, *, stem: bool = False) -> None:
@@ -207,8 +207,8 @@ class LocalWriter:
         lower = "SELECT max(key) FROM documents WHERE key <= ?"
         [(first,)] = self._db.execute(lower, [int(keys[0])])
         query = f"SELECT key, {COLUMNS} FROM documents WHERE key BETWEEN ? AND ?"
-        found = self._db.execute(query, [first, int(keys[-1])])
-        texts = {key + number: text for key, *row in found for number, text in enumerate(stored_of(*row).words())}
+        rows = self._db.execute(query, [first, int(keys[-1])])
+        texts = {key + number: text for key, *row in rows for number, text in enumerate(stored_of(*row).words())}
         return [texts[key] for key in keys.tolist()]
 
     def _register(self, segment: SegmentWriter, files: Files) -> None:
@@ -230,7 +230,7 @@ def fresh_rows(
     if set(arrays) != {spec.name for spec in specs}:
         expected = ", ".join(spec.name for spec in specs)
         raise InputError(f"this index stores the arrays {expected}; got {', '.join(map(str, arrays)) or 'none'}")
-    owners = [one.document for one in documents for _ in one.passages]
+    owners = [stored.document for stored in documents for _ in stored.passages]
     for spec in specs:
         _check_array(spec, owners, arrays[spec.name])
     for place, row in enumerate(rows):
@@ -246,17 +246,17 @@ def _check_array(spec: ArraySpec, documents: Sequence[Document], array: Stored) 
     if isinstance(array, Ragged) != spec.ragged:
         kind = "Ragged" if spec.ragged else "a NumPy array"
         raise InputError(f"array {spec.name!r} must be {kind}, got {type(array).__name__}")
-    given = array.values if isinstance(array, Ragged) else np.asarray(array)
-    shape = (len(given) if isinstance(array, Ragged) else len(documents), *spec.shape)
-    wrong = given.shape != shape or given.dtype != np.dtype(spec.dtype)
+    values = array.values if isinstance(array, Ragged) else np.asarray(array)
+    shape = (len(values) if isinstance(array, Ragged) else len(documents), *spec.shape)
+    wrong = values.shape != shape or values.dtype != np.dtype(spec.dtype)
     if wrong or len(array) != len(documents):
-        told = f" for {len(array)} passages" if isinstance(array, Ragged) else ""
+        number = f" for {len(array)} passages" if isinstance(array, Ragged) else ""
         raise InputError(
             f"array {spec.name!r} must be {spec.dtype} {shape} for {len(documents)} passages, "
-            f"got {given.dtype} {given.shape}{told}"
+            f"got {values.dtype} {values.shape}{number}"
         )
-    if given.dtype.kind == "f" and not np.isfinite(given).all():
-        bad = int(np.isfinite(given.reshape(len(given), -1)).all(axis=1).argmin())
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        bad = int(np.isfinite(values.reshape(len(values), -1)).all(axis=1).argmin())
         bad = int(np.searchsorted(array.starts, bad, side="right")) - 1 if isinstance(array, Ragged) else bad
         raise EncodingError(
             f"the encoder returned NaN or infinity for document {documents[bad].id!r} "

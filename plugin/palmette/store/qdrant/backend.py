@@ -123,7 +123,7 @@ class QdrantBackend(Backend):
 
     @staticmethod
     def exists(url: str) -> bool:
-        """Whether there is such a collection."""
+        """Return whether there is such a collection."""
         db = Collection(url)
         try:
             return bool(db("collection_exists"))

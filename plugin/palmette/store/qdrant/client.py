@@ -127,7 +127,7 @@ class Collection:
 
     @property
     def has_indexes(self) -> bool:
-        """Whether the engine indexes payloads and vectors; local mode does not, and warns."""
+        """Return whether the engine indexes payloads and vectors; local mode does not, and warns."""
         return not self.embedded or hasattr(self.client, "indexes")
 
     def describe(self, state: State) -> None:

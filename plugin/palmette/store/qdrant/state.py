@@ -99,11 +99,11 @@ class State(BaseModel):
     """Whether the engine's own word counts may include invisible points."""
 
     def is_committed(self, number: int) -> bool:
-        """Whether the write of a number counts."""
+        """Return whether the write of a number counts."""
         return 1 <= number <= self.generation and number not in self.abandoned
 
     def shows(self, born: int, died: int | None) -> bool:
-        """Whether a point is visible."""
+        """Return whether a point is visible."""
         return self.is_committed(born) and (died is None or not self.is_committed(died))
 
 
