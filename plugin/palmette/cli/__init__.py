@@ -48,7 +48,7 @@ MODULES = {
 }
 """Modules of the commands that are not in ``commands``."""
 TAKES_OPTIONS = ("search", "answer", "context", "evaluate")
-"""Commands that pass further options on to the method's search."""
+"""Commands that take further options for the method's search."""
 EPILOG = "`palmette` alone shows the way from nothing to answers; `palmette COMMAND --help` has examples."
 
 
@@ -74,13 +74,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("palmette: interrupted; no index or checkpoint was left half written", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader of our output went away, as `head` does
+    except BrokenPipeError:  # the reader of the output has ended, as `head` does
         sys.stderr.close()
         return 0
 
 
 def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """The whole parser; only the command in ``words`` loads its module."""
+    """Return the parser; only the module of the command in ``words`` is loaded."""
     about = "Trained hierarchical retrieval for RAG."
     parser = argparse.ArgumentParser(prog="palmette", description=about, epilog=EPILOG, formatter_class=_Help)
     parser.add_argument("--version", action="version", version=f"palmette {__version__}")
@@ -100,7 +100,7 @@ def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
-    """Parse; words that a command does not know become options of the method where it takes any."""
+    """Parse the arguments; unknown ones become options of the method for the commands that take them."""
     args, rest = parser.parse_known_args(words)
     if args.command == "index" and rest and all(word[:1] != "-" for word in rest):
         args.documents, rest = [*args.documents, *rest], []  # options between names
@@ -111,7 +111,7 @@ def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Nam
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """Keeps examples as written and shows defaults."""
+    """Prints examples as they are written, and shows defaults."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         text = action.help

@@ -1,4 +1,4 @@
-"""Arguments that commands share, and how they are read. Nothing heavy is imported: a search may need no more."""
+"""Arguments shared by commands. No heavy package is imported here, since a search may not need one."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def describe(
 
 
 def read_value(text: str) -> Any:
-    """JSON, a list without its brackets (``1,4``), or else a text."""
+    """Parse JSON, or a list without brackets (``1,4``); anything else is a text."""
     for written in (text, f"[{text}]") if "," in text else (text,):
         with suppress(ValueError, RecursionError):
             return json.loads(written)

@@ -1,4 +1,4 @@
-"""The commands ``search`` and ``answer``: asked of a running service where there is one, else of the index itself."""
+"""The commands ``search`` and ``answer``: they use a running service, or else open the index."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _run_search(args: argparse.Namespace) -> None:
 
 @contextmanager
 def _once() -> Iterator[None]:
-    """Spare what pays only from the second question on: compiled loops, and looking for plugins of pydantic."""
+    """Disable what pays only after several questions: compiled loops, and pydantic's search for plugins."""
     if "pydantic" not in sys.modules:
         os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     with without_compiled_loops():
@@ -83,14 +83,14 @@ def _once() -> Iterator[None]:
 
 
 def _open(args: argparse.Namespace, **options: Any) -> palmette.Index:
-    """Open the index in this process, which ends after its questions."""
+    """Open the index in this process, which ends after a few questions."""
     return palmette.Index.open(index_folder(args.index), device=args.device, encoder=args.encoder, **options)
 
 
 def _from_service(
     args: argparse.Namespace, path: str, body: dict[str, Any], options: dict[str, Any], queries: int
 ) -> Any:
-    """Ask the running service of the index; ``None`` where none runs, or the request is larger than it takes."""
+    """Send a request to the index's running service; ``None`` without one, or if the request is too large for it."""
     if args.k > MOST_HITS or queries > MOST_QUERIES:
         return None
     named: dict[str, Any] = {name: options[name] for name in ("filter", "lexical", "boost") if name in options}
@@ -144,7 +144,7 @@ def _run_answer(args: argparse.Namespace) -> None:
 
 
 def _read_answers(args: argparse.Namespace, options: dict[str, Any]) -> list[dict[str, Any]]:
-    """Answer in this process."""
+    """Answer without a service."""
     reader = args.reader and palmette.Reader.from_pretrained(args.reader, revision=args.revision, device=args.device)
     with _open(args) as index:
         reader = reader or palmette.Reader.untrained(index.model.encoder.plain)

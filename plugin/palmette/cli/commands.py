@@ -17,9 +17,9 @@ from palmette.cli.arguments import CHECKPOINT, describe, read_encoder, search_op
 from palmette.errors import ConfigError, NotFoundError
 
 SHOWN = 5
-"""Skipped files that are printed."""
+"""Largest number of skipped files that are printed."""
 WATCHED = 2.0
-"""Seconds between two looks at files that are followed."""
+"""Seconds between two checks of followed files."""
 
 
 def _add_index(command: argparse.ArgumentParser) -> None:
@@ -82,7 +82,7 @@ def _run_index(args: argparse.Namespace) -> None:
 
 
 def _sync_all(args: argparse.Namespace, index: Any, paths: Sequence[str], patterns: Mapping[str, Any]) -> None:
-    """Bring all sources up to date, and print what became of them."""
+    """Synchronize all sources, and print the reports."""
     options = {"titles": args.titles, "batch_size": args.batch_size, "progress": args.progress, **patterns}
     reports = [index.sync(path, args.source, **options) for path in paths]
     stats = index.stats()
@@ -112,7 +112,7 @@ def _sync_all(args: argparse.Namespace, index: Any, paths: Sequence[str], patter
 
 
 def _is_checkpoint(name: str) -> bool:
-    """Return True if a name is a checkpoint's folder, or no path on this machine and so a model on the Hub."""
+    """Return True if a name is the folder of a checkpoint, or a model on the Hub: no path of this machine."""
     return not _exists(name) or (Path(name) / "model.safetensors").is_file()
 
 
@@ -122,7 +122,7 @@ def _exists(name: str) -> bool:
 
 
 def _passages(text: str) -> Any:
-    """Size of passages in tokens; ``None`` for documents that are not cut."""
+    """Parse the size of passages in tokens; ``None`` for documents that are not cut."""
     if text == "none":
         return None
     try:
@@ -163,7 +163,7 @@ def _run_evaluate(args: argparse.Namespace) -> None:
         if not card.parent.is_dir():
             raise ConfigError(f"--card writes into a checkpoint folder; {args.checkpoint!r} is none: pull it")
         text = model.card(report)
-        card.unlink(missing_ok=True)  # never through a link, into the Hub's cache for instance
+        card.unlink(missing_ok=True)  # a link may lead into the Hub's cache, whose files must not change
         card.write_text(text, encoding="utf-8")
     print(json.dumps(report.to_dict(), indent=2) if args.json else report.table())
 
@@ -219,7 +219,7 @@ def _model_facts(model: Any) -> dict[str, Any]:
 
 
 def _lines(facts: Mapping[str, Any], indent: int = 0) -> list[str]:
-    """Nested facts as indented text."""
+    """Format nested facts as indented text."""
     lines = []
     for name, value in facts.items():
         if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""``palmette demo``: ask your Python. From documents to answers in both frameworks, with no network and no LLM."""
+"""``palmette demo``: questions about the standard library, answered without network or language model."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ COMMANDS
 
 
 def tour(commands: Mapping[str, str]) -> str:
-    """Text for ``palmette`` alone: the way from a folder of notes to answers, and the list of commands."""
+    """Text for ``palmette`` without a command: a short tutorial, and the list of commands."""
     width = max(map(len, commands))
     listed = "".join(f"  {name.ljust(width)}  {summary}\n" for name, summary in commands.items())
     return TOUR.replace("COMMANDS", listed)
@@ -118,7 +118,7 @@ def _stage(title: str) -> Iterator[None]:
 
 
 def _first(folder: Path, data: RetrievalData, name: str, question: str) -> tuple[Index, CachedEncoder]:
-    """Index without training, and ask a question."""
+    """Build an index without training, and search it."""
     from palmette.encoder.cache import CachedEncoder
 
     # training reads the same texts
@@ -144,7 +144,7 @@ def _trained(folder: Path, title: str, cls: Any, data: Any, encoder: CachedEncod
 
 
 def _reader(folder: Path, data: RetrievalData, encoder: CachedEncoder) -> Reader:
-    """A reader trained on the handwritten questions that measure nothing."""
+    """Train a reader on the handwritten questions that are not measured on."""
     from palmette.reader import Reader, ReadingData, load_reading
 
     questions = load_reading(data).split("dev")
@@ -155,7 +155,7 @@ def _reader(folder: Path, data: RetrievalData, encoder: CachedEncoder) -> Reader
 
 
 def _measure(first: Index, index: Index, data: RetrievalData) -> None:
-    """Print quality on questions that training did not see, before and after."""
+    """Print the quality before and after training, on questions that were not trained on."""
     from palmette.evaluation import evaluate_index
 
     judged, width = data.split("test"), first.model.encoder.dimension
@@ -204,7 +204,7 @@ def _llama_index(index: Index, reader: Reader, questions: Sequence[str], k: int)
 
 
 def _taxonomy(folder: Path, data: RetrievalData, encoder: CachedEncoder, questions: Sequence[str], steps: int) -> None:
-    """Ask a taxonomy of the same entries: what answers, and all that lies above it."""
+    """Search a taxonomy of the same entries: the hits, and the nodes above them."""
     ids = {entry.key for entry in data.corpus}
     edges = [(e.key, e.metadata["parent"]) for e in data.corpus if e.metadata["parent"] in ids]
     title = "\nTraining a taxonomy: packages, their modules, and what is in those"

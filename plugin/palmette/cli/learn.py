@@ -63,7 +63,7 @@ def _run_ask(args: argparse.Namespace) -> None:
 
 
 def _documents(place: str) -> Any:
-    """Return the documents of an index, or the place itself."""
+    """Return the documents of an index, or the path itself if it is none."""
     from palmette.index import Index
     from palmette.store.local.folder import COMMIT
 

@@ -118,7 +118,7 @@ def _run_mcp(args: argparse.Namespace) -> None:
 
 
 def _log() -> None:
-    """Log to standard error: standard output is the protocol's."""
+    """Log to standard error, since standard output carries the protocol."""
     logging.captureWarnings(True)  # such as of files that cannot be read
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
 
@@ -141,7 +141,7 @@ def _run_stats(args: argparse.Namespace) -> None:
 
 
 def _stats(path: str) -> dict[str, Any]:
-    """Facts of an index, from its service where one runs."""
+    """Return facts of an index, from its running service if there is one."""
     from dataclasses import asdict
 
     reply = request(path, "/v1/indexes")

@@ -1,4 +1,4 @@
-"""``palmette train METHOD DATA --out CKPT``: the options of a method are the fields of its config."""
+"""``palmette train METHOD DATA --out CKPT``: the options are the fields of the method's config."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from palmette.errors import ConfigError
 READER = "reader"
 """Subcommand that trains a reader."""
 TAXONOMY = "taxonomy"
-"""Method that takes a hierarchy."""
+"""Method that needs a hierarchy."""
 NODES = ".nodes.jsonl"
-"""Ending of a file of nodes."""
+"""Suffix of a file of nodes."""
 
 
 def _add_train(command: argparse.ArgumentParser) -> None:
@@ -96,7 +96,7 @@ def add_config_options(group: Any, config: type[Config], defaults: Mapping[str, 
 
 
 def _flat(hint: Any) -> list[Any]:
-    """Types and literal values that a field accepts, without ``None``."""
+    """Return the types and literal values that a field accepts, without ``None``."""
     if get_origin(hint) is Literal:
         return list(get_args(hint))
     if hasattr(hint, "__metadata__"):
@@ -107,7 +107,7 @@ def _flat(hint: Any) -> list[Any]:
 
 
 def _read(kinds: Sequence[Any], text: str) -> Any:
-    """Value of a flag; the config checks it."""
+    """Parse the value of a flag; the config checks it."""
     tuples = [kind for kind in kinds if get_origin(kind) is tuple]
     if tuples and get_args(tuples[0])[0] is str:
         return tuple(item.strip() for item in text.split(",") if item.strip())

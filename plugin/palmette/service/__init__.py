@@ -1,1 +1,1 @@
-"""One running palmette: HTTP, a page and MCP over indexes. Importing this package loads nothing."""
+"""A running service over indexes: HTTP, a web page and MCP. Importing this package loads nothing."""

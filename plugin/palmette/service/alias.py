@@ -1,4 +1,4 @@
-"""Names for indexes: a link that every reader follows, exchanged in one rename, and back."""
+"""Aliases of indexes: a symbolic link that every reader follows, changed by one rename, and reverted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from palmette.store.local.backend import LocalBackend
 
 @dataclass(frozen=True)
 class Alias:
-    """A name, the index behind it, and the one before."""
+    """An alias, its index, and the former one."""
 
     name: Path
     target: Path
@@ -25,7 +25,7 @@ class Alias:
 
 
 def read_alias(name: str | Path) -> Alias:
-    """Return what a name leads to."""
+    """Read an alias."""
     link = check_path(name).absolute()
     if not link.is_symlink():
         raise NotFoundError(f"{link} is no name of an index: make it one with `palmette alias {link.name} INDEX`")
@@ -34,9 +34,9 @@ def read_alias(name: str | Path) -> Alias:
 
 
 def set_alias(name: str | Path, index: str | Path) -> Alias:
-    """Let a name lead to an index that opens whole; readers that are open stay with the former one.
+    """Point an alias at an index, if it can be opened; open readers stay with the former one.
 
-    The name is a symbolic link, so ``Index.open(name)`` and every command take it; the exchange is one rename.
+    The alias is a symbolic link, so ``Index.open(name)`` and every command take it; the exchange is one rename.
     """
     link, target = check_path(name).absolute(), check_path(index).absolute()
     if link.exists() and not link.is_symlink():
@@ -59,7 +59,7 @@ def set_alias(name: str | Path, index: str | Path) -> Alias:
 
 
 def restore_alias(name: str | Path) -> Alias:
-    """Let a name lead to the index before; once more leads back."""
+    """Point an alias back at its former index; a second call reverts that."""
     alias = read_alias(name)
     if alias.former is None:
         raise NotFoundError(f"{alias.name} has led to {alias.target} only: there is no index before it")
@@ -75,7 +75,7 @@ def _target(link: Path) -> Path:
 
 
 def _link(link: Path, target: Path) -> None:
-    """Make a link in one rename; relative where both lie in one folder, so that this can be moved."""
+    """Create or replace a link by one rename; it is relative within a folder, so that the folder can be moved."""
     draft = link.with_name(f".{link.name}.{uuid4().hex}.new")
     draft.symlink_to(target.name if target.parent == link.parent else target)
     try:

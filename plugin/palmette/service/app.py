@@ -1,4 +1,4 @@
-"""The HTTP service: ``Gate`` decides who may ask and how much, ``Service`` answers."""
+"""The HTTP service: ``Gate`` admits requests, ``Service`` answers them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 log = logging.getLogger("palmette.service")
 
 KEPT = 30.0
-"""Seconds that fields and topics are kept."""
+"""Seconds for which fields and topics are cached."""
 PAGE = {
     "/": ("index.html", "text/html"),
     "/page.js": ("page.js", "text/javascript"),
@@ -42,7 +42,7 @@ PAGE = {
 
 
 class Service:
-    """Indexes behind HTTP. An ASGI application: ``Service(…).app``."""
+    """Indexes served over HTTP; ``Service(…).app`` is an ASGI application."""
 
     def __init__(
         self, served: Sequence[Served], settings: Settings | None = None, tokens: Sequence[Token] = ()
@@ -56,9 +56,9 @@ class Service:
         self._kept: dict[tuple[str, str, str, bool], tuple[float, Any]] = {}
         self._opening: list[asyncio.Task[None]] = []
         self.failures: dict[str, str] = {}
-        """Why an index could not be opened."""
+        """Error of the index that could not be opened."""
         self.sockets: dict[str, str] = {}
-        """Address of a Unix socket → the index that it is beside."""
+        """Name of the index of each Unix socket, by its address."""
         self.paths = OPEN | {endpoint.path for endpoint in ENDPOINTS} | {"/metrics", "/v1/indexes"}
         self._routes: list[Route] = [
             *(Route(path, partial(self._page, *file)) for path, file in PAGE.items()),
@@ -83,12 +83,12 @@ class Service:
         self._contexts.append(context)
 
     async def opened(self) -> None:
-        """Wait until every index is open, or cannot be."""
+        """Wait until every index is open or has failed to open."""
         await asyncio.gather(*self._opening)
 
     @asynccontextmanager
     async def lifespan(self, app: Any = None) -> AsyncIterator[None]:
-        """Open the indexes in the background; close them when requests are done."""
+        """Open the indexes in the background, and close them when all requests are done."""
         self._opening = [asyncio.create_task(self._open(index)) for index in self.served.values()]
         async with AsyncExitStack() as stack:
             for context in self._contexts:
@@ -184,7 +184,7 @@ class Service:
         return Response(to_json(value), media_type="application/json")
 
     async def read(self, served: Served, caller: Caller, call: Callable[..., T], body: Body) -> T:
-        """Answer a reading call within the limit of time."""
+        """Answer a reading call within the time limit."""
         key = call.__name__, served.name, caller.name, caller.local  # a token may have the local owner's name
         keeps = isinstance(body, NameBody)
         if keeps and (answer := self._kept.get(key)) and time.monotonic() - answer[0] < KEPT:
@@ -212,7 +212,7 @@ class Service:
             raise Problem(HTTPStatus.REQUEST_TIMEOUT, message, connection="close") from error
 
     async def _until_gone(self, request: Request, work: Awaitable[T]) -> T:
-        """Await work; drop it where its client hangs up."""
+        """Await work; cancel it if the client disconnects."""
 
         async def gone() -> None:
             while (await request.receive())["type"] != "http.disconnect":
@@ -242,7 +242,7 @@ class Service:
             yield _event("problem", problem_facts(status, type(error).__name__, detail))
 
     def _shown(self, text: str, caller: Caller) -> str:
-        """Hide the paths of this machine from others than its user."""
+        """Hide the paths of this machine from all but its user."""
         if not caller.local:
             for name, served in self.served.items():
                 folder = served.handle.folder if served.handle is not None else None
@@ -251,7 +251,7 @@ class Service:
         return text
 
     def problem(self, error: Exception, caller: Caller) -> Response:
-        """Make the response to an error."""
+        """Return the response to an error."""
         headers: dict[str, str] = {}
         if isinstance(error, HTTPException):  # the router's: a wrong method
             error = Problem(HTTPStatus(error.status_code), error.detail, **(error.headers or {}))
@@ -275,7 +275,7 @@ def caller_of(request: Request) -> Caller:
 
 
 def page_policy() -> str:
-    """Say what the page may load: its own files, and the tree's page in a frame, by the hashes of its parts."""
+    """Return the page's content policy: its own files, and the tree's page in a frame, by the hashes of its parts."""
     from palmette.methods.tree.inspect import page_hashes
 
     tree = page_hashes()

@@ -25,20 +25,20 @@ REMEMBERED = 10_000
 
 
 class Token(Config):
-    """A bearer token, and the part of the service that it opens."""
+    """A bearer token and its rights."""
 
     name: Annotated[str, Field(min_length=1)]
     """Name in logs and metrics."""
     token: str = ""
-    """The token itself; or give ``sha256``."""
+    """The token itself; ``sha256`` can take its place."""
     sha256: str = ""
     """SHA-256 of the token in hexadecimal digits, so that the file holds no secret."""
     filter: dict[str, Any] | None = None
-    """Documents that the holder sees and may put in; ``None`` for all."""
+    """Filter of the documents that the holder may read and add; ``None`` for all."""
     indexes: tuple[str, ...] | None = None
-    """Names of the indexes that it opens; ``None`` for all."""
+    """Names of the indexes that the holder may use; ``None`` for all."""
     write: bool = False
-    """Whether it may add, change and delete documents."""
+    """Whether the holder may add, change and delete documents."""
 
     def check(self) -> None:
         """Check the secret and the filter."""
@@ -60,11 +60,11 @@ class Caller:
     indexes: Sequence[str] | None = None
     write: bool = False
     local: bool = False
-    """Whether it came through the socket of this user, and so may see the paths of this machine."""
+    """Whether the client uses the socket of this user, and so may see the paths of this machine."""
 
 
 def read_tokens(path: str | Path) -> list[Token]:
-    """Read a JSON list of tokens from a file that its owner alone can read."""
+    """Read a JSON list of tokens from a file that only its owner can read."""
     file = check_path(path)
     if not file.is_file():
         raise NotFoundError(f"there is no file of tokens {str(file)!r}")
@@ -80,7 +80,7 @@ def read_tokens(path: str | Path) -> list[Token]:
 
 
 class Callers:
-    """The known tokens, by digest: a lookup takes the same time for a near miss as for nonsense."""
+    """Known tokens by digest, so that the time of a lookup says nothing about a token."""
 
     def __init__(self, tokens: Sequence[Token], *, write: bool) -> None:
         if len({token.name for token in tokens}) < len(tokens):  # views of tenants are kept by name
@@ -95,7 +95,7 @@ class Callers:
         return bool(self._known)
 
     def find(self, authorization: str | None, address: str) -> Caller | None:
-        """Return who holds the token of a header; ``None`` where it is wrong or missing but needed."""
+        """Return the caller with the token of a header; ``None`` if a token is needed, but missing or wrong."""
         if not self._known:
             return Caller(address, write=self._write)
         scheme, _, token = (authorization or "").partition(" ")
@@ -107,14 +107,14 @@ def _digest(token: str) -> str:
 
 
 class Rate:
-    """Requests per minute of every caller: a bucket that holds a tenth of them, filled steadily."""
+    """Token bucket for the requests per minute of every caller; it holds a tenth of them."""
 
     def __init__(self, per_minute: float) -> None:
         self._speed, self._size = per_minute / 60, max(1.0, per_minute / 10)
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # name → (tokens, time)
 
     def wait(self, name: str) -> float:
-        """Take a request out of the caller's bucket: 0, or the seconds until there is one."""
+        """Count a request of a caller; returns 0, or the seconds to wait if its bucket is empty."""
         now = time.monotonic()
         left, then = self._buckets.pop(name, (self._size, now))
         left = min(self._size, left + (now - then) * self._speed)

@@ -1,4 +1,4 @@
-"""The calls of a service: a request's body and an open index in, JSON values out."""
+"""The calls of a service: functions from a request's body and an open index to JSON values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from palmette.store.filters import flatten
 from palmette.types import Hit
 
 SCANNED = 5000
-"""Documents whose metadata names the values to filter by."""
+"""Number of documents whose metadata values are counted."""
 
 
 def index_facts(index: Index, reader: Reader) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def _context(body: ContextBody, index: Index, reader: Reader) -> dict[str, Any]:
 
 
 def find_passages(body: AnswerBody, index: Index, reader: Reader) -> tuple[list[list[Hit]], Reader]:
-    """Find what an answer is read from."""
+    """Search the passages that an answer is read from."""
     questions = listed(body.question)
     results = index.search(questions, body.k, **body.search())
     for question, hits in zip(questions, results, strict=True):
@@ -122,7 +122,7 @@ def _list(body: ListBody, index: Index, reader: Reader) -> dict[str, Any]:
 
 
 def _fields(body: Body, index: Index, reader: Reader) -> dict[str, Any]:
-    """Count the values of metadata in the first documents; those that name single documents are left out."""
+    """Count the metadata values of the first documents, without values that are unique to a document."""
     counts: dict[str, Counter[Any]] = {}
     for document in islice(index.documents(), SCANNED):
         for name, values in flatten(document.metadata).items():
@@ -132,7 +132,7 @@ def _fields(body: Body, index: Index, reader: Reader) -> dict[str, Any]:
 
 
 def overview(body: OverviewBody, index: Index, reader: Reader) -> dict[str, Any]:
-    """Say what an index holds: facts, frequent metadata, and topics, which may be judged by a question."""
+    """Describe an index: facts, frequent metadata, and topics, which may be scored by a question."""
     options = {name: getattr(body, name) for name in ("query", "filter", "topics", "since", "date")}
     facts = index_facts(index, reader)
     del facts["location"]  # a path of this machine

@@ -1,4 +1,4 @@
-"""Two indexes on the same questions: how far their hits agree, which finds the right ones sooner, and at what cost."""
+"""Comparison of two indexes on the same questions: agreement, quality and cost."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from palmette.types import Hit
 
 @dataclass(frozen=True)
 class Question:
-    """A question, and the grades of what answers it, where that is known."""
+    """A question, and the grades of the documents that answer it, where they are known."""
 
     text: str
     by_id: Mapping[str, int] = field(default_factory=dict)
     by_text: Mapping[str, int] = field(default_factory=dict)
-    """The same by the documents' texts, for an index whose ids are others."""
+    """Grades by the documents' texts, for an index with other ids."""
 
     def score(self, hits: Sequence[Hit], k: int) -> float:
         """Return nDCG@k of hits."""
@@ -36,36 +36,36 @@ class Question:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How two indexes answer the same questions."""
+    """Results of two indexes on the same questions."""
 
     questions: int
     judged: int
-    """Questions whose right documents are known."""
+    """Number of questions with known answers."""
     k: int
     overlap: float
-    """Mean share of the first ``k`` hits that both find."""
+    """Mean share of the first ``k`` hits that both indexes return."""
     same_first: float
-    """Share of the questions whose first hit is the same."""
+    """Share of the questions with the same first hit."""
     wins: int
-    """Judged questions that the second index answers better."""
+    """Number of judged questions that the second index answers better."""
     losses: int
-    """Judged questions that it answers worse."""
+    """Number of judged questions that the second index answers worse."""
     score: tuple[float, float]
     """Mean nDCG of the judged questions; NaN without any."""
     seconds: tuple[float, float]
-    """Processor time of a question."""
+    """Mean processor time of a question."""
     changed: Sequence[str]
     """Questions whose hits differ most."""
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """The comparison as JSON values."""
         facts = {name: getattr(self, name) for name in self.__dataclass_fields__}
         scores = [None if np.isnan(score) else score for score in self.score]
         return {**facts, "score": scores, "seconds": list(self.seconds), "changed": list(self.changed)}
 
 
 def read_questions(path: str | Path) -> list[Question]:
-    """Read questions: a line each of a text file, or what :func:`palmette.load_data` reads, with its judgements."""
+    """Read questions from the lines of a text file, or with judgements from data of :func:`palmette.load_data`."""
     file = check_path(path)
     if file.suffix == ".txt" and file.is_file():
         return [Question(line.strip()) for line in file.read_text("utf-8").splitlines() if line.strip()]
@@ -81,7 +81,7 @@ def read_questions(path: str | Path) -> list[Question]:
 
 
 def compare(old: Index, new: Index, questions: Sequence[Question], k: int = 10, changed: int = 10) -> Comparison:
-    """Ask both indexes all questions, one by one."""
+    """Search both indexes for every question."""
     if not questions:
         raise InputError("there is no question to compare with: give a file that has one at least")
     scores, seconds, ids = np.full((2, len(questions)), np.nan), np.zeros(2), list[list[list[str]]]()

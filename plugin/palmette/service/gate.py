@@ -56,7 +56,7 @@ HEADERS = {
 }
 """Headers of every response."""
 POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-"""What a response may load and run: nothing; the page adds its own files."""
+"""Content policy of a response: it may load and run nothing; the page allows its own files."""
 
 
 class Settings(Config):
@@ -99,7 +99,7 @@ def status_of(error: PalmetteError) -> HTTPStatus:
 
 
 def _split(url: str) -> SplitResult:
-    """Take a URL apart; one that is none has no parts."""
+    """Split a URL; an invalid one has no parts."""
     try:
         return urlsplit(url)
     except ValueError:  # an address with one bracket
@@ -119,16 +119,16 @@ class Guarded(Protocol):
     callers: Callers
     metrics: Metrics
     paths: set[str]
-    """Paths that exist; others are refused before a token is read."""
+    """Known paths; others are refused before a token is read."""
     sockets: dict[str, str]
-    """Index of each socket that its owner alone can open."""
+    """Name of the index of each socket that only its owner can open."""
 
     def problem(self, error: Exception, caller: Caller) -> Response:
-        """Make the response to an error."""
+        """Return the response to an error."""
 
 
 class Gate:
-    """Checks host, origin, token, rate and size of a request, counts it, and makes errors problems."""
+    """Checks host, origin, token, rate and size of a request, counts it, and turns errors into problem details."""
 
     def __init__(self, app: ASGIApp, service: Guarded) -> None:
         self.app, self.service = app, service
@@ -142,7 +142,7 @@ class Gate:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        service, begun, status = self.service, time.monotonic(), 499  # the client hung up
+        service, begun, status = self.service, time.monotonic(), 499  # until a response begins: the client disconnected
         caller = Caller("unknown")
         path = scope["path"] if scope["path"] in service.paths else "other"
 
@@ -152,16 +152,16 @@ class Gate:
                 status = message["status"]
                 present = {name for name, _ in message["headers"]}
                 policy = {**HEADERS, "content-security-policy": POLICY}
-                more = [
+                missing = [
                     (name.encode(), value.encode()) for name, value in policy.items() if name.encode() not in present
                 ]
-                message["headers"] = [*message["headers"], *more]
+                message["headers"] = [*message["headers"], *missing]
             await send(message)
 
         service.metrics.in_flight += 1
         try:
             caller = scope["palmette.caller"] = self._admit(scope, path)
-            scope["app"] = service  # the router raises, rather than to answer in its own words
+            scope["app"] = service  # lets the router raise instead of answering itself
             await self.app(scope, self._limited(receive), send_counted)
         except ClientDisconnect:
             pass
@@ -175,14 +175,14 @@ class Gate:
             service.metrics.observe(path, status, time.monotonic() - begun)
 
     def _admit(self, scope: Scope, path: str) -> Caller:
-        """Return who asks, or raise why they may not."""
+        """Return the caller of a request, or raise if it is refused."""
         service, headers = self.service, Headers(scope=scope)
         if path == "other":
             raise Problem(HTTPStatus.NOT_FOUND, f"there is no {shown(scope['path'])}: see /openapi.json")
         if (size := headers.get("content-length", "")).isdecimal() and int(size) > service.settings.max_body:
             raise self._too_large()
         server = scope.get("server") or ("", None)
-        if server[1] is None:  # the socket beside an index, which its owner alone can open
+        if server[1] is None:  # the socket beside an index, which only its owner can open
             scope["palmette.index"] = service.sockets.get(server[0])
             return Caller("owner", write=True, local=True)
         self._check_host(headers)
@@ -200,7 +200,7 @@ class Gate:
         return caller
 
     def _check_host(self, headers: Headers) -> None:
-        """Refuse requests that another site's page makes, and names that it bends to this address."""
+        """Refuse requests by pages of other sites, and by host names that resolve to this address (DNS rebinding)."""
         host = _split(f"//{headers.get('host', '')}").hostname or ""
         if host not in self._hosts:
             message = f"this service has no name {shown(host)}: start it with --allow-host {host}"
@@ -210,6 +210,7 @@ class Gate:
             raise Problem(HTTPStatus.FORBIDDEN, f"pages of {shown(origin)} may not ask this service")
 
     def _check_rate(self, rate: Rate, name: str) -> None:
+        """Raise if a caller has sent too many requests."""
         if wait := rate.wait(name):
             message = f"too many requests: wait {wait:.1f} s"
             raise Problem(HTTPStatus.TOO_MANY_REQUESTS, message, retry_after=str(int(wait) + 1))
@@ -219,7 +220,7 @@ class Gate:
         return Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, connection="close")
 
     def _limited(self, receive: Receive) -> Receive:
-        """Count the bytes of a body whose length nobody declared."""
+        """Count the bytes of a body, since its declared length may be missing."""
         read = 0
 
         async def limited() -> Message:

@@ -1,4 +1,4 @@
-"""Indexes that a service keeps open: exchanged when their folder is, brought up to date where they follow one."""
+"""Open indexes of a service: reopened when their folder is replaced, and synchronized with a followed folder."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from palmette.threads import run_in_thread
 
 T = TypeVar("T")
 Stamp = tuple[int, int]
-"""Device and inode of a database: another one means another index."""
+"""Device and inode of a database, which identify an index."""
 
 log = logging.getLogger("palmette.service")
 POLL = 2.0
-"""Seconds between two looks at a folder that is followed."""
+"""Seconds between two checks of a followed folder."""
 BATCH = 64
-"""Documents that a first indexing makes visible at a time."""
-PATIENCE = 1.0
-"""Seconds after which an index that could not be opened again is tried once more."""
+"""Number of documents of a followed folder that become visible together."""
+RETRY_AFTER = 1.0
+"""Seconds after which a replaced index that could not be opened is tried again."""
 
 
 @dataclass(eq=False)
 class Handle:
-    """An open index, and the views of it that callers use."""
+    """An open index, and its filtered views for callers."""
 
     index: Index
     reader: Reader
@@ -49,7 +49,7 @@ class Handle:
     views: dict[str, Index] = field(default_factory=dict)
 
     def view(self, name: str, filter: Mapping[str, Any] | None) -> Index:
-        """Return the index behind a caller's filter."""
+        """Return the index restricted by a caller's filter."""
         if filter is None:
             return self.index
         if name not in self.views:
@@ -57,19 +57,19 @@ class Handle:
         return self.views[name]
 
     @property
-    def is_whole(self) -> bool:
-        """True unless another index has replaced the folder since it was opened."""
+    def is_current(self) -> bool:
+        """False if another index has replaced the folder since it was opened."""
         return self.folder is None or stamp_of(self.folder) == self.stamp
 
     def release(self) -> None:
-        """Close a handle that was exchanged, once its last user is done."""
+        """Close a retired handle once its last user is done."""
         if self.retired and not self.users:
             self.index.close()
 
 
 @dataclass
 class Progress:
-    """How far a folder that is followed has been indexed."""
+    """Progress of indexing a followed folder."""
 
     done: int = 0
     total: int | None = None
@@ -77,14 +77,14 @@ class Progress:
 
 
 class Served:
-    """One index of a service, under a name."""
+    """A named index of a service."""
 
     def __init__(
         self, name: str, path: str, *, model: str | None = None, reader: str | None = None, **options: Any
     ) -> None:
         self.name, self._model, self._reader, self._options = name, model, reader, options
         self.source: Path | None = None
-        """Folder of documents that it follows."""
+        """Folder of documents that the index follows, if any."""
         self.path = path if is_url(path) else str(Path(path).expanduser().absolute())
         folder, names = Path(self.path), (DATABASE, "manifest.json")
         if not is_url(path) and folder.is_dir() and not any((folder / name).exists() for name in names):
@@ -92,15 +92,15 @@ class Served:
         self.progress = Progress()
         self.handle: Handle | None = None
         self._opening: asyncio.Task[None] | None = None
-        self._tried: tuple[float, Stamp | None] = (0.0, None)  # when it was opened again in vain, and what was there
+        self._failed: tuple[float, Stamp | None] = (0.0, None)  # time and database of the last failure to reopen
         self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"palmette-write-{name}")
         self._stop, self._follower = threading.Event(), threading.Thread(target=self._follow, daemon=True)
 
     def open(self) -> None:
-        """Open the index, or make the one of a folder; blocks."""
+        """Open the index, or create that of a followed folder; blocks."""
         if self.source is not None:
             home = self.source / HOME
-            with suppress(OSError):  # told by the index, whose folder lies inside
+            with suppress(OSError):  # opening the index inside raises a better error
                 home.mkdir(exist_ok=True)
                 (home / ".gitignore").write_text("*\n")
             Index.open_or_create(self.path, self._model, encoder=self._options.get("encoder")).close()
@@ -109,7 +109,7 @@ class Served:
             self._follower.start()
 
     def close(self) -> None:
-        """Finish the write that has begun, and close the index; blocks."""
+        """Finish a running write, and close the index; blocks."""
         self._stop.set()
         if self._follower.ident is not None:
             self._follower.join()
@@ -118,12 +118,13 @@ class Served:
             self.handle.index.close()
 
     def _load(self) -> Handle:
+        """Open index and reader, and search once, so that the loops of a search are compiled."""
         stamp = stamp_of(self.path)
         index = Index.open(self.path, **self._options)
         try:
             encoder = index.model.encoder.plain
             reader = Reader.untrained(encoder) if self._reader is None else Reader.from_pretrained(self._reader)
-            if len(index):  # compiles the loops of a search before a user waits for them
+            if len(index):
                 reader.answer("first", index.search("first", 1))
         except BaseException:
             index.close()
@@ -133,7 +134,7 @@ class Served:
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[Handle]:
-        """Lend the open index; one that was exchanged meanwhile stays open until it is given back."""
+        """Provide the open index; if it is replaced meanwhile, it stays open until the block ends."""
         handle = await self._current()
         handle.users += 1
         try:
@@ -143,21 +144,23 @@ class Served:
             handle.release()
 
     async def _current(self) -> Handle:
+        """Return the open index, reopened if its folder was replaced."""
         handle, stamp = self.handle, stamp_of(self.path)
         if handle is None:
             raise StoreError(f"index {self.name!r} is being opened: try again in a moment")
         if stamp is None or stamp == handle.stamp:
             return handle
         now = asyncio.get_running_loop().time()
-        if self._opening is None and (stamp != self._tried[1] or now - self._tried[0] > PATIENCE):
+        if self._opening is None and (stamp != self._failed[1] or now - self._failed[0] > RETRY_AFTER):
             self._opening = asyncio.create_task(self._exchange(stamp))
         opening = self._opening
-        if opening is not None and not handle.is_whole:
+        if opening is not None and not handle.is_current:
             await asyncio.shield(opening)
         current = self.handle
         return handle if current is None else current
 
     async def _exchange(self, stamp: Stamp) -> None:
+        """Open the index that replaced the current one, and retire that."""
         try:
             former, self.handle = self.handle, await run_in_thread(self._load)
             log.info("%s: picked up the index that replaced it", self.name)
@@ -165,24 +168,24 @@ class Served:
                 former.retired = True
                 former.release()
         except PalmetteError as error:
-            self._tried = (asyncio.get_running_loop().time(), stamp)
+            self._failed = (asyncio.get_running_loop().time(), stamp)
             log.warning("%s: the index that replaced it cannot be opened: %s", self.name, error)
         finally:
             self._opening = None
 
     async def read(self, caller: str, filter: Mapping[str, Any] | None, call: Callable[[Index, Reader], T]) -> T:
-        """Run a reading call in a thread; once more where the index was replaced under it."""
+        """Run a reading call in a thread; repeat it if the index was replaced during the call."""
         for attempt in range(2):
             async with self.use() as handle:
                 try:
                     return await run_in_thread(call, handle.view(caller, filter), handle.reader)
                 except StoreError:
-                    if attempt or handle.is_whole:
+                    if attempt or handle.is_current:
                         raise
         raise AssertionError("unreachable")
 
     async def write(self, caller: str, filter: Mapping[str, Any] | None, call: Callable[[Index], T]) -> T:
-        """Run a change after those before it; one that has begun ends, even if its client hangs up."""
+        """Run a change after the earlier ones; a change that has begun is finished even if its client disconnects."""
         if self.source is not None:
             raise InputError(f"index {self.name!r} follows the folder {self.source.name!r}: change its files")
         async with self.use() as handle:
@@ -192,6 +195,7 @@ class Served:
     # -- following a folder -----------------------------------------------------------------------------------
 
     def _follow(self) -> None:
+        """Synchronize the index whenever a file of the folder changes, until the service stops."""
         assert self.source is not None
         known: object = None
         while not self._stop.is_set():
@@ -206,12 +210,13 @@ class Served:
                     self.progress.error, known = "", files
                 except LockedError as error:
                     self.progress.error = str(error)
-                except Exception as error:  # it follows on, once a file changes
+                except Exception as error:  # the next change of a file is another attempt
                     self.progress.error, known = str(error), files
                     log.warning("%s: %s", self.name, error, exc_info=not isinstance(error, PalmetteError))
             self._stop.wait(POLL)
 
     def _bring_up_to_date(self, folder: Path) -> None:
+        """Synchronize the index with the folder, and report progress."""
         assert self.handle is not None
         listing = list_source(folder, folder.name, progress=False)
         total = len(listing.documents)
@@ -230,7 +235,7 @@ class Served:
 
 
 def stamp_of(path: str | Path) -> Stamp | None:
-    """Identify the database of an index folder; ``None`` where there is none (a collection; amid a swap)."""
+    """Identify the database of an index folder; ``None`` for a collection, and while folders are exchanged."""
     try:
         about = Path(path, DATABASE).stat()
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The Unix socket of a running service and its client. The command line imports this instead of an encoder."""
+"""The Unix socket of a running service, and its client, which the command line uses without loading an encoder."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from typing import Any
 from palmette import __version__, errors
 
 HOME = ".palmette"
-"""Folder inside a folder of documents that holds its index."""
+"""Folder of the index inside a served folder of documents."""
 LONGEST = 100
-"""Bytes of a socket's path that every Unix takes (Linux: 107, macOS: 103)."""
+"""Longest path of a socket in bytes that every Unix supports (Linux: 107, macOS: 103)."""
 MOST_HITS = 1000
 """Largest ``k`` of a request."""
 MOST_QUERIES = 100
-"""Most queries of a request, and most ids of a get."""
+"""Largest number of queries of a request, and of ids of a get."""
 PATIENCE = 60.0
-"""Seconds that a client waits for an answer."""
+"""Seconds for which a client waits for an answer."""
 
 
 def index_folder(path: str) -> str:
@@ -34,7 +34,7 @@ def index_folder(path: str) -> str:
 
 
 def socket_path(index: str) -> str:
-    """Return where the service of an index listens: beside its folder, so that swapping the folder leaves it."""
+    """Return the path of an index's socket: beside its folder, so that it survives an exchange of the folder."""
     parent, name = os.path.split(os.path.abspath(os.path.expanduser(index)))
     if len(os.fsencode(name)) > 60:
         from hashlib import sha256
@@ -44,7 +44,7 @@ def socket_path(index: str) -> str:
 
 
 def _short(path: str) -> tuple[str, int | None]:
-    """Return an address that fits a socket, and the descriptor that it needs open (Linux reaches a folder by one)."""
+    """Return an address short enough for a socket, and a descriptor that must stay open (Linux, for long paths)."""
     if len(os.fsencode(path)) <= LONGEST:
         return path, None
     if not sys.platform.startswith("linux"):
@@ -55,7 +55,7 @@ def _short(path: str) -> tuple[str, int | None]:
 
 
 def _is_own(path: str) -> bool:
-    """Return True if a path is a socket that this user alone can open."""
+    """Return True if a path is a socket that only this user can open."""
     try:
         about = os.lstat(path)
     except OSError:
@@ -64,7 +64,7 @@ def _is_own(path: str) -> bool:
 
 
 def connect(path: str, timeout: float = PATIENCE) -> socket.socket | None:
-    """Connect to the service behind a socket; ``None`` where none listens, or where it is another user's."""
+    """Connect to the service of a socket; ``None`` if none listens, or if it is another user's."""
     if not hasattr(socket, "AF_UNIX") or not _is_own(path):
         return None
     client, descriptor = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), None
@@ -72,7 +72,7 @@ def connect(path: str, timeout: float = PATIENCE) -> socket.socket | None:
         client.settimeout(timeout)
         address, descriptor = _short(path)
         client.connect(address)
-        if hasattr(socket, "SO_PEERCRED"):  # the file may have been exchanged since it was looked at
+        if hasattr(socket, "SO_PEERCRED"):  # the file may have been replaced since the check
             peer = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
             if int.from_bytes(peer[4:8], sys.byteorder) != os.geteuid():
                 raise OSError("the process behind the socket is another user's")
@@ -86,11 +86,11 @@ def connect(path: str, timeout: float = PATIENCE) -> socket.socket | None:
 
 
 def listen(path: str) -> socket.socket:
-    """Bind the socket of a service, readable by its owner alone; OSError where another service has it."""
+    """Bind the socket of a service, readable only by its owner; raises OSError if another service has it."""
     if (other := connect(path, 1.0)) is not None:
         other.close()
         raise OSError("another service of this index is running")
-    if _is_own(path):  # left by a service that was killed
+    if _is_own(path):  # left by a killed service
         os.unlink(path)
     address, descriptor = _short(path)
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -108,9 +108,9 @@ def listen(path: str) -> socket.socket:
 
 
 def request(index: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-    """Ask the running service of an index; ``None`` where none runs that can answer.
+    """Send a request to the running service of an index; ``None`` if no service can answer.
 
-    The service's errors are raised here as the PalmetteError that they are.
+    An error of the service is raised as the same class of PalmetteError.
     """
     client = connect(socket_path(index_folder(index)))
     if client is None:
@@ -119,7 +119,7 @@ def request(index: str, path: str, body: Mapping[str, Any] | None = None) -> Any
     head = f"{'GET' if body is None else 'POST'} {path} HTTP/1.0\r\nHost: localhost\r\n"
     head += f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
     reply = b""
-    with client, suppress(OSError):  # it may end while it is asked
+    with client, suppress(OSError):  # the service may end during the request
         client.sendall(head.encode() + text)
         while part := client.recv(1 << 16):
             reply += part

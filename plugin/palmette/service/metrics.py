@@ -16,7 +16,7 @@ TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """Counters and histograms of a service since its start; only the event loop's thread uses them."""
+    """Counters and histograms of a service since its start, used only by the thread of the event loop."""
 
     def __init__(self) -> None:
         self.started, self.in_flight = time.time(), 0
@@ -31,14 +31,14 @@ class Metrics:
         self._seconds[path] += seconds
 
     def summary(self) -> dict[str, float]:
-        """Return the number of requests, of failures, and the time below which half and 95 % of them stayed."""
+        """Return the numbers of requests and of failures, and the median and 95th percentile of their times."""
         totals = [sum(column) for column in zip(*self._buckets.values(), strict=True)] or [0]
         failed = sum(count for (_, status), count in self._requests.items() if status >= 500)
         quantiles = {f"p{share}": _quantile(totals, share / 100) for share in (50, 95)}
         return {"requests": sum(totals), "failed": failed, "uptime": time.time() - self.started, **quantiles}
 
     def text(self, documents: dict[str, int]) -> str:
-        """Write everything, with the number of documents of each index."""
+        """Return all metrics as text, with the number of documents of each index."""
         return "\n".join([*self._lines(documents), ""])
 
     def _lines(self, documents: dict[str, int]) -> Iterator[str]:
@@ -68,7 +68,7 @@ class Metrics:
 
 
 def resident_memory() -> int:
-    """Return the bytes of memory that this process holds; its peak where the system tells no more."""
+    """Return the memory of this process in bytes; its peak on systems that report only that."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
@@ -83,7 +83,7 @@ def _head(name: str, kind: str, about: str) -> Iterator[str]:
 
 
 def _quantile(counts: list[int], share: float) -> float:
-    """Return the upper bound of the bucket in which a share of the requests is reached; 0 of none."""
+    """Return the upper bound of the bucket of a quantile; 0 without requests."""
     reached, total = 0, sum(counts)
     for bound, count in zip((*BOUNDS, float("inf")), counts, strict=False):
         reached += count

@@ -20,14 +20,14 @@ from palmette.service.local import listen, socket_path
 from palmette.store.qdrant.url import is_url
 
 BACKLOG = 2048
-"""Connections that may wait to be accepted."""
+"""Largest number of connections that wait to be accepted."""
 GRACE = 20
-"""Seconds that requests have to finish once the service is told to stop."""
+"""Seconds for which requests may finish after a signal to stop."""
 log = logging.getLogger("palmette.service")
 
 
 def read_places(places: Sequence[str], **options: Any) -> list[Served]:
-    """Name the indexes and folders of a command line: ``PATH`` by its last part, or ``NAME=PATH``."""
+    """Return the indexes and folders of a command line by name: the last part of ``PATH``, or ``NAME=PATH``."""
     served = []
     for place in places:
         name, equals, path = place.partition("=")
@@ -40,7 +40,7 @@ def read_places(places: Sequence[str], **options: Any) -> list[Served]:
 
 
 def bind(settings: Settings) -> socket.socket:
-    """Listen on the TCP port: requests that come before the service is ready wait instead of being refused."""
+    """Listen on the TCP port; requests wait until the service is ready."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     server = socket.socket(family, socket.SOCK_STREAM)
     server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -84,7 +84,7 @@ class Sockets:
 
 
 def serve(service: Service, tcp: socket.socket) -> None:
-    """Serve a bound port until a signal says stop; requests that have begun are finished."""
+    """Serve a bound port until a signal to stop, and finish the running requests."""
     sockets = Sockets(service)
     config = uvicorn.Config(
         service.app,
@@ -96,7 +96,8 @@ def serve(service: Service, tcp: socket.socket) -> None:
         lifespan="on",
     )
     server = uvicorn.Server(config)
-    for name in (signal.SIGINT, signal.SIGTERM):  # it sends them once more when requests are done: we end by then
+    # uvicorn raises a signal again when all requests are done: it is ignored, since the service ends then
+    for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, lambda *_: None)
     try:
         server.run([tcp, *sockets.open])

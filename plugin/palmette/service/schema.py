@@ -16,11 +16,11 @@ from palmette.service.local import MOST_HITS, MOST_QUERIES
 from palmette.types import Document
 
 PAGE = 100
-"""Most documents of a list."""
+"""Largest number of documents in a list."""
 
 
 NAMED = frozenset(("self", "k", "query", "question", "id", "threshold", "explain"))
-"""Parameters of a search and an explanation that are no options of a method."""
+"""Parameters of a search and an explanation that are not options of a method."""
 MOST_DOCUMENTS = 2**40
 """Largest offset of a list."""
 
@@ -87,7 +87,7 @@ class ContextBody(Ask):
 
 
 def _method_options(options: dict[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
-    """Return options of a method, unless one has the name of another parameter."""
+    """Return options of a method; raise if one has the name of a parameter."""
     if clash := sorted(options.keys() & {*others, *NAMED}):
         raise ConfigError(f"{clash[0]!r} is no option of a method: give it beside options")
     return options
@@ -159,7 +159,7 @@ class AddBody(Body):
     """The documents."""
 
     def read(self) -> list[Document]:
-        """Check and make the documents; errors name the position."""
+        """Convert the documents; errors name the position."""
         documents = []
         for position, body in enumerate(self.documents):
             try:
@@ -227,7 +227,7 @@ class OverviewBody(Body):
 
 
 def read_body(kind: type[Body], text: bytes) -> Body:
-    """Read the JSON of a request strictly: no unknown field, no NaN."""
+    """Parse the JSON of a request; unknown fields and NaN raise."""
 
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is not a JSON value; use null")
@@ -248,7 +248,7 @@ def document_facts(document: Document) -> dict[str, Any]:
 
 
 def to_json(value: Any) -> bytes:
-    """Write JSON as UTF-8; half a surrogate pair, which no UTF-8 can hold, as an escape."""
+    """Encode JSON as UTF-8; lone surrogates, which UTF-8 cannot encode, are escaped."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
@@ -265,14 +265,14 @@ class Endpoint:
     """Function of the body, the index and (of a reading call) the reader."""
     summary: str
     sent: Mapping[str, Any]
-    """Body that OpenAPI shows."""
+    """Schema of the request's body."""
     reply: Mapping[str, Any]
-    """Reply that OpenAPI shows."""
+    """Schema of the reply."""
     write: bool = False
 
 
 def openapi(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """Describe the service in OpenAPI 3.1."""
+    """Return the OpenAPI 3.1 description of the service."""
     problem = {"description": "A problem", "content": {"application/problem+json": {"schema": _PROBLEM}}}
     schemas: dict[str, Any] = {}
     paths: dict[str, Any] = {}
