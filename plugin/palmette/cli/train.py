@@ -51,27 +51,38 @@ def _add_train(command: argparse.ArgumentParser) -> None:
     method = next((word for word in words if word in methods), None)
     defaults: Mapping[str, Any] = {}
     if method is not None:
-        cls = _class(method)
-        defaults = getattr(cls, "training_defaults", {})
-        if presets := list(cls.config_class.presets):
-            add("--preset", choices=presets, help="named set of options; others override it")
-        group = command.add_argument_group(f"{method} options")
-        add_config_options(group, cls.config_class, {})
-        if method == TAXONOMY:
-            about = "file of child and parent ids, a pair a line, with a tab between (metadata may name parents too)"
-            group.add_argument("--edges", type=Path, help=about)
-            group.add_argument("--parents", help="metadata key of a document's parents")
-            about = "lookup tables by the paper's construction, without training"
-            group.add_argument("--construct", action="store_true", help=about)
+        defaults = getattr(_class(method), "training_defaults", {})
+        _add_method_options(command, method)
     elif {"-h", "--help"} & set(words):
-        first = {name: (_class(name).__doc__ or "").partition("\n")[0].partition(". ")[0] for name in methods}
         width = 2 + max(map(len, methods))
-        lines = "".join(f"\n  {name.ljust(width)}{sentence.rstrip('.')}" for name, sentence in first.items())
+        lines = "".join(f"\n  {name.ljust(width)}{_summary(name)}" for name in methods)
         command.description = f"{command.description}\n\nmethods:{lines}"
     add_config_options(command.add_argument_group("training options"), TrainingConfig, defaults)
 
 
+def _add_method_options(command: argparse.ArgumentParser, method: str) -> None:
+    """Add the options of a method's config, and those of its data."""
+    config = _class(method).config_class
+    if presets := list(config.presets):
+        command.add_argument("--preset", choices=presets, help="named set of options; others override it")
+    group = command.add_argument_group(f"{method} options")
+    add_config_options(group, config, {})
+    if method == TAXONOMY:
+        about = "file of child and parent ids, a pair a line, with a tab between (metadata may name parents too)"
+        group.add_argument("--edges", type=Path, help=about)
+        group.add_argument("--parents", help="metadata key of a document's parents")
+        about = "lookup tables by the paper's construction, without training"
+        group.add_argument("--construct", action="store_true", help=about)
+
+
+def _summary(method: str) -> str:
+    """Return the first sentence about a method."""
+    line = (_class(method).__doc__ or "").partition("\n")[0]
+    return line.partition(". ")[0].rstrip(".")
+
+
 def _class(method: str) -> Any:
+    """Return the class of a method's model, or the reader's."""
     from palmette.methods import model_class
     from palmette.reader import Reader
 
@@ -79,7 +90,7 @@ def _class(method: str) -> Any:
 
 
 def add_config_options(group: Any, config: type[Config], defaults: Mapping[str, Any]) -> None:
-    """One flag per option that a user sets; only given ones reach ``fit``."""
+    """Add a flag for each option that users set; only flags on the command line reach ``fit``."""
     for name in config.choices():
         field = config.model_fields[name]
         kinds = _flat(field.annotation)
@@ -118,35 +129,17 @@ def _read(kinds: Sequence[Any], text: str) -> Any:
 
 
 def _run_train(args: argparse.Namespace) -> None:
-    from palmette.data import load_data
     from palmette.devices import finish, main_process
     from palmette.hub import check_target
-    from palmette.reader import load_reading
-    from palmette.training.config import TrainingConfig
     from palmette.training.state import STATE
 
     check_target(args.out)
-    main, cls = main_process(), _class(args.method)
-    names = ["preset", *cls.config_class.choices(), *TrainingConfig.choices()]
-    options = without_none({name: getattr(args, name, None) for name in names})
+    main = main_process()
     state: Path = args.state or args.out.with_name(args.out.name + ".training")
     if main and not args.resume and (state / STATE).exists():
         _warn(f"starting anew over the state in {state}; --resume would go on with it")
-    load: dict[str, Any] = {"seed": options.get("seed", 0), "titles": args.titles}
-    read: Any = load_reading if args.method == READER else load_data
-    fit, more = cls.fit, dict[str, Any]()
-    if args.method == TAXONOMY:
-        read, more = _read_nodes, _taxonomy(args)
-    loop = {name: getattr(args, name) for name in ("encoder", "device", "resume")}
-    loop |= {"output_dir": state, "progress": args.progress if main else False}
-    if getattr(args, "construct", False):
-        allowed = ("dimension", "max_distance", "seed")
-        if strange := [name for name in options if name not in allowed]:
-            raise ConfigError(f"--construct trains nothing and takes no --{strange[0].replace('_', '-')}")
-        fit, loop = cls.construct, {}
     try:
-        data = read(args.data, **load)
-        model = fit(data, **options, **more, **loop)
+        data, model = _train(args, state, progress=args.progress if main else False)
     except KeyboardInterrupt:
         if main and (state / STATE).exists():
             _warn(f"the state is in {state}; the same command with --resume goes on")
@@ -154,12 +147,42 @@ def _run_train(args: argparse.Namespace) -> None:
     if main:
         path = model.save_pretrained(args.out)
         if hasattr(data, "descendants"):  # a hierarchy of paths: its nodes are the documents to index
-            args.data = str(args.out.with_name(args.out.name + NODES))
-            fields = ("id", "text", "metadata")
-            lines = (json.dumps({name: getattr(node, name) for name in fields}) for node in data.documents())
-            Path(args.data).write_text("\n".join(lines) + "\n", "utf-8")
+            args.data = str(_write_nodes(data, args.out))
         print_report(args, model, path)
     finish()
+
+
+def _train(args: argparse.Namespace, state: Path, progress: bool | None) -> tuple[Any, Any]:
+    """Read the data and train the model; returns both."""
+    from palmette.data import load_data
+    from palmette.reader import load_reading
+    from palmette.training.config import TrainingConfig
+
+    cls = _class(args.method)
+    names = ["preset", *cls.config_class.choices(), *TrainingConfig.choices()]
+    options = without_none({name: getattr(args, name, None) for name in names})
+    read: Any = load_reading if args.method == READER else load_data
+    hierarchy: dict[str, Any] = {}
+    if args.method == TAXONOMY:
+        read, hierarchy = _read_nodes, _taxonomy(args)
+    construct = getattr(args, "construct", False)
+    allowed = ("dimension", "max_distance", "seed")
+    if construct and (unused := [name for name in options if name not in allowed]):
+        raise ConfigError(f"--construct trains nothing and takes no --{unused[0].replace('_', '-')}")
+    data = read(args.data, seed=options.get("seed", 0), titles=args.titles)
+    if construct:
+        return data, cls.construct(data, **options, **hierarchy)
+    loop = {name: getattr(args, name) for name in ("encoder", "device", "resume")}
+    return data, cls.fit(data, **options, **hierarchy, **loop, output_dir=state, progress=progress)
+
+
+def _write_nodes(hierarchy: Any, out: Path) -> Path:
+    """Write the nodes of a hierarchy as documents to index, beside the checkpoint."""
+    path = out.with_name(out.name + NODES)
+    fields = ("id", "text", "metadata")
+    lines = (json.dumps({name: getattr(node, name) for name in fields}) for node in hierarchy.documents())
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    return path
 
 
 def _warn(text: str) -> None:
@@ -167,7 +190,7 @@ def _warn(text: str) -> None:
 
 
 def _read_nodes(data: str, **options: Any) -> Any:
-    """Paths of a text file as a hierarchy; anything else as for other methods."""
+    """Read the paths of a text file as a hierarchy, and anything else as for other methods."""
     from palmette.data import load_data
     from palmette.methods.taxonomy import Hierarchy
 
@@ -178,7 +201,7 @@ def _read_nodes(data: str, **options: Any) -> Any:
 
 
 def _taxonomy(args: argparse.Namespace) -> dict[str, Any]:
-    """Edges and parents of a taxonomy."""
+    """Read the edges and the metadata key of parents of a taxonomy."""
     edges: list[tuple[str, ...]] | None = None
     if args.edges is not None:
         lines = check_path(args.edges).read_text("utf-8").splitlines()

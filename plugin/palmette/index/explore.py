@@ -1,24 +1,29 @@
-"""Overviews of an index by topic, and contexts of a question for a prompt."""
+"""Overviews of an index by topic, contexts of a question for a prompt, and stored vectors."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from palmette.arrays import Floats, unit_rows
 from palmette.config import check_range
 from palmette.errors import ConfigError, shown
 from palmette.index.context import TOKENS, Context, context_of
 from palmette.index.grouping import Selection
-from palmette.index.inputs import check_count
-from palmette.index.overview import RANKED_FOR_QUESTION, Overview, overview_of
+from palmette.index.inputs import check_count, check_ids
+from palmette.index.overview import RANKED_FOR_QUESTION, Overview, overview_of, vector_array
 from palmette.index.results import Boost, FilterLike, read_queries
 from palmette.index.search import Searching
 from palmette.ranking.score import DEFAULT, Lexical, probability
 from palmette.store.filters import parse_filter
+from palmette.types import Hit
 
 
 class Exploring(Searching):
-    """Surveys of the documents of an index, and contexts of questions."""
+    """The part of an index that describes its documents, and collects the context of a question."""
 
     def overview(
         self,
@@ -84,3 +89,30 @@ class Exploring(Searching):
         with self.backend.read(parse_filter(filter)) as view:
             result, _ = Selection(distinct="near").search(batch, view, k, self._units)
             return context_of(result, view, question, tokens, self.model.encoder.count_tokens, threshold)
+
+    def vectors(self, ids: Iterable[str | Hit]) -> Floats:
+        """Return stored vectors of documents, of length 1: [n, d]; zeros for an unknown id.
+
+        The vector of a document of several passages is the mean of theirs; a hit has the vector of its passage.
+        """
+        spec = vector_array(self.model)
+        unchecked: Any = ids
+        is_list = isinstance(unchecked, Iterable) and not isinstance(unchecked, str)
+        items: list[str | Hit] = list(unchecked if is_list else check_ids(unchecked))
+        document_ids = check_ids([item.id if isinstance(item, Hit) else item for item in items])
+        sums = np.zeros((len(items), *spec.shape), np.float32)
+        with self.backend.read() as view:
+            keys_of = view.keys_of(document_ids)
+            keys = [keys_of.get(id, ()) for id in document_ids]  # of the passages of each item
+            for row, item in enumerate(items):
+                if isinstance(item, Hit) and item.passage is not None:
+                    keys[row] = keys[row][item.passage.number : item.passage.number + 1]
+            vectors = view.rows(spec.name, [key for keys_of_item in keys for key in keys_of_item])
+            owners = np.repeat(np.arange(len(items)), list(map(len, keys)))
+            np.add.at(sums, owners, unit_rows(vectors.astype(np.float32)))
+        return unit_rows(sums)
+
+    def survey(self) -> dict[str, Any]:
+        """Describe how the documents fill the model's structure, such as the leaves of a tree."""
+        with self.backend.read() as view:
+            return self.model.describe(view)

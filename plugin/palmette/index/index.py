@@ -7,9 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-
-from palmette.arrays import Floats, unit_rows
 from palmette.errors import ConfigError, InputError, StoreError
 from palmette.index.copies import Copying
 from palmette.index.encoding import index_arrays
@@ -17,7 +14,6 @@ from palmette.index.explore import Exploring
 from palmette.index.feedback import TakesFeedback
 from palmette.index.folder import Engine, IndexStats, ModelLike, Place, as_model, create_index, index_exists, open_index
 from palmette.index.inputs import absolute, check_documents, check_ids, check_opening, unique
-from palmette.index.overview import vector_array
 from palmette.index.results import FilterLike
 from palmette.index.syncing import Syncing
 from palmette.index.write import Changes, apply_changes
@@ -31,7 +27,7 @@ from palmette.store.local.backend import LocalBackend, Verify
 from palmette.store.tenants import FilteredBackend, with_tenants
 from palmette.telemetry import writing
 from palmette.threads import run_in_thread
-from palmette.types import Document, Hit
+from palmette.types import Document
 
 Documents = Iterable[Any] | str | Path
 """Documents of any kind that :func:`palmette.data.to_document` knows, or a path to read them from."""
@@ -318,28 +314,6 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
         """Return whole documents by id, ``None`` where there is none."""
         return self.backend.get(check_ids(ids))
 
-    def vectors(self, ids: Iterable[str | Hit]) -> Floats:
-        """Return stored vectors of documents, of length 1: [n, d]; zeros for an unknown id.
-
-        The vector of a document of several passages is the mean of theirs; a hit has the vector of its passage.
-        """
-        spec = vector_array(self.model)
-        unchecked: Any = ids
-        is_list = isinstance(unchecked, Iterable) and not isinstance(unchecked, str)
-        items: list[str | Hit] = list(unchecked if is_list else check_ids(unchecked))
-        document_ids = check_ids([item.id if isinstance(item, Hit) else item for item in items])
-        sums = np.zeros((len(items), *spec.shape), np.float32)
-        with self.backend.read() as view:
-            keys_of = view.keys_of(document_ids)
-            keys = [keys_of.get(id, ()) for id in document_ids]  # of the passages of each item
-            for row, item in enumerate(items):
-                if isinstance(item, Hit) and item.passage is not None:
-                    keys[row] = keys[row][item.passage.number : item.passage.number + 1]
-            vectors = view.rows(spec.name, [key for keys_of_item in keys for key in keys_of_item])
-            owners = np.repeat(np.arange(len(items)), list(map(len, keys)))
-            np.add.at(sums, owners, unit_rows(vectors.astype(np.float32)))
-        return unit_rows(sums)
-
     def documents(self, filter: FilterLike = None) -> Iterator[Document]:
         """Iterate over all documents that pass a filter."""
         return self.backend.scan(parse_filter(filter))
@@ -358,11 +332,6 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
             tenant=self.backend.tenant,
             passages=stats.passages,
         )
-
-    def survey(self) -> dict[str, Any]:
-        """Describe how the documents fill the model's structure, such as the leaves of a tree."""
-        with self.backend.read() as view:
-            return self.model.describe(view)
 
     def verify(self) -> None:
         """Compare every file with its checksum and every document with its digest; raises CorruptIndexError."""

@@ -141,7 +141,7 @@ def sync_source(
         progress: A progress bar; ``None`` shows it on a terminal.
         on_commit: A function ``(done, total) -> go on?``, called after each transaction.
     """
-    size, note = per_commit or DOCUMENTS_PER_COMMIT, f"{NOTE}{source}"
+    size = per_commit or DOCUMENTS_PER_COMMIT
     unique(list(listing.documents.values()))
     with writing(lambda: str(backend.stats().location)) as record, backend.read() as view:
         plan = plan_sync(view, source, listing)
@@ -149,27 +149,21 @@ def sync_source(
         fresh = {document.key: document for document in plan.fresh}
         arrays.look_up(fresh, [*plan.moved.values(), *plan.removed])
         done, total = 0, len(plan.fresh)
-        notes_origin = origin is not None and view.note(note) != origin
+        notes = {f"{NOTE}{source}": origin} if origin is not None else {}
+        notes = {name: path for name, path in notes.items() if view.note(name) != path}
         with progress_bar(progress, total=total, desc=f"Indexing {source}", unit="doc", delay=2) as bar:
             for start in range(0, max(1, total), size):
                 documents = plan.fresh[start : start + size]
                 gone = [plan.moved[document.key] for document in documents if document.key in plan.moved]
                 if start + size >= total:
                     gone += plan.removed
-                if not documents and not gone and not notes_origin:
+                if not documents and not gone and not notes:
                     break
                 for first in range(0, len(documents), batch_size):
                     batch = documents[first : first + batch_size]
                     arrays.prepare(batch)
                     bar.update(len(batch))
-                with backend.write() as writer:
-                    _check_unchanged(writer.digests([document.key for document in documents]), arrays.digests)
-                    writer.delete(gone)
-                    if origin is not None and notes_origin:
-                        writer.note(note, origin)
-                    if documents:
-                        writer.put(*arrays.arrays_of(documents))
-                arrays.forget()
+                _commit(backend, arrays, documents, gone, notes)
                 done += len(documents)
                 if not on_commit(done, total):
                     break
@@ -182,6 +176,24 @@ def sync_source(
     if plan.fresh or plan.removed:
         note_units(model, backend)
     return report
+
+
+def _commit(
+    backend: Backend,
+    arrays: PassageArrays,
+    documents: Sequence[Document],
+    gone: Sequence[str],
+    notes: Mapping[str, str],
+) -> None:
+    """Write prepared documents, deletions and notes in one transaction."""
+    with backend.write() as writer:
+        _check_unchanged(writer.digests([document.key for document in documents]), arrays.digests)
+        writer.delete(gone)
+        for name, value in notes.items():
+            writer.note(name, value)
+        if documents:
+            writer.put(*arrays.arrays_of(documents))
+    arrays.forget()
 
 
 def _check_unchanged(digests: Mapping[str, str], known: Mapping[str, str]) -> None:
