@@ -69,6 +69,22 @@ def test_a_better_index_takes_the_place_and_goes_back(tmp_path: Path) -> None:
     assert sorted(item.name for item in tmp_path.iterdir()) == ["index", "index.former"]
 
 
+def test_what_a_sync_wrote_meanwhile_stays_with_its_source(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    with with_feedback(path, 300, 0.1) as index:
+        index.sync([Document("page", "the first text"), Document("gone", "a text")], "pages", **QUIET)
+    assert refit(path, **QUIET).exchanged
+    with Index.open(path) as index:
+        report = index.sync([Document("page", "the second text"), Document("more", "a further text")], "pages", **QUIET)
+        assert (report.changed, report.added, report.removed) == (["page"], ["more"], ["gone"])
+    restore_former(path)
+    with Index.open(path, verify="full") as index:
+        assert [document.text for document in index.get(["page", "more"])] == ["the second text", "a further text"]
+        assert "gone" not in index
+        report = index.sync([Document("page", "the third text")], "pages", **QUIET)
+        assert (report.changed, report.removed, report.skipped) == (["page"], ["more"], [])
+
+
 @pytest.mark.parametrize("draws", [2, pytest.param(10, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("wrong", [0.2, 1.0])
 def test_never_exchanged_for_a_worse_one(tmp_path: Path, draws: int, wrong: float) -> None:

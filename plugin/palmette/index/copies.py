@@ -31,6 +31,8 @@ from palmette.store.repair import Repair, salvage
 
 BATCHES_PER_COMMIT = 64
 """Number of batches that a copy to a collection commits at a time."""
+UPDATED_AT_ONCE = 256
+"""Documents that are encoded at a time where a copy is brought up to date."""
 
 
 class Copying:
@@ -171,6 +173,26 @@ def _copy_documents(
                         bar.update(len(batch))
                     if not encode and (units := view.note(UNITS)) is not None:
                         writer.note(UNITS, units)
+
+
+def update_copy(original: Backend, copy: Backend, model: Model) -> None:
+    """Bring a copy, which has a model of its own, up to date with its original in one transaction.
+
+    Documents keep the places of their passages, and the source that keeps them up to date; only those that differ are
+    encoded.
+    """
+    documents = {stored.document.key: stored for stored in original.scan_stored()}
+    known = {stored.document.key: stored for stored in copy.scan_stored()}
+    changed = [stored for key, stored in documents.items() if known.get(key) != stored]
+    gone = [key for key in known if key not in documents]
+    if not changed and not gone:
+        return
+    with copy.write() as writer:
+        writer.delete(gone)
+        for start in range(0, len(changed), UPDATED_AT_ONCE):
+            batch = changed[start : start + UPDATED_AT_ONCE]
+            writer.put(batch, encode_stored(model, batch, stores_sentences(copy)))
+    note_units(model, copy)
 
 
 def _batches(keys: Sequence[int], size: int) -> Iterator[Sequence[int]]:

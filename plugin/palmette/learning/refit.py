@@ -25,6 +25,7 @@ from palmette.data import RetrievalData, load_data
 from palmette.errors import InputError, NotFoundError, StoreError
 from palmette.files import draft_beside, fsync_folder
 from palmette.index import Index
+from palmette.index.copies import update_copy
 from palmette.metrics import Judgements, query_scores
 from palmette.model import Model
 from palmette.store.local.feedback import Vote
@@ -193,13 +194,10 @@ def _exchange(index: Index, new: Index, place: Path, draft: Path) -> Path:
 
 def _bring_over(index: Index, other: Index, place: Path, former: Path) -> None:
     """Copy changes of an index and its feedback to the other index, and exchange their folders under the write lock."""
-    other.upsert(list(index.documents()), progress=False)  # most changes, before writers have to wait
+    update_copy(index.backend, other.backend, other.model)  # most changes, before writers have to wait
     opened = OpenedFolder(place)
     with closing(opened), write_lock(opened, LOCK_TIMEOUT), index.feedback_log.held():
-        documents = list(index.documents())
-        ids = {document.key for document in documents}
-        gone = [document.key for document in other.documents() if document.key not in ids]
-        other.upsert(documents, delete=gone, progress=False)
+        update_copy(index.backend, other.backend, other.model)
         index.feedback_log.copy_to(former)
         _exchange_folders(place, former)
 
