@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import math
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -70,13 +71,13 @@ def _open(path: Path, encoding: str, newline: str | None = None) -> IO[str]:
 
 def _lines(file: IO[str], path: Path) -> Iterator[str]:
     """Yield lines, within the limits of memory."""
-    read, blank, most = 0, 0, max(SMALL, RATIO * path.stat().st_size)
+    read, blank, most = 0, 0, max(SMALL, RATIO * path.stat().st_size) if path.suffix == ".gz" else math.inf
     while line := file.readline(LONGEST + 1):
         read += len(line)
         blank += line.isspace()
         if len(line) > LONGEST:
             raise InputError(f"{path}: a line is longer than {LONGEST:,} characters: one document a line")
-        if path.suffix == ".gz" and read > most:
+        if read > most:
             raise InputError(f"{path} unpacks to more than {most:,} characters: unpack it, if you trust it")
         if blank > BLANK:
             raise InputError(f"{path} has more than {BLANK:,} blank lines: take them away")
