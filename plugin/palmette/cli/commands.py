@@ -83,6 +83,8 @@ def _run_index(args: argparse.Namespace) -> None:
 
 def _sync_all(args: argparse.Namespace, index: Any, paths: Sequence[str], patterns: Mapping[str, Any]) -> None:
     """Synchronize all sources, and print the reports."""
+    from palmette.encoder.remote import usage_of
+
     options = {"titles": args.titles, "batch_size": args.batch_size, "progress": args.progress, **patterns}
     reports = [index.sync(path, args.source, **options) for path in paths]
     stats = index.stats()
@@ -104,8 +106,7 @@ def _sync_all(args: argparse.Namespace, index: Any, paths: Sequence[str], patter
         if len(report.skipped) > SHOWN:
             print(f"  and {len(report.skipped) - SHOWN} more; --json names them all")
     print(f"{args.out}: {stats.documents:,} documents, {stats.passages:,} passages", flush=True)
-    usage = getattr(index.model.encoder.plain, "usage", None)  # of a model behind a server
-    if usage is not None:
+    if (usage := usage_of(index.model.encoder)) is not None:
         print(f"{index.model.encoder.name}: {usage}", flush=True)
     if not args.watch:
         print(f'next: palmette search {shlex.quote(str(args.out))} "your question" --explain')

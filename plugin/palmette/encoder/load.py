@@ -193,7 +193,8 @@ def _load_named(
         check_plain(encoder, prompts, truncate)
         return encoder
     source = find_encoder(name, verified=verified, **hub)
-    return _load(source, check_device(device), dtype, batch_size, options)
+    with reading(source.folder, CheckpointError):
+        return _load_folder(*source, check_device(device), dtype, batch_size, **options)
 
 
 def encoder_of(facts: Mapping[str, Any], given: str | Encoder | None, where: str | Path, **options: Any) -> Encoder:
@@ -201,16 +202,17 @@ def encoder_of(facts: Mapping[str, Any], given: str | Encoder | None, where: str
 
     ``given`` replaces the recorded name: an encoder, a name or a folder. ``options`` are those of :func:`load_encoder`.
     """
+    expected = facts["fingerprint"]  # needed: without one a stranger's record would count as a name that the user gave
     if given is None:
-        return load_encoder({**facts, "fingerprint": facts["fingerprint"]}, **options)
+        return load_encoder(facts, **options)
     if not isinstance(given, Encoder | Mapping):
         options = {"prompts": facts.get("prompts") or None, "truncate": facts.get("truncate"), **options}
     encoder = load_encoder(given, max_length=facts.get("max_length"), **options)
-    if encoder.stands_for == facts["fingerprint"]:
+    if encoder.stands_for == expected:
         return _stand_ins.setdefault((id(encoder), repr(facts)), StandInEncoder(encoder, facts))
-    if encoder.fingerprint != facts["fingerprint"]:
+    if encoder.fingerprint != expected:
         raise ModelMismatchError(
-            f"{where} was trained with encoder {facts['name']!r} (fingerprint {facts['fingerprint'][:16]}…), but "
+            f"{where} was trained with encoder {facts['name']!r} (fingerprint {expected[:16]}…), but "
             f"{encoder.name!r} has {encoder.fingerprint[:16]}…: give that encoder, or leave encoder= out"
         )
     return encoder
@@ -238,11 +240,6 @@ class Source(NamedTuple):
     folder: Path
     name: str
     revision: str | None = None
-
-
-def _load(source: Source, device: torch.device, dtype: str, batch_size: int, options: Mapping[str, Any]) -> Encoder:
-    with reading(source.folder, CheckpointError):
-        return _load_folder(*source, device, dtype, batch_size, **options)
 
 
 def _load_folder(

@@ -7,9 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, get_args
 
-import numpy as np
-
-from palmette.arrays import Floats
+from palmette.arrays import Floats, unit_rows
 from palmette.config import check_choice, check_kind, check_range
 from palmette.encoder.base import Encoder, Kind
 from palmette.errors import ConfigError, shown
@@ -67,5 +65,4 @@ def truncated(vectors: Floats, truncate: int | None) -> Floats:
     """Return the first ``truncate`` columns of vectors [N, d], scaled to length 1 again."""
     if truncate is None:
         return vectors
-    rows = vectors[:, :truncate]
-    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12), np.float32)
+    return unit_rows(vectors[:, :truncate])

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from palmette.arrays import Floats
+from palmette.arrays import Floats, unit_rows
 from palmette.encoder.base import Encoder, Kind, Output
 from palmette.encoder.options import check_truncate, chosen_prompts, fingerprint_with, truncated
 from palmette.encoder.states import States
@@ -76,8 +76,7 @@ class PooledEncoder(Encoder):
         if not np.isfinite(vectors).all():
             row = int((~np.isfinite(vectors)).any(axis=1).argmax())
             raise EncodingError(f"{self.name!r} returned NaN or infinity for text {row}: {shown(texts[row])}")
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return np.asarray(vectors / np.maximum(lengths, 1e-12), np.float32)
+        return unit_rows(vectors)
 
 
 def fingerprints(facts: str, probe: Floats) -> list[str]:

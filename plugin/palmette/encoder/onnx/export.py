@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from palmette.arrays import Floats
+from palmette.arrays import Floats, unit_rows
 from palmette.config import check_path
 from palmette.encoder.base import Encoder, Kind
 from palmette.encoder.load import load_encoder
@@ -231,8 +231,7 @@ def _compare(source: Encoder, exported: Encoder, precision: str) -> tuple[float,
 
 
 def _cosines(a: Floats, b: Floats) -> Floats:
-    lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-    return np.asarray((a * b).sum(axis=1) / np.maximum(lengths, 1e-12), np.float32)
+    return np.asarray((unit_rows(a) * unit_rows(b)).sum(axis=1), np.float32)
 
 
 @contextmanager
