@@ -98,7 +98,7 @@ def test_ids_are_a_tenants_own(tmp_path: Path) -> None:
     assert {hit.id for hit in a.search("owl")} == {"1", "2", "3"}
     assert [document.text for document in a.documents({"$id": ["1", "b/1"]})] == ["an owl too"]
     assert [document.key for document in a.filtered({"$id": ["2", "3"]}).documents({"$not": {"$id": "3"}})] == ["2"]
-    assert a.search("owl", 1)[0].explain().score == pytest.approx(a.explain("owl", "1").score, abs=1e-6)
+    assert a.search("owl", 1)[0].explain().score == a.explain("owl", "1").score
     assert (a.vectors(["1"]) == index.vectors(["a/1"])).all()
     assert (a.vectors(["b/1"]) == 0).all()
     assert b.delete(["1", "3", "a/1"]) == ["1"]

@@ -289,7 +289,9 @@ def best_sentences(sentences: Ragged, scales: Ragged, query: Floats) -> tuple[Fl
     """Return cosine and number of each document's best sentence for a query [d]; NaN and −1 without sentences."""
     starts = sentences.starts
     best, at = np.full(len(starts) - 1, np.nan, np.float32), np.full(len(starts) - 1, -1, np.int32)
-    cosines = (sentences.values.astype(np.float32) @ query) * scales.values.astype(np.float32)
+    # unlike a product of matrices, each row's sum is rounded alike among any other rows, so that scores agree
+    products = np.einsum("sd,d->s", sentences.values.astype(np.float32), query)
+    cosines = products * scales.values.astype(np.float32)
     with_sentences = np.flatnonzero(np.diff(starts))
     if len(with_sentences):
         tops = np.maximum.reduceat(cosines, starts[with_sentences])
