@@ -166,7 +166,7 @@ class Model(Checkpointed):
 
     @property
     def usual_units(self) -> Units | None:
-        """Units of meaning known without documents; ``None`` if the index measures them."""
+        """Units of meaning that stay where measured ones agree with them; ``None`` if none are usual."""
         return None
 
     def query_input(self, texts: Sequence[str]) -> Any:

@@ -209,7 +209,8 @@ def test_documents_that_only_words_find_have_their_own_score(monkeypatch: pytest
 def test_units_leave_out_a_sentences_own_document() -> None:
     given = [" ".join(text.split()[:14]) for text in texts(60)]
     with Index.build(given, SpaceModel.untrained(FakeEncoder(32))) as made, made.backend.read() as view:
-        vectors, units = unit_rows(view.rows("vector", view.keys()).astype(np.float32)), measured(made)
+        vectors = unit_rows(view.rows("vector", view.keys()).astype(np.float32))
+        units = measuring.measure_units(made.model, view, True, made.model.search_options({}))
     cosines = vectors @ vectors.T
     np.fill_diagonal(cosines, np.nan)
     assert units.own.unit == pytest.approx(Scale.of(cosines, measuring.PSEUDO_QUERY_SPREADS).unit, rel=0.02)
@@ -226,8 +227,46 @@ def test_an_untrained_model_measures_its_units_on_the_documents(index: Index) ->
     units = measured(index)
     assert 0 < units.own.unit < 10
     assert units.sentence is not None
-    one = Index.build(list(index.documents())[:1], index.model)
-    assert measured(one) == score.USUAL.replace(documents=1), "too few to measure"
+    for few in (1, 2):
+        small = Index.build(list(index.documents())[:few], index.model)
+        assert measured(small) == score.USUAL.replace(documents=few), "too few to measure"
+
+
+def test_the_usual_units_stay_where_measured_ones_agree() -> None:
+    usual = score.USUAL
+    stretched = Scale(zero=0.02, unit=0.55 * 1.25), Scale(zero=-0.15, unit=0.55)
+    for own in stretched:
+        for sentence in stretched:
+            assert measuring.near_usual(Units(own=own, sentence=sentence), usual, 1000) == usual
+    far = Units(own=Scale(zero=0.7, unit=0.15), sentence=Scale(zero=0.65, unit=0.2))
+    near = measuring.near_usual(far, usual, 1000)
+    for kept, scale in ((near.own, far.own), (near.sentence, far.sentence)):
+        assert kept is not None
+        assert scale is not None
+        assert (kept.zero, kept.unit) == pytest.approx((scale.zero, scale.unit))
+    assert measuring.near_usual(Units(own=far.own), usual, 1000) == Units(own=near.own), "without sentences"
+
+
+def test_units_blend_where_measured_ones_are_neither_near_nor_far() -> None:
+    def unit(factor: float, documents: int) -> float:
+        scale = Scale(zero=-score.USUAL_MEANING * 0.55 * (factor - 1), unit=0.55 * factor)
+        return measuring.near_usual(Units(own=scale), score.USUAL, documents).own.unit / 0.55
+
+    assert [unit(factor, 10**6) for factor in (1, 1.3, 1.69, 3)] == pytest.approx([1, 1, 1.69, 3], abs=1e-4)
+    assert 1 < unit(1.4, 1000) < unit(1.5, 1000) < 1.5
+    assert 1 == unit(1.4, 20) < unit(3, 20) == pytest.approx(3), "few documents measure badly"
+    assert unit(1e-6, 1000) == 1, "documents that are all alike say nothing of the encoder"
+
+
+def test_an_encoders_name_decides_nothing() -> None:
+    """Its cosines do: those of an export, or of another place, are the same."""
+    units = []
+    for name in ("fake", "sentence-transformers/all-MiniLM-L6-v2"):
+        encoder = FakeEncoder(32)
+        encoder.name = name
+        with Index.build(texts(60), SpaceModel.untrained(encoder)) as made:
+            units.append(measured(made))
+    assert units[0] == units[1] != score.USUAL.replace(documents=60)
 
 
 def test_units_are_measured_anew_when_a_fifth_of_the_documents_is_new(tmp_path: Path) -> None:

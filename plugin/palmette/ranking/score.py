@@ -130,7 +130,7 @@ class Units(Config):
 
 
 USUAL = Units(own=Scale(unit=0.55), sentence=Scale(unit=0.55))
-"""Scales of all-MiniLM-L6-v2's cosines, on which the shipped coefficients were learned. An index with fewer than two
+"""Scales of all-MiniLM-L6-v2's cosines, on which the shipped coefficients were learned. An index with fewer than three
 documents uses them too."""
 
 

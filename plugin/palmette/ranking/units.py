@@ -1,7 +1,8 @@
 """Units of meaning: zero and unit of the method's score and of the sentence cosine, measured on a corpus.
 
 A trained model has learned them. For an untrained one the index measures them: sentences of 64 documents are
-pseudo-queries, scored against up to 1,000 documents.
+pseudo-queries, scored against up to 1,000 documents. Where cosines agree with those that the shipped coefficients were
+learned on, the usual units stay: the difference would be a collection's, not the encoder's.
 
                     documents
                  d₁   d₂   d₃   …
@@ -11,6 +12,7 @@ pseudo-queries, scored against up to 1,000 documents.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ import numpy as np
 from palmette.arrays import Keys
 from palmette.encoder.splitting import first_sentences
 from palmette.ranking.arrays import SCALES, SENTENCES, SPANS
-from palmette.ranking.score import SPREADS, USUAL, Scale, Units
+from palmette.ranking.score import SPREADS, USUAL, USUAL_MEANING, Scale, Units
 from palmette.search.plan import View
 
 UNITS = "units"
@@ -28,6 +30,16 @@ MEASURED_DOCUMENTS = 1000
 """Largest number of documents on which units are measured."""
 PSEUDO_QUERIES = 64
 """Number of sentences used as pseudo-queries."""
+LEAST_DOCUMENTS = 3
+"""Number of documents below which there is nothing to measure: a pseudo-query leaves its own document out."""
+AGREEING_UNIT = 1.3
+"""Factor by which units of one encoder differ between collections."""
+AGREEING_MEAN = 0.4
+"""Units of meaning by which mean scores of one encoder differ between collections."""
+SAMPLING_ERROR = 4.0
+"""Two standard errors of both, times the number of documents that are measured."""
+LEAST_UNIT = 0.01
+"""A cosine's unit below this says that all documents are alike, and nothing of the encoder."""
 PSEUDO_QUERY_SPREADS = 0.9 * SPREADS
 """Correction for pseudo-queries: their scores spread more than those of questions, so fewer deviations make a unit."""
 
@@ -43,10 +55,38 @@ def units_for(model: Any, options: Any, view: View, sentences: bool, among: Keys
     learned: Units | None = model.calibrations[key].units if key in model.calibrations else None
     if learned is not None and (learned.sentence is not None or not sentences):
         return learned
-    usual: Units | None = model.usual_units
-    if usual is None and len(view if among is None else among) >= 2 and variants:
-        usual = measure_units(model, view, sentences, variants.get(key, options), among)
-    return usual or USUAL if learned is None else (usual or USUAL).replace(own=learned.own)
+    units, documents = USUAL, len(view if among is None else among)
+    if documents >= LEAST_DOCUMENTS and variants:
+        units = measure_units(model, view, sentences, variants.get(key, options), among)
+        if model.usual_units is not None:
+            units = near_usual(units, model.usual_units, min(documents, MEASURED_DOCUMENTS))
+    return units if learned is None else units.replace(own=learned.own)
+
+
+def near_usual(measured: Units, usual: Units, documents: int) -> Units:
+    """Return the usual scales where those measured on so many documents agree with them, else the measured ones.
+
+    Between agreement and twice its distance a scale is a blend, so that a document more never changes it at once.
+    """
+    own = _near(measured.own, usual.own, documents)
+    if measured.sentence is None or usual.sentence is None:
+        return measured.replace(own=own)
+    return measured.replace(own=own, sentence=_near(measured.sentence, usual.sentence, documents))
+
+
+def _near(measured: Scale, usual: Scale, documents: int) -> Scale:
+    error = SAMPLING_ERROR / documents
+    factor = math.log(measured.unit / usual.unit) if measured.unit >= LEAST_UNIT else 0.0
+    unit = usual.unit * math.exp(factor * _disagreement(factor, math.log(AGREEING_UNIT) + error))
+    mean = usual.zero + USUAL_MEANING * usual.unit
+    shift = measured.zero + USUAL_MEANING * measured.unit - mean
+    mean += shift * _disagreement(shift / unit, AGREEING_MEAN + error)
+    return Scale(zero=mean - USUAL_MEANING * unit, unit=unit)
+
+
+def _disagreement(distance: float, agreeing: float) -> float:
+    """Return the share of the measured value: 0 up to the distance that agrees, 1 from its double on."""
+    return min(max(abs(distance) / agreeing - 1, 0.0), 1.0)
 
 
 def measured_on(keys: Keys) -> Keys:

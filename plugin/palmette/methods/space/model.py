@@ -55,8 +55,8 @@ class SpaceModel(Model):
 
     @property
     def usual_units(self) -> Units | None:
-        """Units of the encoder that the shipped coefficients were learned with."""
-        return USUAL if self.encoder.name.endswith("all-MiniLM-L6-v2") else None
+        """Units of the cosines that the shipped coefficients were learned on."""
+        return USUAL
 
     def encode_documents(
         self, documents: Sequence[Document], vectors: Floats | None = None
