@@ -216,14 +216,13 @@ def test_half_a_line_is_cut_off_and_one_process_writes(tmp_path: Path) -> None:
 
 KILLED = """
 import sys
-from learning.conftest import animals
 from palmette.learning.questions import write_questions
 options = dict(kinds=("question",), count=1, encoder="fake:32", concurrency=3, round_trip=0)
-write_questions(animals(60), "openai:small", sys.argv[1], **options)
+write_questions(sys.argv[2], "openai:small", sys.argv[1], **options)
 """
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(100, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("kills", [5, pytest.param(100, marks=[pytest.mark.exhaustive, pytest.mark.timeout(3600)])])
 def test_killed_at_any_moment(server: ChatServer, tmp_path: Path, kills: int) -> None:
     whole = server.reply
 
@@ -233,9 +232,12 @@ def test_killed_at_any_moment(server: ChatServer, tmp_path: Path, kills: int) ->
 
     server.reply = slow
     log, draw, recorded = tmp_path / "answers.jsonl", random.Random(kills), dict[str, int]()
+    documents = tmp_path / "animals.jsonl"
+    documents.write_text("".join(json.dumps({"id": animal.id, "text": animal.text}) + "\n" for animal in animals(60)))
+    command = [sys.executable, "-c", KILLED, str(tmp_path), str(documents)]
     for _ in range(kills):
         before = len(server.bodies)
-        process = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], env=environment())
+        process = subprocess.Popen(command, env=environment())
         while len(server.bodies) == before and process.poll() is None:
             time.sleep(0.01)
         time.sleep(draw.uniform(0, 0.3))
@@ -249,7 +251,7 @@ def test_killed_at_any_moment(server: ChatServer, tmp_path: Path, kills: int) ->
         if len(keys) == 60:
             log.unlink()
             recorded.clear()
-    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], env=environment(), check=True)
+    subprocess.run(command, env=environment(), check=True)
     assert len(load_data(tmp_path).queries) == 60
 
 

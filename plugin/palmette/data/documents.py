@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from palmette.config import check_path
 from palmette.encoder.splitting import estimate_tokens
 from palmette.errors import DuplicateIdError, InputError, MissingExtraError, NotFoundError, shown
+from palmette.progress import progress_bar
 from palmette.sources.convert import SourceText, read_file
 from palmette.sources.passages import PassageOptions, split
 from palmette.sources.records import (
@@ -160,9 +161,8 @@ def _from_folder(folder: Path, documents_of: Documents) -> Iterator[Document]:
     if not files and listed.skipped:
         skipped = "; ".join(f"{path}: {reason}" for path, reason in listed.skipped[:NAMED])
         raise InputError(f"there are no documents in {str(folder)!r}: no file can be read ({skipped})")
-    from tqdm import tqdm
-
-    for root, path in tqdm(files, f"reading {folder.name}", unit="file", delay=2, leave=False, disable=None):
+    bar = progress_bar(None, files, desc=f"reading {folder.name}", unit="file", delay=2, leave=False)
+    for root, path in bar:
         name = path.relative_to(root).as_posix()
         try:
             for number, source in enumerate(read_file(path), 1):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from palmette import progress as bars
 from palmette.arrays import Floats, Rows
 from palmette.config import check_choice, check_kind, check_range
 from palmette.encoder import windows
@@ -363,9 +364,8 @@ class WrappedEncoder(Encoder):
 
 def progress_bar(label: str, total: int, progress: bool | None) -> Any:
     """Make a bar of texts that shows on terminals only, and not at all where ``progress`` is False."""
-    from tqdm import tqdm
-
-    return tqdm(total=total, desc=label, unit="text", delay=1, disable=True if progress is False else None)
+    shown = False if progress is False else None
+    return bars.progress_bar(shown, total=total, desc=label, unit="text", delay=1)
 
 
 def with_titles(texts: Sequence[str], above: Sequence[str]) -> Sequence[str]:

@@ -27,7 +27,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
-from tqdm import tqdm
 
 from palmette.arrays import Floats, Rows
 from palmette.devices import auto_precision
@@ -35,6 +34,7 @@ from palmette.encoder import Encoder
 from palmette.encoder.backbone import Backbone, set_dropout
 from palmette.encoder.base import readable
 from palmette.errors import ConfigError, InputError
+from palmette.progress import progress_bar
 from palmette.reader.answer import Candidates
 from palmette.reader.config import ReaderConfig
 from palmette.reader.scores import NEVER, UnitVectors, batches, grouped_logsumexp, learn_gains, reading_loss, words_of
@@ -255,7 +255,7 @@ class SpanModule(nn.Module):
         self.eval()
         readings, blocks, device = [], range(0, len(questions), BLOCK), self.weigh.weight.device
         half = auto_precision(device) == "bfloat16"
-        for start in tqdm(blocks, desc="reading", unit="block", delay=2, leave=False, disable=None):
+        for start in progress_bar(None, blocks, desc="reading", unit="block", delay=2, leave=False):
             part = slice(start, start + BLOCK)
             windows = [self.windows(*pair) for pair in zip(questions[part], passages[part], strict=True)]
             flat = [window for question_windows in windows for window in question_windows]

@@ -15,6 +15,7 @@ from typing import IO, Any
 from palmette.config import check_kind, parse_json
 from palmette.errors import DuplicateIdError, InputError, NotFoundError, shown
 from palmette.files import reading
+from palmette.progress import progress_bar
 from palmette.types import Document
 from palmette.values import written
 
@@ -98,14 +99,12 @@ def read_whole(path: Path) -> bytes:
 
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:
     """Lines that are not blank, each with its place ``file:number``."""
-    from tqdm import tqdm
-
     if not path.is_file():
         raise NotFoundError(f"there is no file {str(path)!r}")
-    number, how = 0, {"unit": "line", "delay": 2, "leave": False, "disable": None}
+    number, options = 0, {"desc": f"reading {path.name}", "unit": "line", "delay": 2, "leave": False}
     try:
         with _open(path, encoding="utf-8") as lines:
-            for number, line in enumerate(tqdm(_lines(lines, path), f"reading {path.name}", **how), 1):
+            for number, line in enumerate(progress_bar(None, _lines(lines, path), **options), 1):
                 if (text := line.strip("\ufeff\r\n")) and not text.isspace():
                     yield f"{path}:{number}", text
     except (UnicodeDecodeError, OSError, zlib.error, EOFError) as error:

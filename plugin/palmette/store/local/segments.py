@@ -28,6 +28,7 @@ from palmette.errors import REPAIR, CorruptIndexError, InputError, shown
 from palmette.files import flaw_of, fsync_folder
 from palmette.lexical.analyser import Analyser
 from palmette.lexical.postings import TYPES, Postings, PostingsBuilder
+from palmette.progress import progress_bar
 from palmette.search.plan import ArraySpec
 from palmette.search.view import ArraySegment
 from palmette.store.local.database import MOST_KEY
@@ -292,9 +293,7 @@ def progress(total: int, doing: str, *, least: int = 0, **options: Any) -> Any:
     """Show a bar for what takes longer than two seconds; a total below ``least`` does not, and needs no tqdm."""
     if total < least:
         return nullcontext(SimpleNamespace(update=lambda done: None))
-    from tqdm import tqdm
-
-    return tqdm(total=total, desc=doing, delay=2, disable=None, leave=False, **options)
+    return progress_bar(None, total=total, desc=doing, delay=2, leave=False, **options)
 
 
 def damaged(path: Path, expected: str, found: str) -> CorruptIndexError:
