@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from palmette import load_data
+from palmette import SpaceModel, load_data
 from palmette.methods.layers.weights import best_weights
 from palmette.metrics import Judgements, query_scores
 from palmette.ranking.calibration import draw_sample, fit_probability, learn, scores
@@ -76,6 +76,12 @@ def test_few_queries_stay_near_the_shipped_weight() -> None:
     assert towards[0] >= 0.45
     assert towards[2] <= 0.3
     assert weight(right, right, 1) == weight(right, right, 10) == WORDS
+
+
+@pytest.mark.parametrize(("pairs", "keys"), [(29, set()), (30, {""})])
+def test_few_pairs_that_teach_nothing_leave_the_shipped_coefficients(pairs: int, keys: set[str]) -> None:
+    data = [(f"question {number}", f"answer {number}") for number in range(pairs)]
+    assert set(SpaceModel.fit(data, encoder="fake:32", progress=False).calibrations) == keys
 
 
 def test_slope_and_prior_are_those_of_the_judgements() -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-import re
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,40 +21,16 @@ from palmette.errors import ConfigError, InputError, StoreError
 from palmette.index import Index
 from palmette.learning.answers import AnswerLog, LoggedAnswer
 from palmette.learning.llm import LLM, as_llm
+from palmette.learning.replies import KINDS, SCHEMA, is_refusal, parse_questions, prompt_for
 from palmette.methods.space import SpaceModel
 from palmette.model import DEFAULT_ENCODER
 from palmette.progress import progress_bar
-from palmette.sources.passages import PassageOptions, split
+from palmette.sources.cutting import Cutter
+from palmette.sources.passages import PassageOptions
 from palmette.types import Document
 
-KINDS = {
-    "keywords": "search queries of two to six keywords that this passage is the best result for",
-    "question": "natural questions that this passage answers",
-    "paraphrase": "natural questions that this passage answers, in other words than its own: replace its nouns and "
-    "verbs by synonyms or descriptions",
-    "related": "natural questions that need both passages for their answer",
-}
-"""Instruction for each kind of questions."""
-PROMPT = """Write {count} {kind}.
-Each must make sense to somebody who does not see the text: name things, and never write "this passage".
-Use the language of the text. Reply with JSON only: {{"questions": ["…"]}}
-
-{text}"""
-SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {"questions": {"type": "array", "items": {"type": "string"}}},
-    "required": ["questions"],
-    "additionalProperties": False,
-}
-"""JSON schema of a reply."""
-LONGEST = 300
-"""Largest number of characters of a question; longer lines are remarks of the model."""
 REPLY_TOKENS = 30
 """Estimated number of tokens per question in a reply."""
-_ITEM = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):]|Q\d*[.:])?\s*[\"“]?(.*?)[\"”]?,?\s*$")
-_REFUSAL = re.compile(
-    r"\b(?:I(?:'|’)m sorry|I apologi[sz]e|I can(?:'|’|no)t|I am (?:unable|not able)|As an AI)\b", re.I
-)
 
 
 class QuestionOptions(Config):
@@ -154,7 +129,7 @@ def write_questions(
         options: Fields of :class:`QuestionOptions`.
     """
     settings, model = QuestionOptions.from_dict(options), as_llm(llm)
-    passages, folder = cut_documents(documents), check_path(out)
+    passages, folder = _cut(documents), check_path(out)
     folder.mkdir(parents=True, exist_ok=True)
     report = QuestionReport()
     index = None
@@ -176,7 +151,7 @@ def write_questions(
 def estimate_questions(documents: Any, out: str | Path, llm: Any, **options: Any) -> Estimate:
     """Estimate the calls and tokens of :func:`write_questions` without a call; logged answers cost nothing."""
     settings, model = QuestionOptions.from_dict(options), as_llm(llm)
-    passages, path = cut_documents(documents), check_path(out) / "answers.jsonl"
+    passages, path = _cut(documents), check_path(out) / "answers.jsonl"
     known: Mapping[str, LoggedAnswer] = {}
     if path.exists():
         with AnswerLog(path) as log:
@@ -186,21 +161,19 @@ def estimate_questions(documents: Any, out: str | Path, llm: Any, **options: Any
     return Estimate(len(passages), len(calls), sum(call.tokens for call in calls))
 
 
-def cut_documents(documents: Any) -> list[Document]:
-    """Return documents of one passage each; the passages of a long one are numbered in their ids."""
-    options = PassageOptions()
-    passages = list[Document]()
-    for document in drop_blanks(iter_documents(documents), lambda document: document.content):
-        cut = split(document.content, "markdown", options, estimate_tokens)
-        if len(cut) <= 1:
-            passages.append(document)
-            continue
-        for number, passage in enumerate(cut, start=1):
-            text = document.content[passage.start : passage.end]
-            passages.append(Document(id=f"{document.key}#{number}", text=text, metadata=document.metadata))
-    if not passages:
+def _cut(documents: Any) -> list[Document]:
+    """Return documents of one passage each, cut as by an index; passages of a long document are numbered in their ids.
+
+    Their tokens are estimated, so that the cost can be told without an encoder.
+    """
+    whole = list(drop_blanks(iter_documents(documents), lambda document: document.content))
+    if not whole:
         raise InputError("there are no documents to ask about; give at least one")
-    return passages
+    return [
+        replace(passage, id=f"{stored.document.key}#{number}") if len(stored.passages) > 1 else passage
+        for stored in Cutter(PassageOptions(), estimate_tokens).cut(whole)
+        for number, passage in enumerate(stored.parts(), start=1)
+    ]
 
 
 def _plan_calls(passages: Sequence[Document], options: QuestionOptions, index: Index | None) -> list[_Call]:
@@ -211,14 +184,10 @@ def _plan_calls(passages: Sequence[Document], options: QuestionOptions, index: I
     calls = []
     for row in order:
         for kind in options.kinds:
-            rows = (row, neighbours[row]) if kind == "related" and row in neighbours else (row,)
-            if kind == "related" and len(rows) == 1:
+            if kind == "related" and row not in neighbours:
                 continue
-            text = "\n\n".join(
-                f"Passage{f' {number}' if len(rows) > 1 else ''}:\n{passages[passage_row].content}"
-                for number, passage_row in enumerate(rows, start=1)
-            )
-            prompt = PROMPT.format(count=options.count, kind=KINDS[kind], text=text)
+            rows = (row, neighbours[row]) if kind == "related" else (row,)
+            prompt = prompt_for(kind, [passages[passage].content for passage in rows], options.count)
             tokens = estimate_tokens([prompt])[0] + REPLY_TOKENS * options.count
             calls.append(_Call(prompt, rows, tokens))
     return calls
@@ -305,24 +274,6 @@ def _finish(running: dict[Future[int], _Call], report: QuestionReport, bar: Any)
             report.errors.append(description)
 
 
-def parse_questions(text: str) -> list[str]:
-    """Parse questions from a reply: JSON anywhere in it, or else its lines without numbers, marks and quotes."""
-    for opening, closing in ("{}", "[]"):
-        start, end = text.find(opening), text.rfind(closing)
-        if 0 <= start < end:
-            try:
-                value = json.loads(text[start : end + 1])
-            except (ValueError, RecursionError):
-                continue
-            listed = value.get("questions") if isinstance(value, dict) else value
-            if isinstance(listed, list):
-                return [cleaned for item in listed if isinstance(item, str) and (cleaned := " ".join(item.split()))]
-    if text.lstrip().startswith(("{", "[", "`")):  # incomplete JSON
-        return []
-    lines = [" ".join(match[1].split()) for line in text.splitlines() if (match := _ITEM.match(line))]
-    return [line for line in lines if 2 < len(line) <= LONGEST and not line.endswith((":", "{", "[", "`"))]
-
-
 def _collect(calls: Sequence[_Call], model: LLM, log: AnswerLog, report: QuestionReport) -> dict[str, tuple[int, ...]]:
     """Return each question once, with its passages, and drop questions that were written for different passages."""
     collected = dict[str, tuple[str, tuple[int, ...]]]()  # question and passages by the normalised question
@@ -330,10 +281,10 @@ def _collect(calls: Sequence[_Call], model: LLM, log: AnswerLog, report: Questio
     for call in calls:
         if (answer := log.answers.get(_key(model, call))) is None:
             continue
-        if answer.refused or (_REFUSAL.search(answer.text[:200]) and "{" not in answer.text):
+        if answer.refused or is_refusal(answer.text):
             report.refused += 1
             continue
-        questions = [question for question in parse_questions(answer.text) if len(question) <= LONGEST]
+        questions = parse_questions(answer.text)
         report.unusable += not questions
         for question in questions:
             normalised = question.casefold().strip(" ?.!")

@@ -49,7 +49,7 @@ SHIPPED_QUERIES = 10
 """Strength of the shipped weight of words, in judged queries."""
 
 MANY_QUERIES = 30
-"""Judged queries of which all judge a ranking that nothing has taught; of fewer, ten per cent with much shrinkage."""
+"""Judged queries of which all judge a ranking that nothing has taught; fewer leave the shipped coefficients."""
 
 SHRINKAGE = 0.2
 """Penalty on the squared distance from the shipped slope and prior."""
@@ -82,7 +82,9 @@ def calibrate(
     """
     variants = model.lexical_variants()
     judged = {**data.qrels.get("train", {}), **data.qrels.get("dev", {})}
-    if len(judged) >= MANY_QUERIES and is_untrained(model, frozen):  # no query has taught it: all of them may judge
+    if judged and is_untrained(model, frozen):  # no query has taught it: all of them may judge
+        if len(judged) < MANY_QUERIES:
+            return {}  # the weight that ten questions chose lost up to .008 on FairytaleQA
         data = replace(data, qrels={"dev": judged})
     sample = draw_sample(data, seed) if variants else None
     if sample is None:
