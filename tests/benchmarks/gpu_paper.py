@@ -1,6 +1,6 @@
 """Train every method at its paper's scale on the data sets of a machine, search with FAISS on the GPU, write one page.
 
-    PALMETTE_DATA=FOLDER python tests/gpu/paper.py --work WORK [--steps 20]
+    PALMETTE_DATA=FOLDER python tests/benchmarks/gpu_paper.py --work WORK [--steps 20]
 
 FOLDER has BEIR folders; without it, the sample data (the standard library) is used. Searches on the GPU need faiss-gpu
 in place of faiss-cpu. What is trained stays in WORK, so that a run that was broken off goes on with the next model; the
@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 import traceback
 from pathlib import Path
 from typing import Any
 
 import torch
+from recording import append, table, write_part
 
 from palmette import Index, RetrievalData, load_data, load_encoder
 from palmette.devices import auto_precision, check_device
@@ -25,9 +25,6 @@ from palmette.errors import InputError
 from palmette.evaluation import evaluate_index
 from palmette.methods import model_class, names
 from palmette.sample import sample_data
-
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
-from recording import append, table, write_part
 
 COLUMNS = ["data", "method", "trained, s", "indexed, s", "nDCG@10", "recall@100", "exact, ms", "faiss, ms"]
 COLUMNS += ["memory, GB"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import gpu_paper
 import pytest
 from recording import read
 
-from gpu import paper
 from palmette.methods import names
 from support import tiny
 from support.beir import write_beir
@@ -22,8 +22,8 @@ def test_every_method_is_trained_and_measured(tmp_path: Path, monkeypatch: pytes
     encoder = save_tiny_encoder(tmp_path / "encoder", words=(*tiny.COLOURS, *tiny.ANIMALS), width=32)
     given = ["--work", tmp_path / "work", "--encoder", encoder, "--steps", 2, "--device", "cpu"]
     monkeypatch.setenv("PALMETTE_DATA", str(folder.parent))
-    monkeypatch.setattr(sys, "argv", ["paper.py", *map(str, given)])
-    paper.main()
+    monkeypatch.setattr(sys, "argv", ["gpu_paper.py", *map(str, given)])
+    gpu_paper.main()
     lines = read(tmp_path / "work" / "results.jsonl")
     assert [line["method"].removesuffix(", defaults") for line in lines] == names()
     for line in lines:

@@ -1,6 +1,6 @@
 """Encoding beside sentence-transformers, and exact search beside FAISS and torch, on the device at hand.
 
-    PALMETTE_DATA=FOLDER python tests/gpu/speed.py --encoder FOLDER --out speed.md
+    PALMETTE_DATA=FOLDER python tests/benchmarks/gpu_speed.py --encoder FOLDER --out speed.md
 
 PALMETTE_DATA has BEIR folders; the first one's documents are encoded (without it, the standard library's).
 Every part is a table of the page, and a failure is a line of it: the other parts go on.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -19,15 +18,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from recording import table, write_part
 
 from palmette import load_data, load_encoder
 from palmette.devices import auto_precision, check_device
 from palmette.sample import sample_data
 from palmette.search.faiss_engine import engine_named
 from palmette.search.flat import as_block, top_k
-
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
-from recording import table, write_part
 
 K = 10
 BATCHES = (1, 8, 64, 512)

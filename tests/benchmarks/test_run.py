@@ -69,7 +69,7 @@ def test_commands_are_run_once_and_named_where_data_are_missing(
 def test_every_command_is_one_that_there_is(quick: bool, capsys: pytest.CaptureFixture[str]) -> None:
     run.main(["--list", "--data", "data", "--work", "work", *["--quick"] * quick])
     told = [line.split(": ", 1) for line in capsys.readouterr().out.splitlines()]
-    pages = {path.stem for path in RESULTS.glob("*.md")} - {"gpu"}  # its commands are tests/gpu's, for a GPU
+    pages = {path.stem for path in RESULTS.glob("*.md")} - {"gpu"}  # its commands need a GPU
     assert {page for page, _ in told} == pages
     for page, command in told:
         words = shlex.split(command)
