@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 _compiles = True
 
@@ -25,3 +26,33 @@ def without_compiled_loops() -> Iterator[None]:
         yield
     finally:
         _compiles = before
+
+
+def machine_code(loop: Callable[..., Any], *signature: str, **options: Any) -> Callable[..., Any]:
+    """Compile a loop by numba, or read it from numba's cache; it runs without the GIL."""
+    import numba
+
+    compiled: Callable[..., Any]
+    try:
+        compiled = numba.njit(*signature, cache=True, nogil=True, **options)(loop)
+    except (RuntimeError, OSError):  # no folder to keep the compiled loop in
+        compiled = numba.njit(*signature, nogil=True, **options)(loop)
+    return compiled
+
+
+def unmasked(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Let what a signal raises (Ctrl-C) leave a compiled loop as itself.
+
+    Where it arrives while numba makes Python objects of several results, Python reports a SystemError caused by it.
+    """
+
+    def run(*arguments: Any) -> Any:
+        try:
+            return call(*arguments)
+        except SystemError as error:
+            cause: BaseException = error
+            while isinstance(cause, SystemError) and cause.__cause__ is not None:  # one for each function on the way
+                cause = cause.__cause__
+            raise cause from None
+
+    return run

@@ -136,21 +136,3 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-
-
-def unmasked(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Let what a signal raises (Ctrl-C) leave a compiled loop as itself.
-
-    Where it arrives while numba makes Python objects of several results, Python reports a SystemError caused by it.
-    """
-
-    def run(*arguments: Any) -> Any:
-        try:
-            return call(*arguments)
-        except SystemError as error:
-            cause: BaseException = error
-            while isinstance(cause, SystemError) and cause.__cause__ is not None:  # one for each function on the way
-                cause = cause.__cause__
-            raise cause from None
-
-    return run

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from palmette import Document, FakeEncoder, Index, SpaceModel
-from palmette.threads import unmasked
+from palmette.compiled import unmasked
 
 MODEL = SpaceModel.untrained(FakeEncoder(64))
 

@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Mask
-from palmette.compiled import compiles_loops
+from palmette.compiled import compiles_loops, machine_code, unmasked
 from palmette.lexical import plain
 from palmette.lexical.postings import COUNT_BITS, MAX_COUNT, Hits
-from palmette.threads import unmasked
 
 Documents = NDArray[np.int32]
 """Rows of documents, rising."""
@@ -33,12 +32,7 @@ def _compiled(signature: str) -> Callable[[_Loop], _Loop]:
     def decorate(loop: _Loop) -> _Loop:
         @cache
         def ready() -> Any:
-            import numba
-
-            try:
-                return numba.njit(signature, cache=True, nogil=True)(loop)
-            except (RuntimeError, OSError):  # no folder to keep the compiled loop in
-                return numba.njit(signature, nogil=True)(loop)
+            return machine_code(loop, signature)
 
         in_numpy = getattr(plain, loop.__name__)
         call = unmasked(lambda *args: (ready() if compiles_loops() else in_numpy)(*args))

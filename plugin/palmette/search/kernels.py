@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numba as nb
 import numpy as np
 
-from palmette.threads import unmasked
+from palmette.compiled import machine_code, unmasked
 
 LOWEST = np.float32(-3e38)
 """Initial score of heaps."""
@@ -28,14 +27,8 @@ _TESTED = 64
 
 
 def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a loop per combination of types, or read it from the cache; without bounds checks or the GIL."""
-    options: dict[str, Any] = {"nogil": True, "fastmath": FAST, "boundscheck": False, "error_model": "numpy"}
-    machine_code: Callable[..., Any]
-    try:
-        machine_code = nb.njit(cache=True, **options)(loop)
-    except (RuntimeError, OSError):  # no folder to keep the compiled loop in
-        machine_code = nb.njit(**options)(loop)
-    return machine_code
+    """Compile a loop per combination of types, without bounds checks."""
+    return machine_code(loop, fastmath=FAST, boundscheck=False, error_model="numpy")
 
 
 def called(loop: Callable[..., Any]) -> Callable[..., Any]:
