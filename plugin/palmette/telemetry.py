@@ -122,20 +122,6 @@ def searching(method: str, place: str, queries: Any) -> Iterator[Callable[[Seque
         log.warning("%s: a search of %d questions took %.2f s%s", place, len(queries), seconds, first)
 
 
-def traced(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Open a span around every call of a function."""
-
-    def wrap(call: Callable[P, T]) -> Callable[P, T]:
-        @wraps(call)
-        def inner(*args: P.args, **kwargs: P.kwargs) -> T:
-            with span(name):
-                return call(*args, **kwargs)
-
-        return inner
-
-    return wrap
-
-
 def _hides(what: str) -> bool:
     return os.environ.get(f"OPENINFERENCE_HIDE_{what}", "").lower() in ("1", "true", "yes")
 
@@ -186,7 +172,7 @@ def writes(call: Callable[P, T]) -> Callable[P, T]:
 
 def encoding(name: str, count: int) -> AbstractContextManager[Span]:
     """Open the span of an encoder's pass over texts, if there are any."""
-    if not count:
+    if not count or "opentelemetry" not in sys.modules:
         return _NOTHING
     name = public_name(name)
     measure("palmette.texts", count, "{text}", "Texts that went through an encoder", encoder=name)

@@ -17,7 +17,7 @@ from palmette.lexical.analyser import analyser_of, check_query
 from palmette.model import Model, Queries
 from palmette.ranking import reasons
 from palmette.ranking.arrays import SPANS
-from palmette.ranking.boost import NO_BOOSTS, Boosts, parse_boost
+from palmette.ranking.boost import Boosts, parse_boost
 from palmette.ranking.score import (
     BEST,
     BEST_AT,
@@ -72,8 +72,8 @@ class QueryBatch:
     """Text of each query; empty where queries are embeddings or means of several texts."""
     vectors: Floats | None = None
     """[Q, d] vectors to compare sentences with; ``None`` where sentences do not count."""
-    boosts: Boosts = NO_BOOSTS
-    """Log-odds by metadata."""
+    boosts: Boosts | None = None
+    """Log-odds by metadata, if any."""
 
     def search(self, view: View, k: int, measure: Measure) -> SearchResult:
         """Find the ``k`` best documents of a view."""
@@ -87,8 +87,8 @@ class QueryBatch:
 
     def sums(self, evidence: Evidence) -> bool:
         """Return True if a score is a sum of evidence, False if the method ranks alone."""
-        adds_to_method = self.vectors is not None or evidence.texts or self.boosts
-        return self.calibration is not None and bool(adds_to_method)
+        adds_to_method = self.vectors is not None or bool(evidence.texts) or self.boosts is not None
+        return self.calibration is not None and adds_to_method
 
     def evidence(self, measure: Measure, view: View) -> Evidence:
         """Combine coefficients, units, texts, sentence vectors and boosts of these queries on a view."""
@@ -106,7 +106,7 @@ def read_queries(
 
     ``sentences`` says whether a document's best sentence counts beside the method's score.
     """
-    search_options, boosts = model.search_options(options), parse_boost(boost)
+    search_options, boosts = model.search_options(options), None if boost is None else parse_boost(boost)
     calibration = model.calibration(search_options, lexical)
     if boosts and calibration is None:
         raise ConfigError(
@@ -142,20 +142,19 @@ def _texts_of_queries(queries: QueryList) -> list[tuple[str, ...]]:
         )
     if isinstance(queries, np.ndarray):
         return []
-    return [_check_texts(query if isinstance(query, tuple) else (query,)) for query in queries]
-
-
-def _check_texts(query: tuple[str, ...]) -> tuple[str, ...]:
-    """Check that a query has texts, and that none of them is empty."""
-    if not query:
-        raise InputError("a query of several texts has none: give it at least one")
-    for text in query:
-        if not isinstance(text, str):
-            raise InputError(f"a query must be a str, got {type(text).__name__}: {shown(text)}")
-        if not text.strip():
-            raise InputError("the query is empty: give it at least one word")
-        check_query(text)
-    return query
+    texts_of_queries: list[tuple[str, ...]] = []
+    for query in queries:
+        texts = query if isinstance(query, tuple) else (query,)
+        if not texts:
+            raise InputError("a query of several texts has none: give it at least one")
+        for text in texts:
+            if not isinstance(text, str):
+                raise InputError(f"a query must be a str, got {type(text).__name__}: {shown(text)}")
+            if not text.strip():
+                raise InputError("the query is empty: give it at least one word")
+            check_query(text)
+        texts_of_queries.append(texts)
+    return texts_of_queries
 
 
 def _means(array: NDArray[Any], sizes: Sequence[int]) -> NDArray[Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -69,10 +69,7 @@ class Values:
 class Boosts:
     """Boosts of a search, by metadata key."""
 
-    rules: Mapping[str, Recency | Values] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return bool(self.rules)
+    rules: Mapping[str, Recency | Values]
 
     def parts(self, metadata: Metadata) -> list[Part]:
         """Return the log-odds that each rule adds to a document."""
@@ -87,10 +84,6 @@ class Boosts:
     def total(self, metadata: Metadata) -> float:
         """Return the sum of all boosts of a document, in log-odds."""
         return sum(part.value for part in self.parts(metadata))
-
-
-NO_BOOSTS = Boosts()
-"""Boosts of a search without ``boost=``."""
 
 
 def recency(half_life: str | timedelta = "90d", weight: float = 1.0, now: datetime | str | None = None) -> Recency:
@@ -129,14 +122,17 @@ def read_date(value: object) -> datetime | None:
     return None
 
 
-def parse_boost(boost: object) -> Boosts:
+def parse_boost(boost: object) -> Boosts | None:
     """Validate the ``boost`` argument of a search: a recency (or its options as JSON) or a mapping of values per key.
 
-    The reference time for ages is fixed here, so that a hit that is explained later has the same boost.
+    ``None`` for no boost. The reference time for ages is fixed here, so that a hit that is explained later has the same
+    boost.
     """
     if isinstance(boost, Boosts):
         return boost
     now, rules = datetime.now(UTC), _rules(boost)
+    if not rules:
+        return None
     return Boosts(
         {n: replace(rule, now=rule.now or now) if isinstance(rule, Recency) else rule for n, rule in rules.items()}
     )

@@ -68,7 +68,7 @@ def explain(
         shares = zip(matched.words, matched.parts.tolist(), strict=True)
         parts += [Part(f"word {word!r}", weight * share, {"word": word}) for word, share in shares if share > 0]
         said.append(words_in_common(matched, spelled))
-    boosted = evidence.boosts.parts(document.metadata)
+    boosted = [] if evidence.boosts is None else evidence.boosts.parts(document.metadata)
     parts += boosted
     said += [f"boost by {part.detail['boost']} ({part.detail['value']})" for part in boosted]
     logit = sum(part.value for part in parts)

@@ -31,9 +31,9 @@ from palmette.arrays import Floats, Keys, Ragged
 from palmette.config import Config, parse_json
 from palmette.errors import REPAIR, ConfigError, CorruptIndexError, shown
 from palmette.ranking.arrays import SCALES, SENTENCES
-from palmette.ranking.boost import NO_BOOSTS, Boosts
+from palmette.ranking.boost import Boosts
 from palmette.search.plan import Candidates, SearchPlan, View, stack_rows
-from palmette.telemetry import span, traced
+from palmette.telemetry import span
 
 Lexical = float | Literal["auto"]
 """Weight λ of words in a search, 0 … 1, or ``"auto"`` for the model's own."""
@@ -195,8 +195,8 @@ class Evidence:
     """Texts of the queries, empty where words do not count."""
     vectors: Floats | None = None
     """[Q, d] unit query vectors for sentences; ``None`` where sentences do not count."""
-    boosts: Boosts = NO_BOOSTS
-    """Boosts by metadata."""
+    boosts: Boosts | None = None
+    """Boosts by metadata, if there are any."""
 
     @property
     def words(self) -> float:
@@ -231,7 +231,8 @@ class Evidence:
                 if plan.only is not None:  # a search of one subtree
                     matched = np.intersect1d(matched, plan.only)
                 listed = score_others(search, plan.one_query(row), listed, matched)
-            scored = self.score(view, row, listed.keys[0], listed.scores[0])
+            with span("rank"):
+                scored = self.score(view, row, listed.keys[0], listed.scores[0])
             order = np.lexsort((scored.keys[0], -listed.scores[0], -scored.scores[0]))
             order = order[scored.scores[0][order] > -np.inf][:k]
             facts = {**listed.evidence, **scored.evidence}
@@ -239,7 +240,6 @@ class Evidence:
             rows.append((scored.keys[0][order], scored.scores[0][order], chosen))
         return stack_rows(rows, candidates)
 
-    @traced("rank")
     def score(self, view: View, row: int, keys: Keys, own: Floats) -> Candidates:
         """Score documents of one query by the method's score ``own``, best sentence, words and boosts."""
         best, at = np.full(len(keys), np.nan, np.float32), np.full(len(keys), -1, np.int32)
@@ -251,10 +251,9 @@ class Evidence:
             share, by_chance = matched.scores, chance(matched.rarity)
         logit = self.logit(self.total(own, best, share - by_chance))
         evidence = {OWN: own[None], BEST: best[None], BEST_AT: at[None], SHARE: share[None]}
-        if self.boosts:
-            added = np.array(
-                [self.boosts.total(document.metadata) for document in view.documents(keys.tolist())], np.float32
-            )
+        if self.boosts is not None:
+            documents = view.documents(keys.tolist())
+            added = np.array([self.boosts.total(document.metadata) for document in documents], np.float32)
             logit, evidence[BOOST] = logit + added, added[None]
         if matched is not None and matched.phrases:
             logit = np.where(share > 0, logit, -np.inf)
