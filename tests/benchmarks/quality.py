@@ -32,8 +32,8 @@ from palmette.maths import ntvd, principal_directions, symmetric_info_nce
 from palmette.methods.tree.config import TreeConfig
 from palmette.methods.tree.explain import topics_of_texts
 from palmette.methods.tree.init import initialise
+from palmette.methods.tree.leaves import greedy_leaf, stored_format, to_stored
 from palmette.methods.tree.module import Tree, fold_leaves
-from palmette.methods.tree.search import greedy_leaf, stored_format, to_stored
 from palmette.sample import python_catalogue
 from palmette.training.pairs import TrainingPairs, Validation, top_documents
 from palmette.training.space import fit_space

@@ -12,7 +12,7 @@ from palmette.encoder import States
 from palmette.errors import CheckpointError, ConfigError, InputError, ModelMismatchError, TrainingError
 from palmette.hub import open_checkpoint, save_checkpoint
 from palmette.methods.tree import TreeSearch
-from palmette.methods.tree import search as tree_search
+from palmette.methods.tree import leaves as tree_leaves
 from support.alone import Index
 from support.tiny import documents, pairs, train_tree, tree
 
@@ -82,7 +82,7 @@ def test_a_gentle_trees_ranking_is_kept_in_an_index(monkeypatch: pytest.MonkeyPa
     found = [[keys.index(hit.id) for hit in hits] for hits in index.search(data.query_texts, k=3, lexical=0)]
     assert (np.array(found) == best).mean() > 0.9
     assert model.record.metrics["ndcg@10"] == pytest.approx(stored_quality(model), abs=2e-3)
-    monkeypatch.setattr(tree_search, "STEPS", 0.0)  # fixed point all the same
+    monkeypatch.setattr(tree_leaves, "STEPS", 0.0)  # fixed point all the same
     worse = trained(data=data, **gentle)
     assert worse.arrays()[0].dtype == "uint16"
     assert worse.record.metrics["ndcg@10"] < model.record.metrics["ndcg@10"] - 0.01, "what is stored is judged"

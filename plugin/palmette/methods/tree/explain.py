@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from palmette.arrays import as_floats, evenly_spaced
 from palmette.lexical.terms import Terms, add_counts, count_terms, divergence, top_terms
+from palmette.methods.tree.leaves import ADAPTED, LEAVES, greedy_leaf
 from palmette.methods.tree.module import name_of
-from palmette.methods.tree.search import ADAPTED, LEAVES, greedy_leaf
 from palmette.methods.tree.training import TreeTask
 from palmette.types import Explanation, Part
 

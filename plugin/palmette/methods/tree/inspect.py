@@ -22,8 +22,8 @@ from palmette.arrays import evenly_spaced, unit_rows
 from palmette.config import check_range
 from palmette.errors import ConfigError, InputError, NotFoundError
 from palmette.methods.tree.explain import node_masses, topics_of_texts
+from palmette.methods.tree.leaves import ADAPTED, LEAVES, greedy_leaf
 from palmette.methods.tree.module import name_of
-from palmette.methods.tree.search import ADAPTED, LEAVES, greedy_leaf
 from palmette.progress import progress_bar
 from palmette.search.plan import View
 from palmette.text import shorten

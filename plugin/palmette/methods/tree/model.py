@@ -19,12 +19,12 @@ from palmette.lexical.terms import Terms, terms_from_json, terms_to_json
 from palmette.methods.tree.config import TRAINING, TreeConfig, TreeSearch
 from palmette.methods.tree.explain import explain, topics_of_training
 from palmette.methods.tree.init import initialise
+from palmette.methods.tree.leaves import ADAPTED, LEAVES, as_searched, stored_format, to_stored
 from palmette.methods.tree.module import DoubleRouter, Tree
-from palmette.methods.tree.search import ADAPTED, LEAVES, as_searched, plan, stored_format, to_stored
 from palmette.methods.tree.training import SAMPLE, TreeTask, level_within_tolerance
 from palmette.model import Arrays, Model, Queries
 from palmette.ranking.score import options_key
-from palmette.search.plan import ArraySpec, SearchPlan, View
+from palmette.search.plan import ArraySpec, Score, SearchPlan, View
 from palmette.training.pairs import TrainingPairs
 from palmette.types import Document, Explanation
 
@@ -130,7 +130,7 @@ class TreeModel(Model):
     @property
     def accepts_embeddings(self) -> bool:
         """True unless the splits read tokens."""
-        return not self.config.reads_tokens
+        return self.module.linear is not None
 
     def encode_documents(
         self, documents: Sequence[Document], vectors: Floats | None = None
@@ -143,7 +143,7 @@ class TreeModel(Model):
 
     def encode_queries(self, queries: Sequence[str] | Floats, options: TreeSearch) -> Queries:
         """Vectors [Q, d], and leaf probabilities [Q, C]; where no leaves are compared, what :meth:`explain` needs."""
-        if self.config.reads_tokens:
+        if not self.accepts_embeddings:
             return self._encode(queries, "query")
         vectors = queries if isinstance(queries, np.ndarray) else self.encoder.encode_queries(queries)
         if self.level(options) is not None:
@@ -209,8 +209,14 @@ class TreeModel(Model):
         return options.level or (self.config.depth if self.config.ranking == "leaves" else None)
 
     def plan(self, queries: Queries, k: int, options: TreeSearch, view: View) -> SearchPlan:
-        """Cosines in the space, or overlap at a level; then cosines, for a rerank."""
-        return plan(queries, self.level(options), options)
+        """Cosines in the space; or overlap at a level, Σ min(q, d) = 1 + nTVD(q, d), then cosines, for a rerank."""
+        cosine, level = Score(ADAPTED, queries[ADAPTED]), self.level(options)
+        if level is None:
+            return SearchPlan(cosine)
+        leaves = queries[LEAVES]  # [Q, C]
+        fold = leaves.shape[1] >> level
+        first = Score(LEAVES, fold_columns(leaves, fold), "overlap", fold)
+        return SearchPlan(first, rescore=cosine, fetch=options.shortlist) if options.rerank else SearchPlan(first)
 
     def lexical_key(self, options: TreeSearch) -> str:
         """Name the range of scores: cosines, or overlaps at a level."""

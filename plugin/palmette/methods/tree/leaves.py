@@ -1,4 +1,4 @@
-"""The plan of a search: cosines in the space, or overlap of the nodes of a level."""
+"""Leaf probabilities: the number format in which they are stored and compared, and the leaf of a text."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import ONE, Floats, as_floats, fold_columns, to_fixed
-from palmette.methods.tree.config import FIXED_POINT, TreeSearch
-from palmette.search.plan import Score, SearchPlan
+from palmette.methods.tree.config import FIXED_POINT
 
 LEAVES = "leaves"
 """Stored array of leaf probabilities."""
@@ -38,17 +37,6 @@ def to_stored(leaves: NDArray[Any], dtype: str) -> NDArray[Any]:
 def as_searched(leaves: NDArray[Any], dtype: str) -> Floats:
     """Leaf probabilities [n, C] as a search compares them: rounded to a stored dtype."""
     return as_floats(to_stored(leaves, dtype))
-
-
-def plan(queries: dict[str, NDArray[np.float32]], level: int | None, options: TreeSearch) -> SearchPlan:
-    """Overlap at a level, Σ min(q, d) = 1 + nTVD(q, d), reranked by cosines if wished; cosines alone for ``None``."""
-    cosine = Score(ADAPTED, queries[ADAPTED])
-    if level is None:
-        return SearchPlan(cosine)
-    leaves = queries[LEAVES]  # [Q, C]
-    fold = leaves.shape[1] >> level
-    first = Score(LEAVES, fold_columns(leaves, fold), "overlap", fold)
-    return SearchPlan(first, rescore=cosine, fetch=options.shortlist) if options.rerank else SearchPlan(first)
 
 
 def greedy_leaf(leaves: Floats) -> NDArray[np.int64]:
