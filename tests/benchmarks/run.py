@@ -54,11 +54,12 @@ class Step(NamedTuple):
 
 
 def printed(page: Path) -> Iterator[tuple[str, str]]:
-    """The commands of a page, shell variables filled in."""
+    """The commands of a page, shell variables filled in, without those that need a GPU."""
     text = page.read_text("utf-8").replace(" \\\n", " ")
     for name, value in re.findall(r'^    (\w)="(.*)"$', text, re.M):
         text = text.replace(f"${name}", value)
-    for line in re.findall(r"^    (?:PALMETTE_DATA=DATA )?(?:python tests/benchmarks/|(?=palmette ))(.*)", text, re.M):
+    command = r"^    (?:PALMETTE_DATA=DATA )?(?:python tests/benchmarks/(?!gpu_)|(?=palmette ))(.*)"
+    for line in re.findall(command, text, re.M):
         yield page.stem, line
 
 
