@@ -32,11 +32,12 @@ def machine_code(loop: Callable[..., Any], *signature: str, **options: Any) -> C
     """Compile a loop by numba, or read it from numba's cache; it runs without the GIL."""
     import numba
 
+    njit: Any = numba.njit  # its type knows no options that are collected
     compiled: Callable[..., Any]
     try:
-        compiled = numba.njit(*signature, cache=True, nogil=True, **options)(loop)
+        compiled = njit(*signature, cache=True, nogil=True, **options)(loop)
     except (RuntimeError, OSError):  # no folder to keep the compiled loop in
-        compiled = numba.njit(*signature, nogil=True, **options)(loop)
+        compiled = njit(*signature, nogil=True, **options)(loop)
     return compiled
 
 
