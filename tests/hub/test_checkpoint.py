@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from pathlib import Path
 
@@ -139,12 +138,11 @@ def test_saving_again_replaces_only_what_is_ours(tmp_path: Path):
 
 
 def test_a_new_folder_sweeps_what_killed_saves_left_beside_it(tmp_path: Path):
-    old, young = tmp_path / ".palmette-stage-a-1", tmp_path / ".palmette-stage-b-2"
-    for stage in (old, young):
-        stage.mkdir()
-    os.utime(old, (0, 0))
+    mine, others = tmp_path / f".ckpt.{'0' * 32}.new", tmp_path / f".other.{'0' * 32}.new"
+    for draft in (mine, others):
+        draft.mkdir()
     save(tmp_path / "ckpt")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [young.name, "ckpt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [others.name, "ckpt"]
 
 
 def test_other_places_are_neither_opened_nor_saved_over(tmp_path: Path):

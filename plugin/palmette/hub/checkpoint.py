@@ -13,9 +13,8 @@ import hashlib
 import json
 import os
 import shutil
-import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 
 from palmette.config import check_path, parse_json
 from palmette.errors import CheckpointError, NotFoundError
-from palmette.files import flaw_of, reading
+from palmette.files import draft_beside, flaw_of, fsync_folder, reading
 from palmette.hub.manifest import LAYOUT, PICKLES, Entry, dump_manifest, flaws, foreign, read_manifest
 
 if TYPE_CHECKING:
@@ -43,7 +42,6 @@ _LOCK = _OURS + "lock"
 _PATIENCE = 60.0  # seconds: far longer than a save takes
 _DTYPES: dict[str, Any] = {"F64": np.float64, "F32": np.float32, "F16": np.float16}
 """Types of safetensors that are read as arrays."""
-_STALE = 3600.0  # seconds after which a stage beside a new folder is that of a killed process
 
 # -- folders --------------------------------------------------------------------------------------------
 
@@ -74,38 +72,30 @@ def write_folder(folder: Path, files: Mapping[str, bytes], card: str) -> dict[st
                 stage.rename(folder / READY)
             finally:
                 shutil.rmtree(stage, ignore_errors=True)
-            _flush(folder)
+            fsync_folder(folder)
             _move_up(folder)
     return entries
 
 
 def _create(folder: Path, content: Mapping[str, bytes]) -> bool:
     """Make a new or empty folder the checkpoint by one rename; False where no rename can, as on a mount point."""
-    if folder.is_dir() and any(folder.iterdir()):
+    if not folder.name or (folder.is_dir() and any(folder.iterdir())):  # "." stays the folder that it is
         return False
-    place = folder.parent
-    stage = place / f"{_STAGE}{folder.name}-{uuid.uuid4().hex}"
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        stage.mkdir()  # with the modes that the user's folders have
-        if folder.is_dir():
-            shutil.copymode(folder, stage)
-    except OSError:
-        shutil.rmtree(stage, ignore_errors=True)
-        return False
-    try:
+    with contextlib.ExitStack() as removed:
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            stage = removed.enter_context(draft_beside(folder)) / folder.name
+            stage.mkdir()  # with the modes that the user's folders have
+            if folder.is_dir():
+                shutil.copymode(folder, stage)
+        except OSError:
+            return False
         _fill(stage, content)
         try:
             stage.rename(folder)
         except OSError:  # another process was faster, or the folder cannot be replaced
             return False
-        _flush(place)
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
-    for stale in place.glob(_STAGE + "*"):
-        with contextlib.suppress(OSError):
-            if time.time() - stale.stat().st_mtime > _STALE:
-                shutil.rmtree(stale)
+        fsync_folder(folder.parent)
     return True
 
 
@@ -116,7 +106,7 @@ def _fill(stage: Path, content: Mapping[str, bytes]) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-    _flush(stage)
+    fsync_folder(stage)
 
 
 def check_target(folder: Path, content: Iterable[str] = ()) -> None:
@@ -158,7 +148,7 @@ def _move_up(folder: Path) -> None:
         for name in (*listed, LAYOUT.card, LAYOUT.manifest):
             if (ready / name).exists():
                 (ready / name).replace(folder / name)
-        _flush(folder)
+        fsync_folder(folder)
     ready.rmdir()
 
 
@@ -186,16 +176,6 @@ def _writing(folder: Path) -> Iterator[None]:
             f"cannot write the checkpoint to {folder}: {error.strerror or error}. What was there before is"
             " unchanged; make room, or choose a folder that can be written"
         ) from error
-
-
-def _flush(folder: Path) -> None:
-    """Make renames in ``folder`` durable, where the system can."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 # -- checkpoints ----------------------------------------------------------------------------------------
@@ -232,14 +212,9 @@ class Checkpoint:
 
     def tensors(self, device: str = "cpu") -> dict[str, Tensor]:
         """Read the weights by name, from safetensors."""
-        from safetensors import SafetensorError
         from safetensors.torch import load
 
-        try:
-            tensors = load(self.file(LAYOUT.weights))
-        except SafetensorError as error:  # the sum is right, so it was written so
-            reason = f"{LAYOUT.weights} is no safetensors file ({error})"
-            raise CheckpointError(f"{self.path}: {reason}; save it again") from error
+        tensors = self._stored(load)
         return {name: tensor.to(device) for name, tensor in tensors.items()}
 
     def weights(self, prefix: str) -> tuple[dict[str, NDArray[Any]], dict[str, Tensor]]:
@@ -247,14 +222,9 @@ class Checkpoint:
 
         torch is imported only where there are others.
         """
-        from safetensors import SafetensorError, deserialize
+        from safetensors import deserialize
 
-        read_all: Any = deserialize  # untyped
-        try:
-            stored = dict(read_all(self.file(LAYOUT.weights)))
-        except SafetensorError as error:
-            reason = f"{LAYOUT.weights} is no safetensors file ({error})"
-            raise CheckpointError(f"{self.path}: {reason}; save it again") from error
+        stored = dict(self._stored(deserialize))
         arrays = {name: stored.pop(name) for name in list(stored) if name.startswith(prefix)}
         if unknown := [name for name in arrays if arrays[name]["dtype"] not in _DTYPES]:
             kind = arrays[unknown[0]]["dtype"]
@@ -265,6 +235,15 @@ class Checkpoint:
         }
         tensors = self.tensors() if stored else {}
         return read, {name: tensors[name] for name in stored}
+
+    def _stored(self, read: Callable[[bytes], Any]) -> Any:
+        from safetensors import SafetensorError
+
+        try:
+            return read(self.file(LAYOUT.weights))
+        except SafetensorError as error:  # the sum is right, so it was written so
+            reason = f"{LAYOUT.weights} is no safetensors file ({error})"
+            raise CheckpointError(f"{self.path}: {reason}; save it again") from error
 
     def file(self, name: str) -> bytes:
         """Read one file of the checkpoint."""
