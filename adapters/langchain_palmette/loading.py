@@ -75,8 +75,11 @@ def open_index(path: str, model: str | None, engine: str, options: Mapping[str, 
             with suppress(StoreError):  # it was closed
                 index.stats()
                 return index
+        if encoder := options.get("encoder"):
+            options = {**options, "encoder": _recall(encoder) or encoder}
         loaded_model = None if model is None else load("model", model, options)
-        local = {name: value for name, value in options.items() if name != "revision"}
+        used = ("revision",) if loaded_model is None else ("revision", "encoder")
+        local = {name: value for name, value in options.items() if name not in used}
         _opened[key] = index = Index.open(path, loaded_model, engine=engine, **local)
     return index
 

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, JsonValue, PrivateAttr, field_validator
 
 from langchain_palmette.batching import Batching, Found
 from langchain_palmette.documents import from_hit, from_stored, to_stored
-from langchain_palmette.loading import Loading, ModelName, PathName, find, load, name_of, open_index, share
+from langchain_palmette.loading import EncoderName, Loading, ModelName, PathName, find, load, name_of, open_index, share
 from palmette.config import check_keys, without_none
 from palmette.errors import ConfigError
 from palmette.frameworks import check_method, public_name
@@ -78,6 +78,8 @@ class PalmetteRetriever(Loading, Batching, DocumentIndex):
     """Folder of the index; an index in memory has a name that begins with ``memory:``."""
     model: ModelName | None = Field(default=None, frozen=True)
     """The index's checkpoint, if not the copy in the index folder."""
+    encoder: EncoderName | None = Field(default=None, frozen=True)
+    """Opens the index in place of its own encoder: an export of it, or the embeddings that it was made with."""
     engine: str = Field(default="exact", frozen=True, pattern=r"^(exact|faiss|(ivf|hnsw)(:.+)?)$")
     """``exact`` kernels, ``faiss``, ``ivf`` or ``hnsw``, see :meth:`palmette.Index.open`."""
     k: int = Field(default=4, ge=1)
@@ -231,7 +233,8 @@ class PalmetteRetriever(Loading, Batching, DocumentIndex):
 
     def _place(self) -> tuple[str, str | None, str, dict[str, Any]]:
         model = None if self.model is None else str(self.model)
-        return str(self.index_path), model, self.engine, self._loading()
+        options = self._loading() | without_none({"encoder": self.encoder})
+        return str(self.index_path), model, self.engine, options
 
     def _check_model(self, model: Model) -> Model:
         """Raise unless this class and its search options are for such a model."""

@@ -14,7 +14,7 @@ from langchain_palmette.documents import from_hit
 from langchain_palmette.embeddings import PalmetteEmbeddings
 from langchain_palmette.retriever import PalmetteRetriever
 from palmette.config import check_kind
-from palmette.errors import ConfigError, InputError, shown
+from palmette.errors import ConfigError, InputError
 from palmette.frameworks import as_vector, check_size, diversify
 from palmette.threads import AsyncTwin
 
@@ -60,20 +60,19 @@ class PalmetteVectorStore(VectorStore):
     ) -> Self:
         """Index texts.
 
-        ``embedding`` is a checkpoint, by folder or Hub repository, a loaded model, or :class:`PalmetteEmbeddings` of
-        either or of an encoder; ``None`` for the default encoder, with nothing to train. ``options`` are those of
-        :meth:`PalmetteRetriever.from_documents`, such as ``index_path``.
+        ``embedding`` is LangChain's ``Embeddings``, a checkpoint, by folder or Hub repository, a loaded model, or
+        :class:`PalmetteEmbeddings` of either or of an encoder; ``None`` for the default encoder, with nothing to train.
+        ``options`` are those of :meth:`PalmetteRetriever.from_documents`, such as ``index_path``.
         """
         from palmette import SpaceModel
 
         model = embedding
         if isinstance(model, PalmetteEmbeddings):
             model = model.model or SpaceModel.untrained(model.loaded("encoder"))
-        if isinstance(model, Embeddings):
-            raise ConfigError(
-                f"a palmette index encodes by a palmette model, got {shown(embedding)}: leave it out for the default "
-                "encoder, or give a checkpoint, a loaded model or PalmetteEmbeddings(model=…)"
-            )
+        elif isinstance(model, Embeddings):
+            if options.get("encoder") is not None:
+                raise ConfigError("embedding and encoder are the same thing here: give one of them")
+            model, options["encoder"] = None, model
         store = cls(PalmetteRetriever.from_documents([], model, **options))
         store.add_texts(texts, metadatas, ids=ids)
         return store

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 from langchain_core.embeddings import Embeddings
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
+from langchain_palmette import PalmetteRetriever as LangChainRetriever
+from llama_index.retrievers.palmette import PalmetteRetriever as LlamaIndexRetriever
 from palmette import FakeEncoder, Index, LayersModel, SpaceModel, load_encoder
 from palmette.errors import ConfigError, EncodingError, InputError, ModelMismatchError
 
@@ -75,6 +78,24 @@ def test_an_index_over_given_embeddings(embedder: Any, tmp_path: Path) -> None:
         same_name = [load_encoder(lambda texts, rows=rows: rows[: len(texts)]) for rows in (first, second)]
         assert same_name[0].fingerprint != same_name[1].fingerprint, "another model of the same name and width"
     plain.close()
+
+
+def test_both_frameworks_open_an_index_with_the_object(tmp_path: Path) -> None:
+    folder, embedder = tmp_path / "index", LangChain()
+    Index.build(TEXTS, path=folder, encoder=embedder).close()
+    for retriever in (
+        LangChainRetriever(index_path=folder, encoder=embedder, k=1),
+        LangChainRetriever.from_index(folder, encoder=embedder, k=1),
+    ):
+        assert retriever.invoke("where is the fox?")[0].page_content == "a blue fox runs"
+        assert copy.deepcopy(retriever).index.model.encoder is load_encoder(embedder)
+    with pytest.raises(ModelMismatchError, match="give the same object as encoder="):
+        LangChainRetriever.from_index(folder)
+    nodes = LlamaIndexRetriever.from_index(folder, encoder=Llama())
+    assert nodes.retrieve("where is the fox?")[0].text == "a blue fox runs"
+    nodes.persist()
+    again = LlamaIndexRetriever.from_persist_dir(folder, encoder=Llama(), similarity_top_k=1)
+    assert [hit.text for hit in again.retrieve("where is the fox?")] == ["a blue fox runs"]
 
 
 def test_pairs_teach_a_space_over_given_embeddings(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from palmette.errors import (
 from palmette.methods.fields import FieldsModel
 from palmette.methods.layers import LayersModel
 from support.forks import in_child
+from support.local_hub import LocalHub
 from support.tiny import documents, pairs
 from support.tiny_encoder import save_tiny_encoder
 
@@ -132,6 +133,54 @@ def test_prompts_that_were_given_are_exported(source: Path, tmp_path: Path) -> N
     np.testing.assert_allclose(encoder.encode_queries(["a cat"]), prompted.encode_queries(["a cat"]), atol=1e-5)
     with pytest.raises(ConfigError, match="export it without truncate="):
         export_onnx(load_encoder(source, device="cpu", dtype="float32", truncate=8), tmp_path / "short")
+
+
+def test_an_export_takes_prompts_and_a_width(source: Path, exported: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"prompts": {"query": "query : ", "document": "passage : "}, "truncate": 8}
+    theirs = load_encoder(source, device="cpu", dtype="float32", **options)
+    own, plain = load_encoder(f"onnx:{exported}", **options), load(f"onnx:{exported}")
+    assert own.stands_for == theirs.fingerprint
+    assert own.fingerprint not in (plain.fingerprint, load_encoder(f"onnx:{exported}", truncate=8).fingerprint)
+    for kind in ("query", "document"):
+        np.testing.assert_allclose(own.encode(["a cat"], kind=kind), theirs.encode(["a cat"], kind=kind), atol=1e-5)
+    (vectors, sentences), (expected, found) = (each.encode_sentences(TEXTS) for each in (own, theirs))
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+    np.testing.assert_allclose(sentences.floats(), found.floats(), atol=0.02)
+    assert load_encoder(own.to_config()) is own
+    with Index.create(tmp_path / "index", encoder=theirs) as index:
+        index.add(documents())
+        expected_ids = index.rank(["a cat on the roof"], 5).ids
+    with Index.open(tmp_path / "index", encoder=f"onnx:{exported}") as index:
+        assert index.rank(["a cat on the roof"], 5).ids == expected_ids
+    with pytest.raises(ValueError, match="between 1 and 16"):
+        load_encoder(f"onnx:{exported}", truncate=17)
+
+
+def test_a_repository_on_the_hub(source: Path, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The graph and the files that it needs are fetched, nothing else; the cache gives them again."""
+    files = {str(path.relative_to(exported)): path.read_bytes() for path in exported.rglob("*") if path.is_file()}
+    graph = [name for name in files if name.startswith("onnx/")]
+    more = {"model.safetensors": b"weights", "pytorch_model.bin": b"\x80", "onnx/model_O4.onnx": b"x"}
+    options: dict[str, Any] = {"cache_dir": tmp_path / "hub"}
+    with LocalHub() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        commit = hub.put("me/encoder", {**files, **more})
+        encoder = load_encoder("onnx:me/encoder", **options)
+        np.testing.assert_array_equal(encoder.encode(TEXTS), load(f"onnx:{exported}").encode(TEXTS))
+        assert (encoder.name, encoder.revision) == ("onnx:me/encoder", commit)
+        fetched = {request.path.rpartition("/")[2] for request in hub.requests}
+        assert "model.onnx" in fetched
+        assert not fetched & {"model.safetensors", "pytorch_model.bin", "model_O4.onnx"}
+        hub.put("me/encoder", {**files, **{name.replace("onnx/", "onnx/other/"): files[name] for name in graph}})
+        other = load_encoder("onnx:me/encoder/onnx/other/model.onnx", **options)
+        np.testing.assert_array_equal(other.encode(TEXTS), encoder.encode(TEXTS))
+        assert load_encoder(encoder.to_config(), **options) is encoder, "by its commit"
+        hub.put("me/none", {"config.json": b"{}"})
+        with pytest.raises(CheckpointError, match="has no onnx/model.onnx or model.onnx on the Hub"):
+            load_encoder("onnx:me/none", **options)
+        hub.requests.clear()
+        assert load_encoder("onnx:me/encoder", revision=commit, local_files_only=True, **options) is encoder
+        assert hub.requests == []
 
 
 def test_an_int8_export_is_near_and_says_so(source: Path, small: Path, exported: Path) -> None:

@@ -125,6 +125,32 @@ def test_a_server_that_fails_now_and_then(server: EmbeddingServer) -> None:
     assert server.texts["a b"] == 6
 
 
+def test_what_arrived_is_kept_where_another_request_fails(
+    server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The failing request is paid again, and those that were never sent: four at a time, of eight texts each."""
+    monkeypatch.setattr(remote, "REQUEST_TEXTS", 8)
+    texts = [f"word{n:03}" for n in range(80)]
+
+    def refuses(body: dict[str, Any]) -> Served:
+        if texts[12] in body["input"]:
+            return 403, {}, {"error": {"message": "not this one"}}
+        return server.embeddings(body)
+
+    encoder = RemoteEncoder("openai:small")
+    server.reply = refuses
+    with pytest.raises(RemoteError, match="not this one"):
+        encoder.encode(texts)
+    assert encoder.usage.texts >= 1 + 8, "the first request has been answered"
+    before = encoder.usage.texts
+    server.reply = server.embeddings
+    server.bodies.clear()
+    vectors = encoder.encode(texts)
+    np.testing.assert_allclose(vectors, FakeEncoder(WIDTH).encode(texts), atol=1e-6)
+    assert encoder.usage.texts == 1 + 80, "what the failed call has paid is not paid again"
+    assert sum(server.texts.values()) == 1 + 80 - before
+
+
 def test_vectors_are_put_in_the_order_of_the_texts(server: EmbeddingServer) -> None:
     def turned(body: dict[str, Any]) -> Served:
         status, headers, content = server.embeddings(body)
@@ -316,6 +342,8 @@ def test_the_commands(server: EmbeddingServer, tmp_path: Path, capsys: pytest.Ca
     assert f"{name}: 10 texts" in capsys.readouterr().out
     assert main(["search", index, "where is the blue fox?", "--encoder", name, "--json"]) == 0
     assert "blue fox" in json.loads(capsys.readouterr().out)[0]["text"]
+    assert main(["overview", index, "--encoder", name, "--topics", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["topics"]
     assert main(["index", str(notes), "--out", index, "--encoder", "openai:large"]) == 1
     assert "was trained with encoder" in capsys.readouterr().err
     with pytest.raises(SystemExit):

@@ -16,7 +16,7 @@ from langchain_core.structured_query import Comparator, Comparison, Operation, O
 from langchain_text_splitters import CharacterTextSplitter
 
 from langchain_palmette import PalmetteEmbeddings, PalmetteTranslator, PalmetteVectorStore, TreeRetriever
-from palmette import Index, TreeModel
+from palmette import Index, TreeModel, load_encoder
 from palmette.errors import ConfigError, DuplicateIdError, InputError
 from support import tiny
 
@@ -54,8 +54,12 @@ def test_an_encoder_will_do_and_what_cannot_be_is_refused(store: PalmetteVectorS
     small = PalmetteVectorStore.from_texts(["a red cat", "an owl"], PalmetteEmbeddings(encoder="fake:16"))
     assert small.retriever.index.model.encoder.dimension == 16
     assert small.similarity_search("red cat", k=1)[0].page_content == "a red cat"
-    with pytest.raises(ConfigError, match="encodes by a palmette model"):
-        PalmetteVectorStore.from_texts(["a"], DeterministicFakeEmbedding(size=3))
+    own = DeterministicFakeEmbedding(size=3)
+    given = PalmetteVectorStore.from_texts(["a red cat", "an owl"], own)
+    assert given.retriever.index.model.encoder is load_encoder(own)
+    assert given.similarity_search("red cat", k=1)[0].page_content == "a red cat"
+    with pytest.raises(ConfigError, match="give one of them"):
+        PalmetteVectorStore.from_texts(["a"], own, encoder=own)
     with pytest.raises(DuplicateIdError):
         store.add_texts(["one", "two"], ids=["1", "1"])
     with pytest.raises(InputError, match="one per text, got 1 for 2 texts"):

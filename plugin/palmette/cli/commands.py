@@ -237,7 +237,7 @@ def _add_overview(command: argparse.ArgumentParser) -> None:
         "palmette overview my-index --topics 8\n"
         'palmette overview my-index "how do I prune a cherry?"           the topics that answer it first\n'
         "palmette overview my-index --since 2025-06-01 --date modified   what changed, by topic",
-        *("index", "--filter", "--device", "--json"),
+        *("index", "--filter", "--encoder", "--device", "--json"),
     )
     add("query", nargs="?", metavar="QUESTION", help="a question that the topics are judged by")
     add("--topics", type=int, default=12, help="number of topics at most")
@@ -248,7 +248,7 @@ def _add_overview(command: argparse.ArgumentParser) -> None:
 def _run_overview(args: argparse.Namespace) -> None:
     args.extra, args.lexical = (), None
     options = search_options(args) | {name: getattr(args, name) for name in ("topics", "since", "date")}
-    with palmette.Index.open(args.index, device=args.device) as index:
+    with palmette.Index.open(args.index, device=args.device, encoder=args.encoder) as index:
         overview = index.overview(args.query, **options)
     print(json.dumps(overview.to_dict(), ensure_ascii=False, indent=2) if args.json else overview)
 

@@ -189,9 +189,7 @@ def _load_named(
             raise ConfigError(f"{name!r} computes on the CPU, got device={str(device)!r}: leave it out")
         source, graph = _find_onnx(name, **hub)
         with reading(source.folder, CheckpointError), loading(source.folder):
-            encoder = load_onnx(source, graph, batch_size, max_length, threads)
-        check_plain(encoder, prompts, truncate)
-        return encoder
+            return load_onnx(source, graph, batch_size, threads, **options)
     source = find_encoder(name, verified=verified, **hub)
     with reading(source.folder, CheckpointError):
         return _load_folder(*source, check_device(device), dtype, batch_size, **options)

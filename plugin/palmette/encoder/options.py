@@ -57,7 +57,7 @@ def check_plain(encoder: Encoder, prompts: Mapping[str, str] | None, truncate: i
     if chosen_prompts(prompts, own) != own or truncate is not None:
         raise ConfigError(
             f"encoder {encoder.name!r} takes no prompts and no truncate: they go with a sentence-transformers model, "
-            "embeddings of a framework, a function, or a model behind a server"
+            "its ONNX export, embeddings of a framework, a function, or a model behind a server"
         )
 
 

@@ -6,21 +6,23 @@ import os
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from palmette.arrays import Floats
+from palmette.arrays import Floats, Rows
 from palmette.config import check_range
-from palmette.encoder.base import Encoder, Kind
+from palmette.encoder.base import Encoder, Kind, Output
 from palmette.encoder.cache import CachedEncoder, EncodingCache
 from palmette.encoder.options import chosen_prompts, fingerprint_with
 from palmette.encoder.pooled import PROBE, PooledEncoder, fingerprints
 from palmette.encoder.splitting import estimate_tokens
+from palmette.encoder.states import States
 from palmette.endpoint import Endpoint, Rates, default_url, is_loopback, same_server, split_name
 from palmette.errors import ConfigError, EncodingError, ModelMismatchError, shown
 
@@ -134,16 +136,52 @@ class ServerEncoder(PooledEncoder):
             )
         self.width, self._record = len(probe), None
 
+    def iter_batches(
+        self,
+        texts: Sequence[str],
+        kind: Kind,
+        wanted: frozenset[Output],
+        size: int,
+        names: Sequence[int],
+        depth: int | None = None,
+    ) -> Iterator[tuple[Rows, States]]:
+        """Yield the answers of requests, several of which are sent at the same time.
+
+        Where one fails, no further ones are sent, and the error comes after the answers of those under way, so that a
+        cache keeps what is paid.
+        """
+        ends = np.cumsum([0, *map(len, self._batches(list(texts)))])
+        requests = [np.arange(first, last) for first, last in pairwise(ends.tolist())]
+
+        def answer(rows: Rows) -> tuple[Rows, States]:
+            some, named = [texts[row] for row in rows.tolist()], [names[row] for row in rows.tolist()]
+            return rows, self._run_batch(some, named, kind, wanted, depth)
+
+        if self._record is not None or len(requests) == 1:  # the first one compares the model with the record
+            yield answer(requests.pop(0))
+        pool, failure = ThreadPoolExecutor(PARALLEL, thread_name_prefix="palmette-embed"), None
+        try:
+            for future in [pool.submit(answer, rows) for rows in requests]:
+                try:
+                    answered = future.result()
+                except CancelledError:
+                    continue
+                except Exception as error:
+                    failure = failure or error
+                    pool.shutdown(wait=False, cancel_futures=True)
+                else:
+                    yield answered
+        finally:
+            pool.shutdown(cancel_futures=True)
+        if failure is not None:
+            raise failure
+
     def embed(self, texts: list[str], kind: Kind) -> Floats:
-        """Return the server's vectors [N, d], asked for in several requests at the same time."""
+        """Return the server's vectors [N, d]."""
         unknown = self._record is not None
         patience = QUERY_PATIENCE if kind == "query" else float("inf")
-        batches = list(self._batches([PROBE, *texts] if unknown else texts))
-        if len(batches) == 1:
-            rows = self._ask(batches[0], patience).rows
-        else:
-            with ThreadPoolExecutor(min(PARALLEL, len(batches)), thread_name_prefix="palmette-embed") as pool:
-                rows = _stacked(pool.map(lambda batch: self._ask(batch, patience).rows, batches), self.name)
+        batches = self._batches([PROBE, *texts] if unknown else texts)
+        rows = _stacked((self._ask(batch, patience).rows for batch in batches), self.name)
         if unknown:
             self._compare(rows[0])
             return rows[1:]

@@ -118,24 +118,32 @@ class IndexHolder:
 
     @classmethod
     def from_persist_dir(
-        cls, path: str | Path, *, model: Model | None = None, engine: str = "exact", **options: Any
+        cls, path: str | Path, *, model: Model | None = None, encoder: Any = None, engine: str = "exact", **options: Any
     ) -> Self:
-        """Open a folder of :meth:`persist`; options given here replace stored ones."""
-        index = open_index(path, model, engine)
+        """Open a folder of :meth:`persist`, as :meth:`from_index` does; options given here replace stored ones."""
+        index = open_index(path, model, engine, encoder)
         file = check_path(path) / SETTINGS
         stored = parse_json(file.read_text(encoding="utf-8")) if file.is_file() else {}
         return cls.from_index(index, **{**stored, **options})
 
     @classmethod
     def from_index(
-        cls, index: Index | str | Path, *, model: Model | None = None, engine: str = "exact", **options: Any
+        cls,
+        index: Index | str | Path,
+        *,
+        model: Model | None = None,
+        encoder: Any = None,
+        engine: str = "exact",
+        **options: Any,
     ) -> Self:
         """Retriever of an index: a folder, opened with that engine (and that model, if loaded), or an open index.
 
+        ``encoder`` opens a folder in place of its own encoder: an export of it, or the ``BaseEmbedding`` that it was
+        made with.
         Over ``index.filtered(filter)`` it finds, adds and deletes only nodes that pass the filter.
         """
         make: Any = cls
-        retriever: Self = make(open_index(index, model, engine), **options)
+        retriever: Self = make(open_index(index, model, engine, encoder), **options)
         return retriever
 
     def __copy__(self) -> Self:

@@ -32,12 +32,15 @@ def load_model(model: ModelLike | None, encoder: Any = None, **options: Any) -> 
     raise InputError(f"a model must be a Model, or where its checkpoint lies, got {type(model).__name__}")
 
 
-def open_index(index: Index | str | Path, model: Model | None = None, engine: str = "exact") -> Index:
+def open_index(
+    index: Index | str | Path, model: Model | None = None, engine: str = "exact", encoder: Any = None
+) -> Index:
     """Open the index of a folder; an open index stays itself."""
     if isinstance(index, str | Path):
         from palmette import Index
 
-        return Index.open(index, model, engine=engine)
+        options = {} if encoder is None else {"encoder": encoder}
+        return Index.open(index, model, engine=engine, **options)
     return index
 
 

@@ -11,7 +11,7 @@ import sqlite3
 import sys
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
@@ -129,23 +129,14 @@ class EncodingCache:
             step = encoder.batch_size if encoder.remote else _KEPT
             for start in range(0, len(longest), step):
                 some = longest[start : start + step]
-                new = [checked[row] for row in some]
-                options: dict[str, Any] = {"batch_size": batch_size, "positions": some}
-                if whole:
-                    titles = [above[row] for row in some if above]
-                    pooled, found = encoder.encode_sentences(new, above=titles, **options)
-                    parts = found.parts()
-                else:
-                    pooled = encoder.gather(len(new), encoder.iter_states(new, kind=kind, **options))
-                    parts = [b""] * len(new)
-                each = zip(some, pooled, parts, strict=True)
-                made = {keys[row]: vector.tobytes() + part for row, vector, part in each}
+                made: dict[bytes, bytes] = {}
+                try:
+                    for row, data in _made(encoder, checked, some, kind, whole, above, batch_size):
+                        made[keys[row]] = data
+                finally:  # also where one of several requests fails: those that were answered are paid
+                    self._put(made, encoder.name, output)
                 for key, data in made.items():
                     take(key, data)
-                try:
-                    self._database.put(made, encoder.name, output)
-                except (OSError, sqlite3.Error) as error:
-                    warnings.warn(f"encodings are not kept: {self._unwritable(error)}", stacklevel=3)
                 bar.update(len(some))
         return out
 
@@ -228,6 +219,13 @@ class EncodingCache:
             keys.append(own.digest()[:16])
         return checked, keys
 
+    def _put(self, made: Mapping[bytes, bytes], encoder: str, output: str) -> None:
+        """Write encodings; where that fails a warning says so."""
+        try:
+            self._database.put(made, encoder, output)
+        except (OSError, sqlite3.Error) as error:
+            warnings.warn(f"encodings are not kept: {self._unwritable(error)}", stacklevel=4)
+
     def _unwritable(self, error: Exception) -> StorageFullError | ReadOnlyError:
         fix = "set PALMETTE_CACHE to a folder with room that you may write"
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -246,6 +244,28 @@ def default_cache_dir() -> Path:
     name, usual = ("LOCALAPPDATA", "~/AppData/Local") if windows else ("XDG_CACHE_HOME", "~/.cache")
     folder = Path(os.environ.get(name) or usual).expanduser() / "palmette"
     return folder / "cache" if windows else folder
+
+
+def _made(
+    encoder: Encoder,
+    texts: Sequence[str],
+    rows: Sequence[int],
+    kind: Kind,
+    whole: bool,
+    above: Sequence[str],
+    batch_size: int | None,
+) -> Iterator[tuple[int, bytes]]:
+    """Encode texts at ``rows``: the row of each, and its vector, with its sentences if the texts are ``whole``."""
+    new, options = [texts[row] for row in rows], dict[str, Any](batch_size=batch_size, positions=rows)
+    if whole:
+        titles = [above[row] for row in rows if above]
+        pooled, sentences = encoder.encode_sentences(new, above=titles, **options)
+        for row, vector, part in zip(rows, pooled, sentences.parts(), strict=True):
+            yield row, vector.tobytes() + part
+        return
+    for batch, states in encoder.iter_states(new, kind=kind, **options):
+        for place, vector in zip(batch.tolist(), to_numpy(states.pooled), strict=True):
+            yield rows[place], vector.astype(np.float32).tobytes()
 
 
 def _token_states(

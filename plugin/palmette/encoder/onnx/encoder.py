@@ -15,6 +15,7 @@ from palmette.config import check_range
 from palmette.encoder.base import Encoder, Kind, Output, readable
 from palmette.encoder.files import read_settings
 from palmette.encoder.onnx.folder import TOKENIZER, OnnxFolder
+from palmette.encoder.options import check_truncate, chosen_prompts, fingerprint_with, truncated
 from palmette.encoder.states import States
 from palmette.errors import CheckpointError, ConfigError, EncodingError, MissingExtraError
 from palmette.threads import Renewed, get_threads
@@ -44,6 +45,8 @@ class OnnxEncoder(Encoder):
         batch_size: Texts of a pass.
         max_length: Tokens of a text; by default the model's own limit.
         threads: Threads of a long pass; by default those of a search. A question takes one.
+        prompts: Text put before a query and before a document; by default the model's own.
+        truncate: Columns of the vectors that are kept.
     """
 
     has_offsets = True
@@ -58,21 +61,22 @@ class OnnxEncoder(Encoder):
         batch_size: int = 32,
         max_length: int | None = None,
         threads: int | None = None,
+        prompts: Mapping[str, str] | None = None,
+        truncate: int | None = None,
     ) -> None:
         super().__init__()
         check_range("load_encoder", "batch_size", batch_size, 1)
         self.name, self.revision, self.batch_size, self.device = name, revision, batch_size, "cpu"
         self.max_length, self.num_layers = folder.limit(max_length), 0
-        self.fingerprint, self.head = folder.fingerprint(self.max_length), folder.head
-        prompts = {key: text for key, text in folder.prompts.items() if text}
-        default = prompts.get("", "")
-        document = (prompts[key] for key in ("document", "passage", "corpus") if key in prompts)
-        self.prompts = {"query": prompts.get("query", default), "document": next(document, default)}
+        self.head = folder.head
+        recorded = {key: text for key, text in folder.prompts.items() if text}
+        default = recorded.get("", "")
+        document = (recorded[key] for key in ("document", "passage", "corpus") if key in recorded)
+        own = {"query": recorded.get("query", default), "document": next(document, default)}
+        self.prompts = chosen_prompts(prompts, own)
         self.has_offsets = len(self.head.poolings) == 1
         record = folder.record
         self.precision = "float32" if record is None else record.precision
-        if record is not None and record.source.get("max_length") == self.max_length:
-            self.stands_for = record.source.get("fingerprint")
         self._tokenizer = _load_tokenizer(folder, self.max_length)
         self._graph = _Graph(folder.graph, name, threads)
         tokens = self._tokens(["a"], "document")[0]
@@ -82,7 +86,14 @@ class OnnxEncoder(Encoder):
                 f"encoder {name!r}: its pooling expects token states of {folder.width} numbers, and {folder.graph} "
                 f"gives {self.hidden_size}; export it again"
             )
-        self.dimension = self.head.pool(tokens, np.ones(tokens.shape[:2], np.bool_)).shape[1]
+        width = self.head.pool(tokens, np.ones(tokens.shape[:2], np.bool_)).shape[1]
+        self.truncate = check_truncate(truncate, width, name)
+        self.dimension = self.truncate or width
+        options = own, self.prompts, self.truncate
+        self.fingerprint = fingerprint_with(folder.fingerprint(self.max_length), *options)
+        if record is not None and record.source.get("max_length") == self.max_length:
+            source = record.source.get("fingerprint")
+            self.stands_for = fingerprint_with(source, *options) if source else None
 
     def forward(self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None) -> States:
         """Run one pass; layer states are not among the outputs of a graph."""
@@ -92,17 +103,17 @@ class OnnxEncoder(Encoder):
                 "train it with the sentence-transformers model"
             )
         tokens, mask, offsets = self._tokens(texts, kind)
-        pooled = self.head.pool(tokens, self._pooled_part(mask, kind)) if "pooled" in outputs else None
+        pooled = self.pool(tokens, self._pooled_part(mask, kind)) if "pooled" in outputs else None
         if outputs == {"pooled"}:
             return States(pooled)
         tokens[~mask] = 0
         return States(pooled, tokens if "tokens" in outputs else None, None, mask, offsets)
 
     def finish(self, means: Floats) -> Floats:  # noqa: D102
-        return self.head.finish(means)
+        return truncated(self.head.finish(means), self.truncate)
 
     def pool(self, tokens: Floats, mask: Mask) -> Floats:  # noqa: D102
-        return self.head.pool(tokens, mask)
+        return truncated(self.head.pool(tokens, mask), self.truncate)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:  # noqa: D102
         checked = [text if text.isascii() else readable(text) for text in texts]

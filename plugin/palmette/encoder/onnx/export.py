@@ -112,7 +112,10 @@ def _check_source(encoder: Encoder) -> SentenceEncoder:
             f"only a sentence-transformers model of one transformer and a pooling is exported; {encoder.name!r} {kind}"
         )
     if encoder.truncate is not None:
-        raise ConfigError(f"{encoder.name!r} is truncated to {encoder.truncate} columns: export it without truncate=")
+        raise ConfigError(
+            f"{encoder.name!r} is truncated to {encoder.truncate} columns: export it without truncate=, which "
+            "the export takes when it is loaded"
+        )
     if encoder.precision != "float32":
         raise ConfigError(f"{encoder.name!r} computes in {encoder.precision}: give its name, so that float32 is loaded")
     return encoder
