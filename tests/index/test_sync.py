@@ -15,6 +15,7 @@ import pytest
 from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.errors import InputError, NotFoundError
 from palmette.index import sync as syncing
+from palmette.index.copies import update_copy
 from support.places import KINDS, places
 
 FEW = {"tokens": 20}
@@ -118,6 +119,22 @@ def test_sources_of_one_index_do_not_meet(index: Index, tmp_path: Path) -> None:
     (tmp_path / "two" / "docs").mkdir()
     assert index.sync(tmp_path / "two" / "docs", source="two").removed == ["two/index.md"]
     assert [one.key for one in index.documents()] == ["one/index.md"]
+
+
+def test_a_copy_knows_the_folders_of_its_sources(
+    index: Index, place: Callable[[], str | Path], notes: Path, tmp_path: Path
+) -> None:
+    index.sync(notes)
+    write(tmp_path, other__notes__owl_md="Another owl.", wiki__ant_md="The ant.", other__wiki__ant_md="Another ant.")
+    with index.copy_to(place()) as copy:
+        with pytest.raises(InputError, match="the source 'notes' of this index is"):
+            copy.sync(tmp_path / "other" / "notes")
+        assert copy.sync(notes).unchanged == 4
+        index.sync(tmp_path / "wiki")
+        update_copy(index.backend, copy.backend, copy.model)
+        with pytest.raises(InputError, match="the source 'wiki' of this index is"):
+            copy.sync(tmp_path / "other" / "wiki")
+        assert copy.sync(tmp_path / "wiki").unchanged == 1
 
 
 def test_what_cannot_be_read_stays_as_it_was(index: Index, notes: Path) -> None:

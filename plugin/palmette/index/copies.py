@@ -12,6 +12,7 @@ from palmette.errors import CheckpointError, NotFoundError, PalmetteError, Store
 from palmette.index.encoding import encode_stored, index_arrays
 from palmette.index.folder import MODEL, Engine, Place, as_model, create_index, qdrant_backend
 from palmette.index.inputs import absolute, check_count, local_path
+from palmette.index.sync import source_notes
 from palmette.index.write import note_units
 from palmette.lexical.analyser import LANGUAGE
 from palmette.methods import load_model
@@ -170,6 +171,8 @@ def _copy_documents(
                             writer.put(stored, encode_stored(model, stored, stores_sentences(source)))
                         else:
                             writer.put(stored, _read_arrays(view, arrays, batch, stored))
+                        for name, value in source_notes(view, stored).items():
+                            writer.note(name, value)
                         bar.update(len(batch))
                     if not encode and (units := view.note(UNITS)) is not None:
                         writer.note(UNITS, units)
@@ -185,10 +188,15 @@ def update_copy(original: Backend, copy: Backend, model: Model) -> None:
     known = {stored.document.key: stored for stored in copy.scan_stored()}
     changed = [stored for key, stored in documents.items() if known.get(key) != stored]
     gone = [key for key in known if key not in documents]
-    if not changed and not gone:
+    with original.read() as view, copy.read() as view_of_copy:
+        notes = source_notes(view, documents.values())
+        notes = {name: value for name, value in notes.items() if view_of_copy.note(name) != value}
+    if not changed and not gone and not notes:
         return
     with copy.write() as writer:
         writer.delete(gone)
+        for name, value in notes.items():
+            writer.note(name, value)
         for start in range(0, len(changed), UPDATED_AT_ONCE):
             batch = changed[start : start + UPDATED_AT_ONCE]
             writer.put(batch, encode_stored(model, batch, stores_sentences(copy)))

@@ -320,7 +320,10 @@ class SearchResult:
         counted_words, spelled = None, dict[str, str]()
         if self.evidence.texts:
             counted_words, spelled = matched, reasons.spell(analyser_of(backend.language), batch.texts[row])
-        explanation = reasons.explain(self.evidence, method_explanation, document, facts, counted_words, spelled)
+        counted = "passages" if view.count_documents() < len(view) else "documents"
+        explanation = reasons.explain(
+            self.evidence, method_explanation, document, facts, counted_words, spelled, counted
+        )
         highlights = Highlights(facts[SPAN], self.word_spans(backend, row, document))
         return replace(explanation, detail={**explanation.detail, "highlights": highlights.to_dict()})
 

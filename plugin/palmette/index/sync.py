@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from palmette.model import Model
 from palmette.progress import progress_bar
 from palmette.ranking.arrays import stores_sentences
 from palmette.search.plan import View
+from palmette.search.stored import StoredDocument
 from palmette.sources.cutting import Cutter
 from palmette.store.backend import Backend
 from palmette.telemetry import writing
@@ -74,6 +75,13 @@ class Plan:
         """Ids of documents that are neither changed nor moved ones."""
         others = {*self.moved, *self.changed}
         return [document.key for document in self.fresh if document.key not in others]
+
+
+def source_notes(view: View, documents: Iterable[StoredDocument]) -> dict[str, str]:
+    """Return the noted paths of the sources of some documents, by the names of the notes."""
+    names = {f"{NOTE}{stored.source}" for stored in documents if stored.source}
+    notes = {name: view.note(name) for name in sorted(names)}
+    return {name: path for name, path in notes.items() if path is not None}
 
 
 def plan_sync(view: View, source: str, listing: Listing) -> Plan:

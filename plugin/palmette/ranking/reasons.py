@@ -36,6 +36,7 @@ def explain(
     facts: Mapping[str, Any],
     matched: WordMatches | None,
     spelled: Mapping[str, str],
+    counted: str = "documents",
 ) -> Explanation:
     """Explain a score by parts that add up to its log-odds, and by a sentence.
 
@@ -46,12 +47,13 @@ def explain(
         facts: Evidence of the hit, by name.
         matched: What each word of the query adds, where words count.
         spelled: Spelling of each word in the query.
+        counted: What word frequencies count: ``"documents"`` or ``"passages"``.
     """
     units, slope = evidence.units, evidence.calibration.slope
-    counted = units.sentence is not None and not np.isnan(facts[BEST])
+    has_sentence = units.sentence is not None and not np.isnan(facts[BEST])
     meaning = [float(units.own.units(facts[OWN]))]
     quoted, details = "", list[Metadata]([{"score": float(facts[OWN])}])
-    if units.sentence is not None and counted:
+    if units.sentence is not None and has_sentence:
         start, end = facts[SPAN]
         sentence = document.content[start:end]
         meaning.append(float(units.sentence.units(facts[BEST])))
@@ -67,7 +69,7 @@ def explain(
         parts.append(Part("common words", -weight * float(facts[CHANCE])))
         shares = zip(matched.words, matched.parts.tolist(), strict=True)
         parts += [Part(f"word {word!r}", weight * share, {"word": word}) for word, share in shares if share > 0]
-        said.append(words_in_common(matched, spelled))
+        said.append(words_in_common(matched, spelled, counted))
     boosted = [] if evidence.boosts is None else evidence.boosts.parts(document.metadata)
     parts += boosted
     said += [f"boost by {part.detail['boost']} ({part.detail['value']})" for part in boosted]
@@ -77,11 +79,11 @@ def explain(
     return Explanation(float(probability(np.asarray(logit))), parts, text[:1].upper() + text[1:], facts, own)
 
 
-def words_in_common(matched: WordMatches, spelled: Mapping[str, str]) -> str:
+def words_in_common(matched: WordMatches, spelled: Mapping[str, str], counted: str) -> str:
     """Name the words that a document shares with a query, rarest first, and neighbours as one phrase."""
     common = [] if matched.parts is None else np.flatnonzero(matched.parts > 0).tolist()
     paired = {word for at in common if " " in matched.words[at] for word in matched.words[at].split()}
-    frequencies, total = matched.holding or [0] * len(matched.words), f" of {matched.documents:,} documents"
+    frequencies, total = matched.holding or [0] * len(matched.words), f" of {matched.documents:,} {counted}"
     shown: list[str] = []
     for at in sorted(common, key=frequencies.__getitem__):
         if matched.words[at] not in paired:
