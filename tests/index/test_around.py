@@ -126,9 +126,10 @@ def test_citations_name_document_headings_and_lines(index: Index) -> None:
         assert one.search("line", 1)[0].citation == "a/b.md"
 
 
+@pytest.mark.parametrize("k", [3, 20])
 @pytest.mark.parametrize("tokens", [30, 60, 200])
-def test_a_context_is_made_of_slices_within_its_budget(index: Index, tokens: int) -> None:
-    context = index.context(QUERY, tokens)
+def test_a_context_is_made_of_slices_within_its_budget(index: Index, tokens: int, k: int) -> None:
+    context = index.context(QUERY, tokens, k=k)
     assert context
     assert 0 < context.tokens <= tokens + 5 * len(context.excerpts)
     texts = {document.key: document.text for document in index.documents()}

@@ -132,6 +132,8 @@ def test_reasons_are_words() -> None:
     assert " in meaning: “Prune apple trees late. Rake.”; words" in told[texts[0]]
     assert told[texts[1]].endswith("words in common: “prune” (2 of 3 documents)")
     assert told[texts[2]].endswith("; no words in common")
+    cut = Index.build(["\n\n".join(texts)], SpaceModel.untrained(FakeEncoder(64)), passages={"tokens": 8})
+    assert "\u201cprune\u201d (2 of 3 passages)" in cut.search("prune", 1)[0].explain().text
 
 
 def test_an_index_without_sentences_scores_documents_alone(index: Index) -> None:

@@ -143,10 +143,16 @@ def context_of(
     scores: dict[str, float] = {}  # of each document's best passage
     for id, score in zip(ids, probability(logits).tolist(), strict=True):
         scores[id] = max(score, scores.get(id, 0.0))
+    texts = {id: document.document.content for id, document in stored.items()}
     places = [(candidate.document, *span) for candidate in candidates for span in candidate.sentences]
-    texts = [stored[id].document.content[start:end] for id, start, end in places]
-    sizes = dict(zip(places, count(texts), strict=True))
-    chosen = choose_excerpts(candidates, budget, lambda *place: sizes[place])
+    sizes = dict(zip(places, count([texts[id][start:end] for id, start, end in places]), strict=True))
+
+    def size(id: str, start: int, end: int) -> int:
+        """Tokens of a sentence, or of the text between two."""
+        place = id, start, end
+        return sizes[place] if place in sizes else count([texts[id][start:end]])[0]
+
+    chosen = choose_excerpts(candidates, budget, size)
     excerpts = tuple(_excerpt(stored[span.document], span.start, span.end, scores[span.document]) for span in chosen)
     tokens = sum(count([excerpt.document.text for excerpt in excerpts])) if excerpts else 0
     return Context(question, excerpts, tokens)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import NamedTuple
 
 CLOSENESS = 4.0
@@ -73,7 +72,7 @@ def choose_excerpts(
                 left -= cost
         if missed > MISSES:
             break
-    return [Excerpt(name, start, end) for name, held in taken.items() for start, end in _joined(candidates, name, held)]
+    return [Excerpt(name, start, end) for name, held in taken.items() for start, end in _joined(name, held, count)]
 
 
 def _by_worth(candidates: Sequence[Candidate]) -> list[tuple[int, int]]:
@@ -95,13 +94,14 @@ def _with_neighbours(at: int, length: int) -> Iterator[int]:
 
 
 def _joined(
-    candidates: Sequence[Candidate], document: str, chosen_sentences: dict[int, int]
+    document: str, chosen_sentences: dict[int, int], count: Callable[[str, int, int], int]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the runs of chosen sentences between which there is no other."""
-    every = sorted(
-        {sentence for candidate in candidates if candidate.document == document for sentence in candidate.sentences}
-    )
-    for chosen, run in groupby(every, lambda sentence: sentence[0] in chosen_sentences):
-        if chosen:
-            sentences = list(run)
-            yield sentences[0][0], max(end for _, end in sentences)
+    """Yield the runs of chosen sentences with nothing but blanks between them."""
+    start = end = -1
+    for first, last in sorted(chosen_sentences.items()):
+        if start >= 0 and first > end and count(document, end, first):
+            yield start, end
+            start = -1
+        start, end = (first if start < 0 else start), max(end, last)
+    if start >= 0:
+        yield start, end
