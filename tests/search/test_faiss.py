@@ -14,7 +14,7 @@ from support.vectors import search
 
 pytest.importorskip("faiss")
 
-NAMES = ["ivf:nlist=40,nprobe=2", "ivf:nlist=40,nprobe=4,pq=8", "hnsw:m=8,ef=10"]
+NAMES = ["ivf:nlist=40,nprobe=2", "hnsw:m=8,ef=10"]
 
 
 def clustered(rows: int, seed: int = 0) -> np.ndarray:

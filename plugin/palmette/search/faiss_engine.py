@@ -1,11 +1,10 @@
 """Engines by name, and FAISS behind them for inner products: flat (CPU or GPU), inverted lists, graphs.
 
-    exact                          NumPy and numba
-    faiss                          a flat index, on the GPU where FAISS finds one: the same results
-    ivf                            lists around centroids, of which a query searches the nearest few
-    ivf:nlist=256,nprobe=8         256 lists, 8 searched
-    ivf:nlist=256,nprobe=8,pq=48   vectors compressed to 48 bytes
-    hnsw:m=32,ef=64                a graph with 32 links per vector, searched with 64 candidates
+    exact                    NumPy and numba
+    faiss                    a flat index, on the GPU where FAISS finds one: the same results
+    ivf                      lists around centroids, of which a query searches the nearest few
+    ivf:nlist=256,nprobe=8   256 lists, 8 searched
+    hnsw:m=32,ef=64          a graph with 32 links per vector, searched with 64 candidates
 
 Overlaps, small segments and narrow filters are searched exactly. FAISS only selects candidates; their scores are
 computed exactly. Each segment has its own FAISS index, built at its first search and kept in memory, with deleted
@@ -38,8 +37,6 @@ FEW = 1024
 """Number of rows, after a filter, up to which a segment is searched exactly: as fast, and better."""
 NARROW = 0.02
 """Share of a segment's rows up to which a filter's rest is searched exactly."""
-REFINED = 4
-"""Compressed vectors fetched per result, since their order is rough."""
 TRAINED = 39
 """Smallest number of vectors per list for clustering."""
 WIDER = 4
@@ -59,8 +56,6 @@ class Ivf(Config):
     """Number of lists of a segment; ``None`` for 4 √N, and at most N / 39."""
     nprobe: Annotated[int, Field(ge=1)] = 16
     """Number of lists that a query searches."""
-    pq: Annotated[int, Field(ge=1)] | None = None
-    """Bytes of a compressed vector, a divisor of its width; ``None`` for whole vectors."""
 
     def lists(self, rows: int) -> int:
         """Number of lists for so many rows."""
@@ -123,25 +118,22 @@ class FaissEngine(ExactEngine):
 
     def shortlist(self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int) -> Shortlist:
         """Select candidates among ``rows`` (ascending; ``None`` for all), widening while there are fewer than ``k``."""
-        count, pq = len(block.keys) if rows is None else len(rows), getattr(self.options, "pq", None)
-        if metric == "inner_product" and pq and queries.shape[1] % pq:  # also for segments too small for FAISS
-            raise ConfigError(f"engine ivf: pq={pq} does not divide vectors of {queries.shape[1]} numbers")
+        count = len(block.keys) if rows is None else len(rows)
         few = max(FEW, k, NARROW * len(block.keys)) if self.approximate else k + _EXTRA
         if metric != "inner_product" or count <= few:
             return super().shortlist(block, rows, queries, metric, k)
         built = block.memo(("faiss", self.options), lambda: self._build(block.floats(slice(None))))
         if not self.approximate:
             return self._flat(built, block, rows, queries, k)
-        fetch = min(count, k * (REFINED if pq else 1))
         if isinstance(self.options, Ivf):
             width, most = min(self.options.nprobe, built.index.nlist), int(built.index.nlist)
         elif isinstance(self.options, Hnsw):
-            width, most = max(self.options.ef, fetch), max(fetch, int(built.index.ntotal))
-        row_numbers, _ = self._search(built, block, rows, queries, fetch, width)
+            width, most = max(self.options.ef, k), max(k, int(built.index.ntotal))
+        row_numbers, _ = self._search(built, block, rows, queries, k, width)
         work = len(queries) * count * width // most
         while (short := (row_numbers >= 0).sum(axis=1) < k).any() and width < most:
             width = min(most, width * WIDER)
-            row_numbers[short], _ = self._search(built, block, rows, queries[short], fetch, width)
+            row_numbers[short], _ = self._search(built, block, rows, queries[short], k, width)
             work += int(short.sum()) * count * width // most
         of, at = np.nonzero(row_numbers >= 0)
         near = Shortlist(of, row_numbers[of, at], work, work * queries[0].nbytes)
@@ -198,11 +190,7 @@ class FaissEngine(ExactEngine):
             index.hnsw.efConstruction = options.build
         else:
             centroids, lists = faiss.IndexFlatIP(width), options.lists(len(data))
-            if options.pq is None:
-                index = faiss.IndexIVFFlat(centroids, width, lists, metric)
-            else:
-                index = faiss.IndexIVFPQ(centroids, width, lists, options.pq, 8, metric)
-                index.pq.cp.min_points_per_centroid = 1
+            index = faiss.IndexIVFFlat(centroids, width, lists, metric)
             index.cp.min_points_per_centroid = 1  # no warning: the user chose the number of lists
             index.train(data)
         index.add(data)
