@@ -21,7 +21,8 @@ def _need(module: str, extra: str, purpose: str) -> None:
         raise MissingExtraError(module, extra, purpose) from error
 
 
-def _add_listening(add: Any) -> None:
+def _add_service(add: Any) -> None:
+    add("places", nargs="+", metavar="INDEX_OR_FOLDER", help="index, folder of documents, or NAME=PATH")
     add("--host", default="127.0.0.1", help="address to listen on; others than this machine's own need --tokens")
     add("--port", type=int, default=7411, help="port, 0 for a free one")
     add("--tokens", metavar="FILE", help="JSON list of bearer tokens, in a file that its owner alone can read")
@@ -29,6 +30,10 @@ def _add_listening(add: Any) -> None:
     add("--rate", type=float, default=6000.0, help="requests per minute of a caller")
     add("--timeout", type=float, default=30.0, help="seconds that a question may take")
     add("--max-body", type=int, default=16 * 2**20, help="bytes of the largest request")
+    add("--model", help=f"of a new index of a folder: {CHECKPOINT} (default: the default encoder, untrained)")
+    add("--encoder", type=read_encoder, help="of a new index of a folder, and of indexes whose own is not to be used")
+    add("--reader", help=f"for answers: a reader's {CHECKPOINT} (default: sentences, without training)")
+    add("--device", help="cpu, cuda, mps; the best there is by default")
 
 
 def _add_serve(command: argparse.ArgumentParser) -> None:
@@ -40,24 +45,17 @@ def _add_serve(command: argparse.ArgumentParser) -> None:
         "palmette serve docs=docs-v2 notes/ --mcp       several, under names; agents under /mcp\n"
         "palmette serve my-index --host 0.0.0.0 --tokens tokens.json",
     )
-    add("places", nargs="+", metavar="INDEX_OR_FOLDER", help="index, folder of documents, or NAME=PATH")
-    _add_listening(add)
+    _add_service(add)
     add("--write", action="store_true", help="let requests without a token change documents, where there are no tokens")
-    add("--model", help=f"of a new index of a folder: {CHECKPOINT} (default: the default encoder, untrained)")
-    add("--encoder", type=read_encoder, help="of a new index of a folder, and of indexes whose own is not to be used")
-    add("--reader", help=f"for answers: a reader's {CHECKPOINT} (default: sentences, without training)")
-    add("--device", help="cpu, cuda, mps; the best there is by default")
     add("--mcp", action="store_true", help="serve agents too, under /mcp")
     add("--open", action="store_true", help="show the page in a browser")
 
 
 def _run_serve(args: argparse.Namespace) -> None:
     _need("uvicorn", "serve", "palmette serve")
-    from palmette.service.run import bind, read_places, serve
+    from palmette.service.run import bind, serve
 
-    _log()
-    served = read_places(args.places, model=args.model, encoder=args.encoder, reader=args.reader, device=args.device)
-    service = _service(args, served)
+    service = _service(args)
     if args.mcp:
         _need("mcp", "mcp", "palmette serve --mcp")
         from palmette.service.mcp import mount
@@ -74,14 +72,18 @@ def _run_serve(args: argparse.Namespace) -> None:
     serve(service, tcp)
 
 
-def _service(args: argparse.Namespace, served: Any) -> Any:
+def _service(args: argparse.Namespace) -> Any:
+    """Open the indexes that a service serves, logging to standard error: standard output carries the protocol."""
     from palmette.service.app import Service
     from palmette.service.callers import read_tokens
     from palmette.service.gate import Settings
+    from palmette.service.run import read_places
 
-    names = ("host", "port", "rate", "timeout", "max_body")
-    options = {name: getattr(args, name) for name in names}
-    settings = Settings(**options, hosts=args.allow_host, write=getattr(args, "write", False))
+    logging.captureWarnings(True)  # such as of files that cannot be read
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    served = read_places(args.places, model=args.model, encoder=args.encoder, reader=args.reader, device=args.device)
+    names = ("host", "port", "rate", "timeout", "max_body", "write")
+    settings = Settings(**{name: getattr(args, name) for name in names}, hosts=args.allow_host)
     return Service(served, settings, [] if args.tokens is None else read_tokens(args.tokens))
 
 
@@ -92,13 +94,8 @@ def _add_mcp(command: argparse.ArgumentParser) -> None:
         "palmette mcp my-index                          over standard input and output, as agents start it\n"
         "palmette mcp my-index --http --port 7412       over HTTP, at http://127.0.0.1:7412/mcp",
     )
-    add("places", nargs="+", metavar="INDEX_OR_FOLDER", help="index, folder of documents, or NAME=PATH")
     add("--http", action="store_true", help="over HTTP, in place of standard input and output")
-    _add_listening(add)
-    add("--model", help=f"of a new index of a folder: {CHECKPOINT} (default: the default encoder, untrained)")
-    add("--encoder", type=read_encoder, help="of a new index of a folder, and of indexes whose own is not to be used")
-    add("--reader", help=f"for answers: a reader's {CHECKPOINT} (default: sentences, without training)")
-    add("--device", help="cpu, cuda, mps; the best there is by default")
+    _add_service(add)
     command.set_defaults(mcp=True, open=False, write=False)
 
 
@@ -110,17 +107,8 @@ def _run_mcp(args: argparse.Namespace) -> None:
     import asyncio
 
     from palmette.service.mcp import run_stdio
-    from palmette.service.run import read_places
 
-    _log()
-    served = read_places(args.places, model=args.model, encoder=args.encoder, reader=args.reader, device=args.device)
-    asyncio.run(run_stdio(_service(args, served)))
-
-
-def _log() -> None:
-    """Log to standard error, since standard output carries the protocol."""
-    logging.captureWarnings(True)  # such as of files that cannot be read
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    asyncio.run(run_stdio(_service(args)))
 
 
 def _add_stats(command: argparse.ArgumentParser) -> None:
