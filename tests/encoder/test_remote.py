@@ -283,7 +283,7 @@ def test_a_record_does_not_send_texts_or_keys_to_its_own_server(
     monkeypatch.delenv("OPENAI_BASE_URL")
     name = f"openai:small@{server.url}"
     Index.build(TEXTS, path=tmp_path / "index", encoder=name).close()
-    remote._loaded.clear()
+    remote.LOADED.clear()
     with Index.open(tmp_path / "index") as index:  # of this machine: without the key
         index.search("a new question")
     assert server.texts["a new question"] == 1
@@ -302,7 +302,7 @@ def test_a_record_does_not_send_texts_or_keys_to_its_own_server(
 
 def test_another_model_under_the_same_name_is_found_out(server: EmbeddingServer, tmp_path: Path) -> None:
     Index.build(TEXTS, path=tmp_path / "index", encoder="openai:small").close()
-    remote._loaded.clear()
+    remote.LOADED.clear()
     turned = np.roll(np.eye(WIDTH), 1, axis=0)
 
     def other(body: dict[str, Any]) -> Served:
@@ -318,7 +318,7 @@ def test_another_model_under_the_same_name_is_found_out(server: EmbeddingServer,
     ):
         index.search("a new question")
     server.reply = server.embeddings
-    remote._loaded.clear()
+    remote.LOADED.clear()
     with Index.open(tmp_path / "index") as index:
         assert index.search("a new question")
 

@@ -48,7 +48,7 @@ QUERY_PATIENCE = 30.0
 """Seconds that a question waits for its vector, all attempts together."""
 
 
-_loaded: WeakValueDictionary[str, RemoteEncoder] = WeakValueDictionary()
+LOADED: WeakValueDictionary[str, RemoteEncoder] = WeakValueDictionary()
 
 
 @dataclass
@@ -346,12 +346,12 @@ def load_remote(
     """Return the encoder of a name, or of a record that may come from a stranger; loading it twice gives one object."""
     options["max_length"] = max_length or MAX_LENGTH
     key = repr((*split_name(name), default_url(), sorted(options.items()), os.environ.get("PALMETTE_CACHE")))
-    known = _loaded.get(key)
+    known = LOADED.get(key)
     if known is not None:
         same = record is None or known.fingerprint == record["fingerprint"]
         if same and (known.encoder.endpoint.send_key or record is not None):
             return known
-    made = _loaded[key] = RemoteEncoder(name, record=record, **options)
+    made = LOADED[key] = RemoteEncoder(name, record=record, **options)
     return made
 
 
