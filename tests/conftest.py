@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
+    from support.chromium import Tab
     from support.local_hub import LocalHub
 
 _HOME = Path(tempfile.mkdtemp(prefix="palmette-tests-"))
@@ -60,6 +62,23 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalHub]:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         yield server
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Tab]:
+    from support.chromium import Tab
+
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, closing(Tab(folder)) as tab:
+        yield tab
+
+
+@pytest.fixture
+def tab(browser: Tab) -> Iterator[Tab]:
+    """A browser's tab, whose page must complain of nothing, and run nothing of a hostile text."""
+    browser.errors.clear()
+    yield browser
+    assert browser.errors == []
+    assert browser.evaluate("typeof hurt") == "undefined"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

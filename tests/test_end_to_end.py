@@ -13,16 +13,8 @@ from palmette.evaluation import evaluate_index
 from palmette.reader import Reader
 from palmette.sample import load_questions, python_catalogue
 from support import readers
-from support.local_hub import TOKEN, LocalHub
+from support.local_hub import LocalHub
 from support.tiny import documents, tree
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch):
-    with LocalHub() as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.url)
-        monkeypatch.setenv("HF_TOKEN", TOKEN)
-        yield server
 
 
 def test_publish_pull_by_revision_and_serve_in_both_frameworks(hub: LocalHub, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import gc
 import gzip
 import json
@@ -24,24 +23,13 @@ from palmette.reader import Reader, load_reading
 from palmette.sources import records
 from palmette.sources.passages import PassageOptions, split
 from support import readers, tiny
+from support.hostile import spoiled
 from support.odd import attempt
 from support.stores import sql
 
 MODEL = SpaceModel.untrained(FakeEncoder(16))
 ODD = [None, True, -1, 0, 10**12, 2**63, 1e308, float("nan"), "", "x" * 200, "\ud800", [], {}, [[]], {"a": {}}]
 ODD += [[10**12] * 3, ["x"]]
-
-
-def spoiled(value: Any, draw: random.Random) -> Any:
-    """A copy of a JSON value with something odd, or nothing, at a place of it."""
-    if not value or not isinstance(value, dict | list) or draw.random() < 0.1:
-        return draw.choice(ODD)
-    made, key = copy.copy(value), draw.choice(list(value) if isinstance(value, dict) else range(min(4, len(value))))
-    if draw.random() < 0.1:
-        del made[key]
-    else:
-        made[key] = spoiled(value[key], draw)
-    return made
 
 
 def rewrite(folder: Path, name: str, data: bytes) -> None:
@@ -72,7 +60,7 @@ def test_a_checkpoint_with_right_sums_and_impossible_content(method: str, count:
 
     for _ in range(count):
         name = draw.choice([*names, LAYOUT.config])
-        made = spoiled(json.loads((whole / name).read_bytes()), draw)
+        made = spoiled(json.loads((whole / name).read_bytes()), draw, ODD)
         shutil.rmtree(tmp_path / "odd", ignore_errors=True)
         shutil.copytree(whole, tmp_path / "odd")
         rewrite(tmp_path / "odd", name, json.dumps(made).encode())

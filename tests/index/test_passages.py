@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from index.conftest import Counting
 from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.errors import ConfigError, FormatError, InputError, NotFoundError
 from palmette.sources.passages import PassageOptions
-from support.places import KINDS, places
 from support.stores import sql
 
 MODEL = SpaceModel.untrained(FakeEncoder(16))
@@ -56,12 +56,6 @@ BITS = [
 ]
 BITS += ["def f():\n    x\n", "words and more words ", "Title\n=====\n", "> ", "    code\n"]
 TEXTS = st.lists(st.one_of(st.sampled_from(BITS), st.text(max_size=5)), min_size=1, max_size=60).map("".join)
-
-
-@pytest.fixture(params=KINDS)
-def place(request: pytest.FixtureRequest) -> Iterator[Callable[[], str | Path]]:
-    with places(request.param) as name:
-        yield name
 
 
 @pytest.fixture
@@ -245,16 +239,6 @@ def test_title_and_headings_are_read_before_a_passage_and_are_no_words_of_it() -
         vectors = index.vectors(["a", "b"])
         assert not np.allclose(vectors[0], vectors[1]), "the encoder reads the title"
         assert index.search("zeppelin", 1, lexical=1.0)[0].evidence["share"] == 0, "which is no word of a passage"
-
-
-class Counting(FakeEncoder):
-    """Counts the texts that are encoded."""
-
-    texts = 0
-
-    def encode_sentences(self, texts, **options):
-        self.texts += len(texts)
-        return super().encode_sentences(texts, **options)
 
 
 def test_passages_that_are_the_same_are_not_encoded_again(place: Callable[[], str | Path]) -> None:

@@ -12,23 +12,13 @@ from typing import Any
 
 import pytest
 
+from index.conftest import Counting
 from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.errors import InputError, NotFoundError
 from palmette.index import sync as syncing
 from palmette.index.copies import update_copy
-from support.places import KINDS, places
 
 FEW = {"tokens": 20}
-
-
-class Counting(FakeEncoder):
-    """Counts the texts that are encoded."""
-
-    texts = 0
-
-    def encode_sentences(self, texts, **options):
-        self.texts += len(texts)
-        return super().encode_sentences(texts, **options)
 
 
 def section(name: str, number: int) -> str:
@@ -40,12 +30,6 @@ def write(folder: Path, **files: str) -> None:
         path = folder / name.replace("__", "/").replace("_", ".")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-
-
-@pytest.fixture(params=KINDS)
-def place(request: pytest.FixtureRequest) -> Iterator[Callable[[], str | Path]]:
-    with places(request.param) as name:
-        yield name
 
 
 @pytest.fixture

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -56,20 +54,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def service(folder: Path) -> Iterator[Running]:
     with running(folder / "colours") as one:
         yield one
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Tab]:
-    with TemporaryDirectory(ignore_cleanup_errors=True) as folder, closing(Tab(folder)) as tab:
-        yield tab
-
-
-@pytest.fixture
-def tab(browser: Tab) -> Iterator[Tab]:
-    browser.errors.clear()
-    yield browser
-    assert browser.errors == []
-    assert browser.evaluate("typeof hurt") == "undefined"
 
 
 def wait(tab: Tab, script: str) -> None:

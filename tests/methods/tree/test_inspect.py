@@ -2,13 +2,10 @@
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import closing
 from html import unescape
 from html.parser import HTMLParser
 from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import numpy as np
@@ -160,19 +157,6 @@ def test_a_cell_is_a_frame_of_its_own(inspection: TreeInspection) -> None:
     assert unescape(cell).count("<!doctype html>") == 1
     assert len(json.loads(Outline(outline.tags[0][1]["srcdoc"]).data)["listed"]) == 52
     assert len(json.loads(Outline(inspection.to_html(most=26)).data)["listed"]) == 26
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Tab]:
-    with TemporaryDirectory(ignore_cleanup_errors=True) as folder, closing(Tab(folder)) as tab:
-        yield tab
-
-
-@pytest.fixture
-def tab(browser: Tab) -> Iterator[Tab]:
-    browser.errors.clear()
-    yield browser
-    assert browser.errors == []
 
 
 @pytest.fixture(scope="module")
