@@ -37,7 +37,7 @@ K1 = 1.2
 B = 0.75
 """Lucene's default: influence of a document's length."""
 
-Search = Callable[[Sequence[str], int], tuple[list[list[str]], float]]
+System = Callable[[Sequence[str], int], tuple[list[list[str]], float]]
 """Queries and k → ids per query, best first, and the share of the documents that was compared."""
 
 
@@ -152,7 +152,7 @@ def evaluate(
         index.add(loaded.corpus, progress=progress)
         return index
 
-    def search(searched: Model, **settings: Any) -> Callable[[], Search]:
+    def search(searched: Model, **settings: Any) -> Callable[[], System]:
         return lambda: _index_search(indexed(searched), **settings)
 
     alone = {"lexical": lexical, "sentences": sentences, **options}
@@ -213,12 +213,12 @@ def _label(model: Model, lexical: Lexical, sentences: bool, options: Mapping[str
     return f"{model.method} ({chosen})" if chosen else model.method
 
 
-def _bm25(documents: Sequence[Document]) -> Search:
+def _bm25(documents: Sequence[Document]) -> System:
     baseline = BM25(documents)
     return lambda texts, k: (baseline.search(texts, k), 1.0)
 
 
-def _index_search(index: Index, **options: Any) -> Search:
+def _index_search(index: Index, **options: Any) -> System:
     def search(texts: Sequence[str], k: int) -> tuple[list[list[str]], float]:
         ranking = index.rank(texts, k, **options)
         return ranking.ids, ranking.visited
@@ -226,7 +226,7 @@ def _index_search(index: Index, **options: Any) -> Search:
     return search
 
 
-def _measure(name: str, prepare: Callable[[], Search], judged: Split, reading: _Reading | None = None) -> Row:
+def _measure(name: str, prepare: Callable[[], System], judged: Split, reading: _Reading | None = None) -> Row:
     """Prepare, ask all queries at once for quality, and some one by one for latency."""
     begun = time.perf_counter()
     search = prepare()

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from palmette.arrays import Rows
 from palmette.errors import InputError, shown
 
 KS = (1, 10, 100)
@@ -29,7 +30,6 @@ SHOWN_ANSWERS = ("accuracy@10", "em", "f1", "silent")
 """Metrics that tables show where a reader answered."""
 
 Gains = NDArray[np.float64]
-Rows = NDArray[np.int64]
 Qrels = Mapping[str, Mapping[str, int]]
 
 

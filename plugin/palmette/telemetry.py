@@ -31,7 +31,7 @@ from typing import Any, Literal, ParamSpec, Protocol, TypeVar, cast
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Kind = Literal["CHAIN", "EMBEDDING", "RETRIEVER"]
+SpanKind = Literal["CHAIN", "EMBEDDING", "RETRIEVER"]
 
 log = logging.getLogger("palmette")
 log.addHandler(logging.NullHandler())  # the application says where lines go
@@ -68,7 +68,7 @@ class _NoSpan:
 _NOTHING: AbstractContextManager[Span] = nullcontext(_NoSpan())
 
 
-def span(name: str, kind: Kind = "CHAIN", attributes: Mapping[str, Any] = NONE) -> AbstractContextManager[Span]:
+def span(name: str, kind: SpanKind = "CHAIN", attributes: Mapping[str, Any] = NONE) -> AbstractContextManager[Span]:
     """Open a span around a step."""
     if "opentelemetry" not in sys.modules:
         return _NOTHING

@@ -16,7 +16,7 @@ from palmette.maths import ntvd
 from palmette.methods.taxonomy.search import RelevanceCutoff
 from palmette.ranking.score import Calibration, Evidence, Scale, Units, chance, probability
 from palmette.reader import ReaderConfig
-from palmette.reader.answer import Candidates
+from palmette.reader.answer import AnswerCandidates
 from palmette.reader.scores import reading_loss, words_of
 from palmette.reader.spans import SpanModule
 from support.pages import ROOT
@@ -186,7 +186,7 @@ def _answer() -> None:
     s = DRAW.normal(size=5)
     chances = np.exp(s) / (1 + np.exp(s).sum())
     places = np.stack([np.array([0, 0, 1, 2, 2]), np.arange(5), np.arange(1, 6)], axis=1)
-    found = Candidates.of(places, s, float(np.log1p(np.exp(s).sum())))
+    found = AnswerCandidates.of(places, s, float(np.log1p(np.exp(s).sum())))
     same(found.shares, np.sort(chances)[::-1])
     same(found.none, 1 - chances.sum())
     right = np.where(np.arange(5) == 3, s, -1e4)

@@ -7,7 +7,7 @@ from palmette.lexical import analyser
 from palmette.lexical.analyser import (
     FUNCTION_WORDS,
     Analyser,
-    Kind,
+    WordKind,
     analyser_of,
     check_language,
     languages,
@@ -15,7 +15,7 @@ from palmette.lexical.analyser import (
 )
 
 
-def spelled(text: str, language: str | None = "english", *kinds: Kind) -> list[str]:
+def spelled(text: str, language: str | None = "english", *kinds: WordKind) -> list[str]:
     words = analyser_of(language).words(text)
     return [word.text for word in words if not kinds or word.kind in kinds]
 
@@ -73,9 +73,9 @@ def test_neighbours_pair_across_function_words_and_wholes() -> None:
         ("WHO and the IT team", "who it team"),
         ("東京 is 大きい", ""),
     ):
-        assert " ".join(spelled(text, "english", Kind.WORD)) == linked
-    assert spelled("L'état de la France", "french", Kind.WORD) == ["etat", "franc"]
-    assert spelled("talo ja koira", "finnish", Kind.FUNCTION) == []
+        assert " ".join(spelled(text, "english", WordKind.WORD)) == linked
+    assert spelled("L'état de la France", "french", WordKind.WORD) == ["etat", "franc"]
+    assert spelled("talo ja koira", "finnish", WordKind.FUNCTION) == []
     assert set(FUNCTION_WORDS) <= set(languages())
 
 

@@ -12,7 +12,7 @@ from palmette import Document, FakeEncoder, Index, load_model
 from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.metrics import f1, normalise
 from palmette.reader import Answer, Reader
-from palmette.reader.answer import Candidates, answer_of
+from palmette.reader.answer import AnswerCandidates, answer_of
 from palmette.types import Hit
 from support import readers, tiny
 
@@ -250,7 +250,7 @@ def test_lone_surrogates_are_read_over(reader):
 def test_half_a_surrogate_pair_answers_nothing():
     document = Document("1", "\ud83d no\udc00 one")
     places = np.array([(0, 0, 1), (0, 4, 5), (0, 2, 5)])
-    found = Candidates(places, np.array([0.6, 0.3, 0.1]), 0.0)
+    found = AnswerCandidates(places, np.array([0.6, 0.3, 0.1]), 0.0)
     answer = answer_of(QUESTION, found, [document], 0)
     assert (answer.text, answer.confidence) == ("no\udc00", 0.1)
     assert not answer.alternatives

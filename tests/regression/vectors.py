@@ -17,7 +17,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from palmette.arrays import Floats
-from palmette.methods.fields.module import FieldEncoder, Kind
+from palmette.methods.fields.module import FieldEncoder, TextKind
 
 FILE = Path(__file__).parent / "fixtures" / "fields" / "vectors.safetensors"
 NAMES = ("fields", "weights", "aggregate")
@@ -27,7 +27,7 @@ Row = tuple[Floats, ...]
 """Vectors of a text's fields [F, d], their weights [F] and the aggregate [d]."""
 
 
-def key_of(kind: Kind, ids: Any) -> str:
+def key_of(kind: TextKind, ids: Any) -> str:
     """Name of a text: its kind and its token ids."""
     return json.dumps([kind, ids], separators=(",", ":"))
 
@@ -41,7 +41,7 @@ class RecordedVectors:
     def __init__(self, rows: dict[str, Row], module: FieldEncoder) -> None:
         self.rows, self.module = rows, module
 
-    def __call__(self, kind: Kind, texts: Sequence[Any]) -> tuple[Floats, ...]:
+    def __call__(self, kind: TextKind, texts: Sequence[Any]) -> tuple[Floats, ...]:
         """Return vectors [N, F, d], weights [N, F] and aggregates [N, d] of texts, given as token ids."""
         keys = [key_of(kind, ids) for ids in texts]
         missing = [row for row, key in enumerate(keys) if key not in self.rows]

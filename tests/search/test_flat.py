@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from palmette.arrays import as_floats, to_fixed
 from palmette.errors import ConfigError, EncodingError, InputError, MissingExtraError
 from palmette.search import codes, flat, get_threads, kernels, set_threads
-from palmette.search.codes import Codes, Queries, integer_products
+from palmette.search.codes import Codes, QueryCodes, integer_products
 from palmette.search.faiss_engine import engine_named
 from palmette.search.flat import Block, ExactEngine, Shortlist, as_block, exact_scores, overlap_scores, top_k
 from palmette.search.plan import Candidates, Lists, Score, SearchPlan
@@ -104,7 +104,7 @@ def test_bytes_say_how_far_off_they_are(seed: int, width: int, size: float) -> N
     data = (rng.normal(size=(5, width)) ** 3 * size).astype(np.float32)
     data[0], data[1], data[1, 0] = 0, rng.integers(-127, 128, width), 127  # the second is what its bytes are
     rows, query = np.array([3, 0, 1, 3]), rng.normal(size=(1, width)).astype(np.float32)
-    made, asked = Codes.encode(data, rows), Queries.encode(query)
+    made, asked = Codes.encode(data, rows), QueryCodes.encode(query)
     decoded, exact = made.numbers * made.steps[:, None].astype(float), data[rows].astype(float)
     assert (np.linalg.norm(decoded - exact, axis=1) <= made.errors).all()
     assert made.errors[2] < 1e-3, "all that is off is the query"

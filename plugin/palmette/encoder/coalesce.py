@@ -7,12 +7,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from palmette.arrays import Floats
 from palmette.threads import Renewed
-
-Floats = NDArray[np.float32]
 
 
 class FairLock(Renewed):

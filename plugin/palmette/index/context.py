@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -19,10 +19,10 @@ from palmette.search.plan import View
 from palmette.search.stored import StoredDocument
 from palmette.sources.excerpts import Candidate, choose_excerpts
 from palmette.sources.lines import Lines
+from palmette.sources.passages import CountTokens
 from palmette.types import Document, Hit, Passage, Surroundings, cite
 
 Expand = Literal["neighbours", "section", "document"]
-CountTokens = Callable[[Sequence[str]], Sequence[int]]
 Span = tuple[int, int]
 """First character in a document's content, and the one after the last."""
 TOKENS = 1000

@@ -64,7 +64,7 @@ FUNCTION_WORDS = {
 """Stop words: pairs skip them, and only a query of nothing else is searched by them."""
 
 
-class Kind(IntEnum):
+class WordKind(IntEnum):
     """Kinds of words."""
 
     WORD = 0
@@ -82,7 +82,7 @@ class Word(NamedTuple):
 
     text: str
     term: int
-    kind: Kind
+    kind: WordKind
 
 
 class Analyser:
@@ -120,7 +120,7 @@ class Analyser:
     def matches(self, query: str, text: str) -> list[tuple[int, int]]:
         """Find the words of a text that a query contains too: start and end of each."""
         words = self.words(query)
-        terms = {word.term for word in words if word.kind != Kind.FUNCTION} or {word.term for word in words}
+        terms = {word.term for word in words if word.kind != WordKind.FUNCTION} or {word.term for word in words}
         return [
             chunk.span()
             for chunk in _CHUNK.finditer(text)
@@ -131,11 +131,11 @@ class Analyser:
         stem = chunk.rstrip("+#")
         named = stem != chunk  # C++, C#
         if named:
-            yield _word(_fold(chunk), Kind.WORD)
+            yield _word(_fold(chunk), WordKind.WORD)
         if stem[-2:] in ("'s", "’s"):
             stem = stem[:-2]
         if stem.replace(",", "").isdecimal():
-            yield _word(stem.replace(",", ""), Kind.WORD)
+            yield _word(stem.replace(",", ""), WordKind.WORD)
             return
         parts = self._split(stem)
         for part in parts:
@@ -150,7 +150,7 @@ class Analyser:
                     loaned = self.language in (None, LANGUAGE)  # words of other languages lose their accents
                     yield self._stemmed(run, _fold(run) if loaned else run.casefold())
         if len(parts) > 1 and "'" not in stem and "’" not in stem:
-            yield _word(_fold(stem.replace("-", "")), Kind.WHOLE)
+            yield _word(_fold(stem.replace("-", "")), WordKind.WHOLE)
 
     def _split(self, compound: str) -> list[str]:
         """Split at punctuation and inside camelCase, there without parts of one letter: ``mRNA`` is one word."""
@@ -162,9 +162,9 @@ class Analyser:
 
     def _stemmed(self, part: str, word: str, *, paired: bool = True) -> Word:
         """Make a word of a part in lower case."""
-        kind = Kind.WORD if paired else Kind.PIECE
+        kind = WordKind.WORD if paired else WordKind.PIECE
         if word in self._function and (len(part) == 1 or not part.isupper()):
-            kind = Kind.FUNCTION
+            kind = WordKind.FUNCTION
         return _word(_fold(word if any(map(str.isdigit, word)) else self._stem(word)), kind)
 
 
@@ -216,10 +216,10 @@ def _fold(text: str) -> str:
 
 @lru_cache(_CACHED)
 def _piece(text: str) -> Word:
-    return _word(text, Kind.PIECE)
+    return _word(text, WordKind.PIECE)
 
 
-def _word(text: str, kind: Kind) -> Word:
+def _word(text: str, kind: WordKind) -> Word:
     digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return Word(text, int.from_bytes(digest, "little") >> (64 - TERM_BITS), kind)
 

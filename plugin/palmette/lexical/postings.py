@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Rows
 from palmette.errors import REPAIR, CorruptIndexError, InputError
-from palmette.lexical.analyser import TERM_BITS, Analyser, Kind, pair_terms
+from palmette.lexical.analyser import TERM_BITS, Analyser, WordKind, pair_terms
 
 TYPES = {
     "heads": "i8", "tails": "u4", "bases": "i8", "starts": "u4", "hits": "u4",
@@ -255,8 +255,8 @@ class PostingsBuilder:
         last_term, last_row = np.empty(0, np.uint64), np.empty(0, np.int64)
         for terms, kinds, chunk in self._chunks.expand(numbers):
             row = document[chunk]
-            lengths += np.bincount(row[kinds != Kind.FUNCTION], minlength=len(many))
-            linked = np.flatnonzero(kinds == Kind.WORD)
+            lengths += np.bincount(row[kinds != WordKind.FUNCTION], minlength=len(many))
+            linked = np.flatnonzero(kinds == WordKind.WORD)
             word, place = np.append(last_term, terms[linked]), np.append(last_row, row[linked])
             near = place[1:] == place[:-1]  # neighbours of one document
             pairs = pair_terms(word[:-1][near], word[1:][near])

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from palmette.errors import InputError
-from palmette.lexical.analyser import Analyser, Kind, Word, pair_terms
+from palmette.lexical.analyser import Analyser, Word, WordKind, pair_terms
 
 MAX_TERMS = 1 << 14
 """Largest number of different words and pairs in a query."""
@@ -43,15 +43,15 @@ def query_terms(analyser: Analyser, text: str) -> QueryTerms:
     function words outside the quotes, requires nothing: such phrases are names more often than conditions.
     """
     words = analyser.words(text)
-    chosen = [word for word in words if word.kind != Kind.FUNCTION] or words
+    chosen = [word for word in words if word.kind != WordKind.FUNCTION] or words
     singles = {word.text: word.term for word in chosen}
     skipped = {word.term for word in words} - {word.term for word in chosen}
     required: set[int] = set()
     outside = _PHRASE.sub(" ", text)
-    sentence = "?" in outside or any(word.kind == Kind.FUNCTION for word in analyser.words(outside))
+    sentence = "?" in outside or any(word.kind == WordKind.FUNCTION for word in analyser.words(outside))
     for phrase in () if sentence else _PHRASE.findall(text):
         phrase_words = analyser.words(phrase)
-        needed = [word for word in phrase_words if word.kind in (Kind.WORD, Kind.PIECE)] or phrase_words
+        needed = [word for word in phrase_words if word.kind in (WordKind.WORD, WordKind.PIECE)] or phrase_words
         required.update([word.term for word in needed], _pairs(phrase_words).values())
     known = singles | _pairs(words)
     if len(known) > MAX_TERMS:
@@ -63,7 +63,7 @@ def query_terms(analyser: Analyser, text: str) -> QueryTerms:
 
 
 def _pairs(words: Sequence[Word]) -> dict[str, int]:
-    linked = [word for word in words if word.kind == Kind.WORD]
+    linked = [word for word in words if word.kind == WordKind.WORD]
     terms = np.array([word.term for word in linked], np.uint64)
     named = (f"{first.text} {second.text}" for first, second in pairwise(linked))
     return dict(zip(named, pair_terms(terms[:-1], terms[1:]).tolist(), strict=True))

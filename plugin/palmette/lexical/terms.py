@@ -17,13 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter, ValidationError
 
+from palmette.arrays import Rows
 from palmette.errors import CheckpointError, shown
 
-Ints = NDArray[np.int64]
-"""Numbers of texts, terms and groups, and counts."""
-Floats = NDArray[np.float64]
-"""Weights of terms."""
-Terms = Mapping[str, Sequence[tuple[str, float]]]
+Weights = NDArray[np.float64]
+TopicTerms = Mapping[str, Sequence[tuple[str, float]]]
 """Name of a group of texts → its terms with their weights, strongest first."""
 
 MAX_CHARACTERS = 1500
@@ -59,7 +57,7 @@ _STOP = frozenset(
 )
 
 
-def count_terms(texts: Iterable[str]) -> tuple[list[str], Ints, Ints]:
+def count_terms(texts: Iterable[str]) -> tuple[list[str], Rows, Rows]:
     """Count terms in texts: return the spelled terms, and the text's and the term's number of every occurrence."""
     from sklearn.feature_extraction.text import CountVectorizer
 
@@ -93,7 +91,7 @@ def _terms(text: str, telling: Mapping[str, int]) -> Iterator[str]:
         before = word if known else ""
 
 
-def add_counts(node: Ints, term: Ints, count: Ints, terms: int) -> tuple[Ints, Ints, Ints]:
+def add_counts(node: Rows, term: Rows, count: Rows, terms: int) -> tuple[Rows, Rows, Rows]:
     """Sum the counts of equal (group, term) pairs."""
     keys = node * terms + term
     order = np.argsort(keys)
@@ -103,19 +101,19 @@ def add_counts(node: Ints, term: Ints, count: Ints, terms: int) -> tuple[Ints, I
     return node, term, np.add.reduceat(count, first) if len(first) else count
 
 
-def divergence(count: Ints, texts: Ints, total: Ints, all_texts: int) -> Floats:
+def divergence(count: Rows, texts: Rows, total: Rows, all_texts: int) -> Weights:
     """Return p log(p / q) of terms in groups [E], with p = count / texts and q = total / all_texts.
 
     ``count`` of the group's ``texts`` and ``total`` of ``all_texts`` contain the term. A term in one text of the group
     only gets 0.
     """
     p, q = count / texts, total / all_texts
-    weights: Floats = np.where(count > 1, p * np.log(p / q), 0.0)
+    weights: Weights = np.where(count > 1, p * np.log(p / q), 0.0)
     return weights
 
 
 def top_terms(
-    node: Ints, term: Ints, weight: Floats, spelled: Sequence[str], most: int
+    node: Rows, term: Rows, weight: Weights, spelled: Sequence[str], most: int
 ) -> Iterator[tuple[int, list[tuple[str, float]]]]:
     """Choose the best terms of each group, without terms that share a word with a better one."""
     pair = np.array([" " in word for word in spelled], bool)
@@ -137,12 +135,12 @@ def top_terms(
             yield int(node[run[0]]), sorted(chosen, key=lambda pair: -pair[1])
 
 
-def terms_to_json(terms: Terms) -> bytes:
+def terms_to_json(terms: TopicTerms) -> bytes:
     """Encode terms as JSON for a checkpoint."""
     return json.dumps(dict(terms), ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
 
 
-def terms_from_json(data: bytes, where: str, named: Callable[[str], bool], example: str) -> Terms:
+def terms_from_json(data: bytes, where: str, named: Callable[[str], bool], example: str) -> TopicTerms:
     """Read back :func:`terms_to_json`; raise CheckpointError for anything else.
 
     ``named`` validates the names of groups; ``example`` is a name for the error.

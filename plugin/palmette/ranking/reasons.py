@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from palmette.lexical.analyser import Analyser, Kind
+from palmette.lexical.analyser import Analyser, WordKind
 from palmette.ranking.score import BEST, CHANCE, OWN, SPAN, Evidence, probability
 from palmette.search.plan import WordMatches
 from palmette.text import shorten
@@ -100,7 +100,7 @@ def spell(analyser: Analyser, text: str) -> dict[str, str]:
     chunks = [(chunk.lower(), list(analyser.words_of_chunk(chunk))) for chunk in analyser.chunks(text)]
     single_words = [(at, chunk, words[0]) for at, (chunk, words) in enumerate(chunks) if len(words) == 1]
     spelled = {word.text: chunk for _, chunk, word in single_words}
-    linked = [entry for entry in single_words if entry[2].kind == Kind.WORD]
+    linked = [entry for entry in single_words if entry[2].kind == WordKind.WORD]
     for (at, chunk, word), (after, other, follower) in pairwise(linked):
         dots = "\u2026 " if after > at + 1 else ""
         spelled[f"{word.text} {follower.text}"] = f"{chunk} {dots}{other}"

@@ -85,7 +85,7 @@ SPAN = "span"
 Numbers = NDArray[np.float64]
 """Sums are kept in float64."""
 
-Search = Callable[[SearchPlan, int], Candidates]
+Execute = Callable[[SearchPlan, int], Candidates]
 """A function that executes the plan of one query: ``search(plan, k)``."""
 
 
@@ -216,7 +216,7 @@ class Evidence:
         prior = self.calibration.prior_among(self.units.documents)
         return np.asarray(self.calibration.slope * np.asarray(total, np.float64) + prior)
 
-    def rank(self, search: Search, view: View, plan: SearchPlan, k: int) -> Candidates:
+    def rank(self, search: Execute, view: View, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best documents of every query, with log-odds as scores."""
         depth = min(max(SHORTLIST, 2 * k), max(1, len(view)))
         read = () if self.vectors is None else (SENTENCES, SCALES)
@@ -261,7 +261,7 @@ class Evidence:
         return Candidates(keys[None], logit[None].astype(np.float32), evidence=evidence)
 
 
-def score_others(search: Search, plan: SearchPlan, candidates: Candidates, keys: Keys) -> Candidates:
+def score_others(search: Execute, plan: SearchPlan, candidates: Candidates, keys: Keys) -> Candidates:
     """Add the method's scores of further documents (ascending keys) to one query's candidates.
 
     Documents that the method does not score (below a cut-off) get the lowest score of the candidates.

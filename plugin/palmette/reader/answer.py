@@ -115,7 +115,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Candidates:
+class AnswerCandidates:
     """Possible answers of one question, with probabilities beside that of "no answer"."""
 
     places: Rows
@@ -126,13 +126,13 @@ class Candidates:
     """Probability of "no answer"."""
 
     @classmethod
-    def of(cls, places: Rows, scores: NDArray[np.float64], total: float) -> Candidates:
+    def of(cls, places: Rows, scores: NDArray[np.float64], total: float) -> AnswerCandidates:
         """Order candidates by score [C]; ``total`` is log(1 + Σ exp) of all scores."""
         order = np.argsort(-scores, kind="stable")
         return cls(places[order], np.exp(scores[order] - total), float(np.exp(-total)))
 
 
-def answer_of(question: str, candidates: Candidates, documents: Sequence[Document], threshold: float) -> Answer:
+def answer_of(question: str, candidates: AnswerCandidates, documents: Sequence[Document], threshold: float) -> Answer:
     """Most probable answer; none where the probability that there is one is below the threshold."""
     places, none = candidates.places.tolist(), candidates.none
     texts = [documents[passage].content[start:end] for passage, start, end in places]

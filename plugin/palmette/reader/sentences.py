@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from palmette.arrays import Floats, Rows
 from palmette.encoder import Encoder
 from palmette.encoder.splitting import split_sentences
-from palmette.reader.answer import SHORTEST, Candidates
+from palmette.reader.answer import SHORTEST, AnswerCandidates
 from palmette.reader.config import ReaderConfig
 from palmette.reader.scores import NEVER, UnitVectors, minimise, reading_loss, words_of
 from palmette.reader.training import TrainingSet, examine, sentence_credit
@@ -102,14 +102,14 @@ class SentenceModule(nn.Module):
         metrics = examine(lessons.data, dev, candidates, sentence_credit)
         return TrainingResult(training.steps, training.steps, metrics, time.monotonic() - started, False)
 
-    def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Candidates]:
+    def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[AnswerCandidates]:
         """All sentences of each question's passages, with probabilities."""
         w, b = (parameter.double().cpu().numpy() for parameter in self.weigh.parameters())
         candidates = []
         for places, features in self.read(questions, passages):
             scores = features @ w[0] + b  # [S]
             total = float(np.logaddexp.reduce([0.0, *scores]))  # "no answer" scores 0
-            candidates.append(Candidates.of(places, scores, total))
+            candidates.append(AnswerCandidates.of(places, scores, total))
         return candidates
 
     def read(

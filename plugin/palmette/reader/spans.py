@@ -35,7 +35,7 @@ from palmette.encoder.backbone import Backbone, set_dropout
 from palmette.encoder.base import readable
 from palmette.errors import ConfigError, InputError
 from palmette.progress import progress_bar
-from palmette.reader.answer import Candidates
+from palmette.reader.answer import AnswerCandidates
 from palmette.reader.config import ReaderConfig
 from palmette.reader.scores import NEVER, UnitVectors, batches, grouped_logsumexp, learn_gains, reading_loss, words_of
 from palmette.reader.training import TrainingSet, answers, examine, span_credit
@@ -97,10 +97,10 @@ class Read(NamedTuple):
     places: Rows
     scores: NDArray[np.float64]
 
-    def candidates(self, gains: NDArray[np.float64]) -> Candidates:
+    def candidates(self, gains: NDArray[np.float64]) -> AnswerCandidates:
         """Candidates of a question, with what each passage gains [P]."""
         total = float(np.logaddexp.reduce([0.0, *(self.totals + gains[self.passages])]))
-        return Candidates.of(self.places, self.scores + gains[self.places[:, 0]], total)
+        return AnswerCandidates.of(self.places, self.scores + gains[self.places[:, 0]], total)
 
 
 def right_spans(scores: Tensor, gold: Sequence[Gold]) -> Tensor:
@@ -242,7 +242,7 @@ class SpanModule(nn.Module):
             scores = (network or self)([windows[at] for at in group])
             yield group, scores, scores.flatten(1).logsumexp(1)
 
-    def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Candidates]:
+    def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[AnswerCandidates]:
         """The best spans of each question's passages, with probabilities."""
         readings, all_features = self.read(questions, passages), self.signs(questions, passages)
         return [

@@ -13,7 +13,7 @@ from palmette.arrays import best
 from palmette.encoder import Encoder
 from palmette.encoder.cache import EncodingCache
 from palmette.metrics import exact_match, f1, holds_answer
-from palmette.reader.answer import Answer, Candidates, answer_of
+from palmette.reader.answer import Answer, AnswerCandidates, answer_of
 from palmette.reader.config import ReaderConfig
 from palmette.reader.data import Example, ReadingData
 
@@ -161,7 +161,7 @@ def best_threshold(probabilities: Sequence[float], worth: Sequence[float], answe
 
 
 def examine(
-    data: ReadingData, questions: Sequence[HeldOut], candidate_lists: Sequence[Candidates], credit: Credit
+    data: ReadingData, questions: Sequence[HeldOut], candidate_lists: Sequence[AnswerCandidates], credit: Credit
 ) -> dict[str, float]:
     """Best threshold, the mean credit of all held-out questions with it, and of those with an answer without it.
 

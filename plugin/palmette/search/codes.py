@@ -80,7 +80,7 @@ class Codes(NamedTuple):
         """Size in memory."""
         return sum(part.nbytes for part in self)
 
-    def shortlist(self, rows: Rows | None, queries: Queries, k: int) -> tuple[Rows, Rows]:
+    def shortlist(self, rows: Rows | None, queries: QueryCodes, k: int) -> tuple[Rows, Rows]:
         """Select pairs (query, row) that include the ``k`` best of ``rows`` (ascending; ``None`` for all) per query."""
         count, width = len(self.numbers) if rows is None else len(rows), self.numbers.shape[1]
         threads = 1
@@ -91,7 +91,7 @@ class Codes(NamedTuple):
         of, near = (np.concatenate(parts) for parts in zip(*shortlists, strict=True))
         return of, near
 
-    def _scan(self, rows: Rows | None, queries: Queries, k: int, start: int, stop: int) -> tuple[Rows, Rows]:
+    def _scan(self, rows: Rows | None, queries: QueryCodes, k: int, start: int, stop: int) -> tuple[Rows, Rows]:
         """Select pairs among the rows of one thread."""
         from palmette.search import kernels
 
@@ -126,7 +126,7 @@ class Codes(NamedTuple):
         return products[:, rows - first] if dense and span != len(rows) else products
 
 
-class Queries(NamedTuple):
+class QueryCodes(NamedTuple):
     """Queries as int8 codes, with their error."""
 
     numbers: Bytes
@@ -139,7 +139,7 @@ class Queries(NamedTuple):
     """[Q] ‖q‖"""
 
     @classmethod
-    def encode(cls, queries: Floats) -> Queries:
+    def encode(cls, queries: Floats) -> QueryCodes:
         """Encode queries [Q, C]."""
         exact = queries.astype(np.float64)
         steps = np.abs(exact).max(axis=1, initial=0) / 127
@@ -147,10 +147,10 @@ class Queries(NamedTuple):
         errors = np.linalg.norm(exact - steps[:, None] * numbers, axis=1)
         return cls(numbers.astype(np.int8), steps, errors, np.linalg.norm(exact, axis=1))
 
-    def one(self, query: int) -> Queries:
+    def one(self, query: int) -> QueryCodes:
         """Return one query."""
         at = slice(query, query + 1)
-        return Queries(self.numbers[at], self.steps[at], self.errors[at], self.lengths[at])
+        return QueryCodes(self.numbers[at], self.steps[at], self.errors[at], self.lengths[at])
 
 
 def integer_products(queries: Bytes, rows: Bytes) -> NDArray[np.int32]:

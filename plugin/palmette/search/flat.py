@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from palmette.arrays import ONE, Floats, Keys, Rows, as_fixed, as_floats, fold_columns, highest
 from palmette.compiled import compiles_loops
-from palmette.search.codes import Codes, Queries
+from palmette.search.codes import Codes, QueryCodes
 from palmette.search.plan import Candidates, Metric, Score, ranked_by
 from palmette.threads import get_threads, run_in_threads
 
@@ -215,7 +215,7 @@ class ExactEngine:
         if not compiles_loops():
             return _by_product(block, np.arange(count) if rows is None else rows, queries, k)
         codes: Codes = block.memo("codes", lambda: Codes.encode(block.data, scales=block.scales))
-        of, near = codes.shortlist(rows, Queries.encode(queries), k)
+        of, near = codes.shortlist(rows, QueryCodes.encode(queries), k)
         return Shortlist(of, near, len(near), work * queries.shape[1] + len(near) * block.data[0].nbytes)
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Keys, Mask, Rows
 from palmette.errors import InputError
-from palmette.search.codes import Codes, Queries
+from palmette.search.codes import Codes, QueryCodes
 from palmette.search.flat import Block, Shortlist, empty_candidates, exact_scores
 from palmette.search.plan import Candidates
 from palmette.threads import get_threads, run_in_threads
@@ -80,7 +80,7 @@ class ListBlock(NamedTuple):
     order: ListOrder
     rows: Rows | None
 
-    def shortlist(self, query: Queries, lists: Rows, k: int, threads: int) -> tuple[Rows, int]:
+    def shortlist(self, query: QueryCodes, lists: Rows, k: int, threads: int) -> tuple[Rows, int]:
         """Shortlist rows for one query; returns how many documents were visited, too."""
         order = self.order
         known = lists[(lists >= 0) & (lists < len(order))]
@@ -116,7 +116,7 @@ def top_k_in_lists(parts: Sequence[ListBlock], queries: Floats, chosen: Keys, k:
     total = sum(len(part.block.keys) if part.rows is None else len(part.rows) for part in parts)
     parts = [part for part in parts if part.rows is None or len(part.rows)]
     queries, out = np.ascontiguousarray(queries), empty_candidates(len(queries), min(k, total))
-    encoded = Queries.encode(queries)
+    encoded = QueryCodes.encode(queries)
     each = sum(len(part.order.rows) / max(1, len(part.order)) for part in parts)
     work = int(each * np.count_nonzero(chosen >= 0) * queries.shape[1])
     threads = max(1, min(get_threads(), work // _WORTH_A_THREAD + 1, chosen.size))

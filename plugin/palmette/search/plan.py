@@ -21,7 +21,7 @@ from palmette.search.stored import StoredDocument
 from palmette.types import Document, Passage
 
 Metric = Literal["inner_product", "overlap"]
-Evidence = Mapping[str, NDArray[np.generic]]
+Facts = Mapping[str, NDArray[np.generic]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class Candidates:
     """[Q, n], −∞ where padded."""
     visited: float = 0.0
     """Documents compared with each query, on average."""
-    evidence: Evidence = field(default_factory=dict)
+    evidence: Facts = field(default_factory=dict)
     """Facts about each hit for its explanation (the layer that found it, …): arrays [Q, n] by name."""
     refined: float = 0.0
     """Documents compared number by number, per query; bounds rule the others out."""
@@ -170,7 +170,7 @@ class Candidates:
         return replace(self, keys=self.keys[row][real][None], scores=self.scores[row][real][None], evidence=evidence)
 
 
-def stack_rows(rows: Sequence[tuple[Keys, Floats, Evidence]], like: Candidates) -> Candidates:
+def stack_rows(rows: Sequence[tuple[Keys, Floats, Facts]], like: Candidates) -> Candidates:
     """Stack keys, scores and evidence of one or more queries, with the effort of ``like``."""
     width, evidence = 0, dict[str, NDArray[Any]]()
     for keys_of_query, _, _ in rows:

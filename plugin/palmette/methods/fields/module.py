@@ -17,7 +17,7 @@ from palmette.encoder import Backbone
 from palmette.encoder.backbone import set_dropout
 from palmette.methods.fields.config import FieldsConfig
 
-Kind = Literal["document", "query", "pooled"]
+TextKind = Literal["document", "query", "pooled"]
 
 WHOLE_FIRST = 3.0
 """Initial lead of the whole document's logit in the aggregate."""
@@ -171,13 +171,13 @@ class FieldEncoder(nn.Module):
             self.backbone.eval()
         return self
 
-    def forward(self, kind: Kind, texts: Any) -> Encoded:
+    def forward(self, kind: TextKind, texts: Any) -> Encoded:
         """Vectors of documents (token ids by field), queries (token ids) or :class:`Pooled` states."""
         if kind == "query" and self.config.queries == "plain":
             return self._plain(texts)
         return self._finish(texts if kind == "pooled" else self.pool(kind, texts))
 
-    def pool(self, kind: Kind, texts: Sequence[Any]) -> Pooled:
+    def pool(self, kind: TextKind, texts: Sequence[Any]) -> Pooled:
         """States of documents or queries, from one pass of the encoder."""
         sequences = self.layout.documents if kind == "document" else self.layout.queries
         ids, codes, positions = (part.to(self.backbone.device) for part in sequences(texts, self.backbone))
@@ -235,7 +235,7 @@ class FieldEncoder(nn.Module):
             yield order[start:stop]
             start = stop
 
-    def encode(self, kind: Kind, texts: Sequence[Any]) -> tuple[Floats, Floats, Floats]:
+    def encode(self, kind: TextKind, texts: Sequence[Any]) -> tuple[Floats, Floats, Floats]:
         """Fields' vectors [N, F, d], weights [N, F] and aggregates [N, d], without gradients, in the order given."""
         count = 1 if kind == "query" and self.config.queries == "plain" else self.layout.fields
         shapes = ((count, self.backbone.dimension), (count,), (self.backbone.dimension,))
@@ -252,7 +252,7 @@ def _length(text: Any) -> int:
     return sum(map(len, text)) if text and not isinstance(text[0], int) else len(text)
 
 
-def gradient_cached(module: nn.Module, kind: Kind, texts: Sequence[Any], chunk: int) -> Encoded:
+def gradient_cached(module: nn.Module, kind: TextKind, texts: Sequence[Any], chunk: int) -> Encoded:
     """Vectors of a batch, with gradients, at the memory of one chunk (gradient caching).
 
     A chunk's activations are dropped and computed again, with the same dropout, when its gradient is due: the loss
@@ -272,7 +272,7 @@ def gradient_cached(module: nn.Module, kind: Kind, texts: Sequence[Any], chunk: 
 class FrozenStates:
     """Pooled states of texts under a frozen encoder, in half precision: each row is encoded once, on first use."""
 
-    def __init__(self, module: FieldEncoder, kind: Kind, count: int, read: Callable[[Rows], Any]) -> None:
+    def __init__(self, module: FieldEncoder, kind: TextKind, count: int, read: Callable[[Rows], Any]) -> None:
         self.module, self.kind, self.read = module, kind, read
         fields = module.layout.fields
         self.states = np.empty((count, fields + 1, module.backbone.width), np.float16)

@@ -18,7 +18,7 @@ from palmette.methods.fields.config import BLEND, BLENDS, FieldsConfig, FieldsSe
 from palmette.methods.fields.documents import FieldExtractor, field_tokens, query_tokens
 from palmette.methods.fields.init import fit_field_weights
 from palmette.methods.fields.losses import best_field, charm_loss
-from palmette.methods.fields.module import Encoded, FieldEncoder, FrozenStates, Kind, gradient_cached
+from palmette.methods.fields.module import Encoded, FieldEncoder, FrozenStates, TextKind, gradient_cached
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Stage, Task, TrainingResult
 from palmette.training.pairs import Validation
@@ -50,7 +50,7 @@ class FieldsTask(Task):
     """Metric of a two-stage search, by which the best weights are chosen."""
 
     def __post_init__(self) -> None:
-        counts: dict[Kind, int] = {}
+        counts: dict[TextKind, int] = {}
         if self.module.frozen and self.size():
             counts["document"] = len(self.data.corpus)
             if self.module.config.queries == "fields":
@@ -94,13 +94,13 @@ class FieldsTask(Task):
     def to(self, device: torch.device) -> None:
         """Keep token ids where they are."""
 
-    def texts(self, kind: Kind, rows: Rows) -> list[Any]:
+    def texts(self, kind: TextKind, rows: Rows) -> list[Any]:
         """Token ids of some documents or queries."""
         if kind == "query":
             return [self.queries.row(row).tolist() for row in rows]
         return [[tokens.row(row).tolist() for tokens in self.documents] for row in rows]
 
-    def encode(self, kind: Kind, rows: Rows) -> tuple[Floats, Floats, Floats]:
+    def encode(self, kind: TextKind, rows: Rows) -> tuple[Floats, Floats, Floats]:
         """Fields' vectors, weights and aggregates of some documents or queries, without gradients."""
         if kind not in self.states:
             return self.module.encode(kind, self.texts(kind, rows))
@@ -120,7 +120,7 @@ class FieldsTask(Task):
         hard = self.data.negatives.sample(queries, 1, draw)
         documents = np.unique(np.concatenate([answers, hard[hard >= 0]]))  # [M], each once
 
-        def encoded(kind: Kind, chosen: Rows) -> Encoded:
+        def encoded(kind: TextKind, chosen: Rows) -> Encoded:
             if kind in self.states:
                 return Encoded(*module("pooled", self.states[kind][chosen]))
             return gradient_cached(module, kind, self.texts(kind, chosen), self.module.config.chunk)

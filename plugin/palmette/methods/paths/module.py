@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from palmette.encoder import Backbone
 from palmette.methods.paths.config import ENCODER_RATE, SHARPNESS, PathsConfig
 
-Part = Tensor | tuple[Tensor, Tensor]
+TextBatch = Tensor | tuple[Tensor, Tensor]
 """Texts: embeddings [n, m], or padded token ids and token mask [n, T] each."""
 
 SMALL = 0.02
@@ -137,14 +137,14 @@ class Paths(nn.Module):
         """Embeddings [n, m] → unit vectors [n, m]."""
         return F.normalize(x, dim=1)
 
-    def forward(self, *parts: Part) -> tuple[Tensor, Routed]:
+    def forward(self, *parts: TextBatch) -> tuple[Tensor, Routed]:
         """Unit vectors of texts [n, m], and their paths."""
         read = torch.cat([self.read(part) for part in parts])
         with torch.autocast(read.device.type, enabled=False):  # half precision is for the transformer alone
             vectors = self.embed(read.float())
             return vectors, self.indexer(vectors)
 
-    def read(self, part: Part) -> Tensor:
+    def read(self, part: TextBatch) -> Tensor:
         """Embeddings [n, m] of the encoder."""
         if isinstance(part, Tensor):
             return part

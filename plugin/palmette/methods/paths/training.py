@@ -14,7 +14,7 @@ from palmette.arrays import Rows
 from palmette.encoder import Backbone, Kind
 from palmette.methods.paths.explain import IndexReport, Numbers, leaf_load, leaf_terms
 from palmette.methods.paths.losses import intra_leaf, triplet
-from palmette.methods.paths.module import Part, Paths
+from palmette.methods.paths.module import Paths, TextBatch
 from palmette.methods.paths.search import SHARES, recall_curve
 from palmette.progress import progress_bar
 from palmette.training.config import TrainingConfig
@@ -72,7 +72,7 @@ class PathsTask(Task):
         texts = self.pairs.data.query_texts if kind == "query" else self.pairs.data.texts
         return [texts[row] for row in rows.tolist()]
 
-    def _inputs(self, kind: Kind, rows: Rows) -> Part:
+    def _inputs(self, kind: Kind, rows: Rows) -> TextBatch:
         """Input of the module: embeddings by the frozen encoder, or tokens where the encoder learns."""
         if self.module.backbone is not None:
             return self.module.backbone.plain(self._texts(kind, rows), kind)

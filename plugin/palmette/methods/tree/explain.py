@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.arrays import as_floats, evenly_spaced
-from palmette.lexical.terms import Terms, add_counts, count_terms, divergence, top_terms
+from palmette.arrays import Rows, as_floats, evenly_spaced
+from palmette.lexical.terms import TopicTerms, add_counts, count_terms, divergence, top_terms
 from palmette.methods.tree.leaves import ADAPTED, LEAVES, greedy_leaf
 from palmette.methods.tree.module import name_of
 from palmette.methods.tree.training import TreeTask
+from palmette.model import Arrays
 from palmette.types import Explanation, Part
 
-Ints = NDArray[np.int64]
-Arrays = Mapping[str, NDArray[Any]]
 BOTH = 0.5
 """Least probability with which both texts must be under a node that is named as their topic."""
 NEAR = 2
@@ -37,7 +36,7 @@ def node_masses(rows: NDArray[Any]) -> NDArray[np.float64]:
 # -- topics: terms that are frequent under a node and rare elsewhere -------------------------------------------
 
 
-def topics_of_texts(texts: Iterable[str], leaves: Ints, depth: int, *, terms: int = 8) -> Terms:
+def topics_of_texts(texts: Iterable[str], leaves: Rows, depth: int, *, terms: int = 8) -> TopicTerms:
     """Up to ``terms`` terms, with weights, of every node that has any: by name, from the texts' leaves [n]."""
     spelled, text, term = count_terms(texts)
     totals, topics = np.bincount(term, minlength=len(spelled)), dict[int, list[tuple[str, float]]]()
@@ -52,7 +51,7 @@ def topics_of_texts(texts: Iterable[str], leaves: Ints, depth: int, *, terms: in
     return {name_of(node): topics[node] for node in sorted(topics)}
 
 
-def topics_of_training(task: TreeTask) -> Terms:
+def topics_of_training(task: TreeTask) -> TopicTerms:
     """Terms of a tree's nodes in the corpus that it was trained on (an even sample of a large one)."""
     config, corpus = task.module.config, task.pairs.data.corpus
     chosen = evenly_spaced(len(corpus), SAMPLE)
@@ -63,7 +62,7 @@ def topics_of_training(task: TreeTask) -> Terms:
 # -- one hit ---------------------------------------------------------------------------------------------------
 
 
-def explain(query: Arrays, arrays: Arrays, level: int | None, depth: int, topics: Terms) -> Explanation:
+def explain(query: Arrays, arrays: Arrays, level: int | None, depth: int, topics: TopicTerms) -> Explanation:
     """Explain the overlap at a level, or the cosine where that is the score (``level`` is ``None``).
 
     Parts of an overlap are by the node where they leave the path of the larger shares, from the root down. Of a

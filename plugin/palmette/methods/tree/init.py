@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from palmette.arrays import Floats, evenly_spaced
+from palmette.arrays import Floats, Rows, evenly_spaced
 from palmette.maths import ridge
 from palmette.methods.tree.module import Linear, Tree
 from palmette.threads import one_torch_thread
@@ -27,8 +26,6 @@ PENALTY = 1.0
 """Of the hyperplanes' weights."""
 SAMPLE = 50_000
 """Documents that the clusters are found in."""
-
-Ints = NDArray[np.int64]
 
 
 @torch.no_grad()
@@ -74,7 +71,7 @@ def fit_clusters(linear: Linear, x: Tensor, depth: int, seed: int) -> None:
         linear.directions[node], linear.offsets[node] = weight[0], bias[0]
 
 
-def halve(centres: Floats, draw: np.random.Generator) -> tuple[Ints, Ints]:
+def halve(centres: Floats, draw: np.random.Generator) -> tuple[Rows, Rows]:
     """Two equally large groups of the centres [n, d] by 2-means: rows of each, of the best of several starts."""
     best, groups, half = -np.inf, (np.empty(0, np.int64),) * 2, (len(centres) + 1) // 2
     for _ in range(RESTARTS):

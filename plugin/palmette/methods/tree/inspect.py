@@ -18,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.arrays import evenly_spaced, unit_rows
+from palmette.arrays import Rows, evenly_spaced, unit_rows
 from palmette.config import check_range
 from palmette.errors import ConfigError, InputError, NotFoundError
 from palmette.methods.tree.explain import node_masses, topics_of_texts
@@ -29,7 +29,6 @@ from palmette.search.plan import View
 from palmette.text import shorten
 from palmette.types import Document, Hit
 
-Ints = NDArray[np.int64]
 CHUNK = 1024
 """Documents read at a time."""
 READ = 100_000
@@ -280,8 +279,8 @@ def page_hashes() -> dict[str, str]:
 
 
 def _survey(
-    view: View, keys: Ints, depth: int, progress: bool | None
-) -> tuple[Ints, NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], float]:
+    view: View, keys: Rows, depth: int, progress: bool | None
+) -> tuple[Rows, NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], float]:
     """Leaf of each document and its probability [n], mean probability and decidedness of nodes, leaves per document."""
     leaf, probability = np.empty(len(keys), np.int64), np.empty(len(keys))
     share, likelier, spread = np.zeros(2 ** (depth + 1) - 1), np.zeros(2**depth - 1), 0.0
@@ -306,12 +305,12 @@ def _distributions(stored: NDArray[Any]) -> NDArray[np.float32]:
     return rows
 
 
-def _texts(view: View, keys: Ints) -> Iterator[str]:
+def _texts(view: View, keys: Rows) -> Iterator[str]:
     for start in range(0, len(keys), CHUNK):
         yield from (document.content for document in view.documents(keys[start : start + CHUNK].tolist()))
 
 
-def _picked(leaf: Ints, probability: NDArray[np.float64], most: int) -> Ints:
+def _picked(leaf: Rows, probability: NDArray[np.float64], most: int) -> Rows:
     """Documents to list: the most probable of every leaf, then the second of every leaf, and so on; by leaf."""
     order = np.lexsort((-probability, leaf))
     starts = np.flatnonzero(np.diff(leaf[order], prepend=-1))
@@ -340,7 +339,7 @@ def _route(view: View, query: str, hits: Sequence[Hit], encoded: NDArray[np.floa
     return Route(query, names[ends[0]], shares, tuple(documents))
 
 
-def _balance(share: NDArray[np.float64], per_leaf: Ints, spread: float) -> Balance:
+def _balance(share: NDArray[np.float64], per_leaf: Rows, spread: float) -> Balance:
     share = np.sort(share)  # [C], rising
     entropy = -float((share * np.log(share + 1e-300)).sum())
     rank = np.arange(1, len(share) + 1)
@@ -348,7 +347,7 @@ def _balance(share: NDArray[np.float64], per_leaf: Ints, spread: float) -> Balan
     return Balance(math.exp(entropy), gini, int((per_leaf == 0).sum()), spread)
 
 
-def measure_congruence(vectors: NDArray[np.float32], leaves: Ints, depth: int) -> Congruence:
+def measure_congruence(vectors: NDArray[np.float32], leaves: Rows, depth: int) -> Congruence:
     """Mean cosines of all pairs of [n, d] vectors; leaves that part after h turns differ in their last D − h bits."""
     unit = unit_rows(vectors)
     pairs = np.triu_indices(len(unit), 1)

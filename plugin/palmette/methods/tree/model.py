@@ -15,7 +15,7 @@ from palmette.arrays import Floats, evenly_spaced, fold_columns
 from palmette.config import check_keys, check_range
 from palmette.encoder import Encoder, Kind, States
 from palmette.errors import ConfigError, TrainingError
-from palmette.lexical.terms import Terms, terms_from_json, terms_to_json
+from palmette.lexical.terms import TopicTerms, terms_from_json, terms_to_json
 from palmette.methods.tree.config import TRAINING, TreeConfig, TreeSearch
 from palmette.methods.tree.explain import explain, topics_of_training
 from palmette.methods.tree.init import initialise
@@ -60,7 +60,7 @@ class TreeModel(Model):
     training_defaults = TRAINING
     config: TreeConfig
     module: Tree
-    topics: Terms = MappingProxyType({})
+    topics: TopicTerms = MappingProxyType({})
     """Node, by its turns (``LRL``) → terms of the training's documents under it, with weights."""
 
     # -- training and checkpoints -----------------------------------------------------------------------------
