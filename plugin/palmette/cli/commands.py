@@ -84,9 +84,11 @@ def _run_index(args: argparse.Namespace) -> None:
 def _sync_all(args: argparse.Namespace, index: Any, paths: Sequence[str], patterns: Mapping[str, Any]) -> None:
     """Synchronize all sources, and print the reports."""
     from palmette.encoder.remote import usage_of
+    from palmette.encoder.separate import announced
 
     options = {"titles": args.titles, "batch_size": args.batch_size, "progress": args.progress, **patterns}
-    reports = [index.sync(path, args.source, **options) for path in paths]
+    with announced():
+        reports = [index.sync(path, args.source, **options) for path in paths]
     stats = index.stats()
     if args.json:
         facts = {"index": str(args.out), "documents": stats.documents, "passages": stats.passages}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -260,8 +261,14 @@ class Encoder(ABC):
             with progress_bar("encoding", len(texts), progress) as bar:
                 read_before = self.check(above, "document", cut=False)
                 return windows.encode_sentences(self, checked, names, size, bar.update, read_before)
-        pooled = self.encode(with_titles(texts, above), batch_size=batch_size, progress=progress)
-        return pooled, whole_texts(checked, pooled)
+        return self.pooled_sentences(checked, above, partial(self.encode, batch_size=batch_size, progress=progress))
+
+    def pooled_sentences(
+        self, texts: Sequence[str], above: Sequence[str], encode: Callable[[Sequence[str]], Floats]
+    ) -> tuple[Floats, Sentences]:
+        """Return vectors of documents [N, d], and of their sentences, from vectors of texts alone."""
+        pooled = encode(with_titles(texts, above))
+        return pooled, whole_texts(texts, pooled)
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Return pooled query vectors [N, d]. Concurrent callers in other threads share a forward pass."""

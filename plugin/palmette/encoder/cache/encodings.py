@@ -12,6 +12,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
@@ -21,9 +22,9 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Rows
 from palmette.config import check_path
-from palmette.encoder.base import Encoder, Kind, progress_bar, with_titles
+from palmette.encoder.base import Encoder, Kind, progress_bar
 from palmette.encoder.cache.database import CacheEntry, EncodingDatabase
-from palmette.encoder.sentences import Sentences, whole_texts
+from palmette.encoder.sentences import Sentences
 from palmette.encoder.splitting import VERSION
 from palmette.encoder.states import to_numpy
 from palmette.errors import ConfigError, EncodingError, ReadOnlyError, StorageFullError, shown
@@ -87,8 +88,8 @@ class EncodingCache:
             pooled = self._encode(plain, texts, "document", batch_size, progress, sentences, above)
             found = Sentences.from_parts([sentences[row] for row in range(len(pooled))], plain.dimension)
         else:
-            pooled = self._encode(plain, with_titles(texts, above), "document", batch_size, progress)
-            found = whole_texts(texts, pooled)
+            encode = partial(self._encode, plain, kind="document", batch_size=batch_size, progress=progress)
+            pooled, found = plain.pooled_sentences(texts, above, encode)
         return encoder.map(pooled, "document"), encoder.map_sentences(found)
 
     def _encode(
