@@ -60,6 +60,22 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
         raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {shown(value)}")
 
 
+MOST_VALUES = 2**20
+"""Most values of JSON from a stranger: each takes up to 64 bytes of memory, and three of the text."""
+
+
+def parse_json_of_stranger(text: str | bytes) -> Any:
+    """Parse strict JSON of bounded memory: also NaN, and more commas and brackets than there may be values, raise."""
+
+    def refuse(constant: str) -> object:
+        raise ValueError(f"{constant} is not a JSON value; use null")
+
+    signs: Any = (b",", b"[", b"{") if isinstance(text, bytes) else (",", "[", "{")
+    if sum(map(text.count, signs)) > MOST_VALUES:
+        raise ValueError(f"it has more than {MOST_VALUES:,} commas and brackets")
+    return parse_json(text, parse_constant=refuse)
+
+
 def parse_json(text: str | bytes, **options: Any) -> Any:
     """Parse JSON; what is nested too deeply for Python raises ValueError, as what is malformed does."""
     try:

@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 
+def is_unicode(text: str) -> bool:
+    """Tell whether a text can be written as UTF-8: it holds no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def shorten(text: str, limit: int) -> str:
     """Return a text as one line of at most ``limit`` characters; a longer one ends with "…", between words if it can.
 

@@ -19,6 +19,8 @@ Metadata = Mapping[str, Any]
 
 
 LONGEST_ID = 2**14
+LONGEST_DOCUMENT = 2**24
+"""Largest number of characters of a document's text and fields: ten novels."""
 _KINDS: Mapping[str, type] = {"text": str, "metadata": Mapping, "fields": Mapping, "payload": Mapping}
 
 
@@ -93,7 +95,7 @@ class Document:
     @property
     def content(self) -> str:
         """The encoder's input: the text, or the fields of a document without text."""
-        return self.text if self.text.strip() else self.all_text
+        return self.text if self.text and not self.text.isspace() else self.all_text
 
     @property
     def all_text(self) -> str:

@@ -26,6 +26,7 @@ from palmette.service.calls import ENDPOINTS
 from palmette.service.gate import OPEN, Settings
 from palmette.service.indexes import Served
 from palmette.service.local import request
+from palmette.store.local import feedback
 from support.services import Running, running, until
 from support.tiny import documents, space, tree
 
@@ -282,6 +283,7 @@ def test_files_of_tokens_are_checked(tmp_path: Path) -> None:
         ("{", "is not JSON"),
         ("[]", "must hold a list"),
         ([row, row], "two tokens have the same name"),
+        ([row, {**row, "name": "bob", "filter": None}], "two names have the same token"),
         ([{**row, "token": "short"}], "use 16 at least"),
         ([{**row, "sha256": "0" * 64}], "either its token or its sha256"),
         ([{"name": "ada", "sha256": "xyz"}], "64 digits"),
@@ -344,6 +346,7 @@ def test_pages_of_others_and_bent_names_are_refused(plain: Running, tenants: Run
         (400, "must be a number", b'{"query": "x", "threshold": "x"}', "application/json"),
         (400, "threshold must be", b'{"query": "x", "threshold": 1e999}', "application/json"),
         (404, "there is no index 'x'", b'{"query": "x", "index": "x"}', "application/json"),
+        (400, "more than 1,048,576 commas", b'{"query": [' + b"[]," * 2**20 + b"[]]}", "application/json"),
     ],
 )
 def test_bodies_are_read_strictly(status: int, words: str, content: bytes, kind: str, plain: Running) -> None:
@@ -398,6 +401,51 @@ def test_slow_and_lost_clients_disturb_nobody(index: Index) -> None:
             client.close()
         until(lambda: service.service.metrics.in_flight == 0)
         until(lambda: all(one.handle is None or one.handle.users == 0 for one in service.service.served.values()))
+
+
+def test_bodies_are_bounded_together(index: Index) -> None:
+    head = "POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with running(Path(index.path), max_body=1000, timeout=20) as service:
+        address = ("127.0.0.1", int(service.url.rpartition(":")[2]))
+        slow = [socket.create_connection(address) for _ in range(8)]
+        for client in slow:
+            client.sendall(f"{head}Content-Length: 1000\r\n\r\n".encode() + b" " * 999)
+        until(lambda: service.service.metrics.in_flight == len(slow))
+        assert service.http.get("/health").status_code == 200
+        time.sleep(0.2)
+        reply = service.post("search", query="owl")
+        problem(reply, 503, "too large together")
+        assert reply.headers["retry-after"] == "1"
+        for client in slow:
+            client.close()
+        until(lambda: service.service.metrics.in_flight == 0)
+        assert service.post("search", query="owl").status_code == 200
+
+
+def test_searches_are_answered_where_they_cannot_be_recorded(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    index.backup(tmp_path / "colours")
+    with running(tmp_path / "colours", tokens=TOKENS) as service, Index.open(tmp_path / "colours") as opened:
+        opened.feedback_log.recording = True
+        half = service.http.post(
+            "/v1/search",
+            content=b'{"query": "owl \\ud800"}',
+            headers={"content-type": "application/json", "authorization": f"Bearer {BOB}"},
+        )
+        assert half.status_code == 200, half.text
+        monkeypatch.setattr(feedback, "MOST_PAGES", 16)
+        votes = [service.post("feedback", token=BOB, query="q" * 8000, id="red-owl", useful=True) for _ in range(12)]
+        assert votes[0].json() == {"kept": True}
+        problem(votes[-1], 507, "no room left for feedback")
+        for number in range(12):
+            search = service.post("search", token=BOB, query=f"owl {number} " + "q" * 7000)
+            assert search.status_code == 200
+        assert "run" not in search.json()["results"][0]
+        assert "a search was not recorded" in caplog.text
+        assert (tmp_path / "colours" / feedback.FEEDBACK).stat().st_size == 16 * 4096
+        assert opened.feedback_log.delete(before=time.time() + 1) > 0
+        assert service.post("feedback", token=BOB, query="q", id="red-owl", useful=True).json() == {"kept": True}
 
 
 def test_limits_of_time_rate_and_number(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import sys
 import time
 import zipfile
@@ -272,6 +273,23 @@ def test_a_bomb_is_not_opened(tmp_path):
             archive.writestr(f"{number}.xml", b"\0" * 100_000_000)
     with pytest.raises(InputError, match=r"a\.docx: it unpacks to 300,000,000 bytes"):
         list(read_file(tmp_path / "a.docx"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.html", "<p>a" * 100_001, "the page has 100,001 tags, and may have 100,000"),
+        ("a.ipynb", '{"cells": [' + "[]," * 2**20 + "[]]}", "more than 1,048,576 commas and brackets"),
+        ("a.jsonl", '{"text": "a", "more": [' + "[]," * 2**20 + "[]]}", "more than 1,048,576 commas and brackets"),
+        ("a.csv", "text" + "," * (2**18 + 1), "more than 262,144 times ','"),
+        ("a.txt", "a" * (2**24 + 1), "16,777,217 characters, and may have 16,777,216"),
+        ("a.md", "a" * (2**25 + 1), "33,554,433 bytes, and a text may have 33,554,432"),
+        ("a.jsonl", '{"text": "' + "a" * (2**24 + 1) + '"}', "16,777,217 characters"),
+    ],
+)
+def test_files_that_would_fill_the_memory_are_refused(write, name, content, words):
+    with pytest.raises(InputError, match=re.escape(words)):
+        list(read_file(write(name, content)))
 
 
 def test_without_the_converter_the_extra_is_named(write, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,8 @@ from palmette.errors import InputError, NotFoundError, StoreError, shown
 from palmette.store.local.backend import LocalBackend
 from palmette.store.local.feedback import FeedbackLog
 from palmette.store.tenants import FilteredBackend
+
+log = logging.getLogger("palmette.feedback")
 
 if TYPE_CHECKING:
     from palmette.store.backend import Backend
@@ -41,13 +44,18 @@ class TakesFeedback:
     ) -> bool:
         """Record a search of a person if recording is turned on; returns whether it is.
 
-        ``Index.search`` records nothing by itself, since most searches are made by evaluations and programs.
+        ``Index.search`` records nothing by itself, since most searches are made by evaluations and programs. A search
+        that there is no room to record is logged, since the search itself has its answer.
         """
         try:
-            log = self.feedback_log
+            feedback = self.feedback_log
         except StoreError:  # a collection
             return False
-        return log.record(query, ids, person=person, run=run)
+        try:
+            return feedback.record(query, ids, person=person, run=run)
+        except StoreError as error:
+            log.warning("a search was not recorded: %s", error)
+            return False
 
     def feedback(
         self,
@@ -70,11 +78,11 @@ class TakesFeedback:
         """
         if not isinstance(useful, bool):
             raise InputError(f"useful must be True or False, got {shown(useful)}")
-        log = self.feedback_log
+        feedback = self.feedback_log
         if query is None or id is None:
             if run is None:
                 raise InputError("feedback is about a query and the id of a document, or about a run: give them")
-            search = log.search_of(run)
+            search = feedback.search_of(run)
             if not search.documents:
                 raise NotFoundError(f"run {shown(run)} found nothing: name query and id")
             query = search.query if query is None else query
@@ -83,4 +91,4 @@ class TakesFeedback:
             raise InputError(f"feedback: the query must not be empty, got {shown(query)}")
         if self.get([id])[0] is None:
             raise NotFoundError(f"there is no document {shown(id)}: feedback is about documents of this index")
-        log.add(query, id, useful, person=person, run=run)
+        feedback.add(query, id, useful, person=person, run=run)

@@ -15,10 +15,8 @@ from palmette.data import iter_documents, to_document
 from palmette.errors import DuplicateIdError, InputError, shown
 from palmette.search.faiss_engine import engine_named
 from palmette.store.qdrant.url import is_url
-from palmette.types import Document
+from palmette.types import LONGEST_DOCUMENT, Document
 
-LONGEST_DOCUMENT = 1 << 26
-"""Largest number of characters of a document's text and fields."""
 LONGEST_NAME = 1024
 """Largest number of characters of a text that may be the name of a file."""
 MOST_SECONDS = 1e6

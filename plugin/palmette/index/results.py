@@ -214,7 +214,7 @@ class SearchResult:
         keys, probabilities = self.candidates.keys, probability(self.logits)
         accepted = keys >= 0  # [Q, k]
         if threshold is not None:
-            accepted &= probabilities >= threshold
+            accepted &= probabilities >= np.float64(threshold)
         distinct = np.unique(keys[accepted]).tolist()
         with telemetry.span("read"):
             parts = dict(zip(distinct, view.parts(distinct), strict=True))

@@ -44,11 +44,11 @@ COUNT_BITS = 6
 MAX_COUNT = (1 << COUNT_BITS) - 1
 """Largest count in a hit; BM25 hardly changes beyond."""
 _MAX_DOCUMENTS = 1 << (32 - COUNT_BITS)  # documents of a segment
-_RUN = 1 << 23  # occurrences collected in memory before they go to a file
+_RUN = 1 << 20  # occurrences collected in memory before they go to a file
 _REMEMBERED = 1 << 16  # terms whose hits are known to be sound
-_PIECE = 1 << 22  # postings merged at once
-_BLOCK = 1 << 18  # chunks, and terms, that are handled at once
-_KNOWN = 1 << 18  # distinct chunks whose words are remembered
+_PIECE = 1 << 19  # postings merged at once
+_BLOCK = 1 << 17  # chunks, and terms, that are handled at once
+_KNOWN = 1 << 16  # distinct chunks whose words are remembered
 _TAIL = 32  # bits of a term's number after its head
 _ROW = 64 - TERM_BITS  # bits of a document's row beside a term
 
@@ -278,6 +278,7 @@ class PostingsBuilder:
 
     def _sorted(self) -> dict[str, NDArray[Any]]:
         keys = np.concatenate([np.empty(0, np.uint64), *self._collected])
+        self._collected.clear()
         keys.sort()
         first = _firsts(keys)
         counts, keys = np.diff(first, append=len(keys)), keys[first]

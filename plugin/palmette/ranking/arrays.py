@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
-from palmette.arrays import Floats, Ragged
+from palmette.arrays import Floats, Ragged, concatenate
 from palmette.encoder.sentences import Sentences
 from palmette.search.plan import ArraySpec
 from palmette.telemetry import encoding
@@ -19,6 +20,9 @@ SCALES = "sentence_scales"
 
 SPANS = "sentence_spans"
 """Stored array: first character of each sentence in its document's content, and the one after its last."""
+
+PASSAGES = 2048
+"""Number of passages that are encoded at a time: of a book there are many."""
 
 
 def sentence_arrays(width: int) -> tuple[ArraySpec, ...]:
@@ -50,6 +54,12 @@ def stored_arrays(
     arrays. Documents with given ``vectors`` skip that pass, so they have no sentences. ``above`` is the title and the
     headings of each passage, which the encoder reads before its text.
     """
+    if len(documents) > PASSAGES and vectors is None:
+        parts = [
+            stored_arrays(model, documents[start:stop], sentences, above=above[start:stop])
+            for start, stop in pairwise([*range(0, len(documents), PASSAGES), len(documents)])
+        ]
+        return {name: concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
     above = above if any(above) else ()
     if not sentences:
         if above and vectors is None and model.indexes_embeddings:

@@ -29,12 +29,17 @@ class StoredDocument:
         """A passage as a document, its text under the id and metadata of the whole; an only passage is the whole."""
         if len(self.passages) == 1:
             return self.document
-        place = self.passages[number]
-        return replace(self.document, text=self.document.content[place.start : place.end])
+        return self._slice(self.document.content, self.passages[number])
 
     def parts(self) -> list[Document]:
         """All passages as documents, in order."""
-        return [self.part(number) for number in range(len(self.passages))]
+        if len(self.passages) == 1:
+            return [self.document]
+        content = self.document.content
+        return [self._slice(content, place) for place in self.passages]
+
+    def _slice(self, content: str, place: Passage) -> Document:
+        return replace(self.document, text=content[place.start : place.end])
 
     def words(self) -> list[str]:
         """Texts in which the words of each passage are looked for; fields are part of the first."""

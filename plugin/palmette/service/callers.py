@@ -89,6 +89,8 @@ class Callers:
             token.sha256 or _digest(token.token): Caller(token.name, token.filter, token.indexes, token.write)
             for token in tokens
         }
+        if len(self._known) < len(tokens):  # one of them would open what the other may read
+            raise ConfigError("two names have the same token: give each its own")
         self._write = write
 
     def __bool__(self) -> bool:

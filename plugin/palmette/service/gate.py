@@ -33,6 +33,8 @@ from palmette.service.metrics import Metrics
 
 log = logging.getLogger("palmette.service")
 
+BODIES = 8
+"""Number of the largest bodies that may be in memory together."""
 OPEN = {"/", "/page.js", "/page.css", "/health", "/ready", "/openapi.json"}
 """Paths that need no token: they hold no data."""
 STATUS: tuple[tuple[type[PalmetteError], HTTPStatus], ...] = (
@@ -132,6 +134,7 @@ class Gate:
 
     def __init__(self, app: ASGIApp, service: Guarded) -> None:
         self.app, self.service = app, service
+        self._held = 0  # bytes of the bodies of all requests that are answered
         self._rate, self._refused = Rate(service.settings.rate), Rate(60)
         host = service.settings.host
         own = {"localhost", "127.0.0.1", "::1"} if service.settings.is_loopback else {host}
@@ -143,7 +146,7 @@ class Gate:
             await self.app(scope, receive, send)
             return
         service, begun, status = self.service, time.monotonic(), 499  # until a response begins: the client disconnected
-        caller = Caller("unknown")
+        caller, body = Caller("unknown"), [0]  # and the bytes of the body
         path = scope["path"] if scope["path"] in service.paths else "other"
 
         async def send_counted(message: Message) -> None:
@@ -162,7 +165,7 @@ class Gate:
         try:
             caller = scope["palmette.caller"] = self._admit(scope, path)
             scope["app"] = service  # lets the router raise instead of answering itself
-            await self.app(scope, self._limited(receive), send_counted)
+            await self.app(scope, self._limited(receive, body), send_counted)
         except ClientDisconnect:
             pass
         except Exception as error:  # starlette's own answer would be no problem+json
@@ -171,6 +174,7 @@ class Gate:
             else:
                 log.error("a response broke off", exc_info=error)
         finally:
+            self._held -= body[0]
             service.metrics.in_flight -= 1
             service.metrics.observe(path, status, time.monotonic() - begun)
 
@@ -219,16 +223,19 @@ class Gate:
         message = f"a request may have {self.service.settings.max_body:,} bytes: send less at a time"
         return Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, connection="close")
 
-    def _limited(self, receive: Receive) -> Receive:
-        """Count the bytes of a body, since its declared length may be missing."""
-        read = 0
+    def _limited(self, receive: Receive, read: list[int]) -> Receive:
+        """Count the bytes of a body, since its declared length may be missing, and those of all bodies together."""
 
         async def limited() -> Message:
-            nonlocal read
             message = await receive()
-            read += len(message.get("body", b""))
-            if read > self.service.settings.max_body:
+            size = len(message.get("body", b""))
+            read[0] += size
+            self._held += size
+            if read[0] > self.service.settings.max_body:
                 raise self._too_large()
+            if size and self._held > BODIES * self.service.settings.max_body:
+                detail = "the requests that are answered are too large together: try again"
+                raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, retry_after="1", connection="close")
             return message
 
         return limited

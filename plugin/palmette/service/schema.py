@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from palmette import __version__
-from palmette.config import Config, parse_json
+from palmette.config import Config, parse_json_of_stranger
 from palmette.errors import ConfigError, InputError
 from palmette.service.local import MOST_HITS, MOST_QUERIES
 from palmette.types import Document
@@ -228,12 +228,8 @@ class OverviewBody(Body):
 
 def read_body(kind: type[Body], text: bytes) -> Body:
     """Parse the JSON of a request; unknown fields and NaN raise."""
-
-    def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is not a JSON value; use null")
-
     try:
-        value = parse_json(text, parse_constant=refuse)
+        value = parse_json_of_stranger(text)
     except (UnicodeDecodeError, ValueError) as error:
         raise InputError(f"the body is not JSON ({error})") from error
     if not isinstance(value, dict):

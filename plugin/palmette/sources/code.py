@@ -35,7 +35,7 @@ _NAMED_NODES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 def code_blocks(lines: Lines, language: str) -> list[Block]:
     """Return definitions, with the comments above them, and the statements between."""
     blocks = _python(lines) if language == "python" else None
-    if blocks is None:
+    if not blocks:  # it accepts comments alone, and names none of them
         blocks = _definitions(lines, 0, len(lines))
     return fill(lines, blocks, 0, len(lines.text))
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from palmette.config import parse_json
+from palmette.config import parse_json_of_stranger
 from palmette.errors import InputError, MissingExtraError, PalmetteError
 from palmette.sources.blocks import blocks_of, front_matter
 from palmette.sources.kinds import RECORDS as RECORDS
@@ -30,6 +30,7 @@ from palmette.sources.records import (
     read_whole,
     separator,
 )
+from palmette.types import LONGEST_DOCUMENT
 from palmette.values import json_value
 
 PAGE_BREAK = "\f"
@@ -43,6 +44,10 @@ _BOMS = (  # the longer ones first: UTF-32's begins as UTF-16's
     (BOM_UTF16_LE, "utf-16"),
     (BOM_UTF16_BE, "utf-16"),
 )
+_MOST_BYTES = 2 * LONGEST_DOCUMENT
+"""Bytes of a text's file, whose characters are counted once it is read."""
+_MOST_TAGS = 100_000
+"""Signs that begin a tag in a page; a parsed tag takes 1.3 kilobytes."""
 _LONGEST_FRONT_MATTER = 2**16
 _MOST_SIGNS = 1000  # of one kind in front matter: parsers take time to the square of lists in lists and dots in names
 _HEAD = 4096  # characters among which the first heading is the title
@@ -83,10 +88,10 @@ def read_file(path: Path) -> Iterable[SourceText]:
     try:
         if kind is None:
             raise InputError(f"there is no text in {path.suffix.lower()} files")
-        if kind == RECORDS:
-            yield from _records(path)
-        else:
-            yield _READERS.get(kind, _plain)(path, kind)
+        for source in _records(path) if kind == RECORDS else [_READERS.get(kind, _plain)(path, kind)]:
+            if len(source.text) > LONGEST_DOCUMENT:
+                raise InputError(f"it has {len(source.text):,} characters, and may have {LONGEST_DOCUMENT:,}: split it")
+            yield source
     except MissingExtraError:
         raise
     except PalmetteError as error:
@@ -132,8 +137,10 @@ def _guessed(data: bytes) -> tuple[str, str]:
 
 
 def _text(path: Path) -> tuple[str, str]:
+    if (size := path.stat().st_size) > _MOST_BYTES:
+        raise InputError(f"it has {size:,} bytes, and a text may have {_MOST_BYTES:,}: split it")
     text, encoding = decode(read_whole(path))
-    if not text.strip():
+    if text.isspace() or not text:
         raise InputError("it is blank")
     return text, encoding
 
@@ -212,6 +219,8 @@ def html_to_markdown(source: str) -> tuple[str, str | None]:
 
     end = source.rfind(">") + 1  # signs after it begin no tag, and the parser reads on to the end from each
     source = source[:end] + source[end:].replace("<", "&lt;")
+    if (tags := source.count("<")) > _MOST_TAGS:
+        raise InputError(f"the page has {tags:,} tags, and may have {_MOST_TAGS:,}: split it, or save it as text")
     page: Any = BeautifulSoup(source, "html.parser")
     title = " ".join(page.title.get_text().split()) if page.title else ""
     for part in page.select(", ".join([*_ASIDE, "head"])):
@@ -242,7 +251,7 @@ def _language(element: Any) -> str:
 def _notebook(path: Path, kind: str) -> SourceText:
     """Return the cells of a notebook: text as it is, code in fences; results are left out."""
     source, encoding = _text(path)
-    book = parse_json(source)
+    book = parse_json_of_stranger(source)
     if not isinstance(book, Mapping):
         raise InputError("it is no notebook: expected a JSON object")
     sheets = book.get("worksheets") or [book]  # version 3 had sheets

@@ -24,6 +24,8 @@ SPLITTER = "splitter"
 """Recorded key of the name of a splitter, which only the program that made the index has."""
 NAMES = ("source", "file_path", "file_name", "filename")
 """Metadata that name the file of a document, whose suffix says how its blocks are read."""
+_COUNTED = 64
+"""Characters for each token of the limit; longer documents are cut without counting their tokens."""
 _MARKDOWN = re.compile(r"^(?:#{1,6} \S|```|~~~|\|.*\|\s*$)", re.MULTILINE)
 
 
@@ -53,8 +55,10 @@ class Cutter:
             return [self._split_by(self.how, document) for document in documents]
         limit = self.how.tokens
         long = [at for at, document in enumerate(documents) if len(document.content) > limit]  # a token has a character
-        counts = self.count_tokens([documents[at].content for at in long])
+        heads = [documents[at].content[: _COUNTED * limit] for at in long]  # the rest is seldom without tokens
+        counts = self.count_tokens(heads)
         too_long = {at for at, count in zip(long, counts, strict=True) if count > limit}
+        too_long |= {at for at, head in zip(long, heads, strict=True) if len(head) < len(documents[at].content)}
         return [self._split(document, at in too_long, self.how) for at, document in enumerate(documents)]
 
     def _split(self, document: Document, long: bool, options: PassageOptions) -> StoredDocument:

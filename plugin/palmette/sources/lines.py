@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,13 +25,20 @@ class Block:
     """Of a heading or a definition: its words without markup."""
     inside: list[Block] = field(default_factory=list)
 
+    def shift(self, characters: int) -> None:
+        """Move the block and those inside it."""
+        self.start, self.end = self.start + characters, self.end + characters
+        for block in self.inside:
+            block.shift(characters)
+
 
 class Lines:
     """The lines of a text by number, from 0."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.starts = [0, *(match.end() for match in LINE_END.finditer(text))]
+        self.starts = array("i", [0])  # a list would take eight times the room
+        self.starts.extend(match.end() for match in LINE_END.finditer(text))
         if len(self.starts) > 1 and self.starts[-1] == len(text):
             self.starts.pop()
 

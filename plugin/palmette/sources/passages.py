@@ -15,6 +15,7 @@ from palmette.encoder.splitting import split_sentences
 from palmette.errors import ConfigError
 from palmette.sources.blocks import blocks_of
 from palmette.sources.lines import Block, Lines
+from palmette.sources.stretches import stretches
 from palmette.types import LINE_END, Passage
 
 CountTokens = Callable[[Sequence[str]], Sequence[int]]
@@ -37,6 +38,10 @@ _INSIDE = 2.0
 """What a cut inside a block costs that had to be taken apart."""
 _HEADED = 4.0
 """What a cut between a heading and what it heads costs."""
+_MANY = 4096
+"""Pieces of a stretch of which small ones are joined."""
+_SHARES = 16
+"""Part of a passage that joined pieces have at most."""
 _WHITE = re.compile(r"\s+")
 
 
@@ -60,6 +65,7 @@ class _Piece:
     start: int
     end: int
     tokens: int
+    """At least 1: a tokenizer may give none for marks, and a passage has so many pieces at most."""
     path: tuple[str, ...] | None
     """Headings above it; ``None`` for front matter, which is under whatever follows."""
     cost: float
@@ -78,21 +84,20 @@ def split(text: str, kind: str, options: PassageOptions, count_tokens: CountToke
         options: Sizes.
         count_tokens: Number of tokens of each text.
     """
-    if not text.strip():
+    if not text or text.isspace():
         return []
-    cutter = _Cutter(text, options.tokens - options.overlap, count_tokens)
-    pieces = list(cutter.pieces(blocks_of(text, kind)))
     lines, passages, before = Lines(text), list[Passage](), 0
-    for first, last in _runs(pieces, cutter.limit):
-        start, end = pieces[first].start, pieces[last - 1].end
+    cutter = _Cutter(text, options.tokens - options.overlap, count_tokens)
+    for pieces in cutter.passages(kind):
+        start, end = pieces[0].start, pieces[-1].end
         if passages and options.overlap:
             start = cutter.overlap(before, start, options.overlap)
         start, end = _trimmed(text, start, end)
         if start >= end:
             continue
-        path = _common([piece.path for piece in pieces[first:last]])
+        path = _common([piece.path for piece in pieces])
         passages.append(Passage(start, end, path, lines.at(start) + 1, lines.at(end - 1) + 1))
-        before = pieces[first].start
+        before = pieces[0].start
     return [replace(place, number=number, count=len(passages)) for number, place in enumerate(passages)]
 
 
@@ -101,20 +106,38 @@ class _Cutter:
 
     def __init__(self, text: str, limit: int, count_tokens: CountTokens) -> None:
         self.text, self.limit, self.count = text, limit, count_tokens
+        self._headings: list[tuple[int, str]] = []
 
-    def pieces(self, blocks: Sequence[Block]) -> Iterator[_Piece]:
-        """Yield the pieces of a whole text, in order."""
-        headings: list[tuple[int, str]] = []
+    def passages(self, kind: str) -> Iterator[Sequence[_Piece]]:
+        """Yield the pieces of each passage; those of the last one of a stretch may go on in the next stretch."""
+        pieces: list[_Piece] = []
+        for start, end, part in stretches(self.text, kind):
+            blocks = blocks_of(self.text[start:end], part)
+            for block in blocks:
+                block.shift(start)
+            pieces += _few(list(self._pieces(blocks)), self.limit // _SHARES)
+            runs = _runs(pieces, self.limit)
+            yield from (pieces[first:stop] for first, stop in runs[:-1])
+            pieces = pieces[runs[-1][0] :] if runs else []
+        if pieces:
+            yield pieces
+
+    def _pieces(self, blocks: Sequence[Block]) -> Iterator[_Piece]:
+        """Yield the pieces of a stretch, in order."""
         before: Block | None = None
         for block, tokens in zip(blocks, self._counts(blocks), strict=True):
             if block.kind == "heading":
-                headings = [*(one for one in headings if one[0] < block.level), (block.level, block.name)]
-            path = None if block.kind == "front matter" else tuple(name for _, name in headings)
+                above = [heading for heading in self._headings if heading[0] < block.level]
+                self._headings = [*above, (block.level, block.name)]
+            path = None if block.kind == "front matter" else tuple(name for _, name in self._headings)
             yield from self._taken_apart(block, tokens, path, self._cost(before, block))
             before = block
 
     def _counts(self, blocks: Sequence[Block]) -> Sequence[int]:
-        return self.count([self.text[block.start : block.end] for block in blocks])
+        return self._tokens([(block.start, block.end) for block in blocks])
+
+    def _tokens(self, spans: Sequence[tuple[int, int]]) -> Sequence[int]:
+        return [max(1, tokens) for tokens in self.count([self.text[start:end] for start, end in spans])]
 
     def _cost(self, before: Block | None, block: Block) -> float:
         """Return what a cut between two blocks costs."""
@@ -145,7 +168,7 @@ class _Cutter:
         """Yield parts of at most ``limit`` tokens: cut at blank lines, lines, sentences, words, anywhere."""
         places = [start, *_LEVELS[depth](self.text, start, end), end]
         spans = [(a, b) for a, b in pairwise(places) if a < b]
-        for (a, b), tokens in zip(spans, self.count([self.text[a:b] for a, b in spans]), strict=True):
+        for (a, b), tokens in zip(spans, self._tokens(spans), strict=True):
             if tokens <= limit or b - a == 1:
                 yield a, b, tokens
             else:
@@ -194,6 +217,20 @@ def _middle(text: str, start: int, end: int) -> list[int]:
 
 
 _LEVELS = (_gaps, _line_starts, _sentence_starts, _word_starts, _middle)
+
+
+def _few(pieces: list[_Piece], tokens: int) -> list[_Piece]:
+    """Join small pieces of a stretch to their neighbours if there are very many, so that few divisions are compared."""
+    if len(pieces) <= _MANY:
+        return pieces
+    joined: list[_Piece] = []
+    for piece in pieces:
+        before = joined[-1] if joined else None
+        if before and before.path == piece.path and piece.cost >= _BLOCK and before.tokens + piece.tokens <= tokens:
+            joined[-1] = replace(before, end=piece.end, tokens=before.tokens + piece.tokens)
+        else:
+            joined.append(piece)
+    return joined
 
 
 def _runs(pieces: Sequence[_Piece], limit: int) -> list[tuple[int, int]]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from palmette.config import check_kind, parse_json
+from palmette.config import check_kind, parse_json_of_stranger
 from palmette.errors import DuplicateIdError, InputError, NotFoundError, shown
 from palmette.files import reading
 from palmette.progress import progress_bar
@@ -23,7 +23,7 @@ TEXT_KEYS = ("text", "title")
 SOURCE_KEYS = ("source", "file_path", "page", "page_label")
 """Metadata that name where a document comes from, in messages."""
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
-LONGEST = 2**26
+LONGEST = 2**25
 """Characters of a line, and of a table's cell: a whole book fits."""
 UNPACKED = 2**30
 """Bytes of a file that is read as a whole."""
@@ -33,6 +33,8 @@ SMALL = 2**22
 """Bytes that any compressed file may unpack to."""
 BLANK = 2**20
 """Most blank lines of a file."""
+MOST_CELLS = 2**18
+"""Most cells of a row, counted by its separators."""
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,14})(\.\d+)?")
 _TEXT_COLUMNS = ("_id", "id", "title", "text")
 """Columns whose cells are never read as numbers."""
@@ -85,6 +87,14 @@ def _lines(file: IO[str], path: Path) -> Iterator[str]:
         yield line
 
 
+def _with_few_cells(lines: Iterator[str], sign: str) -> Iterator[str]:
+    """Refuse lines that would become more cells than memory has room for."""
+    for line in lines:
+        if line.count(sign) > MOST_CELLS:
+            raise InputError(f"a line has more than {MOST_CELLS:,} times {sign!r}: split its cells")
+        yield line
+
+
 def read_whole(path: Path) -> bytes:
     """Content of a file, unpacked."""
     with reading(path, InputError):
@@ -113,13 +123,9 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
 
 def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Objects of a file, each with its place ``file:number``."""
-
-    def refuse(constant: str) -> object:
-        raise ValueError(f"{constant} is not a JSON value; use null")
-
     for place, line in read_lines(path):
         try:
-            value = parse_json(line, parse_constant=refuse)
+            value = parse_json_of_stranger(line)
         except ValueError as error:
             raise InputError(f"{place}: not JSON ({error}): {line:.80}") from error
         if not isinstance(value, dict):
@@ -135,7 +141,8 @@ def read_table(path: Path, kept: Sequence[str] = ()) -> Iterator[tuple[str, dict
     csv.field_size_limit(max(LONGEST, csv.field_size_limit()))
     try:
         with _open(path, encoding="utf-8-sig", newline="") as lines:
-            rows = csv.DictReader(_lines(lines, path), delimiter=separator(path), strict=True)
+            sign = separator(path)
+            rows = csv.DictReader(_with_few_cells(_lines(lines, path), sign), delimiter=sign, strict=True)
             rows.fieldnames = names = _heading(path, [name.strip() for name in rows.fieldnames or ()])
             for row in rows:
                 place = f"{path}:{rows.line_num}"

@@ -22,6 +22,7 @@ from typing import Any
 
 from palmette.errors import CorruptIndexError, InputError, NotFoundError, ReadOnlyError, StorageFullError, shown
 from palmette.files import flaw_of
+from palmette.text import is_unicode
 
 FEEDBACK = "feedback.sqlite3"
 """Name of the file."""
@@ -29,6 +30,8 @@ PATIENCE = 60.0
 """Seconds to wait for another process that writes feedback."""
 LONGEST = 8192
 """Most characters of a query that is kept."""
+MOST_PAGES = 2**16
+"""Most pages of 4,096 bytes of the file: a caller that may only read can fill it, and no more of the disk."""
 SHORT = 256
 """Most characters of the name of a person or a run."""
 _SCHEMA = """CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)
@@ -101,7 +104,7 @@ class FeedbackLog:
         """Keep a search where recording is turned on; returns whether it is."""
         if not self.recording:
             return False
-        if len(query) > LONGEST:
+        if len(query) > LONGEST or not is_unicode(query):
             return True
         named = _checked("run", run or "", SHORT)
         with self._writing() as database:
@@ -223,6 +226,7 @@ class FeedbackLog:
                     if before != _identity(self.path):  # new, or exchanged while this waited
                         continue
                     _check_schema(database, self.path)
+                    database.execute(f"PRAGMA max_page_count = {MOST_PAGES}")
                     yield database
                     database.execute("COMMIT")
                     return
@@ -249,7 +253,10 @@ class FeedbackLog:
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code == sqlite3.SQLITE_FULL:
-                raise StorageFullError(f"no room left for feedback in {self.path}: make room, and repeat it") from error
+                raise StorageFullError(
+                    f"no room left for feedback in {self.path}, on the disk or in its {MOST_PAGES:,} pages: make room, "
+                    "or delete some (palmette feedback INDEX --delete-before DAYS), and repeat it"
+                ) from error
             if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
                 raise ReadOnlyError(
                     f"feedback cannot be written to {self.path} ({error}): change its permissions"
@@ -310,8 +317,6 @@ def _hashed(database: sqlite3.Connection, person: str | None) -> str:
 def _checked(what: str, value: object, longest: int) -> str:
     if not isinstance(value, str) or len(value) > longest:
         raise InputError(f"feedback: {what} must be a str of at most {longest:,} characters, got {shown(value)}")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f"feedback: {what} holds half a surrogate pair, which is no text: {shown(value)}") from error
+    if not is_unicode(value):
+        raise InputError(f"feedback: {what} holds half a surrogate pair, which is no text: {shown(value)}")
     return value
