@@ -19,7 +19,7 @@ import pytest
 
 from palmette import Index, Reader
 from palmette.cli import main
-from palmette.errors import ConfigError, NotFoundError
+from palmette.errors import ConfigError, NotFoundError, StoreError
 from palmette.service.app import Service
 from palmette.service.callers import Callers, Rate, Token, read_tokens
 from palmette.service.calls import ENDPOINTS
@@ -601,6 +601,27 @@ def test_a_folder_is_indexed_and_followed(tmp_path: Path, monkeypatch: pytest.Mo
             path.unlink()
         until(lambda: not ids())
     assert (notes / ".palmette" / ".gitignore").read_text() == "*\n"
+
+
+def test_a_strangers_folder_writes_nowhere_else(tmp_path: Path) -> None:
+    """A repository may hold links under the names that a service writes to."""
+    space().save_pretrained(tmp_path / "model")
+    outside = tmp_path / "authorized_keys"
+    outside.write_text("mine")
+    notes = tmp_path / "notes"
+    (notes / ".palmette").mkdir(parents=True)
+    (notes / "a.md").write_text("The red owl lives here.")
+    (notes / ".palmette" / ".gitignore").symlink_to(outside)
+    served = Served("notes", str(notes), model=str(tmp_path / "model"))
+    served.open()
+    served.close()
+    assert outside.read_text() == "mine"
+    assert (notes / ".palmette" / ".gitignore").read_text() == "*\n"
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / ".palmette").symlink_to(tmp_path)
+    with pytest.raises(StoreError, match="is a link: serve the index behind it"):
+        Served("linked", str(tmp_path / "linked"), model=str(tmp_path / "model")).open()
+    assert not (tmp_path / "index").exists()
 
 
 def test_a_change_that_has_begun_ends(writable: Running) -> None:

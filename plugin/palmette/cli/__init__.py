@@ -7,10 +7,12 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from importlib import import_module
 
 from palmette import __version__
 from palmette.errors import PalmetteError
+from palmette.text import Printed, printable
 
 __all__ = ["COMMANDS", "build_parser", "main", "parse"]
 
@@ -64,12 +66,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         args = parse(build_parser(words), words)
         debug = args.debug
-        args.handler(args)
+        with redirect_stdout(Printed(sys.stdout)):
+            args.handler(args)
         return 0
     except PalmetteError as error:
         if debug:
             raise
-        print(_paragraph(f"palmette: {error}"), file=sys.stderr)
+        print(_paragraph(printable(f"palmette: {error}")), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("palmette: interrupted; no index or checkpoint was left half written", file=sys.stderr)

@@ -12,6 +12,7 @@ from typing import Any
 from palmette.cli.arguments import CHECKPOINT, describe, read_encoder
 from palmette.errors import MissingExtraError
 from palmette.service.local import index_folder, request
+from palmette.text import printable
 
 
 def _need(module: str, extra: str, purpose: str) -> None:
@@ -80,11 +81,21 @@ def _service(args: argparse.Namespace) -> Any:
     from palmette.service.run import read_places
 
     logging.captureWarnings(True)  # such as of files that cannot be read
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Lines("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     served = read_places(args.places, model=args.model, encoder=args.encoder, reader=args.reader, device=args.device)
     names = ("host", "port", "rate", "timeout", "max_body", "write")
     settings = Settings(**{name: getattr(args, name) for name in names}, hosts=args.allow_host)
     return Service(served, settings, [] if args.tokens is None else read_tokens(args.tokens))
+
+
+class _Lines(logging.Formatter):
+    """Lines of a log: further lines of an entry are indented, so that no file name passes for an entry."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write an entry."""
+        return printable(super().format(record)).replace("\n", "\n  ")
 
 
 def _add_mcp(command: argparse.ArgumentParser) -> None:

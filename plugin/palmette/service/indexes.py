@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from palmette.data.listing import list_source
 from palmette.errors import InputError, LockedError, PalmetteError, StoreError
+from palmette.files import write_anew
 from palmette.index import Index
 from palmette.reader import Reader
 from palmette.service.local import HOME
@@ -100,9 +101,11 @@ class Served:
         """Open the index, or create that of a followed folder; blocks."""
         if self.source is not None:
             home = self.source / HOME
+            if home.is_symlink():  # of a stranger's folder: nothing outside is written
+                raise StoreError(f"{home} is a link: serve the index behind it by its own path, or remove it")
             with suppress(OSError):  # opening the index inside raises a better error
                 home.mkdir(exist_ok=True)
-                (home / ".gitignore").write_text("*\n")
+                write_anew(home / ".gitignore", b"*\n")
             Index.open_or_create(self.path, self._model, encoder=self._options.get("encoder")).close()
         self.handle = self._load()
         if self.source is not None:
