@@ -10,7 +10,7 @@
     ├── MissingExtraError      an optional dependency is not installed                   (also ImportError)
     ├── StoreError             the index folder cannot be used
     │   ├── CorruptIndexError  a file is missing, truncated or altered
-    │   ├── FormatError        written by a newer version of palmette
+    │   ├── FormatError        written in a format that this version does not read
     │   ├── LockedError        another writer holds the index
     │   ├── ReadOnlyError      the folder or its database cannot be written
     │   ├── StorageFullError   no room left; the index is as it was before
@@ -104,7 +104,7 @@ class CorruptIndexError(StoreError):
 
 
 class FormatError(StoreError):
-    """The index was written by a newer version of palmette."""
+    """The index was written in another format than this version reads."""
 
 
 class LockedError(StoreError):

@@ -1,8 +1,8 @@
 """The seam between an Index and the storage of its documents and arrays.
 
 An ``Index`` turns texts into arrays with a model, and talks to a backend only in document ids, opaque integer
-keys, named arrays, search plans and filters. The local folder (``local.py``) is one backend; a vector database
-can be another. A backend knows nothing of methods, encoders or frameworks.
+keys, named arrays, search plans and filters. A local folder (``local/``) is one backend, a
+collection (``qdrant/``) another. A backend knows nothing of methods, encoders or frameworks.
 """
 
 from __future__ import annotations
