@@ -82,7 +82,7 @@ class PassageArrays:
             self._batches = [joined]
         prepared = [self.prepared[document.key] for document in documents]
         rows = np.concatenate([first_row + np.arange(len(stored.passages)) for stored, first_row in prepared])
-        arrays = self._batches[0]
+        arrays = dict(self._batches[0])
         if not np.array_equal(rows, np.arange(self._rows)):
             arrays = {name: take_documents(array, rows) for name, array in arrays.items()}
         return [stored for stored, _ in prepared], arrays

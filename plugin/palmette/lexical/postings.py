@@ -47,6 +47,7 @@ _MAX_DOCUMENTS = 1 << (32 - COUNT_BITS)  # documents of a segment
 _RUN = 1 << 20  # occurrences collected in memory before they go to a file
 _REMEMBERED = 1 << 16  # terms whose hits are known to be sound
 _PIECE = 1 << 19  # postings merged at once
+_RANGES = [number << (TERM_BITS - 4) for number in range(17)]  # of terms that are merged at once
 _BLOCK = 1 << 17  # chunks, and terms, that are handled at once
 _KNOWN = 1 << 16  # distinct chunks whose words are remembered
 _TAIL = 32  # bits of a term's number after its head
@@ -367,20 +368,20 @@ def merge_parts(parts: Sequence[tuple[Postings, Rows]], most: int = _PIECE) -> I
     Each part comes with the new row of each of its documents, −1 for those that go; they rise from part to part.
     """
     runs = [(run, new) for part, new in parts for run in part.runs()]
-    terms = np.sort(np.concatenate([run.terms for run, _ in runs]))
-    terms = terms[_firsts(terms)]
-    sizes = np.zeros(len(terms), np.int64)
-    for run, _ in runs:
-        sizes[np.searchsorted(terms, run.terms)] += np.diff(run.starts)
-    ends = np.cumsum(sizes)
-    low = 0
-    while low < len(terms):
-        done = int(ends[low - 1]) if low else 0
-        high = max(low + 1, int(np.searchsorted(ends, done + most, side="right")))
-        piece = _merge_terms(runs, terms[low:high])
-        if len(piece[0]):
-            yield piece
-        low = high
+    for edges in pairwise(_RANGES):
+        within = [(run, *np.searchsorted(run.terms, np.array(edges, np.uint64)).tolist()) for run, _ in runs]
+        terms = np.unique(np.concatenate([run.terms[first:last] for run, first, last in within]))
+        sizes = np.zeros(len(terms), np.int64)
+        for run, first, last in within:
+            sizes[np.searchsorted(terms, run.terms[first:last])] += np.diff(run.starts[first : last + 1])
+        ends = np.cumsum(sizes)
+        low = 0
+        while low < len(terms):
+            done = int(ends[low - 1]) if low else 0
+            high = max(low + 1, int(np.searchsorted(ends, done + most, side="right")))
+            if len((piece := _merge_terms(runs, terms[low:high]))[0]):
+                yield piece
+            low = high
 
 
 def _merge_terms(runs: Sequence[tuple[Run, Rows]], terms: NDArray[np.uint64]) -> Piece:
