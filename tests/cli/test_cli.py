@@ -208,6 +208,15 @@ def test_index_several_folders(place, tmp_path, run):
     with Index.open(tmp_path / "index") as index:
         assert sorted(document.key for document in index.documents()) == ["one/a.md", "two/a.md"]
         assert index.backend.passages is None
+    (tmp_path / "two" / "broken.md").write_bytes(b"\0\1\2" * 9)
+    for name in ("a", "b"):
+        (tmp_path / "two" / f"{name}.png").write_bytes(b"\x89PNG")
+    lines = [line.replace(str(tmp_path), "") for line in run(*words).splitlines() if line.startswith("  ")]
+    assert lines == [
+        "  skipped /two/broken.md: it holds zero bytes: not a text",
+        "  skipped /two/a.png and 1 more: no text in .png files",
+        "  --json names them all",
+    ]
     assert "index them one by one" in run(*words, "--source", "x", status=1)
     assert "the same name" in run("index", place / "ckpt", tmp_path / "one", tmp_path / "one", "--out", "x", status=1)
     assert "a number of tokens, or none" in run(*words, "--passages", "many", status=1)

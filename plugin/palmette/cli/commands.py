@@ -16,8 +16,8 @@ import palmette
 from palmette.cli.arguments import CHECKPOINT, describe, read_encoder, search_options
 from palmette.errors import ConfigError, NotFoundError
 
-SHOWN = 5
-"""Largest number of skipped files that are printed."""
+SHOWN = 10
+"""Largest number of reasons for skipped files that are printed."""
 WATCHED = 2.0
 """Seconds between two checks of followed files."""
 
@@ -103,15 +103,26 @@ def _sync_all(args: argparse.Namespace, index: Any, paths: Sequence[str], patter
         return
     for report in reports:
         print(report)
-        for path, reason in report.skipped[:SHOWN]:
-            print(f"  skipped {path}: {reason}")
-        if len(report.skipped) > SHOWN:
-            print(f"  and {len(report.skipped) - SHOWN} more; --json names them all")
+        _print_skipped(report.skipped)
     print(f"{args.out}: {stats.documents:,} documents, {stats.passages:,} passages", flush=True)
     if (usage := usage_of(index.model.encoder)) is not None:
         print(f"{index.model.encoder.name}: {usage}", flush=True)
     if not args.watch:
         print(f'next: palmette search {shlex.quote(str(args.out))} "your question" --explain')
+
+
+def _print_skipped(skipped: Sequence[tuple[str, str]]) -> None:
+    """Print each reason once, with the first file that was skipped for it; files that could not be read come first."""
+    paths_of: dict[str, list[str]] = {}
+    for path, reason in skipped:
+        paths_of.setdefault(reason, []).append(path)
+    for reason, paths in list(paths_of.items())[:SHOWN]:
+        others = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
+        print(f"  skipped {paths[0]}{others}: {reason}")
+    if unnamed := sum(map(len, list(paths_of.values())[SHOWN:])):
+        print(f"  skipped {unnamed:,} more for other reasons")
+    if len(skipped) > min(len(paths_of), SHOWN):
+        print("  --json names them all")
 
 
 def _is_checkpoint(name: str) -> bool:

@@ -102,7 +102,6 @@ def _list_files(
     progress: bool | None,
 ) -> None:
     walked = walk(path, include=include, exclude=exclude, max_bytes=max_bytes)
-    listing.skipped += [(str(path), reason) for path, reason in walked.skipped]
     root = path if path.is_dir() else path.parent
     listing.unread |= {f"{source}/{path.relative_to(root).as_posix()}" for path in walked.unreadable}
     options = {"desc": f"reading {path.name}", "unit": "file", "delay": 2, "leave": False}
@@ -115,6 +114,7 @@ def _list_files(
         except (InputError, MissingExtraError) as error:
             listing.skipped.append((str(file), str(error).removeprefix(f"{file}: ")))
             listing.unread.add(f"{source}/{name}")
+    listing.skipped += [(str(path), reason) for path, reason in walked.skipped]  # after the files that failed
 
 
 def _given(data: Any, source: str) -> Iterator[tuple[str, Document | PalmetteError]]:

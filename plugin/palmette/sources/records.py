@@ -151,7 +151,7 @@ def read_table(path: Path, kept: Sequence[str] = ()) -> Iterator[tuple[str, dict
                 cells = {name: (cell or "").strip() for name, cell in row.items()}
                 yield place, {n: _value(n, cell) for n, cell in cells.items() if cell or n in kept}
     except (UnicodeDecodeError, OSError, zlib.error, EOFError, csv.Error) as error:
-        raise InputError(f"{path} cannot be read as a table ({error}); expected UTF-8 text with a heading") from error
+        raise InputError(f"{path}: cannot be read as a table ({error}); expected UTF-8 text with a heading") from error
 
 
 def _heading(path: Path, names: list[str]) -> list[str]:

@@ -203,13 +203,33 @@
       at("source-text").focus({ preventScroll: true });
     } catch (error) { say(error.message, true); }
   };
-  const openId = async (id) => {
+  const openId = async (id, line = 1) => {
     const [found] = (await call("get", { ids: [id] })).documents;
-    if (found) open({ ...found, highlights: { sentence: null, words: [] } });
+    if (!found) return;
+    await open({ ...found, highlights: { sentence: null, words: [] } });
+    if (line > 1) at("source-text").querySelector(`[data-line="${line}"]`)?.scrollIntoView({ block: "center" });
   };
 
   // -- browsing ----------------------------------------------------------------------------------------------
   const listed = (documents) => documents.map((one) => entry({ ...one, highlights: { sentence: null, words: [] } }));
+  const topicBox = (topic, since) => {
+    const changed = topic.changed === null ? "" : `${topic.changed.toLocaleString("en")} changed since ${since}`;
+    const typical = topic.typical.map((one) => make("li", {}, make("button", { type: "button", class: "plain", click: () => openId(one.id, one.first_line) }, make("bdi", {}, one.text.slice(0, 110)))));
+    return make("section", { class: "topic" }, make("h4", {}, make("bdi", {}, topic.words.join(", ") || topic.name)), make("p", { class: "note" }, [plural(topic.documents, "document"), plural(topic.passages, "passage"), changed].filter(Boolean).join(" · ")), make("ul", {}, typical));
+  };
+  /** Topics with their typical passages, and what of each has changed since a day. */
+  const overview = () => {
+    const list = make("div", { "aria-busy": "true" }), since = make("input", { type: "date", "aria-label": "Changed since", change: () => survey() });
+    const survey = async () => {
+      try {
+        const { topics } = await call("overview", { since: since.value || null });
+        list.replaceChildren(...topics.map((topic) => topicBox(topic, since.value)));
+      } catch (error) { list.replaceChildren(make("p", { class: "problem", role: "alert" }, error.message)); }
+      list.removeAttribute("aria-busy");
+    };
+    survey();
+    return [make("h3", {}, "Topics"), make("label", { class: "since" }, "Changed since ", since), list];
+  };
   const browse = async () => {
     const about = state.indexes.find((one) => one.name === state.index);
     if (about.method === "tree" && about.documents) {
@@ -237,7 +257,7 @@
       page();
     };
     const chip = (name, [value, count]) => make("button", { type: "button", "aria-pressed": "false", click: (event) => pick(event.currentTarget, { [name]: value }) }, make("bdi", {}, String(value)), ` ${count}`);
-    const box = make("div", { class: "documents" }, Object.entries(fields).flatMap(([name, values]) => [make("h3", {}, name), make("div", { class: "topics" }, values.map((pair) => chip(name, pair)))]), make("h3", {}, "Documents"), list, more);
+    const box = make("div", { class: "documents" }, overview(), Object.entries(fields).flatMap(([name, values]) => [make("h3", {}, name), make("div", { class: "topics" }, values.map((pair) => chip(name, pair)))]), make("h3", {}, "Documents"), list, more);
     at("browse").replaceChildren(box);
     await page();
   };
