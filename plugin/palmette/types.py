@@ -19,7 +19,7 @@ Metadata = Mapping[str, Any]
 
 
 LONGEST_ID = 2**14
-LONGEST_DOCUMENT = 2**24
+LONGEST_DOCUMENT = 2**23
 """Largest number of characters of a document's text and fields: ten novels."""
 _KINDS: Mapping[str, type] = {"text": str, "metadata": Mapping, "fields": Mapping, "payload": Mapping}
 

@@ -42,7 +42,7 @@ def _environment(paths: list[str]) -> dict[str, str]:
     ("call", "name", "size"),
     [
         *((call, name, 1_000_000) for call, name in SAMPLE),
-        *(pytest.param(*pair, 10_000_000, marks=pytest.mark.exhaustive) for pair in SAMPLE + WEEKLY),
+        *(pytest.param(*pair, 8_000_000, marks=pytest.mark.exhaustive) for pair in SAMPLE + WEEKLY),
     ],
 )
 def test_long_texts_take_bounded_memory(call: str, name: str, size: int) -> None:

@@ -35,7 +35,7 @@ indexed by one and two characters."""
 _UNSPACED = re.compile(f"([{UNSPACED}]+)")
 _GAP = re.compile(r"[\s。、]")  # never part of a chunk, in any normal form
 _PIECE = 1 << 15  # characters of a long text that are split at once
-_CACHED = 1 << 16  # chunks, and pieces of scripts without spaces, whose words are remembered
+_CACHED = 1 << 15  # chunks, and pieces of scripts without spaces, whose words are remembered
 _SHORT = 32  # characters of the longest chunk that is remembered
 _MARKS = 30  # combining marks that a character may have, as in Unicode's stream-safe text format
 

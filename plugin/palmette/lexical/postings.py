@@ -48,7 +48,7 @@ _RUN = 1 << 20  # occurrences collected in memory before they go to a file
 _REMEMBERED = 1 << 16  # terms whose hits are known to be sound
 _PIECE = 1 << 19  # postings merged at once
 _RANGES = [number << (TERM_BITS - 4) for number in range(17)]  # of terms that are merged at once
-_BLOCK = 1 << 17  # chunks, and terms, that are handled at once
+_BLOCK = 1 << 16  # chunks, and terms, that are handled at once
 _KNOWN = 1 << 16  # distinct chunks whose words are remembered
 _TAIL = 32  # bits of a term's number after its head
 _ROW = 64 - TERM_BITS  # bits of a document's row beside a term
@@ -77,7 +77,7 @@ class Run(NamedTuple):
     """Rising terms and their postings: ``hits[starts[v] : starts[v + 1]]``."""
 
     terms: NDArray[np.uint64]
-    starts: Rows
+    starts: NDArray[np.signedinteger[Any]]
     hits: Hits
 
 
@@ -161,7 +161,7 @@ class Postings:
         starts = np.repeat(self.bases[:-1], np.diff(self.terms.heads)) + self.starts
         runs = [
             Run(self.terms.numbers(), np.append(starts, len(self.hits)), self.hits),
-            Run(self.once.numbers(), np.arange(len(self.once_hits) + 1), self.once_hits),
+            Run(self.once.numbers(), np.arange(len(self.once_hits) + 1, dtype=np.int32), self.once_hits),
         ]
         if not all(_is_sound(run, len(self.lengths)) for run in runs):
             raise self._damaged()

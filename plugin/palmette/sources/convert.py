@@ -44,7 +44,7 @@ _BOMS = (  # the longer ones first: UTF-32's begins as UTF-16's
     (BOM_UTF16_LE, "utf-16"),
     (BOM_UTF16_BE, "utf-16"),
 )
-_MOST_BYTES = 2 * LONGEST_DOCUMENT
+_MOST_BYTES = 4 * LONGEST_DOCUMENT
 """Bytes of a text's file, whose characters are counted once it is read."""
 _MOST_TAGS = 100_000
 """Signs that begin a tag in a page; a parsed tag takes 1.3 kilobytes."""
