@@ -19,7 +19,7 @@ FILLED_IN = "filled in by fit"
 
 
 def check_keys(owner: str, keys: Iterable[str], known: Iterable[str]) -> None:
-    """Raise when ``given`` has a key outside ``known``, naming it, a near match and all known keys."""
+    """Raise if one of ``keys`` is not among ``known``; the error names it, a near match and all known keys."""
     known = sorted(known)
     for key in keys:
         if key not in known:

@@ -182,8 +182,8 @@ def check_sizes(make: Callable[[], nn.Module | None], weights: Mapping[str, Tens
     expected: dict[str, Any] = {}
     # a network over a copy of its encoder cannot be made without numbers; it is as large as the encoder
     with torch.device("meta"), suppress(RuntimeError):
-        made = make()
-        expected = {} if made is None else made.state_dict()
+        module = make()
+        expected = {} if module is None else module.state_dict()
     for name in expected.keys() & weights.keys():
         if expected[name].shape != weights[name].shape:
             raise RuntimeError(f"{name} is {[*weights[name].shape]} instead of {[*expected[name].shape]}")

@@ -96,8 +96,8 @@ def is_loopback(url: str) -> bool:
 
 def same_server(first: str, second: str) -> bool:
     """Return whether two URLs have the same scheme, host and port."""
-    one, other = (urlsplit(url) for url in (first, second))
-    return (one.scheme, one.netloc.lower()) == (other.scheme, other.netloc.lower())
+    first_url, second_url = (urlsplit(url) for url in (first, second))
+    return (first_url.scheme, first_url.netloc.lower()) == (second_url.scheme, second_url.netloc.lower())
 
 
 def check_url(url: str) -> str:
@@ -170,7 +170,7 @@ class Endpoint:
         for attempt in range(1, ATTEMPTS + 1):
             key = read_key() if self.send_key else ""
             self.rates.wait(tokens)
-            status, asked = 0, 0.0
+            status, retry_after = 0, 0.0
             try:
                 status, headers, data = self._send(body, key, min(silence or SILENCE, end - time.monotonic()), end)
                 if 300 <= status < 400:
@@ -182,12 +182,12 @@ class Endpoint:
                     if facts is None:
                         raise ValueError("no JSON, or half of it")
                     return Reply(status, read(facts))
-                reason, asked = told_by(facts), _seconds(headers.get("retry-after"))
+                reason, retry_after = told_by(facts), _seconds(headers.get("retry-after"))
             except (httpx.TransportError, httpx.DecodingError, TimeoutError) as error:
                 reason = hide_key(f"{type(error).__name__} {error}".strip())
             except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
                 reason = hide_key(f"an unusable reply: {type(error).__name__} {shown(str(error), 200)}")
-            pause = min(LONGEST_WAIT, max(asked, wait * random.uniform(0.5, 1.5)))
+            pause = min(LONGEST_WAIT, max(retry_after, wait * random.uniform(0.5, 1.5)))
             if attempt == ATTEMPTS or time.monotonic() + pause >= end:
                 break
             time.sleep(pause)
@@ -232,12 +232,12 @@ class Endpoint:
 
     def refusal(self, model: str, reply: Reply) -> RemoteError:
         """Return the error of a status that another attempt does not mend."""
-        told, fix = told_by(reply.content), ""
+        reason, fix = told_by(reply.content), ""
         if reply.status in (401, 403):
             fix = ": set OPENAI_API_KEY to a key of this server"
             if not self.send_key:
                 fix = f": no key is sent to a server that a record names. Give encoder='openai:{model}@{self.base_url}'"
-        return self.error(f"{self.url} answered {reply.status} for model {model!r}: {told}{fix}")
+        return self.error(f"{self.url} answered {reply.status} for model {model!r}: {reason}{fix}")
 
 
 def read_key() -> str:

@@ -148,7 +148,7 @@ def _from_path(source: str | Path, titles: bool, documents_of: Documents) -> Ite
     elif is_jsonl(corpus):
         yield from _located(read_jsonl(corpus), partial(from_record, titles=titles))
     elif separator(path):
-        yield from _located(read_table(path, kept=TEXT_KEYS), partial(from_row, titles=titles))
+        yield from _located(read_table(path, required=TEXT_KEYS), partial(from_row, titles=titles))
     else:
         for document in read_file(path):
             yield from documents_of(path.name, document)

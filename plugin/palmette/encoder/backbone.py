@@ -107,8 +107,8 @@ class Backbone(nn.Module):
     @property
     def layers(self) -> nn.ModuleList:
         """Layers after the embeddings."""
-        found: nn.ModuleList = layer_body(self.network).layer
-        return found
+        layers: nn.ModuleList = layer_body(self.network).layer
+        return layers
 
     def freeze(self, trained_layers: int | None) -> None:
         """Train only the last layers (and new tokens, and modules after the layers); ``None`` for everything."""

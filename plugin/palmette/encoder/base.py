@@ -128,9 +128,9 @@ class Encoder(ABC):
         """Map vectors [N, d] of :attr:`plain` to this encoder's: where nothing is learned they stay."""
         return vectors
 
-    def map_sentences(self, found: Sentences) -> Sentences:
+    def map_sentences(self, sentences: Sentences) -> Sentences:
         """Map the vectors of sentences as :meth:`map` maps documents."""
-        return found
+        return sentences
 
     def space_weights(self) -> dict[str, Floats]:
         """Maps of the learned space by their names in a checkpoint; none where nothing is learned."""
@@ -165,8 +165,8 @@ class Encoder(ABC):
 
         With ``depth`` and ``outputs=("layers",)`` it ends after so many layers: [B, depth + 1, T, d], cheaper.
         """
-        wanted = self._outputs(outputs, depth)
-        return self._run_batch(self.check(texts, kind), range(len(texts)), kind, wanted, depth)
+        output_names = self._outputs(outputs, depth)
+        return self._run_batch(self.check(texts, kind), range(len(texts)), kind, output_names, depth)
 
     def iter_states(
         self,
@@ -185,10 +185,10 @@ class Encoder(ABC):
         that is not their order. A bar shows on terminals only, unless ``progress`` is False. States are of the first
         ``max_length`` tokens.
         """
-        wanted, size = self._outputs(outputs, depth), self._size(batch_size)
+        output_names, size = self._outputs(outputs, depth), self._size(batch_size)
         names = range(len(texts)) if positions is None else positions
         with progress_bar("encoding", len(texts), progress) as bar:
-            for rows, states in self.iter_batches(self.check(texts, kind), kind, wanted, size, names, depth):
+            for rows, states in self.iter_batches(self.check(texts, kind), kind, output_names, size, names, depth):
                 yield rows, states
                 bar.update(len(rows))
 
@@ -196,7 +196,7 @@ class Encoder(ABC):
         self,
         texts: Sequence[str],
         kind: Kind,
-        wanted: frozenset[Output],
+        output_names: frozenset[Output],
         size: int,
         names: Sequence[int],
         depth: int | None = None,
@@ -209,8 +209,8 @@ class Encoder(ABC):
                 tokens = min(self.max_length, 2 + len(texts[order[0]]) // 4)
                 count = min(size, max(1, self.tokens_per_pass // tokens))
             rows, order = order[:count], order[count:]
-            some, named = list(map(texts.__getitem__, rows)), list(map(names.__getitem__, rows))
-            yield rows, self._run_batch(some, named, kind, wanted, depth)
+            batch, named = list(map(texts.__getitem__, rows)), list(map(names.__getitem__, rows))
+            yield rows, self._run_batch(batch, named, kind, output_names, depth)
 
     def encode(
         self,
@@ -319,32 +319,32 @@ class Encoder(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, dimension={self.dimension}, device={str(self.device)!r})"
 
-    def _size(self, given: int | None) -> int:
-        check_range("encode", "batch_size", self.batch_size if given is None else given, 1)
-        return given or self.batch_size
+    def _size(self, requested: int | None) -> int:
+        check_range("encode", "batch_size", self.batch_size if requested is None else requested, 1)
+        return requested or self.batch_size
 
     def _outputs(self, outputs: Sequence[Output], depth: int | None) -> frozenset[Output]:
-        wanted: frozenset[Output] = frozenset(outputs)
-        if not wanted or wanted - set(get_args(Output)):
+        output_names: frozenset[Output] = frozenset(outputs)
+        if not output_names or output_names - set(get_args(Output)):
             raise ConfigError(f"outputs must be some of {', '.join(get_args(Output))}; got {outputs!r}")
-        if depth is not None and (wanted != {"layers"} or not 1 <= depth <= self.num_layers):
+        if depth is not None and (output_names != {"layers"} or not 1 <= depth <= self.num_layers):
             raise ConfigError(
                 f"depth goes with outputs=('layers',) and from 1 to the {self.num_layers} layers of {self.name!r}; "
-                f"got depth={depth!r}, outputs={sorted(wanted)!r}"
+                f"got depth={depth!r}, outputs={sorted(output_names)!r}"
             )
-        return wanted
+        return output_names
 
     def _run_batch(
-        self, texts: Sequence[str], names: Sequence[int], kind: Kind, wanted: frozenset[Output], depth: int | None
+        self, texts: Sequence[str], names: Sequence[int], kind: Kind, output_names: frozenset[Output], depth: int | None
     ) -> States:
         """Run one pass; NaN and infinity raise EncodingError with the number of the first such text."""
         if not texts:
             wide, high = self.hidden_size, (self.num_layers if depth is None else depth) + 1
             shapes = {"pooled": (0, self.dimension), "tokens": (0, 0, wide), "layers": (0, high, 0, wide)}
-            empty: dict[str, Any] = {name: np.zeros(shapes[name], np.float32) for name in wanted}
+            empty: dict[str, Any] = {name: np.zeros(shapes[name], np.float32) for name in output_names}
             return States(**empty, mask=np.zeros((0, 0), np.bool_))
         with nullcontext() if self.remote else self._lock:
-            states = self.forward(texts, kind, wanted, *([] if depth is None else [depth]))
+            states = self.forward(texts, kind, output_names, *([] if depth is None else [depth]))
         for output in get_args(Output):
             value = getattr(states, output)
             if value is None or math.isfinite(float(value.sum())):  # one sum tells in nearly all cases

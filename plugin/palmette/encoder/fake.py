@@ -41,11 +41,11 @@ def _word(word: str, width: int) -> NDArray[np.int64]:
 def _places(text: str) -> list[tuple[str, tuple[int, int]]]:
     """List words in lower case, and the characters where they are."""
     low = text.lower()
-    found = [(match[0], match.span()) for match in _WORD.finditer(low)]
+    words = [(match[0], match.span()) for match in _WORD.finditer(low)]
     if len(low) == len(text):
-        return found
+        return words
     of = [place for place, letter in enumerate(text) for _ in letter.lower()]  # a letter may become two
-    return [(word, (of[begin], of[end - 1] + 1)) for word, (begin, end) in found]
+    return [(word, (of[begin], of[end - 1] + 1)) for word, (begin, end) in words]
 
 
 class FakeEncoder(Encoder):
@@ -90,16 +90,16 @@ class FakeEncoder(Encoder):
     ) -> States:
         places = [_places(text)[: self.max_length - 1] or [("[empty]", (0, 0))] for text in texts]
         last = self.num_layers if depth is None else depth
-        each = [self._text([word for word, _ in found], last) for found in places]
+        each = [self._text([word for word, _ in words], last) for words in places]
         layers = _padded([states for states, _ in each]).transpose(1, 2)  # [B, L + 1, 1 + T, d]
         pooled = [total / (math.sqrt(math.fsum(total * total)) or 1.0) for _, total in each]
-        mask = _padded([np.ones(1 + len(found), np.bool_) for found in places])
+        mask = _padded([np.ones(1 + len(words), np.bool_) for words in places])
         return States(
             pooled=torch.from_numpy(np.array(pooled, np.float32)) if "pooled" in outputs else None,
             tokens=layers[:, -1].clone() if "tokens" in outputs else None,
             layers=layers.contiguous() if "layers" in outputs else None,
             mask=mask if outputs - {"pooled"} else None,
-            offsets=_padded([np.array([(0, 0), *(at for _, at in found)]) for found in places]).numpy(),
+            offsets=_padded([np.array([(0, 0), *(at for _, at in words)]) for words in places]).numpy(),
         )
 
     def pool(self, tokens: Tensor, mask: Tensor) -> Tensor:  # noqa: D102

@@ -94,9 +94,9 @@ def check_folder(folder: Path, name: str) -> Size:
         if kind in (*_WEIGHTLESS, *_ROUTERS):
             continue
         sizes = [read_size(path) for path in _weights(kind, module, name)]
-        tensors, numbers = tensors + sum(one.tensors for one in sizes), numbers + sum(one.numbers for one in sizes)
+        tensors, numbers = tensors + sum(size.tensors for size in sizes), numbers + sum(size.numbers for size in sizes)
         if kind not in _NETWORKS:
-            check_shape(kind, module, name, sum(one.numbers for one in sizes))
+            check_shape(kind, module, name, sum(size.numbers for size in sizes))
     return Size(tensors, numbers)
 
 
@@ -111,9 +111,9 @@ def _weights(kind: str, module: Path, name: str) -> list[Path]:
             return [module / file for file in files]
         raise CheckpointError(f"encoder {name!r}: {module / SHARDS} names files that are not there: download it again")
     pickled = [path.name for pattern in _PICKLES for path in sorted(module.glob(pattern))]
-    found = f"only pickled weights ({pickled[0]})" if pickled else "no weights"
+    content = f"only pickled weights ({pickled[0]})" if pickled else "no weights"
     raise CheckpointError(
-        f"encoder {name!r}: {kind} has {found} in {module}; palmette loads {WEIGHTS} only. "
+        f"encoder {name!r}: {kind} has {content} in {module}; palmette loads {WEIGHTS} only. "
         "Choose a revision that has it, or convert: SentenceTransformer(...).save_pretrained(folder)"
     )
 
@@ -142,10 +142,10 @@ def check_shape(kind: str, module: Path, name: str, numbers: int) -> None:
     """
     config = read_settings(module / "config.json")
     sizes = [value for value in config.values() if type(value) is int and value > 1]
-    wanted, room = (math.prod(sizes), 1 << 10) if kind == "Dense" else (max(sizes, default=0), 1 << 20)
-    if wanted > 2 * numbers + room:
+    declared, room = (math.prod(sizes), 1 << 10) if kind == "Dense" else (max(sizes, default=0), 1 << 20)
+    if declared > 2 * numbers + room:
         raise CheckpointError(
-            f"encoder {name!r}: {kind} in {module} declares {wanted:,} numbers, and its weights hold {numbers:,}: "
+            f"encoder {name!r}: {kind} in {module} declares {declared:,} numbers, and its weights hold {numbers:,}: "
             "download it again"
         )
 

@@ -62,6 +62,6 @@ def _calls_of(embedder: Any) -> tuple[Embed, Embed]:
     if callable(getattr(embedder, "embed_documents", None)):  # LangChain
         return embedder.embed_documents, lambda texts: [embedder.embed_query(text) for text in texts]
     if callable(getattr(embedder, "get_text_embedding_batch", None)):  # LlamaIndex
-        one = embedder.get_query_embedding
-        return embedder.get_text_embedding_batch, lambda texts: [one(text) for text in texts]
+        embed_query = embedder.get_query_embedding
+        return embedder.get_text_embedding_batch, lambda texts: [embed_query(text) for text in texts]
     return embedder, embedder

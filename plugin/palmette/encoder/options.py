@@ -16,13 +16,13 @@ LONGEST_PROMPT = 4096
 """Characters of a prompt."""
 
 
-def chosen_prompts(given: Any, own: Mapping[str, str]) -> dict[str, str]:
+def chosen_prompts(user_prompts: Any, own: Mapping[str, str]) -> dict[str, str]:
     """Return the prompts of both kinds: those given, else the model's own."""
     prompts = {kind: own.get(kind, "") for kind in get_args(Kind)}
-    if given is None:
+    if user_prompts is None:
         return prompts
-    check_kind("prompts", given, Mapping, "a dict such as {'query': 'query: ', 'document': 'passage: '}")
-    for kind, text in given.items():
+    check_kind("prompts", user_prompts, Mapping, "a dict such as {'query': 'query: ', 'document': 'passage: '}")
+    for kind, text in user_prompts.items():
         check_choice("a kind of prompts", kind, get_args(Kind))
         if not isinstance(text, str) or len(text) > LONGEST_PROMPT:
             raise ConfigError(

@@ -88,10 +88,10 @@ class SentenceEncoder(Encoder):
         networks = [part for part in self.model.modules() if isinstance(part, PreTrainedModel)]
         self._configs = list({id(part.config): part.config for part in networks}.values())
         self.max_length = self._limit(max_length)
-        given = {key: text for key, text in self.model.prompts.items() if text}
-        default = given.get(self.model.default_prompt_name or "", "")
-        document = (given[key] for key in ("document", "passage", "corpus") if key in given)
-        own = {"query": given.get("query", default), "document": next(document, default)}
+        stored_prompts = {key: text for key, text in self.model.prompts.items() if text}
+        default = stored_prompts.get(self.model.default_prompt_name or "", "")
+        document = (stored_prompts[key] for key in ("document", "passage", "corpus") if key in stored_prompts)
+        own = {"query": stored_prompts.get("query", default), "document": next(document, default)}
         self.prompts = chosen_prompts(prompts, own)
         first = self.model[0]
         lengths = {getattr(first, key, None) for key in ("query_length", "document_length")}
@@ -167,8 +167,8 @@ class SentenceEncoder(Encoder):
         tokenizer: Any = getattr(self.model, "tokenizer", None)
         if not callable(tokenizer) or not texts:
             return super().count_tokens(texts)
-        given = [text if text.isascii() else readable(text) for text in texts]
-        return [len(ids) for ids in tokenizer(given, add_special_tokens=False, verbose=False)["input_ids"]]
+        checked = [text if text.isascii() else readable(text) for text in texts]
+        return [len(ids) for ids in tokenizer(checked, add_special_tokens=False, verbose=False)["input_ids"]]
 
     @contextmanager
     def _first_layers(self, depth: int | None) -> Iterator[None]:
@@ -212,17 +212,17 @@ class SentenceEncoder(Encoder):
             features["offsets"] = np.maximum(places - len(prompt or ""), 0)
         return features
 
-    def _limit(self, wanted: int | None) -> int:
+    def _limit(self, tokens: int | None) -> int:
         """Set the token limit on the model; more than it has positions for raises."""
         own = self.model.max_seq_length
-        if wanted is None:
+        if tokens is None:
             return int(own) if own and own < 1_000_000 else 8192
-        limits = [getattr(config, "max_position_embeddings", None) or wanted for config in self._configs]
+        limits = [getattr(config, "max_position_embeddings", None) or tokens for config in self._configs]
         most = min(limits, default=None)
-        if wanted < 3 or (most is not None and wanted > most):
-            raise ConfigError(f"max_length of {self.name!r} must be between 3 and {most}, got {wanted!r}")
-        self.model.max_seq_length = wanted
-        return wanted
+        if tokens < 3 or (most is not None and tokens > most):
+            raise ConfigError(f"max_length of {self.name!r} must be between 3 and {most}, got {tokens!r}")
+        self.model.max_seq_length = tokens
+        return tokens
 
 
 def _after_pooling(model: SentenceTransformer) -> list[nn.Module] | None:

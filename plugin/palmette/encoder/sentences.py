@@ -59,8 +59,8 @@ class Sentences:
 def whole_texts(texts: Sequence[str], pooled: NDArray[np.float32]) -> Sentences:
     """Return each text as its only sentence, with its own vector; a blank one has none."""
     spans = [(len(text) - len(text.lstrip()), len(text.rstrip())) for text in texts if text.strip()]
-    kept = np.array([bool(text.strip()) for text in texts], np.bool_)
-    return Sentences.of(pooled[kept], np.array(spans, np.int32).reshape(-1, 2), np.append(0, np.cumsum(kept)))
+    filled = np.array([bool(text.strip()) for text in texts], np.bool_)
+    return Sentences.of(pooled[filled], np.array(spans, np.int32).reshape(-1, 2), np.append(0, np.cumsum(filled)))
 
 
 def quantise(rows: NDArray[np.floating]) -> NDArray[np.int8]:

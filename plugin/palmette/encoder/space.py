@@ -117,8 +117,8 @@ class SpaceEncoder(WrappedEncoder):
         vectors, sentences = self.encoder.encode_sentences(texts, **options)
         return self.map(vectors, "document"), self.map_sentences(sentences)
 
-    def map_sentences(self, found: Sentences) -> Sentences:  # noqa: D102
-        return Sentences.of(self.map(found.floats(), "document"), found.spans, found.starts)
+    def map_sentences(self, sentences: Sentences) -> Sentences:  # noqa: D102
+        return Sentences.of(self.map(sentences.floats(), "document"), sentences.spans, sentences.starts)
 
     def space_weights(self) -> dict[str, Floats]:  # noqa: D102
         return {f"{WEIGHTS}queries": self.space.queries, f"{WEIGHTS}documents": self.space.documents}

@@ -46,8 +46,8 @@ def encode_sentences(
     pooled = np.empty((len(texts), encoder.dimension), np.float32)
     vectors = np.zeros((len(spans), encoder.dimension), np.int8)
     windows = []
-    for row, (text, found) in enumerate(zip(texts, split, strict=True)):
-        begin = found[0][0] if found and len(text) > encoder.longest else 0
+    for row, (text, sentences) in enumerate(zip(texts, split, strict=True)):
+        begin = sentences[0][0] if sentences and len(text) > encoder.longest else 0
         first, last = starts[row : row + 2].tolist()
         windows.append(_Window(row, first, last, begin, len(text)))
     outputs, beginnings = frozenset({"pooled", "tokens"}), True
@@ -130,9 +130,9 @@ def _means(encoder: Any, windows: Sequence[_Window], states: Any, spans: NDArray
     ends = states.offsets[..., 1] + shift[:, None]  # [B, T]
     sentence = np.searchsorted(last, ends)  # [B, T]
     inside = np.append(first, np.iinfo(np.int64).max)[sentence] < ends
-    kept = inside & (states.offsets[..., 0] < states.offsets[..., 1])
-    tokens = states.tokens[like(kept, states.tokens)]  # [Σ T, w]
-    number = np.bincount(sentence[kept], minlength=len(rows))[:, None]  # [S, 1]
-    sums = sum_rows(tokens, sentence[kept], len(rows))
+    counted = inside & (states.offsets[..., 0] < states.offsets[..., 1])
+    tokens = states.tokens[like(counted, states.tokens)]  # [Σ T, w]
+    number = np.bincount(sentence[counted], minlength=len(rows))[:, None]  # [S, 1]
+    sums = sum_rows(tokens, sentence[counted], len(rows))
     means = encoder.finish(sums / like(np.maximum(number, 1).astype(np.float32), sums))
     return rows, np.where(number > 0, to_numpy(means), to_numpy(states.pooled)[owner])

@@ -48,8 +48,8 @@ def _look_up(documents: NDArray[np.int32], hits: Hits) -> tuple[NDArray[np.int64
 def renumber_hits(hits: Hits, places: NDArray[np.int32]) -> Hits:
     """Keep a term's hits in documents with a position, with rows renumbered to it; −1 drops a document."""
     place = places[hits >> _BITS]
-    kept = place >= 0
-    return np.asarray(place[kept].astype(np.uint32) << _BITS | hits[kept] & _MOST)
+    living = place >= 0
+    return np.asarray(place[living].astype(np.uint32) << _BITS | hits[living] & _MOST)
 
 
 def add_hits(sums: Floats, hits: Hits, norms: Floats, weight: np.float32) -> None:
@@ -82,16 +82,16 @@ def merge_postings(
 
     New candidates must be in the ``mask``; an empty mask allows all.
     """
-    found, impacts = _impacts(hits, norms)
+    rows, impacts = _impacts(hits, norms)
     if len(mask):
-        allowed = mask[found] | np.isin(found, documents)
-        found, impacts = found[allowed], impacts[allowed]
-    merged = np.union1d(documents, found.astype(np.int32))
+        allowed = mask[rows] | np.isin(rows, documents)
+        rows, impacts = rows[allowed], impacts[allowed]
+    merged = np.union1d(documents, rows.astype(np.int32))
     have = np.zeros(len(merged), np.float32)
     have[np.searchsorted(merged, documents)] = sums
-    have[np.searchsorted(merged, found.astype(np.int32))] += weight * impacts
-    kept = have >= least
-    return merged[kept].astype(np.int32), have[kept]
+    have[np.searchsorted(merged, rows.astype(np.int32))] += weight * impacts
+    possible = have >= least
+    return merged[possible].astype(np.int32), have[possible]
 
 
 def kth_best(sums: Floats, k: int) -> float:

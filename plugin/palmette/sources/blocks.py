@@ -185,12 +185,18 @@ def _rst(lines: Lines) -> list[Block]:
 
 def _title_rows(lines: Lines, number: int) -> int:
     """Return how many lines a title takes that begins here: 2, 3 with a line above it, or 0."""
-    one, two, three = (lines[n].rstrip() if n < len(lines) else "" for n in range(number, number + 3))
-    over = _ADORNMENT.match(one) and len(one) > 2 and one == three and two.strip() and len(two) <= len(one) + 1
+    first, second, third = (lines[n].rstrip() if n < len(lines) else "" for n in range(number, number + 3))
+    over = (
+        _ADORNMENT.match(first)
+        and len(first) > 2
+        and first == third
+        and second.strip()
+        and len(second) <= len(first) + 1
+    )
     if over:
         return 3
-    under = one and not one[0].isspace() and _ADORNMENT.match(two) and len(two) >= max(3, len(one) - 1)
-    return 2 if under and not _ADORNMENT.match(one) else 0
+    under = first and not first[0].isspace() and _ADORNMENT.match(second) and len(second) >= max(3, len(first) - 1)
+    return 2 if under and not _ADORNMENT.match(first) else 0
 
 
 def _indented(lines: Lines, first: int, last: int, depth: int = 0) -> list[Block]:

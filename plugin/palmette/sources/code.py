@@ -55,7 +55,7 @@ def _statements(lines: Lines, body: Sequence[ast.stmt], first: int, depth: int) 
     blocks: list[Block] = []
     reached = first
     for node in body:
-        begin = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))]) - 1
+        begin = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))]) - 1
         begin = _with_comments(lines, begin, reached)
         stop = node.end_lineno or node.lineno
         named = isinstance(node, _NAMED_NODES)
@@ -83,8 +83,8 @@ def _body(lines: Lines, node: Any, begin: int, stop: int, depth: int) -> list[Bl
     first = node.body[0]
     documented = isinstance(first, ast.Expr) and isinstance(getattr(first, "value", None), ast.Constant)
     head = (first.end_lineno or first.lineno) if documented else first.lineno - 1
-    parts = [one for name in ("body", "handlers", "orelse", "finalbody") for one in getattr(node, name, ())]
-    rest = [one for one in parts[documented:] if isinstance(one, ast.stmt)]
+    parts = [statement for name in ("body", "handlers", "orelse", "finalbody") for statement in getattr(node, name, ())]
+    rest = [statement for statement in parts[documented:] if isinstance(statement, ast.stmt)]
     blocks = [Block(lines.start(begin), lines.start(head), "head")]
     named = isinstance(node, _NAMED_NODES)
     blocks += _statements(lines, rest, head, depth + named)

@@ -243,7 +243,7 @@ def html_to_markdown(source: str) -> tuple[str, str | None]:
 def _language(element: Any) -> str:
     """Return the language that a page names for a block of code."""
     around = [element, element.find("code"), element.parent, element.parent and element.parent.parent]
-    classes = " ".join(name for one in around if one for name in one.get("class") or ())
+    classes = " ".join(name for element in around if element for name in element.get("class") or ())
     match = re.search(r"(?:lang(?:uage)?|highlight|brush)[-:](?:source-)?(?!default)([\w+#-]+)", classes)
     return match[1] if match else ""
 
@@ -284,16 +284,16 @@ def fenced(text: str, language: str = "") -> str:
 
 
 def _records(path: Path) -> Iterator[SourceText]:
-    rows = read_table(path, kept=TEXT_KEYS) if separator(path) else read_jsonl(path)
+    rows = read_table(path, required=TEXT_KEYS) if separator(path) else read_jsonl(path)
     convert = from_row if separator(path) else from_record
     for place, row in rows:
         try:
-            one = convert(row, titles=False)
+            document = convert(row, titles=False)
         except InputError as error:
             raise InputError(f"{place}: {error}") from error
-        title = one.metadata.get("title")
-        own = one.key if any(key in row for key in ("_id", "id")) else None
-        yield SourceText(one.content, "text", title, one.metadata, "utf-8", own, one.fields)
+        title = document.metadata.get("title")
+        own = document.key if any(key in row for key in ("_id", "id")) else None
+        yield SourceText(document.content, "text", title, document.metadata, "utf-8", own, document.fields)
 
 
 def _pdf(path: Path, kind: str) -> SourceText:
@@ -324,7 +324,7 @@ def _office(path: Path, kind: str) -> SourceText:
     convert, info = _converter(suffix)
     try:
         with zipfile.ZipFile(path) as archive:
-            unpacked = sum(one.file_size for one in archive.infolist())
+            unpacked = sum(entry.file_size for entry in archive.infolist())
     except zipfile.BadZipFile as error:
         raise InputError(f"it is no {suffix} file, or a part of one ({error})") from error
     if unpacked > max(SMALL, RATIO // 4 * path.stat().st_size):  # real ones reach 20 times

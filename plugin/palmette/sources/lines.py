@@ -63,9 +63,9 @@ class Lines:
 
 def fill(lines: Lines, blocks: Sequence[Block], start: int, end: int) -> list[Block]:
     """Let each block end where the next one begins, so that nothing between them is lost."""
-    kept = list(blocks)
-    places = [start, *(block.start for block in kept[1:]), end]
-    for block, (begin, stop) in zip(kept, pairwise(places), strict=False):
+    filled = list(blocks)
+    places = [start, *(block.start for block in filled[1:]), end]
+    for block, (begin, stop) in zip(filled, pairwise(places), strict=False):
         first = last = block
         first.start, last.end = begin, stop
         while first.inside:
@@ -74,7 +74,7 @@ def fill(lines: Lines, blocks: Sequence[Block], start: int, end: int) -> list[Bl
         while last.inside:
             last = last.inside[-1]
             last.end = stop
-    return kept
+    return filled
 
 
 def runs_of_lines(lines: Lines, first: int, last: int) -> list[Block]:

@@ -133,10 +133,10 @@ def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield place, value
 
 
-def read_table(path: Path, kept: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, str | int | float]]]:
+def read_table(path: Path, required: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, str | int | float]]]:
     """Rows by column, each with its place ``file:number``: numbers as numbers, empty cells left out.
 
-    Every row has the columns in ``kept``, so that each says as much of the table as any other.
+    Every row has the ``required`` columns, so that each says as much of the table as any other.
     """
     csv.field_size_limit(max(LONGEST, csv.field_size_limit()))
     try:
@@ -149,7 +149,7 @@ def read_table(path: Path, kept: Sequence[str] = ()) -> Iterator[tuple[str, dict
                 if None in row:
                     raise InputError(f"{place}: more cells than the heading has columns ({', '.join(names)})")
                 cells = {name: (cell or "").strip() for name, cell in row.items()}
-                yield place, {n: _value(n, cell) for n, cell in cells.items() if cell or n in kept}
+                yield place, {n: _value(n, cell) for n, cell in cells.items() if cell or n in required}
     except (UnicodeDecodeError, OSError, zlib.error, EOFError, csv.Error) as error:
         raise InputError(f"{path}: cannot be read as a table ({error}); expected UTF-8 text with a heading") from error
 
@@ -157,11 +157,11 @@ def read_table(path: Path, kept: Sequence[str] = ()) -> Iterator[tuple[str, dict
 def _heading(path: Path, names: list[str]) -> list[str]:
     """Column names, ``Text`` or ``ID`` as ``text`` and ``id`` unless such a column exists; ambiguous ones raise."""
     lower = [name.lower() for name in names]
-    known = {one for one in _TEXT_COLUMNS if one not in names and lower.count(one) == 1}
+    known = {column for column in _TEXT_COLUMNS if column not in names and lower.count(column) == 1}
     names = [low if low in known else name for name, low in zip(names, lower, strict=True)]
-    if len(names) == 1 and (found := re.search(r"[,;\t|]", names[0])):
+    if len(names) == 1 and (mark := re.search(r"[,;\t|]", names[0])):
         raise InputError(
-            f"{path}: the heading {shown(names[0])} is one column: cells seem to be parted by {found[0]!r}; a .csv is "
+            f"{path}: the heading {shown(names[0])} is one column: cells seem to be parted by {mark[0]!r}; a .csv is "
             "parted by ',', a .tsv by tabs"
         )
     before = set[str]()

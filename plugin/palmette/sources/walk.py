@@ -75,10 +75,10 @@ def walk(
     check_range("walk", "max_bytes", max_bytes, 1, whole=True)
     rules = _Rules(_patterns("include", include), _patterns("exclude", exclude), max_bytes)
     result, listed = Walk(), dict[tuple[int, int], Path]()
-    for given in [roots] if isinstance(roots, str | Path) else roots:
-        root = check_path(given)
+    for root_path in [roots] if isinstance(roots, str | Path) else roots:
+        root = check_path(root_path)
         if not root.exists():
-            raise NotFoundError(f"there is no file or folder {str(given)!r}")
+            raise NotFoundError(f"there is no file or folder {str(root_path)!r}")
         walker = _Walker(root if root.is_dir() else root.parent, rules, result, listed)
         if root.is_dir():
             walker.folder(root)
@@ -295,7 +295,7 @@ def _ignores_above(root: Path) -> tuple[_Ignores, ...]:
     for folder in here.parents:
         above.insert(0, folder)
         if (folder / ".git").exists():
-            patterns = tuple(one for folder in above for one in _ignores_of(folder))
+            patterns = tuple(ignores for folder in above for ignores in _ignores_of(folder))
             return () if _ignored(here, True, patterns) else patterns
     return ()
 
@@ -303,13 +303,13 @@ def _ignores_above(root: Path) -> tuple[_Ignores, ...]:
 def _ignored(path: Path, folder: bool, ignores: Sequence[_Ignores]) -> bool:
     """Tell whether the nearest patterns that speak of a path ignore it."""
     real: Any = None
-    for one in reversed(ignores):
+    for rules in reversed(ignores):
         try:
-            inside = path.relative_to(one.folder)
+            inside = path.relative_to(rules.folder)
         except ValueError:  # patterns above the root are under its real path
             real = real or path.parent.resolve() / path.name
-            inside = real.relative_to(one.folder)
-        verdict = one.patterns.check_file(inside.as_posix() + "/" * folder).include
+            inside = real.relative_to(rules.folder)
+        verdict = rules.patterns.check_file(inside.as_posix() + "/" * folder).include
         if verdict is not None:
             return verdict
     return False

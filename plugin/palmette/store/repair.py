@@ -77,18 +77,18 @@ class Salvage:
         for segment, group in groupby(sorted(self.rows), home):
             keys = list(group)
             for start in range(0, len(keys), _BATCH):
-                some, kept = keys[start : start + _BATCH], dict[str, Stored]()
+                batch, arrays_of_batch = keys[start : start + _BATCH], dict[str, Stored]()
                 if segment is not None:
-                    passages = [key + number for key in some for number in range(len(self.rows[key].passages))]
+                    passages = [key + number for key in batch for number in range(len(self.rows[key].passages))]
                     rows = segment.rows(np.array(passages))
-                    kept = {spec.name: take_documents(segment.arrays[spec.name], rows) for spec in arrays}
-                yield [self.rows[key] for key in some], kept or None
+                    arrays_of_batch = {spec.name: take_documents(segment.arrays[spec.name], rows) for spec in arrays}
+                yield [self.rows[key] for key in batch], arrays_of_batch or None
 
 
 @contextmanager
 def salvage(folder: Path, beside: Path) -> Iterator[Salvage]:
     """Read all that is whole in an index folder, through a copy of its database next to ``beside``."""
-    found = Salvage()
+    result = Salvage()
     with storage_errors(folder), draft_beside(beside) as scratch:
         for end in ("", "-wal"):
             path = folder / f"{DATABASE}{end}"
@@ -96,16 +96,16 @@ def salvage(folder: Path, beside: Path) -> Iterator[Salvage]:
             if path.is_file():
                 shutil.copyfile(path, scratch / path.name)
         try:
-            found.manifest = Manifest.read(folder)
+            result.manifest = Manifest.read(folder)
         except PalmetteError as error:
-            found.damaged.append(str(error))
-        with _attempt(found, folder / DATABASE), closing(connect(scratch / DATABASE, "mode=rw")) as connection:
+            result.damaged.append(str(error))
+        with _attempt(result, folder / DATABASE), closing(connect(scratch / DATABASE, "mode=rw")) as connection:
             # a page with a flipped bit holds whole documents as well: their digests tell
             connection.execute("PRAGMA checksum_verification=OFF; PRAGMA query_only=ON").fetchall()
             with bounded(connection, scratch / DATABASE, _STEPS):
                 check_stored(connection, folder / DATABASE)
-                _read_documents(connection, found, _read_segments(connection, folder, found))
-        yield found
+                _read_documents(connection, result, _read_segments(connection, folder, result))
+        yield result
 
 
 @contextmanager
@@ -165,10 +165,10 @@ def _rows(connection: apsw.Connection, keys: list[int]) -> Iterator[tuple[Any, .
         columns = ", ".join(name if name in names else "''" for name in COLUMNS.split(", "))  # of earlier versions
     query = f"SELECT key, {columns} FROM documents WHERE key IN (SELECT value FROM json_each(?))"
     for start in range(0, len(keys), _BATCH):
-        some = keys[start : start + _BATCH]
+        batch = keys[start : start + _BATCH]
         try:
-            yield from connection.execute(query, [json.dumps(some)]).fetchall()
+            yield from connection.execute(query, [json.dumps(batch)]).fetchall()
         except _BAD:
-            for key in some:
+            for key in batch:
                 with suppress(*_BAD):
                     yield from connection.execute(query, [f"[{key}]"]).fetchall()

@@ -113,8 +113,8 @@ class FilteredBackend(Backend):
         """Return documents by id, where they pass; others are not even read."""
         with self.read() as view:
             keys = view.keys_of(ids)
-            stored = view.stored([some[0] for some in keys.values()])
-            documents = {id: one.document for id, one in zip(keys, stored, strict=True)}
+            stored = view.stored([passage_keys[0] for passage_keys in keys.values()])
+            documents = {id: stored_document.document for id, stored_document in zip(keys, stored, strict=True)}
         return [documents.get(id) for id in ids]
 
     def stats(self) -> BackendStats:
@@ -158,8 +158,8 @@ class _FilteredWriter:
         return digests
 
     def put(self, documents: Sequence[Document | StoredDocument], arrays: Mapping[str, Stored]) -> None:
-        within, prefix, given = self.owner.within, self.owner.prefix, as_stored(documents)
-        for document in (one.document for one in given):
+        within, prefix, stored_documents = self.owner.within, self.owner.prefix, as_stored(documents)
+        for document in (stored_document.document for stored_document in stored_documents):
             if not matches(within, document.metadata, prefix + document.key):
                 raise InputError(
                     f"document {document.key!r} does not pass this view's filter {within}: nothing "
@@ -167,17 +167,17 @@ class _FilteredWriter:
                 )
             for name in dict.fromkeys(names(within)):
                 single_value(name, document.metadata, document.key)
-        self.digests([one.document.key for one in given])
+        self.digests([stored_document.document.key for stored_document in stored_documents])
         if prefix:
-            given = [
+            stored_documents = [
                 replace(
-                    one,
-                    document=replace(one.document, id=prefix + one.document.key),
-                    source=one.source and prefix + one.source,
+                    stored_document,
+                    document=replace(stored_document.document, id=prefix + stored_document.document.key),
+                    source=stored_document.source and prefix + stored_document.source,
                 )
-                for one in given
+                for stored_document in stored_documents
             ]
-        self.writer.put(given, arrays)
+        self.writer.put(stored_documents, arrays)
 
     def delete(self, ids: Sequence[str]) -> list[str]:
         own = [document.key for document in self.owner.get(ids) if document]
@@ -250,8 +250,13 @@ class _TenantView(View):
         return [(self._shown(document), place) for document, place in self.view.parts(keys)]
 
     def stored(self, keys: Sequence[int]) -> list[StoredDocument]:
-        cut, found = len(self.prefix), self.view.stored(keys)
-        return [replace(one, document=self._shown(one.document), source=one.source[cut:]) for one in found]
+        cut, stored_documents = len(self.prefix), self.view.stored(keys)
+        return [
+            replace(
+                stored_document, document=self._shown(stored_document.document), source=stored_document.source[cut:]
+            )
+            for stored_document in stored_documents
+        ]
 
     def document_keys(self, keys: Sequence[int] | Keys) -> Keys:
         return self.view.document_keys(keys)

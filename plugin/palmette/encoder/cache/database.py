@@ -54,18 +54,18 @@ class EncodingDatabase:
 
     def get(self, keys: Collection[bytes]) -> Iterator[tuple[bytes, bytes]]:
         """Yield known keys and their data. Damaged data are skipped, with a warning."""
-        wanted, left, batches = list(keys), set(keys), set[int]()
+        key_list, left, batches = list(keys), set(keys), set[int]()
         if not self.path.exists():
             return
         try:
             with self._connect() as connection:
                 step = min(_KEYS, connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER))
                 damaged = 0
-                for start in range(0, len(wanted), step):
-                    some = wanted[start : start + step]
-                    marks = ",".join("?" * len(some))
+                for start in range(0, len(key_list), step):
+                    chunk = key_list[start : start + step]
+                    marks = ",".join("?" * len(chunk))
                     query = f"SELECT key, crc, batch, data FROM texts WHERE key IN ({marks})"
-                    for key, crc, batch, data in connection.execute(query, some):
+                    for key, crc, batch, data in connection.execute(query, chunk):
                         if key in left and isinstance(data, bytes) and _crc(key, data) == crc:
                             left.remove(key)
                             batches.add(batch)
@@ -97,8 +97,8 @@ class EncodingDatabase:
                     [pages] = connection.execute("PRAGMA page_count").fetchone()
                     if (excess := pages * _PAGE - self.max_bytes) > 0:  # a tenth is to be free afterwards
                         oldest = "SELECT id, SUM(bytes) OVER (ORDER BY used, id) - bytes AS before FROM batches"
-                        some = f"id IN (SELECT id FROM ({oldest}) WHERE before < ?)"
-                        _delete(connection, some, excess + self.max_bytes // 10)
+                        condition = f"id IN (SELECT id FROM ({oldest}) WHERE before < ?)"
+                        _delete(connection, condition, excess + self.max_bytes // 10)
                 return
             except sqlite3.Error as error:
                 if last or not self._discard(error):
@@ -127,8 +127,8 @@ class EncodingDatabase:
     @contextlib.contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:
         """Open the database, which exists; in a folder that cannot be written, without SQLite's files beside it."""
-        how = "mode=rw" if os.access(self.root, os.W_OK) else "immutable=1"
-        address = f"{self.path.absolute().as_uri()}?{how}"
+        mode = "mode=rw" if os.access(self.root, os.W_OK) else "immutable=1"
+        address = f"{self.path.absolute().as_uri()}?{mode}"
         with contextlib.closing(sqlite3.connect(address, _PATIENCE, uri=True)) as connection:
             connection.execute("PRAGMA synchronous=NORMAL")
             yield connection
@@ -166,9 +166,9 @@ class EncodingDatabase:
     def _remove(self) -> int:
         """Delete the database, SQLite's files beside it and files of earlier versions; returns their bytes."""
         earlier = (self.root / "encodings").glob("[0-9a-f]" * 32 + ".*")
-        found = [*self.root.glob(f"{self.path.name}*"), *earlier]
-        freed = sum(path.stat().st_size for path in found)
-        for path in found:
+        files = [*self.root.glob(f"{self.path.name}*"), *earlier]
+        freed = sum(path.stat().st_size for path in files)
+        for path in files:
             path.unlink(missing_ok=True)
         return freed
 

@@ -174,13 +174,13 @@ class _Graph(Renewed):
                 f"encoder {name!r}: {path} has the input {foreign[0]!r}; palmette gives {', '.join(INPUTS)}. Export it "
                 "with `palmette export-onnx`"
             )
-        wanted = [each for each in OUTPUTS if each in outputs]
-        if not wanted:
+        readable = [each for each in OUTPUTS if each in outputs]
+        if not readable:
             raise CheckpointError(
                 f"encoder {name!r}: {path} has the outputs {', '.join(outputs)}; palmette reads token states, named "
                 f"{' or '.join(OUTPUTS)}. Export it with `palmette export-onnx`"
             )
-        self._inputs, self._output = names, wanted[0]
+        self._inputs, self._output = names, readable[0]
 
     def renew(self) -> None:
         """Forget the sessions, without ending them."""

@@ -219,11 +219,11 @@ def _compare(source: Encoder, exported: Encoder, precision: str) -> tuple[float,
     """Compare vectors of texts and sentences: lowest cosine and largest difference; raise if they are too far."""
     kinds: tuple[Kind, ...] = ("query", "document")
     pairs = [(source.encode(CHECKED, kind=kind), exported.encode(CHECKED, kind=kind)) for kind in kinds]
-    found = [each.encode_sentences(CHECKED)[1] for each in (source, exported)]
-    if not np.array_equal(found[0].spans, found[1].spans):
+    sentence_pair = [each.encode_sentences(CHECKED)[1] for each in (source, exported)]
+    if not np.array_equal(sentence_pair[0].spans, sentence_pair[1].spans):
         raise EncodingError(f"{source.name!r}: the export cuts other sentences than the model; it is not kept")
     largest = max(float(np.abs(a - b).max()) for a, b in pairs)
-    pairs.append((found[0].floats(), found[1].floats()))
+    pairs.append((sentence_pair[0].floats(), sentence_pair[1].floats()))
     lowest = min(float(_cosines(a, b).min()) for a, b in pairs)
     if not lowest >= LEAST_COSINE[precision] - 1e-3 * (precision == "float32"):  # sentences are rounded to eight bits
         raise EncodingError(

@@ -113,14 +113,14 @@ class OnnxFolder:
             files[f"{number} {kind}"] = dict(module_content(module)) if number else None
         return hashlib.sha256(json.dumps(files, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
 
-    def limit(self, wanted: int | None) -> int:
+    def limit(self, tokens: int | None) -> int:
         """Choose the tokens of a pass; more than the graph has positions for raises."""
         most = self.positions
-        if wanted is None:
+        if tokens is None:
             return min(self.max_length, most or self.max_length)
-        if wanted < 3 or (most is not None and wanted > most):
-            raise ConfigError(f"max_length of {self.name!r} must be between 3 and {most}, got {wanted!r}")
-        return wanted
+        if tokens < 3 or (most is not None and tokens > most):
+            raise ConfigError(f"max_length of {self.name!r} must be between 3 and {most}, got {tokens!r}")
+        return tokens
 
     def fingerprint(self, max_length: int) -> str:
         """SHA-256 over what determines the vectors."""
@@ -169,9 +169,9 @@ def _find_graph(path: Path, places: Sequence[str], name: str) -> Path:
                 raise CheckpointError(f"encoder {name!r}: {file} lies outside its folder")
             return file
     others = sorted(str(file.relative_to(path)) for file in path.rglob("*.onnx"))
-    wanted = " or ".join(places)
+    expected = " or ".join(places)
     hint = f"It has {', '.join(others)}: append one of them to the name" if others else f"It has none; {_export(name)}"
-    raise CheckpointError(f"encoder {name!r}: {path} has no {wanted}. {hint}")
+    raise CheckpointError(f"encoder {name!r}: {path} has no {expected}. {hint}")
 
 
 def _export(name: str) -> str:

@@ -183,8 +183,8 @@ class TreeModel(Model):
         else:
             outputs: Any = ("pooled", "tokens") if tokens else ("pooled",)
             parts = self.encoder.iter_states(texts, kind=kind, outputs=outputs)
-        for rows, given in parts:
-            states = given.tensors(self.encoder.device)
+        for rows, inputs in parts:
+            states = inputs.tensors(self.encoder.device)
             with torch.inference_mode():
                 routed = self.module(states).cpu().numpy() if tokens else self._router.leaves(states.pooled)
                 adapted[rows] = self._router.embed(states.pooled)

@@ -145,10 +145,10 @@ class LocalBackend(Backend):
         try:
             limit = partial(bounded, path=folder / DATABASE)
             with backend._pool.connection() as connection, storage_errors(folder), limit(connection):
-                found = read_meta(connection, "fingerprint")
-                if found != manifest.fingerprint:
+                recorded = read_meta(connection, "fingerprint")
+                if recorded != manifest.fingerprint:
                     expected = f"model {manifest.fingerprint} as in {MANIFEST}"
-                    raise damaged(folder / DATABASE, expected, f"model {found}")
+                    raise damaged(folder / DATABASE, expected, f"model {recorded}")
                 backend._snapshots.open_snapshot(connection)
                 if former := backend._former_stemmer(connection):
                     warnings.warn(
@@ -230,8 +230,8 @@ class LocalBackend(Backend):
         """Return documents by id, ``None`` where there is none."""
         with self._pool.connection() as connection, storage_errors(self.path):
             rows = rows_among(connection, f"SELECT {COLUMNS} FROM documents WHERE id IN ({{}})", list(ids))
-            found = {row[0]: document_of(*row) for row in rows}
-        return [found.get(id) for id in ids]
+            documents = {row[0]: document_of(*row) for row in rows}
+        return [documents.get(id) for id in ids]
 
     def stats(self) -> BackendStats:
         """Return counts and sizes."""
@@ -241,9 +241,15 @@ class LocalBackend(Backend):
             [(pages,)] = connection.execute("PRAGMA page_count")
             [(page,)] = connection.execute("PRAGMA page_size")
         size = pages * page + sum(segment.bytes for segment in snapshot.segments)
-        documents, held = len(snapshot.first_keys), len(snapshot.keys)
-        found = documents, size, len(snapshot.segments), reclaimable, str(self.path), self.engine, held
-        return BackendStats(*found)
+        return BackendStats(
+            documents=len(snapshot.first_keys),
+            bytes=size,
+            segments=len(snapshot.segments),
+            reclaimable=reclaimable,
+            location=str(self.path),
+            engine=self.engine,
+            passages=len(snapshot.keys),
+        )
 
     def compact(self) -> None:
         """Give back the space of deleted documents; results and keys do not change."""
@@ -270,8 +276,8 @@ class LocalBackend(Backend):
     def check_arrays(self, specs: Sequence[ArraySpec]) -> None:
         """Raise unless the index stores these arrays, and their numbers lie where a method's tables and loops reach."""
         if self.arrays != tuple(specs):
-            expected, found = (", ".join(str(spec.layout) for spec in some) for some in (specs, self.arrays))
-            raise damaged(self.path / MANIFEST, f"the model's arrays {expected}", found)
+            expected, stored = (", ".join(str(spec.layout) for spec in arrays) for arrays in (specs, self.arrays))
+            raise damaged(self.path / MANIFEST, f"the model's arrays {expected}", stored)
         with self._pool.connection() as connection, storage_errors(self.path):
             for segment in self._snapshots.open_snapshot(connection).segments:
                 for spec in specs:
@@ -319,8 +325,8 @@ class LocalBackend(Backend):
                 segment.verify(bar.update)
         keys = keys_of(connection.execute("SELECT key FROM documents ORDER BY key"))
         if not np.array_equal(keys, snapshot.first_keys):
-            expected, found = f"rows for {len(keys)} documents", f"rows for {len(snapshot.first_keys)}"
-            raise damaged(self.path / SEGMENTS, expected, found)
+            expected, actual = f"rows for {len(keys)} documents", f"rows for {len(snapshot.first_keys)}"
+            raise damaged(self.path / SEGMENTS, expected, actual)
         if not documents:
             return
         values, lookup = 0, "SELECT count(*) FROM metadata WHERE name = ? AND value = ? AND key = ?"
@@ -335,9 +341,9 @@ class LocalBackend(Backend):
                     raise damaged(self.path / DATABASE, f"columns to filter document {row[0]!r}", "others")
                 values += len(pairs)
                 bar.update()
-        [(found,)] = connection.execute("SELECT count(*) FROM metadata")
-        if found != values:
-            raise damaged(self.path / DATABASE, f"{values} values to filter by", str(found))
+        [(count,)] = connection.execute("SELECT count(*) FROM metadata")
+        if count != values:
+            raise damaged(self.path / DATABASE, f"{values} values to filter by", str(count))
 
     def close(self) -> None:
         """Release files and locks; further calls raise StoreError."""

@@ -141,8 +141,8 @@ def rows_among(connection: apsw.Connection, query: str, values: Sequence[Scalar]
     """
     values = [value for value in values if not isinstance(value, str) or _SURROGATE.search(value) is None]
     for start in range(0, len(values), CHUNK):
-        some = values[start : start + CHUNK]
-        yield from connection.execute(query.format(", ".join("?" * len(some))), some)
+        chunk = values[start : start + CHUNK]
+        yield from connection.execute(query.format(", ".join("?" * len(chunk))), chunk)
 
 
 class Row(NamedTuple):
@@ -160,12 +160,12 @@ class Row(NamedTuple):
     values: list[tuple[str, Scalar]]
 
 
-def row_of(given: StoredDocument) -> Row:
+def row_of(stored_document: StoredDocument) -> Row:
     """Convert a document into a row; raises for what cannot be stored."""
-    document = given.document
+    document = stored_document.document
     digest = document.digest  # raises for what is not JSON
-    stored = {"id": document.key, "text": document.text, "source": given.source}
-    stored["passages"] = write_places(given.passages)
+    stored = {"id": document.key, "text": document.text, "source": stored_document.source}
+    stored["passages"] = write_places(stored_document.passages)
     for name in ("metadata", "fields", "payload"):
         stored[name] = _to_json(dict(getattr(document, name)))
     for name, text in stored.items():
@@ -181,8 +181,8 @@ def row_of(given: StoredDocument) -> Row:
 
 def values_of(metadata: Metadata) -> list[tuple[str, Scalar]]:
     """List the (name, value) pairs by which a document can be filtered."""
-    pairs = [(name, one) for name, values in flatten(metadata).items() for one in values]
-    return [(name, int(one) if isinstance(one, bool) else one) for name, one in pairs]
+    pairs = [(name, value) for name, values in flatten(metadata).items() for value in values]
+    return [(name, int(value) if isinstance(value, bool) else value) for name, value in pairs]
 
 
 def keys_of(rows: Iterable[tuple[int]]) -> Keys:
@@ -210,7 +210,10 @@ def write_places(passages: Sequence[Passage]) -> str:
     """Write the places of a document's passages as JSON; nothing for one passage under no heading."""
     if len(passages) == 1 and not passages[0].headings:
         return ""
-    places = [[one.start, one.end, one.first_line, one.last_line, list(one.headings)] for one in passages]
+    places = [
+        [passage.start, passage.end, passage.first_line, passage.last_line, list(passage.headings)]
+        for passage in passages
+    ]
     return json.dumps(places, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -257,12 +260,12 @@ def document_of(
             if not isinstance(value, str):
                 raise TypeError(f"{shown(value)} is no text")
         parts = [parse_json(part) for part in (metadata, fields, payload)]
-        document, found = Document(id, text, *parts), content_digest(text, *parts)
+        document, actual = Document(id, text, *parts), content_digest(text, *parts)
     except (TypeError, ValueError, RecursionError) as error:  # no JSON, no mapping, no document
-        found, why = "", str(error)
-    if found == digest:
+        actual, why = "", str(error)
+    if actual == digest:
         return document
-    why = f"its digest is {found}, not {shown(digest)}" if found else why
+    why = f"its digest is {actual}, not {shown(digest)}" if actual else why
     raise CorruptIndexError(f"document {shown(id)} is damaged in {DATABASE} ({why}); {REPAIR}")
 
 

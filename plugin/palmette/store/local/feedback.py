@@ -150,9 +150,9 @@ class FeedbackLog:
                     "person = ?": hashed,
                     "time < ?": before,
                 }
-                held = {part: value for part, value in parts.items() if value is not None}
-                where = " AND ".join(held)
-                deleted += database.execute(f"DELETE FROM {table} WHERE {where}", tuple(held.values())).rowcount
+                conditions = {part: value for part, value in parts.items() if value is not None}
+                where = " AND ".join(conditions)
+                deleted += database.execute(f"DELETE FROM {table} WHERE {where}", tuple(conditions.values())).rowcount
         return deleted
 
     # -- reading ----------------------------------------------------------------------------------------------
@@ -188,13 +188,13 @@ class FeedbackLog:
 
     def _select(self, what: str, where: str = "", *values: object) -> list[tuple[Any, ...]]:
         conditions = [part for part in (where, "wall = ?" if self._wall else "") if part]
-        given = (*values, *((self._wall,) if self._wall else ()))
+        arguments = (*values, *((self._wall,) if self._wall else ()))
         clause = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         columns = what.partition(" FROM ")[0].split(", ")
         with self._reading() as database:
             if database is None:
                 return []
-            rows = database.execute(f"SELECT {what}{clause} ORDER BY number", given).fetchall()
+            rows = database.execute(f"SELECT {what}{clause} ORDER BY number", arguments).fetchall()
         if any(type(value) not in _TYPES[column] for row in rows for column, value in zip(columns, row, strict=True)):
             raise CorruptIndexError(f"{self.path} holds values of other types: delete it, or restore a backup")
         return rows
@@ -292,12 +292,12 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def _check_schema(database: sqlite3.Connection, path: Path) -> None:
     """Raise unless the file has palmette's tables, and no view or trigger; make them in a new file."""
     database.execute("PRAGMA trusted_schema = OFF")
-    made = [sql for (sql,) in database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")]
-    if not made and database.in_transaction:
+    schema = [sql for (sql,) in database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")]
+    if not schema and database.in_transaction:
         for statement in _SCHEMA:
             database.execute(statement)
         database.execute("INSERT INTO settings VALUES ('key', ?)", (secrets.token_hex(32),))
-    elif made != _SCHEMA:
+    elif schema != _SCHEMA:
         raise CorruptIndexError(f"{path} has other tables than palmette makes: delete it, or restore a backup")
 
 

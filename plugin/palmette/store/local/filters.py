@@ -56,13 +56,13 @@ def _select_condition(connection: apsw.Connection, node: Condition, within: Keys
     if len(values) > CHUNK:
         chunks = (Condition(name, op, values[i : i + CHUNK]) for i in range(0, len(values), CHUNK))
         return select_keys(connection, Or(tuple(chunks)), within)
-    query, given = _sql(node)
+    query, arguments = _sql(node)
     if op == "in" and len(within) <= _SOME and _estimate(connection, node, len(within)) == len(within):
         # the condition alone would yield more keys than these: look these up in its index
         lookup = f"SELECT value FROM json_each(?) AS wanted WHERE EXISTS ({query} AND key = wanted.value)"
-        return keys_of(connection.execute(lookup, [json.dumps(within.tolist()), *given]))
+        return keys_of(connection.execute(lookup, [json.dumps(within.tolist()), *arguments]))
     # One long text is several times quicker to hand over than a row object per key.
-    [(text,)] = connection.execute(f"SELECT group_concat(key) FROM ({query})", given)
+    [(text,)] = connection.execute(f"SELECT group_concat(key) FROM ({query})", arguments)
     return within[np.isin(within, np.fromstring(text, dtype=np.int64, sep=","))] if text else within[:0]
 
 
@@ -78,8 +78,8 @@ def _estimate(connection: apsw.Connection, node: Filter, most: int) -> int:
         case Condition(name, "all", values):
             return min(_estimate(connection, Condition(name, "in", (value,)), most) for value in values)
         case Condition(_, "in" | "gt" | "gte" | "lt" | "lte", values) if len(values) <= CHUNK:
-            query, given = _sql(node)
-            [(count,)] = connection.execute(f"SELECT count(*) FROM ({query} LIMIT {most})", given)
+            query, arguments = _sql(node)
+            [(count,)] = connection.execute(f"SELECT count(*) FROM ({query} LIMIT {most})", arguments)
             return int(count)
     return most + 1  # complements and text searches look at everything: last
 
@@ -118,8 +118,8 @@ def _suggest(connection: apsw.Connection, name: str, visible: Keys | None) -> st
         WHERE leap.name IS NOT NULL)
         SELECT name FROM leap WHERE name IS NOT NULL"""
     stored = [name for (name,) in connection.execute(leaps)]
-    known = [one for one in stored if visible is None or _occurs(connection, one, visible)]
-    near = get_close_matches(name, known, n=3) or [one for one in known if one.startswith(name + ".")]
+    known = [key for key in stored if visible is None or _occurs(connection, key, visible)]
+    near = get_close_matches(name, known, n=3) or [key for key in known if key.startswith(name + ".")]
     hint = f" Did you mean {' or '.join(map(repr, near[:3]))}?" if near else ""
     listed = ", ".join(known[:30]) + (", …" if len(known) > 30 else "")
     return f"{hint} Names: {listed or 'none'}."
@@ -129,7 +129,7 @@ def _occurs(connection: apsw.Connection, name: str, visible: Keys | None) -> boo
     rows = connection.execute("SELECT key FROM metadata WHERE name = ?", [name])
     if visible is None:
         return rows.fetchone() is not None
-    while some := [key for (key,) in islice(rows, _SOME)]:
-        if np.isin(some, visible).any():
+    while batch := [key for (key,) in islice(rows, _SOME)]:
+        if np.isin(batch, visible).any():
             return True
     return False

@@ -75,20 +75,20 @@ class Manifest:
     def __post_init__(self) -> None:
         check_language(self.language)
         check_tenant(self.tenant)
-        seen = {"keys", "numbers"}
+        taken_names = {"keys", "numbers"}
         for spec in self.arrays:
-            if not spec.name.isidentifier() or not spec.name.isascii() or spec.name.lower() in seen:
+            if not spec.name.isidentifier() or not spec.name.isascii() or spec.name.lower() in taken_names:
                 raise InputError(
                     f"array name {spec.name!r} must be an identifier, used once, and not 'keys' or 'numbers'"
                 )
-            seen.add(spec.name.lower())
+            taken_names.add(spec.name.lower())
             try:
                 numbers = np.dtype(spec.dtype).kind in "fiub"
             except TypeError:
                 numbers = False
             if not numbers or min(spec.shape, default=1) < 1 or math.prod(spec.shape) > MOST_NUMBERS:
-                wanted = f"numbers of a NumPy dtype in a shape of sizes ≥ 1, {MOST_NUMBERS} at most"
-                raise InputError(f"array {spec.name!r} must hold {wanted}; got {spec.dtype} {spec.shape}")
+                expected = f"numbers of a NumPy dtype in a shape of sizes ≥ 1, {MOST_NUMBERS} at most"
+                raise InputError(f"array {spec.name!r} must hold {expected}; got {spec.dtype} {spec.shape}")
 
     def write(self, folder: Path, *, durable: bool) -> None:
         """Write atomically."""
@@ -107,20 +107,20 @@ class Manifest:
     def read(cls, folder: Path) -> Manifest:
         """Read, or say what is wrong with the folder; touches nothing."""
         content = _read_content(folder)
-        found: Any = content.get("format")
-        if isinstance(found, int) and found > FORMAT:
+        version: Any = content.get("format")
+        if isinstance(version, int) and version > FORMAT:
             raise FormatError(
-                f"{folder} has index format {found}, written by palmette {content.get('created_with')}; this "
+                f"{folder} has index format {version}, written by palmette {content.get('created_with')}; this "
                 f"version reads up to format {FORMAT}. Run: pip install --upgrade palmette"
             )
-        if found in range(1, FORMAT) or content.get("words", SCHEME) != SCHEME:
+        if version in range(1, FORMAT) or content.get("words", SCHEME) != SCHEME:
             raise FormatError(
-                f"{folder} has index format {found}; this version reads {FORMAT} only. Index the documents anew: "
+                f"{folder} has index format {version}; this version reads {FORMAT} only. Index the documents anew: "
                 "`palmette repair` reads them out of it, with a --model of this version"
             )
         try:
-            if found != FORMAT:
-                raise ValueError(f"format is {found!r}, expected {FORMAT}")
+            if version != FORMAT:
+                raise ValueError(f"format is {version!r}, expected {FORMAT}")
             if content.pop("digest", None) != json_digest(content):
                 raise ValueError("its digest is another")
             fingerprint, language, tenant = content["fingerprint"], content["language"], content.get("tenant")
@@ -182,8 +182,8 @@ class OpenedFolder:
         return self._identity[1]
 
     def _look(self) -> tuple[tuple[int, int], ...]:
-        found = map(os.stat, self._names)
-        return tuple((state.st_dev, state.st_ino) for state in found)
+        states = map(os.stat, self._names)
+        return tuple((state.st_dev, state.st_ino) for state in states)
 
     def is_there(self) -> bool:
         """Return whether the path leads to the folder that was opened."""

@@ -61,7 +61,7 @@ class Pool:
         thread = threading.get_ident()
         with self._lock, storage_errors(self.folder):
             # a thread that has one may need another before it can give either back
-            while self._forking and thread not in (one for one, _ in self._lent.values()):
+            while self._forking and thread not in (holder for holder, _ in self._lent.values()):
                 self._lock.wait()
             if self._closed:
                 raise StoreError(f"the index {self.folder} is closed; open it again")
@@ -93,7 +93,7 @@ class Pool:
         own = threading.get_ident()
         self._lock.acquire()
         self._forking = True
-        self._lock.wait_for(lambda: all(one == own for one, _ in self._lent.values()), self._busy_timeout)
+        self._lock.wait_for(lambda: all(holder == own for holder, _ in self._lent.values()), self._busy_timeout)
         self.drain()
 
     def after_fork(self, *, child: bool) -> None:
@@ -163,8 +163,8 @@ class Pool:
 
     def _read_only_stamp(self) -> tuple[int, int, bool]:
         """Return what changes when the database does, for those who cannot take part in its locking."""
-        found, log = (self.folder / DATABASE).stat(), self.folder / f"{DATABASE}-wal"
-        return found.st_mtime_ns, found.st_size, log.exists() and log.stat().st_size > 0
+        status, log = (self.folder / DATABASE).stat(), self.folder / f"{DATABASE}-wal"
+        return status.st_mtime_ns, status.st_size, log.exists() and log.stat().st_size > 0
 
     def drain(self) -> None:
         """Close what is idle."""

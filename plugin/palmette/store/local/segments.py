@@ -253,19 +253,19 @@ class Segment(ArraySegment):
     def rows(self, keys: Keys) -> Rows:
         """Row numbers of those keys that lie here (``keys`` rises)."""
         low, high = np.searchsorted(keys, (self._first, int(self.keys[-1]) + 1))
-        wanted = keys[low:high]
+        block_keys = keys[low:high]
         if self._dense:
-            return wanted - self._first
-        rows = np.searchsorted(self.keys, wanted)
-        return rows[self.keys[rows] == wanted] if len(rows) else rows
+            return block_keys - self._first
+        rows = np.searchsorted(self.keys, block_keys)
+        return rows[self.keys[rows] == block_keys] if len(rows) else rows
 
     def verify(self, advance: Callable[[int], object], names: Iterable[str] | None = None) -> None:
         """Compare files, by default all, with their checksums."""
         for name in names or self.files:
             recorded = self.files[name]
-            found = _sha256(self.path / name)
-            if found != recorded["sha256"]:
-                raise damaged(self.path / name, f"sha256 {recorded['sha256']}", f"sha256 {found}")
+            digest = _sha256(self.path / name)
+            if digest != recorded["sha256"]:
+                raise damaged(self.path / name, f"sha256 {recorded['sha256']}", f"sha256 {digest}")
             advance(recorded["size"])
 
 
@@ -296,9 +296,9 @@ def progress(total: int, doing: str, *, least: int = 0, **options: Any) -> Any:
     return progress_bar(None, total=total, desc=doing, delay=2, leave=False, **options)
 
 
-def damaged(path: Path, expected: str, found: str) -> CorruptIndexError:
+def damaged(path: Path, expected: str, actual: str) -> CorruptIndexError:
     """Make the error for a file that is not as it was written."""
-    return CorruptIndexError(f"{path} is damaged: expected {expected}, found {found}; {REPAIR}")
+    return CorruptIndexError(f"{path} is damaged: expected {expected}, found {actual}; {REPAIR}")
 
 
 def remove_orphans(folder: Path, named: set[str] | None) -> None:

@@ -348,17 +348,17 @@ class LocalView(View):
 
     def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
         """Rows of a stored array: [len(keys), *shape]."""
-        wanted, spec = self._check_keys(keys), find_array(self._shared.arrays, array)
-        out: NDArray[np.generic] = np.empty((len(wanted), *spec.shape), spec.dtype)
-        self._snapshot.gather(array, wanted, out)
-        return out
+        passage_keys, spec = self._check_keys(keys), find_array(self._shared.arrays, array)
+        rows: NDArray[np.generic] = np.empty((len(passage_keys), *spec.shape), spec.dtype)
+        self._snapshot.gather(array, passage_keys, rows)
+        return rows
 
     def ragged(self, array: str, keys: Sequence[int] | Keys) -> Ragged:
         """Rows of a ragged array, of len(keys) documents."""
-        wanted, spec = self._check_keys(keys), find_array(self._shared.arrays, array, ragged=True)
-        if not len(wanted):
+        passage_keys, spec = self._check_keys(keys), find_array(self._shared.arrays, array, ragged=True)
+        if not len(passage_keys):
             return Ragged.empty(0, spec.shape, spec.dtype)
-        return self._snapshot.gather_ragged(array, wanted)
+        return self._snapshot.gather_ragged(array, passage_keys)
 
     def list_sizes(self, array: str) -> Rows:
         """Number of documents in each list: [L], up to the last list that has any."""

@@ -193,8 +193,8 @@ class LocalWriter:
                 if merged:
                     query = "SELECT key FROM dead WHERE key BETWEEN ? AND ?"
                     deleted = keys_of(self._db.execute(query, _span(segment)))
-                    kept = np.flatnonzero(np.isin(segment.keys, deleted, invert=True))
-                    merged.append_segment(segment, kept, bar.update, self._texts if self._stem else None)
+                    living = np.flatnonzero(np.isin(segment.keys, deleted, invert=True))
+                    merged.append_segment(segment, living, bar.update, self._texts if self._stem else None)
                 self._db.execute("DELETE FROM dead WHERE key BETWEEN ? AND ?", _span(segment))
                 self._db.execute("DELETE FROM segments WHERE name = ?", [segment.name])
         if replaced:

@@ -88,10 +88,10 @@ class QdrantBackend(Backend):
             pieces = [] if model is None else [piece for file in sorted(model.iterdir()) for piece in _pieces(file)]
             for place, piece in enumerate(pieces, 1):
                 db("upsert", [m.PointStruct(id=place, vector={}, payload=piece)])
-            kept = None if passages is None else dict(passages)
+            cut = None if passages is None else dict(passages)
             state = State(
                 kind=DRAFT if draft else KIND, format=FORMAT, fingerprint=fingerprint, arrays=tuple(arrays),
-                language=language, tenant=tenant, cut=kept, folds=folds, pieces=len(pieces), notes={},
+                language=language, tenant=tenant, cut=cut, folds=folds, pieces=len(pieces), notes={},
                 indexed=[tenant] if tenant else [],
                 lease="", beat=0, watched=0, writes=0, pending=False, abandoned=[],
                 generation=0, ages=[], documents=0, passages=0, length=0, dead=0, removed=False,
@@ -185,7 +185,7 @@ class QdrantBackend(Backend):
         with self.read() as view:
             keys = {id: entry["keys"][0] for id, entry in view.look_up(ids).items()}
             stored = view.stored(list(keys.values()))
-            documents = {id: one.document for id, one in zip(keys, stored, strict=True)}
+            documents = {id: document.document for id, document in zip(keys, stored, strict=True)}
         return [documents.get(id) for id in ids]
 
     def stats(self) -> BackendStats:
@@ -214,7 +214,7 @@ class QdrantBackend(Backend):
         """Let ``name`` mean this collection from now on, in one step, whatever it meant before."""
         m, aliases = self.db.m, self.db("get_aliases", collection=False).aliases
         operations: list[Any] = []
-        if any(one.alias_name == name for one in aliases):
+        if any(known.alias_name == name for known in aliases):
             operations.append(m.DeleteAliasOperation(delete_alias=m.DeleteAlias(alias_name=name)))
         alias = m.CreateAlias(collection_name=self.db.name, alias_name=name)
         operations.append(m.CreateAliasOperation(create_alias=alias))

@@ -210,7 +210,7 @@ class Collection:
 
 def _option_value(name: str, text: str) -> Any:
     if name == "levels":
-        return tuple(int(one) if one.isdecimal() else one for one in text.split(","))
+        return tuple(int(item) if item.isdecimal() else item for item in text.split(","))
     if name in ("tenant", "key"):
         return text
     return int(text) if text.isdecimal() else {"true": True, "false": False}.get(text, text)

@@ -15,7 +15,7 @@ MOST = 2**53
 
 def field_name(name: str) -> str:
     """Payload field of a metadata name: characters that a path may not hold become their numbers."""
-    return "m." + (re.sub(r"[^A-Za-z0-9_-]|_(?=x)", lambda found: f"_x{ord(found[0]):x}_", name) or "_x_")
+    return "m." + (re.sub(r"[^A-Za-z0-9_-]|_(?=x)", lambda match: f"_x{ord(match[0]):x}_", name) or "_x_")
 
 
 def plain(value: Scalar) -> Scalar:
@@ -55,7 +55,7 @@ def to_qdrant(m: Any, node: Filter) -> Any:
 
 def _among(m: Any, key: str, values: Sequence[Scalar]) -> Any:
     texts, whole = ([v for v in values if isinstance(v, kind)] for kind in (str, int))
-    found = [m.FieldCondition(key=key, match=m.MatchAny(any=some)) for some in (texts, whole) if some]
+    conditions = [m.FieldCondition(key=key, match=m.MatchAny(any=kind)) for kind in (texts, whole) if kind]
     parts = (value for value in values if isinstance(value, float))
-    found += [m.FieldCondition(key=key, range=m.Range(gte=part, lte=part)) for part in parts]
-    return m.Filter(should=found) if found else to_qdrant(m, Ids(frozenset()))
+    conditions += [m.FieldCondition(key=key, range=m.Range(gte=part, lte=part)) for part in parts]
+    return m.Filter(should=conditions) if conditions else to_qdrant(m, Ids(frozenset()))

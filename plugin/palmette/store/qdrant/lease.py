@@ -34,7 +34,7 @@ class Lease:
         self.number, self._beat = self.state.writes, self.state.beat
         self._renewed = now = db.clock()
         known = db.committed_at
-        db.committed_at = {one: min(now - age, known.get(one, now - age)) for one, age in self.state.ages}
+        db.committed_at = {number: min(now - age, known.get(number, now - age)) for number, age in self.state.ages}
 
     def _acquire(self, timeout: float) -> State:
         db, deadline = self.db, self.db.clock() + timeout
@@ -44,8 +44,8 @@ class Lease:
             if (lease := (state.lease, state.beat, state.watched)) != known:
                 known, since = lease, now
             watched = state.watched / 1000 + now - since
-            if (not state.lease or watched >= LEASE_TTL) and (taken := self._take(state)) is not None:
-                return taken
+            if (not state.lease or watched >= LEASE_TTL) and (leased := self._take(state)) is not None:
+                return leased
             if now > deadline:
                 expected: dict[str, str | int] = {"lease": state.lease, "beat": state.beat, "watched": state.watched}
                 db.update_state({"watched": int(1000 * watched)}, **expected)
@@ -62,8 +62,8 @@ class Lease:
         changes |= {"writes": state.writes + 1, "pending": True, "abandoned": [*state.abandoned, *unfinished]}
         changes |= {"removed": state.removed or state.pending}
         self.db.update_state(changes, lease=state.lease, beat=state.beat, writes=state.writes)
-        taken = self.db.state()
-        return taken if taken.lease == self.token else None
+        current = self.db.state()
+        return current if current.lease == self.token else None
 
     def renew(self) -> None:
         """Tell waiting writers that this one is alive; raise if one of them took over."""
@@ -81,11 +81,11 @@ class Lease:
 
     def expired(self) -> int:
         """Last commit before which no view is served any more."""
-        return max((one for one, _ in self.state.ages if self.age(one) > TOMBSTONE_TTL), default=0)
+        return max((number for number, _ in self.state.ages if self.age(number) > TOMBSTONE_TTL), default=0)
 
     def commit(self, changes: dict[str, Any]) -> None:
         """Count this write and end the lease, in one update; raise if the lease was taken over."""
-        ages = [[one, round(self.age(one), 3)] for one, _ in self.state.ages if one >= self.expired()]
+        ages = [[number, round(self.age(number), 3)] for number, _ in self.state.ages if number >= self.expired()]
         if len(ages) > 1 and ages[-2][1] < SPACING:
             ages.pop()
         changes = {**changes, "generation": self.number, "ages": [*ages, [self.number, 0.0]]}

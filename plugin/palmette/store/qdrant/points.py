@@ -189,15 +189,15 @@ class PointReader(View):
 
     def keys_of(self, ids: Sequence[str]) -> dict[str, Sequence[int]]:
         """Keys of the passages of the documents of some ids that pass."""
-        return {id: seen["keys"] for id, seen in self.look_up(list(ids)).items()}
+        return {id: entry["keys"] for id, entry in self.look_up(list(ids)).items()}
 
     def document_keys(self, keys: Sequence[int] | Keys) -> Keys:
         """Keys of passages' documents."""
-        wanted = np.asarray(keys, np.int64).reshape(-1)
-        unknown = [key for key in wanted.tolist() if key not in self._numbers]
+        passage_keys = np.asarray(keys, np.int64).reshape(-1)
+        unknown = [key for key in passage_keys.tolist() if key not in self._numbers]
         for key, payload in zip(unknown, self.points(unknown, ("number",)), strict=True):
             self._numbers[key] = payload["number"]
-        return wanted - np.array([self._numbers[key] for key in wanted.tolist()], np.int64)
+        return passage_keys - np.array([self._numbers[key] for key in passage_keys.tolist()], np.int64)
 
     def count_documents(self) -> int:
         """Number of documents that pass."""
@@ -232,10 +232,10 @@ class PointReader(View):
         self, keys: Sequence[int] | Keys, include: Sequence[str], also: Sequence[str] = ()
     ) -> list[dict[str, Any]]:
         """Payloads in the order of ``keys``, with these fields at least; ``also`` these, of points that have them."""
-        wanted, known, needed = [int(key) for key in keys], self._points, set(include)
+        passage_keys, known, needed = [int(key) for key in keys], self._points, set(include)
         if len(known) > KEPT:
             known.clear()
-        unknown = [key for key in dict.fromkeys(wanted) if key not in known or needed - known[key].keys()]
+        unknown = [key for key in dict.fromkeys(passage_keys) if key not in known or needed - known[key].keys()]
         fields = [*SEEN, *include, *also, *(() if self.filter is None else ("metadata",))]
         for start in range(0, len(unknown), PAGE):
             self._keep(map(self._checked, self.db("retrieve", unknown[start : start + PAGE], with_payload=fields)))
@@ -245,7 +245,7 @@ class PointReader(View):
                 raise NotFoundError(f"key {key} is not in this view: it was never there, or fails its filter")
             if missing := needed - payload.keys():
                 raise self._damaged(key, f"it has no {min(missing)}")
-        return [known[key] for key in wanted]
+        return [known[key] for key in passage_keys]
 
     def _passes(self, key: int, payload: Mapping[str, Any]) -> bool:
         if self.filter is None:
@@ -263,24 +263,26 @@ class PointReader(View):
     def stored(self, keys: Sequence[int]) -> list[StoredDocument]:
         """Whole documents that passages belong to."""
         first = self.document_keys(keys).tolist()
-        distinct, found = list(dict.fromkeys(first)), dict[int, StoredDocument]()
+        distinct, documents = list(dict.fromkeys(first)), dict[int, StoredDocument]()
         for key, payload in zip(distinct, self.points(distinct, WHOLE), strict=True):
             try:
-                found[key] = stored_of(*(payload[name] for name in WHOLE))
+                documents[key] = stored_of(*(payload[name] for name in WHOLE))
             except (CorruptIndexError, RecursionError) as error:  # RecursionError: JSON that is nested too deeply
                 raise self._damaged(key, f"document {payload['id']!r:.40} is not what was written") from error
-        return [found[key] for key in first]
+        return [documents[key] for key in first]
 
     def parts(self, keys: Sequence[int]) -> list[tuple[Document, Passage]]:
         """Passages as documents with their places; their ragged arrays are read along, which hits read next."""
-        wanted = [int(key) for key in keys]
-        self.points(wanted, [field_of(spec) for spec in self._specs.values() if spec.ragged], also=WHOLE)
-        found = []
-        for key, first, one in zip(wanted, self.document_keys(wanted).tolist(), self.stored(wanted), strict=True):
-            if not 0 <= key - first < len(one.passages):
+        passage_keys = [int(key) for key in keys]
+        self.points(passage_keys, [field_of(spec) for spec in self._specs.values() if spec.ragged], also=WHOLE)
+        passages = []
+        for key, first, document in zip(
+            passage_keys, self.document_keys(passage_keys).tolist(), self.stored(passage_keys), strict=True
+        ):
+            if not 0 <= key - first < len(document.passages):
                 raise self._damaged(key, "its document has no such passage")
-            found.append((one.part(key - first), one.passages[key - first]))
-        return found
+            passages.append((document.part(key - first), document.passages[key - first]))
+        return passages
 
     def documents(self, keys: Sequence[int]) -> list[Document]:
         """Passages as documents."""
@@ -307,7 +309,7 @@ class PointReader(View):
 
     def _read(self, spec: ArraySpec, keys: Sequence[int] | Keys) -> Ragged:
         other = self._specs.get(spec.aligned or "")
-        fields = [field_of(one) for one in (spec, other) if one is not None]
+        fields = [field_of(array) for array in (spec, other) if array is not None]
         payloads = self.points(keys, fields)
         contents = [decoded(payload[fields[0]]) for payload in payloads]
         width = np.dtype(spec.dtype).itemsize * math.prod(spec.shape)
@@ -316,7 +318,7 @@ class PointReader(View):
         if other is not None:
             other_width = np.dtype(other.dtype).itemsize * math.prod(other.shape)
             wrong |= sizes * other_width != width * np.array(
-                [decoded_size(one[fields[1]]) for one in payloads], np.int64
+                [decoded_size(payload[fields[1]]) for payload in payloads], np.int64
             )
         if wrong.any() or (sizes < 0).any():
             key = keys[int((wrong | (sizes < 0)).argmax())]

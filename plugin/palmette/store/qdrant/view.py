@@ -129,8 +129,8 @@ class QdrantView(PointReader):
         if (count := len(plan.first.queries) // plan.group) > 1:  # one question after the other
             each = [self.candidates(plan.one_query(row), k) for row in range(count)]
             rows = [
-                (one.keys[row], one.scores[row], {name: array[row] for name, array in one.evidence.items()})
-                for one in each
+                (part.keys[row], part.scores[row], {name: array[row] for name, array in part.evidence.items()})
+                for part in each
                 for row in range(plan.group)
             ]
             return stack_rows(rows, each[0])

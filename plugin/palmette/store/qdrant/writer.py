@@ -81,15 +81,19 @@ class QdrantWriter:
 
     def put(self, documents: Sequence[Document | StoredDocument], arrays: Mapping[str, Stored]) -> None:
         """Insert documents, replacing those whose id exists."""
-        given = as_stored(documents)
-        put = {id: self._put[id]["digest"] for one in given if (id := one.document.key) in self._put}
-        rows = fresh_rows(self.db.arrays, given, arrays, put)
+        stored_documents = as_stored(documents)
+        put = {
+            id: self._put[id]["digest"]
+            for stored_document in stored_documents
+            if (id := stored_document.document.key) in self._put
+        }
+        rows = fresh_rows(self.db.arrays, stored_documents, arrays, put)
         if not rows:
             return
         self.delete([row.id for row in rows.values()])
-        first = np.cumsum([0, *(len(one.passages) for one in given)]).tolist()
-        passages = [(place, number) for place in rows for number in range(len(given[place].passages))]
-        words, lengths = pack(self.db.analyser, [text for place in rows for text in given[place].words()])
+        first = np.cumsum([0, *(len(stored_document.passages) for stored_document in stored_documents)]).tolist()
+        passages = [(place, number) for place in rows for number in range(len(stored_documents[place].passages))]
+        words, lengths = pack(self.db.analyser, [text for place in rows for text in stored_documents[place].words()])
         self.documents, self.passages = self.documents + len(rows), self.passages + len(passages)
         self.length += sum(lengths)
         self._changed = True
@@ -139,8 +143,8 @@ class QdrantWriter:
         later = self.db.where(died={"gte": self.number})
         keys = [key for entry in entries.values() for key in entry["keys"]]
         for start in range(0, len(keys), PAGE):
-            some = self.db.where(keys=keys[start : start + PAGE], must_not=[later])
-            self.db("set_payload", {"died": self.number}, some)
+            batch = self.db.where(keys=keys[start : start + PAGE], must_not=[later])
+            self.db("set_payload", {"died": self.number}, batch)
         self._stored |= dict.fromkeys(entries)
         self.documents, self.passages = self.documents - len(entries), self.passages - len(keys)
         self.length -= sum(entry["length"] for entry in entries.values())
@@ -200,7 +204,7 @@ def _split(db: Collection, arrays: Mapping[str, Stored], place: int) -> tuple[di
             row = row * np.asarray(arrays[spec.scales][place])[..., None]  # type: ignore[index]
         if spec.searched == "overlap":
             folded = ((fold, fold_columns(row[None], fold)[0]) for fold in db.folds[spec.name])
-            vectors |= {f"{spec.name}.{fold}": one.tolist() for fold, one in folded}
+            vectors |= {f"{spec.name}.{fold}": vector.tolist() for fold, vector in folded}
         elif row.ndim == 1:
             vectors[spec.name] = row.tolist()
         else:
