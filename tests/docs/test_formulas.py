@@ -164,11 +164,9 @@ def _scale() -> None:
 # -- reader -------------------------------------------------------------------------------------------------------
 
 
-@on(
-    "ranking",
-    r"m = \tfrac12\,\frac{s - z_s}{u_s} + \tfrac12\,\frac{c - z_c}{u_c} \qquad x = (1 - \lambda)\, m "
-    r"+ \lambda\, (w - h) \qquad P = \frac{1}{1 + e^{-(a x + b)}}",
-)
+@on("ranking", r"m = \tfrac12\,\frac{s - z_s}{u_s} + \tfrac12\,\frac{c - z_c}{u_c}")
+@on("ranking", r"x = (1 - \lambda)\, m + \lambda\, (w - h)")
+@on("ranking", r"P = \frac{1}{1 + e^{-(a x + b)}}")
 def _evidence() -> None:
     s, c, w = DRAW.normal(size=(3, 7))
     h = chance(1.7)
