@@ -67,7 +67,7 @@ def picture() -> str:
         f'aria-label="A question climbs a trained tree to the documents that answer it">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" rx="18" fill="{CREAM}"/>',
         text(60, 62, "palmette", 34, GREEN, 'font-weight="700"'),
-        text(216, 61, "a tree, trained flat in tiers. Here: trained on your documents.", 19, "#5b6a5f"),
+        text(240, 61, "a tree, trained flat in tiers. Here: trained on your documents.", 19, "#5b6a5f"),
     ]
     for level in range(1, DEPTH + 1):
         y = TIER[level]
@@ -93,7 +93,7 @@ def picture() -> str:
             "shutil.copytree · 0.83 · left, right, right, left",
             17,
             "#fff",
-            'text-anchor="middle" font-weight="600"',
+            'text-anchor="middle" font-weight="600" textLength="384" lengthAdjust="spacingAndGlyphs"',
         ),
         f'<rect x="{root - 150:.1f}" y="540" width="300" height="46" rx="23" fill="#fff" stroke="{ORANGE}" '
         f'stroke-width="2.6"/>',

@@ -64,6 +64,7 @@ def load_data(data: DataLike, *, dev_fraction: float = 0.1, seed: int = 0, title
 
 
 def _read(data: str | Path | Iterable[Any], titles: bool) -> RetrievalData:
+    """Read pairs, a BEIR folder or documents, by what a path holds or by the first item of an iterable."""
     if isinstance(data, str | Path):
         path = check_path(data)
         name = path.name.removesuffix(".gz").removesuffix(".jsonl")

@@ -137,6 +137,7 @@ def iter_documents(
 
 
 def _from_path(source: str | Path, titles: bool, documents_of: Documents) -> Iterator[Document]:
+    """Read documents from a folder of files, a BEIR corpus, a JSONL file, a table or a single file."""
     path = check_path(source)
     if (path / "manifest.json").is_file():
         raise InputError(f"{path} is an index or a checkpoint, not documents: name what it was made from")

@@ -101,6 +101,7 @@ def _list_files(
     max_bytes: int,
     progress: bool | None,
 ) -> None:
+    """Read the files under a path into a listing; files that cannot be read are noted with the reason."""
     walked = walk(path, include=include, exclude=exclude, max_bytes=max_bytes)
     root = path if path.is_dir() else path.parent
     listing.unread |= {f"{source}/{path.relative_to(root).as_posix()}" for path in walked.unreadable}

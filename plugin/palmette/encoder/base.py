@@ -324,6 +324,7 @@ class Encoder(ABC):
         return requested or self.batch_size
 
     def _outputs(self, outputs: Sequence[Output], depth: int | None) -> frozenset[Output]:
+        """Check the names of requested outputs, and a depth, which is for ``layers`` alone."""
         output_names: frozenset[Output] = frozenset(outputs)
         if not output_names or output_names - set(get_args(Output)):
             raise ConfigError(f"outputs must be some of {', '.join(get_args(Output))}; got {outputs!r}")

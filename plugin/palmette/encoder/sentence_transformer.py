@@ -236,6 +236,7 @@ def _after_pooling(model: SentenceTransformer) -> list[nn.Module] | None:
 
 
 def _load(folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> SentenceTransformer:
+    """Load a sentence-transformers model from local files, frozen, without running code of the folder."""
     from sentence_transformers import SentenceTransformer
 
     size = check_folder(folder, name)

@@ -111,6 +111,7 @@ def render_card(
 def _facts(
     config: Mapping[str, Any], encoder: Mapping[str, Any], record: Mapping[str, Any], data: str
 ) -> Iterable[tuple[str, str]]:
+    """Yield the rows of a model card's table: options, encoder, training data, learned space and training."""
     options = []
     for name, value in config.items():
         long = isinstance(value, list) and len(value) > 16

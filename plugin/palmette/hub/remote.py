@@ -217,6 +217,7 @@ def _by_http(error: BaseException) -> bool:
 
 
 def _translate(error: BaseException, repo_id: str, revision: str | None, local: bool) -> PalmetteError:
+    """Turn an error of the Hub's client into one of palmette's, which names the cause and the fix."""
     from huggingface_hub import errors
 
     target = f"{repo_id!r}" + (f" at revision {revision!r}" if revision else "")

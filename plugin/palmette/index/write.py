@@ -157,7 +157,10 @@ def _refuse(changed: Sequence[str] | set[str], total: int) -> None:
 
 
 def note_units(model: Model, backend: Backend) -> None:
-    """Store the units of meaning with the documents, measured anew when their number has changed by a fifth."""
+    """Store the zero and unit of the index's scores as a note with the documents (:mod:`palmette.ranking.units`).
+
+    They are measured anew when the number of documents has changed by a fifth.
+    """
     unfiltered = backend.backend if isinstance(backend, FilteredBackend) else backend
     options = model.search_options({})
     calibration = model.calibration(options, "auto")

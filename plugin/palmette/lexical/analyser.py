@@ -128,6 +128,7 @@ class Analyser:
         ]
 
     def _spell(self, chunk: str) -> Iterator[Word]:
+        """Yield the words of a chunk of text without blanks: names, numbers, stemmed parts, and the whole."""
         stem = chunk.rstrip("+#")
         named = stem != chunk  # C++, C#
         if named:

@@ -229,6 +229,7 @@ class WordSearcher:
         return known
 
     def _weigh_anew(self, query: QueryTerms) -> WeighedQuery:
+        """Weigh a query's terms: collect their postings in all sources, and scale their shares to 0 … 1."""
         terms = (*query.terms, *query.skipped)
         holding, hits_of_sources = [0] * len(terms), list[list[tuple[Hits, float]]]()
         for place, source in enumerate(self.sources):

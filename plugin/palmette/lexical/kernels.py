@@ -30,6 +30,8 @@ def _compiled(signature: str) -> Callable[[_Loop], _Loop]:
     """
 
     def decorate(loop: _Loop) -> _Loop:
+        """Wrap a loop so that numba compiles it at its first call; without numba the NumPy version runs."""
+
         @cache
         def ready() -> Any:
             return machine_code(loop, signature)

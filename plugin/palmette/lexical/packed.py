@@ -89,13 +89,16 @@ def _entries(texts: Sequence[str]) -> tuple[Entries, Rows]:
 
 
 def _shares(query: QueryTerms, weight: Floats, texts: Sequence[str], norms: Floats) -> tuple[Rows, Rows, Floats]:
-    """Return row, column and share of each entry that is a term of the query."""
+    """Find the query's terms in documents: the document and term of each match, and what it adds to the score.
+
+    Documents are numbered as ``texts``, terms as those of the query.
+    """
     entries, row = _entries(texts)
     order = np.argsort(np.array(query.terms, np.uint64), kind="stable")
-    known = np.array(query.terms, np.uint64)[order]
+    query_terms = np.array(query.terms, np.uint64)[order]
     terms, counts = entries >> np.uint64(COUNT_BITS), (entries & np.uint64(MAX_COUNT)).astype(np.uint8)
-    places = np.searchsorted(known, terms).clip(max=max(0, len(known) - 1))
-    known_terms = np.flatnonzero(known[places] == terms) if len(known) else np.empty(0, np.int64)
-    column = order[places[known_terms]]
-    many, norm = counts[known_terms].astype(np.float32), norms[row[known_terms]]
-    return row[known_terms], column, weight[column] * (many / (many + norm))
+    places = np.searchsorted(query_terms, terms).clip(max=max(0, len(query_terms) - 1))
+    matches = np.flatnonzero(query_terms[places] == terms) if len(query_terms) else np.empty(0, np.int64)
+    column = order[places[matches]]
+    count, norm = counts[matches].astype(np.float32), norms[row[matches]]
+    return row[matches], column, weight[column] * (count / (count + norm))

@@ -157,7 +157,7 @@ class Postings:
         )
 
     def runs(self) -> list[Run]:
-        """Return the terms of several documents and those of one as two runs, with all hits checked."""
+        """Check all hits, and return two runs: terms that occur in several documents, and terms that occur in one."""
         starts = np.repeat(self.bases[:-1], np.diff(self.terms.heads)) + self.starts
         runs = [
             Run(self.terms.numbers(), np.append(starts, len(self.hits)), self.hits),
@@ -289,6 +289,7 @@ class PostingsBuilder:
         return _by_name(pieces, self._lengths)
 
     def _spill(self, folder: Path) -> None:
+        """Write the postings collected so far to files, and go on with empty memory."""
         arrays, number = self._sorted(), len(self._files)
 
         def mapped(name: str, kind: np.dtype[Any]) -> NDArray[Any]:
@@ -385,6 +386,7 @@ def merge_parts(parts: Sequence[tuple[Postings, Rows]], most: int = _PIECE) -> I
 
 
 def _merge_terms(runs: Sequence[tuple[Run, Rows]], terms: NDArray[np.uint64]) -> Piece:
+    """Merge the hits of a range of terms from several runs, with rows renumbered and dead ones left out."""
     packed = []  # place of the term, then its hit
     for run, new in runs:
         first, last = np.searchsorted(run.terms, [terms[0], terms[-1]], side="left")

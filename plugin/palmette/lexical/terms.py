@@ -80,6 +80,7 @@ def _words(text: str) -> Iterator[str]:
 
 
 def _terms(text: str, telling: Mapping[str, int]) -> Iterator[str]:
+    """Yield the telling words of a text, and each pair of them that stands side by side."""
     before = ""
     for word in _words(text):
         known = word and word in telling

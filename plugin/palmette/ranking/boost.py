@@ -155,6 +155,7 @@ def _rules(boost: object) -> dict[str, Recency | Values]:
 
 
 def _rule(name: str, rule: object) -> Recency | Values:
+    """Read the boost of one metadata key: recency, or log-odds by value."""
     if isinstance(rule, Recency):
         return rule
     if not isinstance(rule, Mapping) or not rule:

@@ -120,6 +120,7 @@ def _lineage(name: str) -> list[str]:
 
 
 def _document(entry: Entry) -> Document:
+    """Make the document of an entry: signature, summary and body, with its place in the library."""
     name, module = entry["id"], entry["module"]
     summary, body = summarise(entry["doc"])
     head = entry["signature"] or name

@@ -215,7 +215,10 @@ def identity(value: Any) -> int:
 
 
 def own_members(owner: type, public: set[int]) -> list[tuple[str, Any]]:
-    """Members that ``owner`` defines or takes from private bases, whose docstrings fill in for its own."""
+    """List the public members that a class defines, or inherits from private bases; members of ``public`` are left out.
+
+    A member without a docstring is taken from the next such base that documents it.
+    """
     members: dict[str, Any] = {}
     inherited: set[str] = set()
     for base in owner.__mro__:

@@ -180,6 +180,7 @@ class FaissEngine(ExactEngine):
         return row_numbers, scores
 
     def _build(self, data: Floats) -> _Built:
+        """Build the FAISS index that the options name over vectors [N, d]."""
         faiss, options, width = self._faiss, self.options, data.shape[1]
         metric = faiss.METRIC_INNER_PRODUCT
         faiss.omp_set_num_threads(get_threads())

@@ -126,9 +126,10 @@ def overlaps(data: Any, rows: Any, queries: Any, out: Any) -> None:
 
 @compiled
 def exact_scores(data: Any, unit: Any, rows: Any, queries: Any, of: Any, by_overlap: Any, out: Any) -> None:
-    """Score pairs of ``rows`` and queries ``of``: summed in float64 in one fixed order, rounded once.
+    """Score m pairs: row ``rows[i]`` of the data with query ``of[i]``, by overlap or by inner product, into ``out[i]``.
 
-    data [N, C] with the value ``unit`` of a stored 1, queries [Q, C], rows and of [m] → out [m].
+    Products are summed in float64 in one fixed order and rounded once, so that a pair's score is always the same.
+    data [N, C], in which a stored 1 has the value ``unit``; queries [Q, C]; rows, of and out [m].
     """
     for i in range(len(rows)):
         x, query, total = data[rows[i]], queries[of[i]], 0.0
@@ -234,15 +235,18 @@ def drop_below(heaps: Any, filled: Any, pairs: Any, upper: Any) -> Any:
 
 
 @compiled
-def append(heaps: Any, filled: Any, pairs: Any, upper: Any, of: Any, row: Any, bound: Any) -> Any:
-    """Append a pair; if the arrays are full, drop pairs below the bound, or double the room."""
+def append(heaps: Any, filled: Any, pairs: Any, upper: Any, query: Any, row: Any, bound: Any) -> Any:
+    """Append the pair of a query and a row, with the upper bound of its score, to ``filled`` pairs.
+
+    If the arrays are full, pairs that cannot reach the k best are dropped; if most remain, the room is doubled.
+    """
     if filled == len(upper):
         filled = drop_below(heaps, filled, pairs, upper)
         if 2 * filled > len(upper):
             wider, longer = np.empty((2, 2 * len(upper)), np.int64), np.empty(2 * len(upper))
             wider[:, :filled], longer[:filled] = pairs[:, :filled], upper[:filled]
             pairs, upper = wider, longer
-    pairs[0, filled], pairs[1, filled], upper[filled] = of, row, bound
+    pairs[0, filled], pairs[1, filled], upper[filled] = query, row, bound
     return filled + 1, pairs, upper
 
 

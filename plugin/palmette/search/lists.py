@@ -122,6 +122,7 @@ def top_k_in_lists(parts: Sequence[ListBlock], queries: Floats, chosen: Keys, k:
     threads = max(1, min(get_threads(), work // _WORTH_A_THREAD + 1, chosen.size))
 
     def search(query_numbers: Sequence[int], threads: int) -> tuple[int, int]:
+        """Search some of the queries in their chosen lists; returns how many documents were visited and refined."""
         visited = refined = 0
         for q in query_numbers:
             query, keys, scores = queries[q : q + 1], [np.empty(0, np.int64)], [np.empty(0, np.float32)]

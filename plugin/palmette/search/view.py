@@ -84,6 +84,7 @@ def execute(
 
 
 def _check_shape(score: Score, segment: ArraySegment) -> None:
+    """Raise InputError unless query vectors and factors fit the shape of the stored arrays."""
     shape, width = segment.array(score.array).shape[1:], score.queries.shape[1]
     expected = (width * score.fold,) if score.part_weights is None else (len(score.part_weights), width)
     fits = shape[:-1] == expected[:-1] and (shape[-1:] >= expected[-1:] if score.prefix else shape == expected)

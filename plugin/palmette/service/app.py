@@ -98,6 +98,7 @@ class Service:
         await asyncio.gather(*(asyncio.to_thread(index.close) for index in self.served.values()))
 
     async def _open(self, served: Served) -> None:
+        """Open an index in a thread; a failure is logged, and kept to be shown."""
         try:
             await asyncio.to_thread(served.open)
             log.info("%s: %s is open", served.name, served.path)
@@ -132,6 +133,7 @@ class Service:
         return Response(self.metrics.text(counts), headers={"content-type": TYPE})
 
     async def _indexes(self, request: Request) -> Response:
+        """Answer ``/v1/indexes``: the indexes that the caller may see, and their state."""
         caller, listed = caller_of(request), []
         own = request.scope.get("palmette.index")
         for name in self.names(caller) if own is None else [own]:
@@ -168,6 +170,7 @@ class Service:
         return self.served[name]
 
     async def _call(self, endpoint: Endpoint, request: Request) -> Response:
+        """Answer a call: read its body, pick the index, check the right to write, and run it."""
         caller = caller_of(request)
         body = read_body(endpoint.body, await self._body(request))
         served = self.pick(caller, request.scope.get("palmette.index") if body.index is None else body.index)
@@ -200,6 +203,7 @@ class Service:
         return value
 
     async def _body(self, request: Request) -> bytes:
+        """Read the body of a request, which must be JSON and arrive in time."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             message = f"send Content-Type: application/json, got {shown(kind)}"
@@ -229,6 +233,7 @@ class Service:
             watch.cancel()
 
     async def _stream(self, served: Served, caller: Caller, body: AnswerBody) -> AsyncIterator[bytes]:
+        """Stream an answer as server-sent events: the hits first, then the answer, or a problem."""
         try:
             async with asyncio.timeout(self.settings.timeout):
                 results, reader = await served.read(caller.name, caller.filter, partial(find_passages, body))

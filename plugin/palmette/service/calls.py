@@ -56,6 +56,7 @@ def results_facts(queries: Sequence[str], results: Sequence[Sequence[Hit]], expl
 
 
 def _search(body: SearchBody, index: Index, reader: Reader) -> dict[str, Any]:
+    """Answer ``/v1/search``, and record each search under a run's id, where feedback is kept."""
     queries, options = listed(body.query), body.search()
     names = ("threshold", "explain", "group_by", "distinct", "expand", "expand_tokens")
     results = index.search(queries, body.k, **{name: getattr(body, name) for name in names}, **options)

@@ -150,6 +150,7 @@ class Gate:
         path = scope["path"] if scope["path"] in service.paths else "other"
 
         async def send_counted(message: Message) -> None:
+            """Remember the status of a reply, and add the security headers that it lacks."""
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]

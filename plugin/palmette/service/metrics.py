@@ -42,6 +42,7 @@ class Metrics:
         return "\n".join([*self._lines(documents), ""])
 
     def _lines(self, documents: dict[str, int]) -> Iterator[str]:
+        """Yield all metrics as lines of Prometheus' text format."""
         yield from _head("palmette_requests_total", "counter", "Requests by path and status")
         for (path, status), count in sorted(self._requests.items()):
             yield f'palmette_requests_total{{path="{path}",status="{status}"}} {count}'

@@ -266,6 +266,7 @@ def _notebook(path: Path, kind: str) -> SourceText:
 
 
 def _cell(cell: Mapping[str, Any], language: str) -> str:
+    """Convert a notebook's cell to Markdown."""
     lines = cell.get("source", cell.get("input", ""))
     text = ("".join(lines) if isinstance(lines, list) else str(lines)).strip("\n")
     if not text.strip():
@@ -284,6 +285,7 @@ def fenced(text: str, language: str = "") -> str:
 
 
 def _records(path: Path) -> Iterator[SourceText]:
+    """Yield the rows of a table or a JSONL file as texts, each with its own id and metadata."""
     rows = read_table(path, required=TEXT_KEYS) if separator(path) else read_jsonl(path)
     convert = from_row if separator(path) else from_record
     for place, row in rows:

@@ -70,6 +70,7 @@ class Cutter:
         return StoredDocument(document, tuple(places))
 
     def _split_by(self, splitter: Any, document: Document) -> StoredDocument:
+        """Cut a document with a user's splitter, whose pieces must be slices of the text."""
         content, places, begin = document.content, list[tuple[int, int]](), 0
         for piece in _pieces(splitter, content):
             place = piece if isinstance(piece, tuple) else _find(content, piece, begin)

@@ -114,6 +114,7 @@ Filter = Condition | Ids | Not | And | Or
 
 
 def _check_parts(node: Not | _Several, parts: object) -> None:
+    """Raise FilterError unless a node holds filters, nested no deeper than allowed."""
     kind = type(node).__name__
     if not isinstance(parts, tuple) or not parts:
         raise FilterError(f"{kind} takes a tuple of one or more filters, got {shown(parts, 200)}")
@@ -170,6 +171,7 @@ _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def _matches(node: Filter, have: Mapping[str, set[Scalar]], id: str | None) -> bool:
+    """Tell whether a filter passes flattened metadata: the reference that every storage must agree with."""
     match node:
         case And(parts):
             return all(_matches(part, have, id) for part in parts)
@@ -240,6 +242,7 @@ def _all_of(parts: list[Filter]) -> Filter:
 
 
 def _parse(conditions: Mapping[str, Any], depth: int) -> Filter:
+    """Parse a mapping of conditions, all of which must hold."""
     if depth > _MAX_DEPTH:
         raise FilterError(f"a filter may be nested {_MAX_DEPTH} deep at most")
     parts: list[Filter] = []
@@ -260,6 +263,7 @@ def _parse(conditions: Mapping[str, Any], depth: int) -> Filter:
 
 
 def _logic(name: str, value: object, depth: int) -> Filter:
+    """Parse the operand of ``$and``, ``$or`` or ``$not``."""
     if name == "$not":
         if not isinstance(value, Mapping) or not value:
             raise FilterError(f"$not takes one filter such as {{'lang': 'en'}}, got {shown(value, 200)}")
@@ -274,6 +278,7 @@ def _logic(name: str, value: object, depth: int) -> Filter:
 
 
 def _ids(value: object) -> Filter:
+    """Parse the operand of ``$id``."""
     if isinstance(value, Mapping):
         if len(value) != 1 or next(iter(value)) not in ("$eq", "$in", "$ne", "$nin"):
             raise FilterError(f"$id takes an id, a list of ids, or one of $eq, $in, $ne, $nin; got {shown(value, 200)}")
@@ -286,6 +291,7 @@ def _ids(value: object) -> Filter:
 
 
 def _field(name: str, value: object, depth: int) -> Filter:
+    """Parse the conditions on one metadata key: a value, or a mapping of operators."""
     if not isinstance(value, Mapping):
         return _condition(name, "$eq", value)
     if not value:
@@ -339,6 +345,7 @@ def _scalar(name: str, op: str, value: object) -> Scalar:
 
 
 def _condition(name: str, op: str, value: object) -> Filter:
+    """Build the filter of one operator on one key; in lists ``None`` stands for a missing key."""
     absent = Not(Condition(name, "exists"))
     if op == "$exists":
         if not isinstance(value, bool):

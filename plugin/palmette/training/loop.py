@@ -135,6 +135,7 @@ class AdamW(torch.optim.AdamW):
         return super().step(closure)
 
     def _update_rows(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        """Update the rows of a sparse gradient by AdamW; decay catches up on the steps since each row's last."""
         state = self.state[parameter]
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float32)

@@ -85,6 +85,7 @@ class PalmetteRerank(OfCheckpoint, BaseNodePostprocessor):
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
+        """Rerank nodes for a query, and report it to LlamaIndex's events and callbacks."""
         if query_bundle is None:
             raise InputError("PalmetteRerank compares nodes with a query: give query_bundle or query_str")
         if not nodes:

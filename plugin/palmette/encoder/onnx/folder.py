@@ -163,6 +163,7 @@ class Record:
 
 
 def _find_graph(path: Path, places: Sequence[str], name: str) -> Path:
+    """Find the first of these ONNX files; the error without one lists the graphs that the folder has."""
     for file in (path / place for place in places):
         if file.is_file():
             if not lies_within(file, path):

@@ -121,6 +121,7 @@ class LayersModel(Model):
         return {LAYERS: vectors, FUSED: fused.cpu().numpy()}
 
     def _encode(self, texts: Sequence[str], layers: tuple[int, ...]) -> Floats:
+        """Return the query vectors of these layers [Q, L, d]; the encoder stops at the last of them."""
         last = self.config.last in layers
         outputs: tuple[Output, ...] = ("layers", "pooled") if last else ("layers",)
         depth = None if last else layers[-1]

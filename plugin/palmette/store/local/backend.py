@@ -252,7 +252,10 @@ class LocalBackend(Backend):
         )
 
     def compact(self) -> None:
-        """Give back the space of deleted documents; results and keys do not change."""
+        """Give back the space of deleted documents; results and keys do not change.
+
+        Words that another version of the stemmer has stemmed are stemmed again.
+        """
         before = self.stats()
         with self._pool.connection() as connection, storage_errors(self.path):
             stem = self._former_stemmer(connection) is not None
@@ -295,6 +298,7 @@ class LocalBackend(Backend):
         LocalBackend.open(folder).close()
 
     def _copy(self, folder: Path, connection: apsw.Connection, snapshot: Snapshot) -> None:
+        """Copy one consistent state to a new folder: the segments' files, and the database by SQLite's backup."""
         names = [Path(segment.name, name) for segment in snapshot.segments for name in segment.files]
         with ExitStack() as stack:  # files that are open outlive a merge
             files = [stack.enter_context((self.path / SEGMENTS / name).open("rb")) for name in names]
@@ -313,6 +317,7 @@ class LocalBackend(Backend):
         self._manifest.write(folder, durable=True)
 
     def _verify(self, documents: bool, connection: apsw.Connection, snapshot: Snapshot) -> None:
+        """Raise unless files, database and, where ``documents``, every document agree with their checksums."""
         documents = documents or has_zeroed_page(connection, self.path / DATABASE)
         check = "PRAGMA integrity_check(1)" if documents else "PRAGMA quick_check(1)"
         with bounded(connection, self.path / DATABASE, 64):

@@ -93,6 +93,7 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 
 def _explain(error: OSError | apsw.Error | UnicodeDecodeError, path: Path) -> StoreError:
+    """Turn an error of the system or of SQLite into a StoreError that names cause and fix."""
     number, code = getattr(error, "errno", None), getattr(error, "extendedresult", 0)
     file = getattr(error, "filename", None)
     why = f"{getattr(error, 'strerror', error)}" + (f": {file}" if file else "")

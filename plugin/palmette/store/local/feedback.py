@@ -187,6 +187,7 @@ class FeedbackLog:
         return id[len(self._prefix) :]
 
     def _select(self, what: str, where: str = "", *values: object) -> list[tuple[Any, ...]]:
+        """Read rows of this tenant in their order, with the types of all values checked."""
         conditions = [part for part in (where, "wall = ?" if self._wall else "") if part]
         arguments = (*values, *((self._wall,) if self._wall else ()))
         clause = f" WHERE {' AND '.join(conditions)}" if conditions else ""
@@ -248,6 +249,7 @@ class FeedbackLog:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
+        """Turn errors of SQLite into StoreErrors that name the fix."""
         try:
             yield
         except sqlite3.Error as error:

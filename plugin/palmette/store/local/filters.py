@@ -49,6 +49,7 @@ def select_keys(connection: apsw.Connection, node: Filter, within: Keys) -> Keys
 
 
 def _select_condition(connection: apsw.Connection, node: Condition, within: Keys) -> Keys:
+    """Select the keys of ``within`` whose documents fulfil one condition, by SQL."""
     name, op, values = node.name, node.op, node.values
     if op == "all":
         each = tuple(Condition(name, "in", (value,)) for value in values)
@@ -111,6 +112,7 @@ def check_names(connection: apsw.Connection, filter: Filter, visible: Keys | Non
 
 
 def _suggest(connection: apsw.Connection, name: str, visible: Keys | None) -> str:
+    """Describe the metadata keys that exist, with those nearest to an unknown name first."""
     # leaps from name to name through the index
     leaps = """WITH RECURSIVE leap(name) AS (
         SELECT min(name) FROM metadata

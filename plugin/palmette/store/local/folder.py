@@ -266,6 +266,7 @@ def check_commit(connection: apsw.Connection, folder: Path, noted: Commit) -> No
 
 
 def _read_content(folder: Path) -> dict[str, Any]:
+    """Read the manifest of an index folder; errors tell a damaged index from a folder that is none."""
     path, ours = folder / MANIFEST, (folder / DATABASE).exists()
     if not folder.exists():
         raise NotFoundError(f"there is no index at {folder}: no such folder; create it first")

@@ -58,6 +58,7 @@ class Pool:
                 self._give_back(connection)
 
     def _borrow(self, write: bool) -> apsw.Connection:
+        """Lend an idle connection, or a new one, to this thread; waits while a fork is being prepared."""
         thread = threading.get_ident()
         with self._lock, storage_errors(self.folder):
             # a thread that has one may need another before it can give either back
@@ -74,6 +75,7 @@ class Pool:
             return connection
 
     def _give_back(self, connection: apsw.Connection) -> None:
+        """Take a connection back; one that cannot be reset is closed."""
         sound = False  # a connection in doubt is not lent again
         with contextlib.suppress(apsw.Error):
             if connection.in_transaction:
@@ -130,7 +132,8 @@ class Pool:
                     raise
         self.read_only = True
         self._stamp = self._read_only_stamp()
-        if self._stamp[2]:
+        *_, has_log = self._stamp
+        if has_log:
             try:
                 return self._connect("mode=ro")
             except (apsw.ReadOnlyError, apsw.CantOpenError) as error:
@@ -141,6 +144,7 @@ class Pool:
         return self._connect("immutable=1")
 
     def _connect(self, mode: str) -> apsw.Connection:
+        """Open a connection with its settings, and check schema and last commit."""
         for end in ("", "-wal", "-shm"):
             check_own(self.folder / f"{DATABASE}{end}")
         committed = read_commit(self.folder)  # before the database: a writer notes a commit when it is done

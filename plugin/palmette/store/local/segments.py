@@ -204,6 +204,7 @@ class Segment(ArraySegment):
         return self.path / f"{name}.npy"
 
     def _map(self, name: str, dtype: Any, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
+        """Map a ``.npy`` file into memory, and raise unless size, type and shape are those recorded."""
         path = self._file(name)
         state = path.lstat()
         if not stat.S_ISREG(state.st_mode):
@@ -228,6 +229,7 @@ class Segment(ArraySegment):
         return mapped.view(np.ndarray)
 
     def _open(self, spec: ArraySpec) -> Stored:
+        """Open a stored array, plain or ragged."""
         if not spec.ragged:
             return self._map(spec.name, spec.dtype, (self.count, *spec.shape))
         starts = self._map(_starts(spec), np.int64, (self.count + 1,))

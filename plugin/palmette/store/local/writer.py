@@ -110,6 +110,7 @@ class LocalWriter:
             self._changed = True
 
     def _remove(self, ids: Sequence[str]) -> list[str]:
+        """Delete documents by id: their rows go, and their passages count as dead. Returns the ids that existed."""
         unique = list(dict.fromkeys(ids))
         query = "SELECT key, id, metadata, passages FROM documents WHERE id IN ({})"
         rows = list(rows_among(self._db, query, unique))
@@ -186,6 +187,7 @@ class LocalWriter:
         return segment.count - int(deleted)
 
     def _merge(self, segments: Sequence[Segment], size: int) -> None:
+        """Write the living rows of segments into one new segment, which takes their place."""
         merged = self._start_segment() if size else None
         replaced, self._segment = self._segment, merged
         with progress(size, "merging segments", unit="doc") as bar:
@@ -243,6 +245,7 @@ def fresh_rows(
 
 
 def _check_array(spec: ArraySpec, documents: Sequence[Document], array: Stored) -> None:
+    """Raise unless an array has the type and shape of its spec, a row for each passage, and finite numbers."""
     if isinstance(array, Ragged) != spec.ragged:
         kind = "Ragged" if spec.ragged else "a NumPy array"
         raise InputError(f"array {spec.name!r} must be {kind}, got {type(array).__name__}")

@@ -37,6 +37,7 @@ class Lease:
         db.committed_at = {number: min(now - age, known.get(number, now - age)) for number, age in self.state.ages}
 
     def _acquire(self, timeout: float) -> State:
+        """Take the lease, once it is free or has not moved for ``LEASE_TTL``; raises LockedError in time."""
         db, deadline = self.db, self.db.clock() + timeout
         known, since = None, 0.0
         while True:

@@ -308,6 +308,7 @@ class PointReader(View):
         return self._read(find_array(self._specs, array, ragged=True), keys)
 
     def _read(self, spec: ArraySpec, keys: Sequence[int] | Keys) -> Ragged:
+        """Read a stored array of passages from their payloads, with sizes and values checked."""
         other = self._specs.get(spec.aligned or "")
         fields = [field_of(array) for array in (spec, other) if array is not None]
         payloads = self.points(keys, fields)

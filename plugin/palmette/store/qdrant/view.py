@@ -38,6 +38,7 @@ class QdrantView(PointReader):
             vector = m.SparseVector(indices=list(vector), values=list(vector.values()))
 
         def make(visible: bool) -> Any:
+            """Build a request, either over the documents that this view shows or over all."""
             where = m.Filter(must=list(must)) if must else None
             where = self._visible(*must) if visible and not probe else where
             params: dict[str, Any] = {}
@@ -90,6 +91,7 @@ class QdrantView(PointReader):
             self._take_words(texts[0], k, unknown, answers[len(by_meaning) :])
 
     def _plan_requests(self, plan: SearchPlan, k: int, read: Sequence[str] = ()) -> list[Request]:
+        """Turn a plan into requests: one for each query vector, and for each vector name that it compares."""
         first = plan.first
         include = read or self._fields(plan.arrays)
         depth = max(1, min(max(k, plan.fetch or 0), len(self)))
