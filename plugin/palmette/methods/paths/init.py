@@ -46,7 +46,11 @@ def kmeans(x: Tensor, centres: int, seed: int, *, unit: bool = False) -> Tensor:
 
 @torch.no_grad()
 def initialise(indexer: Indexer, x: Tensor, seed: int) -> None:
-    """Set an indexer to the k-means of unit vectors [n, m]."""
+    """Set an indexer to a residual k-means of unit vectors x [n, m]: each height clusters what the heights above leave.
+
+    A text goes to the centre c nearest to its residual x − Σ a, where a are the centres of its path so far. That is the
+    largest x · c − Σ a · c − ½ |c|²: the weights of x are c, those of earlier turns −a · c, and the bias is −½ |c|².
+    """
     earlier: list[Tensor] = []
     residual = x
     for h in range(indexer.height):
