@@ -62,7 +62,10 @@ class TrainingSet:
         seed: int,
         progress: bool | None,
     ) -> Self:
-        """Retrieve the passages of every question."""
+        """Retrieve the nearest wrong passages of every training question, and choose questions to validate with.
+
+        From some of these the answering passage is withheld, so that no answer is right.
+        """
         nearest = _Nearest(data, encoder, cache, progress)
         train, held_out = data.split("train"), data.splits.get("dev", ())
         negatives = 4 * (config.passages - 1) + 2 if config.passages > 1 or config.absent else 0
