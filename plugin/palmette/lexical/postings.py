@@ -151,10 +151,8 @@ class Postings:
         return self.once_hits[at : at + 1]
 
     def _damaged(self) -> CorruptIndexError:
-        return CorruptIndexError(
-            f"{self.where} is damaged: the hits of a term are not rising rows of its {len(self.lengths)} documents; "
-            f"{REPAIR}"
-        )
+        flaw = f"the hits of a term are not rising rows of its {len(self.lengths)} documents"
+        return CorruptIndexError(f"{self.where} is damaged: {flaw}; {REPAIR}")
 
     def runs(self) -> list[Run]:
         """Check all hits, and return two runs: terms that occur in several documents, and terms that occur in one."""
