@@ -77,6 +77,8 @@ def write_array(path: Path, array: np.ndarray) -> None:
 
 def raw(folder: Path) -> apsw.Connection:
     """A connection that may change the schema itself."""
+    if any(path.is_fifo() for path in folder.glob(f"{DATABASE}*")):
+        raise OSError("an earlier harm put a pipe here, which opening would wait for")
     connection = connect(folder / DATABASE, "mode=rw")
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
     connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 1)
