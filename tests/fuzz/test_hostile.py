@@ -10,6 +10,7 @@ import signal
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,7 +18,7 @@ from uuid import uuid4
 import pytest
 
 from palmette import Document, Index, load_model
-from palmette.errors import PalmetteError
+from palmette.errors import FilterError, PalmetteError
 from palmette.model import Model
 from support import tiny
 from support.forks import ended, forked
@@ -191,7 +192,8 @@ def test_index_folders_with_right_sums(methods: list[str], count: int, tmp_path:
                 home / "warm" / "index", model, verify="full"
             ) as index:  # loops are compiled before the forks
                 for call in USES:
-                    call(index, random.Random(method))
+                    with suppress(FilterError):  # a drawn filter may name what no document in a view has
+                        call(index, random.Random(method))
             shutil.rmtree(home / "warm")
             faults += [attack(whole, home / "work", model, f"{method} {number}") for number in range(count)]
     finally:
