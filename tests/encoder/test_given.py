@@ -8,48 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from langchain_core.embeddings import Embeddings
-from llama_index.core.base.embeddings.base import BaseEmbedding
 
 from langchain_palmette import PalmetteRetriever as LangChainRetriever
 from llama_index.retrievers.palmette import PalmetteRetriever as LlamaIndexRetriever
-from palmette import FakeEncoder, Index, LayersModel, SpaceModel, load_encoder
+from palmette import Index, LayersModel, SpaceModel, load_encoder
 from palmette.errors import ConfigError, EncodingError, InputError, ModelMismatchError
+from support.embedders import FAKE, LangChain, Llama, function
 
-FAKE = FakeEncoder(48)
 TEXTS = ["the red owl sleeps", "a blue fox runs", "green hens eat corn", "the white cat sings"]
-
-
-class LangChain(Embeddings):
-    """Embeddings of LangChain, of any length."""
-
-    model = "mine"
-
-    def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        return (3 * FAKE.encode(texts)).tolist()
-
-    def embed_query(self, text: str) -> list[float]:
-        return FAKE.encode_queries([text])[0].tolist()
-
-
-class Llama(BaseEmbedding):
-    """Embeddings of LlamaIndex."""
-
-    model_name: str = "mine"
-
-    def _get_text_embedding(self, text: str) -> list[float]:
-        return FAKE.encode([text])[0].tolist()
-
-    def _get_query_embedding(self, query: str) -> list[float]:
-        return FAKE.encode_queries([query])[0].tolist()
-
-    async def _aget_query_embedding(self, query: str) -> list[float]:
-        return self._get_query_embedding(query)
-
-
-def function(texts: list[str]) -> Any:
-    """Embed by a function."""
-    return FAKE.encode(texts)
 
 
 @pytest.mark.parametrize("embedder", [LangChain(), Llama(), function], ids=["langchain", "llama_index", "function"])

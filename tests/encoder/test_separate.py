@@ -10,18 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from langchain_core.embeddings import Embeddings
-from llama_index.core.base.embeddings.base import BaseEmbedding
 
-from palmette import FakeEncoder, Index, SpaceModel, load_encoder
+from palmette import Index, SpaceModel, load_encoder
 from palmette.cli import main
 from palmette.encoder.cache import CachedEncoder
 from palmette.encoder.remote import usage_of
 from palmette.encoder.separate import SeparateSentences
 from palmette.errors import ConfigError, ModelMismatchError
+from support.embedders import FAKE, LangChain, Llama, function
 from support.model_server import EmbeddingServer
 
-FAKE = FakeEncoder(48)
 SENTENCES = [
     f"The {colour} {animal} {does} while nobody else in the whole old village hears or sees it."
     for colour, animal, does in (
@@ -35,34 +33,6 @@ SENTENCES = [
 ]
 TEXTS = [" ".join(SENTENCES[:3]), " ".join(SENTENCES[3:5]), SENTENCES[5]]
 SEPARATE: dict[str, Any] = {"sentences": "separate"}
-
-
-class LangChain(Embeddings):
-    """Embeddings of LangChain."""
-
-    def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        return FAKE.encode(texts).tolist()
-
-    def embed_query(self, text: str) -> list[float]:
-        return FAKE.encode_queries([text])[0].tolist()
-
-
-class Llama(BaseEmbedding):
-    """Embeddings of LlamaIndex."""
-
-    def _get_text_embedding(self, text: str) -> list[float]:
-        return FAKE.encode([text])[0].tolist()
-
-    def _get_query_embedding(self, query: str) -> list[float]:
-        return FAKE.encode_queries([query])[0].tolist()
-
-    async def _aget_query_embedding(self, query: str) -> list[float]:
-        return self._get_query_embedding(query)
-
-
-def function(texts: list[str]) -> Any:
-    """Embed by a function."""
-    return FAKE.encode(texts)
 
 
 @pytest.fixture
