@@ -16,6 +16,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from palmette.cores import let_waiting_threads_sleep
+
 if TYPE_CHECKING:
     from palmette.data import RetrievalData, load_data
     from palmette.encoder import Encoder, FakeEncoder, load_encoder
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from palmette.types import Document, Explanation, Hit, Pair, Part, Passage
 
 __version__ = "0.1.0"
+
+let_waiting_threads_sleep()
 
 _NAMES = {
     "data": ("RetrievalData", "load_data"),

@@ -6,13 +6,13 @@ import contextvars
 import os
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Generic, ParamSpec, TypeVar
 from weakref import WeakSet
 
+from palmette.cores import usable_cores
 from palmette.errors import ConfigError
 
 P = ParamSpec("P")
@@ -43,7 +43,7 @@ def get_threads() -> int:
         if not setting.isdecimal() or int(setting) < 1:
             raise ConfigError(f"PALMETTE_THREADS must be an integer of at least 1, got {setting!r}")
         return int(setting)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return usable_cores()
 
 
 def run_in_threads(tasks: Sequence[Callable[[], T]]) -> list[T]:
@@ -57,19 +57,6 @@ def run_in_threads(tasks: Sequence[Callable[[], T]]) -> list[T]:
             _kernels = threads, ThreadPoolExecutor(threads - 1, thread_name_prefix="palmette-search")
         waiting = [_kernels[1].submit(task) for task in tasks[1:]]
     return [tasks[0](), *(future.result() for future in waiting)]
-
-
-@contextmanager
-def one_torch_thread() -> Iterator[None]:
-    """Small steps are slower on many threads."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 async def run_in_thread(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

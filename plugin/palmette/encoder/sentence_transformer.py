@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from torch.nn.modules.module import (
 )
 
 from palmette.config import check_range
+from palmette.cores import SHORT, limit_torch, one_thread
 from palmette.devices import check_device
 from palmette.encoder.base import Copies, Encoder, Kind, Output, readable
 from palmette.encoder.files import Size, check_folder, fingerprint
@@ -77,6 +78,7 @@ class SentenceEncoder(Encoder):
         from transformers import PreTrainedModel
 
         super().__init__()
+        limit_torch()
         check_range("load_encoder", "batch_size", batch_size, 1)
         self.name, self.revision, self.precision, self.batch_size = name, revision, precision, batch_size
         self.device = check_device(device)
@@ -197,7 +199,8 @@ class SentenceEncoder(Encoder):
         for config in self._configs if layers else ():
             config.output_hidden_states = True
         try:
-            features = self.model(features, task=kind)
+            with self._threads(features):
+                features = self.model(features, task=kind)
         except IndexError as error:
             raise CheckpointError(
                 f"encoder {self.name!r}: its tokenizer gives numbers or positions that its network has no row for "
@@ -211,6 +214,13 @@ class SentenceEncoder(Encoder):
             places = np.array([encoding.offsets for encoding in encodings], np.int64)  # [B, T, 2]
             features["offsets"] = np.maximum(places - len(prompt or ""), 0)
         return features
+
+    def _threads(self, features: Mapping[str, Any]) -> AbstractContextManager[None]:
+        """Limit the threads of a pass: a question needs one, and on a busy machine more would wait for each other."""
+        tokens = features.get("input_ids")
+        if tokens is None or tokens.device.type != "cpu" or tokens.numel() >= SHORT:
+            return nullcontext()
+        return one_thread()
 
     def _limit(self, tokens: int | None) -> int:
         """Set the token limit on the model; more than it has positions for raises."""

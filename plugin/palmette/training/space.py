@@ -26,11 +26,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from palmette.arrays import Rows
+from palmette.cores import one_thread
 from palmette.data.retrieval import RowLists
 from palmette.encoder.space import Space
 from palmette.maths import symmetric_info_nce
 from palmette.progress import progress_bar
-from palmette.threads import one_torch_thread
 from palmette.training.pairs import TrainingPairs, Validation, top_documents
 
 STEPS = 150
@@ -91,7 +91,7 @@ def fit_space(
         return None, {}  # 30 pairs seemed to help on their own questions, and harmed others
     folds = FOLDS if held_out < ENOUGH else 0
     steps = _steps(questions) + folds * _steps(questions - questions // FOLDS)
-    with one_torch_thread(), _bar(2 * steps, progress) as bar:
+    with one_thread(), _bar(2 * steps, progress) as bar:
         near = nearest_documents(pairs)
         learned = {maps: learn_maps(pairs, near, maps, seed, bar) for maps in (1, 2)}
         scores = [] if pairs.dev is None else [_score(pairs, pairs.dev, learned)]

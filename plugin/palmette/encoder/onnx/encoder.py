@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Mask
 from palmette.config import check_range
+from palmette.cores import SHORT
 from palmette.encoder.base import Encoder, Kind, Output, readable
 from palmette.encoder.files import read_settings
 from palmette.encoder.onnx.folder import TOKENIZER, OnnxFolder
@@ -26,10 +27,6 @@ OUTPUTS = ("last_hidden_state", "token_embeddings")
 """Names that the output of token states may have: [B, T, w]."""
 TOKENS_PER_PASS = 2048
 """Tokens of a pass that stay in a processor's cache."""
-
-
-SHORT = 256
-"""Tokens of a pass, padding included, below which a second thread costs more than it saves."""
 
 
 class OnnxEncoder(Encoder):

@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from palmette.arrays import Floats, Rows, evenly_spaced
+from palmette.cores import one_thread
 from palmette.maths import ridge
 from palmette.methods.tree.module import Linear, Tree
-from palmette.threads import one_torch_thread
 
 RESTARTS = 4
 """Starts of the search for a node's two halves."""
@@ -37,7 +37,7 @@ def initialise(tree: Tree, x: Tensor, seed: int) -> None:
     linear.slopes.fill_(config.sharpness)
     x = x.float().cpu()
     if config.start == "clusters":
-        with one_torch_thread():
+        with one_thread():
             fit_clusters(linear, x[torch.from_numpy(evenly_spaced(len(x), SAMPLE))], config.depth, seed)
         return
     generator = torch.Generator().manual_seed(seed)

@@ -1,0 +1,97 @@
+"""Processor time that this process may use, and how OpenMP's threads wait for one another."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+SHORT = 256
+"""Tokens of a pass, padding included, below which a second thread costs more than it saves."""
+
+
+def let_waiting_threads_sleep(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Choose that OpenMP's threads sleep while they wait, unless the user chose otherwise.
+
+    By default they spin. Where other programs compute, one thread of a pass is often not running, and the others burn
+    processor time until it is. OpenMP reads the choice when torch is imported; afterwards it changes nothing.
+    """
+    if "torch" not in sys.modules and "GOMP_SPINCOUNT" not in environment:
+        environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def usable_cores() -> int:
+    """Return the cores that this process may use: by its affinity, and by the quota of its control groups."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, math.ceil(min(cores, _quota_of_this_process())))
+
+
+@cache
+def _quota_of_this_process() -> float:
+    return quota()
+
+
+def quota(root: Path = Path("/")) -> float:
+    """Return the cores that control groups allow, infinite without a limit; both versions of Linux's are read."""
+    with suppress(OSError, ValueError):
+        return min(map(_limit, _groups(root)), default=math.inf)
+    return math.inf
+
+
+def _groups(root: Path) -> Iterator[Path]:
+    """Yield the folders of this process's control groups and of those around them.
+
+    In a container the group's path is often the host's, and the folder mounted there is the group itself.
+    """
+    mounts = root / "sys/fs/cgroup"
+    for line in (root / "proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        mount = mounts / controllers
+        inside = Path(path.strip("/"))
+        for folder in (inside, *inside.parents):
+            yield mount / folder
+
+
+def _limit(group: Path) -> float:
+    """Return the cores that one control group allows."""
+    with suppress(OSError, ValueError, ZeroDivisionError):
+        if (modern := group / "cpu.max").is_file():
+            allowed, period = modern.read_text().split()
+        else:
+            allowed, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        if allowed != "max" and int(allowed) > 0:
+            return int(allowed) / int(period)
+    return math.inf
+
+
+@cache
+def limit_torch() -> None:
+    """Let torch use no more threads than there are usable cores: by default it uses all that it sees."""
+    import torch
+
+    seen = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    chosen = any(name in os.environ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"))
+    if usable_cores() < seen == torch.get_num_threads() and not chosen:
+        torch.set_num_threads(usable_cores())
+
+
+@cache
+def _openmp() -> Any:
+    import torch  # noqa: F401  its library must be loaded to be found
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController().select(user_api="openmp")
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with torch in this thread alone; what other threads compute meanwhile keeps theirs."""
+    with _openmp().limit(limits=1):
+        yield

@@ -1,0 +1,131 @@
+"""How many threads compute, and how they wait for one another."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from threading import Thread
+
+import pytest
+import torch
+
+from palmette import load_encoder
+from palmette.cores import let_waiting_threads_sleep, one_thread, quota, usable_cores
+from support.tiny_encoder import save_tiny_encoder
+
+
+def root_with(folder: Path, lines: str, files: dict[str, str]) -> Path:
+    """A file system in which this process has control groups."""
+    for name, text in {"proc/self/cgroup": lines, **files}.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("lines", "files", "cores"),
+    [
+        ("0::/\n", {"sys/fs/cgroup/cpu.max": "150000 100000\n"}, 1.5),
+        ("0::/a/b\n", {"sys/fs/cgroup/a/b/cpu.max": "max 100000\n", "sys/fs/cgroup/a/cpu.max": "50000 100000"}, 0.5),
+        ("0::/of/the/host\n", {"sys/fs/cgroup/cpu.max": "200000 100000\n"}, 2.0),
+        (
+            "4:cpu,cpuacct:/docker/x\n3:memory:/docker/x\n",
+            {
+                "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "100000\n",
+                "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "50000\n",
+            },
+            2.0,
+        ),
+        (
+            "4:cpu:/\n",
+            {"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n"},
+            math.inf,
+        ),
+        ("0::/\n", {"sys/fs/cgroup/cpu.max": "nonsense\n"}, math.inf),
+        ("0::/\n", {"sys/fs/cgroup/cpu.max": "100000 0\n"}, math.inf),
+        ("no group at all\n", {}, math.inf),
+    ],
+)
+def test_quota(tmp_path, lines, files, cores):
+    assert quota(root_with(tmp_path, lines, files)) == cores
+
+
+def test_no_control_groups(tmp_path):
+    assert quota(tmp_path) == math.inf
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="affinity is Linux's")
+def test_cores_follow_the_affinity():
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        assert usable_cores() == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert 1 <= usable_cores() <= len(allowed)
+
+
+def threads_of(code: str, **environment: str) -> str:
+    """What a new process prints."""
+    inherited = {name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, env=inherited | environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_waiting_threads_sleep_unless_the_user_chose_otherwise():
+    show = "import os, palmette; print(os.environ.get('OMP_WAIT_POLICY'))"
+    assert threads_of(show) == "PASSIVE\n"
+    assert threads_of(show, OMP_WAIT_POLICY="ACTIVE") == "ACTIVE\n"
+    assert threads_of(show, GOMP_SPINCOUNT="100") == "None\n"
+
+
+def test_after_torch_nothing_is_changed():
+    environment = dict[str, str]()
+    let_waiting_threads_sleep(environment)  # torch is imported
+    assert environment == {}
+
+
+@pytest.mark.parametrize(("variable", "threads"), [({}, 1), ({"OMP_NUM_THREADS": "2"}, min(2, os.cpu_count() or 1))])
+def test_torch_follows_the_quota_and_not_what_the_user_chose(variable, threads):
+    code = """
+import math, palmette.cores
+palmette.cores._quota_of_this_process = lambda: 0.5
+import torch
+palmette.cores.limit_torch()
+print(torch.get_num_threads())
+"""
+    assert threads_of(code, **variable) == f"{threads}\n"
+
+
+def test_one_thread_is_of_the_caller_alone():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        elsewhere = list[int]()
+        with one_thread():
+            assert torch.get_num_threads() == 1
+            other = Thread(target=lambda: elsewhere.append(torch.get_num_threads()))
+            other.start()
+            other.join()
+        assert (torch.get_num_threads(), elsewhere) == (2, [2])
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_question_takes_one_thread_and_a_long_pass_all(tmp_path):
+    encoder = load_encoder(save_tiny_encoder(tmp_path / "encoder"), device="cpu")
+    before, seen = torch.get_num_threads(), list[int]()
+    hook = encoder.model[0].register_forward_hook(lambda *_: seen.append(torch.get_num_threads()))
+    torch.set_num_threads(2)
+    try:
+        encoder.encode_queries(["a question of some words"])
+        encoder.encode(["a word or two of a document " * 60] * 32)
+    finally:
+        hook.remove()
+        torch.set_num_threads(before)
+    assert seen[0] == 1
+    assert set(seen[1:]) == {2}
