@@ -41,7 +41,6 @@ REFUSED: list[tuple[type[Config], dict[str, Any], str]] = [
     (FieldsConfig, {"fields": {"a": None}}, "'a' is given None"),
     (PathsConfig, {"branches": 1}, "branches must be"),
     (PathsConfig, {"branches": 2000, "height": 3}, "8,000,000,000 leaves"),
-    (PathsConfig, {"branches": 2, "per_document": 3}, "at least per_document=3"),
     (PathsConfig, {"margin": 0.0}, "margin must be above 0"),
     (PathsSearch, {"visit": 0.0}, "visit must be a share"),
     (PathsSearch, {"visit": 1.5}, "visit must be a share"),

@@ -1,7 +1,6 @@
 """PathsModel end to end: budgets, filters, adds, explanations, checkpoints, load of the leaves."""
 
 import json
-from itertools import product
 
 import numpy as np
 import pytest
@@ -35,12 +34,9 @@ def within(index: Index, beam: int) -> int:
 
 
 def test_a_beam_visits_the_documents_of_its_leaves(index: Index) -> None:
-    twice = Index.build(documents(), train_paths(per_document=2, steps=5))
-    for made, beam in product((index, twice), (1, 2, 5, 8)):
-        assert made.rank([QUERY], k=3, beam=beam).visited == pytest.approx(within(made, beam) / 48)
-    [ids] = twice.rank([QUERY], k=20, beam=4).ids
-    assert len(set(ids)) == len(ids) == 20, "documents in two leaves are found once"
-    assert twice.survey()["documents per leaf"]["ideal"] == 12
+    for beam in (1, 2, 5, 8):
+        assert index.rank([QUERY], k=3, beam=beam).visited == pytest.approx(within(index, beam) / 48)
+    assert index.survey()["documents per leaf"]["ideal"] == 6
 
 
 @pytest.mark.parametrize("options", [{}, {"branches": 4, "height": 2}], ids=str)

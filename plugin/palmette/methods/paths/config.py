@@ -37,8 +37,6 @@ class PathsConfig(Config):
     """Children B of every node; ``None`` for as many as give about 4√N leaves for N documents."""
     height: Annotated[int, Field(ge=1, le=8)] = 1
     """Heights H of the tree, which has B^H leaves."""
-    per_document: Annotated[int, Field(ge=1, le=64)] = 1
-    """Leaves of every document (d2l)."""
     start: Literal["kmeans", "random"] = "kmeans"
     """Initial indexer: ``kmeans`` of the corpus (of its residuals at further heights), or ``random`` as in the paper,
     from where leaves tend to collapse.
@@ -70,17 +68,17 @@ class PathsConfig(Config):
 
     def check(self) -> None:
         """Check the number of leaves."""
-        if self.branches is not None and not self.per_document <= self.leaves <= 1 << 20:
+        if self.branches is not None and self.leaves > 1 << 20:
             raise ConfigError(
-                f"paths: branches={self.branches} and height={self.height} make {self.leaves:,} leaves; there must be "
-                f"at least per_document={self.per_document} and at most {1 << 20:,}"
+                f"paths: branches={self.branches} and height={self.height} make {self.leaves:,} leaves; at most "
+                f"{1 << 20:,} are allowed"
             )
 
     def for_documents(self, count: int) -> PathsConfig:
         """Config with branches for ``count`` documents, where they are left open."""
         if self.branches is not None:
             return self
-        leaves = max(self.per_document, LEAVES_PER_ROOT * count**0.5, 2)
+        leaves = LEAVES_PER_ROOT * count**0.5
         return self.replace(branches=max(2, round(leaves ** (1 / self.height))))
 
     @property

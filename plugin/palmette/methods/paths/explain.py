@@ -124,7 +124,7 @@ def explain_leaf(
     q, d = (np.asarray(a[VECTOR], np.float64).reshape(-1) for a in (query, arrays))  # [m] each
     beam = router.leaves_in_order(torch.from_numpy(q)[None], router.config.leaves)
     leaves, chances = beam.leaves[0].tolist(), beam.logs[0].exp().tolist()
-    place = min(leaves.index(leaf) for leaf in np.ravel(arrays[LEAVES]).tolist())
+    place = leaves.index(int(np.ravel(arrays[LEAVES])[0]))
     visited = int(evidence.get(VISITED, SHOWN))
 
     def facts(at: int) -> dict[str, Any]:

@@ -118,18 +118,18 @@ class PathsModel(Model):
         return self.module.backbone is None
 
     def arrays(self) -> tuple[ArraySpec, ...]:
-        """Unit vectors, and the leaves of each document, likeliest first."""
+        """Unit vectors, and the likeliest leaf of each document."""
         last = self.config.leaves - 1
-        leaves = ArraySpec(LEAVES, (self.config.per_document,), "int32", searched="lists", among=(0, last))
+        leaves = ArraySpec(LEAVES, (1,), "int32", searched="lists", among=(0, last))
         return ArraySpec(VECTOR, (self.config.width,), searched="inner_product"), leaves
 
     def encode_documents(
         self, documents: Sequence[Document], vectors: Floats | None = None
     ) -> dict[str, NDArray[np.generic]]:
-        """Vectors [N, m] and leaves [N, l]."""
+        """Vectors [N, m] and leaves [N, 1]."""
         contents = [document.content for document in documents]
         x = self._embed(self._encode(contents, "document") if vectors is None else vectors)
-        leaves = self.router.leaves_of(x, self.config.per_document).numpy().astype(np.int32)
+        leaves = self.router.leaf_of(x)[:, None].numpy().astype(np.int32)
         return {VECTOR: x.float().numpy(), LEAVES: leaves}
 
     def encode_queries(self, queries: Sequence[str] | Floats, options: PathsSearch) -> Queries:

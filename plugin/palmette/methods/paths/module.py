@@ -25,7 +25,7 @@ LEAST = -69.08
 PART = 64
 """Texts whose wide beams are in memory together."""
 ROUTED = 4096
-"""Texts routed together where each takes few leaves."""
+"""Texts routed together to their likeliest leaf."""
 
 
 class Routed(NamedTuple):
@@ -151,9 +151,9 @@ class Paths(nn.Module):
         assert self.backbone is not None
         return self.backbone.pool(self.backbone(*part), part[1])
 
-    def leaves_of(self, x: Tensor, count: int) -> Tensor:
-        """Likeliest leaves [n, l] of unit vectors [n, m]."""
-        return torch.cat([self.indexer.beam(part, count).leaves for part in torch.split(x, ROUTED)])
+    def leaf_of(self, x: Tensor) -> Tensor:
+        """Likeliest leaf [n] of unit vectors [n, m]."""
+        return torch.cat([self.indexer.beam(part, 1).leaves[:, 0] for part in torch.split(x, ROUTED)])
 
     def leaves_in_order(self, x: Tensor, count: int) -> Beam:
         """First ``count`` leaves to visit of unit vectors [n, m].

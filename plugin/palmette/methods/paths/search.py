@@ -1,4 +1,4 @@
-"""Leaves that a search visits, and recall against documents visited (Q queries, L leaves, l per document)."""
+"""Leaves that a search visits, and recall against documents visited (Q queries, L leaves)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from palmette.search.plan import View
 VECTOR = "vector"
 """Stored array of the document's unit vector."""
 LEAVES = "leaves"
-"""Stored array of the document's leaves."""
+"""Stored array of the document's leaf."""
 VISITED = "visited"
 """Evidence: leaves that the query visited; 0 if it looked everywhere."""
 SMALL = 10_000
@@ -59,7 +59,7 @@ def leaves_to_visit(router: Paths, curve: Curve, view: View, vectors: Floats, k:
     filled = view.list_sizes(LEAVES)
     sizes = np.pad(filled, (0, config.leaves - len(filled)))  # [L]
     entries = int(filled.sum())
-    needed = min(k * config.per_document, entries)  # so many entries are at least k documents
+    needed = min(k, entries)
     share = max(budget, needed) / max(1, entries)
     width = min(config.leaves, options.beam or int(1.5 * share * config.leaves) + 8)  # most likely enough
     chosen: dict[int, Keys] = {}
@@ -83,9 +83,9 @@ def recall_curve(
 ) -> dict[float, dict[str, int | float]]:
     """Recall of queries [Q, m], and share of documents [N, m] really visited, by the share that may be visited.
 
-    ``order`` [Q, L] are all leaves, each query's likeliest first, and ``leaves`` [N, l] those of the documents.
+    ``order`` [Q, L] are all leaves, each query's likeliest first, and ``leaves`` [N] those of the documents.
     """
-    sizes = torch.bincount(leaves.flatten(), minlength=order.shape[1])
+    sizes = torch.bincount(leaves, minlength=order.shape[1])
     cumulative = sizes[order].cumsum(1)  # [Q, L]
     rank = torch.argsort(order, dim=1)  # [Q, L] place of each leaf
     budgets = [torch.inf if share == 1.0 else share * len(documents) for share in shares]
@@ -95,7 +95,7 @@ def recall_curve(
     for start in range(0, len(queries), PART):
         part = slice(start, start + PART)
         cosine = queries[part] @ documents.T  # [64, N]
-        places = torch.stack([rank[part][:, own] for own in leaves.T]).amin(0)  # [64, N] of the earliest leaf
+        places = rank[part][:, leaves]  # [64, N]
         for at in range(len(shares)):
             inside = places < looked[at][part, None]
             top = cosine.masked_fill(~inside, -torch.inf).topk(min(DEPTH, len(documents)), dim=1)

@@ -127,14 +127,14 @@ class PathsTask(Task):
     def mine_negatives(self) -> Rows:
         """Nearest irrelevant documents in the leaf of each training row's query: [P, n], padded with −1."""
         pairs, vectors = self.pairs, self._corpus()
-        placed = self.module.leaves_of(vectors, 1)[:, 0]
+        placed = self.module.leaf_of(vectors)
         query_rows, back = np.unique(pairs.query_rows, return_inverse=True)
         mined = []
         for rows in np.array_split(query_rows, -(-len(query_rows) // 256)):
             queries = self._embed("query", rows)
             scores = queries @ vectors.T  # [256, N]
             relevant = pairs.data.positives_mask(rows, np.arange(len(vectors)))
-            out = torch.from_numpy(relevant).to(scores.device) | (self.module.leaves_of(queries, 1) != placed)
+            out = torch.from_numpy(relevant).to(scores.device) | (self.module.leaf_of(queries)[:, None] != placed)
             best = scores.masked_fill(out, -torch.inf).topk(min(NEAREST, len(vectors)), dim=1)
             mined.append(best.indices.masked_fill(best.values == -torch.inf, -1).cpu().numpy())
         return np.concatenate(mined)[back]
@@ -158,27 +158,26 @@ class PathsTask(Task):
 
     def _measure(self, dev: Validation, shares: Sequence[float]) -> dict[float, Numbers]:
         """Recall curve of the held-out queries."""
-        config, module = self.module.config, self.module
+        module = self.module
         queries, documents = self._embed("query", dev.queries), self._embed("document", dev.documents)
-        order = module.leaves_in_order(queries, config.leaves).leaves
-        leaves = module.leaves_of(documents, config.per_document)
-        return recall_curve(queries, documents, order, leaves, dev.judgements, shares)
+        order = module.leaves_in_order(queries, module.config.leaves).leaves
+        return recall_curve(queries, documents, order, module.leaf_of(documents), dev.judgements, shares)
 
     @torch.no_grad()
     def finish(self, result: TrainingResult) -> TrainingResult:
         """Keep the leaves' mean documents, and write the report."""
         module, config = self.module, self.module.config
         vectors = self._corpus()
-        leaves = module.leaves_of(vectors, config.per_document)  # [N, l]
-        sums = torch.zeros_like(module.centres).index_add_(0, leaves[:, 0], vectors)
-        counts = torch.bincount(leaves[:, 0], minlength=config.leaves)
+        leaves = module.leaf_of(vectors)  # [N]
+        sums = torch.zeros_like(module.centres).index_add_(0, leaves, vectors)
+        counts = torch.bincount(leaves, minlength=config.leaves)
         module.centres.copy_(sums / counts.clamp(min=1)[:, None])
         query_rows, data = np.unique(self.pairs.query_rows), self.pairs.data
-        to = self.module.leaves_of(self._embed("query", query_rows), 1)[:, 0] if len(query_rows) else None
+        to = module.leaf_of(self._embed("query", query_rows)) if len(query_rows) else None
         self.report = IndexReport(
             curve={} if self.held_out is None else self._measure(self.held_out, SHARES),
-            load=leaf_load(leaves.flatten().bincount(minlength=config.leaves).cpu().numpy()),
-            documents=leaf_terms(lambda row: data.corpus[row].content, leaves[:, 0], module),
+            load=leaf_load(counts.cpu().numpy()),
+            documents=leaf_terms(lambda row: data.corpus[row].content, leaves, module),
             queries={} if to is None else leaf_terms(lambda at: data.query_texts[query_rows[at]], to, module),
         )
         return result if result.metrics else replace(result, metrics=self.validate(module))
