@@ -197,7 +197,7 @@ def pairs(args: argparse.Namespace) -> None:
         parts = (every.owners[seen], every.documents[seen], every.distances[seen])
         matches = Matches.of(*parts, len(every), every.size)
         task.train = replace(task.train, matches=matches)
-        task.sampler = Sampler(matches, config.sampling, config.regular_share)
+        task.sampler = Sampler(matches, config.sampling)
         steps = args.steps or 2000
         usual = {"batch_size": args.batch_size, "learning_rate": args.rate, "decay": "linear"}
         train(task, TrainingConfig(steps=steps, evaluate_every=steps, **usual), progress=False)

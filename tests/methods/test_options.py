@@ -47,7 +47,6 @@ REFUSED: list[tuple[type[Config], dict[str, Any], str]] = [
     (PathsSearch, {"visit": 0}, "visit must be a share"),
     (PathsSearch, {"beam": 0}, "beam must be at least 1"),
     (TaxonomyConfig, {"queries": "lookup"}, "goes with documents='lookup'"),
-    (TaxonomyConfig, {"documents": "lookup", "heads": "shared"}, "heads='shared' needs"),
     (TaxonomyConfig, {"multiplier": 0.0}, "multiplier must be above 0"),
     (TaxonomyConfig, {"correction": 3.0}, "correction must be at most 2"),
     (TaxonomyConfig, {"max_distance": -1}, "max_distance must be"),

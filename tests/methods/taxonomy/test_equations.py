@@ -13,7 +13,7 @@ from palmette.methods.taxonomy.data import TaxonomyData
 from palmette.methods.taxonomy.module import DualEncoder
 from palmette.methods.taxonomy.training import RARITY, TaxonomyTask
 from palmette.training.config import TrainingConfig
-from support.reference import Doubles, randomise, unit, weights_of
+from support.reference import Doubles, randomise, weights_of
 from support.taxonomies import zoo
 
 T, STRENGTH, WIDTH, DIMENSION = 3.5, 0.7, 24, 6
@@ -31,24 +31,22 @@ def task_of(**options: Any) -> TaxonomyTask:
 def towers(module: DualEncoder, inputs: Doubles, documents: Doubles) -> tuple[Doubles, Doubles]:
     """f(q) [Q, d] and g(d) [N, d]: a linear head each, and a row of its own for every known document."""
     w = weights_of(module)
-    own = "query_head" if module.config.heads == "shared" else "document_head"
     f = inputs @ w["query_head.linear.weight"].T + w["query_head.linear.bias"]
-    g = documents @ w[f"{own}.linear.weight"].T + w[f"{own}.linear.bias"]
-    g = g + w["document_rows.rows"] if module.config.documents == "both" else g
-    return (unit(f), unit(g)) if module.config.similarity == "cosine" else (f, g)
+    g = documents @ w["document_head.linear.weight"].T + w["document_head.linear.bias"]
+    return f, g + w["document_rows.rows"] if module.config.documents == "both" else g
 
 
 def chances(task: TaxonomyTask) -> Doubles:
     """p(d), the chance that the draws of one random query hold a document."""
-    matches, config = task.train.matches, task.module.config
+    matches, kind = task.train.matches, task.sampler.kind
     p = np.zeros(matches.size)
     for query in range(len(matches)):
         inside = slice(matches.starts[query], matches.starts[query + 1])
         rows, steps = matches.documents[inside], matches.distances[inside].astype(float)
         far = steps / steps.sum() if steps.sum() else np.zeros(len(steps))
         even = np.ones(len(rows)) / len(rows)
-        p[rows] += {"every": np.ones(len(rows)), "regular": even, "heavy-tail": far}[config.sampling]
-    return p / (p.sum() if config.sampling == "heavy-tail" else len(matches))
+        p[rows] += {"every": np.ones(len(rows)), "regular": even, "heavy-tail": far}[kind]
+    return p / (p.sum() if kind == "heavy-tail" else len(matches))
 
 
 def loss_by_hand(task: TaxonomyTask, rows: np.ndarray, seed: int, multiplier: float, p: Doubles) -> float:
@@ -84,7 +82,7 @@ def loss_by_hand(task: TaxonomyTask, rows: np.ndarray, seed: int, multiplier: fl
     [
         {"hard": 0},
         {"hard": 3, "hard_share": 0.4},
-        {"heads": "shared", "documents": "text", "similarity": "cosine", "hard": 0},
+        {"documents": "text", "hard": 0},
         {"sampling": "regular", "negatives": "all", "hard": 0},
         {"sampling": "regular", "negatives": "all", "hard": 0, "correction": 0.0},
     ],
@@ -112,7 +110,6 @@ def test_finetuning_has_its_own_temperature_and_rate() -> None:
     assert (first.training.learning_rate, second.training.learning_rate) == (0.5, pytest.approx(0.5 * 0.03))
     far = second.task
     assert isinstance(far, TaxonomyTask)
-    far.module.config = far.module.config.replace(sampling="heavy-tail")
     p = np.maximum(chances(far), 1 / len(far.train.matches.documents))
     np.testing.assert_allclose(np.exp(far.sampler.log_frequencies.numpy()), p, rtol=1e-5)
     loss = far.loss(far.module, rows, torch.Generator().manual_seed(9), 0.99)
@@ -120,7 +117,7 @@ def test_finetuning_has_its_own_temperature_and_rate() -> None:
 
 
 def test_a_search_compares_the_same_towers_at_the_same_temperature() -> None:
-    task = task_of(similarity="cosine")
+    task = task_of()
     model, documents = TaxonomyModel(task.module.config, FakeEncoder(WIDTH), task.module), zoo()
     asked = model.encoder.encode_queries(["owl 3", "a bee"])
     f, g = towers(task.module, asked, model.encoder.encode([document.content for document in documents]))

@@ -138,11 +138,10 @@ def matches() -> Matches:
     [
         ("regular", [1 / 6, 1 / 6 + 1 / 9, 1 / 9, 1 / 9, 1 / 3]),
         ("heavy-tail", [0, 1 / 2, 1 / 8, 3 / 8, 0]),
-        ("rebalanced", [1 / 24, 7 / 24 + 1 / 36, 1 / 36 + 1 / 16, 1 / 36 + 3 / 16, 1 / 3]),
     ],
 )
 def test_draws_follow_their_frequencies(kind: str, expected: list[float]) -> None:
-    sampler = Sampler(matches(), kind, 0.25)
+    sampler = Sampler(matches(), kind)
     generator, queries = torch.Generator().manual_seed(0), np.tile(np.arange(3), 4000)
     kept, drawn = sampler.draw(queries, generator)
     np.testing.assert_allclose(np.bincount(drawn, minlength=5) / len(drawn), expected, atol=0.02)

@@ -38,18 +38,10 @@ class TaxonomyConfig(Config):
     """Input of the query tower: any ``text``, or a ``lookup`` table of the nodes, which knows nothing else."""
     documents: Literal["text", "lookup", "both"] = "both"
     """Input of the document tower; ``both`` adds a learned row per known node to its text."""
-    heads: Literal["separate", "shared"] = "separate"
-    """``separate`` heads for queries and documents on the encoder, or one ``shared`` head."""
-    similarity: Literal["inner_product", "cosine"] = "inner_product"
-    """``inner_product``, or ``cosine`` for embeddings of unit length."""
     multiplier: Annotated[float, Field(gt=0)] = 20.0
     """T, the factor of similarities in the softmax."""
-    sampling: Literal["every", "regular", "heavy-tail", "rebalanced"] = "every"
-    """Matches drawn of each query: all (``every``), any one (``regular``), one that is far in the hierarchy
-    (``heavy-tail``), or a mix of regular and far (``rebalanced``).
-    """
-    regular_share: Annotated[float, Field(ge=0, le=1)] = 0.03
-    """Share of regular draws in the mix."""
+    sampling: Literal["every", "regular"] = "every"
+    """Matches drawn of each query: all (``every``), or any one (``regular``)."""
     correction: Annotated[float, Field(ge=0, le=2)] = 1.0
     """Strength of the log-frequency correction: 1 makes every document as likely a negative as every other, 0 pushes
     frequent documents, the ancestors, away.
@@ -90,8 +82,6 @@ class TaxonomyConfig(Config):
                 "taxonomy: negatives='all' has one match of a query against all others, but sampling='every' takes "
                 "all its matches: use sampling='regular' with it"
             )
-        if self.heads == "shared" and self.documents == "lookup":
-            raise ConfigError("taxonomy: heads='shared' needs documents that are read from text ('text' or 'both')")
 
 
 class TaxonomySearch(Config):

@@ -139,12 +139,10 @@ class Sampler:
     """Draws matches of each query."""
 
     matches: Matches
-    kind: Literal["every", "regular", "heavy-tail", "rebalanced"] = "every"
+    kind: Literal["every", "regular", "heavy-tail"] = "every"
     """``every`` takes all matches of a query, the others one: ``regular`` any of them, ``heavy-tail`` in proportion to
-    its distance (the exact match never), ``rebalanced`` mixes the two.
+    its distance (the exact match never).
     """
-    share: float = 0.03
-    """Chance of a ``regular`` draw in the mix."""
 
     def __post_init__(self) -> None:
         if self.kind == "heavy-tail" and not (self.matches.distances > 0).any():
@@ -176,11 +174,10 @@ class Sampler:
     def _probability(self) -> NDArray[np.float64]:
         """[P] P(document | query) of one draw."""
         owners, distances = self.matches.owners, self.matches.distances.astype(np.float64)
+        if self.kind != "heavy-tail":
+            return np.asarray(1 / self.matches.counts[owners])
         total = np.bincount(owners, distances, len(self.matches))[owners]
-        regular, far = 1 / self.matches.counts[owners], distances / np.maximum(total, 1)
-        share = {"heavy-tail": 0.0, "rebalanced": self.share}.get(self.kind, 1.0)
-        shares = np.where((self.kind == "rebalanced") & (total == 0), 1.0, share)
-        return np.asarray(shares * regular + (1 - shares) * far)
+        return np.asarray(distances / np.maximum(total, 1))
 
     @cached_property
     def _sums(self) -> NDArray[np.float64]:

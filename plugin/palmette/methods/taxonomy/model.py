@@ -157,7 +157,7 @@ class TaxonomyModel(Model):
         )
         contents = [document.content for document in loaded.corpus]
         documents = None if lookup else torch.from_numpy(encode(contents, kind="document"))
-        sampler = Sampler(train.matches, config.sampling, config.regular_share)
+        sampler = Sampler(train.matches, config.sampling)
         nodes = Nodes.of(loaded.corpus, loaded.hierarchy, sampler.log_frequencies.numpy())
         module, factor = DualEncoder(config, nodes), config.multiplier
         module.initialise(documents, torch.Generator().manual_seed(seed))

@@ -51,9 +51,7 @@ class DualEncoder(nn.Module):
         self.document_rows = None if config.documents == "text" else Table(config)
         self.query_rows = Table(config) if config.queries == "lookup" else None
         self.query_head = head() if config.queries == "text" else None
-        self.document_head = None
-        if config.documents != "lookup":
-            self.document_head = self.query_head if config.heads == "shared" else head()
+        self.document_head = None if config.documents == "lookup" else head()
         rows = 0 if config.documents == "lookup" else config.nodes  # the table holds them already
         self.register_buffer("vectors", torch.zeros(rows, config.dimension))  # [N, d]
         self.register_buffer("cut", torch.tensor([1.0, 0.0, 0.0, 1.0]))  # [4], see ``search.py``
@@ -77,25 +75,24 @@ class DualEncoder(nn.Module):
     def node_vectors(self) -> Tensor:
         """[N, d] embeddings of the known nodes."""
         if self.document_head is None and self.document_rows is not None:
-            return self._normalise(self.document_rows.rows)
+            return self.document_rows.rows
         return self.vectors
 
     def queries(self, inputs: Tensor) -> Tensor:
         """Encoder embeddings [B, w], or rows of nodes [B], → [B, d]."""
         tower = self.query_head if self.query_head is not None else self.query_rows
         assert tower is not None
-        return self._normalise(tower(inputs))
+        embedded: Tensor = tower(inputs)
+        return embedded.float()
 
     def documents(self, inputs: Tensor | None, rows: Tensor) -> Tensor:
         """Encoder embeddings [B, w] and rows of nodes [B] (−1 for unknown documents) → [B, d]."""
         parts = [] if self.document_head is None else [self.document_head(inputs)]
         if self.document_rows is not None:
             parts.append(self.document_rows(rows.clamp(min=0)) * (rows >= 0)[:, None])
-        return self._normalise(sum(parts[1:], parts[0]))
+        embedded: Tensor = sum(parts[1:], parts[0])
+        return embedded.float()
 
     def forward(self, queries: Tensor, documents: Tensor | None, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Embed queries and documents in one pass, as distributed training needs it."""
         return self.queries(queries), self.documents(documents, rows)
-
-    def _normalise(self, x: Tensor) -> Tensor:
-        return F.normalize(x.float(), dim=1) if self.config.similarity == "cosine" else x.float()
