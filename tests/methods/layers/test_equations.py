@@ -17,19 +17,18 @@ from palmette.training.loop import TrainingResult
 from support.reference import Doubles, gelu, info_nce, linear, norm, randomise, softmax, unit, weights_of
 from support.tiny import pairs
 
-WIDTH, HEADS, STATES, VECTOR, DEPTH = 8, 2, 6, 5, 2
+HEADS, STATES, VECTOR, DEPTH = 2, 8, 5, 2
 LENGTHS = (7, 4, 2)
 
 
 def query_by_hand(w: dict[str, Doubles], config: LayersConfig, place: int, x: Doubles) -> Doubles:
     """E_Q of one layer's states [T, h] (equations 2 and 3), before it is scaled."""
     at = f"networks.{place}"
-    x = linear(x, w, f"{at}.into")
     for depth in range(DEPTH):
         part, heads = f"{at}.layers.{depth}", []
         q, k, v = (linear(x, w, f"{part}.{name}") for name in ("query", "key", "value"))
-        for own in np.split(np.arange(WIDTH), HEADS):
-            heads.append(softmax(q[:, own] @ k[:, own].T / math.sqrt(WIDTH / HEADS)) @ v[:, own])
+        for own in np.split(np.arange(STATES), HEADS):
+            heads.append(softmax(q[:, own] @ k[:, own].T / math.sqrt(STATES / HEADS)) @ v[:, own])
         a = norm(x + linear(np.concatenate(heads, 1), w, f"{part}.attended"), w, f"{part}.norms.0")
         y = linear(gelu(linear(a, w, f"{part}.inner")), w, f"{part}.outer")
         inside = config.skip == "inside"
@@ -42,7 +41,7 @@ def query_by_hand(w: dict[str, Doubles], config: LayersConfig, place: int, x: Do
 @pytest.mark.parametrize("similarity", ["inner_product", "cosine"])
 def test_queries_are_equation_2(skip: Any, pooling: Any, similarity: Any) -> None:
     config = LayersConfig(
-        layers=(1, 2, 4), depth=DEPTH, width=WIDTH, heads=HEADS, start="random", trains="all", skip=skip,
+        layers=(1, 2, 4), depth=DEPTH, heads=HEADS, start="random", trains="all", skip=skip,
         pooling=pooling, similarity=similarity, states=STATES, vector=VECTOR, last=5,
     )  # fmt: skip
     module = LayerNetworks(config).double().eval()
@@ -93,7 +92,7 @@ def test_the_loss_of_a_batch_is_the_papers(tmp_path: Path, similarity: Any) -> N
 
 
 def test_a_fused_score_is_the_weighted_mean_of_the_layers() -> None:
-    config = LayersConfig(layers=(1, 2, 4), states=STATES, vector=VECTOR, last=4, heads=1)
+    config = LayersConfig(layers=(1, 2, 4), states=STATES, vector=VECTOR, last=4)
     module = LayerNetworks(config)
     assert module.weights().tolist() == pytest.approx([0.25, 0.25, 0.5]), "the last as much as all others"
     module.shares.copy_(torch.tensor([0.5, 0.2, 0.3]))

@@ -69,12 +69,7 @@ def test_layers_of_another_kind_than_berts_are_not_copied(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"width": 8, "heads": 2, "trains": "all"},
-        {"skip": "outside"},
-        {"start": "random", "trains": "all", "skip": "outside", "pooling": "cls"},
-    ],
+    "options", [{"skip": "outside"}, {"start": "random", "trains": "all", "skip": "outside", "pooling": "cls"}]
 )
 def test_other_shapes_begin_without_copies(real: Encoder, options: dict[str, Any]) -> None:
     model = LayersModel.fit(pairs(), encoder=real, **QUICK, **options)
@@ -147,7 +142,6 @@ def test_wrong_options_name_the_fix() -> None:
     for options, words in (
         ({"layers": (2, 9)}, "layer 9.*3 layers"),
         ({"layers": (2, 1)}, "rising"),
-        ({"heads": 5}, "5 heads.*width of 16"),
         ({"start": "random"}, "trains='all'"),
         ({"multiplier": 0.0}, "above 0"),
     ):

@@ -135,10 +135,7 @@ def matches() -> Matches:
 
 @pytest.mark.parametrize(
     ("kind", "expected"),
-    [
-        ("regular", [1 / 6, 1 / 6 + 1 / 9, 1 / 9, 1 / 9, 1 / 3]),
-        ("heavy-tail", [0, 1 / 2, 1 / 8, 3 / 8, 0]),
-    ],
+    [("regular", [1 / 6, 1 / 6 + 1 / 9, 1 / 9, 1 / 9, 1 / 3]), ("heavy-tail", [0, 1 / 2, 1 / 8, 3 / 8, 0])],
 )
 def test_draws_follow_their_frequencies(kind: str, expected: list[float]) -> None:
     sampler = Sampler(matches(), kind)

@@ -39,15 +39,11 @@ class LayersConfig(Config):
     """Layers that produce query vectors, 1 for the first; ``None`` for all."""
     depth: Annotated[int, Field(ge=1, le=24)] = 2
     """Transformer layers in a retrieval network (copies: fewer than the encoder has left)."""
-    width: Annotated[int, Field(ge=1, le=8192)] | None = None
-    """Width of the networks; ``None`` for the encoder's."""
-    heads: Annotated[int, Field(ge=1, le=256)] | None = None
-    """Attention heads of the networks; ``None`` for the encoder's, or one for 32 columns."""
     dropout: Annotated[float, Field(ge=0, le=0.9)] = 0.1
     """Dropout in the networks while they train."""
     start: Literal["encoder", "random"] = "encoder"
     """``encoder`` starts as close to the encoder's own query as a layer can come: networks are copies of its last
-    layers (needs its width and ``skip="inside"``), or add what they learn to a linear map of the layer; the last layer
+    layers (needs ``skip="inside"``), or add what they learn to a linear map of the layer; the last layer
     starts with the encoder's own query, the one before it with a linear map. ``random`` is the paper's.
     """
     skip: Literal["inside", "outside"] = "inside"
@@ -66,6 +62,10 @@ class LayersConfig(Config):
     """Width of the encoder's vectors (filled in by ``fit``)."""
     last: Annotated[int, FILLED_IN] = 0
     """Number of the encoder's layers (filled in by ``fit``)."""
+    heads: Annotated[int, FILLED_IN] = 1
+    """Attention heads of the networks: the encoder's where they are copies, else one for 32 columns (filled in by
+    ``fit``).
+    """
     from_encoder: Annotated[bool, FILLED_IN] = False
     """Whether the networks are copies of encoder layers (filled in by ``fit``)."""
     wide: Annotated[int, FILLED_IN] = 0
@@ -75,10 +75,8 @@ class LayersConfig(Config):
         """Check layers, heads, and that something learns."""
         if self.layers is not None and self.last and self.layers[-1] > self.last:
             raise ConfigError(f"layers: layer {self.layers[-1]} is given, but the encoder has {self.last} layers")
-        if self.states and self.inner % (self.heads or 1):
-            raise ConfigError(
-                f"layers: {self.heads} heads do not divide a width of {self.inner}; change heads or width"
-            )
+        if self.heads < 1 or self.states % self.heads:
+            raise ConfigError(f"layers: {self.heads} heads do not divide a width of {self.states}; train again")
         if self.start == "random" and self.trains == "heads":
             raise ConfigError("layers: trains='heads' leaves random networks untrained; use trains='all'")
 
@@ -86,11 +84,6 @@ class LayersConfig(Config):
     def query_layers(self) -> tuple[int, ...]:
         """Layers that produce query vectors, once the encoder is known."""
         return self.layers or tuple(range(1, self.last + 1))
-
-    @property
-    def inner(self) -> int:
-        """Width of the networks."""
-        return self.width or self.states
 
     @property
     def shared(self) -> bool:

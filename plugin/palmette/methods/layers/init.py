@@ -2,9 +2,9 @@
 
 The last layers of a frozen encoder work on the states of earlier layers too: with the layers between left out, they
 give queries almost as good as the encoder's, and different enough to find other documents. So a layer's network starts
-as a copy of the last layers, and its head as the encoder's own pooling. Where no layer would be left out, where the
-encoder is not of BERT's kind, or where the networks have another shape, a layer starts as the linear map of its states
-that comes nearest to the encoder's query (a ridge regression).
+as a copy of the last layers, and its head as the encoder's own pooling. Where no layer would be left out, or the
+encoder is not of BERT's kind, a layer starts as the linear map of its states that comes nearest to the encoder's query
+(a ridge regression).
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from palmette.methods.layers.module import LayerNetworks, RNetLayer
 
 CLOSE = 0.05
 """Relative error up to which a copied layer computes what the encoder's does; bfloat16 makes about .01."""
+COLUMNS = 32
+"""Columns of an attention head of networks that are no copies."""
 SAME = 0.999
 """Cosine from which on a summary is the encoder's own pooling."""
 
@@ -34,15 +36,16 @@ def complete_config(config: LayersConfig, encoder: Encoder, states: Tensor, mask
     """
     sizes = {"states": encoder.hidden_size, "vector": encoder.dimension, "last": encoder.num_layers}
     config = config.replace(**sizes, from_encoder=False)
-    copies = encoder.copies(1) if config.skip == "inside" and config.inner == config.states else None
-    if config.start == "encoder" and copies is not None and config.heads in (None, copies.heads):
+    copies = encoder.copies(1) if config.start == "encoder" and config.skip == "inside" else None
+    if copies is not None:
         same = config.replace(heads=copies.heads, wide=len(copies.layers[0]["inner.weight"]))
-        layer = RNetLayer(same.inner, copies.heads, 0.0, same.skip, same.wide)
+        layer = RNetLayer(same.states, copies.heads, 0.0, same.skip, same.wide)
         layer.load_state_dict(copies.layers[0])
         copy, target = layer(states[:, :, -2], mask)[mask], states[:, :, -1][mask]  # [Σ T, h]
         if float((copy - target).norm() / target.norm()) < CLOSE:
             return same.replace(from_encoder=True)
-    return config.replace(heads=config.heads or max(1, config.inner // 32))
+    most = max(1, config.states // COLUMNS)
+    return config.replace(heads=next(heads for heads in range(most, 0, -1) if config.states % heads == 0))
 
 
 @torch.no_grad()

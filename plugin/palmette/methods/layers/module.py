@@ -1,4 +1,4 @@
-"""Retrieval networks on the layers of a frozen encoder (B batch, T tokens, L layers, h states, w width, d vector)."""
+"""Retrieval networks on the layers of a frozen encoder (B batch, T tokens, L layers, h states, d vector)."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class RNetLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Token states [B, T, w] and token mask [B, T] → [B, T, w]."""
+        """Token states [B, T, h] and token mask [B, T] → [B, T, h]."""
         q, k, v = (
             part(x).unflatten(2, (self.heads, -1)).transpose(1, 2) for part in (self.query, self.key, self.value)
-        )  # [B, heads, T, w / heads]
+        )  # [B, heads, T, h / heads]
         # plain products: the gradient of torch's fused attention is slow in bfloat16 on a CPU
         scores = q @ k.transpose(2, 3) * q.shape[3] ** -0.5  # [B, heads, T, T]
         attention = scores.masked_fill(~mask[:, None, None], torch.finfo(scores.dtype).min).softmax(3)
@@ -47,11 +47,11 @@ class RNetLayer(nn.Module):
 
 
 def summary(x: Tensor, mask: Tensor, pooling: str = "both") -> Tensor:
-    """[B, T, w] → the first token [B, w], or the mean over tokens and the first token [B, 2w]."""
+    """[B, T, h] → the first token [B, h], or the mean over tokens and the first token [B, 2h]."""
     if pooling == "cls":
         return x[:, 0]
     present = mask.to(x.dtype)
-    mean = torch.einsum("btw,bt->bw", x, present / present.sum(1, keepdim=True))
+    mean = torch.einsum("bth,bt->bh", x, present / present.sum(1, keepdim=True))
     return torch.cat([mean, x[:, 0]], dim=1)
 
 
@@ -65,23 +65,21 @@ class RNet(nn.Module):
     def __init__(self, config: LayersConfig, layer: int) -> None:
         super().__init__()
         self.kind, self.pooling = config.kind(layer), config.pooling
-        width, wide = config.inner, 2 if config.pooling == "both" else 1
-        heads = config.heads or max(1, width // 32)
-        self.into = nn.Linear(config.states, width) if width != config.states else nn.Identity()
+        width, wide = config.states, 2 if config.pooling == "both" else 1
         self.layers = nn.ModuleList(
-            RNetLayer(width, heads, config.dropout, config.skip, config.wide)
+            RNetLayer(width, config.heads, config.dropout, config.skip, config.wide)
             for _ in range(0 if config.shared else config.depth_of(layer))
         )
         plain = self.kind == "random" and wide * width == config.vector
         self.head = nn.Identity() if plain else nn.Linear(wide * width, config.vector)
-        self.map = nn.Linear(wide * config.states, config.vector) if self.kind == "map" else None
+        self.map = nn.Linear(wide * width, config.vector) if self.kind == "map" else None
         if isinstance(self.head, nn.Linear) and self.kind in ("own", "map"):
             nn.init.zeros_(self.head.weight)
             nn.init.zeros_(self.head.bias)
 
     def features(self, x: Tensor, mask: Tensor) -> Tensor:
         """States [B, T, h] and token mask [B, T] → inputs of head and map [B, p]."""
-        y = self.into(x)
+        y = x
         for layer in self.layers:
             y = layer(y, mask)
         read = summary(y, mask, self.pooling)
@@ -111,7 +109,7 @@ class LayerNetworks(nn.Module):
         layers = config.query_layers
         self.networks = nn.ModuleList(RNet(config, layer) for layer in layers)
         self.stack = nn.ModuleList(
-            RNetLayer(config.inner, config.heads or 1, 0.0, config.skip, config.wide)
+            RNetLayer(config.states, config.heads, 0.0, config.skip, config.wide)
             for _ in range(max(map(config.depth_of, layers)) if config.shared else 0)
         )
         others = len(layers) - 1

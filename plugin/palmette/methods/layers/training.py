@@ -99,7 +99,7 @@ class LayersTask(Task):
         module = initialise(config, encoder, summaries, own[torch.from_numpy(drawn)], seed)
         task = cls(module.to(encoder.device), pairs, states)
         if config.trains == "heads" and data.labelled:
-            for frozen in (module.stack, *(p for n in module.networks_of() for p in (n.layers, n.into))):
+            for frozen in (module.stack, *(network.layers for network in module.networks_of())):
                 frozen.requires_grad_(False)
             task._encode_features(torch.device(encoder.device), progress)
         return task
