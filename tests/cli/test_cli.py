@@ -84,7 +84,7 @@ def test_help(capsys):
     for name in names():
         assert re.search(rf"^  {name} +\S+ \S+", shown, flags=re.MULTILINE), name
     shown = help_of(capsys, "train", "tree")
-    for option in ("--depth", "--schedule", "--steps", "--learning-rate", "(default: 6)"):
+    for option in ("--depth", "--propagation", "--steps", "--learning-rate", "(default: 6)"):
         assert option in shown
     assert "--width" not in shown
 

@@ -17,7 +17,7 @@ from palmette.training.config import TrainingConfig, fit_configs
 NAMED: dict[type[Config], list[dict[str, Any]]] = {
     TreeConfig: [
         {"depth": 0}, {"depth": 15}, {"dropout": 1.0}, {"sharpness": 0.0}, {"sharpness": float("inf")},
-        {"schedule": "uniform"}, {"split": "axe"}, {"start": "principal"}, {"ranking": "words"},
+        {"split": "axe"}, {"start": "principal"}, {"ranking": "words"},
     ],
     TrainingConfig: [
         {"steps": -1}, {"batch_size": 1}, {"learning_rate": 0}, {"warmup": 2}, {"seed": -1}, {"patience": 0},

@@ -14,7 +14,7 @@ RANDOM_TREE = {"start": "random", "depth": 3}
 SHAPES = [
     partial(train_tree, steps=0),
     partial(train_tree, **RANDOM_TREE, propagation="learned"),
-    partial(train_tree, **RANDOM_TREE, split="cross_attention", schedule="constant"),
+    partial(train_tree, **RANDOM_TREE, split="cross_attention"),
     partial(train_zoo),
     partial(train_zoo, queries="lookup", documents="lookup"),
     partial(train_zoo, documents="text"),

@@ -69,13 +69,12 @@ def by_hand(tree: Tree, pairs: TrainingPairs, level: int, negatives: list[str]) 
     return (info_nce(logits, own, known) + back) / 2
 
 
-@pytest.mark.parametrize("schedule", ["constant", "stochastic"])
-def test_the_loss_is_its_formula(encoded: dict[bool, TrainingPairs], schedule: str) -> None:
-    tree = untrained(schedule=schedule)
+def test_the_loss_is_its_formula(encoded: dict[bool, TrainingPairs]) -> None:
+    tree = untrained()
     assert encoded[True].positives(ROWS).sum() > len(ROWS) + 4, "some questions have several answers"
     for wrong, pairs in encoded.items():
         for seed in (7, 8):
-            level = level_of_step(tree.config, drawing := torch.Generator().manual_seed(seed))
+            level = level_of_step(tree.config.depth, drawing := torch.Generator().manual_seed(seed))
             hard = pairs.hard_negatives(ROWS, drawing)
             assert (hard is not None and hard.known.any() and not hard.known.all()) == wrong
             negatives = [pairs.data.texts[row] for row in hard.rows] if hard else []
@@ -84,8 +83,9 @@ def test_the_loss_is_its_formula(encoded: dict[bool, TrainingPairs], schedule: s
 
 
 def test_the_multipliers_learn_by_the_gradient_of_the_formula(encoded: dict[bool, TrainingPairs]) -> None:
-    tree, pairs, step = untrained(schedule="constant"), encoded[False], 1e-2
-    TreeTask(tree, pairs).loss(tree, ROWS, torch.Generator().manual_seed(7), 0.5).backward()
+    tree, pairs, step, seed = untrained(), encoded[False], 1e-2, 8
+    assert level_of_step(3, torch.Generator().manual_seed(seed)) == 3
+    TreeTask(tree, pairs).loss(tree, ROWS, torch.Generator().manual_seed(seed), 0.5).backward()
     around = []
     for change in (step, -step):
         with torch.no_grad():
@@ -98,9 +98,8 @@ def test_the_multipliers_learn_by_the_gradient_of_the_formula(encoded: dict[bool
 
 
 def test_levels_are_drawn_in_proportion_to_their_squares() -> None:
-    config, generator = TreeConfig(depth=4, schedule="stochastic"), torch.Generator().manual_seed(0)
-    draws = torch.tensor([level_of_step(config, generator) for _ in range(4000)])
+    generator = torch.Generator().manual_seed(0)
+    draws = torch.tensor([level_of_step(4, generator) for _ in range(4000)])
     expected = torch.arange(1.0, 5) ** 2
     shares = torch.bincount(draws, minlength=5)[1:] / 4000
     torch.testing.assert_close(shares, expected / expected.sum(), atol=0.025, rtol=0)
-    assert level_of_step(TreeConfig(depth=6, schedule="constant"), generator) == 6

@@ -26,10 +26,6 @@ class TreeConfig(Config):
     """How scores become leaf probabilities: the ``product`` of the turns on the way, or a ``learned`` function of them
     for each leaf.
     """
-    schedule: Literal["constant", "stochastic"] = "stochastic"
-    """Level that a step trains: the leaves (``constant``), or one drawn with P(h) ∝ h² (``stochastic``), which makes
-    the coarse levels good.
-    """
     start: Literal["clusters", "random"] = "clusters"
     """Where the splits come from. ``clusters`` leads the documents to their k-means clusters, the leaves, and trains
     nothing: topics. ``random`` trains all splits by pairs, as in the paper.
@@ -53,7 +49,7 @@ class TreeConfig(Config):
         # The encoder is BAAI/bge-large-en-v1.5 at 512 tokens. The paper does not state the rates of dropout and decay.
         "paper": {
             "depth": 10, "split": "cross_attention", "propagation": "learned",
-            "schedule": "stochastic", "start": "random", "ranking": "leaves", "dropout": 0.1, "steps": 200_000,
+            "start": "random", "ranking": "leaves", "dropout": 0.1, "steps": 200_000,
             "batch_size": 64, "learning_rate": 4e-4, "warmup": 0.05, "decay": "constant",
         },
     }  # fmt: skip

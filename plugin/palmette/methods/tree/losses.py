@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from palmette.maths import ntvd, symmetric_info_nce
-from palmette.methods.tree.config import TreeConfig
 
 
 def level_loss(
@@ -33,14 +32,12 @@ def level_loss(
     return symmetric_info_nce(ntvd(queries, documents) * multiplier, known, extra, negatives_known)
 
 
-def level_probabilities(config: TreeConfig) -> Tensor:
-    """Weight of each level 1 … D: P(h) ∝ h² of the stochastic schedule, equal otherwise (appendix B.2.3)."""
-    weights = torch.arange(1, config.depth + 1).float() ** (2 if config.schedule == "stochastic" else 0)
+def level_probabilities(depth: int) -> Tensor:
+    """Weight of each level 1 … D, P(h) ∝ h²: the stochastic schedule of appendix B.2.3."""
+    weights = torch.arange(1, depth + 1).float() ** 2
     return weights / weights.sum()
 
 
-def level_of_step(config: TreeConfig, generator: torch.Generator) -> int:
+def level_of_step(depth: int, generator: torch.Generator) -> int:
     """Level that a step trains (section 3, appendix B.2.3)."""
-    if config.schedule == "constant":
-        return config.depth
-    return 1 + int(torch.multinomial(level_probabilities(config), 1, generator=generator))
+    return 1 + int(torch.multinomial(level_probabilities(depth), 1, generator=generator))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -44,15 +45,11 @@ def level_within_tolerance(metrics: Mapping[str, float], depth: int, tolerance: 
 
 @dataclass
 class TreeTask(Task):
-    """Symmetric InfoNCE on nTVD at the schedule's levels, for trees that are trained; the encoder stays frozen."""
+    """Symmetric InfoNCE on nTVD at drawn levels, for trees that are trained; the encoder stays frozen."""
 
     module: Tree
     pairs: TrainingPairs
-
-    @property
-    def metric(self) -> str:
-        """Metric that selects the best weights: the mean over levels where every level is trained."""
-        return "ndcg@10 over levels" if self.module.config.schedule == "stochastic" else "ndcg@10"
+    metric: ClassVar[str] = "ndcg@10 over levels"
 
     def size(self) -> int:
         """Training pairs."""
@@ -82,7 +79,7 @@ class TreeTask(Task):
 
     def loss(self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float) -> Tensor:
         """Loss of a batch of pairs at the step's level, with the pairs' own negatives where there are any."""
-        pairs, level = self.pairs, level_of_step(self.module.config, generator)
+        pairs, level = self.pairs, level_of_step(self.module.config.depth, generator)
         queries = pairs.query_states(pairs.query_rows[rows])
         documents = pairs.document_states(pairs.document_rows[rows])
         known, hard = pairs.positives(rows), pairs.hard_negatives(rows, generator)  # [B, B]
@@ -111,7 +108,7 @@ class TreeTask(Task):
             for level in range(1, config.depth + 1)
         ]
         quality = [scores["ndcg@10"] for scores in tables]
-        average = float(level_probabilities(config) @ torch.tensor(quality))
+        average = float(level_probabilities(config.depth) @ torch.tensor(quality))
         by_level = {level_metric(level): value for level, value in enumerate(quality, 1)}
         return {**tables[-1], "ndcg@10 over levels": average, **by_level}
 
