@@ -235,8 +235,6 @@ METHODS: dict[str, Method] = {
     "no L_max": Method({"best_weight": 0.0}),
     "no whole document": Method({"whole": False}),
     "full attention": Method({"attention": "full"}),
-    "diagonal attention": Method({"attention": "diagonal"}),
-    "plain queries": Method({"queries": "plain"}),
     "fields from long to short": Method({}, fields="reversed"),
 }
 

@@ -26,9 +26,8 @@ SHAPES = [
     partial(train_paths, negatives="leaves", refresh=1, steps=8),
     partial(train_paths, preset="paper", encoder_learns="nothing"),
     partial(shop.train, attention="full", pooling="token", fields_weight=0.0),
-    partial(shop.train, attention="diagonal", queries="plain"),
     partial(shop.train, similarity="inner_product", temperature=1.0),
-    partial(shop.train, trained_layers=0, chunk=0, stored="float32", queries="plain"),
+    partial(shop.train, trained_layers=0, chunk=0, stored="float32"),
     partial(train_layers, preset="paper"),
     partial(train_layers, layers=(1, 3)),
 ]

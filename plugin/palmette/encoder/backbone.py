@@ -130,13 +130,9 @@ class Backbone(nn.Module):
         return [row[:room] for row in encoded["input_ids"]]
 
     def plain(self, texts: Sequence[str], kind: Kind = "document") -> tuple[Tensor, Tensor]:
-        """Tokenise texts as the encoder does: ids [B, T], and where there is a token [B, T]."""
+        """Tokenise texts as the encoder does: padded ids [B, T], and where there is a token [B, T]."""
         prompt = self.prompts.get(kind, "")
         rows = [[self.cls, *ids, self.sep] for ids in self.tokenise([prompt + text for text in texts])]
-        return self.padded(rows)
-
-    def padded(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        """Pad rows of ids: [B, T], and where there is a token [B, T]; on the device of the weights."""
         parts = [torch.tensor(row, dtype=torch.long) for row in rows]
         ids = nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=self.pad)  # [B, T]
         mask = torch.arange(ids.shape[1]) < torch.tensor([*map(len, rows)])[:, None]

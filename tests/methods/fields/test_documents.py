@@ -38,7 +38,6 @@ def test_mappings_lists_and_text_say_the_same() -> None:
     ("attention", "fields", "expected"),
     [
         ("triangular", "abc", [[1, 0, 0], [1, 1, 0], [1, 1, 1]]),
-        ("diagonal", "abc", [[1, 0, 0], [0, 1, 0], [0, 0, 1]]),
         ("full", "abc", [[1, 1, 1]] * 3),
         ("triangular", ["a", "b", "all"], [[1, 0, 0], [1, 1, 0], [0, 0, 1]]),
     ],
@@ -140,8 +139,7 @@ def test_metadata_are_read_where_a_source_may_lie_in_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("attention", "prompted"),
-    [("triangular", [True, False, False]), ("full", [True, False, False]), ("diagonal", [True, True, True])],
+    ("attention", "prompted"), [("triangular", [True, False, False]), ("full", [True, False, False])]
 )
 def test_a_prompt_precedes_fields_that_attend_to_none_before(
     tmp_path: Path, attention: Any, prompted: list[bool]

@@ -107,10 +107,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "options",
     [
-        {"attention": "triangular", "pooling": "mean"}, {"attention": "diagonal", "pooling": "token"},
+        {"attention": "triangular", "pooling": "mean"}, {"pooling": "token"},
         {"attention": "printed", "pooling": "mean"}, {"attention": "full", "pooling": "mean"},
         {"pooling": "auto", "similarity": "inner_product"},  # as this encoder pools: the mean
-        {"attention": "diagonal", "trained_layers": 0}, {"attention": "full", "pooling": "token", "trained_layers": 0},
+        {"trained_layers": 0}, {"attention": "full", "pooling": "token", "trained_layers": 0},
     ],
     ids=str,
 )  # fmt: skip

@@ -55,17 +55,15 @@ class FieldsConfig(Config):
     fields: Items = ()
     """Fields in their order, short to long: ``name`` or ``name=source``, or a mapping of them. A source is a key of
     the document's fields or metadata (``metadata.brand``, ``specs.size``) or ``text``. Empty to detect them."""
-    attention: Literal["triangular", "printed", "diagonal", "full"] = "triangular"
+    attention: Literal["triangular", "printed", "full"] = "triangular"
     """Fields that a field attends to besides itself: the words of all earlier ones (``triangular``), these and their
-    special tokens (``printed``, equation 3 to the letter), none, or all."""
+    special tokens (``printed``, equation 3 to the letter), or those of all (``full``)."""
     whole: bool = True
     """Add a field ``all``: all fields concatenated, attending only to itself, which is the encoder's own vector of the
     document. Without it a model starts far below its encoder; with it a document costs twice the tokens."""
     pooling: Literal["auto", "token", "mean"] = "auto"
     """A field's vector: the state of its ``token``, or the ``mean`` state of its words; ``auto`` pools as the encoder
     was trained to."""
-    queries: Literal["fields", "plain"] = "fields"
-    """Encode queries with ``fields`` tokens and aggregate them like documents, or ``plain``, as the encoder does."""
     similarity: Literal["cosine", "inner_product"] = "cosine"
     """Cosine, or the inner product of vectors of any length."""
     budgets: Items = ()
@@ -136,7 +134,7 @@ class FieldsConfig(Config):
     def attended(self) -> NDArray[np.bool_]:
         """[F, F] fields (columns) that each field (row) attends to, itself included."""
         full = np.ones((len(self.fields), len(self.fields)), bool)
-        table = {"diagonal": np.eye(len(full)) > 0, "full": full}.get(self.attention, np.tril(full))
+        table = full if self.attention == "full" else np.tril(full)
         if self.reads_whole:
             table[-1, :-1] = table[:-1, -1] = False
         return table

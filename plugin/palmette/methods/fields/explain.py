@@ -98,7 +98,7 @@ def _shares(config: FieldsConfig, weights: Floats, fields: Floats, similarities:
 
 def _steps(config: FieldsConfig, similarities: Floats, factor: float, best: int) -> list[Part]:
     """Split the best field's similarity into the steps of the fields it attends to, in order."""
-    alone = config.attention in ("diagonal", "full") or (config.reads_whole and best == len(config.order) - 1)
+    alone = config.attention == "full" or (config.reads_whole and best == len(config.order) - 1)
     chosen = slice(best if alone else 0, best + 1)
     steps = np.diff(similarities[chosen].astype(np.float64), prepend=0.0).tolist()
     return [

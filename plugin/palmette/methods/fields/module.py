@@ -173,8 +173,6 @@ class FieldEncoder(nn.Module):
 
     def forward(self, kind: TextKind, texts: Any) -> Encoded:
         """Vectors of documents (token ids by field), queries (token ids) or :class:`Pooled` states."""
-        if kind == "query" and self.config.queries == "plain":
-            return self._plain(texts)
         return self._finish(texts if kind == "pooled" else self.pool(kind, texts))
 
     def pool(self, kind: TextKind, texts: Sequence[Any]) -> Pooled:
@@ -205,13 +203,6 @@ class FieldEncoder(nn.Module):
             weights = self.field_weights(first).masked_fill(~pooled.weighed, lowest).softmax(-1)  # K h_CLS
             return Encoded(fields, weights, self.aggregate(fields, weights))
 
-    def _plain(self, queries: Sequence[Sequence[int]]) -> Encoded:
-        """Queries as the encoder reads texts: one vector, no tokens of fields (the asymmetric variant)."""
-        backbone = self.backbone
-        ids, present = backbone.padded([[backbone.cls, *words, backbone.sep] for words in queries])
-        vectors = self._scale(backbone.pool(backbone(ids, present), present).float())  # [B, d]
-        return Encoded(vectors[:, None], vectors.new_ones(len(vectors), 1), vectors)
-
     def aggregate(self, fields: Tensor, weights: Tensor) -> Tensor:
         """Weighted sum h = Σ_f w_f h_f: [B, F, d], [B, F] → [B, d]."""
         return self._scale(torch.einsum("bfd,bf->bd", fields, weights))
@@ -237,7 +228,7 @@ class FieldEncoder(nn.Module):
 
     def encode(self, kind: TextKind, texts: Sequence[Any]) -> tuple[Floats, Floats, Floats]:
         """Fields' vectors [N, F, d], weights [N, F] and aggregates [N, d], without gradients, in the order given."""
-        count = 1 if kind == "query" and self.config.queries == "plain" else self.layout.fields
+        count = self.layout.fields
         shapes = ((count, self.backbone.dimension), (count,), (self.backbone.dimension,))
         fields, weights, aggregate = (np.empty((len(texts), *shape), np.float32) for shape in shapes)
         with torch.inference_mode(), self.autocast():

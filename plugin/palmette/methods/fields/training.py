@@ -52,9 +52,7 @@ class FieldsTask(Task):
     def __post_init__(self) -> None:
         counts: dict[TextKind, int] = {}
         if self.module.frozen and self.size():
-            counts["document"] = len(self.data.corpus)
-            if self.module.config.queries == "fields":
-                counts["query"] = len(self.queries)
+            counts = {"document": len(self.data.corpus), "query": len(self.queries)}
         self.states = {
             kind: FrozenStates(self.module, kind, count, partial(self.texts, kind)) for kind, count in counts.items()
         }
