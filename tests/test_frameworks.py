@@ -11,7 +11,7 @@ import pytest
 from palmette import Document, FakeEncoder, Hit, Index
 from palmette.data import drop_blanks
 from palmette.errors import ConfigError
-from palmette.frameworks import check_representation, diversify, represent
+from palmette.frameworks import diversify, represent
 from palmette.methods import names
 from support import tiny
 
@@ -52,11 +52,9 @@ def test_vectors_of_documents(method: str) -> None:
     assert not none.any()
 
 
-def test_representations() -> None:
-    encoder, wrong = FakeEncoder(8), "leaves"
-    assert represent(encoder, ["a"], "query", "encoder", None) == encoder.encode_queries(["a"]).tolist()
-    with pytest.raises(ConfigError, match="one of encoder, probabilities, sqrt_probabilities, got 'leaves'"):
-        check_representation(wrong, None)  # type: ignore[arg-type]
+def test_vectors_of_an_encoder() -> None:
+    encoder = FakeEncoder(8)
+    assert represent(encoder, ["a"], "query") == encoder.encode_queries(["a"]).tolist()
 
 
 def test_blanks_are_counted_and_the_first_are_named() -> None:

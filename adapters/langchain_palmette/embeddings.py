@@ -1,4 +1,4 @@
-"""PalmetteEmbeddings: an encoder's vectors, or a level of a tree, for any vector store."""
+"""PalmetteEmbeddings: an encoder's vectors, for any vector store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from langchain_palmette.loading import EncoderName, Loading, ModelName
 from palmette.config import check_kind
 from palmette.errors import ConfigError
-from palmette.frameworks import Representation, check_representation, represent
+from palmette.frameworks import represent
 from palmette.threads import AsyncTwin
 
 if TYPE_CHECKING:
@@ -18,13 +18,12 @@ if TYPE_CHECKING:
 
 
 class PalmetteEmbeddings(Loading, Embeddings):
-    """Embeddings of an encoder, or of a level of a trained tree, for any vector store.
+    """Embeddings of an encoder, for any vector store.
 
     .. code-block:: python
 
-        PalmetteEmbeddings(encoder="sentence-transformers/all-MiniLM-L6-v2")
         PalmetteEmbeddings(model="me/ckpt")  # the encoder that the checkpoint was trained on
-        embeddings = PalmetteEmbeddings(model="me/tree", representation="sqrt_probabilities", level=6)  # 64 wide
+        embeddings = PalmetteEmbeddings(encoder="sentence-transformers/all-MiniLM-L6-v2")
         embeddings.embed_query("a question")
         InMemoryVectorStore(embeddings).add_documents(documents)
     """
@@ -33,20 +32,11 @@ class PalmetteEmbeddings(Loading, Embeddings):
     """An encoder, by name, folder or object; give this or ``model``."""
     model: ModelName | None = Field(default=None, frozen=True)
     """A checkpoint, by repository or folder, or a loaded model."""
-    representation: Representation = Field(default="encoder", frozen=True)
-    """``encoder`` for the encoder's vectors; ``probabilities`` p of the nodes of a level; ``sqrt_probabilities`` √p,
-    of length one, whose inner product bounds the tree's score Σ min(p, q) from above, for any vector store.
-    """
-    level: int | None = Field(default=None, ge=1, frozen=True)
-    """Level of the tree; ``None`` for the leaves."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if (self.encoder is None) == (self.model is None):
             raise ConfigError("PalmetteEmbeddings takes encoder= or model=: give one of the two")
-        if self.representation != "encoder" and self.model is None:
-            raise ConfigError(f"representation={self.representation!r} needs a checkpoint: give model=")
-        check_representation(self.representation, self.level)
         return self
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
@@ -63,4 +53,4 @@ class PalmetteEmbeddings(Loading, Embeddings):
 
     def _embed(self, texts: list[str], kind: Kind) -> list[list[float]]:
         source = self.loaded("encoder" if self.model is None else "model")
-        return represent(source, texts, kind, self.representation, self.level)
+        return represent(source, texts, kind)

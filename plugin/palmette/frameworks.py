@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import nan
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from palmette.arrays import Floats
-from palmette.config import check_choice, check_range
+from palmette.config import check_range
 from palmette.errors import ConfigError, InputError, shown
 from palmette.telemetry import public_name as public_name
 from palmette.types import Document, Hit
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from palmette.model import Model
     from palmette.ranking.score import Lexical
     from palmette.reader import Answer
-
-Representation = Literal["encoder", "probabilities", "sqrt_probabilities"]
-"""``encoder`` for the encoder's vectors; ``probabilities`` p of a tree's nodes, whose overlap Σ min(p, q) is the tree's
-score; ``sqrt_probabilities`` √p, of length one, whose inner product bounds that score from above, for any vector store.
-"""
 
 
 def check_size(name: str, value: object) -> int:
@@ -45,24 +40,10 @@ def as_vector(embedding: Any) -> Floats:
     return vector
 
 
-def check_representation(representation: Representation, level: int | None) -> None:
-    """Raise for an unknown representation, or a level of a tree that is not used."""
-    check_choice("representation", representation, get_args(Representation))
-    if representation == "encoder" and level is not None:
-        raise ConfigError(f"level={shown(level)} needs representation='probabilities' or 'sqrt_probabilities'")
-
-
-def represent(
-    source: Model | Encoder, texts: Sequence[str], kind: Kind, representation: Representation, level: int | None
-) -> list[list[float]]:
-    """Vectors of texts by an encoder, or by a model: its encoder's, or those of a level of its tree."""
+def represent(source: Model | Encoder, texts: Sequence[str], kind: Kind) -> list[list[float]]:
+    """Vectors of texts by an encoder, or by that of a model, as it was before any training."""
     encoder: Any = getattr(source, "encoder", source)
-    encoder = encoder.plain
-    if representation == "encoder":
-        vectors = encoder.encode_queries(texts) if kind == "query" else encoder.encode(texts)
-    else:
-        model: Any = source
-        vectors = model.embed(texts, kind=kind, level=level, sqrt=representation == "sqrt_probabilities")
+    vectors = encoder.plain.encode_queries(texts) if kind == "query" else encoder.plain.encode(texts)
     rows: list[list[float]] = vectors.tolist()
     return rows
 

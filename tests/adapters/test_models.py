@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from palmette import Index, Model, TreeModel
+from palmette import Index
 from palmette.errors import ConfigError, InputError
 from support import readers, tiny
 from support.frameworks import FRAMEWORKS
@@ -58,14 +58,8 @@ def test_wrong_settings_of_rerankers(framework: Any, wrong: dict[str, Any]) -> N
         framework.rerank(tiny.tree(), TEXTS, QUESTION, **wrong)
 
 
-@pytest.mark.parametrize("level", [1, 4, None])
-def test_vectors_are_the_models_own(framework: Any, level: int | None) -> None:
+def test_vectors_are_those_of_the_models_encoder(framework: Any) -> None:
     model = tiny.tree()
-    for representation in ("probabilities", "sqrt_probabilities"):
-        texts, query = framework.embeddings(model, representation=representation, level=level)
-        how: Any = {"level": level, "sqrt": representation == "sqrt_probabilities"}
-        np.testing.assert_array_equal(texts(TEXTS[:3]), model.embed(TEXTS[:3], kind="document", **how))
-        np.testing.assert_array_equal(query(QUESTION), model.embed([QUESTION], kind="query", **how)[0])
     texts, query = framework.embeddings(model)
     np.testing.assert_allclose(texts(TEXTS[:3]), model.encoder.plain.encode(TEXTS[:3]), atol=1e-6)
     np.testing.assert_allclose(query(QUESTION), model.encoder.plain.encode_queries([QUESTION])[0], atol=1e-6)
@@ -73,20 +67,9 @@ def test_vectors_are_the_models_own(framework: Any, level: int | None) -> None:
 
 
 def test_what_cannot_be_embedded(framework: Any) -> None:
-    class Plain(TreeModel):
-        embed = Model.embed
-
-    model = tiny.tree()
-    plain = Plain(model.config, model.encoder, model.module)
-    for given, options, told in (
-        (plain, {"representation": "probabilities"}, "no option 'level'"),
-        (model, {"representation": "probabilities", "level": 6}, "between 1 and 5"),
-        (model, {"level": 3}, "needs representation"),
-        (model, {"representation": "leaves"}, "leaves|sqrt_probabilities"),
-        (model, {"lvel": 3}, "lvel"),
-    ):
-        with pytest.raises((ConfigError, ValueError), match=told):
-            framework.embeddings(given, **options)[1](QUESTION)
+    for wrong in ("level", "representation"):
+        with pytest.raises((ConfigError, ValueError), match=wrong):
+            framework.embeddings(tiny.tree(), **{wrong: 3})
 
 
 def test_readers_answer_or_are_silent(framework: Any) -> None:

@@ -107,7 +107,7 @@ LANGCHAIN: list[tuple[Any, ...]] = [
     ),
     (
         lambda index, how, texts: lc.PalmetteEmbeddings(model=index.model, **how).embed_documents(texts),
-        some("representation level encoder"),
+        some("encoder"),
         QUERIES,
     ),
     (
@@ -181,10 +181,7 @@ LLAMA: list[tuple[Any, ...]] = [
         SCORED,
         QUERIES,
     ),
-    (
-        lambda index, how: li.PalmetteEmbedding(index.model, **how).get_text_embedding("owl"),
-        some("representation level embed_batch_size"),
-    ),
+    (lambda index, how: li.PalmetteEmbedding(index.model, **how).get_text_embedding("owl"), some("embed_batch_size")),
     (
         lambda index, how, *given: li.PalmetteSynthesizer(readers.sentence_reader(), **how).synthesize(*given),
         some("threshold no_answer"),

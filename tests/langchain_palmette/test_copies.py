@@ -101,7 +101,7 @@ def test_configurable_fields_share_the_index(
 
 
 def test_embeddings_and_rerankers(checkpoint: Path, model: TreeModel) -> None:
-    embeddings = PalmetteEmbeddings(model=checkpoint, representation="probabilities", level=2)
+    embeddings = PalmetteEmbeddings(model=checkpoint)
     for again in (pickle.loads(pickle.dumps(embeddings)), copy.deepcopy(embeddings)):
         assert again.model_dump() == embeddings.model_dump()
         assert again.embed_query(QUESTION) == embeddings.embed_query(QUESTION)

@@ -31,7 +31,6 @@ def test_an_encoder_or_a_model_by_name_or_object(model: TreeModel, checkpoint: P
     [
         ({}, "give one of the two"),
         ({"encoder": "fake", "model": "x"}, "give one of the two"),
-        ({"encoder": "fake", "representation": "probabilities"}, "needs a checkpoint"),
         ({"encoder": "fake", "batch_size": 0}, "batch_size"),
     ],
 )

@@ -63,15 +63,15 @@ class TestEncoderIntegration(EmbeddingsIntegrationTests):
     embedding_model_params: ClassVar[dict[str, Any]] = {"encoder": "fake:16"}
 
 
-class _LevelVectors:
+class _ModelVectors:
     @property
     def embedding_model_params(self) -> dict[str, Any]:
-        return {"model": tiny.tree(), "representation": "sqrt_probabilities", "level": 3}
+        return {"model": tiny.tree()}
 
 
-class TestLevelUnit(_LevelVectors, TestEncoderUnit):
+class TestModelUnit(_ModelVectors, TestEncoderUnit):
     pass
 
 
-class TestLevelIntegration(_LevelVectors, TestEncoderIntegration):
+class TestModelIntegration(_ModelVectors, TestEncoderIntegration):
     pass

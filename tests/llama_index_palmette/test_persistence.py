@@ -115,7 +115,7 @@ def test_embedding_and_reranker_are_reloaded(model, tmp_path, retriever, monkeyp
 
     monkeypatch.setattr(palmette, "load_model", record)
     folder, nodes = model.save_pretrained(tmp_path / "ckpt"), retriever.retrieve(QUESTION)
-    embeds = {"representation": "probabilities", "level": 3, "embed_batch_size": 7}
+    embeds = {"embed_batch_size": 7}
     ranks = {"top_n": 1, "lexical": 0.25, "level": 2}
     for saved in (PalmetteEmbedding(folder, **embeds), PalmetteRerank(folder, **ranks), PalmetteRerank(folder)):
         cls = type(saved)
@@ -128,7 +128,7 @@ def test_embedding_and_reranker_are_reloaded(model, tmp_path, retriever, monkeyp
     assert len(loaded) == 12
     assert all(each is loaded[0] for each in loaded), "copies share the model"
     embedding, rerank = PalmetteEmbedding(folder, **embeds), PalmetteRerank(folder, **ranks)
-    assert (embedding.level, embedding.embed_batch_size, rerank.lexical) == (3, 7, 0.25)
+    assert (embedding.embed_batch_size, rerank.lexical) == (7, 0.25)
     assert embedding.get_text_embedding("owl") == PalmetteEmbedding(model, **embeds).get_text_embedding("owl")
     ranked = pickle.loads(pickle.dumps(rerank)).postprocess_nodes(nodes, query_str="fox")
     assert ranked == PalmetteRerank(model, **ranks).postprocess_nodes(nodes, query_str="fox")

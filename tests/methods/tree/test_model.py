@@ -24,14 +24,12 @@ def index() -> Index:
     return made
 
 
-def test_embeddings_of_a_level_and_their_roots() -> None:
+def test_embeddings_of_a_level() -> None:
     model, texts = tree(), ["red owl", "golden bee"]
     for level in (1, 3, 5):
         nodes = model.embed(texts, level=level)
         assert nodes.shape == (2, 2**level)
         np.testing.assert_allclose(nodes.sum(1), 1, atol=1e-5)
-        roots = model.embed(texts, level=level, sqrt=True)
-        assert np.minimum(nodes[0], nodes[1]).sum() <= roots[0] @ roots[1] + 1e-6
         assert model.embed([], level=level).shape == (0, 2**level)
     leaves = model.encode_queries(texts, TreeSearch(level=5))["leaves"]
     assert np.array_equal(model.embed(texts, kind="query"), leaves)

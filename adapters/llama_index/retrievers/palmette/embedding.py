@@ -1,4 +1,4 @@
-"""PalmetteEmbedding: a checkpoint's encoder, or a level of its tree, as a LlamaIndex embedding."""
+"""PalmetteEmbedding: a checkpoint's encoder as a LlamaIndex embedding."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from llama_index.core.bridge.pydantic import Field
 
 from llama_index.retrievers.palmette.loading import OfCheckpoint
 from palmette.config import check_keys, without_none
-from palmette.frameworks import Representation, check_representation, public_name, represent
+from palmette.frameworks import public_name, represent
 from palmette.threads import AsyncTwin
 
 if TYPE_CHECKING:
@@ -22,40 +22,31 @@ OPTIONS = ("embed_batch_size", "callback_manager", "num_workers", "embeddings_ca
 
 
 class PalmetteEmbedding(OfCheckpoint, BaseEmbedding):
-    """Embeds with the encoder of a palmette model, or with a level of its tree.
+    """Embeds with the encoder of a palmette model.
 
     Args:
         model: A loaded model (shared, not copied), a checkpoint folder or a Hub repository.
-        representation: ``encoder`` for the encoder's vectors; ``probabilities`` p of a tree's nodes;
-            ``sqrt_probabilities`` √p, whose inner product bounds the tree's score from above, for any vector store.
-        level: Level of the tree; ``None`` for the leaves.
         revision: Branch, tag or commit of a repository.
         model_options: More of :func:`palmette.load_model`: ``token``, ``device``, ``dtype``, ….
         options: Fields of LlamaIndex's BaseEmbedding: ``embed_batch_size``, ``callback_manager`` (not pickled),
             ``num_workers``, ``embeddings_cache``, ``rate_limiter``.
     """
 
-    representation: Representation = Field(default="encoder", description="Kind of vectors.")
-    level: int | None = Field(default=None, description="Level of the tree; the leaves where None.")
     fingerprint: str = Field(default="", description="Identifies the model, and so the vectors, for caches.")
 
     def __init__(
         self,
         model: Model | str | Path,
         *,
-        representation: Representation = "encoder",
-        level: int | None = None,
         revision: str | None = None,
         model_options: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
         check_keys("PalmetteEmbedding", options, OPTIONS)
-        check_representation(representation, level)
         loaded, place = self._loaded(model, revision, model_options)
         name = public_name(place["checkpoint"] or loaded.encoder.name)
         init: Any = super().__init__  # of two pydantic models
-        own = {"representation": representation, "level": level, "fingerprint": loaded.fingerprint}
-        init(model_name=name, **place, **own, **without_none(options))
+        init(model_name=name, **place, fingerprint=loaded.fingerprint, **without_none(options))
         self._model = loaded
         self._embed([], "document")  # raises now if the model has no such vectors
 
@@ -65,7 +56,7 @@ class PalmetteEmbedding(OfCheckpoint, BaseEmbedding):
         return "PalmetteEmbedding"
 
     def _embed(self, texts: list[str], kind: Kind) -> list[list[float]]:
-        return represent(self._model, texts, kind, self.representation, self.level)
+        return represent(self._model, texts, kind)
 
     def _get_query_embedding(self, query: str) -> list[float]:
         return self._embed([query], "query")[0]

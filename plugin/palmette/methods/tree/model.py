@@ -153,20 +153,14 @@ class TreeModel(Model):
         return {ADAPTED: adapted.astype(np.float32), EMBEDDING: vectors}
 
     def embed(
-        self, texts: Sequence[str], *, kind: Kind = "document", level: int | None = None, sqrt: bool = False,
-        **options: Any,
-    ) -> Floats:  # fmt: skip
-        """Probabilities of a level's nodes: [N, nodes].
-
-        With ``sqrt`` their square roots, whose inner product Σ √(p·q) bounds the overlap Σ min(p, q) from above: an
-        engine that has inner products only can fetch candidates with it.
-        """
-        check_keys("tree embed", options, ("level", "sqrt"))
+        self, texts: Sequence[str], *, kind: Kind = "document", level: int | None = None, **options: Any
+    ) -> Floats:
+        """Probabilities of a level's nodes: [N, nodes]."""
+        check_keys("tree embed", options, ("level",))
         search = self.search_options({"level": self.config.depth if level is None else level})
         encoded = self.encode_queries(texts, search) if kind == "query" else self._encode(texts, kind)
         leaves = encoded[LEAVES]
-        nodes = fold_columns(leaves, leaves.shape[1] >> (self.level(search) or self.config.depth))
-        return np.sqrt(nodes) if sqrt else nodes
+        return fold_columns(leaves, leaves.shape[1] >> (self.level(search) or self.config.depth))
 
     @cached_property
     def _router(self) -> DoubleRouter:
