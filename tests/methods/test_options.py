@@ -29,8 +29,6 @@ REFUSED: list[tuple[type[Config], dict[str, Any], str]] = [
     *((config, options, next(iter(options))) for config, listed in NAMED.items() for options in listed),
     (FieldsConfig, {"temperature": 0.0}, "temperature must be above 0"),
     (FieldsConfig, {"aggregate_weight": 0.0, "fields_weight": 0.0, "best_weight": 0.0}, "are all 0; raise one"),
-    (FieldsConfig, {"fields": "text", "budgets": ("text",)}, "field=tokens"),
-    (FieldsConfig, {"fields": "text", "budgets": ("colour=3",)}, "budgets name 'colour'"),
     (FieldsConfig, {"chunk": -1}, "chunk must be"),
     (FieldsConfig, {"stored": "float16"}, "stored must be 'int8' or 'float32', got 'float16'"),
     (FieldsConfig, {"negatives": "mined"}, "no option 'negatives'"),

@@ -30,7 +30,6 @@ def test_mappings_lists_and_text_say_the_same() -> None:
         assert FieldsConfig(fields=given).fields == ("title", "brand=metadata.brand")
     assert parse_mapping({"text": ["title", "brand"]}) == ("text=title+brand",)
     assert parse_mapping(None) == ()
-    assert FieldsConfig(budgets={"text": 9}).budgets == ("text=9",)
     assert FieldsSearch(weights={"title": 2}, fields="title,text").factors == {"title": 2.0}
 
 
@@ -170,17 +169,9 @@ def budgets(backbone: Backbone, **options: Any) -> tuple[int, ...]:
 def test_room_goes_to_the_fields_that_need_it(backbone: Backbone) -> None:
     assert budgets(backbone) == (4, 4, 12), "all that nearly any needs"
     assert budgets(backbone, document_tokens=20) == (4, 4, 5)
-    assert budgets(backbone, budgets={"title": 7})[1] == 7
-    assert budgets(backbone, budgets={"text": 3})[2] == 3
     assert budgets(backbone, whole=True) == (4, 4, 12, 62)
-    assert budgets(backbone, whole=True, budgets={"all": 9})[-1] == 9
-    for options, words in (
-        ({"budgets": {"text": 62}}, "3 fields of 70 tokens together, but the encoder has room for 62"),
-        ({"whole": True, "budgets": {"all": 200}}, "a budget of 200 tokens for 'all', .* has 62 at most"),
-        ({"fields": {f"title {n}": "title" for n in range(20)}}, "20 fields of 80 tokens"),
-    ):
-        with pytest.raises(ConfigError, match=words):
-            budgets(backbone, **options)
+    with pytest.raises(ConfigError, match="20 fields of 80 tokens together, but the encoder has room for 62"):
+        budgets(backbone, fields={f"title {n}": "title" for n in range(20)})
 
 
 def test_of_a_long_query_as_much_is_read_as_the_encoder_takes(backbone: Backbone) -> None:

@@ -153,12 +153,12 @@ def test_a_table_becomes_a_search_by_fields(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "shop.csv").write_text("id,title,text,brand,price\n" + "".join(rows))
     ckpt, place = str(tmp_path / "ckpt"), str(tmp_path / "index")
     train = ["train", "fields", str(tmp_path / "shop.csv"), "--out", ckpt, "--encoder", learner().name]
-    options = "--fields brand=metadata.brand,title,text --budgets text=9 --device cpu --quiet"
+    options = "--fields brand=metadata.brand,title,text --query-tokens 9 --device cpu --quiet"
     assert main([*train, *options.split()]) == 0
     config = json.loads((tmp_path / "ckpt" / "config.json").read_text())["config"]
     own = ["brand=metadata.brand", "title", "text"]
     assert config["fields"] == [*own, "all=metadata.brand+title+text"]
-    assert config["limits"][2] == 9
+    assert config["query_tokens"] == 9
     assert main(["index", ckpt, str(tmp_path / "shop.csv"), "--out", place, "--quiet"]) == 0
     capsys.readouterr()
     chosen = "-k 2 --explain --json --fields title --weights title=2 --blend 0 --lexical 0".split()

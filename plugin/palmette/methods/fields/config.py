@@ -66,8 +66,6 @@ class FieldsConfig(Config):
     was trained to."""
     similarity: Literal["cosine", "inner_product"] = "cosine"
     """Cosine, or the inner product of vectors of any length."""
-    budgets: Items = ()
-    """Tokens of single fields, ``field=tokens``, in place of the chosen ones."""
     document_tokens: Annotated[int, Field(ge=8)] | None = None
     """Maximum tokens of a document; by default the encoder's maximum."""
     query_tokens: Annotated[int, Field(ge=1)] = 64
@@ -113,12 +111,6 @@ class FieldsConfig(Config):
             raise ConfigError("fields: aggregate_weight, fields_weight and best_weight are all 0; raise one")
         if len(self.limits) not in (0, len(self.fields)):
             raise ConfigError(f"fields: {len(self.fields)} fields need as many limits, got {len(self.limits)}")
-        for item in self.budgets:
-            name, _, tokens = item.partition("=")
-            if not tokens.isdecimal() or not int(tokens):
-                raise ConfigError(f"fields: a budget is field=tokens, such as 'text=128'; got {item!r}")
-            if self.fields and name not in (known := [*self.order, *([WHOLE] if self.whole else [])]):
-                raise ConfigError(f"fields: budgets name {name!r}; the fields are {', '.join(known)}")
 
     @property
     def order(self) -> list[str]:

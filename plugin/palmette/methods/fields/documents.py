@@ -219,28 +219,20 @@ def token_budgets(
     The whole document has a budget of its own, that of a text.
     """
     room = min(config.document_tokens or backbone.max_length, backbone.max_length)
-    budgets = {name: int(tokens) for name, _, tokens in (item.partition("=") for item in config.budgets)}
-    names, attended, whole = list(extractor.sources), config.attended, 0
+    names, attended = list(extractor.sources), config.attended
     if config.reads_whole:
-        names, attended, whole = names[:-1], attended[:-1, :-1], budgets.pop(WHOLE, room - 2)
-        if whole > room - 2:
-            raise ConfigError(
-                f"fields: a budget of {whole} tokens for {WHOLE!r}, but a document has {room - 2} at most "
-                "(document_tokens, or what the encoder takes): give a smaller one"
-            )
+        names, attended = names[:-1], attended[:-1, :-1]
     parts = FieldExtractor({name: extractor.sources[name] for name in names})
     sample = documents[:: max(1, len(documents) // _BUDGET_SAMPLE)][:_BUDGET_SAMPLE]
     tokens = field_tokens(backbone, parts, sample, [room] * len(names), attended)
     needed = np.array([max(_LEAST, int(np.quantile(np.diff(field.starts), _COVERED))) for field in tokens])
-    free = np.array([name not in budgets for name in names])
-    left = room - 1 - 2 * len(names) - sum(budgets.values())  # CLS, and a token and a SEP per field
-    fitting = (cut for cut in range(room, _LEAST, -1) if np.minimum(needed, cut)[free].sum() <= left)
-    cut = next(fitting, _LEAST)
-    limits = tuple(budgets.get(name, min(size, cut)) for name, size in zip(names, needed.tolist(), strict=True))
+    left = room - 1 - 2 * len(names)  # CLS, and a token and a SEP per field
+    fitting = (cut for cut in range(room, _LEAST, -1) if np.minimum(needed, cut).sum() <= left)
+    limits = tuple(np.minimum(needed, next(fitting, _LEAST)).tolist())
     most = backbone.positions - 2  # CLS stands before all fields, a SEP after the last
     if sum(limits) > most:
         raise ConfigError(
             f"fields: {len(limits)} fields of {sum(limits)} tokens together, but the encoder has room for {most}: "
-            "give smaller budgets or fewer fields, or join some ('names=brand+title')"
+            "give fewer fields, or join some ('names=brand+title')"
         )
-    return (*limits, whole) if config.reads_whole else limits
+    return (*limits, room - 2) if config.reads_whole else limits
