@@ -9,7 +9,7 @@ SOURCES := pyproject.toml constraints.txt
 MINUTES ?= 30
 SEED ?= $(shell date +%s)
 
-.PHONY: help demo test test-all processors soak lint types docs bench results dist install fix clean
+.PHONY: help demo smoke test test-all processors soak lint types docs bench results dist install fix clean
 
 help:            ## show the targets
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -19,17 +19,20 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: $(SOURCES) | $(BIN)/python
-	$(PIP) install -q --progress-bar on -c constraints.txt -e '.[demo]' $(ADAPTERS:%=-e %)
+	$(PIP) install -q --no-compile --progress-bar on -c constraints.txt -e '.[demo]' $(ADAPTERS:%=-e %)
 	@touch $@
 
 $(VENV)/.dev: $(SOURCES) | $(BIN)/python
-	$(PIP) install -q --progress-bar on -c constraints.txt -e '.[dev]'
+	$(PIP) install -q --no-compile --progress-bar on -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.demo
 
 install: $(VENV)/.dev    ## make the environment, with everything pinned as in CI
 
 demo: $(VENV)/.demo      ## train, index and ask: this Python's own documentation (5 min, then under 1)
 	$(BIN)/palmette demo
+
+smoke: $(VENV)/.dev      ## every method once, in both frameworks
+	PYTHONPATH=tests $(BIN)/python tests/smoke.py
 
 test: $(VENV)/.dev       ## run every test
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder

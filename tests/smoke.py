@@ -1,6 +1,6 @@
 """Fits, saves, loads, indexes and asks every method in both frameworks: what must work on every allowed version.
 
-    PYTHONPATH=tests python tests/smoke.py
+    make smoke
 
 The workflow runs it on the lowest and on the newest versions of all dependencies.
 """
