@@ -36,7 +36,6 @@ def test_loops_over_postings(seed: int, count: int, size: int) -> None:
     mask = draw.random(count) < 0.5
     for arguments in (
         ("counts_in", rows, hits),
-        ("hits_among", rows, hits),
         ("renumber_hits", hits, places),
         ("max_impact", hits, norms),
         ("merge_postings", rows, sums, hits, norms, mask, weight, least),
@@ -51,6 +50,13 @@ def test_loops_over_postings(seed: int, count: int, size: int) -> None:
         for a, b in zip(*((each if isinstance(each, tuple) else (each,)) for each in (expected, own)), strict=True):
             assert np.asarray(a).dtype == np.asarray(b).dtype, name
             np.testing.assert_array_equal(a, b, err_msg=name)
+    among = [
+        place << COUNT_BITS | int(hit) & MAX_COUNT
+        for place, row in enumerate(rows)
+        for hit in hits
+        if hit >> COUNT_BITS == row
+    ]
+    assert kernels.hits_among(rows, hits).tolist() == among
     filled = [np.zeros(count, np.float32) for _ in range(2)]
     for add, scores in zip((kernels.add_hits, plain.add_hits), filled, strict=True):
         add(scores, hits, norms, weight)

@@ -80,31 +80,11 @@ def counts_in(documents: Documents, hits: Hits) -> Counts:
     return counts
 
 
-@_compiled(f"uint32[::1]({_ROWS}, {_HITS})")
 def hits_among(documents: Documents, hits: Hits) -> Hits:
     """Keep a term's hits in some documents, with rows renumbered to positions among these."""
-    matching = np.empty(min(len(documents), len(hits)), np.uint32)
-    at = size = 0
-    for place in range(len(documents)):
-        least = np.uint32(documents[place]) << np.uint32(COUNT_BITS)
-        step = 1  # double the step while behind, then halve it
-        while at + step < len(hits) and hits[at + step] < least:
-            at += step
-            step *= 2
-        low, high = at, min(at + step, len(hits))
-        while low < high:
-            middle = (low + high) // 2
-            if hits[middle] < least:
-                low = middle + 1
-            else:
-                high = middle
-        at = low
-        if at == len(hits):
-            break
-        if hits[at] - least <= MAX_COUNT:
-            matching[size] = np.uint32(place) << np.uint32(COUNT_BITS) | np.uint32(hits[at] - least)
-            size += 1
-    return matching[:size].copy()
+    counts = counts_in(documents, hits)
+    places = np.flatnonzero(counts)
+    return np.asarray(places.astype(np.uint32) << np.uint32(COUNT_BITS) | counts[places])
 
 
 @_compiled(f"uint32[::1]({_HITS}, {_ROWS})")

@@ -24,25 +24,13 @@ _MOST = np.uint32(MAX_COUNT)
 
 def counts_in(documents: NDArray[np.int32], hits: Hits) -> NDArray[np.uint8]:
     """Look up how often a term occurs in each document: [n]."""
-    places, matching, counts = np.zeros(len(documents), np.uint8), *_look_up(documents, hits)
-    places[matching] = counts
-    return places
-
-
-def hits_among(documents: NDArray[np.int32], hits: Hits) -> Hits:
-    """Keep a term's hits in some documents, with rows renumbered to positions among these."""
-    matching, counts = _look_up(documents, hits)
-    return np.asarray(matching.astype(np.uint32) << _BITS | counts)
-
-
-def _look_up(documents: NDArray[np.int32], hits: Hits) -> tuple[NDArray[np.int64], Hits]:
-    """Find the positions of documents that a term occurs in, and how often it does there."""
     least = documents.astype(np.uint32) << _BITS
     at = np.searchsorted(hits, least)
     matching = np.flatnonzero(at < len(hits))
-    counts = hits[at[matching]] - least[matching]
-    inside = counts <= _MOST
-    return matching[inside], counts[inside]
+    found = hits[at[matching]] - least[matching]
+    counts = np.zeros(len(documents), np.uint8)
+    counts[matching] = np.where(found <= _MOST, found, 0)
+    return counts
 
 
 def renumber_hits(hits: Hits, places: NDArray[np.int32]) -> Hits:
