@@ -18,20 +18,13 @@ class TreeRetriever(PalmetteRetriever):
         retriever = TreeRetriever.from_documents(documents, model="me/tree-ckpt", index_path="my-index")
         retriever = TreeRetriever(index_path="my-index", k=5)  # later, elsewhere
         retriever.invoke("a question", explain=True)[0].metadata["explanation"]["text"]
-        retriever.invoke("a question", level="auto", rerank=True, shortlist=50)  # of a tree that was trained
     """
 
     method: ClassVar[str | None] = "tree"
-    typed_options: ClassVar[tuple[str, ...]] = ("level", "rerank", "shortlist")
+    typed_options: ClassVar[tuple[str, ...]] = ("level",)
 
-    level: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
-    """Level of the tree to compare at, 1 … depth; ``auto`` for the smallest that is about as good as the best;
-    ``None`` for the tree's own ranking.
-    """
-    rerank: bool | None = None
-    """Rank the best candidates again by the cosine of their vectors."""
-    shortlist: int = Field(default=100, ge=1)
-    """Number of candidates to rerank, at least ``k``; with words, as many lexical candidates join."""
+    level: Annotated[int, Field(ge=1)] | None = None
+    """Level of the tree to compare at, 1 … depth; ``None`` for the tree's own ranking."""
 
 
 class MultiFieldRetriever(PalmetteRetriever):

@@ -24,7 +24,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any], str]] = {
     "taxonomy": (taxonomies.zoo_model, taxonomies.zoo, "owl 3"),
 }
 OPTIONS: dict[str, list[dict[str, Any]]] = {
-    "tree": [{"level": 2}, {"level": 3}, {"rerank": True, "shortlist": 7}],
+    "tree": [{"level": 2}, {"level": 3}],
     "fields": [
         {"by": "aggregate"},
         {"fields": ["brand"], "by": "best"},

@@ -19,7 +19,7 @@ from palmette.errors import NotFoundError
 pytestmark = pytest.mark.filterwarnings("ignore:.*is in beta:langchain_core._api.LangChainBetaWarning")
 
 QUESTION = "The green owl lives in house 10 and sings at night."
-FIELDS: dict[str, Any] = {"k": 2, "level": 3, "shortlist": 50, "lexical": 0.5, "score_threshold": 0.0}
+FIELDS: dict[str, Any] = {"k": 2, "level": 3, "lexical": 0.5, "score_threshold": 0.0}
 FIELDS |= {"filter": {"$not": {"colour": "red"}}, "score_key": "score", "explain": True, "search_options": {}}
 FIELDS |= {"device": "cpu", "tags": ["t"], "metadata": {"team": "x"}, "name": "mine"}
 FIELDS |= {"boost": {"colour": {"red": 0.5}, "date": {"half_life": "90d", "weight": 1.0}}}

@@ -58,7 +58,7 @@ def test_wrong_queries_and_options_are_named(retriever: TreeRetriever) -> None:
 @pytest.mark.parametrize(
     ("kind", "invalid"),
     [
-        (TreeRetriever, [{"level": "best"}, {"level": 0}, {"rerank": "llm"}, {"shortlist": 0}]),
+        (TreeRetriever, [{"level": "best"}, {"level": 0}]),
         (MultiFieldRetriever, [{"by": "guess"}, {"shortlist": 0}, {"blend": 3}]),
         (PerLayerRetriever, [{"order": "random"}, {"layers": "first"}]),
         (PathRetriever, [{"beam": 0}, {"beam": True}, {"tolerance": 2}, {"visit": "all"}, {"visit": True}]),

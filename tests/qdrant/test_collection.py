@@ -74,7 +74,7 @@ def test_searches_find_what_the_folder_finds(method: str, folder: str) -> None:
     here = Index.build(given, model)
     there = here.copy_to(f"qdrant+local://{folder}/docs?levels=2")
     queries = ["golden owl and redcat", "blackhen", '"cat dog"', "where do the bluebee and the white cow sing?"]
-    options = [{}, {"level": 2}, {"rerank": True}] if method == "tree" else [{}]
+    options = [{}, {"level": 2}] if method == "tree" else [{}]
     for how in options:
         for more in ({}, {"filter": {"n": {"$lt": 5}}}, {"lexical": 0, "sentences": False}):
             assert there.search(queries, k=30, **how, **more) == here.search(queries, k=30, **how, **more)

@@ -14,9 +14,7 @@ SHARE = st.floats(0, 1).map(lambda share: round(share, 2))
 
 
 def of_tree(model: TreeModel) -> Options:
-    learned = [st.just("auto")] if model.record.metrics else []  # needs the validation of a training
-    levels = st.one_of(st.none(), *learned, st.integers(1, model.config.depth))
-    return drawn(level=levels, rerank=st.booleans(), shortlist=COUNT, tolerance=SHARE)
+    return drawn(level=st.one_of(st.none(), st.integers(1, model.config.depth)))
 
 
 def of_fields(model: FieldsModel) -> Options:

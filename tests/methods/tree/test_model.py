@@ -1,4 +1,4 @@
-"""TreeModel: options, searches at every level, reranking, checkpoints, training runs."""
+"""TreeModel: options, searches at every level, checkpoints, training runs."""
 
 from pathlib import Path
 from typing import Any
@@ -48,17 +48,6 @@ def trained(**options: Any) -> TreeModel:
     return train_tree(**{"start": "random", "ranking": "leaves", "sharpness": 2.0} | options)
 
 
-def test_auto_is_the_smallest_level_that_is_good_enough(index: Index) -> None:
-    model = trained()
-    table = [model.record.metrics[f"ndcg@10 at level {level}"] for level in range(1, 6)]
-    assert len(set(table)) > 1, "a table of equal values would tell nothing"
-    for tolerance in (0.0, 0.1, 0.5, 1.0):
-        wanted = next(at for at, value in enumerate(table, 1) if value >= (1 - tolerance) * max(table))
-        assert model.level(model.search_options({"level": "auto", "tolerance": tolerance})) == wanted
-    with pytest.raises(ConfigError, match="level from 1 to 5"):
-        index.search("cat", level="auto")  # a tree of clusters was not validated
-
-
 def stored_quality(model: TreeModel) -> Any:
     """Quality of the dev questions' ranking by what an index stores."""
     data = load_data(pairs(), dev_fraction=0.5)
@@ -95,11 +84,7 @@ def test_options_of_a_search_are_checked(index: Index) -> None:
         index.search("cat", level=np.float64(3))
     with pytest.raises(ConfigError, match="'levels'.*Did you mean 'level'"):
         index.search("cat", levels=3)
-    with pytest.raises(ConfigError, match="rerank must be a valid boolean, got 'encoder'"):
-        index.search("cat", rerank="encoder")
-    plain = {"level": 3, "rerank": True, "shortlist": 7}
-    given = {"level": np.int64(3), "rerank": np.bool_(True), "shortlist": np.int32(7)}
-    assert index.search("a red owl", **given) == index.search("a red owl", **plain)
+    assert index.search("a red owl", level=np.int64(3)) == index.search("a red owl", level=3)
 
 
 @pytest.mark.parametrize(
@@ -123,9 +108,8 @@ def test_a_text_has_the_same_leaves_alone_and_in_any_batch(options: dict[str, An
     ranked = index.rank(texts[:8], 2, lexical=0)
     assert ranked.ids == [[f"a{n}", f"b{n}"] for n in range(8)]
     assert all(first == second for first, second in ranked.scores)
-    for rerank in (False, True):
-        single = [index.rank([text], 20, lexical=0, rerank=rerank).ids[0] for text in texts[:8]]
-        assert single == index.rank(texts[:8], 20, lexical=0, rerank=rerank).ids
+    single = [index.rank([text], 20, lexical=0).ids[0] for text in texts[:8]]
+    assert single == index.rank(texts[:8], 20, lexical=0).ids
 
 
 def test_training_helps_and_is_recorded() -> None:

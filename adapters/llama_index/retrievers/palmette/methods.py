@@ -31,14 +31,8 @@ class TreeRetriever(PalmetteRetriever):
     """Retrieves with a tree: ranks by its space, and says the topic that question and document share."""
 
     method: ClassVar[str | None] = "tree"
-    level = SearchOption[int | Literal["auto"]]()
-    """Level to compare at, 1 … depth; ``auto`` for the smallest that is about as good as the best; ``None`` for the
-    tree's own ranking.
-    """
-    rerank = SearchOption[bool]()
-    """Rank the best candidates again by the cosine of their vectors."""
-    shortlist = SearchOption[int]()
-    """Number of candidates to rerank; with words, as many lexical candidates join."""
+    level = SearchOption[int]()
+    """Level to compare at, 1 … depth; ``None`` for the tree's own ranking."""
 
 
 class MultiFieldRetriever(PalmetteRetriever):

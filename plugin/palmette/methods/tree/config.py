@@ -82,13 +82,5 @@ TRAINING: Mapping[str, Any] = {"learning_rate": 5e-4}
 class TreeSearch(Config):
     """Options of one search in a tree."""
 
-    level: int | Literal["auto"] | None = None
-    """Level to compare at, 1 … depth; ``None`` for the tree's ``ranking``; ``auto`` for the smallest level that lost
-    at most ``tolerance`` of the best level's validation quality (of trained trees).
-    """
-    tolerance: Annotated[float, Field(ge=0, le=1)] = 0.01
-    """Tolerated loss of quality for ``level="auto"``, as a share."""
-    rerank: bool = False
-    """Rank the ``shortlist`` best of the level by the vectors of the space."""
-    shortlist: Annotated[int, Field(ge=1)] = 100
-    """Candidates to rerank; never fewer than ``k``. Where words count, as many lexical candidates join."""
+    level: int | None = None
+    """Level to compare at, 1 … depth; ``None`` for the tree's ``ranking``."""

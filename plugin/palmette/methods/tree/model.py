@@ -21,7 +21,7 @@ from palmette.methods.tree.explain import explain, topics_of_training
 from palmette.methods.tree.init import initialise
 from palmette.methods.tree.leaves import ADAPTED, LEAVES, as_searched, stored_format, to_stored
 from palmette.methods.tree.module import DoubleRouter, Tree
-from palmette.methods.tree.training import SAMPLE, TreeTask, level_within_tolerance
+from palmette.methods.tree.training import SAMPLE, TreeTask
 from palmette.model import Arrays, Model, Queries
 from palmette.ranking.score import options_key
 from palmette.search.plan import ArraySpec, Score, SearchPlan, View
@@ -189,45 +189,34 @@ class TreeModel(Model):
 
     def check_search(self, options: TreeSearch) -> None:
         """Refuse a level that this tree lacks."""
-        if isinstance(options.level, int):
-            check_range("tree search", "level", options.level, 1, self.config.depth)
-        self.level(options)
+        check_range("tree search", "level", options.level, 1, self.config.depth)
 
     def level(self, options: TreeSearch) -> int | None:
-        """Level that a search compares at; ``None`` for the space's vectors.
-
-        ``auto`` reads the validation table of the training.
-        """
-        if options.level == "auto":
-            return level_within_tolerance(self.record.metrics, self.config.depth, options.tolerance)
+        """Level that a search compares at; ``None`` for the space's vectors."""
         return options.level or (self.config.depth if self.config.ranking == "leaves" else None)
 
     def plan(self, queries: Queries, k: int, options: TreeSearch, view: View) -> SearchPlan:
-        """Cosines in the space; or overlap at a level, Σ min(q, d) = 1 + nTVD(q, d), then cosines, for a rerank."""
-        cosine, level = Score(ADAPTED, queries[ADAPTED]), self.level(options)
+        """Cosines in the space; or overlap at a level, Σ min(q, d) = 1 + nTVD(q, d)."""
+        level = self.level(options)
         if level is None:
-            return SearchPlan(cosine)
+            return SearchPlan(Score(ADAPTED, queries[ADAPTED]))
         leaves = queries[LEAVES]  # [Q, C]
         fold = leaves.shape[1] >> level
-        first = Score(LEAVES, fold_columns(leaves, fold), "overlap", fold)
-        return SearchPlan(first, rescore=cosine, fetch=options.shortlist) if options.rerank else SearchPlan(first)
+        return SearchPlan(Score(LEAVES, fold_columns(leaves, fold), "overlap", fold))
 
     def lexical_key(self, options: TreeSearch) -> str:
         """Name the range of scores: cosines, or overlaps at a level."""
-        level = None if options.rerank else self.level(options)
-        if level == (self.config.depth if self.config.ranking == "leaves" else None):
-            return ""
-        return options_key(TreeSearch(rerank=True) if level is None else TreeSearch(level=level))
+        level = self.level(options)
+        return "" if level == self.level(TreeSearch()) else options_key(TreeSearch(level=level))
 
     def lexical_variants(self) -> dict[str, TreeSearch]:
-        """Cosines, and every level."""
-        every = [TreeSearch(), TreeSearch(rerank=True)]
-        every += [TreeSearch(level=level) for level in range(1, self.config.depth + 1)]
+        """The tree's own ranking, and every level."""
+        every = [TreeSearch(), *(TreeSearch(level=level) for level in range(1, self.config.depth + 1))]
         return {self.lexical_key(search): search for search in reversed(every)}
 
     def explain(self, query: Queries, arrays: Arrays, options: TreeSearch, evidence: Mapping[str, Any]) -> Explanation:
         """Topic that both texts are under, the path that they share, and the overlap that leaves it at each node."""
-        level = None if options.rerank else self.level(options)
+        level = self.level(options)
         if EMBEDDING in query:
             query = self._encode(query[EMBEDDING], "query") | {ADAPTED: query[ADAPTED]}
         return explain(query, arrays, level, self.config.depth, self.topics)

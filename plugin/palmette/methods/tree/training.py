@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from palmette.arrays import Floats, evenly_spaced
-from palmette.errors import ConfigError
 from palmette.maths import ntvd, symmetric_info_nce
 from palmette.methods.tree.leaves import as_searched, stored_format
 from palmette.methods.tree.losses import level_loss, level_of_step, level_probabilities
@@ -25,22 +24,6 @@ SAMPLE = 1_000
 """Documents whose leaves decide on the stored format."""
 PART = 1024
 """Documents routed at a time; fewer where their token states are read."""
-
-
-def level_metric(level: int) -> str:
-    """Name of a level's quality in the validation table."""
-    return f"ndcg@10 at level {level}"
-
-
-def level_within_tolerance(metrics: Mapping[str, float], depth: int, tolerance: float) -> int:
-    """Smallest level whose validated quality is within a share ``tolerance`` of the best."""
-    quality = [metrics[name] for level in range(depth) if (name := level_metric(level + 1)) in metrics]
-    if len(quality) < depth:
-        raise ConfigError(
-            "level='auto' needs the validation table of a training with held-out queries, which this checkpoint "
-            f"lacks: give a level from 1 to {depth}"
-        )
-    return next(level for level, value in enumerate(quality, 1) if value >= (1 - tolerance) * max(quality))
 
 
 @dataclass
@@ -109,7 +92,7 @@ class TreeTask(Task):
         ]
         quality = [scores["ndcg@10"] for scores in tables]
         average = float(level_probabilities(config.depth) @ torch.tensor(quality))
-        by_level = {level_metric(level): value for level, value in enumerate(quality, 1)}
+        by_level = {f"ndcg@10 at level {level}": value for level, value in enumerate(quality, 1)}
         return {**tables[-1], "ndcg@10 over levels": average, **by_level}
 
     @torch.inference_mode()
