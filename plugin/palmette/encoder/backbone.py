@@ -18,14 +18,11 @@ from torch.nn import functional as F
 from palmette.config import check_range
 from palmette.encoder.base import Encoder, Kind
 from palmette.encoder.load import load_encoder
-from palmette.encoder.sentence_transformer import FAMILIES, SentenceEncoder, layer_body
+from palmette.encoder.sentence_transformer import FAMILIES, OFFSET_FAMILIES, SentenceEncoder, layer_body
 from palmette.errors import ConfigError
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
-
-_OFFSET = ("roberta", "xlm-roberta", "camembert", "mpnet")
-"""Families that count positions from after the padding token's."""
 
 
 class Backbone(nn.Module):
@@ -58,7 +55,7 @@ class Backbone(nn.Module):
         self.width, self.dimension = int(config.hidden_size), encoder.dimension
         self.max_length, self.prompts = encoder.max_length, dict(encoder.prompts)
         self.pooling = str(getattr(second, "pooling_mode", None))
-        self.first_position = self.network.embeddings.padding_idx + 1 if config.model_type in _OFFSET else 0
+        self.first_position = self.network.embeddings.padding_idx + 1 if config.model_type in OFFSET_FAMILIES else 0
         ends = self.tokenizer("")["input_ids"]
         if self.pooling not in ("mean", "cls") or len(ends) != 2:
             raise ConfigError(

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "mpnet", "distilbert", "electra")
 """Types of transformers (``model_type``) whose layers are one list, end in no norm, and take a mask of any shape."""
+OFFSET_FAMILIES = ("roberta", "xlm-roberta", "camembert", "mpnet")
+"""Those of them that count positions from after the padding token's."""
 
 _MODULES = 32
 """Largest number of modules that a network may have for each tensor of its weights."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 
 from palmette.config import check_path, parse_json
 from palmette.errors import CheckpointError, NotFoundError
-from palmette.files import draft_beside, flaw_of, fsync_folder, reading
+from palmette.files import draft_beside, flaw_of, fsync_folder, reading, write_anew
 from palmette.hub.manifest import LAYOUT, PICKLES, Entry, dump_manifest, flaws, foreign, read_manifest
 
 if TYPE_CHECKING:
@@ -102,10 +101,7 @@ def _create(folder: Path, content: Mapping[str, bytes]) -> bool:
 def _fill(stage: Path, content: Mapping[str, bytes]) -> None:
     """Write files to an empty folder, and flush them to the disk."""
     for name, data in content.items():
-        with (stage / name).open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        write_anew(stage / name, data, durable=True)
     fsync_folder(stage)
 
 

@@ -33,6 +33,7 @@ from palmette.devices import auto_precision
 from palmette.encoder import Encoder
 from palmette.encoder.backbone import Backbone, set_dropout
 from palmette.encoder.base import readable
+from palmette.encoder.sentence_transformer import OFFSET_FAMILIES
 from palmette.errors import ConfigError, InputError
 from palmette.progress import progress_bar
 from palmette.reader.answer import AnswerCandidates
@@ -51,8 +52,6 @@ BLOCK = 64
 Gold = list[tuple[int, int]]
 """First and last tokens of the right spans of a window."""
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-OFFSET = ("roberta", "xlm-roberta", "camembert", "mpnet")
-"""Families that count positions from after the padding token's."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +138,7 @@ class SpanModule(nn.Module):
             self.qa = kind.from_pretrained(config.model, use_safetensors=True, **attention).float()
         self._lock = threading.Lock()  # a fast tokenizer keeps its truncation as state
         own, layers = self.qa.config, (getattr(self.body, "transformer", None) or self.body.encoder).layer
-        positions = own.max_position_embeddings - (own.pad_token_id + 1 if own.model_type in OFFSET else 0)
+        positions = own.max_position_embeddings - (own.pad_token_id + 1 if own.model_type in OFFSET_FAMILIES else 0)
         if config.max_length > positions:
             raise ConfigError(f"max_length={config.max_length}, but the model has {positions} positions")
         trained = len(layers) if config.trained_layers is None else config.trained_layers

@@ -164,9 +164,8 @@ class EncodingDatabase:
         return True
 
     def _remove(self) -> int:
-        """Delete the database, SQLite's files beside it and files of earlier versions; returns their bytes."""
-        earlier = (self.root / "encodings").glob("[0-9a-f]" * 32 + ".*")
-        files = [*self.root.glob(f"{self.path.name}*"), *earlier]
+        """Delete the database, and SQLite's files beside it; returns their bytes."""
+        files = [*self.root.glob(f"{self.path.name}*")]
         freed = sum(path.stat().st_size for path in files)
         for path in files:
             path.unlink(missing_ok=True)
