@@ -7,7 +7,6 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from palmette.encoder import load_encoder
 from palmette.encoder.base import Encoder
 from palmette.encoder.files import fingerprint
 from palmette.errors import CheckpointError
-from support.tiny_encoder import save_tiny_encoder
+from support.tiny_encoder import edited, save_tiny_encoder
 
 Change = Callable[[Path], object]
 TEXT = ["The Cat é sat on a mat and ran"]
@@ -29,17 +28,6 @@ def load(folder: Path) -> Encoder:
 @pytest.fixture
 def tiny(tmp_path: Path) -> Path:
     return save_tiny_encoder(tmp_path / "tiny")
-
-
-def edited(name: str, **values: Any) -> Change:
-    """Change values of a JSON file, or make the file."""
-
-    def edit(folder: Path) -> None:
-        path = folder / name
-        content = json.loads(path.read_text()) if path.exists() else {}
-        path.write_text(json.dumps({**content, **values}))
-
-    return edit
 
 
 def other_tokenizer(folder: Path) -> None:

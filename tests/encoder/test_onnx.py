@@ -31,7 +31,7 @@ from palmette.methods.layers import LayersModel
 from support.forks import in_child
 from support.local_hub import LocalHub
 from support.tiny import documents, pairs
-from support.tiny_encoder import save_tiny_encoder
+from support.tiny_encoder import edited, save_tiny_encoder
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -313,15 +313,6 @@ def test_a_missing_package_names_the_extra(exported: Path, monkeypatch: pytest.M
 
 
 # -- folders of strangers ------------------------------------------------------------------------------------
-
-
-def edited(name: str, **values: Any) -> Callable[[Path], object]:
-    def edit(folder: Path) -> None:
-        path = folder / name
-        content = json.loads(path.read_text()) if path.exists() else {}
-        path.write_text(json.dumps({**content, **values}))
-
-    return edit
 
 
 def change_graph(change: Callable[[Any], object]) -> Callable[[Path], object]:

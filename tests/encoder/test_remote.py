@@ -8,14 +8,13 @@ import pickle
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from palmette import FakeEncoder, Index, SpaceModel, endpoint, load_encoder
+from palmette import FakeEncoder, Index, SpaceModel, load_encoder
 from palmette.cli import main
 from palmette.encoder import remote
 from palmette.encoder.remote import RemoteEncoder, usage_of
@@ -24,18 +23,6 @@ from palmette.errors import ConfigError, EncodingError, ModelMismatchError, Remo
 from support.model_server import WIDTH, EmbeddingServer, Served
 
 TEXTS = [f"the {colour} {animal} sleeps" for colour in ("red", "blue", "green") for animal in ("owl", "fox", "hen")]
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[EmbeddingServer]:
-    """A server, which ``openai:…`` finds in the environment; nothing waits long, and the cache is empty."""
-    embeddings = EmbeddingServer()
-    monkeypatch.setenv("OPENAI_BASE_URL", embeddings.url)
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    monkeypatch.setenv("PALMETTE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(endpoint, "FIRST_WAIT", 0.001)
-    yield embeddings
-    embeddings.close()
 
 
 def test_an_index_ranks_as_with_the_same_encoder_here(server: EmbeddingServer, tmp_path: Path) -> None:

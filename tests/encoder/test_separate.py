@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +32,6 @@ SENTENCES = [
 ]
 TEXTS = [" ".join(SENTENCES[:3]), " ".join(SENTENCES[3:5]), SENTENCES[5]]
 SEPARATE: dict[str, Any] = {"sentences": "separate"}
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[EmbeddingServer]:
-    embeddings = EmbeddingServer()
-    monkeypatch.setenv("OPENAI_BASE_URL", embeddings.url)
-    monkeypatch.setenv("PALMETTE_CACHE", str(tmp_path / "cache"))
-    yield embeddings
-    embeddings.close()
 
 
 @pytest.mark.parametrize("embedder", [LangChain(), Llama(), function], ids=["langchain", "llama_index", "function"])

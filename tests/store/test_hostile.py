@@ -235,16 +235,7 @@ def test_values_of_other_types(table: str, column: str, folder: Path) -> None:
 
 # -- files that are none ------------------------------------------------------------------------------------
 
-PLACES = [
-    "commit.json",
-    ".owner.json",
-    ".lock",
-    "commit.json.tmp",
-    "manifest.json",
-    "index.sqlite3",
-    "index.sqlite3-wal",
-]
-PLACES += ["index.sqlite3-shm", "segments/*/keys.npy", "segments/*/words-hits.npy"]
+PLACES = [*hostile.FILES, "index.sqlite3", "segments/*/keys.npy", "segments/*/words-hits.npy"]
 
 
 def place(folder: Path, name: str) -> Path:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -72,3 +74,14 @@ def _build(
         model = SentenceTransformer(modules=[*body, modules.Normalize()], device="cpu", prompts=dict(prompts))
     model.save_pretrained(str(folder / "model"), create_model_card=False)
     return folder / "model"
+
+
+def edited(name: str, **values: Any) -> Callable[[Path], object]:
+    """Change values of a JSON file of an encoder's folder, or make the file."""
+
+    def edit(folder: Path) -> None:
+        path = folder / name
+        content = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps({**content, **values}))
+
+    return edit
