@@ -189,7 +189,7 @@ def least(read: Callable[[str], Any], text: str, times: int) -> float:
     return min(took)
 
 
-@pytest.mark.parametrize("size", [20_000, pytest.param(500_000, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("size", [10_000, pytest.param(500_000, marks=pytest.mark.exhaustive)])
 def test_texts_are_read_in_linear_time(size: int) -> None:
     """Twice the text takes about twice the time: four times would be a square."""
     slow = {}
@@ -198,7 +198,7 @@ def test_texts_are_read_in_linear_time(size: int) -> None:
             texts = [part * (length // len(part)) for length in (size, 4 * size)]
             for times in (1, 5):
                 short, long = (least(read, text, times) for text in texts)
-                if long <= 10 * short + size / 1e5:  # a square would take sixteen times
+                if long <= 10 * short + size / 2e5:  # a square would take sixteen times
                     break
             else:
                 slow[name, reader] = short, long

@@ -39,12 +39,12 @@ def _paragraphs(lines: Lines) -> list[Block]:
 # Markdown
 
 
-@lru_cache(1)
-def _parser() -> Any:
+@lru_cache
+def _parser(*, inline: bool) -> Any:
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark").enable("table")
-    return parser.disable(["inline"])  # the text inside blocks is not looked at
+    return parser if inline else parser.disable(["inline"])  # the text inside blocks is not looked at
 
 
 _BREAK = LINE_END.pattern
@@ -79,7 +79,7 @@ def _markdown(lines: Lines) -> list[Block]:
     rest = lines.text[len(head) :]
     blocks = [Block(0, 0, "front matter")] if head else []
     if rest.strip():
-        blocks += _nodes(lines, _parser().parse(rest), skipped)
+        blocks += _nodes(lines, _parser(inline=False).parse(rest), skipped)
     blocks = _admonitions(lines, blocks)
     return fill(lines, blocks, 0, len(lines.text))
 
@@ -123,9 +123,7 @@ def _unparsed(lines: Lines, first: int, stop: int) -> Iterator[Block]:
 
 def heading_name(source: str) -> str:
     """Return a heading's words, without links, emphasis, marks of code and trailing attributes."""
-    from markdown_it import MarkdownIt
-
-    tokens = MarkdownIt("commonmark").parseInline(_ATTRIBUTES.sub("", source))[0].children or []
+    tokens = _parser(inline=True).parseInline(_ATTRIBUTES.sub("", source))[0].children or []
     words = "".join(" " if t.type.endswith("break") else t.content for t in tokens if t.type != "html_inline")
     return " ".join(words.split())
 
