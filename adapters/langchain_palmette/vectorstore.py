@@ -117,9 +117,11 @@ class PalmetteVectorStore(VectorStore):
         """Add texts, replacing those whose id exists; blank ones are left out. Returns the ids of the others."""
         check_kind("texts", texts, Iterable, "a list of str")
         check_kind("ids", ids, (Sequence, type(None)), "a list of str")
+        check_kind("metadatas", metadatas, (Sequence, type(None)), "a list of dicts")
         listed = list(texts)
-        if ids is not None and len(ids) != len(listed):  # LangChain's own drops the texts beyond them
-            raise InputError(f"ids must be one per text, got {len(ids)} for {len(listed)} texts")
+        for name, values in (("ids", ids), ("metadatas", metadatas or None)):
+            if values is not None and len(values) != len(listed):  # LangChain's own drops texts beyond the ids
+                raise InputError(f"{name} must be one per text, got {len(values)} for {len(listed)} texts")
         return super().add_texts(listed, metadatas, ids=ids, **options)
 
     def delete(self, ids: list[str] | None = None, **options: Any) -> bool:

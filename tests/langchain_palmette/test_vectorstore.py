@@ -62,8 +62,9 @@ def test_an_encoder_will_do_and_what_cannot_be_is_refused(store: PalmetteVectorS
         PalmetteVectorStore.from_texts(["a"], own, encoder=own)
     with pytest.raises(DuplicateIdError):
         store.add_texts(["one", "two"], ids=["1", "1"])
-    with pytest.raises(InputError, match="one per text, got 1 for 2 texts"):
-        store.add_texts(iter(["one", "two"]), ids=["1"])
+    for wrong in ({"ids": ["1"]}, {"metadatas": [{}]}):
+        with pytest.raises(InputError, match="one per text, got 1 for 2 texts"):
+            store.add_texts(iter(["one", "two"]), **wrong)
     with pytest.raises(InputError, match="one per document, got 1 for 2"):
         store.add_documents([Document(page_content=" ")] * 2, ids=["1"])
     with pytest.raises(InputError, match="ids or a filter"):
