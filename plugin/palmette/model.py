@@ -238,8 +238,8 @@ class Model(Checkpointed):
             resume: Continue the run in ``output_dir``.
             progress: Progress bars; ``None`` shows them on a terminal.
             cache: Where encodings are kept; ``None`` for the user's cache folder.
-            learn_space: Let labelled pairs teach a space first (:mod:`palmette.training.space`). ``None`` does so
-                without a ``preset``, unless questions about other documents than the pairs' own would lose.
+            learn_space: Let labelled pairs teach a space first (:mod:`palmette.training.space`); ``None`` does so
+                without a ``preset``.
             options: Single options of the config or of the loop; they override the others.
         """
         from palmette.ranking.calibration import calibrate
@@ -261,7 +261,7 @@ class Model(Checkpointed):
             learns = preset is None if learn_space is None else learn_space
             if learns and loaded.trainable and cls.uses_space(settings, loaded):
                 pairs = TrainingPairs.encode(loaded, coder, store, seed=loop.seed, progress=progress)
-                space, facts = fit_space(pairs, seed=loop.seed, progress=progress, spare_others=learn_space is not True)
+                space, facts = fit_space(pairs, seed=loop.seed, progress=progress)
                 coder = coder if space is None else SpaceEncoder(coder, space)
             settings, task = cls.task(settings, loaded, coder, store, seed=loop.seed, progress=progress)
         where: dict[str, Any] = {"device": device, "output_dir": output_dir, "resume": resume}

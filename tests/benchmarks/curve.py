@@ -24,16 +24,12 @@ from palmette.metrics import score_run
 
 QUESTIONS = 300
 """Test questions."""
-SIZES = ((0, 1), (30, 5), (100, 5), (300, 2), (1000, 1), (None, 1))
+SIZES = ((0, 1), (30, 3), (100, 3), (300, 1), (1000, 1), (None, 1))
 """Pairs (None: all there are), and draws of them; fewer than thirty leave the model as it is."""
 WRONG = ((100, 0.1), (100, 0.3), (1000, 0.1), (1000, 0.3))
 """Pairs, and the share of them whose document is drawn at random; one draw each."""
 K = 10
 """Depth of nDCG."""
-GREY = "#808080"
-"""Colour of words and axes, readable on white and on black."""
-COLORS = ("#3a9d5d", "#d9732f", "#4f86d9", "#b0589e")
-"""Colours of collections."""
 WAYS = {"space": {"lexical": 0, "sentences": False}, "space and sentences": {"lexical": 0}, "default": {}}
 """Searches that are measured."""
 
@@ -85,7 +81,7 @@ def measured(data: RetrievalData, encoder: Recorded, pairs: int | None, wrong: f
     test = dict(list(data.qrels["test"].items())[:QUESTIONS])
     taught = {document for judged in data.qrels["train"].values() for document in judged}
     apart = {query for query, judged in test.items() if not taught & {d for d, grade in judged.items() if grade > 0}}
-    line: Line = {"learned": model.encoder is not encoder, "apart": len(apart), "all": len(data.qrels["train"])}
+    line: Line = {"learned": model.encoder is not encoder, "apart": len(apart)}
     with Index.build(data.corpus, model, passages=None, progress=False) as index:
         for way, options in WAYS.items():
             found = index.rank([data.queries[query] for query in test], K, **options)
@@ -145,32 +141,23 @@ def written(page: Path, store: Path) -> None:
 
 
 def plot(path: Path, lines: Sequence[Line], sets: Sequence[str]) -> None:
-    """Draw what the default search gains over no pairs, every draw a point, in colours for light and dark pages."""
+    """Draw nDCG@10 of the default over the number of pairs, every draw a point."""
     import matplotlib.pyplot as plt
 
-    words = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color", "axes.edgecolor"), GREY)
-    with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": "pairs", **words}):
-        figure, axes = plt.subplots(figsize=(7, 4))
-        axes.axhline(0, color=GREY, linewidth=0.8)
-        for name, color in zip(sets, COLORS, strict=False):
-            points = [x for x in lines if x["set"] == name and x["wrong"] == 0 and x["pairs"] != 0]
-            [start] = [x["default"] for x in lines if x["set"] == name and x["pairs"] == 0]
-            gains: dict[int, list[float]] = {}
-            for point in points:
-                gains.setdefault(point["pairs"] or point["all"], []).append(point["default"] - start)
-            sizes = sorted(gains)
-            axes.plot(sizes, [np.mean(gains[size]) for size in sizes], label=name, color=color)
-            for size in sizes:
-                axes.scatter([size] * len(gains[size]), gains[size], s=9, color=color)
-        axes.set_xscale("log")
-        axes.set_xticks([30, 100, 300, 1000, 10000], ["30", "100", "300", "1,000", "10,000"])
-        axes.set_xlabel("pairs")
-        axes.set_ylabel("gain of nDCG@10 over no pairs")
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-        axes.legend(frameon=False)
-        figure.tight_layout()
-        figure.savefig(path, transparent=True, metadata={"Date": None})
+    figure, axes = plt.subplots(figsize=(7, 4))
+    for number, name in enumerate(sets):
+        points = [x for x in lines if x["set"] == name and x["wrong"] == 0 and x["pairs"] is not None]
+        sizes = sorted({x["pairs"] for x in points})
+        means = [np.mean([x["default"] for x in points if x["pairs"] == size]) for size in sizes]
+        axes.plot([max(size, 3) for size in sizes], means, label=name, color=f"C{number}")
+        axes.scatter([max(x["pairs"], 3) for x in points], [x["default"] for x in points], s=9, color=f"C{number}")
+    axes.set_xscale("log")
+    axes.set_xticks([3, 30, 100, 300, 1000], ["0", "30", "100", "300", "1,000"])
+    axes.set_xlabel("pairs")
+    axes.set_ylabel("nDCG@10")
+    axes.legend(frameon=False)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
 
 
 def main() -> None:

@@ -67,8 +67,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         data, asked = halve(loaded, set(encoder.known))
         train = RetrievalData(name, data.corpus, data.queries, {"train": data.qrels["train"]})
         expanded = add_questions(train)
-        plain = SpaceModel.untrained(encoder)
-        trained = SpaceModel.fit(train, encoder=encoder, progress=False, learn_space=True)  # the same passages
+        plain, trained = SpaceModel.untrained(encoder), SpaceModel.fit(train, encoder=encoder, progress=False)
         cells = [ndcg(data, docs, model, asked) for model in (plain, trained) for docs in (data.corpus, expanded)]
         cells += [ndcg(data, data.corpus, model, asked, lexical=0.0, sentences=False) for model in (plain, trained)]
         counts = [f"{len(data.corpus):,}", f"{len(data.qrels['train']):,}"]

@@ -1,11 +1,9 @@
 """Many clients of one service while documents change, beside the same load in process.
 
-    python tests/benchmarks/service.py INDEX [--clients 64] [--seconds 120] [--every 4] [--votes]
+    python tests/benchmarks/service.py INDEX [--clients 64] [--seconds 120] [--every 4]
 
 Slices of both alternate, so that whatever else the machine does slows both. Each client asks a question, waits for the
 answer and pauses, so that it asks every ``--every`` seconds or so; meanwhile five documents change each second.
-``--votes`` lets four clients search the service, sixteen times as often, while the others vote on hits, and in turn
-while nobody votes.
 """
 
 from __future__ import annotations
@@ -31,10 +29,6 @@ import numpy as np
 from palmette import Document, Index
 
 SLICES = 4
-SEARCHERS = 4
-"""Clients that search while the others vote."""
-HASTE = 16
-"""Searches of such a client for each vote of another."""
 Ask = Callable[[str], Awaitable[None]]
 
 
@@ -98,10 +92,6 @@ def megabytes(port: int) -> int:
     return int(next(line for line in lines if line.startswith("process_resident_memory_bytes")).split()[1]) >> 20
 
 
-async def nothing(_: int) -> None:
-    """Change no document."""
-
-
 async def load(
     clients: list[Ask], change: Callable[[int], Awaitable[None]], questions: list[str], seconds: float, every: float
 ) -> tuple[list[float], list[str]]:
@@ -157,40 +147,6 @@ def over_http(client: Client) -> Ask:
     return ask
 
 
-def voting(client: Client, ids: list[str]) -> Ask:
-    async def vote(question: str) -> None:
-        await client.post("/v1/feedback", {"query": question, "id": random.choice(ids), "useful": True})
-
-    return vote
-
-
-async def run_votes(index: Index, port: int, folder: Path, args: argparse.Namespace) -> None:
-    questions, ids = questions_of(index), [document.key for document in index.documents()]
-    searchers = [over_http(Client(port)) for _ in range(SEARCHERS)]
-    voters = [voting(Client(port), ids) for _ in range(args.clients)]
-    times: dict[str, list[float]] = {"alone": [], "while others vote": []}
-    votes, errors, seconds = list[float](), list[str](), args.seconds / (2 * SLICES)
-    for _ in range(SLICES):
-        for name, others in (("alone", []), ("while others vote", voters)):
-            searched, voted = await asyncio.gather(
-                load(searchers, nothing, questions, seconds, args.every / HASTE),
-                load(others, nothing, questions, seconds, args.every),
-            )
-            times[name] += searched[0]
-            votes += voted[0]
-            errors += searched[1] + voted[1]
-    report(times | {"votes": votes}, errors)
-    with Index.open(folder) as voted_index:
-        print(f"votes: {len(votes)} sent, {len(voted_index.feedback_log.votes())} kept")
-
-
-def report(times: dict[str, list[float]], errors: list[str]) -> None:
-    for name, all_times in times.items():
-        p50, p95, p99 = 1e3 * np.percentile(all_times, [50, 95, 99])
-        print(f"{name}: {len(all_times)}, p50 {p50:.1f} ms, p95 {p95:.1f} ms, p99 {p99:.1f} ms")
-    print(f"errors: {len(errors)} {errors[:3]}")
-
-
 async def run(index: Index, port: int, args: argparse.Namespace) -> None:
     questions, writer = questions_of(index), Client(port)
     askers = [Client(port) for _ in range(args.clients)]
@@ -218,7 +174,10 @@ async def run(index: Index, port: int, args: argparse.Namespace) -> None:
         memory.append(megabytes(port))
     for client in (writer, *askers):
         client.close()
-    report(times, errors)
+    for name, all_times in times.items():
+        p50, p95, p99 = 1e3 * np.percentile(all_times, [50, 95, 99])
+        print(f"{name}: {len(all_times)} questions, p50 {p50:.0f} ms, p95 {p95:.0f} ms, p99 {p99:.0f} ms")
+    print(f"errors: {len(errors)} {errors[:3]}")
     print(f"memory of the service: {memory} MB")
 
 
@@ -228,14 +187,13 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=120, help="of the service; half as many in process")
     parser.add_argument("--every", type=float, default=4.0, help="seconds between two questions of a client")
-    parser.add_argument("--votes", action="store_true", help="votes of clients while four search")
     args = parser.parse_args()
     with TemporaryDirectory() as place:
         here, there = Path(place) / "here", Path(place) / "there"
         for folder in (here, there):
             shutil.copytree(args.index, folder)
         with Index.open(here) as index, served(there) as port:
-            asyncio.run(run_votes(index, port, there, args) if args.votes else run(index, port, args))
+            asyncio.run(run(index, port, args))
 
 
 if __name__ == "__main__":

@@ -1,16 +1,15 @@
 """Coefficients learned from held-out questions."""
 
-from collections.abc import Sequence
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy.special import expit
 
-from palmette import Document, RetrievalData, SpaceModel, load_data
+from palmette import SpaceModel, load_data
 from palmette.methods.layers.weights import best_weights
 from palmette.metrics import Judgements, query_scores
-from palmette.ranking.calibration import MANY_APART, draw_sample, fit_probability, learn, scores
+from palmette.ranking.calibration import draw_sample, fit_probability, learn, scores
 from palmette.ranking.score import PRIOR, SLOPE, WORDS, Calibration, Evidence, Scale, Units
 from palmette.search.plan import Candidates
 from support.tiny import documents
@@ -85,47 +84,6 @@ def test_few_pairs_that_teach_nothing_leave_the_shipped_coefficients(pairs: int,
     assert set(SpaceModel.fit(data, encoder="fake:32", progress=False).calibrations) == keys
 
 
-def test_documents_that_no_pair_was_about_choose_the_weight_of_words() -> None:
-    """A trained method knows its pairs' documents; words know the others."""
-    right, noise, judged = sides()
-    known = np.arange(200) >= 60
-    method, words = np.where(known[:, None], right, noise), np.where(known[:, None], noise, right)
-    none, units = np.full(method.shape, np.nan, np.float32), Units(own=Scale.of(method))
-    assert learn(method, none, words, units, judged).words <= 0.45
-    assert learn(method, none, words, units, judged, ~known).words >= 0.5
-    few = np.arange(200) < MANY_APART - 1
-    assert learn(method, none, words, units, judged, few) == learn(method, none, words, units, judged)
-    judgements = {"train": {"q0": {"d0": 1}}, "dev": {"q1": {"d0": 1}, "q2": {"d1": 1}, "q3": {"d0": 0, "d2": 1}}}
-    corpus = [Document(f"d{number}", f"text {number}") for number in range(5)]
-    sample = draw_sample(RetrievalData("some", corpus, {f"q{n}": f"question {n}" for n in range(4)}, judgements), 0)
-    assert sample is not None
-    assert dict(zip(sample.queries, sample.apart, strict=True)) == {
-        "question 1": False,
-        "question 2": True,
-        "question 3": True,
-    }
-
-
-def test_a_sample_holds_the_nearest_documents(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that a query can be confused with, as in the whole collection."""
-    monkeypatch.setattr("palmette.ranking.calibration.MAX_DOCUMENTS", 8)
-
-    def encode(texts: Sequence[str], kind: str) -> np.ndarray:
-        angles = np.array([int(text.split()[-1]) for text in texts]) / 40
-        return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
-
-    corpus = [Document(f"d{number}", f"text {number}") for number in range(60)]
-    data = RetrievalData("line", corpus, {"q": "question 30"}, {"dev": {"q": {"d3": 1}}})
-    near, others = draw_sample(data, 0, encode), draw_sample(data, 0)
-    assert near is not None
-    assert others is not None
-    assert len(near.documents) == len(others.documents) == 8
-    assert "d3" in {document.key for document in near.documents}
-    assert sum(abs(int(document.key[1:]) - 30) <= 4 for document in near.documents) == 7
-    assert sum(abs(int(document.key[1:]) - 30) <= 4 for document in others.documents) < 5
-    assert near.judgements.relevant.tolist() == [1]
-
-
 def test_slope_and_prior_are_those_of_the_judgements() -> None:
     draw = np.random.default_rng(0)
     x = draw.random(4000) * 2
@@ -148,7 +106,7 @@ def test_queries_without_an_answer_teach_nothing() -> None:
     expected = learn(noise[:100], none[:100], right[:100], units, alone)
     assert learn(noise, none, right, units, half) == expected
     made = load_data([document.text for document in documents()])
-    assert draw_sample(made, 0).judgements is None, "made questions share words with their documents"
+    assert draw_sample(made, 0)[2] is None, "made questions share words with their documents"
 
 
 def test_what_a_search_does_not_return_scores_as_its_last() -> None:

@@ -1,10 +1,8 @@
 """Calibration: learn the weight of words, and slope and prior of the probability, from held-out queries.
 
-    1. sample    up to 300 judged queries, their relevant documents, and of the others those nearest to the queries,
-                 2,000 together: among so many at random a first hit is right more often than in the whole collection
+    1. sample    up to 300 judged queries, their relevant documents and random others, 2,000 together
     2. score     method's score, best sentence and share of words of every pair [Q, N]
-    3. weight    the weight of words with the best nDCG@10, averaged over all that are about as good, on queries about
-                 documents that no training pair was about, where there are 20
+    3. weight    the weight of words with the best nDCG@10, averaged over all that are about as good
     4. fit       a logistic regression of relevance on the sum of evidence, on each query's first hit
 
 Few judgements move the coefficients little from the shipped ones.
@@ -12,10 +10,10 @@ Few judgements move the coefficients little from the shipped ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +21,6 @@ from numpy.typing import NDArray
 from palmette.arrays import Floats, best_of_each, concatenate
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder
-from palmette.encoder.base import Kind
 from palmette.encoder.cache import CachedEncoder, EncodingCache
 from palmette.lexical.analyser import LANGUAGE, analyser_of
 from palmette.lexical.bm25 import WordCollection
@@ -37,7 +34,7 @@ from palmette.types import Document
 MAX_QUERIES = 300
 """Largest number of held-out queries in a sample."""
 MAX_DOCUMENTS = 2000
-"""Largest number of documents in a sample."""
+"""Largest number of documents in a sample: the relevant ones, and others at random."""
 PSEUDO_QUERY_WORDS = 3
 """Words from a document's beginning that form a pseudo-query, where the data has no queries."""
 BATCH = 256
@@ -54,57 +51,26 @@ SHIPPED_QUERIES = 10
 MANY_QUERIES = 30
 """Judged queries of which all judge a ranking that nothing has taught; fewer leave the shipped coefficients."""
 
-MANY_APART = 20
-"""Queries about documents that no training pair was about, from which they alone choose the weight of words: trained
-vectors know the pairs' own documents better than others, for which words count more."""
-
 SHRINKAGE = 0.2
 """Penalty on the squared distance from the shipped slope and prior."""
 
 
-class Sample(NamedTuple):
-    """Queries, documents, and judgements of held-out queries."""
-
-    queries: list[str]
-    documents: list[Document]
-    judgements: Judgements | None = None
-    apart: NDArray[np.bool_] | None = None
-    """[Q] whether a query is about documents that no training pair was about."""
-
-
-Encode = Callable[[Sequence[str], Kind], Floats]
-"""A function from texts and their kind to vectors."""
-
-
-def draw_sample(data: RetrievalData, seed: int, encode: Encode | None = None) -> Sample | None:
+def draw_sample(data: RetrievalData, seed: int) -> tuple[list[str], list[Document], Judgements | None] | None:
     """Draw held-out queries, documents and judgements.
 
-    Data without queries gives pseudo-queries without judgements, from which only the units are learned. Unjudged
-    documents are those nearest to the queries by the vectors of ``encode``, or random ones without it.
+    Data without queries gives pseudo-queries without judgements, from which only the units are learned.
     """
-    import torch
-
     from palmette.training.pairs import Validation
 
     sample = Validation.of(data, seed, queries=MAX_QUERIES, documents=MAX_DOCUMENTS)
     if sample is not None:
-        if encode is not None and len(sample.documents) < len(data.corpus):
-            vectors = torch.from_numpy(encode(data.texts, "document"))
-            queries = torch.zeros(len(data.query_texts), vectors.shape[1])
-            queries[sample.queries] = torch.from_numpy(
-                encode([data.query_texts[row] for row in sample.queries], "query")
-            )
-            sample = sample.with_nearest_documents(queries, vectors)
-        taught = np.isin(sample.documents, data.pairs("train").documents if "train" in data.qrels else [])  # [N]
-        query, document = np.divmod(sample.judgements.keys[sample.judgements.grades > 0], len(taught))
-        apart = ~np.isin(np.arange(len(sample.queries)), query[taught[document]])
         documents = [data.corpus[row] for row in sample.documents]
-        return Sample([data.query_texts[row] for row in sample.queries], documents, sample.judgements, apart)
+        return [data.query_texts[row] for row in sample.queries], documents, sample.judgements
     if data.queries:
         return None
     rows = np.sort(np.random.default_rng(seed).permutation(len(data.corpus))[:MAX_DOCUMENTS])
     documents = [data.corpus[row] for row in rows.tolist()]
-    return Sample([" ".join(d.all_text.split()[:PSEUDO_QUERY_WORDS]) for d in documents[:MAX_QUERIES]], documents)
+    return [" ".join(d.all_text.split()[:PSEUDO_QUERY_WORDS]) for d in documents[:MAX_QUERIES]], documents, None
 
 
 def calibrate(
@@ -120,15 +86,10 @@ def calibrate(
         if len(judged) < MANY_QUERIES:
             return {}  # the weight that ten questions chose lost up to .008 on FairytaleQA
         data = replace(data, qrels={"dev": judged})
-
-    def encode(texts: Sequence[str], kind: Kind) -> Floats:
-        return cache.encode(frozen, texts, kind=kind, progress=progress)
-
-    cached = model.uses_space(model.config, data)  # else its training has not encoded all documents
-    sample = draw_sample(data, seed, encode if cached else None) if variants else None
+    sample = draw_sample(data, seed) if variants else None
     if sample is None:
         return {}
-    queries, documents, judgements, apart = sample
+    queries, documents, judgements = sample
     collection = WordCollection(analyser_of(LANGUAGE), [document.all_text for document in documents])
     matched = [collection.matches(query) for query in queries]
     shares = np.stack([match.scores for match in matched])
@@ -144,7 +105,7 @@ def calibrate(
         for key, options in variants.items():
             own = scores(model, view, texts, options)
             units = Units(own=Scale.of(own), sentence=Scale.of(best) if model.sentences else None)
-            learned[key] = learn(own, best, shares - by_chance, units, judgements, apart)
+            learned[key] = learn(own, best, shares - by_chance, units, judgements)
     return learned
 
 
@@ -154,14 +115,7 @@ def is_untrained(model: Any, frozen: Encoder) -> bool:
     return own and (model.module is None or next(model.module.parameters(), None) is None)
 
 
-def learn(
-    own: Floats,
-    best: Floats,
-    shares: Floats,
-    units: Units,
-    judgements: Judgements | None,
-    apart: NDArray[np.bool_] | None = None,
-) -> Calibration:
+def learn(own: Floats, best: Floats, shares: Floats, units: Units, judgements: Judgements | None) -> Calibration:
     """Learn coefficients from the method's scores, best sentences and shares of words (less chance), each [Q, N].
 
     The weight of words is the mean of all weights whose nDCG@10 lies within one standard error of the best one's: the
@@ -177,11 +131,10 @@ def learn(
         return Evidence(plain.replace(words=weight), units, texts).total(own, best, shares)
 
     rated = judgements.relevant > 0
-    choosing = rated if apart is None or (rated & apart).sum() < MANY_APART else rated & apart
-    quality = np.stack([ndcg_by_query(total(weight), judgements)[choosing] for weight in WEIGHTS])  # [weights, Q]
+    quality = np.stack([ndcg_by_query(total(weight), judgements)[rated] for weight in WEIGHTS])  # [weights, Q]
     loss = quality[quality.mean(axis=1).argmax()] - quality  # [weights, Q]
-    as_good = loss.mean(axis=1) <= loss.std(axis=1) / np.sqrt(choosing.sum())
-    own_share = choosing.sum() / (choosing.sum() + SHIPPED_QUERIES)
+    as_good = loss.mean(axis=1) <= loss.std(axis=1) / np.sqrt(rated.sum())
+    own_share = rated.sum() / (rated.sum() + SHIPPED_QUERIES)
     chosen = round(float(own_share * np.array(WEIGHTS)[as_good].mean() + (1 - own_share) * plain.words), 4)
     sums = total(chosen)
     first = best_of_each(sums, 1)  # [Q, 1]

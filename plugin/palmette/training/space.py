@@ -9,17 +9,14 @@ that does not clearly improve nDCG@10 is not used.
     choice     (1 − t) I + t W, t in ¼, ½, ¾, 1: the smallest t within one standard error of the best nDCG@10, if the
                best exceeds t = 0 by two standard errors
 
-Held-out questions are ranked by cosines and words together, as an index ranks by default. A space that loses more than
-``LOSS`` on questions about documents that no training question was about is no choice: documents change. Fewer than 50
-held-out questions are supplemented by cross-validation in four folds of the training questions; fewer than 50 about
-other documents by folds of the documents.
+Fewer than 50 held-out questions are supplemented by cross-validation in four folds of the training questions.
 
 Letters: Q queries, N documents, B batch, M documents of a batch, d width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,14 +27,11 @@ from torch.nn import functional as F
 
 from palmette.arrays import Rows
 from palmette.cores import one_thread
-from palmette.data import RetrievalData
 from palmette.data.retrieval import RowLists
 from palmette.encoder.space import Space
-from palmette.lexical.analyser import LANGUAGE, analyser_of
-from palmette.lexical.bm25 import WordCollection
 from palmette.maths import symmetric_info_nce
 from palmette.progress import progress_bar
-from palmette.training.pairs import DEV_QUERIES, TrainingPairs, Validation, top_documents
+from palmette.training.pairs import TrainingPairs, Validation, top_documents
 
 STEPS = 150
 """Smallest number of optimiser steps."""
@@ -69,10 +63,6 @@ ERRORS = 2.0
 """Standard errors by which the best choice must exceed the encoder."""
 TIE = 1.0
 """Standard errors within which a shorter interpolation counts as equally good."""
-LOSS = 0.003
-"""Most nDCG@10 that a choice may lose on questions about documents that no training question was about."""
-SPREADS = 6.0
-"""Standard deviations of a question's cosines that count as much as all of its words."""
 
 
 class Choice(NamedTuple):
@@ -88,51 +78,27 @@ _ENCODER = Choice(0, 0.0)
 """The encoder's own space."""
 
 
-class _HeldOut(NamedTuple):
-    """Held-out questions: their scores, and which are about documents that no training question was about."""
-
-    scores: _Scores
-    apart: NDArray[np.bool_]
-
-    @classmethod
-    def join(cls, parts: Sequence[_HeldOut]) -> _HeldOut:
-        """Put the questions of several parts together."""
-        scores = {choice: np.concatenate([part.scores[choice] for part in parts]) for choice in parts[0].scores}
-        return cls(scores, np.concatenate([part.apart for part in parts]))
-
-    def only_apart(self) -> _Scores:
-        """Return the scores of questions about other documents."""
-        return {choice: values[self.apart] for choice, values in self.scores.items()}
-
-
 def fit_space(
-    pairs: TrainingPairs, *, seed: int = 0, progress: bool | None = None, spare_others: bool = True
+    pairs: TrainingPairs, *, seed: int = 0, progress: bool | None = None
 ) -> tuple[Space | None, dict[str, Any]]:
     """Learn a space from labelled pairs, as far as held-out questions gain from it.
 
-    Returns the space, or ``None`` where the encoder's own is as good, and the facts of the choice. ``spare_others``
-    leaves out spaces that harm questions about other documents than the pairs' own.
+    Returns the space, or ``None`` where the encoder's own is as good, and the facts of the choice.
     """
-    questions = np.unique(pairs.query_rows)
+    questions = len(np.unique(pairs.query_rows))
     held_out = 0 if pairs.dev is None else len(pairs.dev.queries)
-    if len(questions) < FOLDS or len(questions) + held_out < ENOUGH:
+    if questions < FOLDS or questions + held_out < ENOUGH:
         return None, {}  # 30 pairs seemed to help on their own questions, and harmed others
-    with one_thread(), _bar(2 * _steps(len(questions)), progress) as bar:
+    folds = FOLDS if held_out < ENOUGH else 0
+    steps = _steps(questions) + folds * _steps(questions - questions // FOLDS)
+    with one_thread(), _bar(2 * steps, progress) as bar:
         near = nearest_documents(pairs)
         learned = {maps: learn_maps(pairs, near, maps, seed, bar) for maps in (1, 2)}
-        parts = list[_HeldOut]()
-        if pairs.dev is not None:
-            shares = _shares_of_words(pairs.data, pairs.dev)
-            parts.append(_score(pairs, pairs.dev, shares, learned, pairs.document_rows))
-        if held_out < ENOUGH:
-            parts += _score_folds(pairs, near, questions, FOLDS, seed, bar)
-        held = _HeldOut.join(parts)
-        table, others = held.scores, held
-        if spare_others and held.apart.sum() < ENOUGH and choose(table, table) != _ENCODER:
-            documents = pairs.document_rows[np.unique(pairs.query_rows, return_index=True)[1]]  # first of each question
-            folds = FOLDS if len(questions) < FOLDS * DEV_QUERIES else 1
-            others = _HeldOut.join([held, *_score_folds(pairs, near, documents, folds, seed, bar)])
-        chosen = choose(table, others.only_apart() if spare_others else table)
+        scores = [] if pairs.dev is None else [_score(pairs, pairs.dev, learned)]
+        if folds:
+            scores += _score_folds(pairs, near, folds, seed, bar)
+        table = {choice: np.concatenate([part[choice] for part in scores]) for choice in scores[0]}
+        chosen = choose(table)
         quality = {
             name: round(float(table[choice].mean()), 6) for name, choice in (("encoder", _ENCODER), ("ndcg@10", chosen))
         }
@@ -144,25 +110,17 @@ def fit_space(
         return Space(*(weight.numpy() for weight in maps)), facts
 
 
-def choose(table: _Scores, apart: _Scores) -> Choice:
-    """Return the shortest interpolation that is as good as the best; the encoder unless that is clearly better.
-
-    Choices that lose more than ``LOSS`` on the questions of ``apart`` are left out.
-    """
+def choose(table: _Scores) -> Choice:
+    """Return the shortest interpolation that is as good as the best; the encoder unless that is clearly better."""
 
     def gains(choice: Choice, other: Choice, errors: float) -> bool:
         gain = table[choice] - table[other]
         return bool(gain.mean() > errors * gain.std() / np.sqrt(len(gain)))
 
-    harmless = [
-        choice
-        for choice in table
-        if not len(apart[choice]) or (apart[choice] - apart[_ENCODER]).mean() >= -LOSS or choice == _ENCODER
-    ]
-    best = max(harmless, key=lambda choice: table[choice].mean())
+    best = max(table, key=lambda choice: table[choice].mean())
     if not gains(best, _ENCODER, ERRORS):
         return _ENCODER
-    as_good = [choice for choice in harmless if choice != _ENCODER and not gains(best, choice, TIE)]
+    as_good = [choice for choice in table if choice != _ENCODER and not gains(best, choice, TIE)]
     return min(as_good, key=lambda choice: (choice.interpolation, choice.maps))
 
 
@@ -230,74 +188,36 @@ def _steps(questions: int) -> int:
     return max(STEPS, min(MOST_STEPS, EPOCHS * questions // BATCH))
 
 
-def _score(
-    pairs: TrainingPairs, held_out: Validation, shares: Tensor, spaces: Mapping[int, Space], taught: Rows
-) -> _HeldOut:
-    """Score every choice on held-out questions.
-
-    Args:
-        pairs: Encoded training pairs.
-        held_out: The questions, and the documents that they are ranked against.
-        shares: [Q, N] share of each question's words in each document.
-        spaces: Learned spaces, by number of maps.
-        taught: Rows of the training questions' documents.
-    """
+def _score(pairs: TrainingPairs, held_out: Validation, spaces: Mapping[int, Space]) -> _Scores:
+    """Return nDCG@10 of every choice on each held-out question."""
     queries = pairs.queries[torch.from_numpy(held_out.queries)]
     documents = pairs.documents[torch.from_numpy(held_out.documents)]
 
     def each(query_vectors: Tensor, document_vectors: Tensor) -> NDArray[np.float64]:
-        cosines = query_vectors @ document_vectors.T  # [Q, N]
-        evidence = cosines / (SPREADS * cosines.std(dim=1).mean()) + shares
-        return held_out.each(evidence.topk(min(10, len(documents)), dim=1).indices.numpy())
+        return held_out.each(top_documents(query_vectors, document_vectors, lambda q, d: q @ d.T))
 
-    scores = {_ENCODER: each(queries, documents)}
+    table = {_ENCODER: each(queries, documents)}
     for maps, space in spaces.items():
         query_map, document_map = map(torch.from_numpy, space.maps)
         mapped_queries, mapped_documents = queries @ query_map, documents @ document_map
         for share in INTERPOLATIONS:
             query_vectors = _unit(torch.lerp(queries, mapped_queries, share))
             document_vectors = _unit(torch.lerp(documents, mapped_documents, share))
-            scores[Choice(maps, share)] = each(query_vectors, document_vectors)
-    query, place = np.divmod(held_out.judgements.keys[held_out.judgements.grades > 0], len(held_out.documents))
-    about_taught = np.unique(query[np.isin(held_out.documents[place], taught)])
-    judged = np.flatnonzero(held_out.judgements.relevant > 0)
-    return _HeldOut(scores, ~np.isin(judged, about_taught))
+            table[Choice(maps, share)] = each(query_vectors, document_vectors)
+    return table
 
 
-def _shares_of_words(data: RetrievalData, held_out: Validation) -> Tensor:
-    """Return the share of each question's words in each document: [Q, N]."""
-    texts = [data.corpus[row].all_text for row in held_out.documents.tolist()]
-    collection = WordCollection(analyser_of(LANGUAGE), texts)
-    shares = [collection.matches(data.query_texts[row]).scores for row in held_out.queries.tolist()]
-    return torch.from_numpy(np.stack(shares))
-
-
-def _score_folds(pairs: TrainingPairs, near: Rows, group: Rows, folds: int, seed: int, bar: Any) -> Iterator[_HeldOut]:
-    """Cross-validate: score training questions by maps that were learned without any question of their group.
-
-    Args:
-        pairs: Encoded training pairs.
-        near: [Q, ≤ NEAR] nearest documents of each training question.
-        group: [Q] group of each training question: the question itself, or its document.
-        folds: Number of parts of the held-out groups.
-        seed: Seed of the parts.
-        bar: Progress bar.
-    """
+def _score_folds(pairs: TrainingPairs, near: Rows, folds: int, seed: int, bar: Any) -> Iterator[_Scores]:
+    """Cross-validate: score training questions by maps that were learned without them."""
     held_out = Validation.of(pairs.data, seed, split="train")
     if held_out is None:
         return
     held_out = held_out.with_nearest_documents(pairs.queries, pairs.documents)
-    questions = np.unique(pairs.query_rows)
     scored = held_out.queries[held_out.judgements.relevant > 0]
-    groups = np.unique(group[np.isin(questions, scored)])
-    shares = _shares_of_words(pairs.data, held_out)
-    bar.total += 2 * folds * _steps(len(questions) - len(questions) // FOLDS)
-    for part in np.array_split(np.random.default_rng(seed).permutation(groups), folds):
-        without = questions[np.isin(group, part)]
-        spaces = {maps: learn_maps(pairs, near, maps, seed, bar, without) for maps in (1, 2)}
-        taught = pairs.document_rows[~np.isin(pairs.query_rows, without)]
-        whole, in_part = _score(pairs, held_out, shares, spaces, taught), np.isin(scored, without)
-        yield _HeldOut({choice: values[in_part] for choice, values in whole.scores.items()}, whole.apart[in_part])
+    for part in np.array_split(np.random.default_rng(seed).permutation(np.unique(pairs.query_rows)), folds):
+        spaces = {maps: learn_maps(pairs, near, maps, seed, bar, part) for maps in (1, 2)}
+        in_part = np.isin(scored, part)
+        yield {choice: values[in_part] for choice, values in _score(pairs, held_out, spaces).items()}
 
 
 def _unit(vectors: Tensor) -> Tensor:
