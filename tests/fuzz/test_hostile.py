@@ -22,7 +22,7 @@ from palmette.errors import FilterError, PalmetteError
 from palmette.model import Model
 from support import tiny
 from support.forks import ended, forked
-from support.hostile import HARMS
+from support.hostile import drawn_harms
 from support.stores import fast_place
 
 pytestmark = pytest.mark.skipif(
@@ -153,7 +153,7 @@ def attack(whole: Path, home: Path, model: Model, seed: str) -> str:
     """Harm a copy of an index, let a child use it, and tell what went wrong."""
     draw = random.Random(seed)
     shutil.copytree(whole, home)
-    harms = [harm(home / "index", draw) for harm in draw.sample(HARMS, draw.choice([1, 1, 1, 2]))]
+    harms = [harm(home / "index", draw) for harm in drawn_harms(draw)]
     before = outside(home)
 
     def work(pipe: Any) -> None:
@@ -173,11 +173,14 @@ def attack(whole: Path, home: Path, model: Model, seed: str) -> str:
     return f"seed {seed}: {'; '.join(harms)}: {' | '.join(faults)}" if faults else ""
 
 
-ALL = pytest.param(list(METHODS), 200, marks=[pytest.mark.exhaustive, pytest.mark.timeout(7200)])
+ALL = [
+    pytest.param([method], 200, marks=[pytest.mark.exhaustive, pytest.mark.timeout(7200)], id=method)
+    for method in METHODS
+]
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("methods", "count"), [pytest.param(SOME, 20), ALL])
+@pytest.mark.parametrize(("methods", "count"), [pytest.param(SOME, 20, id="some"), *ALL])
 def test_index_folders_with_right_sums(methods: list[str], count: int, tmp_path: Path) -> None:
     faults = []
     home = Path(fast_place() or tmp_path, f"palmette-hostile-{os.getpid()}")

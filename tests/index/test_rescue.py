@@ -81,6 +81,29 @@ def test_what_is_whole_is_saved(damage: str, folder: Path, tmp_path: Path) -> No
         assert "adapted.npy is damaged" in report.damaged[0]
 
 
+def test_sources_and_feedback_are_brought_over(folder: Path, tmp_path: Path) -> None:
+    """A folder that was synced may be synced again from its own place, and from no other."""
+    place, moved = tmp_path / "here" / "notes", tmp_path / "there" / "notes"
+    for path in (place, moved):
+        path.mkdir(parents=True)
+        (path / "a.md").write_text("the first owl")
+    with Index.open(folder) as index:
+        index.sync(place, progress=False)
+        index.feedback("owl", "notes/a.md", useful=True)
+    spoil_page(folder, "documents", "overflow", b"\xee")
+    assert Index.repair(folder, tmp_path / "new").lost == ["long"]
+    with Index.open(tmp_path / "new", verify="full") as index:
+        with pytest.raises(InputError, match="give this one a name of its own"):
+            index.sync(moved, progress=False)
+        assert index.sync(place, progress=False).unchanged == 1
+        assert [vote.document for vote in index.feedback_log.votes()] == ["notes/a.md"]
+    (folder / "feedback.sqlite3").write_bytes(b"no database" * 500)
+    report = Index.repair(folder, tmp_path / "again")
+    assert "feedback.sqlite3" in str(report.damaged)
+    with Index.open(tmp_path / "again", verify="full") as index:
+        assert index.feedback_log.votes() == []
+
+
 def test_the_commands(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copy, new, again = (str(tmp_path / name) for name in ("copy", "new", "again"))
     assert main(["backup", str(folder), copy]) == 0

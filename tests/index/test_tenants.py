@@ -272,7 +272,10 @@ def plain(seen: list[Any]) -> list[str]:
     return [repr(one) for one in seen]
 
 
-WORLDS = [pytest.param(range(12)), pytest.param(range(12, 2000), marks=pytest.mark.exhaustive)]
+PARTS = [
+    pytest.param(range(first, min(first + 100, 2000)), marks=pytest.mark.exhaustive) for first in range(12, 2000, 100)
+]
+WORLDS = [pytest.param(range(12)), *PARTS]
 
 
 @pytest.mark.parametrize("seeds", WORLDS)

@@ -12,7 +12,7 @@ from palmette.errors import CheckpointError, NotFoundError, PalmetteError, Store
 from palmette.index.encoding import encode_stored, index_arrays
 from palmette.index.folder import MODEL, Engine, Place, as_model, create_index, qdrant_backend
 from palmette.index.inputs import absolute, check_count, local_path
-from palmette.index.sync import source_notes
+from palmette.index.sync import NOTE, source_notes
 from palmette.index.write import note_units
 from palmette.lexical.analyser import LANGUAGE
 from palmette.methods import load_model
@@ -25,7 +25,7 @@ from palmette.search.stored import StoredDocument
 from palmette.sources.cutting import AUTO, Cutter, new_cutter
 from palmette.store.backend import Backend
 from palmette.store.local.backend import LocalBackend
-from palmette.store.local.feedback import FeedbackLog
+from palmette.store.local.feedback import FEEDBACK, FeedbackLog
 from palmette.store.local.folder import atomic_folder
 from palmette.store.qdrant.url import is_url
 from palmette.store.repair import Repair, salvage
@@ -251,5 +251,13 @@ def repair_folder(source: Path, path: Path, model: Model | None, progress: bool 
                 writer.put(stored, intact_arrays or encode_stored(model, stored, sentences))
                 encoded += 0 if intact_arrays else len(stored)
                 bar.update(len(stored))
+            for name in sorted({f"{NOTE}{stored.source}" for stored in salvaged.rows.values() if stored.source}):
+                if name in salvaged.notes:
+                    writer.note(name, salvaged.notes[name])
+        try:
+            FeedbackLog(source).copy_to(draft)
+        except PalmetteError as error:
+            salvaged.damaged.append(str(error))
+            (draft / FEEDBACK).unlink(missing_ok=True)
         model.save_pretrained(draft / MODEL)
     return Repair(len(salvaged.rows), encoded, salvaged.lost, salvaged.damaged)

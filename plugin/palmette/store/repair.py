@@ -29,11 +29,11 @@ from palmette.store.local.database import (
     storage_errors,
     stored_of,
 )
-from palmette.store.local.folder import Manifest, check_own
+from palmette.store.local.folder import SEGMENTS, Manifest, check_own
 from palmette.store.local.segments import KEYS, NUMBERS, Segment
 
 _BATCH = 256
-_STEPS = 64  # of queries for each byte of the database
+_STEPS = 16  # of queries for each byte of the database
 _BAD = (apsw.Error, UnicodeDecodeError, CorruptIndexError)
 
 
@@ -58,6 +58,8 @@ class Salvage:
     manifest: Manifest | None = None
     rows: dict[int, StoredDocument] = field(default_factory=dict)
     segments: list[Segment] = field(default_factory=list)
+    notes: dict[str, str] = field(default_factory=dict)
+    """What writers noted of all documents, by name."""
     lost: list[str] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
 
@@ -105,6 +107,7 @@ def salvage(folder: Path, beside: Path) -> Iterator[Salvage]:
             with bounded(connection, scratch / DATABASE, _STEPS):
                 check_stored(connection, folder / DATABASE)
                 _read_documents(connection, result, _read_segments(connection, folder, result))
+                _read_notes(connection, result)
         yield result
 
 
@@ -121,7 +124,9 @@ def _read_segments(connection: apsw.Connection, folder: Path, salvage: Salvage) 
     expected: set[int] = set()
     rows: list[tuple[Any, ...]] = []
     with _attempt(salvage, folder / DATABASE):
-        rows = connection.execute("SELECT name, count, files FROM segments ORDER BY position").fetchall()
+        most = sum(1 for _ in (folder / SEGMENTS).iterdir()) if (folder / SEGMENTS).is_dir() else 0
+        query = "SELECT name, count, files FROM segments ORDER BY position LIMIT ?"  # pages in a knot have more rows
+        rows = connection.execute(query, [most]).fetchall()
     for name, count, files in rows:
         try:
             listed = json.loads(files)
@@ -155,6 +160,14 @@ def _read_documents(connection: apsw.Connection, salvage: Salvage, expected: set
                 salvage.rows[key] = stored
     lost = sorted(keys - salvage.rows.keys())
     salvage.lost += [str(names.get(key, f"document number {key}")) for key in lost if names.get(key) not in ids]
+
+
+def _read_notes(connection: apsw.Connection, salvage: Salvage) -> None:
+    """Read the notes, as far as they can be read."""
+    with suppress(*_BAD):
+        for name, value in connection.execute("SELECT name, value FROM meta WHERE name GLOB 'note *'"):
+            if isinstance(name, str) and isinstance(value, str):
+                salvage.notes[name.removeprefix("note ")] = value
 
 
 def _rows(connection: apsw.Connection, keys: list[int]) -> Iterator[tuple[Any, ...]]:
