@@ -8,16 +8,21 @@ The key is read from OPENAI_API_KEY whenever a request is sent. It is kept in no
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
+import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
+from weakref import finalize
 
 from palmette.config import parse_json
 from palmette.errors import ConfigError, RemoteError, shown
@@ -36,8 +41,12 @@ SILENCE = 120.0
 """Seconds until a server that sends nothing has failed."""
 SLOWEST = 300.0
 """Seconds that one reply may take, however steadily it comes."""
-LARGEST = 1 << 28
-"""Bytes of the largest reply that is read."""
+LARGEST = 1 << 27
+"""Bytes of the largest reply that is read, unpacked."""
+MOST_VALUES = 1 << 23
+"""Most commas and brackets of a reply: each value takes up to 64 bytes of memory."""
+UNPACKED_AT_ONCE = 1 << 20
+"""Bytes that are unpacked before their number is looked at."""
 FATAL = (400, 401, 403, 404, 405, 413, 422)
 """HTTP statuses that another attempt does not mend."""
 NO_MONEY = "insufficient_quota"
@@ -142,7 +151,7 @@ class Endpoint:
         self.base_url = check_url(base_url or default_url())
         self.url, self.error, self.send_key = self.base_url + path, error, send_key
         self.rates = rates or Rates()
-        self._client: Any = None
+        self._free: list[_Line] = []
         self._process = 0
 
     def post(
@@ -175,7 +184,7 @@ class Endpoint:
                 status, headers, data = self._send(body, key, min(silence or SILENCE, end - time.monotonic()), end)
                 if 300 <= status < 400:
                     raise self._leads_elsewhere(headers.get("location", ""))
-                facts = _facts(data)
+                facts = self._facts(data)
                 if status in FATAL or _code(facts) == NO_MONEY:
                     return Reply(status, facts if isinstance(facts, dict) else {})
                 if status == 200:
@@ -183,10 +192,10 @@ class Endpoint:
                         raise ValueError("no JSON, or half of it")
                     return Reply(status, read(facts))
                 reason, retry_after = told_by(facts), _seconds(headers.get("retry-after"))
-            except (httpx.TransportError, httpx.DecodingError, TimeoutError) as error:
+            except (httpx.TransportError, zlib.error, TimeoutError) as error:
                 reason = hide_key(f"{type(error).__name__} {error}".strip())
             except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
-                reason = hide_key(f"an unusable reply: {type(error).__name__} {shown(str(error), 200)}")
+                reason = f"an unusable reply: {type(error).__name__} {_shown_without_key(str(error), 200)}"
             pause = min(LONGEST_WAIT, max(retry_after, wait * random.uniform(0.5, 1.5)))
             if attempt == ATTEMPTS or time.monotonic() + pause >= end:
                 break
@@ -199,26 +208,42 @@ class Endpoint:
 
     def _send(self, body: Mapping[str, Any], key: str, silence: float, end: float) -> tuple[int, Any, bytes]:
         """Send one request and read the reply within its limits of time and size."""
-        headers = {"authorization": f"Bearer {key}"} if key else {}
-        last = min(time.monotonic() + SLOWEST, end)
-        parts, size = list[bytes](), 0
-        with self._connected().stream("POST", self.url, json=body, headers=headers, timeout=max(0.01, silence)) as got:
-            for part in got.iter_bytes():
-                parts.append(part)
-                size += len(part)
-                if size > LARGEST:
-                    raise self.error(f"{self.url} answered with more than {LARGEST:,} bytes: it is no model server")
-                if time.monotonic() > last:
-                    raise TimeoutError("the reply took too long")
-            return got.status_code, got.headers, b"".join(parts)
+        import httpx
 
-    def _connected(self) -> Any:
-        """Return the client of this process: a forked child must not share a connection."""
-        if self._client is None or self._process != os.getpid():
-            import httpx
+        headers = {"content-type": "application/json", "accept-encoding": "gzip"}
+        headers |= {"authorization": f"Bearer {key}"} if key else {}
+        if self._process != os.getpid():  # a forked child must not share a connection
+            self._free, self._process = [], os.getpid()
+        try:
+            line = self._free.pop()
+        except IndexError:
+            line = _Line(trust_env=not is_loopback(self.base_url))
+        request: dict[str, Any] = {"content": _encoded(body), "headers": headers, "timeout": max(0.01, silence)}
+        content, usable = bytearray(), False
+        try:
+            with line.limited(min(SLOWEST, end - time.monotonic())), line.stream("POST", self.url, request) as reply:
+                for part in _unpacked(reply):
+                    content += part
+                    if len(content) > LARGEST:
+                        raise self.error(f"{self.url} answered with more than {LARGEST:,} bytes: it is no model server")
+            usable = not line.was_cut
+            return reply.status_code, reply.headers, bytes(content)
+        except httpx.InvalidURL as error:
+            raise self.error(f"{shown(self.url)} is no URL that can be reached ({error}): correct it") from error
+        finally:
+            if usable:
+                self._free.append(line)
+            else:
+                line.close()
 
-            self._client, self._process = httpx.Client(follow_redirects=False), os.getpid()
-        return self._client
+    def _facts(self, data: bytes) -> Any:
+        """Parse a body; what is no JSON, such as a proxy's page, is ``None``."""
+        if sum(map(data.count, (b",", b"[", b"{"))) > MOST_VALUES:
+            raise self.error(f"{self.url} answered with more than {MOST_VALUES:,} values: it is no model server")
+        try:
+            return parse_json(data)
+        except ValueError:
+            return None
 
     def _leads_elsewhere(self, location: str) -> RemoteError:
         try:
@@ -226,8 +251,8 @@ class Endpoint:
         except ValueError:
             host = "nowhere"
         return self.error(
-            f"{self.url} redirects to {shown(host)}, which palmette does not follow: neither texts nor the key go to a "
-            "server that you have not named. Name that one, if it is meant"
+            f"{self.url} redirects to {_shown_without_key(host, 80)}, which palmette does not follow: neither texts "
+            "nor the key go to a server that you have not named. Name that one, if it is meant"
         )
 
     def refusal(self, model: str, reply: Reply) -> RemoteError:
@@ -259,15 +284,83 @@ def told_by(facts: Any) -> str:
     if not isinstance(facts, Mapping):
         return "a reply that is no object"
     error = facts.get("error", facts)
-    return hide_key(shown(error.get("message", error) if isinstance(error, Mapping) else error, 300))
+    return _shown_without_key(error.get("message", error) if isinstance(error, Mapping) else error, 300)
 
 
-def _facts(data: bytes) -> Any:
-    """Parse a body; what is no JSON, such as a proxy's page, is ``None``."""
+def _shown_without_key(value: Any, length: int) -> str:
+    """Represent a value of a server, cut short once the key is cut out: half of a key is one too."""
+    return hide_key(shown(value, LARGEST))[:length]
+
+
+class _Line:
+    """A client of one connection, which can be cut while a request waits in it."""
+
+    def __init__(self, *, trust_env: bool) -> None:
+        import httpx
+
+        # a proxy of the environment is asked for other machines only
+        limits = httpx.Limits(max_connections=1)
+        self._client = httpx.Client(follow_redirects=False, trust_env=trust_env, limits=limits)
+        self._socket: socket.socket | None = None
+        self._forget_socket: Callable[[], object] = lambda: None
+        self.was_cut = False
+
+    def stream(self, method: str, url: str, request: Mapping[str, Any]) -> Any:
+        """Send a request, and read its reply in parts."""
+        return self._client.stream(method, url, extensions={"trace": self._remember_socket}, **request)
+
+    @contextmanager
+    def limited(self, seconds: float) -> Iterator[None]:
+        """Cut the connection after so many seconds, whatever has arrived; each byte alone may take long enough."""
+        timer = threading.Timer(max(0.01, seconds), self._cut)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        except Exception as error:
+            if self.was_cut:
+                raise TimeoutError("the reply took too long") from error
+            raise
+        finally:
+            timer.cancel()
+
+    def _remember_socket(self, event: str, facts: Mapping[str, Any]) -> None:
+        """Keep a second descriptor of the connection, which stays while TLS takes over the first."""
+        if event == "connection.connect_tcp.complete":
+            self._forget_socket()
+            self._socket = facts["return_value"].get_extra_info("socket").dup()
+            self._forget_socket = finalize(self, self._socket.close)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._forget_socket()
+        self._client.close()
+
+    def _cut(self) -> None:
+        self.was_cut = True
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def _encoded(body: Mapping[str, Any]) -> bytes:
+    """Encode JSON as UTF-8; halves of surrogate pairs, which UTF-8 cannot encode, are escaped."""
     try:
-        return parse_json(data)
-    except ValueError:
-        return None
+        return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        return json.dumps(body, allow_nan=False).encode()
+
+
+def _unpacked(reply: Any) -> Iterator[bytes]:
+    """Yield the parts of a reply, unpacked by a bounded amount: a small part may hide gigabytes."""
+    packing = reply.headers.get("content-encoding", "identity").strip().lower()
+    if packing not in ("identity", "gzip"):
+        raise ValueError(f"a reply packed as {shown(packing)}, which was not asked for")
+    unpack = zlib.decompressobj(16 + zlib.MAX_WBITS) if packing == "gzip" else None
+    for part in reply.iter_raw():
+        while part:
+            yield part if unpack is None else unpack.decompress(part, UNPACKED_AT_ONCE)
+            part = b"" if unpack is None else unpack.unconsumed_tail
 
 
 def _code(facts: Any) -> Any:

@@ -251,9 +251,13 @@ def _read(facts: Any, count: int) -> tuple[Floats, int]:
         raise ValueError("vectors that are no lists of numbers")
     if len({len(vector) for vector in vectors}) > 1:
         raise ValueError("vectors of different widths")
-    rows = np.array(vectors, np.float32)
-    if rows.ndim != 2:
+    numbers = np.array(vectors)  # of texts, nulls and truth values another kind of array
+    if numbers.ndim != 2 or numbers.dtype.kind not in "fiu":
         raise ValueError("vectors that are no lists of numbers")
+    if numbers.shape[1] > MOST_NUMBERS:
+        raise ValueError(f"vectors of {numbers.shape[1]:,} numbers")
+    with np.errstate(over="ignore"):  # what is not finite is refused by name
+        rows = numbers.astype(np.float32)
     usage = facts.get("usage")
     counts = [usage.get(name) for name in ("total_tokens", "prompt_tokens")] if isinstance(usage, Mapping) else []
     return rows, next((number for number in counts if type(number) is int and number > 0), 0)
