@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 from uuid import uuid4
 
 from palmette.errors import PalmetteError
@@ -70,6 +71,28 @@ def read_regular(path: Path, most: int) -> bytes:
     if len(content) > most:
         raise ValueError(f"it is larger than {most:,} bytes")
     return content
+
+
+def open_source(path: Path, root: Path | None = None) -> BinaryIO:
+    """Open a regular file of a stranger; what has become a pipe is not waited for, and raises OSError.
+
+    With a ``root``, what was opened is the file that the name leads to inside it: a link that was put in its place
+    meanwhile, also in that of a folder above it, reads nothing outside.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+    descriptor = os.open(path, flags)
+    try:
+        state = os.fstat(descriptor)
+        if not stat.S_ISREG(state.st_mode):
+            raise OSError(f"it is {_KINDS.get(stat.S_IFMT(state.st_mode), 'no regular file')} now")
+        if root is not None:
+            target = path.resolve(strict=True)
+            if not target.is_relative_to(root.resolve()) or not os.path.samestat(target.lstat(), state):
+                raise OSError("it was replaced while it was read")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return os.fdopen(descriptor, "rb")
 
 
 def write_anew(path: Path, content: bytes, *, durable: bool = False) -> None:

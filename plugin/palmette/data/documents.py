@@ -166,7 +166,7 @@ def _from_folder(folder: Path, documents_of: Documents) -> Iterator[Document]:
     for root, path in bar:
         name = path.relative_to(root).as_posix()
         try:
-            for number, source in enumerate(read_file(path), 1):
+            for number, source in enumerate(read_file(path, root), 1):
                 own = f"{name}#{source.id or number}" if is_jsonl(path) or separator(path) else name
                 yield from documents_of(own, source)
         except (InputError, MissingExtraError) as error:

@@ -103,13 +103,14 @@ def _list_files(
 ) -> None:
     """Read the files under a path into a listing; files that cannot be read are noted with the reason."""
     walked = walk(path, include=include, exclude=exclude, max_bytes=max_bytes)
-    root = path if path.is_dir() else path.parent
+    is_folder = path.is_dir()  # of a file that is named itself, a link may lead anywhere
+    root = path if is_folder else path.parent
     listing.unread |= {f"{source}/{path.relative_to(root).as_posix()}" for path in walked.unreadable}
     options = {"desc": f"reading {path.name}", "unit": "file", "delay": 2, "leave": False}
     for top, file in progress_bar(progress, walked.files, **options):
         name = file.relative_to(top).as_posix()
         try:
-            for number, text in enumerate(read_file(file), 1):
+            for number, text in enumerate(read_file(file, top if is_folder else None), 1):
                 id = f"{source}/{name}#{text.id or number}" if kind_of(file) == RECORDS else f"{source}/{name}"
                 listing.take(Document(id, text.text, metadata_of(name, text), text.fields), str(file))
         except (InputError, MissingExtraError) as error:

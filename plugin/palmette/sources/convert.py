@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import warnings
 import zipfile
@@ -16,6 +17,7 @@ from typing import Any
 
 from palmette.config import parse_json_of_stranger
 from palmette.errors import InputError, MissingExtraError, PalmetteError
+from palmette.files import open_source
 from palmette.sources.blocks import blocks_of, front_matter
 from palmette.sources.kinds import RECORDS as RECORDS
 from palmette.sources.kinds import kind_of as kind_of
@@ -77,8 +79,10 @@ class SourceText:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_file(path: Path) -> Iterable[SourceText]:
+def read_file(path: Path, root: Path | None = None) -> Iterable[SourceText]:
     """Yield the documents of a file: one, or one for each record of a table or of JSON lines.
+
+    A file that was listed below a ``root`` is read only if it is still there (:func:`palmette.files.open_source`).
 
     Raises:
         InputError: The file cannot be read; it and the reason are named.
@@ -88,7 +92,7 @@ def read_file(path: Path) -> Iterable[SourceText]:
     try:
         if kind is None:
             raise InputError(f"there is no text in {path.suffix.lower()} files")
-        for source in _records(path) if kind == RECORDS else [_READERS.get(kind, _plain)(path, kind)]:
+        for source in _records(path, root) if kind == RECORDS else [_READERS.get(kind, _plain)(path, kind, root)]:
             if len(source.text) > LONGEST_DOCUMENT:
                 raise InputError(f"it has {len(source.text):,} characters, and may have {LONGEST_DOCUMENT:,}: split it")
             yield source
@@ -136,22 +140,20 @@ def _guessed(data: bytes) -> tuple[str, str]:
         raise InputError(f"it looks like {best.encoding} and is not ({error})") from error
 
 
-def _text(path: Path) -> tuple[str, str]:
-    if (size := path.stat().st_size) > _MOST_BYTES:
-        raise InputError(f"it has {size:,} bytes, and a text may have {_MOST_BYTES:,}: split it")
-    text, encoding = decode(read_whole(path))
+def _text(path: Path, root: Path | None) -> tuple[str, str]:
+    text, encoding = decode(read_whole(path, root, _MOST_BYTES))
     if text.isspace() or not text:
         raise InputError("it is blank")
     return text, encoding
 
 
-def _plain(path: Path, kind: str) -> SourceText:
-    text, encoding = _text(path)
+def _plain(path: Path, kind: str, root: Path | None) -> SourceText:
+    text, encoding = _text(path, root)
     return SourceText(text, kind, encoding=encoding)
 
 
-def _markdown(path: Path, kind: str) -> SourceText:
-    text, encoding = _text(path)
+def _markdown(path: Path, kind: str, root: Path | None) -> SourceText:
+    text, encoding = _text(path, root)
     head = front_matter(text)
     facts = _facts(head)
     title = facts.pop("title", None)
@@ -196,13 +198,13 @@ def _yaml(text: str) -> Any:
     return yaml.safe_load(text)
 
 
-def _rst(path: Path, kind: str) -> SourceText:
-    text, encoding = _text(path)
+def _rst(path: Path, kind: str, root: Path | None) -> SourceText:
+    text, encoding = _text(path, root)
     return SourceText(text, kind, _first_heading(text, kind), {}, encoding)
 
 
-def _html(path: Path, kind: str) -> SourceText:
-    source, encoding = _text(path)
+def _html(path: Path, kind: str, root: Path | None) -> SourceText:
+    source, encoding = _text(path, root)
     text, title = html_to_markdown(source)
     if not text.strip():
         raise InputError("the page has no text")
@@ -248,9 +250,9 @@ def _language(element: Any) -> str:
     return match[1] if match else ""
 
 
-def _notebook(path: Path, kind: str) -> SourceText:
+def _notebook(path: Path, kind: str, root: Path | None) -> SourceText:
     """Return the cells of a notebook: text as it is, code in fences; results are left out."""
-    source, encoding = _text(path)
+    source, encoding = _text(path, root)
     book = parse_json_of_stranger(source)
     if not isinstance(book, Mapping):
         raise InputError("it is no notebook: expected a JSON object")
@@ -284,9 +286,9 @@ def fenced(text: str, language: str = "") -> str:
     return f"{marks}{language}\n{text}\n{marks}"
 
 
-def _records(path: Path) -> Iterator[SourceText]:
+def _records(path: Path, root: Path | None) -> Iterator[SourceText]:
     """Yield the rows of a table or a JSONL file as texts, each with its own id and metadata."""
-    rows = read_table(path, required=TEXT_KEYS) if separator(path) else read_jsonl(path)
+    rows = read_table(path, TEXT_KEYS, root) if separator(path) else read_jsonl(path, root)
     convert = from_row if separator(path) else from_record
     for place, row in rows:
         try:
@@ -298,7 +300,7 @@ def _records(path: Path) -> Iterator[SourceText]:
         yield SourceText(document.content, "text", title, document.metadata, "utf-8", own, document.fields)
 
 
-def _pdf(path: Path, kind: str) -> SourceText:
+def _pdf(path: Path, kind: str, root: Path | None) -> SourceText:
     """Return the text of a PDF page by page, as it is printed: there are no headings in it."""
     try:
         from pypdf import PdfReader
@@ -308,9 +310,10 @@ def _pdf(path: Path, kind: str) -> SourceText:
     level = logger.level
     logger.setLevel(logging.CRITICAL)  # it tells of every flaw of a file that it can read all the same
     try:
-        reader = PdfReader(path)
-        pages = [page.extract_text().strip() for page in reader.pages]
-        title = reader.metadata.title if reader.metadata else None
+        with open_source(path, root) as file:
+            reader = PdfReader(file)
+            pages = [page.extract_text().strip() for page in reader.pages]
+            title = reader.metadata.title if reader.metadata else None
     finally:
         logger.setLevel(level)
     if not any(pages):
@@ -320,19 +323,20 @@ def _pdf(path: Path, kind: str) -> SourceText:
     return SourceText(text, "text", title or None, {"pages": len(pages)})
 
 
-def _office(path: Path, kind: str) -> SourceText:
+def _office(path: Path, kind: str, root: Path | None) -> SourceText:
     """Return what the converter makes of a document of an office program, or of a book."""
     suffix = path.suffix.lower()
     convert, info = _converter(suffix)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            unpacked = sum(entry.file_size for entry in archive.infolist())
-    except zipfile.BadZipFile as error:
-        raise InputError(f"it is no {suffix} file, or a part of one ({error})") from error
-    if unpacked > max(SMALL, RATIO // 4 * path.stat().st_size):  # real ones reach 20 times
-        raise InputError(f"it unpacks to {unpacked:,} bytes: open it, if you trust it, and save it as text")
-    with warnings.catch_warnings(), path.open("rb") as file:
+    with warnings.catch_warnings(), open_source(path, root) as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                unpacked = sum(entry.file_size for entry in archive.infolist())
+        except zipfile.BadZipFile as error:
+            raise InputError(f"it is no {suffix} file, or a part of one ({error})") from error
+        if unpacked > max(SMALL, RATIO // 4 * os.fstat(file.fileno()).st_size):  # real ones reach 20 times
+            raise InputError(f"it unpacks to {unpacked:,} bytes: open it, if you trust it, and save it as text")
         warnings.simplefilter("ignore")  # of libraries, about files of others
+        file.seek(0)
         result = convert(file, info)
     text = str(result.markdown)
     if not text.strip():
@@ -350,7 +354,7 @@ def _converter(suffix: str) -> tuple[Callable[..., Any], Any]:
     return getattr(converters, name)().convert, StreamInfo(extension=suffix)
 
 
-_READERS: Mapping[str, Callable[[Path, str], SourceText]] = {
+_READERS: Mapping[str, Callable[[Path, str, Path | None], SourceText]] = {
     "markdown": _markdown,
     "mdx": _markdown,
     "rst": _rst,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import math
+import os
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +16,7 @@ from typing import IO, Any
 
 from palmette.config import check_kind, parse_json_of_stranger
 from palmette.errors import DuplicateIdError, InputError, NotFoundError, shown
-from palmette.files import reading
+from palmette.files import open_source, reading
 from palmette.progress import progress_bar
 from palmette.types import Document
 from palmette.values import written
@@ -66,15 +68,20 @@ def located(where: str) -> Iterator[None]:
         raise kind(f"{where}: {error}") from error
 
 
-def _open(path: Path, encoding: str, newline: str | None = None) -> IO[str]:
-    opener: Any = gzip.open if path.suffix == ".gz" else Path.open
-    file: IO[str] = opener(path, "rt", encoding=encoding, newline=newline)
-    return file
+@contextmanager
+def _open(path: Path, root: Path | None, encoding: str, newline: str | None = None) -> Iterator[tuple[IO[str], float]]:
+    """Open a text, perhaps gzipped; yields it and the most characters that are read of it."""
+    with open_source(path, root) as file:
+        packed = path.suffix == ".gz"
+        most = max(SMALL, RATIO * os.fstat(file.fileno()).st_size) if packed else math.inf
+        content: Any = gzip.GzipFile(fileobj=file) if packed else file
+        with io.TextIOWrapper(content, encoding=encoding, newline=newline) as text:
+            yield text, most
 
 
-def _lines(file: IO[str], path: Path) -> Iterator[str]:
+def _lines(file: IO[str], path: Path, most: float) -> Iterator[str]:
     """Yield lines, within the limits of memory."""
-    read, blank, most = 0, 0, max(SMALL, RATIO * path.stat().st_size) if path.suffix == ".gz" else math.inf
+    read, blank = 0, 0
     while line := file.readline(LONGEST + 1):
         read += len(line)
         blank += line.isspace()
@@ -95,35 +102,36 @@ def _with_few_cells(lines: Iterator[str], sign: str) -> Iterator[str]:
         yield line
 
 
-def read_whole(path: Path) -> bytes:
+def read_whole(path: Path, root: Path | None = None, most: int = UNPACKED) -> bytes:
     """Content of a file, unpacked."""
-    with reading(path, InputError):
-        packed = path.suffix == ".gz"
-        most = min(UNPACKED, max(SMALL, RATIO * path.stat().st_size)) if packed else UNPACKED
-        with gzip.open(path) if packed else path.open("rb") as file:
-            data: bytes = file.read(most + 1)
+    with reading(path, InputError), open_source(path, root) as file:
+        size, packed = os.fstat(file.fileno()).st_size, path.suffix == ".gz"
+        most = min(most, max(SMALL, RATIO * size)) if packed else most
+        if size > most and not packed:
+            raise InputError(f"{path} has {size:,} bytes, and may have {most:,}: split it")
+        data = gzip.GzipFile(fileobj=file).read(most + 1) if packed else file.read(most + 1)
     if len(data) > most:
         raise InputError(f"{path} is larger than {most:,} bytes, or unpacks to more: split it, or unpack it")
     return data
 
 
-def read_lines(path: Path) -> Iterator[tuple[str, str]]:
+def read_lines(path: Path, root: Path | None = None) -> Iterator[tuple[str, str]]:
     """Lines that are not blank, each with its place ``file:number``."""
     if not path.is_file():
         raise NotFoundError(f"there is no file {str(path)!r}")
     number, options = 0, {"desc": f"reading {path.name}", "unit": "line", "delay": 2, "leave": False}
     try:
-        with _open(path, encoding="utf-8") as lines:
-            for number, line in enumerate(progress_bar(None, _lines(lines, path), **options), 1):
+        with _open(path, root, encoding="utf-8") as (lines, most):
+            for number, line in enumerate(progress_bar(None, _lines(lines, path, most), **options), 1):
                 if (text := line.strip("\ufeff\r\n")) and not text.isspace():
                     yield f"{path}:{number}", text
     except (UnicodeDecodeError, OSError, zlib.error, EOFError) as error:
         raise InputError(f"{path}: cannot be read after line {number} ({error}); expected UTF-8 text") from error
 
 
-def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_jsonl(path: Path, root: Path | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
     """Objects of a file, each with its place ``file:number``."""
-    for place, line in read_lines(path):
+    for place, line in read_lines(path, root):
         try:
             value = parse_json_of_stranger(line)
         except ValueError as error:
@@ -133,16 +141,18 @@ def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield place, value
 
 
-def read_table(path: Path, required: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, str | int | float]]]:
+def read_table(
+    path: Path, required: Sequence[str] = (), root: Path | None = None
+) -> Iterator[tuple[str, dict[str, str | int | float]]]:
     """Rows by column, each with its place ``file:number``: numbers as numbers, empty cells left out.
 
     Every row has the ``required`` columns, so that each says as much of the table as any other.
     """
     csv.field_size_limit(max(LONGEST, csv.field_size_limit()))
     try:
-        with _open(path, encoding="utf-8-sig", newline="") as lines:
+        with _open(path, root, encoding="utf-8-sig", newline="") as (lines, most):
             sign = separator(path)
-            rows = csv.DictReader(_with_few_cells(_lines(lines, path), sign), delimiter=sign, strict=True)
+            rows = csv.DictReader(_with_few_cells(_lines(lines, path, most), sign), delimiter=sign, strict=True)
             rows.fieldnames = names = _heading(path, [name.strip() for name in rows.fieldnames or ()])
             for row in rows:
                 place = f"{path}:{rows.line_num}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from palmette.config import check_path, check_range
 from palmette.errors import ConfigError, NotFoundError, shown
+from palmette.files import open_source
 from palmette.sources.kinds import kind_of
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ GENERATED = (
     "Cargo.lock composer.lock Gemfile.lock go.sum flake.lock *.min.js *.min.css *.map *.egg-info/ *.dist-info/"
 ).split()
 """Files that programs made, as patterns."""
+MOST_RULES = 2**16
+"""Bytes of a ``.gitignore`` that are read: every file is compared with every pattern."""
 MOST_STARS = 3
 """Stars in one part of a path that a pattern of a ``.gitignore`` may have: matching time is to the power of them."""
 MOST_DOUBLE_STARS = 2
@@ -257,9 +260,13 @@ def _ignores_of(folder: Path, skip: Callable[[Path, str], None] | None = None) -
         try:
             if not file.is_file():
                 continue
-            lines = file.read_bytes()[:MOST_BYTES].decode("utf-8", "replace").splitlines()
+            with open_source(file) as content:
+                data = content.read(MOST_RULES + 1)
         except OSError:
             continue
+        if skip is not None and len(data) > MOST_RULES:
+            skip(file, f"its patterns end at {MOST_RULES:,} bytes, and further ones were left out")
+        lines = data[:MOST_RULES].decode("utf-8", "replace").splitlines()
         bounded = [line for line in lines if _is_bounded(line)]
         if skip is not None and len(bounded) < len(lines):
             skip(file, f"{len(lines) - len(bounded):,} of its patterns have too many stars, and were left out")
