@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,9 @@ Span = tuple[int, int]
 """First character in a document's content, and the one after the last."""
 TOKENS = 1000
 """Default budget of a widened hit, and of a context."""
+_ENDS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
+_LIKE_A_CITATION = re.compile(rf"(^|[{_ENDS}])([^\S{_ENDS}]*)\[(?=\d{{1,9}}\])")
+"""Begin of a line that looks like the number of an excerpt."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +69,12 @@ class Context:
         return bool(self.excerpts)
 
     def __str__(self) -> str:
-        """Numbered excerpts for a prompt, each under its citation."""
-        numbered = enumerate(self.excerpts, 1)
-        return "\n\n".join(f"[{number}] {excerpt.citation}\n{excerpt.document.text}" for number, excerpt in numbered)
+        """Numbered excerpts for a prompt, each under its citation, which no line of a document can imitate."""
+        parts = []
+        for number, excerpt in enumerate(self.excerpts, 1):
+            text = _LIKE_A_CITATION.sub(r"\1\2\\[", excerpt.document.text)
+            parts.append(f"[{number}] {' '.join(excerpt.citation.split())}\n{text}")
+        return "\n\n".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
         """The context as JSON values."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import re
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
@@ -25,7 +27,7 @@ from palmette.service.calls import ENDPOINTS
 from palmette.service.gate import Problem
 from palmette.service.local import MOST_QUERIES
 from palmette.service.schema import AnswerBody, Body, GetBody, ListBody, OverviewBody, SearchBody
-from palmette.text import shorten
+from palmette.text import printable, shorten
 
 INSTRUCTIONS = (
     "Search documents, read what surrounds a passage, and answer questions in the documents' own words. Cite the id of "
@@ -42,6 +44,7 @@ READS = {endpoint.path.rpartition("/")[2]: endpoint.call for endpoint in ENDPOIN
 LOCAL = Caller("owner", local=True)
 """Caller of a server on standard input and output."""
 _caller: ContextVar[Caller] = ContextVar("caller", default=LOCAL)
+log = logging.getLogger("palmette.service")
 
 Query = Annotated[str, Field(description="A question or key words, in plain language")]
 IndexName = Annotated[str | None, Field(description="Name of the index; may be left out where there is one")]
@@ -133,7 +136,7 @@ class Server(MCPServer[Any]):
         name, reply = await self._ask("search", SearchBody(query=query, k=k, filter=filter, index=index))
         hits = reply["results"][0]["hits"]
         passages = [_passage(name, hit) for hit in hits]
-        lines = [f"[{passage.id}] {passage.score:.0%}: {passage.text}" for passage in passages]
+        lines = [f"{_cited(passage.id)} {passage.score:.0%}: {_line(passage.text)}" for passage in passages]
         return _result(Passages(passages=passages), "\n".join(lines) or "Nothing was found.")
 
     async def get(
@@ -159,11 +162,9 @@ class Server(MCPServer[Any]):
             raise ToolError(f"there is no document {id!r}: take an id from a search")
         shown = text[offset : offset + LONGEST]
         end = offset + len(shown)
-        more = (
-            f"\n\n(characters {offset} to {end} of {len(text)}: read on with offset={end})" if end < len(text) else ""
-        )
+        more = f": read on with offset={end}" if end < len(text) else ""
         value = Text(id=id, text=shown, metadata=document["metadata"], offset=offset, total=len(text))
-        return _result(value, f"[{id}]\n{shown}{more}")
+        return _result(value, shown, f"{_cited(id)} characters {offset} to {end} of {len(text)}{more}")
 
     async def answer(
         self,
@@ -182,8 +183,8 @@ class Server(MCPServer[Any]):
         value = Answered(answer=answer["answer"], confidence=answer["confidence"], sources=sources)
         if not sources:
             return _result(value, f"These documents have no answer ({value.confidence:.0%} sure).")
-        cited = "\n".join(f"[{source.id}] {source.sentence}" for source in sources)
-        return _result(value, f"{value.answer} ({value.confidence:.0%})\n{cited}")
+        cited = "\n".join(f"{_cited(source.id)} {_line(source.sentence)}" for source in sources)
+        return _result(value, f"{_line(value.answer)} ({value.confidence:.0%})\n{cited}")
 
     async def overview(
         self,
@@ -196,12 +197,12 @@ class Server(MCPServer[Any]):
         value = Overview(index=name, **{key: reply[key] for key in ("documents", "fields", "topics")})
         lines = [f"{name}: {value.documents:,} documents"]
         shown = ((name, ", ".join(f"{item} ({n})" for item, n in counts[:8])) for name, counts in value.fields.items())
-        lines += [f"{field}: {values}" for field, values in shown]
+        lines += [_line(f"{field}: {values}") for field, values in shown]
         for topic in value.topics:
-            ids = ", ".join(f"[{document['id']}]" for document in topic["typical"])
+            ids = ", ".join(_cited(document["id"]) for document in topic["typical"])
             judged = "" if topic["answers"] is None else f", answers with {topic['answers']:.0%}"
             words = ", ".join(topic["words"][:6]) or topic["name"]
-            lines.append(f"topic {words}: {topic['documents']} documents{judged}, such as {ids}")
+            lines.append(f"topic {_line(words)}: {topic['documents']} documents{judged}, such as {ids}")
         return _result(value, "\n".join(lines))
 
     async def read_document(self, index: str, id: str) -> str:
@@ -230,7 +231,10 @@ class Server(MCPServer[Any]):
         except TimeoutError as error:
             raise ToolError("the index is still being opened: try again in a moment") from error
         except (PalmetteError, Problem) as error:
-            raise ToolError(str(error)) from error
+            raise ToolError(self._service.hide_paths(str(error), _caller.get())) from error
+        except Exception as error:  # its text would go to the agent
+            log.exception("a tool failed")
+            raise ToolError("the service failed; its log says why") from error
 
     async def _around(self, document: dict[str, Any], part: str, index: str | None) -> list[dict[str, Any]]:
         """Read the neighbours of a passage, ``guide.md#3``, or all passages of its document, in order."""
@@ -285,8 +289,21 @@ async def _identify(ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any
         _caller.reset(token)
 
 
-def _result(value: BaseModel, text: str) -> CallToolResult:
-    return CallToolResult(content=[TextContent(text=text)], structured_content=value.model_dump(mode="json"))
+def _result(value: BaseModel, *texts: str) -> CallToolResult:
+    """Return a result; a document's own text is a block by itself, so that it can forge no frame around it."""
+    content = [TextContent(text=text) for text in texts]
+    return CallToolResult(content=content, structured_content=value.model_dump(mode="json"))
+
+
+def _line(text: str) -> str:
+    """Return a text of a stranger as one line, so that it cannot look like the next one."""
+    return printable(" ".join(text.split()))
+
+
+def _cited(id: str) -> str:
+    """Return an id in brackets, as a JSON string where it could be taken for more than an id."""
+    plain = id.isprintable() and " ".join(id.split()) == id and not set(id) & set('[]"\\')
+    return f"[{id if plain else json.dumps(id)}]"
 
 
 def _passage(index: str, hit: dict[str, Any]) -> Passage:
