@@ -20,7 +20,7 @@ from palmette.index.inputs import check_count
 from palmette.lexical.terms import add_counts, count_terms, divergence, top_terms
 from palmette.model import Model
 from palmette.ranking.boost import read_date
-from palmette.search.plan import ArraySpec, View
+from palmette.search.plan import ArraySpec, View, by_documents
 from palmette.store.filters import flatten
 
 SAMPLE = 10_000
@@ -207,7 +207,7 @@ def _nearest_centres(view: View, array: str, keys: Keys, centres: Floats) -> Row
 
 def _words(view: View, keys: Keys, topic_of: Rows, topics: int) -> dict[int, tuple[str, ...]]:
     """Return the distinctive words of each topic that has any."""
-    contents = (document.content for chunk in _chunks(keys) for document in view.documents(chunk))
+    contents = (document.content for part in by_documents(view, keys) for document in view.documents(part))
     spelled, text, term = count_terms(contents)
     totals, sizes = np.bincount(term, minlength=len(spelled)), np.bincount(topic_of, minlength=topics)
     topic, term, count = add_counts(topic_of[text], term, np.ones(len(term), np.int64), len(spelled))
@@ -229,7 +229,7 @@ def _typical(view: View, keys: Keys) -> tuple[TypicalPassage, ...]:
 def _changed(view: View, documents: Keys, earliest: datetime, name: str) -> Keys:
     """Return the keys of the documents with a date of ``earliest`` or later in the metadata ``name``."""
     changed: list[int] = []
-    for chunk in _chunks(np.unique(documents)):
+    for chunk in by_documents(view, np.unique(documents)):
         for key, document in zip(chunk, view.documents(chunk), strict=True):
             dates = map(read_date, flatten(document.metadata).get(name, ()))
             if any(date is not None and date >= earliest for date in dates):

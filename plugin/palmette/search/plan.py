@@ -6,7 +6,7 @@ Letters: Q queries, d numbers of a vector, F vectors of a document, n candidates
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, get_args
 
@@ -22,6 +22,9 @@ from palmette.types import Document, Passage
 
 Metric = Literal["inner_product", "overlap"]
 Facts = Mapping[str, NDArray[np.generic]]
+
+READ_TOGETHER = 16
+"""Number of documents that are read at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,3 +355,12 @@ def ranked_by(candidates: Candidates, scores: Floats, k: int) -> Candidates:
     keys, ranked = np.take_along_axis(candidates.keys, order, 1), np.take_along_axis(scores, order, 1)
     evidence = {name: np.take_along_axis(array, order, 1) for name, array in candidates.evidence.items()}
     return replace(candidates, keys=keys, scores=ranked, evidence=evidence)
+
+
+def by_documents(view: View, keys: Keys) -> Iterator[list[int]]:
+    """Yield rising keys of passages in lists of few documents each: a document may have 8 MB, and is read whole."""
+    owners = view.document_keys(keys)
+    first = np.flatnonzero(owners[1:] != owners[:-1]) + 1
+    for part in np.split(keys, first[READ_TOGETHER - 1 :: READ_TOGETHER]):
+        if len(part):
+            yield part.tolist()

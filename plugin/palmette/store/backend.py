@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from palmette.arrays import Stored
-from palmette.search.plan import ArraySpec, View
+from palmette.search.plan import ArraySpec, View, by_documents
 from palmette.search.stored import StoredDocument
 from palmette.store.filters import Filter
 from palmette.types import Document
@@ -92,9 +92,8 @@ class Backend(Protocol):
     def scan_stored(self, filter: Filter | None = None) -> Iterator[StoredDocument]:
         """Yield all documents that pass the filter, with the places of their passages."""
         with self.read(filter) as view:
-            keys = np.unique(view.document_keys(view.keys())).tolist()
-            for start in range(0, len(keys), PAGE):
-                yield from view.stored(keys[start : start + PAGE])
+            for keys in by_documents(view, np.unique(view.document_keys(view.keys()))):
+                yield from view.stored(keys)
 
     def stats(self) -> BackendStats:
         """Return counts and sizes."""

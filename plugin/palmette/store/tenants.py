@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Keys, Ragged, Rows, Stored
 from palmette.errors import DuplicateIdError, InputError, shown
-from palmette.search.plan import Candidates, SearchPlan, View, WordMatches
+from palmette.search.plan import Candidates, SearchPlan, View, WordMatches, by_documents
 from palmette.search.stored import StoredDocument, as_stored
-from palmette.store.backend import PAGE, Backend, BackendStats, Writer
+from palmette.store.backend import Backend, BackendStats, Writer
 from palmette.store.filters import (
     And,
     Condition,
@@ -130,9 +130,8 @@ class FilteredBackend(Backend):
     def verify(self) -> None:
         """Compare the documents that pass with their digests. The files, which all share, are the owner's to check."""
         with self.read() as view:
-            keys = view.keys().tolist()
-            for start in range(0, len(keys), PAGE):
-                view.documents(keys[start : start + PAGE])
+            for keys in by_documents(view, view.keys()):
+                view.documents(keys)
 
     def close(self) -> None:
         """Do nothing: others read the whole backend, and only its owner closes it."""

@@ -25,7 +25,7 @@ from palmette.methods.tree.explain import node_masses, topics_of_texts
 from palmette.methods.tree.leaves import ADAPTED, LEAVES, greedy_leaf
 from palmette.methods.tree.module import name_of
 from palmette.progress import progress_bar
-from palmette.search.plan import View
+from palmette.search.plan import View, by_documents
 from palmette.text import shorten
 from palmette.types import Document, Hit
 
@@ -306,8 +306,8 @@ def _distributions(stored: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def _texts(view: View, keys: Rows) -> Iterator[str]:
-    for start in range(0, len(keys), CHUNK):
-        yield from (document.content for document in view.documents(keys[start : start + CHUNK].tolist()))
+    for part in by_documents(view, keys):
+        yield from (document.content for document in view.documents(part))
 
 
 def _picked(leaf: Rows, probability: NDArray[np.float64], most: int) -> Rows:
