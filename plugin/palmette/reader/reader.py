@@ -19,6 +19,7 @@ from palmette.encoder.load import encoder_of
 from palmette.errors import CheckpointError, InputError, shown
 from palmette.hub import Checkpoint
 from palmette.hub.checkpointed import Checkpointed, TrainingRecord
+from palmette.lexical.analyser import check_query
 from palmette.model import DEFAULT_ENCODER
 from palmette.reader.answer import Answer, answer_of, with_blocks, with_places
 from palmette.reader.config import TRAINING, ReaderConfig
@@ -168,6 +169,7 @@ class Reader(Checkpointed):
         for text in questions:
             if not isinstance(text, str) or not text.strip():
                 raise InputError(f"a question must be a str that is not empty, got {shown(text)}")
+            check_query(text)
         passage_lists = list(map(_listed, passage_lists))
         document_lists = [list(map(_document, entries, range(len(entries)))) for entries in passage_lists]
         contents = [[document.content for document in documents] for documents in document_lists]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -125,9 +126,9 @@ class SentenceModule(nn.Module):
         ):
             places = [(at, a, b, text) for at, text in enumerate(question_passages) for a, b in cut[text]]
             sentence_words = [words[text[a:b]] for _, a, b, text in places]
+            frequencies = Counter(word for sentence in sentence_words for word in sentence)
             word_weights = {  # words count more that fewer of the sentences have
-                word: math.log(1 + len(sentence_words) / (0.5 + sum(word in sentence for sentence in sentence_words)))
-                for word in words_of(question)
+                word: math.log(1 + len(sentence_words) / (0.5 + frequencies[word])) for word in words_of(question)
             }
             total = sum(word_weights.values()) or 1.0
             share = {  # of the question's weight in words
