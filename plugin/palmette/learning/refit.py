@@ -29,7 +29,7 @@ from palmette.index.copies import update_copy
 from palmette.metrics import Judgements, query_scores
 from palmette.model import Model
 from palmette.store.local.feedback import Vote
-from palmette.store.local.folder import COMMIT, OpenedFolder, write_lock
+from palmette.store.local.folder import COMMIT, OpenedFolder, between, write_lock
 
 HELD_OUT = 0.3
 """Share of the judged questions that are not trained on, and decide about the exchange."""
@@ -210,7 +210,7 @@ def _exchange_folders(first: Path, second: Path) -> None:
         if hasattr(libc, "renameat2") and libc.renameat2(*paths, _RENAME_EXCHANGE) == 0:
             fsync_folder(first.parent)
             return
-    temporary = first.with_name(f".{first.name}.between")
+    temporary = between(first)
     first.rename(temporary)
     second.rename(first)
     temporary.rename(second)
@@ -225,9 +225,21 @@ def _former(place: Path) -> Path:
 def _real_folder(path: str | Path) -> Path:
     """Return the folder of an index, with symbolic links resolved."""
     place = check_path(path).absolute()
+    _finish_exchange(place)
     if not (place / COMMIT).is_file():
         raise StoreError(f"{place} is no folder of an index: refit takes one")
     return place.resolve()
+
+
+def _finish_exchange(place: Path) -> None:
+    """Give back the name of a folder that a process was renaming when it was killed."""
+    waiting = between(place)
+    if waiting.is_dir():
+        for target in (place, _former(place)):
+            if not target.exists():
+                waiting.rename(target)
+                fsync_folder(place.parent)
+                return
 
 
 def grades_of_votes(votes: Iterable[Vote]) -> dict[str, dict[str, int]]:

@@ -265,10 +265,22 @@ def check_commit(connection: apsw.Connection, folder: Path, noted: Commit) -> No
         raise CorruptIndexError(f"{folder / DATABASE} is damaged: its header names no checksums; {REPAIR}")
 
 
+def between(folder: Path) -> Path:
+    """Return the place of an index while another folder takes its own, where no system call exchanges the two."""
+    return folder.with_name(f".{folder.name}.between")
+
+
+def _check_exchange(folder: Path) -> None:
+    """Raise where a process was killed while it exchanged an index for another."""
+    if (waiting := between(folder)).is_dir():
+        raise StoreError(f"{folder} was being exchanged when a process was killed: rename {waiting} to {folder.name}")
+
+
 def _read_content(folder: Path) -> dict[str, Any]:
     """Read the manifest of an index folder; errors tell a damaged index from a folder that is none."""
     path, ours = folder / MANIFEST, (folder / DATABASE).exists()
     if not folder.exists():
+        _check_exchange(folder)
         raise NotFoundError(f"there is no index at {folder}: no such folder; create it first")
     if not path.is_file():
         if ours:
@@ -374,6 +386,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield a folder to fill, moved to ``path`` on a clean exit; whatever lies at ``path`` is never touched."""
     if is_occupied(path):
         raise InputError(f"{path} exists and is not an empty folder: choose another, or Index.open it")
+    _check_exchange(path)
     for parent in path.parents:
         if parent.exists() and not parent.is_dir():
             raise InputError(f"{path} cannot be made: {parent} is a file; choose another folder")
