@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import uvicorn
 
 from palmette.service.app import Service
 from palmette.service.callers import Token
 from palmette.service.gate import Settings
 from palmette.service.indexes import Served
-from palmette.service.run import Sockets, bind
+from palmette.service.run import Sockets, bind, server_of
 
 
 @dataclass
@@ -44,7 +43,7 @@ def running(
 
         mount(service)
     tcp, sockets = bind(service.settings), Sockets(service)
-    server = uvicorn.Server(uvicorn.Config(service.app, log_config=None, lifespan="on", timeout_graceful_shutdown=5))
+    server = server_of(service, grace=5)
     thread = threading.Thread(target=server.run, args=([tcp, *sockets.open],))
     url = f"http://127.0.0.1:{tcp.getsockname()[1]}"
     thread.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -124,8 +125,9 @@ class Service:
         return Response(to_json({"ready": ready}), status, media_type="application/json")
 
     async def _metrics(self, request: Request) -> Response:
-        if caller_of(request).filter is not None:
-            raise Problem(HTTPStatus.FORBIDDEN, "metrics tell of all tenants: ask with a token that has no filter")
+        if not caller_of(request).sees_all:
+            detail = "metrics tell of all tenants and indexes: ask with a token that has neither a filter nor indexes"
+            raise Problem(HTTPStatus.FORBIDDEN, detail)
         counts = {}
         for name, served in self.served.items():
             if served.handle is not None:
@@ -140,14 +142,17 @@ class Service:
             served = self.served[name]
             facts: dict[str, Any] = {"name": name, "write": caller.write and served.source is None, "ready": False}
             if served.source is not None:
-                facts["follows"] = asdict(served.progress) | {"folder": served.source.name}
+                progress = asdict(served.progress) if caller.filter is None else {}  # it tells of all documents
+                facts["follows"] = progress | {"folder": served.source.name}
+                if "error" in progress:
+                    facts["follows"]["error"] = self.hide_paths(progress["error"], caller)
             if name in self.failures:
-                facts["error"] = self._shown(self.failures[name], caller)
+                facts["error"] = self.hide_paths(self.failures[name], caller)
             if served.handle is not None:
                 facts |= await served.read(caller.name, caller.filter, index_facts) | {"ready": True}
-                facts["location"] = self._shown(facts["location"], caller)
+                facts["location"] = self.hide_paths(facts["location"], caller)
             listed.append(facts)
-        service = self.metrics.summary() if caller.filter is None else None
+        service = self.metrics.summary() if caller.sees_all else None
         return Response(to_json({"indexes": listed, "service": service}), media_type="application/json")
 
     # -- calls ------------------------------------------------------------------------------------------------
@@ -166,7 +171,7 @@ class Service:
         if name not in names:
             raise NotFoundError(f"there is no index {shown(name)}: this service has {', '.join(names) or 'none'}")
         if name in self.failures:
-            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, self._shown(self.failures[name], caller))
+            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, self.hide_paths(self.failures[name], caller))
         return self.served[name]
 
     async def _call(self, endpoint: Endpoint, request: Request) -> Response:
@@ -188,7 +193,8 @@ class Service:
 
     async def read(self, served: Served, caller: Caller, call: Callable[..., T], body: Body) -> T:
         """Answer a reading call within the time limit."""
-        key = call.__name__, served.name, caller.name, caller.local  # a token may have the local owner's name
+        # callers without a filter share; a token may have the local owner's name
+        key = call.__name__, served.name, caller.name if caller.filter is not None else "", caller.local
         keeps = isinstance(body, NameBody)
         if keeps and (answer := self._kept.get(key)) and time.monotonic() - answer[0] < KEPT:
             value: T = answer[1]
@@ -243,16 +249,19 @@ class Service:
         except TimeoutError:
             yield _event("problem", problem_facts(HTTPStatus.GATEWAY_TIMEOUT, "TimeoutError", "no answer in time"))
         except PalmetteError as error:
-            status, detail = status_of(error), self._shown(str(error), caller)
+            status, detail = status_of(error), self.hide_paths(str(error), caller)
             yield _event("problem", problem_facts(status, type(error).__name__, detail))
 
-    def _shown(self, text: str, caller: Caller) -> str:
+    def hide_paths(self, text: str, caller: Caller) -> str:
         """Hide the paths of this machine from all but its user."""
         if not caller.local:
+            names: dict[str, str] = {}
             for name, served in self.served.items():
                 folder = served.handle.folder if served.handle is not None else None
-                for place in filter(None, (str(folder or ""), served.path, str(served.source or ""))):
-                    text = text.replace(place, name)
+                places = [place for place in (folder, served.path, served.source) if place is not None]
+                names |= {written: name for place in places for written in (str(place), os.path.realpath(place))}
+            for place in sorted(names, key=len, reverse=True):  # a path may begin with another index's
+                text = text.replace(place, names[place])
         return text
 
     def problem(self, error: Exception, caller: Caller) -> Response:
@@ -263,7 +272,7 @@ class Service:
         if isinstance(error, Problem):
             status, name, detail, headers = error.status, error.status.phrase, str(error), error.headers
         elif isinstance(error, PalmetteError):
-            status, name, detail = status_of(error), type(error).__name__, self._shown(str(error), caller)
+            status, name, detail = status_of(error), type(error).__name__, self.hide_paths(str(error), caller)
             headers = {"retry-after": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
         else:
             log.error("a request failed", exc_info=error)

@@ -62,6 +62,11 @@ class Caller:
     local: bool = False
     """Whether the client uses the socket of this user, and so may see the paths of this machine."""
 
+    @property
+    def sees_all(self) -> bool:
+        """Whether every document of every index may be read."""
+        return self.filter is None and self.indexes is None
+
 
 def read_tokens(path: str | Path) -> list[Token]:
     """Read a JSON list of tokens from a file that only its owner can read."""

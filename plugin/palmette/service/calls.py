@@ -9,10 +9,13 @@ from itertools import islice
 from typing import Any
 from uuid import uuid4
 
-from palmette.errors import ConfigError
+import numpy as np
+
+from palmette.errors import ConfigError, InputError
 from palmette.index import Index
 from palmette.methods.tree import TreeInspection
 from palmette.reader import Reader
+from palmette.search.plan import READ_TOGETHER, View
 from palmette.search.stored import StoredDocument
 from palmette.service.schema import (
     AddBody,
@@ -31,12 +34,15 @@ from palmette.service.schema import (
     SyncBody,
     UpsertBody,
     document_facts,
+    to_json,
 )
-from palmette.store.filters import flatten
+from palmette.store.filters import flatten, parse_filter
 from palmette.types import Hit
 
 SCANNED = 5000
 """Number of documents whose metadata values are counted."""
+LARGEST_REPLY = 2**26
+"""Bytes of all documents of a reply."""
 
 
 def index_facts(index: Index, reader: Reader) -> dict[str, Any]:
@@ -106,9 +112,21 @@ def _explain(body: ExplainBody, index: Index, reader: Reader) -> dict[str, Any]:
 
 def _get(body: GetBody, index: Index, reader: Reader) -> dict[str, Any]:
     with index.backend.read() as view:
-        keys = view.keys_of(body.ids)
-        stored = dict(zip(keys, view.stored([keys_of_document[0] for keys_of_document in keys.values()]), strict=True))
-    return {"documents": [stored_facts(stored[id]) if id in stored else None for id in body.ids]}
+        keys = {id: passages[0] for id, passages in view.keys_of(body.ids).items()}
+        stored = _read_bounded(view, [keys[id] for id in body.ids if id in keys])
+    return {"documents": [stored_facts(stored[keys[id]]) if id in keys else None for id in body.ids]}
+
+
+def _read_bounded(view: View, keys: Sequence[int]) -> dict[int, StoredDocument]:
+    """Read documents by the keys of their first passages, some at a time; raises if a reply of all is too large."""
+    stored, size = dict[int, StoredDocument](), 0
+    for start in range(0, len(keys), READ_TOGETHER):
+        batch = keys[start : start + READ_TOGETHER]
+        stored |= zip(batch, view.stored(batch), strict=True)
+        size += sum(len(to_json(document_facts(stored[key].document))) for key in batch)
+        if size > LARGEST_REPLY:
+            raise InputError(f"these {len(keys)} documents have more than {LARGEST_REPLY:,} bytes: ask for fewer")
+    return stored
 
 
 def stored_facts(stored: StoredDocument) -> dict[str, Any]:
@@ -118,8 +136,10 @@ def stored_facts(stored: StoredDocument) -> dict[str, Any]:
 
 
 def _list(body: ListBody, index: Index, reader: Reader) -> dict[str, Any]:
-    documents = islice(index.documents(body.filter), body.offset, body.offset + body.limit)
-    return {"documents": [document_facts(document) for document in documents]}
+    with index.backend.read(parse_filter(body.filter)) as view:
+        keys = np.unique(view.document_keys(view.keys()))[body.offset :][: body.limit].tolist()
+        stored = _read_bounded(view, keys)
+    return {"documents": [document_facts(stored[key].document) for key in keys]}
 
 
 def _fields(body: Body, index: Index, reader: Reader) -> dict[str, Any]:

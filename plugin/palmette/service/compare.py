@@ -14,6 +14,7 @@ from palmette.config import check_path
 from palmette.data import load_data
 from palmette.errors import InputError
 from palmette.index import Index
+from palmette.sources.records import read_lines
 from palmette.types import Hit
 
 
@@ -68,7 +69,7 @@ def read_questions(path: str | Path) -> list[Question]:
     """Read questions from the lines of a text file, or with judgements from data of :func:`palmette.load_data`."""
     file = check_path(path)
     if file.suffix == ".txt" and file.is_file():
-        return [Question(line.strip()) for line in file.read_text("utf-8").splitlines() if line.strip()]
+        return [Question(line.strip()) for _, line in read_lines(file)]
     data = load_data(file)
     texts = {document.key: document.content for document in data.corpus}
     questions = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from http import HTTPStatus
 from typing import Annotated, Any, Protocol
 from urllib.parse import SplitResult, urlsplit
@@ -35,6 +36,8 @@ log = logging.getLogger("palmette.service")
 
 BODIES = 8
 """Number of the largest bodies that may be in memory together."""
+SHARE = 2
+"""One of so many parts of the places, and of the memory of bodies, that one token may take."""
 OPEN = {"/", "/page.js", "/page.css", "/health", "/ready", "/openapi.json"}
 """Paths that need no token: they hold no data."""
 STATUS: tuple[tuple[type[PalmetteError], HTTPStatus], ...] = (
@@ -134,7 +137,8 @@ class Gate:
 
     def __init__(self, app: ASGIApp, service: Guarded) -> None:
         self.app, self.service = app, service
-        self._held = 0  # bytes of the bodies of all requests that are answered
+        self._places: Counter[str] = Counter()  # requests that are answered, by caller
+        self._held: Counter[str] = Counter()  # bytes of their bodies
         self._rate, self._refused = Rate(service.settings.rate), Rate(60)
         host = service.settings.host
         own = {"localhost", "127.0.0.1", "::1"} if service.settings.is_loopback else {host}
@@ -165,8 +169,10 @@ class Gate:
         service.metrics.in_flight += 1
         try:
             caller = scope["palmette.caller"] = self._admit(scope, path)
+            self._places[caller.name] += 1
+            self._check_share(self._places, caller.name, service.settings.waiting, "requests that are answered")
             scope["app"] = service  # lets the router raise instead of answering itself
-            await self.app(scope, self._limited(receive, body), send_counted)
+            await self.app(scope, self._limited(receive, body, caller.name), send_counted)
         except ClientDisconnect:
             pass
         except Exception as error:  # starlette's own answer would be no problem+json
@@ -175,13 +181,19 @@ class Gate:
             else:
                 log.error("a response broke off", exc_info=error)
         finally:
-            self._held -= body[0]
+            if "palmette.caller" in scope:
+                self._places[caller.name] -= 1
+                self._held[caller.name] -= body[0]
+                self._places, self._held = +self._places, +self._held  # forgets callers that have none
             service.metrics.in_flight -= 1
             service.metrics.observe(path, status, time.monotonic() - begun)
 
     def _admit(self, scope: Scope, path: str) -> Caller:
         """Return the caller of a request, or raise if it is refused."""
         service, headers = self.service, Headers(scope=scope)
+        if "transfer-encoding" in headers and "content-length" in headers:  # a proxy may have read another end of it
+            detail = "a request has a Content-Length or a Transfer-Encoding, not both"
+            raise Problem(HTTPStatus.BAD_REQUEST, detail, connection="close")
         if path == "other":
             raise Problem(HTTPStatus.NOT_FOUND, f"there is no {shown(scope['path'])}: see /openapi.json")
         if (size := headers.get("content-length", "")).isdecimal() and int(size) > service.settings.max_body:
@@ -224,19 +236,25 @@ class Gate:
         message = f"a request may have {self.service.settings.max_body:,} bytes: send less at a time"
         return Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, connection="close")
 
-    def _limited(self, receive: Receive, read: list[int]) -> Receive:
+    def _check_share(self, counts: Counter[str], name: str, most: int, what: str) -> None:
+        """Raise if all callers together, or one of several tokens, has more than its part."""
+        share = max(1, most // SHARE) if self.service.callers else most
+        if counts.total() > most or counts[name] > share:
+            detail = f"the {what} are too many or too large together: try again"
+            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, retry_after="1", connection="close")
+
+    def _limited(self, receive: Receive, read: list[int], name: str) -> Receive:
         """Count the bytes of a body, since its declared length may be missing, and those of all bodies together."""
 
         async def limited() -> Message:
             message = await receive()
             size = len(message.get("body", b""))
             read[0] += size
-            self._held += size
+            self._held[name] += size
             if read[0] > self.service.settings.max_body:
                 raise self._too_large()
-            if size and self._held > BODIES * self.service.settings.max_body:
-                detail = "the requests that are answered are too large together: try again"
-                raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, retry_after="1", connection="close")
+            if size:
+                self._check_share(self._held, name, BODIES * self.service.settings.max_body, "bodies of requests")
             return message
 
         return limited

@@ -14,6 +14,7 @@ import uvicorn
 
 from palmette.errors import ConfigError, InputError
 from palmette.service.app import Service
+from palmette.service.connections import Connection, allow_many_files
 from palmette.service.gate import Settings
 from palmette.service.indexes import Served
 from palmette.service.local import listen, socket_path
@@ -83,19 +84,26 @@ class Sockets:
                 Path(path).unlink()
 
 
-def serve(service: Service, tcp: socket.socket) -> None:
-    """Serve a bound port until a signal to stop, and finish the running requests."""
-    sockets = Sockets(service)
+def server_of(service: Service, grace: int = GRACE) -> uvicorn.Server:
+    """Return the HTTP server of a service."""
     config = uvicorn.Config(
         service.app,
+        http=Connection,
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=GRACE,
+        timeout_graceful_shutdown=grace,
         timeout_keep_alive=30,
         lifespan="on",
     )
-    server = uvicorn.Server(config)
+    return uvicorn.Server(config)
+
+
+def serve(service: Service, tcp: socket.socket) -> None:
+    """Serve a bound port until a signal to stop, and finish the running requests."""
+    allow_many_files()
+    sockets, server = Sockets(service), server_of(service)
     # uvicorn raises a signal again when all requests are done: it is ignored, since the service ends then
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, lambda *_: None)

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from palmette import __version__
 from palmette.config import Config, parse_json_of_stranger
-from palmette.errors import ConfigError, InputError
+from palmette.errors import ConfigError, InputError, shown
 from palmette.service.local import MOST_HITS, MOST_QUERIES
 from palmette.types import Document
 
@@ -21,6 +21,10 @@ PAGE = 100
 
 NAMED = frozenset(("self", "k", "query", "question", "id", "threshold", "explain"))
 """Parameters of a search and an explanation that are not options of a method."""
+MOST_TOGETHER = 10_000
+"""Largest number of hits of all queries of a request."""
+MOST_EXPANDED = 1_000_000
+"""Largest number of tokens of all widened passages of a request."""
 MOST_DOCUMENTS = 2**40
 """Largest offset of a list."""
 
@@ -53,6 +57,13 @@ class Ask(Body):
         fields = {name: getattr(self, name) for name in ("filter", "lexical", "sentences", "boost")}
         return {**_method_options(self.options, type(self).model_fields), **fields}
 
+    def check_hits(self, queries: str | tuple[str, ...]) -> int:
+        """Return the number of hits that the request may have; raises if they are too many."""
+        hits = self.k * (1 if isinstance(queries, str) else len(queries))
+        if hits > MOST_TOGETHER:
+            raise ConfigError(f"k × queries may be {MOST_TOGETHER:,}, got {hits:,}: send fewer queries at a time")
+        return hits
+
 
 class SearchBody(Ask):
     """A search."""
@@ -71,6 +82,14 @@ class SearchBody(Ask):
     """Widen passages to what is around them."""
     expand_tokens: Annotated[int, Field(ge=1)] = 1000
     """Tokens of a widened passage."""
+
+    def check(self) -> None:
+        """Check the size of the reply."""
+        tokens = self.check_hits(self.query) * self.expand_tokens
+        if self.expand is not None and tokens > MOST_EXPANDED:
+            raise ConfigError(
+                f"k × queries × expand_tokens may be {MOST_EXPANDED:,}, got {shown(tokens)}: widen fewer passages"
+            )
 
 
 class ContextBody(Ask):
@@ -102,6 +121,10 @@ class AnswerBody(Ask):
     """Number of documents that are read."""
     threshold: float | None = None
     """Least probability of there being an answer; 0 answers always."""
+
+    def check(self) -> None:
+        """Check the size of the reply."""
+        self.check_hits(self.question)
 
 
 class ExplainBody(Body):

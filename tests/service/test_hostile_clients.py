@@ -1,0 +1,418 @@
+"""Clients that mean harm: idle, slow, greedy, malformed; and tenants who look for each other."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from palmette import Document, Index
+from palmette.service import calls, connections
+from palmette.service.callers import Token
+from palmette.service.calls import ENDPOINTS
+from palmette.service.indexes import Served
+from support.services import Running, running, until
+from support.tiny import documents, space, tree
+
+ADA, BOB = "ada's token, long enough", "bob's token, long enough"
+TOKENS = (
+    Token(name="ada", token=ADA, filter={"colour": "red"}, write=True),
+    Token(name="bob", token=BOB, filter={"colour": "green"}, write=True),
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("hostile") / "colours"
+    Index.build(documents(), space(), path).close()
+    return path
+
+
+def address(service: Running) -> tuple[str, int]:
+    return "127.0.0.1", int(service.url.rpartition(":")[2])
+
+
+def is_cut(client: socket.socket) -> bool:
+    """Whether the other side has closed a connection."""
+    client.settimeout(0.05)
+    try:
+        return client.recv(1 << 16) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+def test_idle_connections_keep_nobody_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MOST", 20)
+    with running(folder) as service:
+        idle = [socket.create_connection(address(service)) for _ in range(60)]
+        assert service.post("search", query="red owl").status_code == 200
+        until(lambda: sum(map(is_cut, idle)) >= 40)
+        for client in idle:
+            client.close()
+
+
+@pytest.mark.parametrize("head", [b"", b"GET / HTTP/1.1\r\n", b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET"])
+def test_heads_arrive_in_time(head: bytes, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the first one, the rest of one, and the one after an answer."""
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
+    with running(folder) as service, socket.create_connection(address(service)) as client:
+        begun = time.monotonic()
+        client.sendall(head)
+        until(lambda: is_cut(client), 10)
+        assert time.monotonic() - begun < 5
+        assert service.http.get("/health").status_code == 200
+
+
+def test_answers_are_read_in_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that asks and asks and reads nothing keeps neither a place nor memory."""
+    monkeypatch.setattr(connections, "READ_SECONDS", 0.5)
+    with running(folder) as service, socket.create_connection(address(service)) as client:
+        request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        client.settimeout(10)
+        with pytest.raises(ConnectionError):
+            for _ in range(20_000):
+                client.sendall(request * 50)
+        until(lambda: service.service.metrics.in_flight == 0)
+        assert service.http.get("/health").status_code == 200
+
+
+def test_one_token_leaves_places_to_others(folder: Path) -> None:
+    head = "POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 999\r\n"
+    with running(folder, tokens=TOKENS, waiting=8) as service:
+        slow = [socket.create_connection(address(service)) for _ in range(8)]
+        for client in slow:
+            client.sendall(f"{head}Authorization: Bearer {ADA}\r\n\r\n".encode())
+        until(lambda: service.service.metrics.in_flight == 4)
+        assert service.post("search", token=BOB, query="green owl").status_code == 200
+        assert service.post("search", token=ADA, query="red owl").status_code == 503
+        for client in slow:
+            client.close()
+        until(lambda: service.service.metrics.in_flight == 0)
+        assert service.post("search", token=ADA, query="red owl").status_code == 200
+
+
+SMUGGLED = [
+    "Content-Length: 5\r\nTransfer-Encoding: chunked",
+    "Content-Length: 5\r\nContent-Length: 6",
+    "Content-Length: +5",
+    "Content-Length: 5, 6",
+    "Content-Length: -1",
+    "Transfer-Encoding: xchunked",
+    "Transfer-Encoding: chunked, identity",
+    "Transfer-Encoding : chunked",
+    "X: a\r\n b",
+    "Host: evil.example",
+    f"X: {'a' * 100_000}",
+    "\x00: a",
+    "Expect: 100-continue\r\nContent-Length: 999999999999999999999",
+    "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSA=\r\nSec-WebSocket-Version: 13",
+    "Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA",
+    "X-Forwarded-For: 10.0.0.1\r\nX-Forwarded-Host: evil.example",
+    "Authorization: Bearer \x80\xff",
+]
+
+
+@pytest.mark.parametrize("header", SMUGGLED)
+def test_a_request_is_one_request(header: str, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """No request inside the body of another is answered, and the next connection is served."""
+    inner = b"0\r\n\r\nGET /v1/indexes HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with running(folder) as service, socket.create_connection(address(service)) as client:
+        head = f"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{header}\r\n\r\n"
+        client.sendall(head.encode("latin-1") + inner)
+        client.settimeout(5)
+        received = b""
+        try:
+            while part := client.recv(1 << 16):
+                received += part
+                if b"Content-Length: 5\r\nTransfer" not in head.encode("latin-1") and b"\r\n\r\n" in received:
+                    time.sleep(0.1)
+                    client.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+        assert b'"indexes"' not in received, received
+        assert b" 500 " not in received
+        assert b" 101 " not in received
+        assert service.http.get("/health").status_code == 200
+    assert "Traceback" not in caplog.text
+
+
+PATHS = ["/v1/search%00", "/v1/../v1/search", "/v1//search", "/%2e%2e/%2e%2e/etc/passwd", "/v1/search/", "/v1/search?x"]
+PATHS += [
+    "/" + "a" * 8000,
+    "//evil.example/v1/search",
+    "/v1/%ff%fe",
+    "/page.js%00.html",
+    "/v1/search;a=b",
+    "*",
+    "/%0d%0aX:%20y",
+]
+METHODS = "GET HEAD OPTIONS PUT PATCH DELETE TRACE CONNECT PROPFIND BREW".split()
+
+
+def test_odd_paths_and_methods(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with running(folder, mcp=True, timeout=3) as service:
+        for target in [*PATHS, "/v1/search", "/", "/health", "/mcp"]:
+            for method in [*METHODS, "POST"]:
+                with socket.create_connection(address(service)) as client:
+                    client.settimeout(10)
+                    client.sendall(
+                        f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+                    )
+                    first = client.recv(1 << 16)
+                status = int(first.split(b" ")[1])
+                assert status < 500, (method, target, first)
+                assert b"\r\nX: y" not in first
+        assert "Traceback" not in caplog.text
+
+
+def nested(depth: int, name: str = "$not") -> Any:
+    value: Any = {"colour": "red"}
+    for _ in range(depth):
+        value = {name: value}
+    return value
+
+
+SEEDS = [pytest.param(range(1)), pytest.param(range(1, 40), marks=pytest.mark.exhaustive)]
+NAMES = [
+    "index",
+    "k",
+    "filter",
+    "lexical",
+    "sentences",
+    "boost",
+    "options",
+    "query",
+    "question",
+    "threshold",
+    "explain",
+]
+NAMES += [
+    "group_by",
+    "distinct",
+    "expand",
+    "expand_tokens",
+    "tokens",
+    "id",
+    "ids",
+    "offset",
+    "limit",
+    "documents",
+    "source",
+]
+NAMES += ["delete", "useful", "run", "person", "topics", "since", "date", "__proto__", "\ud800"]
+TEXTS = [
+    "owl",
+    "",
+    " ",
+    "\x00",
+    "\ud800",
+    "a" * 9000,
+    "../../etc/passwd",
+    "%00",
+    "e\u0301" * 3000,
+    '"',
+    "red owl",
+    "{}",
+]
+OTHER: list[Any] = [*TEXTS, 10**400, 1e308, -0.0, [], [[]], {}, {"$and": []}, nested(60), nested(900), ["owl"] * 101]
+OTHER += [
+    {"text": "an owl"},
+    [{"text": "an owl", "metadata": {"colour": "red"}}],
+    [{"id": "\x00", "text": "x"}],
+    True,
+    None,
+]
+
+
+def a_body(draw: random.Random, endpoint: Any) -> Any:
+    """A request that is right but for one to three odd values, or odd altogether."""
+    body = dict(endpoint.sent)
+    if draw.random() < 0.1:
+        return draw.choice(OTHER)
+    for _ in range(draw.choice([1, 1, 2, 3])):
+        known = list(endpoint.body.model_fields)
+        body[draw.choice([*known, *known, draw.choice(NAMES)])] = draw.choice(OTHER)
+    return body
+
+
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_whatever_is_sent_is_answered_or_refused(seeds: range, folder: Path, tmp_path: Path, caplog: Any) -> None:
+    with Index.open(folder) as index:
+        index.backup(tmp_path / "colours")
+    with running(tmp_path / "colours", write=True, rate=1e9) as service:
+        for seed in seeds:
+            draw = random.Random(seed)
+            for _ in range(25):
+                for endpoint in ENDPOINTS:
+                    try:
+                        content = json.dumps(a_body(draw, endpoint), default=repr).encode()
+                    except (ValueError, RecursionError, TypeError):
+                        continue
+                    headers = {"content-type": "application/json", "accept": draw.choice(["*/*", "text/event-stream"])}
+                    reply = service.http.post(endpoint.path, content=content, headers=headers)
+                    allowed = (501,) if reply.status_code == 501 else ()
+                    assert reply.status_code < 500 or reply.status_code in allowed, (content[:300], reply.text[:500])
+                    assert str(tmp_path) not in reply.text, reply.text
+        assert "Traceback" not in caplog.text
+        assert service.post("search", query="red owl").status_code == 200
+
+
+def test_replies_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "LARGEST_REPLY", 100_000)
+    long = [Document(f"long{n}", f"word{n} " * 5000) for n in range(4)]
+    Index.build([*documents(), *long], space(), tmp_path / "long", passages=None).close()
+    with running(tmp_path / "long") as service:
+        for call, body in (("get", {"ids": ["long1"] * 100}), ("list", {"limit": 100})):
+            reply = service.post(call, **body)
+            assert reply.status_code == 400, reply.text[:300]
+            assert "ask for fewer" in reply.json()["detail"]
+        assert [one["id"] for one in service.post("list", limit=2, offset=49).json()["documents"]] == ["long1", "long2"]
+        assert service.post("get", ids=["long1", "nobody", "red-owl"]).status_code == 200
+        for body in (
+            {"k": 1000, "query": ["owl"] * 11},
+            {"query": "owl", "expand": "document", "expand_tokens": 10**9},
+        ):
+            assert service.post("search", **body).status_code == 400
+        assert service.post("answer", k=1000, question=["owl"] * 11).status_code == 400
+
+
+# -- tenants ------------------------------------------------------------------------------------------------
+
+
+def seen_by(token: str, service: Running) -> list[Any]:
+    """All that a token can learn."""
+
+    def post(call: str, **body: Any) -> Any:
+        reply = service.post(call, token, **body)
+        content = reply.text
+        for run in [one.get("run") for one in (reply.json().get("results") or []) if "run" in one]:
+            content = content.replace(run, "run")
+        return reply.status_code, content, {name: value for name, value in reply.headers.items() if name != "date"}
+
+    get = [
+        (reply.status_code, reply.text)
+        for reply in (
+            service.http.get(path, headers={"authorization": f"Bearer {token}"}) for path in ("/v1/indexes", "/metrics")
+        )
+    ]
+    seen: list[Any] = [*get]
+    for query in ("zanzibar owl 4711", "red owl", "the of is"):
+        seen += [
+            post("search", query=query, k=20, explain=True),
+            post("answer", question=query),
+            post("context", question=query),
+        ]
+        seen += [post("search", query=query, group_by="document", expand="section"), post("overview", query=query)]
+    seen += [
+        post("explain", query="owl", id="b1"),
+        post("explain", query="owl 4711", id="1"),
+        post("get", ids=["1", "b1", "b/b1"]),
+    ]
+    seen += [
+        post("list", limit=100),
+        post("list", filter={"secret": 1}),
+        post("list", filter={"t": "b"}),
+        post("fields"),
+    ]
+    seen += [post("feedback", query="q", id="b1", useful=True), post("feedback", run="nobody's", useful=True)]
+    seen += [
+        post("overview"),
+        post("overview", since="2020-01-01"),
+        post("overview", filter={"secret": 1}),
+        post("topics"),
+    ]
+    seen += [
+        post("delete", ids=["b1"]),
+        post("delete", filter={"secret": 1}),
+        post("add", documents=[{"id": "b1", "text": "mine"}]),
+    ]
+    seen += [post("upsert", documents=[{"id": "b1", "text": "mine", "metadata": {"t": "a"}}])]
+    seen += [post("sync", source="s", documents=[{"id": "s1", "text": "an owl", "metadata": {"t": "a"}}])]
+    seen += [
+        post("sync", source="s", documents=[]),
+        post("search", query="owl 4711", k=20),
+        post("search", query="owl", index="x"),
+    ]
+    return seen
+
+
+@pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 60), marks=pytest.mark.exhaustive)])
+def test_no_reply_tells_of_another_tenant(seeds: range, tmp_path: Path) -> None:
+    """Two services that differ in another tenant's documents, sources, votes and requests answer the same bytes."""
+    tokens = (
+        Token(name="a", token=ADA, filter={"t": "a"}, write=True),
+        Token(name="b", token=BOB, filter={"t": "b"}, write=True),
+    )
+    own = [
+        Document(str(n), text, {"t": "a", "lang": "en", "date": f"202{n}-01-01"})
+        for n, text in enumerate(
+            ["The red owl sleeps in the oak. It wakes at night.", "A blue fox and the code.", "Zanzibar has 4711 owls."]
+            * 4
+        )
+    ]
+    known = None
+    for seed in [None, *seeds]:
+        draw, place = np.random.default_rng(seed or 0), tmp_path / str(seed) / "index"
+        model = space() if (seed or 0) >= 0 else tree()
+        with Index.build(own[:6], model, place, tenant="t", progress=False) as index:
+            index.feedback_log.recording = True
+        with running(place, tokens=tokens) as service:
+            if seed is not None:
+                words = "owl fox code 4711 4712 zanzibar red the of".split()
+                theirs = [
+                    {
+                        "id": f"b{n}",
+                        "text": " ".join(draw.choice(words, 9).tolist()),
+                        "metadata": {"t": "b", "secret": 1},
+                    }
+                    for n in range(int(draw.integers(1, 40)))
+                ]
+                assert service.post("upsert", BOB, documents=theirs).status_code == 200
+                synced = [{"id": "s1", "text": "their owl", "metadata": {"t": "b"}}]
+                assert service.post("sync", BOB, source="s", documents=synced).status_code == 200
+                service.post("feedback", BOB, query="owl", id="b0", useful=True)
+                service.post("overview", BOB), service.post("fields", BOB), service.post("search", BOB, query="4711")
+            later = [{"id": one.key, "text": one.text, "metadata": dict(one.metadata)} for one in own[6:]]
+            assert service.post("add", ADA, documents=later).status_code == 200
+            seen = seen_by(ADA, service)
+        known = known or seen
+        for first, second in zip(known, seen, strict=True):
+            assert first == second, (seed, first, second)
+
+
+def test_tokens_of_some_indexes_or_documents_see_no_totals(folder: Path, tmp_path: Path) -> None:
+    with Index.open(folder) as index:
+        index.backup(tmp_path / "secret")
+    tokens = (Token(name="some", token=ADA, indexes=("colours",)), Token(name="all", token=BOB))
+    with running(folder, tmp_path / "secret", tokens=tokens) as service:
+        for token, status in ((ADA, 403), (BOB, 200)):
+            headers = {"authorization": f"Bearer {token}"}
+            reply = service.http.get("/metrics", headers=headers)
+            assert reply.status_code == status
+            assert ("secret" in reply.text) == (status == 200)
+            assert (service.http.get("/v1/indexes", headers=headers).json()["service"] is None) == (status == 403)
+
+
+def test_progress_and_paths_of_a_followed_folder(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    for n in range(3):
+        (notes / f"{n}.md").write_text(f"---\ncolour: red\n---\nAn owl in house {n}.")
+    space().save_pretrained(tmp_path / "model")
+    tokens = (*TOKENS, Token(name="all", token="all of it, long enough"))
+    with running(Served("notes", str(notes), model=str(tmp_path / "model")), tokens=tokens) as service:
+        followed = service.service.served["notes"]
+        until(lambda: followed.progress.done == 3)
+        followed.progress.error = f"{notes}/secret.md: cannot be read"
+        for token, fields in (("all of it, long enough", {"done", "total", "error", "folder"}), (ADA, {"folder"})):
+            reply = service.http.get("/v1/indexes", headers={"authorization": f"Bearer {token}"})
+            assert set(reply.json()["indexes"][0]["follows"]) == fields
+            assert str(tmp_path) not in reply.text
