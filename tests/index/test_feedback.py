@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ import pytest
 from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.errors import CorruptIndexError, InputError, NotFoundError
 from palmette.store.local.feedback import FEEDBACK
+from support.hostile import knot
 
 MODEL = SpaceModel.untrained(FakeEncoder(32))
 TEXTS = [Document(f"d{n}", f"text number {n}", {"t": "ab"[n % 2]}) for n in range(10)]
@@ -226,3 +229,22 @@ def test_values_of_other_types_are_refused(index: Index, values: str) -> None:
     database.close()
     with pytest.raises(CorruptIndexError, match="other types"):
         index.feedback_log.votes()
+
+
+def test_a_knot_of_pages_is_not_read_for_ever(tmp_path: Path) -> None:
+    """Few pages that refer to each other make billions of votes."""
+    with Index.build(TEXTS, MODEL, tmp_path / "index", progress=False) as index:
+        for number in range(30):
+            index.feedback(f"question {number}", "d1", useful=True)
+    path = tmp_path / "index" / "feedback.sqlite3"
+    with closing(sqlite3.connect(path)) as database:
+        [(root,)] = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 'votes'")
+        [(pages,)] = database.execute("PRAGMA page_count")
+    knot(path, root, pages, 4, random.Random(0))
+    begun = time.process_time()
+    with Index.open(tmp_path / "index") as index:
+        for read in (index.feedback_log.votes, lambda: index.feedback_log.delete(before=0.0)):
+            with pytest.raises(CorruptIndexError, match="is damaged"):
+                read()
+    assert Index.repair(tmp_path / "index", tmp_path / "new").documents == len(TEXTS)
+    assert time.process_time() - begun < 10

@@ -44,6 +44,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         for n in range(3)
     ]
+    places = {"source": "javascript:hurt=1", "url": "file:///etc/passwd", HOSTILE: "imp", "__proto__": "imp"}
+    bad += [
+        Document(f"javascript:hurt={n}", f"# {HOSTILE}\n\n{'words ' * 400}\n\n## {HOSTILE}\n\nimp {n}", places)
+        for n in range(2)
+    ]
     sea = Document("sea.md", LONG, {"source": "notes/sea.md", "colour": "purple"})
     Index.build([*documents(), *bad, sea], tree(), path / "colours").close()
     Index.build(documents(), space(), path / "plain").close()
@@ -223,6 +228,9 @@ def test_hostile_documents_stay_texts(tab: Tab, service: Running) -> None:
     wait(tab, SOURCE)
     assert HOSTILE in tab.evaluate("document.getElementById('source-text').textContent")
     tab.press("Escape")
+    ask(tab, "imp 1 words")
+    assert "javascript:hurt=1" in tab.evaluate("document.getElementById('results').textContent")
+    assert tab.evaluate("document.querySelectorAll('[href^=javascript], [href^=file], [src]:not(script)').length") == 0
     tab.goto(f"{service.url}/#q={'%3Cimg src=x onerror=hurt=1%3E'}&in=%3Cscript%3E")
     wait(tab, "document.querySelector('.hit')")
     tab.click("#to-browse")

@@ -319,7 +319,7 @@ def spoil_documents(folder: Path, draw: random.Random) -> str:
 
 
 def knot_pages(folder: Path, draw: random.Random) -> str:
-    """Let every child of a page of a table be the same page, several levels deep: few pages, billions of rows."""
+    """Knot the pages of a table of the index."""
     table = draw.choice(["dead", "segments", "documents", "sqlite_schema", "meta", "metadata"])
     path = folder / DATABASE
     with closing(connect(path, "mode=rw")) as connection:
@@ -327,31 +327,13 @@ def knot_pages(folder: Path, draw: random.Random) -> str:
         roots = dict(connection.execute("SELECT name, rootpage FROM sqlite_schema").fetchall())
         pages = connection.execute("PRAGMA page_count").fetchall()[0][0]
     root = roots.get(table, 1)
-    content = bytearray(path.read_bytes())
-    leaf = content[(root - 1) * 4096 : root * 4096]
-    start = 100 if root == 1 else 0
-    kind = leaf[start]
-    if kind not in (13, 10):
+    if path.read_bytes()[(root - 1) * 4096 + (100 if root == 1 else 0)] not in (13, 10):
         return f"{table} is no leaf"
-    if root == 1:  # rows of the schema lie behind the file's header
-        leaf = leaf[:0] + leaf
     levels = draw.choice([3, 4, 5])
-    below = pages + 1
-    content += leaf if root != 1 else b""
-    made = pages + (root != 1)
     if root == 1:
         return "schema"
-    for level in range(levels):
-        page = interior(kind, below, draw, content[(root - 1) * 4096 : root * 4096])
-        if level == levels - 1:
-            content[(root - 1) * 4096 : root * 4096] = page
-        else:
-            content += page
-            made += 1
-            below = made
-    content[28:32] = struct.pack(">I", made)
-    path.write_bytes(bytes(content))
-    for number in (*range(pages + 1, made + 1), root, 1):
+    changed = knot(path, root, pages, levels, draw)
+    for number in changed:
         with path.open("r+b") as file:
             file.seek((number - 1) * 4096)
             page = file.read(4096)
@@ -360,6 +342,28 @@ def knot_pages(folder: Path, draw: random.Random) -> str:
     for end in ("-wal", "-shm"):
         path.with_name(path.name + end).unlink(missing_ok=True)
     return f"{table} {levels} levels"
+
+
+def knot(path: Path, root: int, pages: int, levels: int, draw: random.Random) -> list[int]:
+    """Let every child of a page of a table be the same page, several levels deep: few pages, billions of rows.
+
+    Returns the numbers of the pages that were written.
+    """
+    content = bytearray(path.read_bytes())
+    leaf = content[(root - 1) * 4096 : root * 4096]
+    content += leaf
+    made = below = pages + 1
+    for level in range(levels):
+        page = interior(leaf[0], below, draw, leaf)
+        if level == levels - 1:
+            content[(root - 1) * 4096 : root * 4096] = page
+        else:
+            content += page
+            made += 1
+            below = made
+    content[28:32] = struct.pack(">I", made)
+    path.write_bytes(bytes(content))
+    return [*range(pages + 1, made + 1), root, 1]
 
 
 def interior(kind: int, child: int, draw: random.Random, leaf: bytes) -> bytes:

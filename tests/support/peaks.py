@@ -66,7 +66,9 @@ def measured(call: Callable[[], object]) -> dict[str, Any]:
 
 
 def _calls(index: Any, folder: Path, text: str) -> dict[str, Callable[[], object]]:
-    from palmette import Document
+    from palmette import Document, Reader
+
+    reader = Reader.untrained(index.model.encoder.plain)
 
     def file(name: str, content: str) -> Callable[[], object]:
         def sync() -> object:
@@ -82,6 +84,8 @@ def _calls(index: Any, folder: Path, text: str) -> dict[str, Callable[[], object
         "search": lambda: index.search(text),
         "explain": lambda: index.explain(text, "doc"),
         "context": lambda: index.context(text),
+        "answer": lambda: reader.answer("some words of it?", [Document("long", text)]),
+        "question": lambda: reader.answer(text, [Document("doc", "some words of it. " * 9)]),
         "file.md": file("md/a.md", text),
         "file.txt": file("txt/a.txt", text),
         "file.py": file("py/a.py", text),

@@ -33,6 +33,7 @@ from palmette.store.local.folder import SEGMENTS, Manifest, check_own
 from palmette.store.local.segments import KEYS, NUMBERS, Segment
 
 _BATCH = 256
+_GONE = 64  # segments without files that are named
 _STEPS = 16  # of queries for each byte of the database
 _BAD = (apsw.Error, UnicodeDecodeError, CorruptIndexError)
 
@@ -124,9 +125,9 @@ def _read_segments(connection: apsw.Connection, folder: Path, salvage: Salvage) 
     expected: set[int] = set()
     rows: list[tuple[Any, ...]] = []
     with _attempt(salvage, folder / DATABASE):
-        most = sum(1 for _ in (folder / SEGMENTS).iterdir()) if (folder / SEGMENTS).is_dir() else 0
+        known = sum(1 for _ in (folder / SEGMENTS).iterdir()) if (folder / SEGMENTS).is_dir() else 0
         query = "SELECT name, count, files FROM segments ORDER BY position LIMIT ?"  # pages in a knot have more rows
-        rows = connection.execute(query, [most]).fetchall()
+        rows = connection.execute(query, [known + _GONE]).fetchall()
     for name, count, files in rows:
         try:
             listed = json.loads(files)

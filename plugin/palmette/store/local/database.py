@@ -299,9 +299,11 @@ def connect(path: Path, mode: str) -> apsw.Connection:
     return connection
 
 
-@contextmanager
-def bounded(connection: apsw.Connection, path: Path, per_byte: int = 16) -> Iterator[None]:
-    """End queries that take more steps than reading the file once explains: its pages refer to each other in a knot."""
+def limit_steps(connection: Any, path: Path, per_byte: int) -> int:
+    """Interrupt queries that take more steps than the size of the file explains; returns that size.
+
+    Pages that refer to each other in a knot make billions of rows of a small file.
+    """
     size = sum(file.stat().st_size for file in (path, path.with_name(f"{path.name}-wal")) if file.is_file())
     left = _FREE_STEPS + per_byte * size
 
@@ -311,6 +313,13 @@ def bounded(connection: apsw.Connection, path: Path, per_byte: int = 16) -> Iter
         return left < 0
 
     connection.set_progress_handler(is_over, _COUNTED)
+    return size
+
+
+@contextmanager
+def bounded(connection: apsw.Connection, path: Path, per_byte: int = 16) -> Iterator[None]:
+    """End queries that take more steps than reading the file once explains."""
+    size = limit_steps(connection, path, per_byte)
     try:
         yield
     except apsw.InterruptError as error:
@@ -320,24 +329,33 @@ def bounded(connection: apsw.Connection, path: Path, per_byte: int = 16) -> Iter
 
 
 def _schema_of(connection: apsw.Connection, most: int) -> list[tuple[Any, ...]]:
-    """List the first rows of a schema, statements without differences in white space."""
-    rows: list[tuple[Any, ...]] = connection.execute(f"{_READ_SCHEMA} LIMIT {most}").fetchall()
+    """List the first rows of a schema."""
+    return connection.execute(f"{_READ_SCHEMA} LIMIT {most}").fetchall()
+
+
+def _without_blanks(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Write statements without differences in white space."""
     return [(*row, " ".join(_MARKS.sub(r" \1 ", sql).split()) if isinstance(sql, str) else sql) for *row, sql in rows]
 
 
 @cache
-def _expected_schema() -> frozenset[tuple[Any, ...]]:
+def _expected_schema() -> tuple[frozenset[tuple[Any, ...]], frozenset[tuple[Any, ...]]]:
+    """The schema as it is written, and without differences in white space."""
     with closing(apsw.Connection(":memory:")) as connection:
         connection.execute(SCHEMA)
-        return frozenset(_schema_of(connection, 1000))
+        rows = _schema_of(connection, 1000)
+        return frozenset(rows), frozenset(_without_blanks(rows))
 
 
 def check_schema(connection: apsw.Connection, path: Path) -> None:
     """Raise unless the database holds exactly the tables of :data:`TABLES`: no view, trigger or other column."""
-    expected = _expected_schema()
+    written, expected = _expected_schema()
     rows = _schema_of(connection, len(expected) + 1)
-    if len(rows) != len(expected) or set(rows) != expected:
-        wrong = sorted(expected.symmetric_difference(rows), key=repr) or rows
+    if len(rows) == len(written) and set(rows) == written:
+        return
+    plain = _without_blanks(rows)
+    if len(plain) != len(expected) or set(plain) != expected:
+        wrong = sorted(expected.symmetric_difference(plain), key=repr) or plain
         kind, name = wrong[0][:2]
         raise damaged_database(path, f"its schema has {shown(kind)} {shown(name)} otherwise than palmette makes it")
 

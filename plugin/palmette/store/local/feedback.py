@@ -22,6 +22,7 @@ from typing import Any
 
 from palmette.errors import CorruptIndexError, InputError, NotFoundError, ReadOnlyError, StorageFullError, shown
 from palmette.files import flaw_of
+from palmette.store.local.database import limit_steps
 from palmette.text import is_unicode
 
 FEEDBACK = "feedback.sqlite3"
@@ -32,6 +33,8 @@ LONGEST = 8192
 """Most characters of a query that is kept."""
 MOST_PAGES = 2**16
 """Most pages of 4,096 bytes of the file: a caller that may only read can fill it, and no more of the disk."""
+STEPS = 16
+"""Steps of queries for each byte of the file: more, and its pages refer to each other in a knot."""
 SHORT = 256
 """Most characters of the name of a person or a run."""
 _SCHEMA = """CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)
@@ -281,7 +284,9 @@ def _connect(path: Path, *, create: bool) -> sqlite3.Connection:
             raise CorruptIndexError(f"{file} {flaw}: an index has none such; copy the files themselves")
     mode = "rwc" if create else "rw" if os.access(path, os.W_OK) else "ro"
     uri = f"{path.absolute().as_uri()}?mode={mode}"
-    return sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=None)
+    database = sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=None)
+    limit_steps(database, path, STEPS)
+    return database
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
