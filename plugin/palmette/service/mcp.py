@@ -291,8 +291,9 @@ async def _identify(ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any
 
 def _result(value: BaseModel, *texts: str) -> CallToolResult:
     """Return a result; a document's own text is a block by itself, so that it can forge no frame around it."""
-    content = [TextContent(text=text) for text in texts]
-    return CallToolResult(content=content, structured_content=value.model_dump(mode="json"))
+    return CallToolResult(
+        content=[TextContent(text=text) for text in texts], structured_content=value.model_dump(mode="json")
+    )
 
 
 def _line(text: str) -> str:
