@@ -304,3 +304,11 @@ def test_headings_answer_nothing():
     answer = readers.sentence_reader().answer(QUESTION, [text], threshold=0)
     assert answer.text == tiny.documents()[10].text
     assert answer.supports[0].start == text.index("The green owl")
+
+
+def test_what_an_answer_reads_is_bounded(reader):
+    """A question has the limit of a query; passages have one together, and words are counted in linear time."""
+    with pytest.raises(InputError, match="the query has 100,001 characters"):
+        reader.answer("a" * 100_001, ["the owl lives in house 9"])
+    with pytest.raises(InputError, match=r"have 2,097,16\d characters, and may have 2,097,152"):
+        reader.answer(QUESTION, [Document("a", "owl " * 300_000), Document("b", "fox " * 224_290)])

@@ -170,6 +170,8 @@ def test_odd_paths_and_methods(folder: Path, caplog: pytest.LogCaptureFixture) -
                 status = int(first.split(b" ")[1])
                 assert status < 500, (method, target, first)
                 assert b"\r\nX: y" not in first
+        events = {"accept": "text/event-stream"}
+        assert service.http.get("/mcp", headers=events).status_code == 405, "it would wait for ever"
         assert "Traceback" not in caplog.text
 
 

@@ -115,13 +115,11 @@ class Postings:
         for name, (heads, end) in ends.items():
             if heads.shape != (257,) or [*heads[[0, -1]]] != [0, end] or (heads[1:] < heads[:-1]).any():
                 return name, f"257 numbers that rise from 0 to {end}", f"others, of the shape {heads.shape}"
-        sizes = {
-            "tails": (self.terms.tails, len(self.terms.tails)),
-            "once_tails": (self.once.tails, len(self.once.tails)),
+        own = {"tails": self.terms.tails, "once_tails": self.once.tails, "hits": self.hits}
+        sizes = {name: (numbers, len(numbers)) for name, numbers in own.items()} | {
             "starts": (self.starts, len(self.terms.tails)),
             "once_hits": (self.once_hits, len(self.once.tails)),
             "lengths": (self.lengths, documents),
-            "hits": (self.hits, len(self.hits)),
         }
         for name, (numbers, size) in sizes.items():
             if numbers.shape != (size,):

@@ -34,6 +34,9 @@ from palmette.types import Document, Hit
 RELEVANT = 0.2
 """Probability of a hit from which on it is worth reading."""
 
+MOST_READ = 2**21
+"""Characters of a question's passages: their sentences take 150 MB."""
+
 UNITS: dict[str, type[SentenceModule] | type[SpanModule]] = {"sentence": SentenceModule, "span": SpanModule}
 LOADED: WeakValueDictionary[tuple[object, ...], Reader] = WeakValueDictionary()
 """Readers in use, so that many chains over one checkpoint share one."""
@@ -173,6 +176,10 @@ class Reader(Checkpointed):
         passage_lists = list(map(_listed, passage_lists))
         document_lists = [list(map(_document, entries, range(len(entries)))) for entries in passage_lists]
         contents = [[document.content for document in documents] for documents in document_lists]
+        if (longest := max((sum(map(len, texts)) for texts in contents), default=0)) > MOST_READ:
+            raise InputError(
+                f"the passages of a question have {longest:,} characters, and may have {MOST_READ:,}: give fewer"
+            )
         with span("answer"):
             candidate_lists = self.module.candidates(questions, contents)
         answers = []

@@ -269,7 +269,8 @@ def mount(service: Service) -> None:
         max_request_body_size=service.settings.max_body,
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
-    routes = [route for route in app.routes if isinstance(route, Route)]
+    # this server says nothing by itself: a GET would wait for it for ever, and hold a place
+    routes = [Route(route.path, route.endpoint, methods=["POST"]) for route in app.routes if isinstance(route, Route)]
     service.mount(routes, server.session_manager.run)
 
 
