@@ -44,11 +44,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         for n in range(3)
     ]
-    places = {"source": "javascript:hurt=1", "url": "file:///etc/passwd", HOSTILE: "imp", "__proto__": "imp"}
-    bad += [
-        Document(f"javascript:hurt={n}", f"# {HOSTILE}\n\n{'words ' * 400}\n\n## {HOSTILE}\n\nimp {n}", places)
-        for n in range(2)
-    ]
     sea = Document("sea.md", LONG, {"source": "notes/sea.md", "colour": "purple"})
     Index.build([*documents(), *bad, sea], tree(), path / "colours").close()
     Index.build(documents(), space(), path / "plain").close()
@@ -228,14 +223,31 @@ def test_hostile_documents_stay_texts(tab: Tab, service: Running) -> None:
     wait(tab, SOURCE)
     assert HOSTILE in tab.evaluate("document.getElementById('source-text').textContent")
     tab.press("Escape")
-    ask(tab, "imp 1 words")
-    assert "javascript:hurt=1" in tab.evaluate("document.getElementById('results').textContent")
-    assert tab.evaluate("document.querySelectorAll('[href^=javascript], [href^=file], [src]:not(script)').length") == 0
     tab.goto(f"{service.url}/#q={'%3Cimg src=x onerror=hurt=1%3E'}&in=%3Cscript%3E")
     wait(tab, "document.querySelector('.hit')")
     tab.click("#to-browse")
     wait(tab, "document.querySelector('iframe')")
     assert tab.evaluate("document.querySelectorAll('img, script:not([src])').length") == 0
+
+
+def test_hostile_places_lead_nowhere(tab: Tab, tmp_path: Path) -> None:
+    """Sources, headings, ids, names of metadata and filters of documents make no link, and no markup."""
+    places = {"source": "javascript:hurt=1", "url": "file:///etc/passwd", HOSTILE: "imp", "__proto__": "imp"}
+    text = f"# {HOSTILE}\n\n{'words ' * 400}\n\n## {HOSTILE}\n\nThe imp sings."
+    bad = [Document(f"javascript:hurt={n}", f"{text} Number {n}.", places | {"t": HOSTILE[n:]}) for n in range(3)]
+    Index.build([*documents(), *bad], space(), tmp_path / HOSTILE.replace("/", "")).close()
+    with running(Served(HOSTILE, str(tmp_path / HOSTILE.replace("/", "")))) as service:
+        opened(tab, service)
+        ask(tab, "The imp sings. Number 1.")
+        assert "javascript:hurt=" in tab.evaluate("document.getElementById('results').textContent")
+        tab.click(".hit .open")
+        wait(tab, SOURCE)
+        tab.press("Escape")
+        tab.click("#to-browse")
+        wait(tab, "document.querySelectorAll('#browse .hit').length === 20")
+        assert HOSTILE in tab.evaluate("document.getElementById('browse').textContent")
+        assert tab.evaluate("document.querySelectorAll('a:not(.skip), img, iframe, script:not([src])').length") == 0
+        assert tab.evaluate("typeof hurt") == "undefined"
 
 
 def test_the_policy_stops_what_slips_in(browser: Tab, service: Running) -> None:
