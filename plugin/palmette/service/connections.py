@@ -44,7 +44,7 @@ class Connection(H11Protocol):
         if len(self.connections) > most_connections():
             others: Iterable[Any] = self.connections - {self}
             idle = (other for other in others if other.is_idle and not other.transport.is_closing())
-            min(idle, key=lambda other: other.idle_since, default=self).transport.abort()
+            min(idle, key=lambda other: other.idle_since, default=self).cut()
         self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -82,7 +82,14 @@ class Connection(H11Protocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
         self.idle_since = self.loop.time()
-        self._head_timer = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+        self._head_timer = self.loop.call_later(HEAD_SECONDS, self.cut)
+
+    def cut(self) -> None:
+        """Close the connection, at once where its client has not read everything."""
+        if self._unread():
+            self.transport.abort()
+        else:
+            self.transport.close()
 
     def _unread(self) -> int:
         return self.transport.get_write_buffer_size()
