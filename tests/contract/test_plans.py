@@ -30,7 +30,7 @@ ARRAYS: dict[str, np.ndarray] = {
     "factor": FACTORS[:, 0].copy(),
     "parts": CODES,
     "factors": FACTORS,
-    "lists": DRAW.permuted(np.tile(np.arange(8, dtype=np.int32), (COUNT, 1)), axis=1)[:, :2].copy(),
+    "lists": DRAW.permuted(np.tile(np.arange(8, dtype=np.int32), (COUNT, 1)), axis=1)[:, :1].copy(),
 }
 SEARCHED: dict[str, dict[str, Any]] = {
     "vector": {"searched": "inner_product"},

@@ -309,14 +309,11 @@ def _least(score: Any, step: Any) -> Any:
 
 
 @called
-def scan_lists(
-    codes: Any, rows: Any, allowed: Any, visited_rows: Any, starts: Any, lists: Any, query: Any, heaps: Any
-) -> Any:
+def scan_lists(codes: Any, rows: Any, allowed: Any, starts: Any, lists: Any, query: Any, heaps: Any) -> Any:
     """Select rows of some ``lists`` that may be among one query's k best, and count the rows visited.
 
-    Codes and ``rows`` [n·l] are in the order of their lists, which begin at ``starts`` [L + 1]; unknown list numbers
-    are skipped. ``allowed`` [N] masks rows (empty: all are allowed). ``visited_rows`` [N] is all false, or empty if
-    each row is in one list. ``heaps`` [1, k] begins with −∞.
+    Codes and ``rows`` [n] are in the order of their lists, which begin at ``starts`` [L + 1]; unknown list numbers
+    are skipped. ``allowed`` [N] masks rows (empty: all are allowed). ``heaps`` [1, k] begins with −∞.
     """
     numbers, steps, errors, lengths = codes
     query_numbers, query_steps, query_errors, query_lengths = query
@@ -329,10 +326,6 @@ def scan_lists(
             row = rows[r]
             if len(allowed) and not allowed[row]:
                 continue
-            if len(visited_rows):
-                if visited_rows[row]:
-                    continue
-                visited_rows[row] = True
             visited += 1
             score = query_steps[0] * steps[r] * dot(numbers[r], query_numbers[0])
             off = query_lengths[0] * errors[r] + query_errors[0] * lengths[r] + TINY

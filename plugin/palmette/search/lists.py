@@ -3,7 +3,7 @@
 A list's rows stand next to each other in memory, a byte a number, so that visiting a list is reading on. Scores of the
 bytes, with a bound of their error, shortlist; exact scores decide, as if every visited document had been compared.
 
-Letters: Q queries, n rows of a block, l lists of a row, L lists, d columns.
+Letters: Q queries, n rows of a block, L lists, d columns.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _EVERY = np.ones(0, np.bool_)  # stands for all rows
 
 
 class ListOrder:
-    """The rows of a stored array of list numbers [n, l] (each number once in a row), in the order of their lists."""
+    """The rows of a stored array of list numbers [n, 1], in the order of their lists."""
 
     def __init__(self, lists: NDArray[Any]) -> None:
-        if lists.ndim != 2 or lists.dtype.kind not in "iu":
+        if lists.shape[1:] != (1,) or lists.dtype.kind not in "iu":
             raise InputError(
-                f"lists must be whole numbers, [n, l], got {lists.shape} of {lists.dtype}: store them as int32"
+                f"lists must be whole numbers, [n, 1], got {lists.shape} of {lists.dtype}: store them as int32"
             )
         if lists.size and not 0 <= lists.min() <= lists.max() < MOST_LISTS:
             raise InputError(
                 f"numbers of lists must be from 0 to {MOST_LISTS - 1:,}, got {lists.min()} to {lists.max()}: store "
                 "each document's own"
             )
-        self.lists, flat = lists, np.asarray(lists, np.int64).ravel()
-        self.rows = (np.argsort(flat, kind="stable") // lists.shape[1]).astype(np.int32)  # [n·l]
-        self.starts = np.concatenate([[0], np.cumsum(np.bincount(flat))]).astype(np.int64)  # [L + 1]
+        self.lists = lists[:, 0]
+        self.rows = np.argsort(self.lists, kind="stable").astype(np.int32)  # [n]
+        self.starts = np.concatenate([[0], np.cumsum(np.bincount(self.lists.astype(np.int64)))])  # [L + 1]
         self._last: tuple[Rows | None, Mask, Rows] | None = None
 
     def __len__(self) -> int:
@@ -64,7 +64,7 @@ class ListOrder:
         if last is None or last[0] is not rows:
             allowed = np.zeros(len(self.lists), np.bool_)
             allowed[rows] = True
-            sizes = np.bincount(np.asarray(self.lists[rows], np.int64).ravel(), minlength=len(self))
+            sizes = np.bincount(self.lists[rows].astype(np.int64), minlength=len(self))
             last = self._last = (rows, allowed, sizes)
         return last[1:]
 
@@ -85,24 +85,22 @@ class ListBlock(NamedTuple):
         order = self.order
         known = lists[(lists >= 0) & (lists < len(order))]
         if self.rows is not None and len(self.rows) * _GATHER < order.all_sizes[known].sum():
-            rows = self.rows[np.isin(order.lists[self.rows], known).any(axis=1)]
+            rows = self.rows[np.isin(order.lists[self.rows], known)]
             return rows, len(rows)
         codes = self.block.memo(
             ("in lists", order), lambda: Codes.encode(self.block.data, order.rows, self.block.scales)
         )
-        several = order.lists.shape[1] > 1
         allowed = _EVERY if self.rows is None else order.among(self.rows)[0]
 
         def scan(chosen_lists: Rows) -> tuple[Rows, int]:
             from palmette.search import kernels
 
-            visited_rows = np.zeros(len(self.block.keys), np.bool_) if several else _EVERY
             heaps = np.full((1, k), -np.inf)
-            encoded = tuple(codes), order.rows, allowed, visited_rows, order.starts, chosen_lists, tuple(query)
+            encoded = tuple(codes), order.rows, allowed, order.starts, chosen_lists, tuple(query)
             rows, visited = kernels.scan_lists(*encoded, heaps)
             return rows, visited
 
-        if threads == 1 or several:  # one thread must see what comes up twice
+        if threads == 1:
             return scan(lists)
         parts = run_in_threads([partial(scan, lists[at::threads]) for at in range(threads)])
         return np.concatenate([rows for rows, _ in parts]), sum(visited for _, visited in parts)
