@@ -53,7 +53,8 @@ def _run_index(args: argparse.Namespace) -> None:
     from palmette.sources.walk import file_stamps
 
     paths = list(args.documents)
-    checkpoint = paths.pop(0) if len(paths) > 1 and _is_checkpoint(paths[0]) else None
+    named = len(paths) > 1 and (not _exists(paths[0]) or (Path(paths[0]) / "model.safetensors").is_file())
+    checkpoint = paths.pop(0) if named else None  # its folder, or a model on the Hub: no path of this machine
     if args.source is not None and len(paths) > 1:
         raise ConfigError(f"--source names one source, but {len(paths)} are given: index them one by one")
     if len({Path(path).absolute().name for path in paths}) < len(paths):
@@ -123,11 +124,6 @@ def _print_skipped(skipped: Sequence[tuple[str, str]]) -> None:
         print(f"  skipped {unnamed:,} more for other reasons")
     if len(skipped) > min(len(paths_of), SHOWN):
         print("  --json names them all")
-
-
-def _is_checkpoint(name: str) -> bool:
-    """Return True if a name is the folder of a checkpoint, or a model on the Hub: no path of this machine."""
-    return not _exists(name) or (Path(name) / "model.safetensors").is_file()
 
 
 def _exists(name: str) -> bool:

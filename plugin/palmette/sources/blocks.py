@@ -28,11 +28,6 @@ def blocks_of(text: str, kind: str) -> list[Block]:
         return _rst(lines)
     if family == "code":
         return code_blocks(lines, language)
-    return _paragraphs(lines)
-
-
-def _paragraphs(lines: Lines) -> list[Block]:
-    """Return the runs of lines between blank lines."""
     return fill(lines, runs_of_lines(lines, 0, len(lines)), 0, len(lines.text))
 
 

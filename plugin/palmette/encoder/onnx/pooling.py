@@ -134,8 +134,5 @@ def pooling_names(config: Mapping[str, Any]) -> list[str]:
     if (named := config.get("pooling_mode")) is not None:
         return [str(name) for name in (named if isinstance(named, list) else [named])]
     switches = dict.fromkeys((*_SWITCHES, *config))  # known ones first
-    return [_SWITCHES.get(switch, switch) for switch in switches if _is_on(switch, config)]
-
-
-def _is_on(switch: str, config: Mapping[str, Any]) -> bool:
-    return switch.startswith("pooling_mode_") and config.get(switch) is True
+    chosen = (name for name in switches if name.startswith("pooling_mode_") and config.get(name) is True)
+    return [_SWITCHES.get(switch, switch) for switch in chosen]
