@@ -1,7 +1,7 @@
 """Kills, damaged files and failing system calls, at random places, against what must hold.
 
-``python tests/damage/run.py kills|damages|calls --count N --seed S`` prints what came of them, and every fault with the
-number that repeats it (``--only NUMBER``).
+``python tests/damage/run.py kills damages calls --count N --seed S``, or some of these kinds, prints what came of them,
+and every fault with the number that repeats it (``--only NUMBER``).
 """
 
 from __future__ import annotations
@@ -381,21 +381,24 @@ KINDS = {"kills": kills, "damages": damages, "calls": calls}
 if __name__ == "__main__":
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    parser.add_argument("kind", choices=KINDS)
-    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("kinds", nargs="+", choices=KINDS)
+    parser.add_argument("--count", type=int, nargs="+", default=[100], help="of each kind, or one number for all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="repeat one number")
     args = parser.parse_args()
-    began, results, faults = time.monotonic(), Counter[str](), list[str]()
-    with tempfile.TemporaryDirectory(dir=fast_place()) as home:
-        one = KINDS[args.kind](Path(home))
-        for number in range(args.count) if args.only is None else [args.only]:
-            came, fault = one(number, random.Random(f"{args.seed} {number}"))
-            results[came] += 1
-            faults += [f"{number} {came}; {fault}"] if fault else []
-            shutil.rmtree(Path(home, "work"))
-    print(f"{sum(results.values())} {args.kind} in {time.monotonic() - began:.0f} s, seed {args.seed}")
-    for name, number in sorted(results.items()):
-        print(f"{number:>7}  {name}")
-    print("\n".join(faults) or "no fault")
-    sys.exit(bool(faults))
+    failed = False
+    for kind, count in zip(args.kinds, args.count * (len(args.kinds) // len(args.count)), strict=True):
+        began, results, faults = time.monotonic(), Counter[str](), list[str]()
+        with tempfile.TemporaryDirectory(dir=fast_place()) as home:
+            one = KINDS[kind](Path(home))
+            for number in range(count) if args.only is None else [args.only]:
+                came, fault = one(number, random.Random(f"{args.seed} {number}"))
+                results[came] += 1
+                faults += [f"{number} {came}; {fault}"] if fault else []
+                shutil.rmtree(Path(home, "work"))
+        print(f"{sum(results.values())} {kind} in {time.monotonic() - began:.0f} s, seed {args.seed}")
+        for name, number in sorted(results.items()):
+            print(f"{number:>7}  {name}")
+        print("\n".join(faults) or "no fault", flush=True)
+        failed |= bool(faults)
+    sys.exit(failed)
