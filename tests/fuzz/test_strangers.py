@@ -20,7 +20,7 @@ from palmette.errors import CheckpointError, CorruptIndexError, InputError
 from palmette.hub.manifest import LAYOUT, Entry, dump_manifest
 from palmette.lexical.analyser import Analyser
 from palmette.reader import Reader, load_reading
-from palmette.sources import records
+from palmette.sources import convert, records
 from palmette.sources.passages import PassageOptions, split
 from support import readers, tiny
 from support.hostile import spoiled
@@ -124,13 +124,13 @@ def test_links_and_paths_out_of_a_folder(folder: Path, tmp_path: Path) -> None:
 
 def test_files_that_unpack_to_more_than_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "LONGEST", 10_000)
-    monkeypatch.setattr(records, "UNPACKED", 50_000)
+    monkeypatch.setattr(convert, "_MOST_BYTES", 50_000)
     monkeypatch.setattr(records, "SMALL", 50_000)
     monkeypatch.setattr(records, "RATIO", 2)
     for name, content, told in (
         ("line.jsonl", b'{"text": "' + b"x" * 20_000 + b'"}', "longer than"),
         ("line.csv", b"text\n" + b"x" * 20_000, "longer than"),
-        ("text.md", b"x" * 60_000, "larger than"),
+        ("text.md", b"x" * 60_000, "may have 50,000: split it"),
         ("many.jsonl.gz", gzip.compress(b'{"text": "x"}\n' * 10**6), "unpacks to"),
         ("squad.json.gz", gzip.compress(b" " * 10**6), "unpacks to"),
     ):
