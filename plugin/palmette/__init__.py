@@ -16,7 +16,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from palmette.cores import let_waiting_threads_sleep
+from palmette.cores import prepare_environment
 
 if TYPE_CHECKING:
     from palmette.data import RetrievalData, load_data
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-let_waiting_threads_sleep()
+prepare_environment()
 
 _NAMES = {
     "data": ("RetrievalData", "load_data"),

@@ -15,13 +15,17 @@ SHORT = 256
 """Tokens of a pass, padding included, below which a second thread costs more than it saves."""
 
 
-def let_waiting_threads_sleep(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Choose that OpenMP's threads sleep while they wait, unless the user chose otherwise.
+def prepare_environment(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Choose how torch's threads wait and what memory they keep, unless the user chose otherwise.
 
-    By default they spin. Where other programs compute, one thread of a pass is often not running, and the others burn
-    processor time until it is. OpenMP reads the choice when torch is imported; afterwards it changes nothing.
+    By default OpenMP's threads spin while they wait. Where other programs compute, one thread of a pass is often not
+    running, and the others burn processor time until it is. MKL keeps buffers for every thread that ever multiplied,
+    20 MB each, and any thread may encode. Both read the choice when torch is imported; afterwards it changes nothing.
     """
-    if "torch" not in sys.modules and "GOMP_SPINCOUNT" not in environment:
+    if "torch" in sys.modules:
+        return
+    environment.setdefault("MKL_DISABLE_FAST_MM", "1")
+    if "GOMP_SPINCOUNT" not in environment:
         environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 

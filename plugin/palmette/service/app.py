@@ -26,6 +26,7 @@ from palmette.service.callers import Caller, Callers, Token
 from palmette.service.calls import ENDPOINTS, answer_facts, find_passages, index_facts, listed, results_facts
 from palmette.service.gate import OPEN, POLICY, Gate, Problem, Settings, problem_facts, status_of
 from palmette.service.indexes import Served
+from palmette.service.memory import free_pages_returned
 from palmette.service.metrics import TYPE, Metrics
 from palmette.service.schema import AnswerBody, Body, Endpoint, NameBody, openapi, read_body, to_json
 
@@ -92,6 +93,7 @@ class Service:
         """Open the indexes in the background, and close them when all requests are done."""
         self._opening = [asyncio.create_task(self._open(index)) for index in self.served.values()]
         async with AsyncExitStack() as stack:
+            await stack.enter_async_context(free_pages_returned())
             for context in self._contexts:
                 await stack.enter_async_context(context())
             yield

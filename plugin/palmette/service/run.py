@@ -18,6 +18,7 @@ from palmette.service.connections import Connection, allow_many_files
 from palmette.service.gate import Settings
 from palmette.service.indexes import Served
 from palmette.service.local import listen, socket_path
+from palmette.service.memory import use_few_heaps
 from palmette.store.qdrant.url import is_url
 
 BACKLOG = 2048
@@ -103,6 +104,7 @@ def server_of(service: Service, grace: int = GRACE) -> uvicorn.Server:
 def serve(service: Service, tcp: socket.socket) -> None:
     """Serve a bound port until a signal to stop, and finish the running requests."""
     allow_many_files()
+    use_few_heaps()
     sockets, server = Sockets(service), server_of(service)
     # uvicorn raises a signal again when all requests are done: it is ignored, since the service ends then
     for name in (signal.SIGINT, signal.SIGTERM):
