@@ -8,8 +8,10 @@ import sys
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from functools import cache
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path  # a command that asks a running service never needs it
 
 SHORT = 256
 """Tokens of a pass, padding included, below which a second thread costs more than it saves."""
@@ -40,10 +42,12 @@ def _quota_of_this_process() -> float:
     return quota()
 
 
-def quota(root: Path = Path("/")) -> float:
+def quota(root: str | Path = "/") -> float:
     """Return the cores that control groups allow, infinite without a limit; both versions of Linux's are read."""
+    from pathlib import Path
+
     with suppress(OSError, ValueError):
-        return min(map(_limit, _groups(root)), default=math.inf)
+        return min(map(_limit, _groups(Path(root))), default=math.inf)
     return math.inf
 
 
@@ -58,9 +62,9 @@ def _groups(root: Path) -> Iterator[Path]:
         if controllers and "cpu" not in controllers.split(","):
             continue
         mount = mounts / controllers
-        inside = Path(path.strip("/"))
-        for folder in (inside, *inside.parents):
-            yield mount / folder
+        names = path.strip("/").split("/")
+        for depth in range(len(names), -1, -1):
+            yield mount.joinpath(*names[:depth])
 
 
 def _limit(group: Path) -> float:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections import Counter
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Annotated, Any, Protocol
 from urllib.parse import SplitResult, urlsplit
@@ -38,6 +40,10 @@ BODIES = 8
 """Number of the largest bodies that may be in memory together."""
 SHARE = 2
 """One of so many parts of the places, and of the memory of bodies, that one token may take."""
+REFUSED_BYTES = 1 << 16
+"""Bytes of a refused request's body that are read before the answer."""
+REFUSED_SECONDS = 0.5
+"""Seconds within which they must come."""
 OPEN = {"/", "/page.js", "/page.css", "/health", "/ready", "/openapi.json"}
 """Paths that need no token: they hold no data."""
 STATUS: tuple[tuple[type[PalmetteError], HTTPStatus], ...] = (
@@ -117,6 +123,21 @@ def problem_facts(status: HTTPStatus, error: str, detail: str) -> dict[str, Any]
     return {"type": kind, "title": status.phrase, "status": status.value, "error": error, "detail": detail}
 
 
+async def read_refused(receive: Receive) -> None:
+    """Read a small body that comes at once, before its request is refused.
+
+    A connection that is closed with unread bytes is reset, and its client may never see why.
+    """
+    size = 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout(REFUSED_SECONDS):
+            while size < REFUSED_BYTES:
+                message = await receive()
+                size += len(message.get("body", b""))
+                if not message.get("more_body"):
+                    return
+
+
 class Guarded(Protocol):
     """Interface of a service for its gate."""
 
@@ -150,7 +171,7 @@ class Gate:
             await self.app(scope, receive, send)
             return
         service, begun, status = self.service, time.monotonic(), 499  # until a response begins: the client disconnected
-        caller, body = Caller("unknown"), [0]  # and the bytes of the body
+        caller, body, refused = Caller("unknown"), [0], True  # and the bytes of the body
         path = scope["path"] if scope["path"] in service.paths else "other"
 
         async def send_counted(message: Message) -> None:
@@ -171,11 +192,19 @@ class Gate:
             caller = scope["palmette.caller"] = self._admit(scope, path)
             self._places[caller.name] += 1
             self._check_share(self._places, caller.name, service.settings.waiting, "requests that are answered")
+            refused = False
             scope["app"] = service  # lets the router raise instead of answering itself
             await self.app(scope, self._limited(receive, body, caller.name), send_counted)
         except ClientDisconnect:
             pass
         except Exception as error:  # starlette's own answer would be no problem+json
+            if refused:
+                place = "palmette.caller" in scope
+                service.metrics.in_flight -= 1  # it takes nobody's place meanwhile
+                self._places[caller.name] -= place
+                await read_refused(receive)
+                service.metrics.in_flight += 1
+                self._places[caller.name] += place
             if status == 499:
                 await service.problem(error, caller)(scope, receive, send_counted)
             else:
