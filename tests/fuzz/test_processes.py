@@ -74,8 +74,8 @@ def test_few_open_files(index: Index) -> None:
     def work() -> None:
         refused = 0
         for spare in itertools.count(0, 3):
-            open_now = len(list(Path("/proc/self/fd").iterdir()))
-            low = open_now + spare
+            taken = {int(path.name) for path in Path("/proc/self/fd").iterdir()}
+            low = next(itertools.islice((n for n in itertools.count() if n not in taken), spare, None))  # so many free
             resource.setrlimit(resource.RLIMIT_NOFILE, (low, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
             try:
                 with Index.open(index.path, MODEL) as opened:
