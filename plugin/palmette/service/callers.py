@@ -64,7 +64,7 @@ class Caller:
 
     @property
     def sees_all(self) -> bool:
-        """Whether every document of every index may be read."""
+        """True if this caller may read every document of every index."""
         return self.filter is None and self.indexes is None
 
 
