@@ -22,7 +22,7 @@ def prepare_environment(environment: MutableMapping[str, str] = os.environ) -> N
 
     By default OpenMP's threads spin while they wait. Where other programs compute, one thread of a pass is often not
     running, and the others burn processor time until it is. MKL keeps buffers for every thread that ever multiplied,
-    20 MB each, and any thread may encode. Both read the choice when torch is imported; afterwards it changes nothing.
+    17 MB each, and any thread may encode. Both read the choice when torch is imported; afterwards it changes nothing.
     """
     if "torch" in sys.modules:
         return
@@ -33,8 +33,11 @@ def prepare_environment(environment: MutableMapping[str, str] = os.environ) -> N
 
 def usable_cores() -> int:
     """Return the cores that this process may use: by its affinity, and by the quota of its control groups."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, math.ceil(min(cores, _quota_of_this_process())))
+    return max(1, math.ceil(min(_visible_cores(), _quota_of_this_process())))
+
+
+def _visible_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @cache
@@ -84,9 +87,8 @@ def limit_torch() -> None:
     """Let torch use no more threads than there are usable cores: by default it uses all that it sees."""
     import torch
 
-    seen = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     chosen = any(name in os.environ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"))
-    if usable_cores() < seen == torch.get_num_threads() and not chosen:
+    if usable_cores() < _visible_cores() == torch.get_num_threads() and not chosen:
         torch.set_num_threads(usable_cores())
 
 

@@ -202,9 +202,11 @@ class Gate:
                 place = "palmette.caller" in scope
                 service.metrics.in_flight -= 1  # it takes nobody's place meanwhile
                 self._places[caller.name] -= place
-                await read_refused(receive)
-                service.metrics.in_flight += 1
-                self._places[caller.name] += place
+                try:
+                    await read_refused(receive)
+                finally:  # also where the service stops meanwhile
+                    service.metrics.in_flight += 1
+                    self._places[caller.name] += place
             if status == 499:
                 await service.problem(error, caller)(scope, receive, send_counted)
             else:
