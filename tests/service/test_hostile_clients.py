@@ -6,6 +6,7 @@ import json
 import random
 import socket
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +52,10 @@ def is_cut(client: socket.socket) -> bool:
 
 def test_idle_connections_keep_nobody_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "MOST", 20)
-    with running(folder) as service:
-        with ExitStack() as stack:
-            idle = [stack.enter_context(socket.create_connection(address(service))) for _ in range(60)]
-            until(lambda: sum(map(is_cut, idle)) >= 40)  # before a request: the client's own connection was idle, too
-            assert service.post("search", query="red owl").status_code == 200
+    with running(folder) as service, ExitStack() as stack:
+        idle = [stack.enter_context(socket.create_connection(address(service))) for _ in range(60)]
+        until(lambda: sum(map(is_cut, idle)) >= 40)  # before a request: the client's own connection was idle, too
+        assert service.post("search", query="red owl").status_code == 200
 
 
 @pytest.mark.parametrize("head", [b"", b"GET / HTTP/1.1\r\n", b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET"])
