@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from index.conftest import Counting
 from palmette import Document, FakeEncoder, Index, SpaceModel
-from palmette.errors import ConfigError, FormatError, InputError, NotFoundError
+from palmette.errors import ConfigError, InputError, NotFoundError
 from palmette.sources.passages import PassageOptions
-from support.stores import sql
 
 MODEL = SpaceModel.untrained(FakeEncoder(16))
 FEW = PassageOptions(tokens=20)
@@ -77,7 +76,7 @@ def slices(index: Index, id: str) -> list[str]:
         [whole] = index.get([id])
         assert whole is not None
         found = view.parts(keys)
-        assert [place for _, place in found] == view.passages(keys)
+        assert [document for document, _ in found] == view.documents(keys)
         assert set(view.document_keys(keys).tolist()) == {keys[0]}
         assert view.ids(keys) == [id] * len(keys)
         for number, (part, place) in enumerate(found):
@@ -273,24 +272,3 @@ def test_paths_among_documents_are_refused(tmp_path: Path, monkeypatch: pytest.M
     with Index.build("notes", MODEL, passages=FEW) as index:
         assert index.get(["guide.md"])[0].text == GUIDE
         assert len(slices(index, "guide.md")) > 2
-
-
-def test_an_index_of_the_former_format_is_repaired(tmp_path: Path) -> None:
-    """Its documents were not cut, and its database has no column of passages."""
-    long = "\n\n".join(f"Paragraph {n} tells of apples and pears, at some length and more." for n in range(80))
-    with Index.create(tmp_path / "old", MODEL) as index:
-        index.add([Document("long", long, {"n": 1}), Document("short", "Cherries are red.")])
-    sql(tmp_path / "old", "DROP INDEX by_source")
-    for column in ("passages", "source"):
-        sql(tmp_path / "old", f"ALTER TABLE documents DROP COLUMN {column}")
-    manifest = tmp_path / "old" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"format": 5', '"format": 4'))
-    with pytest.raises(FormatError, match="`palmette repair` reads them out of it"):
-        Index.open(tmp_path / "old")
-    report = Index.repair(tmp_path / "old", tmp_path / "new", MODEL)
-    assert (report.documents, report.encoded, report.lost) == (2, 2, [])
-    with Index.open(tmp_path / "new", verify="full") as index:
-        assert index.get(["long"])[0].text == long
-        assert len(slices(index, "long")) > 1
-        index.add([Document("more", long)])
-        assert len(slices(index, "more")) == len(slices(index, "long"))

@@ -94,7 +94,7 @@ REFUSALS: dict[str, tuple] = {  # harm, words of the error, and its type if it i
     "newer format": (lambda f: edit_manifest(f, format=99), ["99", "5", "pip install --upgrade"], FormatError),
     "older format": (
         lambda f: edit_manifest(f, format=1),
-        ["index format 1", "reads 5 only", "palmette repair"],
+        ["index format 1", "reads 5 only", "Index the documents anew"],
         FormatError,
     ),
     "foreign manifest": (lambda f: edit_manifest(f, kind="npm"), ["not a palmette index"], NotFoundError),

@@ -142,7 +142,8 @@ def context_of(
     keys, logits = result.candidates.keys[0][accepted], result.logits[0][accepted]
     ids = view.ids(keys.tolist())
     stored = dict(zip(ids, view.stored(keys.tolist()), strict=True))
-    sentences = _sentences(result, view, keys, view.passages(keys.tolist()))
+    passages = [place for _, place in view.parts(keys.tolist())]
+    sentences = _sentences(result, view, keys, passages)
     candidates = [
         Candidate(id, float(logit), spans, cosines)
         for id, logit, (spans, cosines) in zip(ids, logits, sentences, strict=True)

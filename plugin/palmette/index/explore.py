@@ -15,10 +15,10 @@ from palmette.index.context import TOKENS, Context, context_of
 from palmette.index.grouping import Selection
 from palmette.index.inputs import check_count, check_ids
 from palmette.index.overview import RANKED_FOR_QUESTION, Overview, overview_of, vector_array
-from palmette.index.results import Boost, FilterLike, read_queries
+from palmette.index.results import Boost, read_queries
 from palmette.index.search import Searching
 from palmette.ranking.score import DEFAULT, Lexical, probability
-from palmette.store.filters import parse_filter
+from palmette.store.filters import FilterLike
 from palmette.types import Hit
 
 
@@ -46,7 +46,7 @@ class Exploring(Searching):
         if query is not None and not isinstance(query, str):
             raise ConfigError(f"an overview takes one question, a str, or none; got {shown(query)}")
         batch = query if query is None else read_queries(self.model, [query], {}, DEFAULT, self._sentences)
-        with self.backend.read(parse_filter(filter)) as view:
+        with self.backend.read(filter) as view:
             answers = None
             if batch is not None and len(view):
                 result = batch.search(view, RANKED_FOR_QUESTION, self._units)
@@ -86,7 +86,7 @@ class Exploring(Searching):
         k, tokens = check_count("k", k), check_count("tokens", tokens)
         check_range("a context", "threshold", threshold, 0, 1)
         batch = read_queries(self.model, [question], options, lexical, self._sentences, boost)
-        with self.backend.read(parse_filter(filter)) as view:
+        with self.backend.read(filter) as view:
             result, _ = Selection(distinct="near").search(batch, view, k, self._units)
             return context_of(result, view, question, tokens, self.model.encoder.count_tokens, threshold)
 

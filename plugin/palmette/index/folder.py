@@ -17,7 +17,7 @@ from palmette.methods.space import SpaceModel
 from palmette.model import Model
 from palmette.ranking.arrays import stores_sentences
 from palmette.search.plan import ArraySpec
-from palmette.store.backend import Backend
+from palmette.store.backend import Backend, BackendStats
 from palmette.store.local.backend import LocalBackend
 from palmette.store.local.database import storage_errors
 from palmette.store.local.folder import atomic_folder, check_entries, check_tenant, is_occupied
@@ -46,23 +46,15 @@ def qdrant_backend() -> type[QdrantBackend]:
 
 
 @dataclass(frozen=True)
-class IndexStats:
+class IndexStats(BackendStats):
     """Contents and size of an index."""
 
-    documents: int
-    """Whole documents."""
     method: str
     model: str
-    location: str
-    bytes: int
-    """Size on disk; 0 of a collection, whose engine does not say."""
-    segments: int
-    reclaimable: int
-    tenant: str | None = None
+    """Fingerprint of the model."""
+    tenant: str | None
     """Metadata name whose values separate the tenants' documents and ids; ``None`` if all documents share one set of
     ids. A search with ``filter=`` uses the word frequencies of all documents; ``index.filtered`` counts its own."""
-    passages: int = 0
-    """Number of passages of all documents."""
 
 
 def as_model(model: ModelLike | None, encoder: Any = None) -> Model:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -14,7 +15,6 @@ from palmette.index.explore import Exploring
 from palmette.index.feedback import TakesFeedback
 from palmette.index.folder import Engine, IndexStats, ModelLike, Place, as_model, create_index, index_exists, open_index
 from palmette.index.inputs import absolute, check_documents, check_ids, check_opening, unique
-from palmette.index.results import FilterLike
 from palmette.index.syncing import Syncing
 from palmette.index.write import Changes, apply_changes
 from palmette.lexical.analyser import LANGUAGE
@@ -22,7 +22,7 @@ from palmette.model import Model
 from palmette.search.faiss_engine import is_engine
 from palmette.sources.cutting import AUTO, PassagesLike, new_cutter, opened_cutter
 from palmette.store.backend import Backend
-from palmette.store.filters import Filter, parse_filter
+from palmette.store.filters import Filter, FilterLike, parse_filter
 from palmette.store.local.backend import LocalBackend, Verify
 from palmette.store.tenants import FilteredBackend, with_tenants
 from palmette.telemetry import writing
@@ -320,18 +320,8 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
 
     def stats(self) -> IndexStats:
         """Count documents, passages, segments and bytes."""
-        stats = self.backend.stats()
-        return IndexStats(
-            documents=stats.documents,
-            method=self.model.method,
-            model=self.model.fingerprint,
-            location=stats.location,
-            bytes=stats.bytes,
-            segments=stats.segments,
-            reclaimable=stats.reclaimable,
-            tenant=self.backend.tenant,
-            passages=stats.passages,
-        )
+        stats = asdict(self.backend.stats())
+        return IndexStats(**stats, method=self.model.method, model=self.model.fingerprint, tenant=self.backend.tenant)
 
     def verify(self) -> None:
         """Compare every file with its checksum and every document with its digest; raises CorruptIndexError."""

@@ -34,10 +34,8 @@ from palmette.ranking.score import (
 )
 from palmette.search.plan import Candidates, View, read_array
 from palmette.store.backend import Backend
-from palmette.store.filters import Filter
 from palmette.types import Document, Explanation, Highlights, Hit, cite
 
-FilterLike = Mapping[str, Any] | Filter | None
 Embeddings = NDArray[np.floating[Any]]
 Texts = str | tuple[str, ...]
 """One text, or several texts that make one query: the mean of their vectors."""

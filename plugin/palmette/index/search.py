@@ -13,14 +13,14 @@ from palmette.errors import InputError, NotFoundError, shown
 from palmette.index.context import TOKENS, Expand, check_expand, expand_hits
 from palmette.index.grouping import Copies, Distinct, GroupBy, Selection, fold
 from palmette.index.inputs import check_count, check_ids
-from palmette.index.results import Boost, FilterLike, Query, QueryList, Ranking, SearchResult, read_queries
+from palmette.index.results import Boost, Query, QueryList, Ranking, SearchResult, read_queries
 from palmette.model import Model
 from palmette.ranking.arrays import stores_sentences
 from palmette.ranking.score import DEFAULT, Lexical, Units, noted_units
 from palmette.ranking.units import UNITS, measured_on, units_for
 from palmette.search.plan import View
 from palmette.store.backend import Backend
-from palmette.store.filters import Filter, parse_filter
+from palmette.store.filters import Filter, FilterLike
 from palmette.types import Explanation, Hit
 
 WALLS = 4096
@@ -98,7 +98,7 @@ class Searching:
         location = str(getattr(self, "path", None) or "an index in memory")
         with telemetry.searching(self.model.method, location, queries) as record:
             batch = read_queries(self.model, queries, options, lexical, sentences and self._sentences, boost)
-            with self.backend.read(parse_filter(filter)) as view:
+            with self.backend.read(filter) as view:
                 copies: list[Copies] = []
                 if selection:
                     result, copies = selection.search(batch, view, k, self._units)
@@ -132,7 +132,7 @@ class Searching:
             return Ranking([], [], 0.0)
         k = check_count("k", k)
         batch = read_queries(self.model, queries, options, lexical, sentences and self._sentences, boost)
-        with self.backend.read(parse_filter(filter)) as view:
+        with self.backend.read(filter) as view:
             ranked = k  # passages; several of them may be of one document
             while True:
                 result = batch.search(view, ranked, self._units)

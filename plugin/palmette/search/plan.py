@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from palmette.arrays import Floats as Floats
 from palmette.arrays import Keys as Keys
 from palmette.arrays import Ragged, Rows
-from palmette.errors import EncodingError, InputError
+from palmette.errors import REPAIR, CorruptIndexError, EncodingError, InputError, shown
 from palmette.search.stored import StoredDocument
 from palmette.types import Document, Passage
 
@@ -256,18 +256,23 @@ class View(Protocol):
 
     def stored(self, keys: Sequence[int]) -> list[StoredDocument]:
         """Whole documents that passages belong to, in the order of ``keys``."""
-        return [StoredDocument.whole(document) for document in self.documents(keys)]
-
-    def documents(self, keys: Sequence[int]) -> list[Document]:
-        """Passages as documents, in the order of ``keys``: each has the id and the metadata of its document."""
-
-    def passages(self, keys: Sequence[int]) -> list[Passage]:
-        """Places of passages in their documents, in the order of ``keys``."""
-        return [place for _, place in self.parts(keys)]
 
     def parts(self, keys: Sequence[int]) -> list[tuple[Document, Passage]]:
         """Passages as documents, each with its place; in the order of ``keys``."""
-        return [(stored.document, stored.passages[0]) for stored in self.stored(keys)]
+        numbers = np.asarray(keys, np.int64).reshape(-1) - self.document_keys(keys)
+        parts: list[tuple[Document, Passage]] = []
+        for number, stored in zip(numbers.tolist(), self.stored(keys), strict=True):
+            if not 0 <= number < len(stored.passages):
+                raise CorruptIndexError(
+                    f"document {shown(stored.document.key)} is damaged: it has no place for its passage {number}; "
+                    f"{REPAIR}"
+                )
+            parts.append((stored.part(number), stored.passages[number]))
+        return parts
+
+    def documents(self, keys: Sequence[int]) -> list[Document]:
+        """Passages as documents, in the order of ``keys``: each has the id and the metadata of its document."""
+        return [document for document, _ in self.parts(keys)]
 
     def document_keys(self, keys: Sequence[int] | Keys) -> Keys:
         """Return the key of the first passage of each passage's document, which stands for the document."""

@@ -13,6 +13,7 @@ from palmette.errors import InputError
 from palmette.search.flat import Block, ExactEngine, Memo, PartBlock, as_block, rescore_parts, top_by_part, top_k
 from palmette.search.lists import ListBlock, ListOrder, top_k_in_lists
 from palmette.search.plan import Candidates, Score, SearchPlan, View, WordMatches, rescore_rows
+from palmette.search.stored import StoredDocument
 from palmette.types import Document
 
 
@@ -135,9 +136,9 @@ class ArrayView(View):
         """Number of rows in each list: [L]."""
         return self._segment.list_order(array).all_sizes
 
-    def documents(self, keys: Sequence[int]) -> list[Document]:
-        """Documents of these rows."""
-        return [self.given[key] for key in keys]
+    def stored(self, keys: Sequence[int]) -> list[StoredDocument]:
+        """Documents of these rows, one passage each."""
+        return [StoredDocument.whole(self.given[key]) for key in keys]
 
     def keys_of(self, ids: Sequence[str]) -> dict[str, Sequence[int]]:
         """Rows of some documents."""

@@ -36,7 +36,7 @@ from palmette.service.schema import (
     document_facts,
     to_json,
 )
-from palmette.store.filters import flatten, parse_filter
+from palmette.store.filters import flatten
 from palmette.types import Hit
 
 SCANNED = 5000
@@ -136,7 +136,7 @@ def stored_facts(stored: StoredDocument) -> dict[str, Any]:
 
 
 def _list(body: ListBody, index: Index, reader: Reader) -> dict[str, Any]:
-    with index.backend.read(parse_filter(body.filter)) as view:
+    with index.backend.read(body.filter) as view:
         keys = np.unique(view.document_keys(view.keys()))[body.offset :][: body.limit].tolist()
         stored = _read_bounded(view, keys)
     return {"documents": [document_facts(stored[key].document) for key in keys]}

@@ -17,7 +17,7 @@ import numpy as np
 from palmette.arrays import Stored
 from palmette.search.plan import ArraySpec, View, by_documents
 from palmette.search.stored import StoredDocument
-from palmette.store.filters import Filter
+from palmette.store.filters import FilterLike
 from palmette.types import Document
 
 PAGE = 1000
@@ -26,20 +26,18 @@ PAGE = 1000
 
 @dataclass(frozen=True)
 class BackendStats:
-    """Contents and location of a backend."""
+    """Contents, location and size of a backend."""
 
     documents: int
     """Whole documents."""
+    passages: int
+    """Passages of all documents: rows of each array."""
+    location: str
     bytes: int
     """Size on disk; 0 of a collection, whose engine does not say."""
     segments: int
     reclaimable: int
     """Passages deleted or replaced whose space ``compact`` would give back."""
-    location: str
-    engine: str
-    """Search engine: ``exact``, ``faiss``, ``ivf`` …, or a backend's own."""
-    passages: int
-    """Passages of all documents: rows of each array."""
 
 
 class Writer(Protocol):
@@ -75,7 +73,7 @@ class Backend(Protocol):
     passages: Mapping[str, Any] | None = None
     """How documents are cut into passages, as it is recorded; ``None``: each is one passage."""
 
-    def read(self, filter: Filter | None = None) -> AbstractContextManager[View]:
+    def read(self, filter: FilterLike = None) -> AbstractContextManager[View]:
         """Open a consistent view under a filter that is applied before any ranking."""
 
     def write(self) -> AbstractContextManager[Writer]:
@@ -83,13 +81,17 @@ class Backend(Protocol):
 
     def get(self, ids: Sequence[str]) -> list[Document | None]:
         """Return whole documents by id, ``None`` where there is none."""
+        with self.read() as view:
+            keys = {id: passage_keys[0] for id, passage_keys in view.keys_of(ids).items()}
+            stored = dict(zip(keys, view.stored(list(keys.values())), strict=True))
+        return [stored[id].document if id in stored else None for id in ids]
 
-    def scan(self, filter: Filter | None = None) -> Iterator[Document]:
+    def scan(self, filter: FilterLike = None) -> Iterator[Document]:
         """Yield all documents that pass the filter, in the order they were added."""
         for stored in self.scan_stored(filter):
             yield stored.document
 
-    def scan_stored(self, filter: Filter | None = None) -> Iterator[StoredDocument]:
+    def scan_stored(self, filter: FilterLike = None) -> Iterator[StoredDocument]:
         """Yield all documents that pass the filter, with the places of their passages."""
         with self.read(filter) as view:
             for keys in by_documents(view, np.unique(view.document_keys(view.keys()))):

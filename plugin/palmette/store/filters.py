@@ -111,6 +111,8 @@ class Or(_Several):
 
 Filter = Condition | Ids | Not | And | Or
 """A parsed filter: frozen, hashable, and the same for every backend."""
+FilterLike = Mapping[str, Any] | Filter | None
+"""A filter as users write it, or parsed; ``None`` and ``{}`` mean all documents."""
 
 
 def _check_parts(node: Not | _Several, parts: object) -> None:
@@ -127,7 +129,7 @@ def _check_parts(node: Not | _Several, parts: object) -> None:
     object.__setattr__(node, "_depth", depth)
 
 
-def parse_filter(filter: Mapping[str, Any] | Filter | None) -> Filter | None:
+def parse_filter(filter: FilterLike) -> Filter | None:
     """Read a filter; ``None`` and ``{}`` mean all documents. Anything malformed raises FilterError."""
     if filter is None or isinstance(filter, Filter):
         return filter
@@ -146,7 +148,7 @@ def unknown_name(name: str, hint: str) -> FilterError:
     )
 
 
-def matches(filter: Mapping[str, Any] | Filter | None, metadata: Metadata, id: str | None = None) -> bool:
+def matches(filter: FilterLike, metadata: Metadata, id: str | None = None) -> bool:
     """Return whether a document with this metadata (and id) passes the filter: every backend must agree with it."""
     parsed = parse_filter(filter)
     return parsed is None or _matches(parsed, flatten(metadata), id)

@@ -173,11 +173,7 @@ def _read_notes(connection: apsw.Connection, salvage: Salvage) -> None:
 
 def _rows(connection: apsw.Connection, keys: list[int]) -> Iterator[tuple[Any, ...]]:
     """Rows of some keys, each by itself where several cannot be read at once."""
-    columns = COLUMNS
-    with suppress(*_BAD):
-        names = {name for (name,) in connection.execute("SELECT name FROM pragma_table_xinfo('documents')")}
-        columns = ", ".join(name if name in names else "''" for name in COLUMNS.split(", "))  # of earlier versions
-    query = f"SELECT key, {columns} FROM documents WHERE key IN (SELECT value FROM json_each(?))"
+    query = f"SELECT key, {COLUMNS} FROM documents WHERE key IN (SELECT value FROM json_each(?))"
     for start in range(0, len(keys), _BATCH):
         batch = keys[start : start + _BATCH]
         try:

@@ -23,6 +23,7 @@ from palmette.store.filters import (
     And,
     Condition,
     Filter,
+    FilterLike,
     Ids,
     Not,
     Or,
@@ -34,7 +35,7 @@ from palmette.store.filters import (
     parse_filter,
     pinned_value,
 )
-from palmette.types import Document, Metadata, Passage
+from palmette.types import Document, Metadata
 
 
 def prefix_of(value: Scalar) -> str:
@@ -96,7 +97,7 @@ class FilteredBackend(Backend):
         self.engine, self.arrays, self.language = backend.engine, backend.arrays, backend.language
         self.passages = backend.passages
 
-    def read(self, filter: Filter | None = None) -> AbstractContextManager[View]:
+    def read(self, filter: FilterLike = None) -> AbstractContextManager[View]:
         """Open a view through both filters."""
         parsed = parse_filter(filter)
         inner = () if parsed is None else (_with_stored_ids(parsed, self.prefix),)
@@ -108,14 +109,6 @@ class FilteredBackend(Backend):
         """Begin a change that stays within the filter."""
         with self.backend.write() as writer:
             yield _FilteredWriter(self, writer)
-
-    def get(self, ids: Sequence[str]) -> list[Document | None]:
-        """Return documents by id, where they pass; others are not even read."""
-        with self.read() as view:
-            keys = view.keys_of(ids)
-            stored = view.stored([passage_keys[0] for passage_keys in keys.values()])
-            documents = {id: stored_document.document for id, stored_document in zip(keys, stored, strict=True)}
-        return [documents.get(id) for id in ids]
 
     def stats(self) -> BackendStats:
         """Count the documents that pass; sizes are 0, since files hold the documents of all."""
@@ -239,22 +232,11 @@ class _TenantView(View):
     def list_sizes(self, array: str) -> Rows:
         return self.view.list_sizes(array)
 
-    def _shown(self, document: Document) -> Document:
-        return replace(document, id=document.key[len(self.prefix) :])
-
-    def documents(self, keys: Sequence[int]) -> list[Document]:
-        return [self._shown(document) for document in self.view.documents(keys)]
-
-    def parts(self, keys: Sequence[int]) -> list[tuple[Document, Passage]]:
-        return [(self._shown(document), place) for document, place in self.view.parts(keys)]
-
     def stored(self, keys: Sequence[int]) -> list[StoredDocument]:
-        cut, stored_documents = len(self.prefix), self.view.stored(keys)
+        cut = len(self.prefix)
         return [
-            replace(
-                stored_document, document=self._shown(stored_document.document), source=stored_document.source[cut:]
-            )
-            for stored_document in stored_documents
+            replace(stored, document=replace(stored.document, id=stored.document.key[cut:]), source=stored.source[cut:])
+            for stored in self.view.stored(keys)
         ]
 
     def document_keys(self, keys: Sequence[int] | Keys) -> Keys:

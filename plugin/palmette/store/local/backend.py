@@ -28,17 +28,15 @@ from palmette.lexical.analyser import LANGUAGE, analyser_of, stemmer_version
 from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec
 from palmette.store.backend import Backend, BackendStats
-from palmette.store.filters import Filter, parse_filter
+from palmette.store.filters import FilterLike, parse_filter
 from palmette.store.local.database import (
     COLUMNS,
     DATABASE,
     bounded,
     connect,
-    document_of,
     has_zeroed_page,
     keys_of,
     read_meta,
-    rows_among,
     storage_errors,
     stored_of,
     values_of,
@@ -59,7 +57,6 @@ from palmette.store.local.pool import Pool
 from palmette.store.local.segments import damaged, progress, remove_orphans
 from palmette.store.local.view import LocalView, Snapshot, Snapshots
 from palmette.store.local.writer import LocalWriter
-from palmette.types import Document
 
 Verify = Literal["fast", "full", False]
 """Checks at opening: ``fast`` reads every file once and compares it with its checksums; ``full`` also compares every
@@ -191,7 +188,7 @@ class LocalBackend(Backend):
             raise
 
     @contextmanager
-    def read(self, filter: Filter | None = None) -> Iterator[LocalView]:
+    def read(self, filter: FilterLike = None) -> Iterator[LocalView]:
         """Open a consistent view under a filter that is applied before any ranking."""
         with self._pool.connection() as connection:
             with storage_errors(self.path):
@@ -226,13 +223,6 @@ class LocalBackend(Backend):
                     if self._opened.is_there():
                         remove_orphans(self.path, names)
 
-    def get(self, ids: Sequence[str]) -> list[Document | None]:
-        """Return documents by id, ``None`` where there is none."""
-        with self._pool.connection() as connection, storage_errors(self.path):
-            rows = rows_among(connection, f"SELECT {COLUMNS} FROM documents WHERE id IN ({{}})", list(ids))
-            documents = {row[0]: document_of(*row) for row in rows}
-        return [documents.get(id) for id in ids]
-
     def stats(self) -> BackendStats:
         """Return counts and sizes."""
         with self._pool.connection() as connection, storage_errors(self.path):
@@ -241,15 +231,8 @@ class LocalBackend(Backend):
             [(pages,)] = connection.execute("PRAGMA page_count")
             [(page,)] = connection.execute("PRAGMA page_size")
         size = pages * page + sum(segment.bytes for segment in snapshot.segments)
-        return BackendStats(
-            documents=len(snapshot.first_keys),
-            bytes=size,
-            segments=len(snapshot.segments),
-            reclaimable=reclaimable,
-            location=str(self.path),
-            engine=self.engine,
-            passages=len(snapshot.keys),
-        )
+        documents, passages = len(snapshot.first_keys), len(snapshot.keys)
+        return BackendStats(documents, passages, str(self.path), size, len(snapshot.segments), reclaimable)
 
     def compact(self) -> None:
         """Give back the space of deleted documents; results and keys do not change.

@@ -115,8 +115,7 @@ class Manifest:
             )
         if version in range(1, FORMAT) or content.get("words", SCHEME) != SCHEME:
             raise FormatError(
-                f"{folder} has index format {version}; this version reads {FORMAT} only. Index the documents anew: "
-                "`palmette repair` reads them out of it, with a --model of this version"
+                f"{folder} has index format {version}; this version reads {FORMAT} only. Index the documents anew"
             )
         try:
             if version != FORMAT:

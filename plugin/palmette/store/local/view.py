@@ -38,7 +38,6 @@ from palmette.store.local.database import (
 )
 from palmette.store.local.filters import check_names, select_keys
 from palmette.store.local.segments import Segment, damaged
-from palmette.types import Document, Passage
 
 _T = TypeVar("_T")
 _RETRIES = 100  # times a reader may be overtaken by writers that merge segments away under it
@@ -320,20 +319,6 @@ class LocalView(View):
     def stored(self, keys: Sequence[int]) -> list[StoredDocument]:
         """Whole documents of passages, in the order of ``keys``."""
         return self._columns(COLUMNS, keys, self._stored_of)
-
-    def parts(self, keys: Sequence[int]) -> list[tuple[Document, Passage]]:
-        """Passages as documents, each with its place."""
-        stored, parts = self.stored(keys), list[tuple[Document, Passage]]()
-        numbers = np.asarray(keys, np.int64).reshape(-1) - self.document_keys(keys)
-        for key, number, document in zip(keys, numbers.tolist(), stored, strict=True):
-            if number >= len(document.passages):
-                raise damaged(self._shared.folder / DATABASE, f"a place for passage {key}", "none")
-            parts.append((document.part(number), document.passages[number]))
-        return parts
-
-    def documents(self, keys: Sequence[int]) -> list[Document]:
-        """Passages as documents, in the order of ``keys``."""
-        return [document for document, _ in self.parts(keys)]
 
     def ids(self, keys: Sequence[int]) -> list[str]:
         """Ids of passages' documents in the order of ``keys``."""

@@ -18,14 +18,13 @@ from typing import Any, Self
 from palmette.errors import CorruptIndexError, InputError, LockedError, ModelMismatchError, NotFoundError, StoreError
 from palmette.search.plan import ArraySpec
 from palmette.store.backend import PAGE, Backend, BackendStats
-from palmette.store.filters import Filter, parse_filter
+from palmette.store.filters import FilterLike, parse_filter
 from palmette.store.qdrant.client import Collection
 from palmette.store.qdrant.filters import field_name
 from palmette.store.qdrant.points import PROBE, WORDS
 from palmette.store.qdrant.state import DRAFT, FORMAT, KIND, STATE, State
 from palmette.store.qdrant.view import QdrantView
 from palmette.store.qdrant.writer import QdrantWriter, vectors_of
-from palmette.types import Document
 
 INDEXED_FIELDS = {
     "id": "keyword", "number": "integer", "source": "keyword", "born": "integer", "died": "integer", "n": "keyword",
@@ -157,7 +156,7 @@ class QdrantBackend(Backend):
         return self.db.state()
 
     @contextmanager
-    def read(self, filter: Filter | None = None) -> Iterator[QdrantView]:
+    def read(self, filter: FilterLike = None) -> Iterator[QdrantView]:
         """Open a view of the last commit."""
         yield QdrantView(self.db, self.state(), parse_filter(filter))
 
@@ -180,18 +179,10 @@ class QdrantBackend(Backend):
         finally:
             self._writing.release()
 
-    def get(self, ids: Sequence[str]) -> list[Document | None]:
-        """Return documents by id."""
-        with self.read() as view:
-            keys = {id: entry["keys"][0] for id, entry in view.look_up(ids).items()}
-            stored = view.stored(list(keys.values()))
-            documents = {id: document.document for id, document in zip(keys, stored, strict=True)}
-        return [documents.get(id) for id in ids]
-
     def stats(self) -> BackendStats:
         """Return counts; sizes are the server's to tell."""
         state = self.state()
-        return BackendStats(state.documents, 0, 1, state.dead, self.db.url, self.engine, state.passages)
+        return BackendStats(state.documents, state.passages, self.db.url, bytes=0, segments=1, reclaimable=state.dead)
 
     def compact(self) -> None:
         """Remove what is invisible at once: also deleted documents that open views still show."""

@@ -273,20 +273,8 @@ class PointReader(View):
 
     def parts(self, keys: Sequence[int]) -> list[tuple[Document, Passage]]:
         """Passages as documents with their places; their ragged arrays are read along, which hits read next."""
-        passage_keys = [int(key) for key in keys]
-        self.points(passage_keys, [field_of(spec) for spec in self._specs.values() if spec.ragged], also=WHOLE)
-        passages = []
-        for key, first, document in zip(
-            passage_keys, self.document_keys(passage_keys).tolist(), self.stored(passage_keys), strict=True
-        ):
-            if not 0 <= key - first < len(document.passages):
-                raise self._damaged(key, "its document has no such passage")
-            passages.append((document.part(key - first), document.passages[key - first]))
-        return passages
-
-    def documents(self, keys: Sequence[int]) -> list[Document]:
-        """Passages as documents."""
-        return [document for document, _ in self.parts(keys)]
+        self.points(keys, [field_of(spec) for spec in self._specs.values() if spec.ragged], also=WHOLE)
+        return super().parts(keys)
 
     def ids(self, keys: Sequence[int]) -> list[str]:
         """Ids in the order of ``keys``."""
