@@ -150,6 +150,12 @@ def quantise(vectors: Floats) -> tuple[NDArray[np.int8], Floats]:
     return np.rint(steps).astype(np.int8), scales.astype(np.float32)
 
 
+def to_numpy(values: Any) -> NDArray[Any]:
+    """Return a tensor as an array in the CPU's memory; an array stays what it is."""
+    array: NDArray[Any] = values if isinstance(values, np.ndarray) else values.cpu().numpy()
+    return array
+
+
 def evenly_spaced(n: int, most: int) -> Rows:
     """Up to ``most`` of ``n`` places."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))

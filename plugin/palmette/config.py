@@ -48,6 +48,13 @@ def check_range(
         raise ConfigError(f"{owner}: {name} must be a whole number, got {shown(value)}")
 
 
+def check_count(name: str, value: object) -> int:
+    """Check a whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise InputError(f"{name} must be a whole number of at least 1, got {shown(value)}")
+    return int(value)
+
+
 def check_kind(what: str, value: object, kinds: type | tuple[type, ...], expected: str) -> None:
     """Raise InputError unless a value is of these types."""
     if not isinstance(value, kinds):

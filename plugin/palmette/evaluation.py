@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from palmette.arrays import Floats, best
-from palmette.config import check_kind
+from palmette.config import check_count, check_kind
 from palmette.data import RetrievalData, Split, load_data
 from palmette.errors import InputError, MissingExtraError, shown
 from palmette.index import Index
-from palmette.index.inputs import check_count
 from palmette.methods.space import SpaceModel
 from palmette.metrics import KS, Report, Row, answer_accuracy, answer_rank, exact_match, f1, score_run
 from palmette.model import Model

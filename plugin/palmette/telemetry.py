@@ -56,20 +56,13 @@ class Span(Protocol):
         """Return True if attributes are recorded."""
 
 
-class _NoSpan:
-    def set_attribute(self, key: str, value: Any) -> None:
-        """Note nothing."""
-
-    def is_recording(self) -> bool:
-        """Nobody reads it."""
-        return False
+_NOTHING: AbstractContextManager[Span | None] = nullcontext()
 
 
-_NOTHING: AbstractContextManager[Span] = nullcontext(_NoSpan())
-
-
-def span(name: str, kind: SpanKind = "CHAIN", attributes: Mapping[str, Any] = NONE) -> AbstractContextManager[Span]:
-    """Open a span around a step."""
+def span(
+    name: str, kind: SpanKind = "CHAIN", attributes: Mapping[str, Any] = NONE
+) -> AbstractContextManager[Span | None]:
+    """Open a span around a step; ``None`` in a process without OpenTelemetry."""
     if "opentelemetry" not in sys.modules:
         return _NOTHING
     from opentelemetry import trace
@@ -106,11 +99,11 @@ def searching(method: str, place: str, queries: Any) -> Iterator[Callable[[Seque
     begun, listed = time.perf_counter(), isinstance(queries, list | tuple)  # vectors, and what the search will refuse
     texts = [query for query in queries if isinstance(query, str)] if listed else []
     with span("search", "RETRIEVER", {"palmette.method": method}) as open_span:
-        if open_span.is_recording() and texts and not _hides("INPUTS"):
+        if open_span is not None and texts and not _hides("INPUTS"):
             open_span.set_attribute("input.value", texts[0] if len(texts) == 1 else json.dumps(texts))
 
         def tell(results: Sequence[Sequence[Any]]) -> None:
-            if open_span.is_recording():
+            if open_span is not None and open_span.is_recording():
                 for name, value in _hit_attributes(results):
                     open_span.set_attribute(name, value)
 
@@ -146,7 +139,8 @@ def writing(place: Callable[[], str]) -> Iterator[Callable[[Mapping[str, int]], 
     with span("write") as open_span:
         yield outcome.update
         for name, count in outcome.items():
-            open_span.set_attribute(f"palmette.{name}", count)
+            if open_span is not None:
+                open_span.set_attribute(f"palmette.{name}", count)
     for name, count in outcome.items():
         if count:
             measure("palmette.documents", count, "{document}", "Documents by what a write did to them", change=name)
@@ -170,7 +164,7 @@ def writes(call: Callable[P, T]) -> Callable[P, T]:
     return counted
 
 
-def encoding(name: str, count: int) -> AbstractContextManager[Span]:
+def encoding(name: str, count: int) -> AbstractContextManager[Span | None]:
     """Open the span of an encoder's pass over texts, if there are any."""
     if not count or "opentelemetry" not in sys.modules:
         return _NOTHING

@@ -10,10 +10,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.arrays import Floats
+from palmette.arrays import Floats, to_numpy
 from palmette.encoder.base import Encoder, Kind, Output, WrappedEncoder
 from palmette.encoder.sentences import Sentences
-from palmette.encoder.states import States, like, to_numpy
+from palmette.encoder.states import States, like
 from palmette.errors import CheckpointError
 
 WEIGHTS = "space."
@@ -98,7 +98,7 @@ class SpaceEncoder(WrappedEncoder):
     def forward(  # noqa: D102
         self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None
     ) -> States:
-        return self._mapped(self.encoder.forward(texts, kind, outputs, *([] if depth is None else [depth])), kind)
+        return self._mapped(self.encoder.forward(texts, kind, outputs, depth), kind)
 
     def iter_states(  # noqa: D102
         self, texts: Sequence[str], *, kind: Kind = "document", **options: Any

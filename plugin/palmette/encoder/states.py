@@ -43,12 +43,6 @@ class States:
         return States(tensor(self.pooled), tensor(self.tokens), tensor(self.layers), tensor(self.mask), self.offsets)
 
 
-def to_numpy(values: Any) -> NDArray[Any]:
-    """Return a tensor as an array in the CPU's memory; an array stays what it is."""
-    array: NDArray[Any] = values if isinstance(values, np.ndarray) else values.cpu().numpy()
-    return array
-
-
 def sum_rows(values: Any, rows: NDArray[np.int64], count: int) -> Any:
     """Add values [n, w] up by the row [n] of each: [count, w], as a tensor if the values are one."""
     if isinstance(values, np.ndarray):

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.arrays import Floats, Rows
+from palmette.arrays import Floats, Rows, to_numpy
 from palmette.encoder.sentences import Sentences, quantise
 from palmette.encoder.splitting import split_sentences
-from palmette.encoder.states import like, sum_rows, to_numpy
+from palmette.encoder.states import like, sum_rows
 
 
 class _Window(NamedTuple):

@@ -6,13 +6,11 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
 from palmette.arrays import Keys
-from palmette.config import check_choice
-from palmette.index.inputs import check_count
 from palmette.index.results import SearchResult
 from palmette.ranking.arrays import SCALES, SENTENCES, SPANS
 from palmette.ranking.score import probability
@@ -80,13 +78,6 @@ class Context:
         """The context as JSON values."""
         excerpts = [excerpt.to_dict() for excerpt in self.excerpts]
         return {"question": self.question, "text": str(self), "tokens": self.tokens, "excerpts": excerpts}
-
-
-def check_expand(expand: Any, tokens: Any) -> int:
-    """Check the options ``expand`` and ``expand_tokens`` of a search, and return the latter."""
-    if expand is not None:
-        check_choice("expand", expand, get_args(Expand))
-    return check_count("expand_tokens", tokens)
 
 
 def expand_hits(view: View, hits: Sequence[Hit], expand: Expand, budget: int, count: CountTokens) -> list[Hit]:

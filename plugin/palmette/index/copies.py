@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from palmette.arrays import Stored
+from palmette.config import check_count
 from palmette.errors import CheckpointError, NotFoundError, PalmetteError, StoreError
 from palmette.index.encoding import encode_stored, index_arrays
 from palmette.index.folder import MODEL, Engine, Place, as_model, create_index, qdrant_backend
-from palmette.index.inputs import absolute, check_count, local_path
+from palmette.index.inputs import absolute, local_path
 from palmette.index.sync import NOTE, source_notes
 from palmette.index.write import note_units
 from palmette.lexical.analyser import LANGUAGE

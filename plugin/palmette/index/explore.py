@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from palmette.arrays import Floats, unit_rows
-from palmette.config import check_range
+from palmette.config import check_count, check_range
 from palmette.errors import ConfigError, shown
 from palmette.index.context import TOKENS, Context, context_of
 from palmette.index.grouping import Selection
-from palmette.index.inputs import check_count, check_ids
+from palmette.index.inputs import check_ids
 from palmette.index.overview import RANKED_FOR_QUESTION, Overview, overview_of, vector_array
 from palmette.index.results import Boost, read_queries
 from palmette.index.search import Searching

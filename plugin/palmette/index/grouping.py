@@ -57,9 +57,6 @@ class Selection:
             raise ConfigError(f"distinct must be True, False or 'near', got {shown(distinct)}")
         return cls(group_by, distinct)
 
-    def __bool__(self) -> bool:
-        return bool(self.group_by or self.distinct)
-
     def search(self, batch: QueryBatch, view: View, k: int, measure: Measure) -> tuple[SearchResult, list[Copies]]:
         """Rank more and more passages until there are ``k`` documents, or ``k`` distinct passages.
 

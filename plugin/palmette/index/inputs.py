@@ -51,13 +51,6 @@ def local_path(path: object) -> Path:
     return check_path(path).absolute()
 
 
-def check_count(name: str, value: object) -> int:
-    """Check a whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise InputError(f"{name} must be a whole number of at least 1, got {shown(value)}")
-    return int(value)
-
-
 def check_ids(ids: Iterable[str]) -> list[str]:
     """Check that ids are several str, not one str."""
     if isinstance(ids, str):

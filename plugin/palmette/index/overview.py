@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from palmette.arrays import Floats, Keys, Rows, evenly_spaced, unit_rows
+from palmette.config import check_count
 from palmette.errors import ConfigError, shown
-from palmette.index.inputs import check_count
 from palmette.lexical.terms import add_counts, count_terms, divergence, top_terms
 from palmette.model import Model
 from palmette.ranking.boost import read_date

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any, get_args, overload
 
 import numpy as np
 
 from palmette import telemetry
 from palmette.arrays import Keys
+from palmette.config import check_choice, check_count
 from palmette.errors import InputError, NotFoundError, shown
-from palmette.index.context import TOKENS, Expand, check_expand, expand_hits
+from palmette.index.context import TOKENS, Expand, expand_hits
 from palmette.index.grouping import Copies, Distinct, GroupBy, Selection, fold
-from palmette.index.inputs import check_count, check_ids
+from palmette.index.inputs import check_ids
 from palmette.index.results import Boost, Query, QueryList, Ranking, SearchResult, read_queries
 from palmette.model import Model
 from palmette.ranking.arrays import stores_sentences
@@ -93,14 +94,17 @@ class Searching:
         queries = [query] if isinstance(query, str) else query
         if isinstance(queries, Sequence) and not queries:
             return []
-        k, selection = check_count("k", k), Selection.of(group_by, distinct)
-        token_budget = check_expand(expand, expand_tokens)
+        k, token_budget = check_count("k", k), check_count("expand_tokens", expand_tokens)
+        if expand is not None:
+            check_choice("expand", expand, get_args(Expand))
+        plain = group_by is None and distinct is False
+        selection = None if plain else Selection.of(group_by, distinct)
         location = str(getattr(self, "path", None) or "an index in memory")
         with telemetry.searching(self.model.method, location, queries) as record:
             batch = read_queries(self.model, queries, options, lexical, sentences and self._sentences, boost)
             with self.backend.read(filter) as view:
                 copies: list[Copies] = []
-                if selection:
+                if selection is not None:
                     result, copies = selection.search(batch, view, k, self._units)
                 else:
                     result = batch.search(view, k, self._units)

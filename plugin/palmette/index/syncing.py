@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from palmette.config import check_count
 from palmette.data.listing import Listing, list_source, source_name
 from palmette.errors import InputError, shown
-from palmette.index.inputs import check_count
 from palmette.index.sync import NOTE, SyncReport, sync_source
 from palmette.model import Model
 from palmette.sources.cutting import Cutter

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from palmette.arrays import Floats
+from palmette.config import check_count
 from palmette.encoder import Encoder
 from palmette.errors import DuplicateIdError, InputError, StoreError, shown
 from palmette.index.encoding import PassageArrays
-from palmette.index.inputs import check_count, unique
+from palmette.index.inputs import unique
 from palmette.model import Model
 from palmette.progress import progress_bar
 from palmette.ranking.arrays import stores_sentences

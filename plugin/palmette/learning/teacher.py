@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from palmette.config import check_path
+from palmette.config import check_count, check_path
 from palmette.data import RetrievalData
 from palmette.errors import ConfigError, InputError, shown
 from palmette.index import Index
-from palmette.index.inputs import check_count
 from palmette.learning.answers import AnswerLog, LoggedAnswer
 from palmette.learning.llm import as_llm
 from palmette.progress import progress_bar

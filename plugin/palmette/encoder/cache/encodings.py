@@ -20,13 +20,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.arrays import Floats, Rows
+from palmette.arrays import Floats, Rows, to_numpy
 from palmette.config import check_path
 from palmette.encoder.base import Encoder, Kind, progress_bar
 from palmette.encoder.cache.database import CacheEntry, EncodingDatabase
 from palmette.encoder.sentences import Sentences
 from palmette.encoder.splitting import VERSION
-from palmette.encoder.states import to_numpy
 from palmette.errors import ConfigError, EncodingError, ReadOnlyError, StorageFullError, shown
 
 Halves = NDArray[np.float16]
