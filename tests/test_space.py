@@ -16,7 +16,7 @@ from palmette.encoder.space import Space, SpaceEncoder
 from palmette.errors import CheckpointError
 from palmette.training import space as space_module
 from palmette.training.pairs import TrainingPairs, Validation
-from palmette.training.space import fit_space
+from palmette.training.space import Choice, fit_space, learn_apart
 from support.tiny import documents, pairs, settings
 
 WIDTH, COUNT = 24, 100
@@ -165,6 +165,35 @@ def test_chance_leaves_the_encoder(enough_steps: None) -> None:
     assert fit_space(replace(held, queries=held.queries[order]), progress=False)[0] is None
     _, facts = fit_space(replace(turns, queries=turns.queries[order]), progress=False)
     assert facts["ndcg@10"] < facts["encoder"] + 0.03, "questions are judged by maps that have not seen them"
+
+
+def test_a_group_of_documents_teaches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The space that judges is learned without questions about similar documents; half of all judge that way."""
+    given, seen = made(noise=1.0, dev=60), []
+    judged = given.data.qrels
+    half = {q: {f"d{60 + n}": 1} if n < 30 else answers for n, (q, answers) in enumerate(judged["dev"].items())}
+    pairs = replace(given, data=replace(given.data, qrels={**judged, "dev": half}))
+    learn = space_module.learn_maps
+    monkeypatch.setattr(
+        space_module, "learn_maps", lambda *how, **more: seen.append(more["without"]) or learn(*how, **more)
+    )
+    monkeypatch.setattr(space_module, "STEPS", 2)
+    assert learn_apart(given, Choice(1, 1.0)) is None, "its held-out documents are all new"
+    assert learn_apart(pairs, Choice(1, 1.0)) is None, "half of them are"
+    known = {q: {f"d{60 + n}": 1} if n < 40 else answers for n, (q, answers) in enumerate(judged["dev"].items())}
+    pairs = replace(given, data=replace(given.data, qrels={**judged, "dev": known}))
+    apart = learn_apart(pairs, Choice(2, 0.5))
+    assert apart is not None
+    assert apart.share == pytest.approx(0.25), "20 of 60 ask about new documents: .75 of a third and .25 are a half"
+    assert len(apart.queries) == round(0.2 * len(judged["train"]))
+    ids = list(given.data.queries)
+    assert [ids[row] for row in seen[0]] == apart.queries
+    left_out = given.documents[torch.tensor([int(query[1:]) for query in apart.queries])]
+    assert (left_out @ left_out.T).mean() > (given.documents @ given.documents.T).mean() + 0.1, "alike"
+    far = np.abs(apart.space.queries - np.eye(WIDTH)).max()
+    whole = learn_apart(pairs, Choice(2, 1.0))
+    assert whole is not None
+    assert np.abs(whole.space.queries - np.eye(WIDTH)).max() == pytest.approx(2 * far, rel=1e-4)
 
 
 def test_few_pairs_teach_nothing() -> None:

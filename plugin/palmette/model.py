@@ -246,7 +246,7 @@ class Model(Checkpointed):
         from palmette.training.config import fit_configs
         from palmette.training.loop import train
         from palmette.training.pairs import TrainingPairs
-        from palmette.training.space import fit_space
+        from palmette.training.space import Choice, fit_space, learn_apart
 
         defaults = cls.training_defaults
         settings, loop = fit_configs(cls.config_class, defaults, config, preset, training, options)
@@ -257,12 +257,16 @@ class Model(Checkpointed):
             )
         store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
         with main_process_first(device):  # of several processes one encodes; the cache then serves the others
-            coder, facts = load_encoder(encoder, device=device).plain, dict[str, Any]()
+            coder = plain = load_encoder(encoder, device=device).plain
+            facts, apart, vectors = dict[str, Any](), None, None
             learns = preset is None if learn_space is None else learn_space
             if learns and loaded.trainable and cls.uses_space(settings, loaded):
-                pairs = TrainingPairs.encode(loaded, coder, store, seed=loop.seed, progress=progress)
+                pairs = TrainingPairs.encode(loaded, plain, store, seed=loop.seed, progress=progress)
+                vectors = pairs.queries, pairs.documents
                 space, facts = fit_space(pairs, seed=loop.seed, progress=progress)
-                coder = coder if space is None else SpaceEncoder(coder, space)
+                if space is not None:
+                    apart = learn_apart(pairs, Choice(facts["maps"], facts["way"]), seed=loop.seed)
+                    coder = SpaceEncoder(plain, space)
             settings, task = cls.task(settings, loaded, coder, store, seed=loop.seed, progress=progress)
         where: dict[str, Any] = {"device": device, "output_dir": output_dir, "resume": resume}
         trained = train(task, loop, label=f"Training the {cls.method} model", progress=progress, **where)
@@ -271,7 +275,12 @@ class Model(Checkpointed):
         model.after_fit(task)
         model.cache = store
         if loaded.labelled or trained.steps:  # else nothing was learned, and an index measures the encoder's units
-            model.calibrations = calibrate(model, loaded, coder, store, seed=loop.seed, progress=progress)
+            judging = None
+            if apart is not None and not trained.steps:  # only the space has learned
+                other = cls(settings, SpaceEncoder(plain, apart.space), task.module, record=record)
+                judging = other, apart.queries, apart.share
+            given: dict[str, Any] = {"seed": loop.seed, "progress": progress, "vectors": vectors, "apart": judging}
+            model.calibrations = calibrate(model, loaded, coder, store, **given)
         return model
 
     # -- checkpoints ----------------------------------------------------------------------------------------

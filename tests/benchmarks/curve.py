@@ -24,7 +24,7 @@ from palmette.metrics import score_run
 
 QUESTIONS = 300
 """Test questions."""
-SIZES = ((0, 1), (30, 3), (100, 3), (300, 1), (1000, 1), (None, 1))
+SIZES = ((0, 1), (30, 5), (100, 5), (300, 2), (1000, 1), (None, 1))
 """Pairs (None: all there are), and draws of them; fewer than thirty leave the model as it is."""
 WRONG = ((100, 0.1), (100, 0.3), (1000, 0.1), (1000, 0.3))
 """Pairs, and the share of them whose document is drawn at random; one draw each."""

@@ -4,12 +4,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from scipy.special import expit
 
-from palmette import SpaceModel, load_data
+from palmette import Document, RetrievalData, SpaceModel, load_data
 from palmette.methods.layers.weights import best_weights
 from palmette.metrics import Judgements, query_scores
-from palmette.ranking.calibration import draw_sample, fit_probability, learn, scores
+from palmette.ranking import calibration
+from palmette.ranking.calibration import draw_sample, fit_probability, learn, quality_by_weight, scores
 from palmette.ranking.score import PRIOR, SLOPE, WORDS, Calibration, Evidence, Scale, Units
 from palmette.search.plan import Candidates
 from support.tiny import documents
@@ -107,6 +109,40 @@ def test_queries_without_an_answer_teach_nothing() -> None:
     assert learn(noise, none, right, units, half) == expected
     made = load_data([document.text for document in documents()])
     assert draw_sample(made, 0)[2] is None, "made questions share words with their documents"
+
+
+def test_questions_about_other_documents_share_the_choice() -> None:
+    """Held-out questions want no words, others want nothing else: as their share grows, so does the weight."""
+    right, noise, judged = sides()
+    none, units = np.full(right.shape, np.nan, np.float32), Units(own=Scale.of(right))
+    others = quality_by_weight(noise, none, right, units, judged)
+    chosen = [learn(right, none, noise, units, judged, others, share).words for share in (0.0, 0.5, 1.0)]
+    assert chosen[0] == learn(right, none, noise, units, judged).words < chosen[1] < chosen[2]
+    assert chosen[0] <= 0.3
+    assert chosen[2] >= 0.5
+
+
+def test_a_sample_holds_documents_near_to_a_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "MAX_DOCUMENTS", 30)
+    monkeypatch.setattr(calibration, "RANDOM_DOCUMENTS", 10)
+    vectors = torch.nn.functional.normalize(torch.randn(200, 8, generator=torch.Generator().manual_seed(0)))
+    judged = {f"q{n}": {f"d{n}": 1} for n in (3, 50, 120)}
+    corpus = [Document(id=f"d{n}", text=f"text {n}") for n in range(200)]
+    data = RetrievalData("made", corpus, {f"q{n}": f"question {n}" for n in (3, 50, 120)}, {"dev": judged})
+    asked = vectors[[3, 50, 120]]
+    sample = draw_sample(data, 0, (asked, vectors))
+    assert sample is not None
+    assert len(sample.documents) == 30
+    assert sample.usual.sum() == 13, "ten at random and the three that are judged"
+    rows = {int(document.key[1:]) for document in sample.documents}
+    near = (asked @ vectors.T).topk(6).indices  # 17 more places, so at least five each, of the nearest
+    assert rows >= set(near[:, :5].flatten().tolist())
+    kept = {int(sample.documents[n].key[1:]) for n in np.flatnonzero(sample.usual)}
+    assert kept >= {3, 50, 120}
+    few = RetrievalData("few", corpus[:25], {"q3": "question"}, {"dev": {"q3": {"d3": 1}}})
+    small = draw_sample(few, 0, (asked, vectors))
+    assert small is not None
+    assert small.usual.all(), "all documents are in it"
 
 
 def test_what_a_search_does_not_return_scores_as_its_last() -> None:

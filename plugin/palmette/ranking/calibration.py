@@ -1,8 +1,9 @@
 """Calibration: learn the weight of words, and slope and prior of the probability, from held-out queries.
 
-    1. sample    up to 300 judged queries, their relevant documents and random others, 2,000 together
+    1. sample    up to 300 judged queries, their relevant documents, 1,000 random ones, and others near to a query
     2. score     method's score, best sentence and share of words of every pair [Q, N]
-    3. weight    the weight of words with the best nDCG@10, averaged over all that are about as good
+    3. weight    the weight of words with the best nDCG@10, averaged over all that are about as good; where pairs taught
+                 a space, half of the questions are about documents that taught it nothing
     4. fit       a logistic regression of relevance on the sum of evidence, on each query's first hit
 
 Few judgements move the coefficients little from the shipped ones.
@@ -10,10 +11,10 @@ Few judgements move the coefficients little from the shipped ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +34,10 @@ from palmette.types import Document
 
 MAX_QUERIES = 300
 """Largest number of held-out queries in a sample."""
-MAX_DOCUMENTS = 2000
-"""Largest number of documents in a sample: the relevant ones, and others at random."""
+MAX_DOCUMENTS = 2500
+"""Largest number of documents in a sample: the relevant ones, random ones, and those nearest to the queries."""
+RANDOM_DOCUMENTS = 1000
+"""Random documents in a sample that has nearest ones."""
 PSEUDO_QUERY_WORDS = 3
 """Words from a document's beginning that form a pseudo-query, where the data has no queries."""
 BATCH = 256
@@ -55,30 +58,69 @@ SHRINKAGE = 0.2
 """Penalty on the squared distance from the shipped slope and prior."""
 
 
-def draw_sample(data: RetrievalData, seed: int) -> tuple[list[str], list[Document], Judgements | None] | None:
+class Sample(NamedTuple):
+    """Queries, the documents that they are scored against, and what is known about both."""
+
+    queries: list[str]
+    documents: list[Document]
+    judgements: Judgements | None
+    usual: NDArray[np.bool_]  # [N] False for documents that are here since they are near to a query
+
+
+def draw_sample(data: RetrievalData, seed: int, vectors: tuple[Any, Any] | None = None) -> Sample | None:
     """Draw held-out queries, documents and judgements.
 
-    Data without queries gives pseudo-queries without judgements, from which only the units are learned.
+    With ``vectors`` of the queries and documents, by row, documents near to a query are in the sample: they are what a
+    search confuses. Random ones alone gave words too much weight where the space had learned much (on MedQuAD with 300
+    pairs nDCG@10 .841, with near ones .898). Data without queries gives pseudo-queries without judgements, from which
+    only the units are learned.
     """
     from palmette.training.pairs import Validation
 
     sample = Validation.of(data, seed, queries=MAX_QUERIES, documents=MAX_DOCUMENTS)
     if sample is not None:
+        usual = np.ones(len(sample.documents), bool)
+        if vectors is not None and len(sample.documents) < len(data.corpus):
+            others = np.setdiff1d(sample.documents, sample.judged)
+            kept = others[np.linspace(0, len(others) - 1, min(RANDOM_DOCUMENTS, len(others))).astype(np.int64)]
+            sample = sample.with_nearest_documents(*vectors, keep=kept)
+            usual = np.isin(sample.documents, np.concatenate([kept, sample.judged]))
         documents = [data.corpus[row] for row in sample.documents]
-        return [data.query_texts[row] for row in sample.queries], documents, sample.judgements
+        return Sample([data.query_texts[row] for row in sample.queries], documents, sample.judgements, usual)
     if data.queries:
         return None
     rows = np.sort(np.random.default_rng(seed).permutation(len(data.corpus))[:MAX_DOCUMENTS])
     documents = [data.corpus[row] for row in rows.tolist()]
-    return [" ".join(d.all_text.split()[:PSEUDO_QUERY_WORDS]) for d in documents[:MAX_QUERIES]], documents, None
+    queries = [" ".join(d.all_text.split()[:PSEUDO_QUERY_WORDS]) for d in documents[:MAX_QUERIES]]
+    return Sample(queries, documents, None, np.ones(len(documents), bool))
+
+
+class Scores(NamedTuple):
+    """Scores of a sample's queries for its documents, each [Q, N]: by the method, the best sentence, and words."""
+
+    own: Floats
+    best: Floats
+    shares: Floats  # less chance
+    units: Units
 
 
 def calibrate(
-    model: Any, data: RetrievalData, frozen: Encoder, cache: EncodingCache, *, seed: int, progress: bool | None
+    model: Any,
+    data: RetrievalData,
+    frozen: Encoder,
+    cache: EncodingCache,
+    *,
+    seed: int,
+    progress: bool | None,
+    vectors: tuple[Any, Any] | None = None,
+    apart: tuple[Any, Sequence[str], float] | None = None,
 ) -> dict[str, Calibration]:
     """Learn the coefficients for each variant of a :class:`palmette.model.Model`'s search, by key.
 
     ``frozen`` is the encoder before training: if the model still has it, ``cache`` holds most of the documents.
+    ``vectors`` of queries and documents, by row, choose documents that are hard to tell from relevant ones. ``apart``
+    is a model that some training questions did not teach, their ids, and their share in the choice of the weight of
+    words.
     """
     variants = model.lexical_variants()
     judged = {**data.qrels.get("train", {}), **data.qrels.get("dev", {})}
@@ -86,15 +128,38 @@ def calibrate(
         if len(judged) < MANY_QUERIES:
             return {}  # the weight that ten questions chose lost up to .008 on FairytaleQA
         data = replace(data, qrels={"dev": judged})
-    sample = draw_sample(data, seed) if variants else None
+    sample = draw_sample(data, seed, vectors) if variants else None
     if sample is None:
         return {}
-    queries, documents, judgements = sample
+    judgements = sample.judgements
+    scored = _score_sample(model, variants, sample, frozen, cache, progress)
+    if judgements is None or apart is None:
+        return {key: learn(*part, judgements) for key, part in scored.items()}
+    other, queries, share = apart
+    train = data.qrels["train"]
+    others = draw_sample(replace(data, qrels={"dev": {query: train[query] for query in queries}}), seed, vectors)
+    if others is None or others.judgements is None:
+        return {key: learn(*part, judgements) for key, part in scored.items()}
+    parts = _score_sample(other, variants, others, other.encoder, cache, progress)
+    quality = {key: quality_by_weight(*part, others.judgements) for key, part in parts.items()}
+    return {key: learn(*part, judgements, quality[key], share) for key, part in scored.items()}
+
+
+def _score_sample(
+    model: Any,
+    variants: Mapping[str, Any],
+    sample: Sample,
+    frozen: Encoder,
+    cache: EncodingCache,
+    progress: bool | None,
+) -> dict[str, Scores]:
+    """Score all documents of a sample for all its queries, by variant."""
+    queries, documents, _, usual = sample
     collection = WordCollection(analyser_of(LANGUAGE), [document.all_text for document in documents])
     matched = [collection.matches(query) for query in queries]
     shares = np.stack([match.scores for match in matched])
     by_chance = chance(np.array([match.rarity for match in matched]))[:, None]
-    learned = {}
+    scored = {}
     with _encoded(model, documents, frozen, cache, progress) as view:
         texts = model.query_input(queries)
         best = np.full(shares.shape, np.nan, np.float32)
@@ -104,9 +169,10 @@ def calibrate(
             best = np.stack([best_sentences(*stored, vector)[0] for vector in vectors])
         for key, options in variants.items():
             own = scores(model, view, texts, options)
-            units = Units(own=Scale.of(own), sentence=Scale.of(best) if model.sentences else None)
-            learned[key] = learn(own, best, shares - by_chance, units, judgements)
-    return learned
+            sentence = Scale.of(best[:, usual]) if model.sentences else None
+            units = Units(own=Scale.of(own[:, usual]), sentence=sentence)
+            scored[key] = Scores(own, best, shares - by_chance, units)
+    return scored
 
 
 def is_untrained(model: Any, frozen: Encoder) -> bool:
@@ -115,33 +181,59 @@ def is_untrained(model: Any, frozen: Encoder) -> bool:
     return own and (model.module is None or next(model.module.parameters(), None) is None)
 
 
-def learn(own: Floats, best: Floats, shares: Floats, units: Units, judgements: Judgements | None) -> Calibration:
+def learn(
+    own: Floats,
+    best: Floats,
+    shares: Floats,
+    units: Units,
+    judgements: Judgements | None,
+    others: NDArray[np.float64] | None = None,
+    share: float = 0.0,
+) -> Calibration:
     """Learn coefficients from the method's scores, best sentences and shares of words (less chance), each [Q, N].
 
     The weight of words is the mean of all weights whose nDCG@10 lies within one standard error of the best one's: the
-    curve is flat near its top, and the top itself is noise. Slope and prior are fitted to each query's first hit.
-    Without judgements the shipped coefficients stay.
+    curve is flat near its top, and the top itself is noise. ``others`` is nDCG@10 by weight of other questions
+    [weights, Q'], whose mean counts by ``share``. Slope and prior are fitted to each query's first hit. Without
+    judgements the shipped coefficients stay.
     """
     plain = Calibration(units=units)
     if judgements is None:
         return plain
-
-    def total(weight: float) -> NDArray[np.float64]:
-        texts = ("",) * len(own)  # words count
-        return Evidence(plain.replace(words=weight), units, texts).total(own, best, shares)
-
     rated = judgements.relevant > 0
-    quality = np.stack([ndcg_by_query(total(weight), judgements)[rated] for weight in WEIGHTS])  # [weights, Q]
-    loss = quality[quality.mean(axis=1).argmax()] - quality  # [weights, Q]
-    as_good = loss.mean(axis=1) <= loss.std(axis=1) / np.sqrt(rated.sum())
+    parts = [(quality_by_weight(own, best, shares, units, judgements), 1 - share)]
+    parts += [] if others is None else [(others, share)]
+    top = sum((part * quality.mean(axis=1) for quality, part in parts), np.zeros(len(WEIGHTS))).argmax()
+    loss, variance = np.zeros(len(WEIGHTS)), np.zeros(len(WEIGHTS))
+    for quality, part in parts:
+        lost = quality[top] - quality  # [weights, Q]
+        loss += part * lost.mean(axis=1)
+        variance += part**2 * lost.var(axis=1) / lost.shape[1]
+    as_good = loss <= np.sqrt(variance)
     own_share = rated.sum() / (rated.sum() + SHIPPED_QUERIES)
     chosen = round(float(own_share * np.array(WEIGHTS)[as_good].mean() + (1 - own_share) * plain.words), 4)
-    sums = total(chosen)
+    sums = _total(plain.replace(words=chosen), own, best, shares)
     first = best_of_each(sums, 1)  # [Q, 1]
     relevant = judgements.gains(first) > 0
     x, y = np.take_along_axis(sums, first, axis=1)[rated].ravel(), relevant[rated].ravel()
     slope, prior = fit_probability(x, y)
     return plain.replace(words=chosen, slope=slope, prior=prior, source="held-out questions")
+
+
+def quality_by_weight(
+    own: Floats, best: Floats, shares: Floats, units: Units, judgements: Judgements
+) -> NDArray[np.float64]:
+    """Return nDCG@10 of each candidate weight of words and each question that has an answer, [weights, Q]."""
+    plain = Calibration(units=units)
+    totals = (_total(plain.replace(words=weight), own, best, shares) for weight in WEIGHTS)
+    return np.stack([ndcg_by_query(total, judgements)[judgements.relevant > 0] for total in totals])
+
+
+def _total(calibration: Calibration, own: Floats, best: Floats, shares: Floats) -> NDArray[np.float64]:
+    """Return the sum of evidence [Q, N]."""
+    assert calibration.units is not None
+    texts = ("",) * len(own)  # words count
+    return Evidence(calibration, calibration.units, texts).total(own, best, shares)
 
 
 def fit_probability(x: NDArray[Any], y: NDArray[Any]) -> tuple[float, float]:
