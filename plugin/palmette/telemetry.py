@@ -24,13 +24,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import wraps
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Literal, Protocol
 
-P = ParamSpec("P")
-T = TypeVar("T")
 SpanKind = Literal["CHAIN", "EMBEDDING", "RETRIEVER"]
 
 log = logging.getLogger("palmette")
@@ -147,21 +144,6 @@ def writing(place: Callable[[], str]) -> Iterator[Callable[[Mapping[str, int]], 
     if log.isEnabledFor(logging.INFO):
         summary = ", ".join(f"{count} {name}" for name, count in outcome.items())
         log.info("%s: %s in %.2f s", place(), summary, time.perf_counter() - begun)
-
-
-def writes(call: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a function (model, backend, …) that writes: log and measure the changes that it returns."""
-
-    @wraps(call)
-    def counted(*args: P.args, **kwargs: P.kwargs) -> T:
-        backend: Any = args[1]
-        with writing(lambda: str(backend.stats().location)) as tell:
-            changes: Any = call(*args, **kwargs)
-            names = ("added", "updated", "unchanged", "deleted")
-            tell({name: len(getattr(changes, name)) for name in names})
-        return cast(T, changes)
-
-    return counted
 
 
 def encoding(name: str, count: int) -> AbstractContextManager[Span | None]:

@@ -189,9 +189,10 @@ def test_what_queues_up_shares_the_next_pass_which_has_room_for_so_many_texts():
     assert line.passes == [["hold"], ["a", "bb", "ccc", "dddd"]]
     assert [rows.tolist() for rows in found] == [[[1.0]], [[2.0], [3.0]], [[4.0]]]
     line = Line()
-    found = gather(Coalescer(3), line, [["a"], ["b", "c"], ["d", "e", "f", "g"], ["h"]])
-    assert line.passes[1:] == [["a", "b", "c"], ["d", "e", "f", "g"], ["h"]]
-    assert [len(rows) for rows in found] == [1, 2, 4, 1]
+    found = gather(Coalescer(3), line, [["a"], ["b", "c"], ["d", "e", "f"], ["h"]])
+    assert line.passes[1:] == [["a", "b", "c"], ["d", "e", "f"], ["h"]]
+    assert [len(rows) for rows in found] == [1, 2, 3, 1]
+    assert Coalescer(3)(["d", "e", "f", "g"], line.run).tolist() == [[1.0]] * 4, "too many to share a pass"
 
 
 def test_one_callers_error_is_its_own():

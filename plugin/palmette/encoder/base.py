@@ -272,8 +272,7 @@ class Encoder(ABC):
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Return pooled query vectors [N, d]. Concurrent callers in other threads share a forward pass."""
-        checked, run = (self.check(texts, "query"), self._encode_queries)  # a bad text stops its own caller only
-        return run(checked) if len(checked) > self.batch_size else self._coalesce(checked, run)
+        return self._coalesce(self.check(texts, "query"), self._encode_queries)  # a bad text stops its own caller only
 
     def _encode_queries(self, checked: list[str]) -> Floats:
         names = range(len(checked))
@@ -313,7 +312,7 @@ class Encoder(ABC):
                 text = text[: 8 * limit].strip()[:limit]
             if kind == "query" and not text.strip():
                 raise InputError(f"query {position} is empty: {text!r}; give it at least one word")
-            checked.append(text if text.isascii() else readable(text))
+            checked.append(readable(text))
         return checked
 
     def __repr__(self) -> str:
@@ -385,4 +384,4 @@ def with_titles(texts: Sequence[str], above: Sequence[str]) -> Sequence[str]:
 
 def readable(text: str) -> str:
     """Replace lone surrogates, which tokenizers refuse, by "?"; every character keeps its place."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

@@ -56,8 +56,11 @@ class Coalescer(Renewed):
         self._busy = False
 
     def __call__(self, texts: Sequence[str], run: Callable[[list[str]], Floats]) -> Floats:
-        """Return the rows of ``run(texts)``; one caller's ``run`` serves others too."""
-        call = _Call(texts)
+        """Return the rows of ``run(texts)``; one caller's ``run`` serves others too, unless its texts are too many."""
+        return self._run_together(_Call(texts), run) if 0 < len(texts) <= self._max_texts else run(list(texts))
+
+    def _run_together(self, call: _Call, run: Callable[[list[str]], Floats]) -> Floats:
+        """Lead a pass, or wait for the pass of another caller."""
         with self._changed:
             self._queue.append(call)
         while True:

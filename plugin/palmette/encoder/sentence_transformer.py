@@ -23,7 +23,7 @@ from palmette.cores import SHORT, limit_torch, one_thread
 from palmette.devices import check_device
 from palmette.encoder.base import Copies, Encoder, Kind, Output, readable
 from palmette.encoder.files import Size, check_folder, fingerprint
-from palmette.encoder.options import check_truncate, chosen_prompts, fingerprint_with
+from palmette.encoder.options import check_truncate, chosen_prompts, fingerprint_with, own_prompts
 from palmette.encoder.states import States
 from palmette.errors import CheckpointError, ConfigError
 
@@ -92,10 +92,7 @@ class SentenceEncoder(Encoder):
         networks = [part for part in self.model.modules() if isinstance(part, PreTrainedModel)]
         self._configs = list({id(part.config): part.config for part in networks}.values())
         self.max_length = self._limit(max_length)
-        stored_prompts = {key: text for key, text in self.model.prompts.items() if text}
-        default = stored_prompts.get(self.model.default_prompt_name or "", "")
-        document = (stored_prompts[key] for key in ("document", "passage", "corpus") if key in stored_prompts)
-        own = {"query": stored_prompts.get("query", default), "document": next(document, default)}
+        own = own_prompts(self.model.prompts, self.model.default_prompt_name)
         self.prompts = chosen_prompts(prompts, own)
         first = self.model[0]
         lengths = {getattr(first, key, None) for key in ("query_length", "document_length")}
@@ -171,7 +168,7 @@ class SentenceEncoder(Encoder):
         tokenizer: Any = getattr(self.model, "tokenizer", None)
         if not callable(tokenizer) or not texts:
             return super().count_tokens(texts)
-        checked = [text if text.isascii() else readable(text) for text in texts]
+        checked = [readable(text) for text in texts]
         return [len(ids) for ids in tokenizer(checked, add_special_tokens=False, verbose=False)["input_ids"]]
 
     @contextmanager

@@ -24,7 +24,7 @@ from palmette.ranking.units import UNITS, units_for
 from palmette.sources.cutting import Cutter
 from palmette.store.backend import Backend
 from palmette.store.tenants import FilteredBackend
-from palmette.telemetry import writes
+from palmette.telemetry import writing
 from palmette.types import Document
 
 ENCODED_AHEAD = 4096
@@ -49,7 +49,6 @@ class Changes:
     """Number of passages that were encoded; passages that the index already had are not encoded again."""
 
 
-@writes
 def apply_changes(
     model: Model,
     backend: Backend,
@@ -76,7 +75,7 @@ def apply_changes(
         delete: Ids of documents to delete; ids of ``documents`` are ignored.
     """
     batch_size, latest = check_count("batch_size", batch_size), unique(documents)
-    with backend.read() as view:
+    with writing(lambda: str(backend.stats().location)) as record, backend.read() as view:
         arrays = PassageArrays(model, view, stores_sentences(backend), cutter)
         if embeddings is not None:
             vectors = model.encoder.map(check_vectors(embeddings, documents, model.encoder.plain), "document")
@@ -87,7 +86,9 @@ def apply_changes(
         else:
             arrays.look_up(latest, delete)
             _encode_ahead(arrays, latest, replace, batch_size, progress)
-        return _commit(model, backend, latest, arrays, batch_size, progress, replace=replace, delete=delete)
+        changes = _commit(model, backend, latest, arrays, batch_size, progress, replace=replace, delete=delete)
+        record({name: len(getattr(changes, name)) for name in ("added", "updated", "unchanged", "deleted")})
+    return changes
 
 
 def _encode_ahead(

@@ -58,7 +58,7 @@ def explain(
         sentence = document.content[start:end]
         meaning.append(float(units.sentence.units(facts[BEST])))
         details.append({"text": sentence, "start": start, "end": end, "cosine": float(facts[BEST])})
-        quoted = f": \u201c{shortened(sentence)}\u201d"
+        quoted = f": \u201c{shorten(_MARKS.sub('', sentence), SENTENCE_SHOWN)}\u201d"
     weight = slope * (1 - evidence.words) / len(meaning)
     parts = [Part("prior", evidence.calibration.prior_among(units.documents))]
     for name, value, detail in zip(("document", "best sentence"), meaning, details, strict=False):
@@ -105,8 +105,3 @@ def spell(analyser: Analyser, text: str) -> dict[str, str]:
         dots = "\u2026 " if after > at + 1 else ""
         spelled[f"{word.text} {follower.text}"] = f"{chunk} {dots}{other}"
     return spelled
-
-
-def shortened(text: str) -> str:
-    """Shorten a text to one line of ``SENTENCE_SHOWN`` characters, without marks of headings, tables and fences."""
-    return shorten(_MARKS.sub("", text), SENTENCE_SHOWN)

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from operator import attrgetter
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from palmette.arrays import Floats, Keys, Ragged, Rows, Stored
+from palmette.arrays import Stored
 from palmette.errors import DuplicateIdError, InputError, shown
-from palmette.search.plan import Candidates, SearchPlan, View, WordMatches, by_documents
+from palmette.search.plan import View, by_documents
 from palmette.search.stored import StoredDocument, as_stored
 from palmette.store.backend import Backend, BackendStats, Writer
 from palmette.store.filters import (
@@ -199,8 +198,18 @@ def _tenant_view(opened: AbstractContextManager[View], prefix: str) -> Iterator[
         yield _TenantView(view, prefix)
 
 
+def _passed_on(name: str) -> Any:
+    """Method of the view inside a :class:`_TenantView`: keys are the same in both."""
+    return property(attrgetter(f"view.{name}"))
+
+
 class _TenantView(View):
     """A view of one tenant's documents, under ids without the tenant's prefix."""
+
+    expect, candidates, note = _passed_on("expect"), _passed_on("candidates"), _passed_on("note")
+    words, word_parts, list_sizes = _passed_on("words"), _passed_on("word_parts"), _passed_on("list_sizes")
+    rows, ragged, document_keys = _passed_on("rows"), _passed_on("ragged"), _passed_on("document_keys")
+    keys, wall_keys, count_documents = _passed_on("keys"), _passed_on("wall_keys"), _passed_on("count_documents")
 
     def __init__(self, view: View, prefix: str) -> None:
         self.view, self.prefix = view, prefix
@@ -208,42 +217,12 @@ class _TenantView(View):
     def __len__(self) -> int:
         return len(self.view)
 
-    def expect(self, plan: SearchPlan | None, k: int, texts: Sequence[str], arrays: Sequence[str]) -> None:
-        self.view.expect(plan, k, texts, arrays)
-
-    def candidates(self, plan: SearchPlan, k: int) -> Candidates:
-        return self.view.candidates(plan, k)
-
-    def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
-        return self.view.words(text, k, only)
-
-    def word_parts(self, text: str, key: int) -> Floats:
-        return self.view.word_parts(text, key)
-
-    def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
-        return self.view.rows(array, keys)
-
-    def ragged(self, array: str, keys: Sequence[int] | Keys) -> Ragged:
-        return self.view.ragged(array, keys)
-
-    def note(self, name: str) -> str | None:
-        return self.view.note(name)
-
-    def list_sizes(self, array: str) -> Rows:
-        return self.view.list_sizes(array)
-
     def stored(self, keys: Sequence[int]) -> list[StoredDocument]:
         cut = len(self.prefix)
         return [
             replace(stored, document=replace(stored.document, id=stored.document.key[cut:]), source=stored.source[cut:])
             for stored in self.view.stored(keys)
         ]
-
-    def document_keys(self, keys: Sequence[int] | Keys) -> Keys:
-        return self.view.document_keys(keys)
-
-    def count_documents(self) -> int:
-        return self.view.count_documents()
 
     def ids_of_source(self, source: str) -> dict[str, str]:
         cut = len(self.prefix)
@@ -255,9 +234,3 @@ class _TenantView(View):
     def keys_of(self, ids: Sequence[str]) -> dict[str, Sequence[int]]:
         keys = self.view.keys_of([self.prefix + id for id in ids])
         return {id[len(self.prefix) :]: key for id, key in keys.items()}
-
-    def keys(self) -> Keys:
-        return self.view.keys()
-
-    def wall_keys(self) -> Keys | None:
-        return self.view.wall_keys()

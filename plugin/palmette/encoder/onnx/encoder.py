@@ -16,7 +16,7 @@ from palmette.cores import SHORT
 from palmette.encoder.base import Encoder, Kind, Output, readable
 from palmette.encoder.files import read_settings
 from palmette.encoder.onnx.folder import TOKENIZER, OnnxFolder
-from palmette.encoder.options import check_truncate, chosen_prompts, fingerprint_with, truncated
+from palmette.encoder.options import check_truncate, chosen_prompts, fingerprint_with, own_prompts, truncated
 from palmette.encoder.states import States
 from palmette.errors import CheckpointError, ConfigError, EncodingError, MissingExtraError
 from palmette.threads import Renewed, get_threads
@@ -66,10 +66,7 @@ class OnnxEncoder(Encoder):
         self.name, self.revision, self.batch_size, self.device = name, revision, batch_size, "cpu"
         self.max_length, self.num_layers = folder.limit(max_length), 0
         self.head = folder.head
-        recorded = {key: text for key, text in folder.prompts.items() if text}
-        default = recorded.get("", "")
-        document = (recorded[key] for key in ("document", "passage", "corpus") if key in recorded)
-        own = {"query": recorded.get("query", default), "document": next(document, default)}
+        own = own_prompts(folder.prompts, "")
         self.prompts = chosen_prompts(prompts, own)
         self.has_offsets = len(self.head.poolings) == 1
         record = folder.record
@@ -113,7 +110,7 @@ class OnnxEncoder(Encoder):
         return truncated(self.head.pool(tokens, mask), self.truncate)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:  # noqa: D102
-        checked = [text if text.isascii() else readable(text) for text in texts]
+        checked = [readable(text) for text in texts]
         return [len(encoding.ids) for encoding in self._counter.encode_batch(checked, add_special_tokens=False)]
 
     @cached_property

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from palmette.arrays import Floats, unit_rows
+from palmette.arrays import unit_rows
 from palmette.config import check_path
 from palmette.encoder.base import Encoder, Kind
+from palmette.encoder.find import GRAPHS
 from palmette.encoder.load import load_encoder
 from palmette.encoder.onnx.encoder import INPUTS, OUTPUTS, OnnxEncoder
 from palmette.encoder.onnx.folder import RECORD, TOKENIZER, OnnxFolder, Record
-from palmette.encoder.onnx.load import GRAPHS
 from palmette.errors import ConfigError, EncodingError, InputError, MissingExtraError
 from palmette.files import draft_beside
 
@@ -224,17 +224,13 @@ def _compare(source: Encoder, exported: Encoder, precision: str) -> tuple[float,
         raise EncodingError(f"{source.name!r}: the export cuts other sentences than the model; it is not kept")
     largest = max(float(np.abs(a - b).max()) for a, b in pairs)
     pairs.append((sentence_pair[0].floats(), sentence_pair[1].floats()))
-    lowest = min(float(_cosines(a, b).min()) for a, b in pairs)
+    lowest = min(float((unit_rows(a) * unit_rows(b)).sum(axis=1).min()) for a, b in pairs)
     if not lowest >= LEAST_COSINE[precision] - 1e-3 * (precision == "float32"):  # sentences are rounded to eight bits
         raise EncodingError(
             f"{source.name!r}: vectors of the {precision} export have cosine {lowest:.4f} with the model's, and "
             f"{LEAST_COSINE[precision]} is needed; it is not kept" + ("; export float32" if precision == "int8" else "")
         )
     return round(lowest, 6), round(largest, 8)
-
-
-def _cosines(a: Floats, b: Floats) -> Floats:
-    return np.asarray((unit_rows(a) * unit_rows(b)).sum(axis=1), np.float32)
 
 
 @contextmanager

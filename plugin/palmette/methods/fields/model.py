@@ -135,8 +135,7 @@ class FieldsModel(Model):
         if isinstance(queries, np.ndarray):
             self.require_embeddings()
         texts = self.encoder.check(list(queries), "query")
-        few, run = 0 < len(texts) <= 32, self._encode_queries
-        return {AGGREGATE: self._coalesce(texts, run) if few else run(texts)}
+        return {AGGREGATE: self._coalesce(texts, self._encode_queries)}
 
     def _encode_queries(self, texts: Sequence[str]) -> Floats:
         tokens = query_tokens(self.module.backbone, texts, self.config)

@@ -111,12 +111,8 @@ class LayersModel(Model):
         if isinstance(queries, np.ndarray):
             self.require_embeddings()
         layers, texts = self.layers_of(options), self.encoder.check(queries, "query")
-        run = partial(self._encode, layers=layers)
-        if 0 < len(texts) <= TOGETHER:
-            shared: dict[tuple[int, ...], Coalescer] = self.__dict__.setdefault("_coalescers", {})
-            vectors = shared.setdefault(layers, Coalescer(TOGETHER))(texts, run)
-        else:
-            vectors = run(texts)
+        shared: dict[tuple[int, ...], Coalescer] = self.__dict__.setdefault("_coalescers", {})
+        vectors = shared.setdefault(layers, Coalescer(TOGETHER))(texts, partial(self._encode, layers=layers))
         fused = self.module.fused(torch.from_numpy(vectors).to(self.encoder.device), layers)
         return {LAYERS: vectors, FUSED: fused.cpu().numpy()}
 
