@@ -6,9 +6,10 @@ import argparse
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
-from palmette.errors import ConfigError
+from palmette.errors import ConfigError, MissingExtraError
 
 CHECKPOINT = "checkpoint folder or Hub repository"
 
@@ -101,3 +102,11 @@ def search_options(args: argparse.Namespace) -> dict[str, Any]:
             except (TypeError, ValueError, RecursionError) as error:
                 raise ConfigError(f"--{name} must be JSON, an object, got {text!r} ({error})") from error
     return options
+
+
+def need_module(module: str, extra: str, purpose: str) -> None:
+    """Raise MissingExtraError unless a package of an extra is installed."""
+    try:
+        import_module(module)
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(module, extra, purpose) from error

@@ -7,13 +7,11 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import palmette
-from palmette.cli.arguments import describe
-from palmette.errors import MissingExtraError
+from palmette.cli.arguments import describe, need_module
 from palmette.text import shorten
 
 if TYPE_CHECKING:
@@ -81,10 +79,7 @@ def _add_demo(command: argparse.ArgumentParser) -> None:
 
 def _run_demo(args: argparse.Namespace) -> None:
     for module in ("langchain_core", "llama_index.core"):
-        try:
-            import_module(module)
-        except ModuleNotFoundError as error:
-            raise MissingExtraError(module, "demo", "palmette demo") from error
+        need_module(module, "demo", "palmette demo")
     begun = time.monotonic()
     with _stage("Reading the standard library's documentation"):
         data = palmette.sample_data(args.size)

@@ -6,20 +6,11 @@ import argparse
 import json
 import logging
 import sys
-from importlib import import_module
 from typing import Any
 
-from palmette.cli.arguments import CHECKPOINT, describe, read_encoder
-from palmette.errors import MissingExtraError
+from palmette.cli.arguments import CHECKPOINT, describe, need_module, read_encoder
 from palmette.service.local import index_folder, request
 from palmette.text import printable
-
-
-def _need(module: str, extra: str, purpose: str) -> None:
-    try:
-        import_module(module)
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(module, extra, purpose) from error
 
 
 def _add_service(add: Any) -> None:
@@ -53,12 +44,12 @@ def _add_serve(command: argparse.ArgumentParser) -> None:
 
 
 def _run_serve(args: argparse.Namespace) -> None:
-    _need("uvicorn", "serve", "palmette serve")
+    need_module("uvicorn", "serve", "palmette serve")
     from palmette.service.run import bind, serve
 
     service = _service(args)
     if args.mcp:
-        _need("mcp", "mcp", "palmette serve --mcp")
+        need_module("mcp", "mcp", "palmette serve --mcp")
         from palmette.service.mcp import mount
 
         mount(service)
@@ -111,7 +102,7 @@ def _add_mcp(command: argparse.ArgumentParser) -> None:
 
 
 def _run_mcp(args: argparse.Namespace) -> None:
-    _need("mcp", "mcp", "palmette mcp")
+    need_module("mcp", "mcp", "palmette mcp")
     if args.http:
         _run_serve(args)
         return

@@ -13,6 +13,7 @@ from palmette.encoder.splitting import estimate_tokens
 from palmette.errors import DuplicateIdError, InputError, MissingExtraError, NotFoundError, shown
 from palmette.progress import progress_bar
 from palmette.sources.convert import SourceText, read_file
+from palmette.sources.kinds import RECORDS, kind_of
 from palmette.sources.passages import PassageOptions, split
 from palmette.sources.records import (
     TEXT_KEYS,
@@ -138,21 +139,36 @@ def iter_documents(
 
 def _from_path(source: str | Path, titles: bool, documents_of: Documents) -> Iterator[Document]:
     """Read documents from a folder of files, a BEIR corpus, a JSONL file, a table or a single file."""
-    path = check_path(source)
-    if (path / "manifest.json").is_file():
-        raise InputError(f"{path} is an index or a checkpoint, not documents: name what it was made from")
+    path = documents_path(source)
     corpus = existing(path / "corpus.jsonl") if path.is_dir() else path
     if corpus is None:
         yield from _from_folder(path, documents_of)
-    elif not corpus.exists():
-        raise NotFoundError(f"there is no file or folder {str(path)!r}")
     elif is_jsonl(corpus):
         yield from _located(read_jsonl(corpus), partial(from_record, titles=titles))
     elif separator(path):
         yield from _located(read_table(path, required=TEXT_KEYS), partial(from_row, titles=titles))
     else:
-        for document in read_file(path):
-            yield from documents_of(path.name, document)
+        for name, document in read_named(path, path.name):
+            yield from documents_of(name, document)
+
+
+def documents_path(source: str | Path) -> Path:
+    """Path of documents; raises where there is nothing, or what was made of documents."""
+    path = check_path(source)
+    if not path.exists():
+        raise NotFoundError(f"there is no file or folder {str(source)!r}")
+    if (path / "manifest.json").is_file():
+        raise InputError(f"{path} is an index or a checkpoint, not documents: name what it was made from")
+    return path
+
+
+def read_named(path: Path, name: str, root: Path | None = None) -> Iterator[tuple[str, SourceText]]:
+    """Yield the documents of a file with their ids: its ``name``, and for records ``name#`` their own ids or numbers.
+
+    Arguments and errors are as of :func:`~palmette.sources.convert.read_file`.
+    """
+    for number, source in enumerate(read_file(path, root), 1):
+        yield f"{name}#{source.id or number}" if kind_of(path) == RECORDS else name, source
 
 
 def _from_folder(folder: Path, documents_of: Documents) -> Iterator[Document]:
@@ -166,8 +182,7 @@ def _from_folder(folder: Path, documents_of: Documents) -> Iterator[Document]:
     for root, path in bar:
         name = path.relative_to(root).as_posix()
         try:
-            for number, source in enumerate(read_file(path, root), 1):
-                own = f"{name}#{source.id or number}" if is_jsonl(path) or separator(path) else name
+            for own, source in read_named(path, name, root):
                 yield from documents_of(own, source)
         except (InputError, MissingExtraError) as error:
             broken.append(str(error))

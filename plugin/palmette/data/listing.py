@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from palmette.config import check_path
-from palmette.data.documents import iter_documents, metadata_of, text_of, to_document
-from palmette.errors import InputError, MissingExtraError, NotFoundError, PalmetteError, shown
+from palmette.data.documents import documents_path, iter_documents, metadata_of, read_named, text_of, to_document
+from palmette.errors import InputError, MissingExtraError, PalmetteError, shown
 from palmette.progress import progress_bar
-from palmette.sources.convert import read_file
 from palmette.sources.kinds import RECORDS, kind_of
 from palmette.sources.records import existing
 from palmette.sources.walk import MOST_BYTES, walk
@@ -69,11 +68,7 @@ def list_source(
     """Read all documents of a source; what cannot be read is named, and stops nothing."""
     listing = Listing()
     if isinstance(data, str | Path):
-        path = check_path(data)
-        if not path.exists():
-            raise NotFoundError(f"there is no file or folder {str(data)!r}")
-        if (path / "manifest.json").is_file():
-            raise InputError(f"{path} is an index or a checkpoint, not documents: name what it was made from")
+        path = documents_path(data)
         own = path.is_dir() and existing(path / "corpus.jsonl") is not None
         if own or (path.is_file() and kind_of(path) == RECORDS):
             for document in iter_documents(path, titles=titles, passages=False):
@@ -110,8 +105,7 @@ def _list_files(
     for top, file in progress_bar(progress, walked.files, **options):
         name = file.relative_to(top).as_posix()
         try:
-            for number, text in enumerate(read_file(file, top if is_folder else None), 1):
-                id = f"{source}/{name}#{text.id or number}" if kind_of(file) == RECORDS else f"{source}/{name}"
+            for id, text in read_named(file, f"{source}/{name}", top if is_folder else None):
                 listing.take(Document(id, text.text, metadata_of(name, text), text.fields), str(file))
         except (InputError, MissingExtraError) as error:
             listing.skipped.append((str(file), str(error).removeprefix(f"{file}: ")))

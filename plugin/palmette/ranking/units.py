@@ -99,11 +99,9 @@ def measured_on(keys: Keys) -> Keys:
     return keys[: len(keys) >> spare << spare]
 
 
-def measure_units(
-    model: Any, view: View, sentences: bool, options: Any, among: Keys | None = None, seed: int = 0
-) -> Units:
+def measure_units(model: Any, view: View, sentences: bool, options: Any, among: Keys | None = None) -> Units:
     """Measure the units of an untrained model on an index, or ``among`` some of its documents."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     keys = np.sort(rng.permutation(view.keys() if among is None else among)[:MEASURED_DOCUMENTS])
     sources = rng.permutation(len(keys))[:PSEUDO_QUERIES]
     if sentences:

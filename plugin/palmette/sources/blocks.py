@@ -28,7 +28,7 @@ def blocks_of(text: str, kind: str) -> list[Block]:
         return _rst(lines)
     if family == "code":
         return code_blocks(lines, language)
-    return fill(lines, runs_of_lines(lines, 0, len(lines)), 0, len(lines.text))
+    return fill(runs_of_lines(lines, 0, len(lines)), 0, len(lines.text))
 
 
 # Markdown
@@ -76,7 +76,7 @@ def _markdown(lines: Lines) -> list[Block]:
     if rest.strip():
         blocks += _nodes(lines, _parser(inline=False).parse(rest), skipped)
     blocks = _admonitions(lines, blocks)
-    return fill(lines, blocks, 0, len(lines.text))
+    return fill(blocks, 0, len(lines.text))
 
 
 def _nodes(lines: Lines, tokens: Sequence[Any], skipped: int) -> list[Block]:
@@ -92,7 +92,7 @@ def _nodes(lines: Lines, tokens: Sequence[Any], skipped: int) -> list[Block]:
             if block.kind == "heading":
                 block.level, block.name = int(token.tag[1]), heading_name(tokens[at + 1].content)
             else:
-                block.inside = fill(lines, _nodes(lines, tokens[at + 1 : last], skipped), block.start, block.end)
+                block.inside = fill(_nodes(lines, tokens[at + 1 : last], skipped), block.start, block.end)
             blocks.append(block)
             reached = max(reached, stop)
         at = last + 1
@@ -138,7 +138,7 @@ def _admonitions(lines: Lines, blocks: list[Block]) -> list[Block]:
             joined.append(block)
     for block in joined:
         if block.kind == "group":
-            block.inside = fill(lines, block.inside, block.start, block.end)
+            block.inside = fill(block.inside, block.start, block.end)
     return joined
 
 
@@ -173,7 +173,7 @@ def _rst(lines: Lines) -> list[Block]:
             number = body = number + rows
         else:
             number += 1
-    return fill(lines, [*blocks, *_indented(lines, body, len(lines))], 0, len(lines.text))
+    return fill([*blocks, *_indented(lines, body, len(lines))], 0, len(lines.text))
 
 
 def _title_rows(lines: Lines, number: int) -> int:
@@ -208,6 +208,6 @@ def _indented(lines: Lines, first: int, last: int, depth: int = 0) -> list[Block
         rest = next((m for m in range(n + 1, stop) if lines.blank(m - 1, m) and not lines.blank(m, m + 1)), stop)
         if rest < stop and depth < _DEEPEST:
             head = Block(block.start, lines.start(rest), "paragraph")
-            block.inside = fill(lines, [head, *_indented(lines, rest, stop, depth + 1)], block.start, block.end)
+            block.inside = fill([head, *_indented(lines, rest, stop, depth + 1)], block.start, block.end)
         blocks.append(block)
     return blocks

@@ -37,7 +37,7 @@ def code_blocks(lines: Lines, language: str) -> list[Block]:
     blocks = _python(lines) if language == "python" else None
     if not blocks:  # it accepts comments alone, and names none of them
         blocks = _definitions(lines, 0, len(lines))
-    return fill(lines, blocks, 0, len(lines.text))
+    return fill(blocks, 0, len(lines.text))
 
 
 def _python(lines: Lines) -> list[Block] | None:
@@ -88,7 +88,7 @@ def _body(lines: Lines, node: Any, begin: int, stop: int, depth: int) -> list[Bl
     blocks = [Block(lines.start(begin), lines.start(head), "head")]
     named = isinstance(node, _NAMED_NODES)
     blocks += _statements(lines, rest, head, depth + named)
-    return fill(lines, blocks, lines.start(begin), lines.start(stop))
+    return fill(blocks, lines.start(begin), lines.start(stop))
 
 
 def _with_comments(lines: Lines, number: int, reached: int) -> int:
@@ -117,7 +117,7 @@ def _definitions(lines: Lines, first: int, last: int, depth: int = 0) -> list[Bl
         block = Block(lines.start(begin), lines.start(stop), "definition", depth + 1, name)
         if depth < _DEEPEST:
             inner = _definitions(lines, number + 1, stop, depth + 1)
-            block.inside = fill(lines, inner, block.start, block.end)
+            block.inside = fill(inner, block.start, block.end)
         blocks.append(block)
         number = body = stop
     return [*blocks, *runs_of_lines(lines, body, last)]

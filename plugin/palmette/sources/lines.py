@@ -61,7 +61,7 @@ class Lines:
         return not self.text[self.start(first) : self.start(last)].strip()
 
 
-def fill(lines: Lines, blocks: Sequence[Block], start: int, end: int) -> list[Block]:
+def fill(blocks: Sequence[Block], start: int, end: int) -> list[Block]:
     """Let each block end where the next one begins, so that nothing between them is lost."""
     filled = list(blocks)
     places = [start, *(block.start for block in filled[1:]), end]

@@ -102,15 +102,15 @@ def load_warning(now: Mapping[str, float], trained: Mapping[str, float]) -> str 
     )
 
 
-def leaf_terms(text_of: Callable[[int], str], leaf_of: Tensor, router: Paths, *, terms: int = 8) -> LeafTerms:
-    """Terms of every leaf that has any, from an even sample of texts with these leaves [n]."""
+def leaf_terms(text_of: Callable[[int], str], leaf_of: Tensor, router: Paths) -> LeafTerms:
+    """Up to 8 terms of every leaf that has any, from an even sample of texts with these leaves [n]."""
     rows = evenly_spaced(len(leaf_of), SAMPLE)
     leaves = leaf_of.cpu().numpy()[rows]
     spelled, text, term = count_terms([text_of(row) for row in rows.tolist()])
     totals, texts_in = np.bincount(term, minlength=len(spelled)), np.bincount(leaves)
     leaf, term, count = add_counts(leaves[text], term, np.ones(len(term), np.int64), len(spelled))
     weight = divergence(count, texts_in[leaf], totals[term], len(rows))
-    return {router.indexer.name_of(at): best for at, best in top_terms(leaf, term, weight, spelled, terms)}
+    return {router.indexer.name_of(at): best for at, best in top_terms(leaf, term, weight, spelled, 8)}
 
 
 def explain_leaf(
