@@ -9,10 +9,9 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import shutil
 import sys
-from collections.abc import Iterable, Mapping
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,6 +122,7 @@ def refit(
         options: Options of the method and of the training that replace those of the model.
     """
     place = _real_folder(path)
+    _check_former(place)
     with Index.open(place, device=device) as index:
         data = feedback_data(index, pairs, seed=seed)
         test = data.qrels.get("test", {})
@@ -152,7 +152,8 @@ def restore_former(path: str | Path) -> Path:
     if not former.is_dir():
         raise NotFoundError(f"{former} is not there: no refit has replaced {place}")
     with Index.open(place, device="cpu") as index, Index.open(former, device="cpu") as other:
-        _bring_over(index, other, place, former)
+        with _brought_over(index, other, place, former):
+            _exchange_folders(place, former)
     return place
 
 
@@ -181,25 +182,37 @@ def _gain(before: Scores, after: Scores) -> tuple[float, float]:
 
 
 def _exchange(index: Index, new: Index, place: Path, draft: Path) -> Path:
-    """Put the new index in the folder of the old one, and keep the old one as the former index."""
+    """Put the new index in the folder of the old one, and keep the old one as the former index.
+
+    The index that was the former one until then stays so if the exchange fails.
+    """
     former = _former(place)
-    if former.exists():
-        shutil.rmtree(former)
     new.close()
-    draft.rename(former)
-    with Index.open(former, new.model, verify=False) as other:
-        _bring_over(index, other, place, former)
+    with Index.open(draft, new.model, verify=False) as other, _brought_over(index, other, place, draft):
+        older = draft.with_name("older")
+        if former.exists():
+            former.rename(older)
+        try:
+            draft.rename(former)
+            _exchange_folders(place, former)
+        except OSError:
+            if former.exists():
+                former.rename(draft)
+            if older.exists():
+                older.rename(former)
+            raise
     return former
 
 
-def _bring_over(index: Index, other: Index, place: Path, former: Path) -> None:
-    """Copy changes of an index and its feedback to the other index, and exchange their folders under the write lock."""
+@contextmanager
+def _brought_over(index: Index, other: Index, place: Path, folder: Path) -> Iterator[None]:
+    """Copy changes of an index and its feedback to the folder of another, and keep writers out of the index."""
     update_copy(index.backend, other.backend, other.model)  # most changes, before writers have to wait
     opened = OpenedFolder(place)
     with closing(opened), write_lock(opened, LOCK_TIMEOUT), index.feedback_log.held():
         update_copy(index.backend, other.backend, other.model)
-        index.feedback_log.copy_to(former)
-        _exchange_folders(place, former)
+        index.feedback_log.copy_to(folder)
+        yield
 
 
 def _exchange_folders(first: Path, second: Path) -> None:
@@ -220,6 +233,13 @@ def _exchange_folders(first: Path, second: Path) -> None:
 def _former(place: Path) -> Path:
     """Folder of the former index, beside the index."""
     return place.with_name(f"{place.name}.former")
+
+
+def _check_former(place: Path) -> None:
+    """Raise where something lies in the place of the former index that is none, and would be deleted."""
+    former = _former(place)
+    if former.is_symlink() or (former.exists() and not (former / COMMIT).is_file()):
+        raise StoreError(f"{former} is no index, but refit keeps the former index there: move it elsewhere")
 
 
 def _real_folder(path: str | Path) -> Path:
