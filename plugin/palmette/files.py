@@ -14,11 +14,15 @@ from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
 
-from palmette.errors import PalmetteError
+from palmette.errors import LockedError, PalmetteError
 
 _DRAFT = ".new"
 _ABANDONED = 86_400.0
 """Seconds after which a draft is a dead process's, where nothing else tells."""
+_PATIENCE = 10.0
+"""Seconds to wait for the lock of a folder."""
+_POLL = 0.02
+"""Seconds between two attempts to take it."""
 
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",
@@ -129,6 +133,24 @@ def draft_beside(path: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+@contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Hold a lock of a folder, that leaves no file; holds nothing where the system has no such locks."""
+    until = time.monotonic() + _PATIENCE
+    while True:
+        free, lock = _lock_folder(folder)
+        if free:
+            break
+        if time.monotonic() >= until:
+            raise LockedError(f"another process has held the lock of {folder} for {_PATIENCE:g} s: try again later")
+        time.sleep(_POLL)
+    try:
+        yield
+    finally:
         if lock is not None:
             os.close(lock)
 

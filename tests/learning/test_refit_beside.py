@@ -110,25 +110,23 @@ def test_an_exchange_in_the_middle_of_a_sync(path: Path) -> None:
             assert (report.removed, report.changed, len(index)) == ([], [], 2 * TOPICS + 6)
 
 
+def repeat(path: Path, act: Callable[[Index, int], None], over: threading.Event) -> None:
+    """Act until all is over; whoever is told that the index is another one opens it again."""
+    number = 0
+    while not over.is_set():
+        try:
+            with Index.open(path, verify=False) as index:
+                while not over.is_set():
+                    act(index, number)
+                    number += 1
+        except PalmetteError as error:
+            if not any(told in str(error) for told in ("holds another index", "no longer there", "of model")):
+                raise
+
+
 def test_writers_voters_and_readers_beside_exchanges(path: Path) -> None:
     assert refit(path, **QUIET).exchanged
-    over, written, votes, failures = threading.Event(), list[str](), list[str](), list[BaseException]()
-
-    def repeat(act: Callable[[Index, int], None]) -> None:
-        """Act until all is over; whoever is told that the index is another one opens it again."""
-        number = 0
-        try:
-            while not over.is_set():
-                try:
-                    with Index.open(path, verify=False) as index:
-                        while not over.is_set():
-                            act(index, number)
-                            number += 1
-                except PalmetteError as error:
-                    if not any(told in str(error) for told in ("holds another index", "no longer there", "of model")):
-                        raise
-        except BaseException as error:
-            failures.append(error)
+    over, written, votes = threading.Event(), list[str](), list[str]()
 
     def write(index: Index, number: int) -> None:
         index.add([Document(f"w{number}", f"a written text {number}")], **QUIET)
@@ -141,17 +139,15 @@ def test_writers_voters_and_readers_beside_exchanges(path: Path) -> None:
     def search(index: Index, number: int) -> None:
         assert index.search("beta3 beta3", 1)[0].id in ("d3", "d33")
 
-    threads = [threading.Thread(target=repeat, args=(act,)) for act in (write, vote, search)]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(8):
-            restore_former(path)
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
-    assert not failures, failures
+    with ThreadPoolExecutor(3) as pool:
+        ends = [pool.submit(repeat, path, act, over) for act in (write, vote, search)]
+        try:
+            for _ in range(8):
+                restore_former(path)
+        finally:
+            over.set()
+        for end in ends:
+            end.result()
     assert written
     with Index.open(path, verify="full") as index:
         assert set(written) <= {document.id for document in index.documents()}

@@ -603,6 +603,32 @@ def test_a_folder_is_indexed_and_followed(tmp_path: Path, monkeypatch: pytest.Mo
     assert (notes / ".palmette" / ".gitignore").read_text() == "*\n"
 
 
+def test_a_replaced_index_of_a_folder_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where no request makes the service open it again, as after a refit at night."""
+    from palmette.learning.refit import _exchange_folders
+    from palmette.service import indexes
+
+    monkeypatch.setattr(indexes, "POLL", 0.05)
+    notes, model = tmp_path / "notes", space()
+    notes.mkdir()
+    model.save_pretrained(tmp_path / "model")
+    (notes / "a.md").write_text("Owls sing.")
+    place = notes / ".palmette" / "index"
+
+    def ids() -> set[str]:
+        with Index.open(place, model, verify=False) as index:
+            return {one.key for one in index.documents()}
+
+    with running(Served("notes", str(notes), model=str(tmp_path / "model"))) as service:
+        until(lambda: ids() == {"notes/a.md"})
+        Index.create(tmp_path / "other", model).close()
+        _exchange_folders(place, tmp_path / "other")
+        until(lambda: ids() == {"notes/a.md"})
+        (notes / "b.md").write_text("Hens eat.")
+        until(lambda: ids() == {"notes/a.md", "notes/b.md"})
+        assert {one["id"] for one in service.post("list").json()["documents"]} == ids()
+
+
 def test_a_strangers_folder_writes_nowhere_else(tmp_path: Path) -> None:
     """A repository may hold links under the names that a service writes to."""
     space().save_pretrained(tmp_path / "model")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from palmette import Document, Index
 from palmette.cli import main
-from palmette.errors import CorruptIndexError, InputError, NotFoundError, PalmetteError
+from palmette.errors import CorruptIndexError, InputError, NotFoundError, PalmetteError, StoreError
 from palmette.service.alias import read_alias, restore_alias, set_alias
 from palmette.service.compare import Question, compare, read_questions
 from support.services import running, until
@@ -111,6 +112,66 @@ def test_services_and_readers_see_no_gap(folder: Path) -> None:
         assert service.service.served["docs"].path == str(name)
     assert failures == []
     assert len(seen) == 2
+
+
+def test_names_of_names_make_no_circle(folder: Path) -> None:
+    name, middle, other = folder / "docs", folder / "middle", folder / "other"
+    set_alias(name, folder / "docs-v1")
+    middle.symlink_to("docs")  # by hand
+    other.symlink_to("middle")
+    assert set_alias(name, other).target == folder / "docs-v1"
+    assert set_alias(middle, other).target == folder / "docs-v1"
+    with Index.open(name) as index:
+        assert len(index) == 48
+    name.unlink()
+    name.symlink_to("docs")
+    for target in (name, folder / "docs"):
+        with pytest.raises(InputError, match="leads to itself or too far"):
+            set_alias(folder / "new", target)
+    with pytest.raises(InputError, match="cannot lead to itself"):
+        set_alias(folder / "new", folder / "new")
+    with pytest.raises(NotFoundError, match="there is no folder"):
+        set_alias(folder / "nowhere" / "docs", folder / "docs-v1")
+
+
+def test_a_name_is_moved_by_many_at_once(folder: Path) -> None:
+    """The way back leads to another index than the name does, whoever was first."""
+    name, targets = folder / "docs", [folder / "docs-v1", folder / "docs-v2"]
+    for attempt in range(12):
+        for path in folder.glob("*docs"):
+            path.unlink()
+        (folder / ".docs.former").unlink(missing_ok=True)
+        before, after = targets[attempt % 2], targets[1 - attempt % 2]
+        set_alias(name, before)
+        barrier = threading.Barrier(4)
+
+        def move(number: int, barrier: threading.Barrier = barrier, after: Path = after) -> None:
+            barrier.wait()
+            set_alias(name, after)
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(move, range(4)))
+        alias = read_alias(name)
+        assert (alias.target, alias.former) == (after, before)
+
+
+def test_what_a_killed_move_left_goes(folder: Path) -> None:
+    left = folder / f".docs.{'0' * 32}.new"
+    left.symlink_to("docs-v1")
+    set_alias(folder / "docs", folder / "docs-v1")
+    assert {path.name for path in folder.iterdir()} == {"docs", "docs-v1", "docs-v2"}
+
+
+def test_an_index_goes_while_it_is_compared(folder: Path) -> None:
+    asked = [Question("where does the red owl live?", {"red-owl": 1})] * 3
+    with Index.open(folder / "docs-v1") as old, Index.open(folder / "docs-v2") as new:
+        assert compare(old, new, asked, 10**9).questions == 3
+        (folder / "docs-v2").rename(folder / "elsewhere")
+        with pytest.raises(StoreError, match="is no longer there: it was moved or deleted"):
+            compare(old, new, asked)
+        (folder / "docs-v1").rename(folder / "docs-v2")
+        with pytest.raises(StoreError, match="holds another index than the one that was opened"):
+            compare(new, old, asked)
 
 
 def test_the_command_names_and_restores(folder: Path, capsys: Any) -> None:

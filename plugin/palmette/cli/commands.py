@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import shlex
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import palmette
 from palmette.cli.arguments import CHECKPOINT, describe, read_encoder, search_options
-from palmette.errors import ConfigError, NotFoundError
+from palmette.errors import ConfigError, LockedError, NotFoundError, StoreError
 
 SHOWN = 10
 """Largest number of reasons for skipped files that are printed."""
@@ -50,8 +51,6 @@ def _add_index(command: argparse.ArgumentParser) -> None:
 
 
 def _run_index(args: argparse.Namespace) -> None:
-    from palmette.sources.walk import file_stamps
-
     paths = list(args.documents)
     named = len(paths) > 1 and (not _exists(paths[0]) or (Path(paths[0]) / "model.safetensors").is_file())
     checkpoint = paths.pop(0) if named else None  # its folder, or a model on the Hub: no path of this machine
@@ -72,14 +71,34 @@ def _run_index(args: argparse.Namespace) -> None:
     model = None if checkpoint is None else palmette.load_model(checkpoint, **loading)
     patterns = {"include": args.include, "exclude": args.exclude}
     with palmette.Index.open_or_create(args.out, model, **options) as index:
-        known: object = None
-        while known is None or args.watch:
-            stamps = [file_stamps(path, **patterns) for path in paths]
-            if stamps != known:
+        if not args.watch:
+            _sync_all(args, index, paths, patterns)
+            return
+        _watch(args, index, paths, patterns)
+    encoder = {} if args.encoder is None else {"encoder": args.encoder}
+    while True:  # another index has replaced it, with a model of its own
+        with palmette.Index.open(args.out, **encoder) as index:
+            _watch(args, index, paths, patterns)
+
+
+def _watch(args: argparse.Namespace, index: Any, paths: Sequence[str], patterns: Mapping[str, Any]) -> None:
+    """Synchronize all sources whenever a file changes, until another index lies at the path."""
+    from palmette.service.indexes import stamp_of
+    from palmette.sources.walk import file_stamps
+
+    known, opened = None, stamp_of(args.out)
+    while stamp_of(args.out) == opened:
+        stamps = [file_stamps(path, **patterns) for path in paths]
+        if stamps != known:
+            try:
                 _sync_all(args, index, paths, patterns)
                 known = stamps
-            elif args.watch:
-                time.sleep(WATCHED)
+            except LockedError as error:  # another process writes: it ends some time
+                print(f"palmette: {error}", file=sys.stderr, flush=True)
+            except StoreError:
+                if stamp_of(args.out) == opened:
+                    raise
+        time.sleep(WATCHED)
 
 
 def _sync_all(args: argparse.Namespace, index: Any, paths: Sequence[str], patterns: Mapping[str, Any]) -> None:

@@ -148,8 +148,12 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
         path = absolute(path)
         options: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout, "passages": passages}
         if not index_exists(path):
-            options |= {"language": language, "sentences": sentences, "tenant": tenant}
-            return cls.create(path, model, encoder=encoder, **options)
+            created = options | {"language": language, "sentences": sentences, "tenant": tenant}
+            try:
+                return cls.create(path, model, encoder=encoder, **created)
+            except (InputError, StoreError):
+                if not index_exists(path):  # else another process has created it meanwhile
+                    raise
         options |= {"verify": verify} | ({"encoder": encoder} if encoder else {})
         if passages == AUTO:
             del options["passages"]

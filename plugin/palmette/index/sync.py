@@ -195,7 +195,7 @@ def _commit(
 ) -> None:
     """Write prepared documents, deletions and notes in one transaction."""
     with backend.write() as writer:
-        _check_unchanged(writer.digests([document.key for document in documents]), arrays.digests)
+        _check_unchanged(writer.digests([*(document.key for document in documents), *gone]), arrays.digests)
         writer.delete(gone)
         for name, value in notes.items():
             writer.note(name, value)
@@ -205,6 +205,6 @@ def _commit(
 
 
 def _check_unchanged(digests: Mapping[str, str], known: Mapping[str, str]) -> None:
-    """Raise if another writer has added or changed one of the documents since the index was read."""
+    """Raise if another writer has added or changed one of these documents since the index was read."""
     if others := [id for id, digest in digests.items() if digest != known.get(id)]:
         raise LockedError(f"document {shown(others[0])} was changed by another writer meanwhile: sync again")

@@ -151,9 +151,12 @@ def restore_former(path: str | Path) -> Path:
     former = _former(place)
     if not former.is_dir():
         raise NotFoundError(f"{former} is not there: no refit has replaced {place}")
-    with Index.open(place, device="cpu") as index, Index.open(former, device="cpu") as other:
-        with _brought_over(index, other, place, former):
-            _exchange_folders(place, former)
+    with (
+        Index.open(place, device="cpu") as index,
+        Index.open(former, device="cpu") as other,
+        _brought_over(index, other, place, former),
+    ):
+        _exchange_folders(place, former)
     return place
 
 

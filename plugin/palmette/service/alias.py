@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import glob
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
 from palmette.config import check_path
-from palmette.errors import InputError, NotFoundError
-from palmette.files import fsync_folder
+from palmette.errors import InputError, LockedError, NotFoundError
+from palmette.files import folder_lock, fsync_folder
 from palmette.hub.checkpoint import open_folder
 from palmette.index import MODEL
 from palmette.store.local.backend import LocalBackend
+from palmette.store.local.database import storage_errors
+
+LONGEST_CHAIN = 40
+"""Most links from a name to its index, as in Linux."""
 
 
 @dataclass(frozen=True)
@@ -38,24 +45,14 @@ def set_alias(name: str | Path, index: str | Path) -> Alias:
 
     The alias is a symbolic link, so ``Index.open(name)`` and every command take it; the exchange is one rename.
     """
-    link, target = check_path(name).absolute(), check_path(index).absolute()
+    link, target = check_path(name).absolute(), _end(check_path(index).absolute())
     if link.exists() and not link.is_symlink():
         raise InputError(f"{link} is a folder, not a name: move it to {link.name}-v1, then name that {link.name}")
-    if target.is_symlink():
-        target = _target(target)
     if target == link:
         raise InputError(f"{link} cannot lead to itself: name the folder of an index")
-    backend = LocalBackend.open(target)
-    try:
-        fingerprint = open_folder(target / MODEL).fingerprint
-        if fingerprint != backend.fingerprint:
-            raise InputError(f"{target} was built by model {backend.fingerprint[:12]}, but holds {fingerprint[:12]}")
-    finally:
-        backend.close()
-    if link.is_symlink() and _target(link) != target:
-        _link(_former(link), _target(link))
-    _link(link, target)
-    return read_alias(link)
+    _check_opens(target)
+    with _moving(link):
+        return _move(link, target)
 
 
 def restore_alias(name: str | Path) -> Alias:
@@ -63,7 +60,52 @@ def restore_alias(name: str | Path) -> Alias:
     alias = read_alias(name)
     if alias.former is None:
         raise NotFoundError(f"{alias.name} has led to {alias.target} only: there is no index before it")
-    return set_alias(alias.name, alias.former)
+    target = _end(alias.former)
+    _check_opens(target)
+    with _moving(alias.name):
+        if read_alias(alias.name) != alias:
+            raise LockedError(f"another process has moved {alias.name} meanwhile: see where it leads, and repeat it")
+        return _move(alias.name, target)
+
+
+def _check_opens(folder: Path) -> None:
+    """Raise unless a folder holds an index with its model."""
+    backend = LocalBackend.open(folder)
+    try:
+        fingerprint = open_folder(folder / MODEL).fingerprint
+        if fingerprint != backend.fingerprint:
+            raise InputError(f"{folder} was built by model {backend.fingerprint[:12]}, but holds {fingerprint[:12]}")
+    finally:
+        backend.close()
+
+
+@contextmanager
+def _moving(link: Path) -> Iterator[None]:
+    """Let one process at a time move the names in a folder, and remove what a killed one has left."""
+    if not link.parent.is_dir():
+        raise NotFoundError(f"there is no folder {link.parent} for the name {link.name}: make it first")
+    with storage_errors(link), folder_lock(link.parent):
+        for draft in link.parent.glob(f".{glob.escape(link.name)}.{'[0-9a-f]' * 32}.new"):
+            if draft.is_symlink():
+                draft.unlink()
+        yield
+
+
+def _move(link: Path, target: Path) -> Alias:
+    """Point an alias at a folder, and keep where it has led."""
+    if link.is_symlink() and (current := _target(link)) != target:
+        _link(_former(link), current)
+    _link(link, target)
+    return read_alias(link)
+
+
+def _end(path: Path) -> Path:
+    """Follow names of names to the folder at their end: a link to a name would become a circle when that is moved."""
+    for _ in range(LONGEST_CHAIN):
+        if not path.is_symlink():
+            return path
+        path = _target(path)
+    raise InputError(f"{path} leads to itself or too far: name the folder of an index")
 
 
 def _former(link: Path) -> Path:

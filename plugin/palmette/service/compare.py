@@ -29,9 +29,9 @@ class Question:
 
     def score(self, hits: Sequence[Hit], k: int) -> float:
         """Return nDCG@k of hits."""
-        discounts = 1 / np.log2(np.arange(2, k + 2))
         gains = [self.by_id.get(hit.id, self.by_text.get(hit.document.content, 0)) for hit in hits[:k]]
         ideal = sorted(self.by_id.values(), reverse=True)[:k]
+        discounts = 1 / np.log2(np.arange(2, max(len(gains), len(ideal)) + 2))
         return float(gains @ discounts[: len(gains)] / (ideal @ discounts[: len(ideal)]))
 
 

@@ -202,25 +202,32 @@ class Served:
         assert self.source is not None
         known: object = None
         while not self._stop.is_set():
-            files: object = None
+            state: object = None
             try:
-                files = file_stamps(self.source)
+                state = file_stamps(self.source), stamp_of(self.path)
             except PalmetteError as error:
                 self.progress.error = str(error)
-            if files is not None and files != known:
+            if state is not None and state != known:
                 try:
                     self._bring_up_to_date(self.source)
-                    self.progress.error, known = "", files
+                    self.progress.error, known = "", state
                 except LockedError as error:
                     self.progress.error = str(error)
-                except Exception as error:  # the next change of a file is another attempt
-                    self.progress.error, known = str(error), files
+                except Exception as error:  # the next change of a file, or another index, is another attempt
+                    self.progress.error, known = str(error), state
                     log.warning("%s: %s", self.name, error, exc_info=not isinstance(error, PalmetteError))
             self._stop.wait(POLL)
 
     def _bring_up_to_date(self, folder: Path) -> None:
         """Synchronize the index with the folder, and report progress."""
         assert self.handle is not None
+        if not self.handle.is_current:  # replaced, and no request has made the service open it again
+            with Index.open(self.path, **self._options) as index:
+                self._synchronize(index, folder)
+        else:
+            self._synchronize(self.handle.index, folder)
+
+    def _synchronize(self, index: Index, folder: Path) -> None:
         listing = list_source(folder, folder.name, progress=False)
         total = len(listing.documents)
         self.progress = Progress(0, total)
@@ -229,7 +236,7 @@ class Served:
             self.progress.done = total - fresh + done
             return not self._stop.is_set()
 
-        report = self.handle.index.sync_listing(
+        report = index.sync_listing(
             folder.name, listing, batch_size=BATCH, per_commit=BATCH, progress=False, on_commit=report_progress
         )
         self.progress.done = total

@@ -105,6 +105,8 @@ def _explain(error: OSError | apsw.Error | UnicodeDecodeError, path: Path) -> St
         )
     if number == errno.ENOENT:
         return CorruptIndexError(f"{file} is missing from the index {path}; {REPAIR}")
+    if number in (errno.EEXIST, errno.ENOTEMPTY):
+        return StoreError(f"{path} was made by another process meanwhile ({why}): open it, or choose another folder")
     if code & 0xFF in (apsw.SQLITE_BUSY, apsw.SQLITE_LOCKED):
         return LockedError(f"{path}: its database is busy ({why}); retry, or look for a program that holds {DATABASE}")
     if code in DAMAGED or code & 0xFF in DAMAGED or isinstance(error, UnicodeDecodeError):
