@@ -159,7 +159,10 @@ def _make_draft(path: Path) -> tuple[Path, int | None]:
     while True:
         folder = path.with_name(f".{path.name}.{uuid4().hex}{_DRAFT}")
         folder.mkdir()
-        free, lock = _lock_folder(folder)
+        try:
+            free, lock = _lock_folder(folder)
+        except FileNotFoundError:  # swept before it was locked
+            continue
         if free and folder.is_dir():  # else a process that sweeps was between the two steps
             return folder, lock
         if lock is not None:

@@ -17,6 +17,7 @@ import pytest
 from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.data.listing import list_source
 from palmette.errors import LockedError, PalmetteError, StoreError
+from palmette.files import draft_beside
 from palmette.index import sync as syncing
 from palmette.learning.refit import _exchange_folders
 from support.services import until
@@ -66,6 +67,18 @@ def test_many_create_an_index_at_once(tmp_path: Path) -> None:
             list(pool.map(create, range(4)))
         with Index.open(tmp_path / f"{attempt}", verify="full") as index:
             assert set(held(index)) == {"d0", "d1", "d2", "d3"}
+
+
+def test_drafts_sweep_no_draft_of_others(tmp_path: Path) -> None:
+    def draft(_: int) -> None:
+        for _ in range(150):
+            with draft_beside(tmp_path / "index") as folder:
+                (folder / "file").touch()
+                assert (folder / "file").exists()
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(draft, range(6)))
+    assert not list(tmp_path.iterdir())
 
 
 def test_one_of_many_creates(tmp_path: Path) -> None:
