@@ -63,7 +63,7 @@ def _statements(lines: Lines, body: Sequence[ast.stmt], first: int, depth: int) 
         stop = max(stop, begin)
         blocks += runs_of_lines(lines, reached, begin)
         block = Block(lines.start(begin), lines.start(stop), "statement")
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        if named:
             word = "class" if isinstance(node, ast.ClassDef) else "def"
             block.kind, block.name, block.level = "definition", f"{word} {getattr(node, 'name', '')}", depth + 1
         inner = getattr(node, "body", None)

@@ -27,6 +27,7 @@ from palmette.sources.records import (
     TEXT_KEYS,
     from_record,
     from_row,
+    located,
     read_jsonl,
     read_table,
     read_whole,
@@ -291,10 +292,8 @@ def _records(path: Path, root: Path | None) -> Iterator[SourceText]:
     rows = read_table(path, TEXT_KEYS, root) if separator(path) else read_jsonl(path, root)
     convert = from_row if separator(path) else from_record
     for place, row in rows:
-        try:
+        with located(place):
             document = convert(row, titles=False)
-        except InputError as error:
-            raise InputError(f"{place}: {error}") from error
         title = document.metadata.get("title")
         own = document.key if any(key in row for key in ("_id", "id")) else None
         yield SourceText(document.content, "text", title, document.metadata, "utf-8", own, document.fields)
