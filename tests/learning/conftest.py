@@ -1,16 +1,20 @@
-"""A server of OpenAI's chat protocol, and documents to ask about."""
+"""A server of OpenAI's chat protocol, documents to ask about, and an index whose refit is better."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from palmette import Document, endpoint
+from palmette import Document, FakeEncoder, Index, SpaceModel, endpoint
 from support.model_server import ChatServer
 
 ANIMALS = ("owl", "cat", "horse", "whale", "ant", "eagle", "frog", "tiger", "snail", "wolf")
+TOPICS, VOTES = 30, 120
+QUIET: dict[str, Any] = {"progress": False}
 
 
 def animals(count: int = 10) -> list[Document]:
@@ -37,3 +41,15 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
     monkeypatch.setattr(endpoint, "FIRST_WAIT", 0.001)
     yield chat
     chat.close()
+
+
+@pytest.fixture(scope="session")
+def voted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index whose refit is better."""
+    path = tmp_path_factory.mktemp("voted") / "index"
+    documents = [Document(f"d{n}", f"beta{n % TOPICS} beta{n % TOPICS} filler{n}") for n in range(2 * TOPICS)]
+    with Index.build(documents, SpaceModel.untrained(FakeEncoder(64)), path, **QUIET) as index:
+        for number in range(VOTES):
+            topic = number % TOPICS
+            index.feedback(f"alpha{topic} alpha{topic} noise{number}", f"d{topic}", useful=True)
+    return path

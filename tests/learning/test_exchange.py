@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from learning.conftest import QUIET, TOPICS, VOTES
 from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.errors import InputError, StoreError
 from palmette.learning.refit import refit, restore_former
@@ -18,19 +19,13 @@ from palmette.store.local.folder import between
 from support.syscalls import KILL, is_possible, watch
 
 pytestmark = pytest.mark.skipif(not is_possible(), reason="needs seccomp's user notifications")
-TOPICS, VOTES = 30, 120
-QUIET: dict[str, Any] = {"progress": False}
 
 
 @pytest.fixture(scope="module")
-def voted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index whose refit is better, with documents that were added by a source and by hand."""
-    path = tmp_path_factory.mktemp("voted") / "index"
-    documents = [Document(f"d{n}", f"beta{n % TOPICS} beta{n % TOPICS} filler{n}") for n in range(2 * TOPICS)]
-    with Index.build(documents, SpaceModel.untrained(FakeEncoder(64)), path, **QUIET) as index:
-        for number in range(VOTES):
-            topic = number % TOPICS
-            index.feedback(f"alpha{topic} alpha{topic} noise{number}", f"d{topic}", useful=True)
+def voted(voted: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a document of a source, too."""
+    path = Path(shutil.copytree(voted, tmp_path_factory.mktemp("synced") / "index"))
+    with Index.open(path) as index:
         index.sync([Document("page", "the first text")], "pages", **QUIET)
     return path
 

@@ -7,30 +7,15 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from palmette import Document, FakeEncoder, Index, SpaceModel
+from learning.conftest import QUIET, TOPICS, VOTES
+from palmette import Document, Index
 from palmette.data.listing import list_source
 from palmette.errors import LockedError, PalmetteError, StoreError
 from palmette.learning import refit as module
 from palmette.learning.refit import refit, restore_former
-
-TOPICS, VOTES = 30, 120
-QUIET: dict[str, Any] = {"progress": False}
-
-
-@pytest.fixture(scope="module")
-def voted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index whose refit is better."""
-    path = tmp_path_factory.mktemp("voted") / "index"
-    documents = [Document(f"d{n}", f"beta{n % TOPICS} beta{n % TOPICS} filler{n}") for n in range(2 * TOPICS)]
-    with Index.build(documents, SpaceModel.untrained(FakeEncoder(64)), path, **QUIET) as index:
-        for number in range(VOTES):
-            topic = number % TOPICS
-            index.feedback(f"alpha{topic} alpha{topic} noise{number}", f"d{topic}", useful=True)
-    return path
 
 
 @pytest.fixture
