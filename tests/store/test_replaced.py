@@ -8,12 +8,14 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from palmette.errors import StoreError
 from palmette.store.local.backend import LocalBackend
 from palmette.store.local.folder import atomic_folder
+from palmette.store.local.view import Snapshots
 from support.forks import in_child
 from support.stores import SPECS, State, arrays_of, delete, doc, plan, put, state_of
 
@@ -57,6 +59,25 @@ def test_a_deleted_folder_stays_deleted(tmp_path: Path) -> None:
             with pytest.raises(StoreError, match="no longer there: it was moved or deleted"):
                 use()
     assert not (tmp_path / "live").exists()
+
+
+def test_a_folder_that_is_replaced_as_it_is_opened_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = tmp_path / "live"
+    for folder in (live, tmp_path / "next"):
+        create(folder, folder.name).close()
+    begin = Snapshots.open_snapshot
+
+    def replaced(self: Snapshots, connection: Any) -> Any:
+        if self.folder == live:
+            live.rename(tmp_path / "former")
+            (tmp_path / "next").rename(live)
+        return begin(self, connection)
+
+    monkeypatch.setattr(Snapshots, "open_snapshot", replaced)
+    with pytest.raises(StoreError, match="holds another index"):
+        LocalBackend.open(live)
 
 
 @pytest.mark.parametrize("step", ["begun", "put"])

@@ -88,7 +88,7 @@ class LocalBackend(Backend):
         self._lock_timeout, self.engine, durable = lock_timeout, engine, not temporary
         analyser, search = analyser_of(manifest.language), engine_named(engine)
         self._pool = Pool(opened, durable=durable, busy_timeout=max(lock_timeout, 1.0))
-        self._snapshots = Snapshots(path, manifest.arrays, analyser, search, durable=durable)
+        self._snapshots = Snapshots(opened, manifest.arrays, analyser, search, durable=durable)
         self._finish = weakref.finalize(self, _close, self._pool, path if temporary else None, os.getpid())
 
     @classmethod
@@ -211,7 +211,7 @@ class LocalBackend(Backend):
                     stack.enter_context(write_lock(self._opened, self._lock_timeout))
                     connection.execute("BEGIN IMMEDIATE")
                     remove_orphans(self.path, None)
-                    writer = LocalWriter(connection, self._snapshots, self._opened)
+                    writer = LocalWriter(connection, self._snapshots)
                 try:
                     yield writer
                     writer.commit()

@@ -37,6 +37,7 @@ from palmette.store.local.database import (
     stored_of,
 )
 from palmette.store.local.filters import check_names, select_keys
+from palmette.store.local.folder import OpenedFolder
 from palmette.store.local.segments import Segment, damaged
 
 _T = TypeVar("_T")
@@ -179,9 +180,16 @@ class Snapshots:
     """Shared by views and writers of an index: the latest snapshot, and reading and writing of arrays and words."""
 
     def __init__(
-        self, folder: Path, arrays: Sequence[ArraySpec], analyser: Analyser, engine: ExactEngine, *, durable: bool
+        self,
+        opened: OpenedFolder,
+        arrays: Sequence[ArraySpec],
+        analyser: Analyser,
+        engine: ExactEngine,
+        *,
+        durable: bool,
     ) -> None:
-        self.folder, self.arrays, self.durable = folder, {spec.name: spec for spec in arrays}, durable
+        self.opened, self.arrays, self.durable = opened, {spec.name: spec for spec in arrays}, durable
+        self.folder = opened.path
         self.analyser, self.engine = analyser, engine
         self.latest: Snapshot | None = None
         self._loading, self._pid = threading.Lock(), os.getpid()
@@ -205,6 +213,7 @@ class Snapshots:
             except FileNotFoundError as error:
                 connection.execute("ROLLBACK")
                 if read_number(connection, "generation") == generation:
+                    self.opened.check()  # the file is missing in another index, which has been put in its place
                     raise damaged(Path(error.filename), "a segment file", "no file") from error
         raise StoreError(f"{self.folder} is being rewritten faster than it can be read; retry")
 

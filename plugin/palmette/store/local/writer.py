@@ -29,7 +29,7 @@ from palmette.store.local.database import (
     values_of,
     write_meta,
 )
-from palmette.store.local.folder import COMMIT, Commit, OpenedFolder
+from palmette.store.local.folder import COMMIT, Commit
 from palmette.store.local.segments import Files, Segment, SegmentWriter, progress
 from palmette.store.local.view import Snapshots
 from palmette.types import Document
@@ -40,8 +40,8 @@ MERGE_RATIO = 2  # a write merges trailing segments up to this many times what i
 class LocalWriter:
     """One change: an open write transaction and the segment being built beside it."""
 
-    def __init__(self, connection: apsw.Connection, shared: Snapshots, opened: OpenedFolder) -> None:
-        self._db, self._shared, self._folder, self._opened = connection, shared, shared.folder, opened
+    def __init__(self, connection: apsw.Connection, shared: Snapshots) -> None:
+        self._db, self._shared, self._folder, self._opened = connection, shared, shared.folder, shared.opened
         self._arrays = tuple(shared.arrays.values())
         self._next = read_number(connection, "next_key")
         self._segment: SegmentWriter | None = None
