@@ -6,6 +6,8 @@ from typing import Any
 
 from langchain_core.structured_query import Comparator, Comparison, Operation, Operator, StructuredQuery, Visitor
 
+from palmette.errors import shown
+
 
 class PalmetteTranslator(Visitor):
     """Translates the filters that a language model writes for ``SelfQueryRetriever``.
@@ -37,7 +39,7 @@ class PalmetteTranslator(Visitor):
         if comparison.comparator is Comparator.CONTAIN:
             operator = "$contains" if isinstance(value, str) else "$eq"  # equal to an element of a list
         elif comparison.comparator is Comparator.LIKE:
-            operator, value = "$icontains", str(value).strip("%")
+            operator, value = "$icontains", (value if isinstance(value, str) else shown(value)).strip("%")
         elif comparison.comparator in (Comparator.IN, Comparator.NIN) and not isinstance(value, list):
             value = [value]
         return {name: {operator: value}}

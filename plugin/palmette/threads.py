@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import wraps
 from typing import Any, Generic, ParamSpec, TypeVar
 from weakref import WeakSet
@@ -67,6 +67,11 @@ async def run_in_thread(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     """
     import asyncio  # a command that answers once never does
 
+    return await asyncio.wrap_future(submit(fn, *args, **kwargs))
+
+
+def submit(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+    """Run a call in a thread of palmette's own pool, with the caller's context variables."""
     global _blocking
     context = contextvars.copy_context()
 
@@ -80,7 +85,7 @@ async def run_in_thread(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
         if _blocking is None:
             _blocking = ThreadPoolExecutor(WORKERS, thread_name_prefix="palmette")
         pool = _blocking
-    return await asyncio.get_running_loop().run_in_executor(pool, call)
+    return pool.submit(call)
 
 
 class AsyncTwin(Generic[P, T]):

@@ -210,3 +210,5 @@ def test_self_query(store: PalmetteVectorStore) -> None:
     assert found(Operation(Operator.OR, [first, recent])) == "abc"
     assert found(Operation(Operator.AND, [first, recent])) == ""
     assert found(None) == "abc"
+    huge = Comparison(Comparator.LIKE, "title", 10**5000)  # more digits than Python writes
+    assert PalmetteTranslator().visit_comparison(huge)["title"]["$icontains"].startswith("<int whose repr raises")

@@ -97,6 +97,9 @@ def test_transformations_are_the_retrievers(empty):
     for told in (True, False):
         assert empty.refresh_ref_docs([Document(id_="a", text="an owl")]) == [told]
     assert empty.get_nodes(["a"])[0].text == "AN OWL"
+    empty.transformations = 1.0
+    with pytest.raises(InputError, match="transformations must be LlamaIndex transformations"):
+        empty.insert(Document(text="an owl"))
     empty.transformations = [-1, "splitter"]
     with pytest.raises(InputError, match=r"such as splitters; got \[-1, 'splitter'\]"):
         empty.insert(Document(text="an owl"))

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import random
 import socket
+import threading
 import time
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -13,11 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from palmette import Document, Index
-from palmette.service import calls, connections
+from palmette import Document, Index, threads
+from palmette.errors import InputError
+from palmette.service import app, calls, connections
 from palmette.service.callers import Token
 from palmette.service.calls import ENDPOINTS
 from palmette.service.indexes import Served
+from palmette.service.schema import GetBody, ListBody, SearchBody
 from support.services import Running, running, until
 from support.tiny import documents, space, tree
 
@@ -95,6 +100,38 @@ def test_one_token_leaves_places_to_others(folder: Path) -> None:
         for client in slow:
             client.close()
         until(lambda: service.service.metrics.in_flight == 0)
+        assert service.post("search", token=ADA, query="red owl").status_code == 200
+
+
+def test_slow_calls_of_one_token_leave_threads_to_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where their clients have gone: the threads are busy until the calls end."""
+    monkeypatch.setattr(threads, "_blocking", ThreadPoolExecutor(4))
+    monkeypatch.setattr(app, "WORKERS", 4)
+    release, search = threading.Event(), Index.search
+
+    def slow(index: Index, query: str, *args: Any, **options: Any) -> Any:
+        if "slow" in query:
+            release.wait(30)
+        return search(index, query, *args, **options)
+
+    body = b'{"query": "slow"}'
+    head = "POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(body)}\r\nAuthorization: Bearer {ADA}\r\n\r\n"
+    with running(folder, tokens=TOKENS, timeout=10) as service:
+        monkeypatch.setattr(Index, "search", slow)
+        try:
+            for _ in range(2):
+                clients = [socket.create_connection(address(service)) for _ in range(6)]
+                for client in clients:
+                    client.sendall(head.encode() + body)
+                until(lambda: service.service.metrics.in_flight == 6)
+                assert service.post("search", token=BOB, query="green owl").status_code == 200
+                for client in clients:
+                    client.close()
+                until(lambda: service.service.metrics.in_flight == 0)
+            assert service.post("search", token=BOB, query="green owl").status_code == 200
+        finally:
+            release.set()
         assert service.post("search", token=ADA, query="red owl").status_code == 200
 
 
@@ -301,9 +338,32 @@ def test_replies_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         for body in (
             {"k": 1000, "query": ["owl"] * 11},
             {"query": "owl", "expand": "document", "expand_tokens": 10**9},
+            {"query": "word1", "k": 100},
+            {"query": ["word1"] * 5, "k": 1},
         ):
             assert service.post("search", **body).status_code == 400
         assert service.post("answer", k=1000, question=["owl"] * 11).status_code == 400
+        assert "ask for fewer" in service.post("context", k=100, question="word1").json()["detail"]
+        assert service.post("search", query="red owl", k=1).json()["results"][0]["hits"][0]["id"] == "red-owl"
+
+
+def test_no_more_documents_are_loaded_than_a_reply_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "LARGEST_REPLY", 2_000_000)
+    long = [Document(f"long{n}", f"word{n} " * 140_000, {"t": "a"}, payload={"n": n}) for n in range(24)]
+    ids = [document.id for document in long]
+    with Index.build(long, space(), tmp_path / "long", passages=None, sentences=False, tenant="t") as index:
+        for one in (index, index.filtered({"t": "a"})):
+            for call, body in (
+                (calls._search, SearchBody(query="word1", k=24)),
+                (calls._get, GetBody(ids=ids if one is not index else tuple(f"a/{id}" for id in ids))),
+                (calls._list, ListBody(limit=100)),
+            ):
+                tracemalloc.start()
+                with pytest.raises(InputError, match="ask for fewer"):
+                    call(body, one, None)
+                peak = tracemalloc.get_traced_memory()[1]
+                tracemalloc.stop()
+                assert peak < 10e6, (call, peak)
 
 
 # -- tenants ------------------------------------------------------------------------------------------------

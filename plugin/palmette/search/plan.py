@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, get_args
 
@@ -23,6 +24,8 @@ from palmette.types import Document, Passage
 Metric = Literal["inner_product", "overlap"]
 Facts = Mapping[str, NDArray[np.generic]]
 
+READ_LIMIT: ContextVar[int | None] = ContextVar("read_limit", default=None)
+"""Most characters of passages that are read together, where a service answers strangers."""
 READ_TOGETHER = 16
 """Number of documents that are read at a time."""
 
@@ -259,16 +262,27 @@ class View(Protocol):
 
     def parts(self, keys: Sequence[int]) -> list[tuple[Document, Passage]]:
         """Passages as documents, each with its place; in the order of ``keys``."""
-        numbers = np.asarray(keys, np.int64).reshape(-1) - self.document_keys(keys)
-        parts: list[tuple[Document, Passage]] = []
-        for number, stored in zip(numbers.tolist(), self.stored(keys), strict=True):
-            if not 0 <= number < len(stored.passages):
-                raise CorruptIndexError(
-                    f"document {shown(stored.document.key)} is damaged: it has no place for its passage {number}; "
-                    f"{REPAIR}"
-                )
-            parts.append((stored.part(number), stored.passages[number]))
-        return parts
+        owners = self.document_keys(keys).tolist()
+        found: dict[int, tuple[Document, Passage]] = {}
+        of_document: dict[int, list[int]] = {}
+        for key, owner in zip(np.asarray(keys, np.int64).reshape(-1).tolist(), owners, strict=True):
+            of_document.setdefault(owner, []).append(key)
+        most, size = READ_LIMIT.get(), 0
+        for owner, stored, others in self.scan(list(of_document)):
+            size += others
+            for key in dict.fromkeys(of_document[owner]):
+                found[key] = part_of(stored, key - owner)
+                size += len(found[key][0].content)
+            if most is not None and size > most:
+                raise InputError(f"these passages have more than {most:,} characters together: ask for fewer")
+        return [found[key] for key in np.asarray(keys, np.int64).reshape(-1).tolist()]
+
+    def scan(self, keys: Sequence[int]) -> Iterator[tuple[int, StoredDocument, int]]:
+        """Read documents by the keys of their first passages, each when the one before it is done with.
+
+        Yields key, document and the number of characters beside its text, where they are known.
+        """
+        return ((key, stored, 0) for key, stored in zip(keys, self.stored(keys), strict=True))
 
     def documents(self, keys: Sequence[int]) -> list[Document]:
         """Passages as documents, in the order of ``keys``: each has the id and the metadata of its document."""
@@ -360,6 +374,15 @@ def ranked_by(candidates: Candidates, scores: Floats, k: int) -> Candidates:
     keys, ranked = np.take_along_axis(candidates.keys, order, 1), np.take_along_axis(scores, order, 1)
     evidence = {name: np.take_along_axis(array, order, 1) for name, array in candidates.evidence.items()}
     return replace(candidates, keys=keys, scores=ranked, evidence=evidence)
+
+
+def part_of(stored: StoredDocument, number: int) -> tuple[Document, Passage]:
+    """Return a passage as a document, and its place."""
+    if not 0 <= number < len(stored.passages):
+        raise CorruptIndexError(
+            f"document {shown(stored.document.key)} is damaged: it has no place for its passage {number}; {REPAIR}"
+        )
+    return stored.part(number), stored.passages[number]
 
 
 def by_documents(view: View, keys: Keys) -> Iterator[list[int]]:

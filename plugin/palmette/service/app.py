@@ -24,11 +24,13 @@ from palmette import __version__
 from palmette.errors import ConfigError, InputError, NotFoundError, PalmetteError, shown
 from palmette.service.callers import Caller, Callers, Token
 from palmette.service.calls import ENDPOINTS, answer_facts, find_passages, index_facts, listed, results_facts
-from palmette.service.gate import OPEN, POLICY, Gate, Problem, Settings, problem_facts, status_of
+from palmette.service.gate import OPEN, POLICY, SHARE, Gate, Problem, Settings, problem_facts, status_of
 from palmette.service.indexes import Served
 from palmette.service.memory import free_pages_returned
 from palmette.service.metrics import TYPE, Metrics
 from palmette.service.schema import AnswerBody, Body, Endpoint, NameBody, openapi, read_body, to_json
+from palmette.service.turns import Turns
+from palmette.threads import WORKERS
 
 T = TypeVar("T")
 log = logging.getLogger("palmette.service")
@@ -55,6 +57,9 @@ class Service:
         if not tokens and not self.settings.is_loopback:
             raise ConfigError(f"host {self.settings.host!r} can be reached by others: give --tokens FILE")
         self.callers, self.metrics = Callers(tokens, write=self.settings.write), Metrics()
+        turns = Turns(max(1, WORKERS // SHARE) if tokens else None)
+        for index in served:
+            index.turns = turns
         self._kept: dict[tuple[str, str, str, bool], tuple[float, Any]] = {}
         self._opening: list[asyncio.Task[None]] = []
         self.failures: dict[str, str] = {}

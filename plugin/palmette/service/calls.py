@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import wraps
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -15,7 +16,7 @@ from palmette.errors import ConfigError, InputError
 from palmette.index import Index
 from palmette.methods.tree import TreeInspection
 from palmette.reader import Reader
-from palmette.search.plan import READ_TOGETHER, View
+from palmette.search.plan import READ_LIMIT, View
 from palmette.search.stored import StoredDocument
 from palmette.service.schema import (
     AddBody,
@@ -39,6 +40,7 @@ from palmette.service.schema import (
 from palmette.store.filters import flatten
 from palmette.types import Hit
 
+T = TypeVar("T")
 SCANNED = 5000
 """Number of documents whose metadata values are counted."""
 LARGEST_REPLY = 2**26
@@ -57,10 +59,33 @@ def listed(query: str | Sequence[str]) -> list[str]:
 
 def results_facts(queries: Sequence[str], results: Sequence[Sequence[Hit]], explain: bool) -> list[dict[str, Any]]:
     """Describe the hits of every question."""
-    pairs = zip(queries, results, strict=True)
-    return [{"query": query, "hits": [hit.to_dict(explain=explain) for hit in hits]} for query, hits in pairs]
+    facts, size = list[dict[str, Any]](), 0
+    for query, hits in zip(queries, results, strict=True):
+        described = []
+        for hit in hits:
+            described.append(hit.to_dict(explain=explain))
+            size += len(to_json(described[-1]))
+            if size > LARGEST_REPLY:
+                raise InputError(f"these hits have more than {LARGEST_REPLY:,} bytes: ask for fewer")
+        facts.append({"query": query, "hits": described})
+    return facts
 
 
+def _bounded(call: Callable[[Any, Index, Reader], T]) -> Callable[[Any, Index, Reader], T]:
+    """Bound the passages that a call reads together."""
+
+    @wraps(call)
+    def bounded(body: Any, index: Index, reader: Reader) -> T:
+        token = READ_LIMIT.set(LARGEST_REPLY)
+        try:
+            return call(body, index, reader)
+        finally:
+            READ_LIMIT.reset(token)
+
+    return bounded
+
+
+@_bounded
 def _search(body: SearchBody, index: Index, reader: Reader) -> dict[str, Any]:
     """Answer ``/v1/search``, and record each search under a run's id, where feedback is kept."""
     queries, options = listed(body.query), body.search()
@@ -79,6 +104,7 @@ def _feedback(body: FeedbackBody, index: Index, reader: Reader) -> dict[str, Any
     return {"kept": True}
 
 
+@_bounded
 def _context(body: ContextBody, index: Index, reader: Reader) -> dict[str, Any]:
     options = body.search()
     if not options.pop("sentences"):
@@ -87,6 +113,7 @@ def _context(body: ContextBody, index: Index, reader: Reader) -> dict[str, Any]:
     return context.to_dict()
 
 
+@_bounded
 def find_passages(body: AnswerBody, index: Index, reader: Reader) -> tuple[list[list[Hit]], Reader]:
     """Search the passages that an answer is read from."""
     questions = listed(body.question)
@@ -118,14 +145,14 @@ def _get(body: GetBody, index: Index, reader: Reader) -> dict[str, Any]:
 
 
 def _read_bounded(view: View, keys: Sequence[int]) -> dict[int, StoredDocument]:
-    """Read documents by the keys of their first passages, some at a time; raises if a reply of all is too large."""
-    stored, size = dict[int, StoredDocument](), 0
-    for start in range(0, len(keys), READ_TOGETHER):
-        batch = keys[start : start + READ_TOGETHER]
-        stored |= zip(batch, view.stored(batch), strict=True)
-        size += sum(len(to_json(document_facts(stored[key].document))) for key in batch)
-        if size > LARGEST_REPLY:
-            raise InputError(f"these {len(keys)} documents have more than {LARGEST_REPLY:,} bytes: ask for fewer")
+    """Read documents by the keys of their first passages, one at a time; raises if a reply of all is too large."""
+    stored, sizes = dict[int, StoredDocument](), dict[int, int]()
+    for key, document, _ in view.scan(list(dict.fromkeys(keys))):
+        stored[key], sizes[key] = document, len(to_json(document_facts(document.document)))
+        if sum(sizes.values()) > LARGEST_REPLY:
+            break
+    if len(sizes) < len(set(keys)) or sum(sizes[key] for key in keys) > LARGEST_REPLY:
+        raise InputError(f"these {len(keys)} documents have more than {LARGEST_REPLY:,} bytes: ask for fewer")
     return stored
 
 
@@ -152,6 +179,7 @@ def _fields(body: Body, index: Index, reader: Reader) -> dict[str, Any]:
     return {"fields": {name: [list(pair) for pair in values.most_common(20)] for name, values in useful.items()}}
 
 
+@_bounded
 def overview(body: OverviewBody, index: Index, reader: Reader) -> dict[str, Any]:
     """Describe an index: facts, frequent metadata, and topics, which may be scored by a question."""
     options = {name: getattr(body, name) for name in ("query", "filter", "topics", "since", "date")}

@@ -39,7 +39,7 @@ log = logging.getLogger("palmette.service")
 BODIES = 8
 """Number of the largest bodies that may be in memory together."""
 SHARE = 2
-"""One of so many parts of the places, and of the memory of bodies, that one token may take."""
+"""One of so many parts of the places, of the reading threads and of the memory of bodies that one token may take."""
 REFUSED_BYTES = 1 << 20
 """Bytes of a refused request's body that are read before the answer."""
 REFUSED_SECONDS = 0.5

@@ -19,6 +19,7 @@ from palmette.files import write_anew
 from palmette.index import Index
 from palmette.reader import Reader
 from palmette.service.local import HOME
+from palmette.service.turns import Turns
 from palmette.sources.walk import file_stamps
 from palmette.store.local.database import DATABASE
 from palmette.store.qdrant.url import is_url
@@ -91,6 +92,8 @@ class Served:
         if not is_url(path) and folder.is_dir() and not any((folder / name).exists() for name in names):
             self.source, self.path = folder, str(folder / HOME / "index")
         self.progress = Progress()
+        self.turns = Turns()
+        """Shares of the threads that read, of all indexes of a service."""
         self.handle: Handle | None = None
         self._opening: asyncio.Task[None] | None = None
         self._failed: tuple[float, Stamp | None] = (0.0, None)  # time and database of the last failure to reopen
@@ -181,7 +184,7 @@ class Served:
         for attempt in range(2):
             async with self.use() as handle:
                 try:
-                    return await run_in_thread(call, handle.view(caller, filter), handle.reader)
+                    return await self.turns.run(caller, call, handle.view(caller, filter), handle.reader)
                 except StoreError:
                     if attempt or handle.is_current:
                         raise

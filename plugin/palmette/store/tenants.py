@@ -218,11 +218,15 @@ class _TenantView(View):
         return len(self.view)
 
     def stored(self, keys: Sequence[int]) -> list[StoredDocument]:
+        return list(map(self._shown, self.view.stored(keys)))
+
+    def scan(self, keys: Sequence[int]) -> Iterator[tuple[int, StoredDocument, int]]:
+        return ((key, self._shown(stored), others) for key, stored, others in self.view.scan(keys))
+
+    def _shown(self, stored: StoredDocument) -> StoredDocument:
         cut = len(self.prefix)
-        return [
-            replace(stored, document=replace(stored.document, id=stored.document.key[cut:]), source=stored.source[cut:])
-            for stored in self.view.stored(keys)
-        ]
+        document = replace(stored.document, id=stored.document.key[cut:])
+        return replace(stored, document=document, source=stored.source[cut:])
 
     def ids_of_source(self, source: str) -> dict[str, str]:
         cut = len(self.prefix)

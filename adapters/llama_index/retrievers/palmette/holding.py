@@ -44,7 +44,7 @@ def prepare(
 ) -> list[Document]:
     """Transform nodes or LlamaIndex documents, and convert those that are not blank."""
     nodes = convert.read_nodes(nodes)
-    if not all(map(callable, transformations)):
+    if not isinstance(transformations, Sequence) or not all(map(callable, transformations)):
         raise InputError(
             f"transformations must be LlamaIndex transformations, such as splitters; got {shown(transformations)}"
         )

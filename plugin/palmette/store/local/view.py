@@ -329,6 +329,16 @@ class LocalView(View):
         """Whole documents of passages, in the order of ``keys``."""
         return self._columns(COLUMNS, keys, self._stored_of)
 
+    def scan(self, keys: Sequence[int]) -> Iterator[tuple[int, StoredDocument, int]]:
+        """Read documents by the keys of their first passages, each when the one before it is done with."""
+        query, missing = f"SELECT key, {COLUMNS} FROM documents WHERE key IN ({{}})", set(keys)
+        with self._lock, storage_errors(self._shared.folder):
+            for key, *row in rows_among(self._connection, query, keys):
+                missing.discard(key)
+                yield key, self._stored_of(*row), sum(map(len, row)) - len(row[1])
+        if missing:
+            raise damaged(self._shared.folder / DATABASE, f"a row for document {min(missing)}", "none")
+
     def ids(self, keys: Sequence[int]) -> list[str]:
         """Ids of passages' documents in the order of ``keys``."""
         return self._columns("id", keys, str)
