@@ -67,6 +67,12 @@ def test_a_checkpoint_with_right_sums_and_impossible_content(method: str, count:
         attempt(use, tmp_path / "odd")
 
 
+def test_fields_without_limits_are_refused() -> None:
+    model: Any = tiny.METHODS["fields"]()
+    with pytest.raises(CheckpointError, match="fields need as many limits, got 0"):
+        type(model).module_for(model.config.replace(limits=()), model.encoder)
+
+
 def test_sizes_that_a_header_declares_are_checked_before_memory_is_taken(tmp_path: Path) -> None:
     whole = tiny.tree().save_pretrained(tmp_path / "checkpoint")
     config = json.loads((whole / LAYOUT.config).read_bytes())

@@ -83,7 +83,8 @@ def test_a_report_is_kept_and_a_spoilt_one_refused(tmp_path) -> None:
     paths().save_pretrained(tmp_path / "c")
     assert load_model(tmp_path / "c").report == paths().report
     wrong = b'{"curve":{"x":{}},"load":{},"documents":{},"queries":{}}'
-    for spoilt in (b"[]", b'{"curve": {}}', b"nothing", wrong):
+    unlike = b'{"curve":{},"load":{"ideal":6.0},"documents":{},"queries":{}}'
+    for spoilt in (b"[]", b'{"curve": {}}', b"nothing", wrong, unlike):
         with pytest.raises(CheckpointError, match=r"leaves\.json"):
             IndexReport.from_json(spoilt)
     assert IndexReport.from_json(IndexReport().to_json()) == IndexReport()

@@ -15,7 +15,7 @@ from palmette.data import RetrievalData
 from palmette.encoder import Backbone, Encoder, Kind
 from palmette.encoder.cache import EncodingCache
 from palmette.encoder.coalesce import Coalescer
-from palmette.errors import ConfigError, EncodingError
+from palmette.errors import CheckpointError, ConfigError, EncodingError
 from palmette.methods.fields.config import TRAINING, FieldsConfig, FieldsSearch
 from palmette.methods.fields.documents import (
     TEXT,
@@ -97,6 +97,8 @@ class FieldsModel(Model):
     @classmethod
     def module_for(cls, config: FieldsConfig, encoder: Encoder) -> FieldEncoder:
         """Encoder of the config's shape; all of its weights are in the checkpoint."""
+        if len(config.limits) != len(config.order):
+            raise CheckpointError(f"fields: {len(config.order)} fields need as many limits, got {len(config.limits)}")
         backbone = Backbone.of(encoder, new_tokens=len(config.order), pretrained=False)
         return FieldEncoder(config, backbone, encoder.precision)
 

@@ -34,6 +34,8 @@ WORSE = 1.5
 ENOUGH = 10
 """Documents per leaf below which nothing is said."""
 
+LOAD = frozenset(("expected", "ideal", "worst", "empty"))
+"""Names of :func:`leaf_load`."""
 Numbers = dict[str, int | float]
 Name = Annotated[str, Field(pattern=r"^\d+(\.\d+)*$")]
 LeafTerms = dict[Name, list[tuple[Annotated[str, Field(min_length=1, max_length=80)], int | float]]]
@@ -66,6 +68,8 @@ class IndexReport(BaseModel):
             values = json.loads(data)
             if missing := cls.model_fields.keys() - values.keys():
                 raise ValueError(f"without {sorted(missing)}")
+            if values["load"] and (missing := LOAD - values["load"].keys()):
+                raise ValueError(f"its load without {sorted(missing)}")
             return cls.model_validate_json(json.dumps(values))
         except (AttributeError, TypeError, ValueError) as error:  # pydantic's among them
             raise CheckpointError(
