@@ -74,6 +74,8 @@ def test_wide_rows_in_many_threads_are_the_same() -> None:
     np.testing.assert_array_equal(results[0].keys, results[1].keys)
     np.testing.assert_array_equal(results[0].scores[:1], alone.scores)
     assert results[0].visited == np.count_nonzero(lists < 8)
+    for query, looked, found in zip(queries, chosen, results[0].keys, strict=True):  # bytes alone confuse some
+        assert found.tolist() == brute(data, lists, np.arange(len(data)), query, looked, 10)[0].tolist()
 
 
 def test_fractions_are_searched_within_lists() -> None:
