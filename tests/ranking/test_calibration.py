@@ -111,15 +111,18 @@ def test_queries_without_an_answer_teach_nothing() -> None:
     assert draw_sample(made, 0)[2] is None, "made questions share words with their documents"
 
 
-def test_questions_about_other_documents_share_the_choice() -> None:
-    """Held-out questions want no words, others want nothing else: as their share grows, so does the weight."""
+def test_questions_about_other_documents_decide_what_the_held_out_ones_leave_open() -> None:
     right, noise, judged = sides()
     none, units = np.full(right.shape, np.nan, np.float32), Units(own=Scale.of(right))
-    others = quality_by_weight(noise, none, right, units, judged)
-    chosen = [learn(right, none, noise, units, judged, others, share).words for share in (0.0, 0.5, 1.0)]
-    assert chosen[0] == learn(right, none, noise, units, judged).words < chosen[1] < chosen[2]
-    assert chosen[0] <= 0.3
-    assert chosen[2] >= 0.5
+    wanted = quality_by_weight(noise, none, right, units, judged)  # by these, words alone
+    unwanted = quality_by_weight(right, none, noise, units, judged)
+
+    def chosen(words: np.ndarray, others: np.ndarray | None, share: float = 0.5) -> float:
+        return learn(right, none, words, units, judged, others, share).words
+
+    assert chosen(right, unwanted) < chosen(right, None) - 0.1 < chosen(right, wanted) - 0.2
+    assert chosen(noise, wanted) <= 0.3, "held-out questions that words mislead are not outvoted"
+    assert chosen(noise, wanted, 0.0) == chosen(noise, None)
 
 
 def test_a_sample_holds_documents_near_to_a_query(monkeypatch: pytest.MonkeyPatch) -> None:

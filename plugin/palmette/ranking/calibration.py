@@ -3,7 +3,7 @@
     1. sample    up to 300 judged queries, their relevant documents, 1,000 random ones, and others near to a query
     2. score     method's score, best sentence and share of words of every pair [Q, N]
     3. weight    the weight of words with the best nDCG@10, averaged over all that are about as good; where pairs taught
-                 a space, half of the questions are about documents that taught it nothing
+                 a space, a quarter of the questions are about documents that taught it nothing
     4. fit       a logistic regression of relevance on the sum of evidence, on each query's first hit
 
 Few judgements move the coefficients little from the shipped ones.
@@ -194,22 +194,19 @@ def learn(
 
     The weight of words is the mean of all weights whose nDCG@10 lies within one standard error of the best one's: the
     curve is flat near its top, and the top itself is noise. ``others`` is nDCG@10 by weight of other questions
-    [weights, Q'], whose mean counts by ``share``. Slope and prior are fitted to each query's first hit. Without
+    [weights, Q']: of the weights that are as good for the held-out questions they choose those that are as good for
+    both, counted by ``share``. Slope and prior are fitted to each query's first hit. Without
     judgements the shipped coefficients stay.
     """
     plain = Calibration(units=units)
     if judgements is None:
         return plain
     rated = judgements.relevant > 0
-    parts = [(quality_by_weight(own, best, shares, units, judgements), 1 - share)]
-    parts += [] if others is None else [(others, share)]
-    top = sum((part * quality.mean(axis=1) for quality, part in parts), np.zeros(len(WEIGHTS))).argmax()
-    loss, variance = np.zeros(len(WEIGHTS)), np.zeros(len(WEIGHTS))
-    for quality, part in parts:
-        lost = quality[top] - quality  # [weights, Q]
-        loss += part * lost.mean(axis=1)
-        variance += part**2 * lost.var(axis=1) / lost.shape[1]
-    as_good = loss <= np.sqrt(variance)
+    quality = quality_by_weight(own, best, shares, units, judgements)
+    as_good = _as_good((quality, 1.0))
+    if others is not None:
+        both = as_good & _as_good((quality, 1 - share), (others, share))
+        as_good = both if both.any() else as_good
     own_share = rated.sum() / (rated.sum() + SHIPPED_QUERIES)
     chosen = round(float(own_share * np.array(WEIGHTS)[as_good].mean() + (1 - own_share) * plain.words), 4)
     sums = _total(plain.replace(words=chosen), own, best, shares)
@@ -218,6 +215,16 @@ def learn(
     x, y = np.take_along_axis(sums, first, axis=1)[rated].ravel(), relevant[rated].ravel()
     slope, prior = fit_probability(x, y)
     return plain.replace(words=chosen, slope=slope, prior=prior, source="held-out questions")
+
+
+def _as_good(*parts: tuple[NDArray[np.float64], float]) -> NDArray[np.bool_]:
+    """Return the weights within one standard error of the best: qualities [weights, Q], and each part's share."""
+    best = sum((share * quality.mean(axis=1) for quality, share in parts), np.zeros(len(WEIGHTS))).argmax()
+    losses = [(quality[best] - quality, share) for quality, share in parts]
+    loss = sum((share * lost.mean(axis=1) for lost, share in losses), np.zeros(len(WEIGHTS)))
+    variance = sum((share**2 * lost.var(axis=1) / lost.shape[1] for lost, share in losses), np.zeros(len(WEIGHTS)))
+    good: NDArray[np.bool_] = loss <= np.sqrt(variance)
+    return good
 
 
 def quality_by_weight(

@@ -59,6 +59,8 @@ ENOUGH = 50
 """Smallest number of judged questions to learn from, and of held-out questions without cross-validation."""
 FOLDS = 4
 """Number of folds of the training questions in cross-validation."""
+NEW = 0.25
+"""Share of the judging questions that are about documents new to a space."""
 GROUP = 0.2
 """Share of the answered documents that :func:`learn_apart` leaves out."""
 ERRORS = 2.0
@@ -80,7 +82,7 @@ class Apart(NamedTuple):
     Attributes:
         space: The space.
         queries: Ids of the questions.
-        share: Share of these questions among all that judge, so that half of all are about documents new to a space.
+        share: Share of these questions among all that judge, so that ``NEW`` of all are about new documents.
     """
 
     space: Space
@@ -129,13 +131,13 @@ def learn_apart(pairs: TrainingPairs, choice: Choice, *, seed: int = 0) -> Apart
 
     Held-out questions often ask about documents that other questions have taught; a space ranks those best, and judged
     by them alone it gets too much weight beside words: on FairytaleQA nDCG@10 of questions about new stories fell from
-    .697 to .663. Returns ``None`` where half of the held-out questions are about new documents already.
+    .697 to .663. Returns ``None`` where enough of the held-out questions are about new documents already.
     """
     taught = np.unique(pairs.document_rows)
     held_out = pairs.data.qrels.get("dev", {})
     known = {pairs.data.corpus[row].key for row in taught.tolist()}
     new = sum(known.isdisjoint(id for id, grade in judged.items() if grade > 0) for judged in held_out.values())
-    if 2 * new >= len(held_out):
+    if new >= NEW * len(held_out):
         return None
     vectors = _unit(pairs.documents[torch.from_numpy(taught)])
     centre = vectors[int(np.random.default_rng(seed).integers(len(taught)))]
@@ -146,7 +148,7 @@ def learn_apart(pairs: TrainingPairs, choice: Choice, *, seed: int = 0) -> Apart
     with one_thread():
         space = learn_maps(pairs, nearest_documents(pairs), choice.maps, seed, without=rows)
     ids = list(pairs.data.queries)
-    share = 1 - 0.5 * len(held_out) / (len(held_out) - new)
+    share = 1 - (1 - NEW) * len(held_out) / (len(held_out) - new)
     return Apart(_interpolated(space, choice.interpolation), [ids[row] for row in rows.tolist()], share)
 
 
