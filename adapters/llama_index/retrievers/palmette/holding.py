@@ -38,7 +38,7 @@ SHARED = ("_index", "_opening", "callback_manager", "object_map", "transformatio
 
 def prepare(
     nodes: Sequence[BaseNode] | str | Path,
-    transformations: Sequence[TransformComponent],
+    transformations: Any,
     objects: MutableMapping[str, Any],
     model: Model,
 ) -> list[Document]:
