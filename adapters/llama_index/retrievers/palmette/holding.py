@@ -37,10 +37,7 @@ SHARED = ("_index", "_opening", "callback_manager", "object_map", "transformatio
 
 
 def prepare(
-    nodes: Sequence[BaseNode] | str | Path,
-    transformations: Any,
-    objects: MutableMapping[str, Any],
-    model: Model,
+    nodes: Sequence[BaseNode] | str | Path, transformations: Any, objects: MutableMapping[str, Any], model: Model
 ) -> list[Document]:
     """Transform nodes or LlamaIndex documents, and convert those that are not blank."""
     nodes = convert.read_nodes(nodes)
