@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from learning.conftest import ChatServer, animals
 from learning.test_refit import TOPICS, documents, quality, question
 from palmette import FakeEncoder, Index, SpaceModel
 from palmette.errors import ConfigError, InputError
+from palmette.learning.refit import feedback_data
 from palmette.learning.teacher import judge
+from palmette.ranking.score import Calibration
 
 
 def knows(query: str, texts: Sequence[str]) -> list[float]:
@@ -40,6 +43,24 @@ def test_a_space_learns_from_a_teacher(index: Index, tmp_path: Path) -> None:
     model = SpaceModel.fit(data, encoder=FakeEncoder(64), progress=False)
     with Index.build(documents(), model, progress=False) as learned:
         assert quality(learned) > quality(index)
+    assert {one.words for one in model.calibrations.values()} == {Calibration().words}, "learned from a reranker"
+
+
+@pytest.mark.parametrize(("good", "judged"), [(0, 0), (1, 1), (2, 1), (3, 1), (6, 0), (20, 0)])
+def test_a_relevant_hit_exceeds_most_others(index: Index, tmp_path: Path, good: int, judged: int) -> None:
+    data = judge(index, ["q"], lambda query, texts: [1.0] * good + [0.0] * (20 - good), tmp_path, progress=False)
+    assert len(data.queries) == judged
+    assert data.judged_by
+
+
+def test_people_calibrate_and_rerankers_do_not(index: Index, tmp_path: Path) -> None:
+    questions = [question(number % TOPICS, number) for number in range(200)]
+    by_knows = judge(index, questions, knows, tmp_path, progress=False)
+    by_people = replace(by_knows, judged_by=None)
+    models = [SpaceModel.fit(data, encoder=FakeEncoder(64), progress=False) for data in (by_knows, by_people)]
+    sources = [{one.source for one in model.calibrations.values()} for model in models]
+    assert sources == [{Calibration().source}, {"held-out questions"}]
+    assert feedback_data(index, by_knows).judged_by == by_knows.judged_by
 
 
 def test_no_question_is_judged_twice(index: Index, tmp_path: Path) -> None:

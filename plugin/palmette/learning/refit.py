@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +78,11 @@ def feedback_data(index: Index, pairs: Any = None, *, seed: int = 0) -> Retrieva
     documents = list(index.documents())
     known = {document.key for document in documents}
     judged = grades_of_votes(vote for vote in index.feedback_log.votes() if vote.document in known)
+    judged_by = None
     if pairs is not None:
         by_text = {document.content: document.key for document in documents}
         labelled = load_data(pairs, dev_fraction=0.0, seed=seed)
+        judged_by = labelled.judged_by
         for query, grades in labelled.qrels.get("train", {}).items():
             for id, grade in grades.items():
                 indexed_id = id if id in known else by_text.get(labelled.corpus[labelled.rows[id]].content)
@@ -95,7 +97,8 @@ def feedback_data(index: Index, pairs: Any = None, *, seed: int = 0) -> Retrieva
     qrels: dict[str, dict[str, dict[str, int]]] = {"train": {}, "test": {}}
     for key, query in queries.items():
         qrels["test" if key in test_keys else "train"][key] = judged[query]
-    return RetrievalData("feedback", documents, queries, {split: part for split, part in qrels.items() if part})
+    qrels = {split: part for split, part in qrels.items() if part}
+    return RetrievalData("feedback", documents, queries, qrels, judged_by)
 
 
 def refit(
@@ -130,7 +133,7 @@ def refit(
         if len(test) < FEWEST:
             reason = f"{questions} judged questions hold out {len(test)}, and {FEWEST} must decide: wait, or give pairs"
             return Refit(questions, len(test), np.nan, np.nan, np.nan, False, None, reason)
-        train = RetrievalData(data.name, data.corpus, data.queries, {"train": data.qrels["train"]})
+        train = replace(data, qrels={"train": data.qrels["train"]})
         with draft_beside(place) as holder:
             model = _train(index.model, train, seed, progress, options)
             if model.fingerprint == index.model.fingerprint:
