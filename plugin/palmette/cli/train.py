@@ -17,6 +17,8 @@ from palmette.errors import ConfigError
 
 READER = "reader"
 """Subcommand that trains a reader."""
+ENCODER = "encoder"
+"""What ``palmette train`` calls the encoder itself."""
 TAXONOMY = "taxonomy"
 """Method that needs a hierarchy."""
 NODES = ".nodes.jsonl"
@@ -37,10 +39,11 @@ def _add_train(command: argparse.ArgumentParser) -> None:
         "palmette train tree squad/ --out ckpt --resume\n"
         "palmette train taxonomy terms.jsonl --edges edges.tsv --out ckpt\n"
         "palmette train taxonomy paths.txt --out ckpt                   a path a line: fruit > apple > Cox\n"
-        "palmette train reader squad/train.json --out reader            answers from what an index finds",
+        "palmette train reader squad/train.json --out reader            answers from what an index finds\n"
+        "palmette train encoder pairs.jsonl --out tuned                 all weights: for a GPU, or minutes of a CPU",
         *("--device", "--no-titles", "--quiet", "--json"),
     )
-    methods = [*names(), READER]
+    methods = [*names(), READER, ENCODER]
     add("method", choices=methods, help="what to train")
     words = command.get_default("words")
     add("data", help="BEIR folder, JSONL of pairs or of documents, or folder of .md and .txt files")
@@ -82,11 +85,12 @@ def _summary(method: str) -> str:
 
 
 def _class(method: str) -> Any:
-    """Return the class of a method's model, or the reader's."""
+    """Return the class of a method's model, or the reader's or the encoder's."""
+    from palmette.learning.encoder import TrainedEncoder
     from palmette.methods import model_class
     from palmette.reader import Reader
 
-    return Reader if method == READER else model_class(method)
+    return {READER: Reader, ENCODER: TrainedEncoder}.get(method) or model_class(method)
 
 
 def add_config_options(group: Any, config: type[Config], defaults: Mapping[str, Any]) -> None:
@@ -131,9 +135,12 @@ def _read(kinds: Sequence[Any], text: str) -> Any:
 def _run_train(args: argparse.Namespace) -> None:
     from palmette.devices import finish, main_process
     from palmette.hub import check_target
+    from palmette.learning.encoder import check_new
     from palmette.training.state import STATE
 
     check_target(args.out)
+    if args.method == ENCODER:
+        check_new(args.out)
     main = main_process()
     state: Path = args.state or args.out.with_name(args.out.name + ".training")
     if main and not args.resume and (state / STATE).exists():
@@ -225,6 +232,8 @@ def print_report(args: argparse.Namespace, model: Any, path: Path) -> None:
     pairs = Path(args.data).is_file() and record.labelled and not args.data.endswith(NODES)
     documents = "DOCUMENTS" if pairs else shlex.quote(args.data)
     following = f"index {shown} {documents} --out my-index"
+    if args.method == ENCODER:
+        following = f"train space {shlex.quote(args.data)} --encoder {shown} --out ckpt"
     if args.method == READER:
         following = f'answer my-index "your question" --reader {shown}'
     reached = f", {record.metric} {record.metrics.get(record.metric, 0):.3f} on held-out queries"

@@ -1,0 +1,255 @@
+"""Trains the whole encoder on labelled pairs, and writes a folder that any ``encoder=`` takes.
+
+    loss    −log softmax of 20 cos(q, d) over the documents of a batch: those of its questions, and for each question a
+            hard negative, one of the nearest to it before training that are clearly farther than its answer
+
+Held-out questions choose the epoch; the encoder as it was is one of the choices. A space
+(:mod:`palmette.training.space`) learns in seconds from what the encoder's vectors hold, and is better where that
+suffices. This pays where they lack what questions ask for: a thousand pairs take a quarter of an hour of one CPU core
+and more, and all documents are encoded anew.
+"""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from palmette.arrays import Rows
+from palmette.config import Config
+from palmette.data import load_data
+from palmette.encoder import Backbone, Encoder, EncodingCache, Kind, load_encoder
+from palmette.errors import CheckpointError, TrainingError
+from palmette.hub.checkpointed import TrainingRecord
+from palmette.maths import info_nce
+from palmette.model import DEFAULT_ENCODER
+from palmette.training.config import TrainingConfig, fit_configs
+from palmette.training.loop import Task, train
+from palmette.training.pairs import TrainingPairs, Validation, top_documents
+
+SCALE = 20.0
+"""Factor of cosines in the softmax (inverse temperature)."""
+NEAR = 50
+"""Nearest documents of a question that may be its hard negatives."""
+MARGIN = 0.95
+"""Largest share of the answer's cosine that a hard negative may have; nearer ones are often answers, too."""
+DEV_QUERIES = 150
+"""Held-out questions that choose the epoch."""
+DEV_DOCUMENTS = 1000
+"""Documents that they are asked of, the nearest to them."""
+READ = 32
+"""Texts that are read at a time in validation."""
+
+
+class EncoderConfig(Config):
+    """Options of the training of an encoder."""
+
+    epochs: Annotated[float, Field(gt=0)] = 3.0
+    """Passes over the pairs, where ``steps`` is 0."""
+    max_length: Annotated[int, Field(ge=8)] = 128
+    """Tokens of a text that training reads at most; the trained encoder reads as many as before."""
+
+
+class _Vectors(nn.Module):
+    """Unit vectors of tokens by the encoder that learns."""
+
+    transformer_learns = True
+
+    def __init__(self, backbone: Backbone) -> None:
+        super().__init__()
+        self.backbone = backbone
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """[B, T] → [B, d]."""
+        return F.normalize(self.backbone.pool(self.backbone(ids, mask), mask), dim=1)
+
+
+@dataclass
+class EncoderTask(Task):
+    """Training by in-batch negatives and a hard one for each question."""
+
+    module: _Vectors
+    pairs: TrainingPairs
+    hard: Rows
+    """[P, ≤ NEAR] hard negatives of each pair, padded with −1."""
+    metric: ClassVar[str] = "ndcg@10"
+
+    def size(self) -> int:
+        """Training pairs."""
+        return len(self.pairs)
+
+    def to(self, device: torch.device) -> None:
+        """Do nothing: the loss reads texts."""
+
+    def loss(self, module: nn.Module, rows: Rows, generator: torch.Generator, progress: float) -> Tensor:
+        """InfoNCE of a batch of pairs."""
+        pairs, queries = self.pairs, self.pairs.query_rows[rows]
+        own, given = pairs.document_rows[rows], pairs.hard_negatives(rows, generator)
+        draw = torch.randint(self.hard.shape[1], (len(rows),), generator=generator).numpy()
+        parts = [own, self.hard[rows, draw], *([given.rows] if given else [])]
+        documents = np.unique(np.concatenate(parts))
+        documents = documents[documents >= 0]
+        asked, read = self._read(module, "query", queries), self._read(module, "document", documents)
+        with torch.autocast(asked.device.type, enabled=False):
+            logits = SCALE * asked.float() @ read.float().T  # [B, M]
+        known = torch.from_numpy(pairs.data.positives_mask(queries, documents)).to(logits.device)
+        return info_nce(logits, torch.from_numpy(np.searchsorted(documents, own)).to(logits.device), known)
+
+    def validate(self, module: nn.Module) -> dict[str, float]:
+        """nDCG@10, Recall@10 and MRR@10 on held-out questions."""
+        dev = self.pairs.dev
+        if dev is None:
+            return {}
+        queries = self._read_all(module, "query", dev.queries)
+        documents = self._read_all(module, "document", dev.documents)
+        return dev.score_ranking(top_documents(queries, documents, lambda q, d: q @ d.T))
+
+    def _read(self, module: nn.Module, kind: Kind, rows: Rows) -> Tensor:
+        """Vectors [n, d] of rows of queries or documents."""
+        texts = self.pairs.data.query_texts if kind == "query" else self.pairs.data.texts
+        vectors: Tensor = module(*self.module.backbone.plain([texts[row] for row in rows.tolist()], kind))
+        return vectors
+
+    def _read_all(self, module: nn.Module, kind: Kind, rows: Rows) -> Tensor:
+        """Vectors of many rows, those of like lengths together."""
+        texts = self.pairs.data.query_texts if kind == "query" else self.pairs.data.texts
+        order = np.argsort([len(texts[row]) for row in rows.tolist()], kind="stable")
+        parts = [self._read(module, kind, rows[order[at : at + READ]]) for at in range(0, len(order), READ)]
+        vectors = torch.cat(parts).float()
+        return vectors[torch.from_numpy(np.argsort(order)).to(vectors.device)]
+
+
+class TrainedEncoder:
+    """An encoder whose every weight has learned from labelled pairs.
+
+    ``save_pretrained`` writes a sentence-transformers model: give its folder as ``encoder=`` to any method, whose
+    index then encodes all documents anew.
+    """
+
+    method: ClassVar[str] = "encoder"
+    config_class: ClassVar[type[EncoderConfig]] = EncoderConfig
+    training_defaults: ClassVar[Mapping[str, Any]] = {
+        "steps": 0,  # as many as the epochs have
+        "batch_size": 64,
+        "learning_rate": 5e-5,
+        "weight_decay": 0.01,
+        "warmup": 0.1,
+        "decay": "linear",
+    }
+
+    def __init__(self, start: Encoder, module: _Vectors, record: TrainingRecord) -> None:
+        self._start, self._module, self.record = start, module, record
+
+    @classmethod
+    def fit(
+        cls,
+        data: Any,
+        config: EncoderConfig | Mapping[str, Any] | None = None,
+        *,
+        training: TrainingConfig | Mapping[str, Any] | None = None,
+        encoder: str | Encoder = DEFAULT_ENCODER,
+        device: str | None = None,
+        output_dir: str | Path | None = None,
+        resume: bool = False,
+        progress: bool | None = None,
+        cache: EncodingCache | str | Path | None = None,
+        **options: Any,
+    ) -> Self:
+        """Train a copy of an encoder.
+
+        Args:
+            data: Labelled pairs, as anything that :func:`palmette.load_data` reads.
+            config: An :class:`EncoderConfig`, or a mapping of its options.
+            training: Options of the loop, as a :class:`palmette.TrainingConfig` or as a mapping.
+            encoder: The sentence-transformers model to begin with (of the BERT family), by name or folder.
+            device: Where to train; ``None`` for the best there is.
+            output_dir: Keeps the log and the state to ``resume`` from.
+            resume: Continue the run in ``output_dir``.
+            progress: Progress bars; ``None`` shows them on a terminal.
+            cache: Where encodings by the encoder as it is are kept.
+            options: Single options of the config or of the loop.
+        """
+        settings, loop = fit_configs(cls.config_class, cls.training_defaults, config, None, training, options)
+        loaded = load_data(data, seed=loop.seed)
+        if not loaded.trainable:
+            raise TrainingError(f"{loaded.name} has no training pairs, and an encoder learns from nothing else")
+        start = load_encoder(encoder, device=device).plain
+        store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
+        pairs = TrainingPairs.encode(loaded, start, store, seed=loop.seed, progress=progress)
+        dev = Validation.of(loaded, loop.seed, queries=DEV_QUERIES, documents=DEV_DOCUMENTS)
+        dev = None if dev is None else dev.with_nearest_documents(pairs.queries, pairs.documents)
+        backbone = Backbone.of(start)
+        backbone.max_length = min(backbone.max_length, settings.max_length)
+        task = EncoderTask(_Vectors(backbone), replace(pairs, dev=dev), hard_negatives(pairs))
+        epoch = max(1, task.size() // min(loop.batch_size, task.size()))
+        if not loop.steps:
+            loop = loop.replace(steps=max(1, round(settings.epochs * epoch)))
+        if loop.evaluate_every is None:
+            loop = loop.replace(evaluate_every=epoch)
+        where: dict[str, Any] = {"device": device, "output_dir": output_dir, "resume": resume}
+        trained = train(task, loop, label="Training the encoder", progress=progress, **where)
+        return cls(start, task.module, TrainingRecord.after(loaded, loop, task, trained))
+
+    def save_pretrained(self, path: str | Path) -> Path:
+        """Write the encoder to a new or empty folder, whole or not at all."""
+        folder = Path(path)
+        check_new(folder)
+        model = self._learned()
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as beside:
+            model.save(str(Path(beside) / "encoder"), create_model_card=False)
+            if folder.is_dir():
+                folder.rmdir()
+            (Path(beside) / "encoder").replace(folder)
+        return folder
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the encoder, as it is once it is loaded."""
+        with tempfile.TemporaryDirectory() as folder:
+            return load_encoder(self.save_pretrained(Path(folder) / "encoder"), device="cpu").fingerprint
+
+    def _learned(self) -> Any:
+        """Copy of the model with the weights that were learned."""
+        backbone = self._module.backbone
+        start: Any = self._start  # a SentenceEncoder, or Backbone.of had raised
+        model = copy.deepcopy(start.model).float()
+        model[0].auto_model.load_state_dict(backbone.network.state_dict(), strict=False)  # a pooler is not trained
+        for part, learned in zip(list(model)[2:], backbone.rest, strict=True):
+            part.load_state_dict(learned.state_dict())
+        return model
+
+
+def check_new(folder: Path) -> None:
+    """Raise unless an encoder may be saved there."""
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise CheckpointError(
+            f"cannot save over {folder}, which is not empty: choose a new folder; nothing was changed"
+        )
+
+
+def hard_negatives(pairs: TrainingPairs) -> Rows:
+    """Return the nearest documents of each pair's question that are clearly farther than its answer: [P, ≤ NEAR].
+
+    Rows are padded with −1; a known answer of the question is none of them.
+    """
+    queries = F.normalize(pairs.queries[torch.from_numpy(pairs.query_rows)], dim=1)  # [P, d]
+    documents = F.normalize(pairs.documents, dim=1)  # [N, d]
+    own = (queries * documents[torch.from_numpy(pairs.document_rows)]).sum(dim=1)  # [P]
+    near = top_documents(queries, documents, lambda q, d: q @ d.T, NEAR)  # [P, ≤ NEAR]
+    out = np.full_like(near, -1)
+    for row, (places, query) in enumerate(zip(near, pairs.query_rows, strict=True)):
+        far = (documents[torch.from_numpy(places)] @ queries[row] < MARGIN * own[row]).numpy()
+        known = pairs.data.positives_mask(np.array([query]), places)[0]
+        if (kept := places[far & ~known]).size:
+            out[row] = np.resize(kept, near.shape[1])
+    return out
