@@ -2,9 +2,10 @@
 
     PALMETTE_DATA=FOLDER python tests/benchmarks/certainty.py squad scifact cosqa medquad fairytaleqa
 
-An untrained index of all documents, calibrated on some judged questions of the training (or dev) split by
-:func:`palmette.learning.probability.calibrate_index`, ten draws each; expected calibration error of the first hits of
-300 test questions, in ten groups of equal size. *Chance* is the error that probabilities which are right would have.
+An untrained index of all documents, calibrated on some judged questions of the training (or dev) split as
+:func:`palmette.learning.probability.calibrate_index` does, a hundred draws each; expected calibration error of the
+first hits of 300 test questions, in ten groups of equal size. *Chance* is the error that right probabilities would
+have. *Floor* is the error where the slope is right and fifty questions like those of the test estimate the rest.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from curve import Recorded
 from scipy.special import expit
 
 from palmette import Index, RetrievalData, SpaceModel, load_data
-from palmette.learning.probability import calibrate_index
+from palmette.ranking.calibration import fit_probability
 from palmette.ranking.score import SLOPE
 
 ASKED = 300
 """Test questions."""
-DRAWS = 10
+DRAWS = 100
 """Draws of judged questions of each size."""
 SIZES = (10, 20, 50, 100)
 """Judged questions."""
@@ -39,23 +40,38 @@ def error(probabilities: Any, relevant: Any) -> float:
     return float(sum(gaps) / len(probabilities))
 
 
-def measure(index: Index, asked: dict[str, dict[str, int]], known: dict[str, dict[str, int]]) -> list[str]:
-    """Cells of a collection: chance, the shipped probabilities, and means and worst of draws by size."""
-    draw = np.random.default_rng(0)
-    hits = [found[0] for found in index.search(list(asked), k=1, threshold=0.0)]
+def first_hits(index: Index, questions: dict[str, dict[str, int]]) -> tuple[Any, Any, Any]:
+    """Sums of evidence, shipped logits and relevance of the first hits [Q]."""
+    hits = [found[0] for found in index.search(list(questions), k=1, threshold=0.0, explain=True)]
     logits = np.array([hit.explain().detail["logit"] for hit in hits])
     shipped = np.array([next(part.value for part in hit.explain().parts if part.name == "prior") for hit in hits])
-    evidence = (logits - shipped) / SLOPE
-    relevant = np.array([float(grades.get(hit.id, 0) > 0) for hit, grades in zip(hits, asked.values(), strict=True)])
-    plain = expit(logits)
-    chance = np.mean([error(plain, draw.random(len(plain)) < plain) for _ in range(100)])
-    cells = [number(float(chance)), number(error(plain, relevant))]
+    graded = zip(hits, questions.values(), strict=True)
+    relevant = np.array([float(grades.get(hit.id, 0) > 0) for hit, grades in graded])
+    return (logits - shipped) / SLOPE, logits, relevant
+
+
+def measure(index: Index, asked: dict[str, dict[str, int]], known: dict[str, dict[str, int]]) -> list[str]:
+    """Cells of a collection: chance, floor, the shipped probabilities, and means and worst of draws by size."""
+    draw = np.random.default_rng(0)
+    evidence, logits, relevant = first_hits(index, asked)
+    known_evidence, _, known_relevant = first_hits(index, known)
+    slope, prior = fit_probability(evidence, relevant)
+    right, chances, floors = expit(slope * evidence + prior), [], []
+    for _ in range(DRAWS):
+        answers = (draw.random(len(right)) < right).astype(float)
+        chances.append(error(right, answers))
+        some = draw.permutation(len(known_evidence))[:50]
+        seen = (draw.random(len(some)) < expit(slope * known_evidence[some] + prior)).mean()
+        priors = np.linspace(prior - 3, prior + 3, 301)
+        means = expit(slope * known_evidence[some] + priors[:, None]).mean(axis=1)
+        floors.append(error(expit(slope * evidence + priors[np.abs(means - seen).argmin()]), answers))
+    cells = [number(float(np.mean(chances))), number(float(np.mean(floors))), number(error(expit(logits), relevant))]
     for size in SIZES:
         errors = []
         for _ in range(DRAWS if size < len(known) else 0):
-            chosen = [list(known)[row] for row in draw.permutation(len(known))[:size]]
-            fitted = calibrate_index(index, {question: known[question] for question in chosen}).calibrations[""]
-            errors.append(error(expit(fitted.slope * evidence + fitted.prior), relevant))
+            rows = draw.permutation(len(known))[:size]
+            slope, prior = fit_probability(known_evidence[rows], known_relevant[rows])
+            errors.append(error(expit(slope * evidence + prior), relevant))
         cells.append(f"{number(float(np.mean(errors)))} ({number(max(errors))})" if errors else "")
     return cells
 
@@ -71,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sets", nargs="+")
     args = parse_with_data(parser, argv)
-    heads = ["", "chance", "shipped", *(f"{size} questions" for size in SIZES)]
+    heads = ["", "chance", "floor", "shipped", *(f"{size} questions" for size in SIZES)]
     print(f"| {' | '.join(heads)} |\n|---|{'---:|' * (len(heads) - 1)}")
     for name in args.sets:
         data = load_data(args.data / name, dev_fraction=0.0)

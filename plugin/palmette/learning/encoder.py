@@ -156,7 +156,7 @@ class TrainedEncoder:
         config: EncoderConfig | Mapping[str, Any] | None = None,
         *,
         training: TrainingConfig | Mapping[str, Any] | None = None,
-        encoder: str | Encoder = DEFAULT_ENCODER,
+        encoder: str | Path | Encoder = DEFAULT_ENCODER,
         device: str | None = None,
         output_dir: str | Path | None = None,
         resume: bool = False,
