@@ -68,9 +68,9 @@ class _Vectors(nn.Module):
         super().__init__()
         self.backbone = backbone
 
-    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """[B, T] → [B, d]."""
-        return F.normalize(self.backbone.pool(self.backbone(ids, mask), mask), dim=1)
+    def forward(self, *batches: tuple[Tensor, Tensor]) -> list[Tensor]:
+        """Ids and masks [B, T] of each batch → [B, d]; one call a step, as several processes need."""
+        return [F.normalize(self.backbone.pool(self.backbone(ids, mask), mask), dim=1) for ids, mask in batches]
 
 
 @dataclass
@@ -98,7 +98,7 @@ class EncoderTask(Task):
         parts = [own, self.hard[rows, draw], *([given.rows] if given else [])]
         documents = np.unique(np.concatenate(parts))
         documents = documents[documents >= 0]
-        asked, read = self._read(module, "query", queries), self._read(module, "document", documents)
+        asked, read = module(self._tokens("query", queries), self._tokens("document", documents))
         with torch.autocast(asked.device.type, enabled=False):
             logits = SCALE * asked.float() @ read.float().T  # [B, M]
         known = torch.from_numpy(pairs.data.positives_mask(queries, documents)).to(logits.device)
@@ -109,22 +109,21 @@ class EncoderTask(Task):
         dev = self.pairs.dev
         if dev is None:
             return {}
-        queries = self._read_all(module, "query", dev.queries)
-        documents = self._read_all(module, "document", dev.documents)
+        queries = self._read(module, "query", dev.queries)
+        documents = self._read(module, "document", dev.documents)
         return dev.score_ranking(top_documents(queries, documents, lambda q, d: q @ d.T))
 
-    def _read(self, module: nn.Module, kind: Kind, rows: Rows) -> Tensor:
-        """Vectors [n, d] of rows of queries or documents."""
+    def _tokens(self, kind: Kind, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Ids and mask [n, T] of rows of queries or documents."""
         texts = self.pairs.data.query_texts if kind == "query" else self.pairs.data.texts
-        vectors: Tensor = module(*self.module.backbone.plain([texts[row] for row in rows.tolist()], kind))
-        return vectors
+        return self.module.backbone.plain([texts[row] for row in rows.tolist()], kind)
 
-    def _read_all(self, module: nn.Module, kind: Kind, rows: Rows) -> Tensor:
-        """Vectors of many rows, those of like lengths together."""
+    def _read(self, module: nn.Module, kind: Kind, rows: Rows) -> Tensor:
+        """Vectors [n, d] of many rows, those of like lengths together."""
         texts = self.pairs.data.query_texts if kind == "query" else self.pairs.data.texts
         order = np.argsort([len(texts[row]) for row in rows.tolist()], kind="stable")
-        parts = [self._read(module, kind, rows[order[at : at + READ]]) for at in range(0, len(order), READ)]
-        vectors = torch.cat(parts).float()
+        batches = (self._tokens(kind, rows[order[at : at + READ]]) for at in range(0, len(order), READ))
+        vectors = torch.cat([module(batch)[0] for batch in batches]).float()
         return vectors[torch.from_numpy(np.argsort(order)).to(vectors.device)]
 
 
