@@ -149,7 +149,8 @@ def test_in_the_shell(start: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
     words = ["train", "encoder", str(tmp_path / "pairs.jsonl"), "--encoder", str(start), "--quiet", "--device", "cpu"]
     assert main([*words, "--out", str(tmp_path / "tuned"), "--epochs", "1", "--max-length", "32"]) == 0
-    shown = capsys.readouterr().out
+    shown, quiet = capsys.readouterr()
+    assert not quiet
     assert "encoder trained on" in shown
     assert "train space" in shown
     assert f"--encoder {tmp_path / 'tuned'}" in shown

@@ -249,11 +249,8 @@ def _load(folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> 
     from sentence_transformers import SentenceTransformer
 
     size = check_folder(folder, name)
-    logging: Any = importlib.import_module("transformers.utils.logging")  # its functions are untyped
-    bars = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # it takes half a second
     try:
-        with _no_larger_than(size, f"encoder {name!r}: {folder}"):
+        with without_bars(), _no_larger_than(size, f"encoder {name!r}: {folder}"):
             model = SentenceTransformer(
                 str(folder),
                 device=str(device),
@@ -266,15 +263,25 @@ def _load(folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> 
         if isinstance(error, CheckpointError) or not known:
             raise
         raise CheckpointError(f"encoder {name!r}: {folder} cannot be loaded: {error}") from error
-    finally:
-        if bars:
-            logging.enable_progress_bar()
     model.eval().requires_grad_(False)
     if dtype != torch.float32:  # a unit vector made in bfloat16 is .4 % off
         for module in list(model)[1:]:
             module.float()
         model[0].register_forward_hook(_widen)
     return model
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Keep transformers from showing bars for what takes half a second."""
+    logging: Any = importlib.import_module("transformers.utils.logging")  # its functions are untyped
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 @contextmanager

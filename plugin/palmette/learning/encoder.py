@@ -28,6 +28,7 @@ from palmette.arrays import Rows
 from palmette.config import Config
 from palmette.data import load_data
 from palmette.encoder import Backbone, Encoder, EncodingCache, Kind, load_encoder
+from palmette.encoder.sentence_transformer import without_bars
 from palmette.errors import CheckpointError, TrainingError
 from palmette.hub.checkpointed import TrainingRecord
 from palmette.maths import info_nce
@@ -205,7 +206,8 @@ class TrainedEncoder:
         model = self._learned()
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as beside:
-            model.save(str(Path(beside) / "encoder"), create_model_card=False)
+            with without_bars():
+                model.save(str(Path(beside) / "encoder"), create_model_card=False)
             if folder.is_dir():
                 folder.rmdir()
             (Path(beside) / "encoder").replace(folder)
