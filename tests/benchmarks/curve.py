@@ -1,7 +1,6 @@
 """How many pairs until a learned space pays: the product's own fit on samples of the pairs, searched through an index.
 
     PALMETTE_DATA=FOLDER python tests/benchmarks/curve.py squad scifact medquad fairytaleqa --out PAGE
-    PALMETTE_DATA=FOLDER python tests/benchmarks/curve.py scifact medquad --method tree --out PAGE
 
 Vectors of documents, questions and sentences come from ``FOLDER/encodings``. Finished rows are kept beside the page.
 """
@@ -18,18 +17,15 @@ import recording
 from common import Ready, parse_with_data
 from recording import Line
 
-from palmette import Index, SpaceModel, TreeModel, load_data
+from palmette import Index, SpaceModel, load_data
 from palmette.data import RetrievalData
 from palmette.encoder.sentences import Sentences
 from palmette.metrics import score_run
-from palmette.model import Model
 
 QUESTIONS = 300
 """Test questions."""
 SIZES = ((0, 1), (30, 5), (100, 5), (300, 2), (1000, 1), (None, 1))
 """Pairs (None: all there are), and draws of them; fewer than thirty leave the model as it is."""
-TREES = ((0, 1), (30, 1), (100, 1), (None, 1))
-"""The same of trees."""
 WRONG = ((100, 0.1), (100, 0.3), (1000, 0.1), (1000, 0.3))
 """Pairs, and the share of them whose document is drawn at random; one draw each."""
 K = 10
@@ -75,17 +71,13 @@ def sampled(data: RetrievalData, pairs: int | None, wrong: float, seed: int) -> 
     return RetrievalData(data.name, data.corpus, {query: data.queries[query] for query in qrels}, {"train": qrels})
 
 
-def measured(
-    data: RetrievalData, encoder: Recorded, pairs: int | None, wrong: float, seed: int, method: str = "space"
-) -> Line:
+def measured(data: RetrievalData, encoder: Recorded, pairs: int | None, wrong: float, seed: int) -> Line:
     """Fit on a sample, index all documents, and measure nDCG@10 of the test questions."""
+    untrained = pairs == 0
     given = {"encoder": encoder, "progress": False}
-    model: Model = SpaceModel.untrained(encoder)
-    if pairs != 0:
-        kind: type[Model] = SpaceModel if method == "space" else TreeModel
-        model = kind.fit(sampled(data, pairs, wrong, seed), seed=seed, **given)
-    elif method == "tree":
-        model = TreeModel.fit(RetrievalData(data.name, data.corpus), seed=seed, **given)
+    model = SpaceModel.untrained(encoder)
+    if not untrained:
+        model = SpaceModel.fit(sampled(data, pairs, wrong, seed), seed=seed, **given)
     test = dict(list(data.qrels["test"].items())[:QUESTIONS])
     taught = {document for judged in data.qrels["train"].values() for document in judged}
     apart = {query for query, judged in test.items() if not taught & {d for d, grade in judged.items() if grade > 0}}
@@ -103,25 +95,23 @@ def measured(
     return line
 
 
-def rows(names: Sequence[str], store: Path, data: Path, method: str) -> None:
+def rows(names: Sequence[str], store: Path, data: Path) -> None:
     """Measure what the store does not hold."""
     for name in names:
         loaded = load_data(data / name, dev_fraction=0.0)
         encoder = Recorded(loaded, np.load(data / "encodings" / f"{name}.npz"))
-        sizes = SIZES if method == "space" else TREES
-        plan = [(size, 0.0, seed) for size, draws in sizes for seed in range(draws)]
-        plan += [(size, wrong, 0) for size, wrong in WRONG if method == "space"]
+        plan = [(size, 0.0, seed) for size, draws in SIZES for seed in range(draws)]
+        plan += [(size, wrong, 0) for size, wrong in WRONG]
         for size, wrong, seed in plan:
-            key: Line = {"set": name, "pairs": size, "wrong": wrong, "seed": seed, "method": method}
+            key: Line = {"set": name, "pairs": size, "wrong": wrong, "seed": seed}
             if (size is not None and size >= len(loaded.qrels["train"])) or recording.find(store, **key):
                 continue
-            print(recording.append(store, key | measured(loaded, encoder, size, wrong, seed, method)), flush=True)
+            print(recording.append(store, key | measured(loaded, encoder, size, wrong, seed)), flush=True)
 
 
 def written(page: Path, store: Path) -> None:
     """Write the tables and the plot of the page."""
-    every = recording.read(store, "set", "pairs", "wrong", "seed", "method")
-    lines = [line for line in every if line["method"] == "space"]
+    lines = recording.read(store, "set", "pairs", "wrong", "seed")
     sets = list(dict.fromkeys(line["set"] for line in lines))
 
     def cell(name: str, size: int | None, wrong: float, way: str) -> str:
@@ -147,12 +137,6 @@ def written(page: Path, store: Path) -> None:
     names = ["", "questions apart", "taught: 0 pairs", "taught: all", "apart: 0 pairs", "apart: all"]
     if apart:
         recording.write_part(page, "apart", recording.table(names, apart))
-    trees = {(x["set"], x["pairs"]): f"{x['default']:.3f}".lstrip("0") for x in every if x["method"] == "tree"}
-    head = ["tree", *("all" if size is None else str(size) for size, _ in TREES)]
-    names = list(dict.fromkeys(name for name, _ in trees))
-    if trees:
-        table = [[name, *(trees.get((name, size), "") for size, _ in TREES)] for name in names]
-        recording.write_part(page, "tree", recording.table(head, table))
     plot(page.with_suffix(".svg"), lines, sets)
 
 
@@ -181,9 +165,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sets", nargs="+")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--method", choices=("space", "tree"), default="space")
     args = parse_with_data(parser, None)
-    rows(args.sets, args.out.with_suffix(".jsonl"), args.data, args.method)
+    rows(args.sets, args.out.with_suffix(".jsonl"), args.data)
     written(args.out, args.out.with_suffix(".jsonl"))
 
 
