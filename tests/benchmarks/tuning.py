@@ -22,6 +22,7 @@ import numpy as np
 import recording
 from common import Ready, parse_with_data
 from curve import QUESTIONS, K, Recorded
+from curve import WAYS as SEARCHES
 from teacher import packaged, sampled
 
 from palmette import Index, RetrievalData, SpaceModel, load_data, load_encoder
@@ -46,12 +47,6 @@ SEEN = 2000
 """Questions seen in training: epochs times questions, about."""
 TOKENS = 128
 """Tokens of a text in training; an index reads as many as the encoder does."""
-SEARCHES: dict[str, dict[str, Any]] = {
-    "space": {"lexical": 0, "sentences": False},
-    "space and sentences": {"lexical": 0},
-    "default": {},
-}
-"""Searches that are measured."""
 
 
 class Way(NamedTuple):

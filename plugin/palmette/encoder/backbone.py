@@ -20,9 +20,13 @@ from palmette.encoder.base import Encoder, Kind
 from palmette.encoder.load import load_encoder
 from palmette.encoder.sentence_transformer import FAMILIES, OFFSET_FAMILIES, SentenceEncoder, layer_body
 from palmette.errors import ConfigError
+from palmette.progress import progress_bar
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
+
+READ = 32
+"""Texts that a learning encoder reads at a time outside training."""
 
 
 class Backbone(nn.Module):
@@ -201,3 +205,18 @@ def set_dropout(network: nn.Module, share: float) -> None:
     for name, part in network.named_modules():
         if isinstance(part, nn.Dropout):
             part.p = 0.0 if "attention" in name and "output" not in name else share
+
+
+@torch.no_grad()
+def encode_texts(backbone: Backbone, texts: Sequence[str], kind: Kind, progress: bool | None = None) -> Tensor:
+    """Embeddings [n, m] of texts, those of like lengths together."""
+    order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+    out = torch.zeros(len(texts), backbone.dimension, device=backbone.device)
+    learning = backbone.training
+    backbone.eval()
+    shown = progress if len(texts) > 1000 else False
+    for start in progress_bar(shown, range(0, len(order), READ), desc="Encoding", unit="batch", leave=False):
+        rows = order[start : start + READ]
+        out[torch.tensor(rows)] = backbone.embed([texts[row] for row in rows], kind)
+    backbone.train(learning)
+    return out

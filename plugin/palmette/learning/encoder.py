@@ -27,7 +27,9 @@ from torch.nn import functional as F
 from palmette.arrays import Rows
 from palmette.config import Config
 from palmette.data import load_data
+from palmette.devices import main_process_first
 from palmette.encoder import Backbone, Encoder, EncodingCache, Kind, load_encoder
+from palmette.encoder.backbone import encode_texts
 from palmette.encoder.sentence_transformer import without_bars
 from palmette.errors import CheckpointError, TrainingError
 from palmette.hub.checkpointed import TrainingRecord
@@ -47,8 +49,6 @@ DEV_QUERIES = 150
 """Held-out questions that choose the epoch."""
 DEV_DOCUMENTS = 1000
 """Documents that they are asked of, the nearest to them."""
-READ = 32
-"""Texts that are read at a time in validation."""
 
 
 class EncoderConfig(Config):
@@ -110,22 +110,16 @@ class EncoderTask(Task):
         dev = self.pairs.dev
         if dev is None:
             return {}
-        queries = self._read(module, "query", dev.queries)
-        documents = self._read(module, "document", dev.documents)
+        data, backbone = self.pairs.data, self.module.backbone
+        asked = encode_texts(backbone, [data.query_texts[row] for row in dev.queries.tolist()], "query")
+        read = encode_texts(backbone, [data.texts[row] for row in dev.documents.tolist()], "document")
+        queries, documents = F.normalize(asked, dim=1), F.normalize(read, dim=1)
         return dev.score_ranking(top_documents(queries, documents, lambda q, d: q @ d.T))
 
     def _tokens(self, kind: Kind, rows: Rows) -> tuple[Tensor, Tensor]:
         """Ids and mask [n, T] of rows of queries or documents."""
         texts = self.pairs.data.query_texts if kind == "query" else self.pairs.data.texts
         return self.module.backbone.plain([texts[row] for row in rows.tolist()], kind)
-
-    def _read(self, module: nn.Module, kind: Kind, rows: Rows) -> Tensor:
-        """Vectors [n, d] of many rows, those of like lengths together."""
-        texts = self.pairs.data.query_texts if kind == "query" else self.pairs.data.texts
-        order = np.argsort([len(texts[row]) for row in rows.tolist()], kind="stable")
-        batches = (self._tokens(kind, rows[order[at : at + READ]]) for at in range(0, len(order), READ))
-        vectors = torch.cat([module(batch)[0] for batch in batches]).float()
-        return vectors[torch.from_numpy(np.argsort(order)).to(vectors.device)]
 
 
 class TrainedEncoder:
@@ -182,9 +176,10 @@ class TrainedEncoder:
         loaded = load_data(data, seed=loop.seed)
         if not loaded.trainable:
             raise TrainingError(f"{loaded.name} has no training pairs, and an encoder learns from nothing else")
-        start = load_encoder(encoder, device=device).plain
         store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
-        pairs = TrainingPairs.encode(loaded, start, store, seed=loop.seed, progress=progress)
+        with main_process_first(device):  # of several processes one encodes; the cache then serves the others
+            start = load_encoder(encoder, device=device).plain
+            pairs = TrainingPairs.encode(loaded, start, store, seed=loop.seed, progress=progress)
         dev = Validation.of(loaded, loop.seed, queries=DEV_QUERIES, documents=DEV_DOCUMENTS)
         dev = None if dev is None else dev.with_nearest_documents(pairs.queries, pairs.documents)
         backbone = Backbone.of(start)

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from palmette.arrays import Rows
-from palmette.encoder import Backbone, Kind
+from palmette.encoder import Kind
+from palmette.encoder.backbone import encode_texts
 from palmette.methods.paths.explain import IndexReport, Numbers, leaf_load, leaf_terms
 from palmette.methods.paths.losses import intra_leaf, triplet
 from palmette.methods.paths.module import Paths, TextBatch
 from palmette.methods.paths.search import SHARES, recall_curve
-from palmette.progress import progress_bar
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Stage, Task, TrainingResult
 from palmette.training.pairs import TrainingPairs, Validation
@@ -25,23 +25,6 @@ JUDGED_AT = (0.1, 0.2, 0.4, 1.0)
 """Shares of the documents over whose recall the best weights are chosen."""
 NEAREST = 20
 """Mined negatives of each query."""
-TEXTS = 32
-"""Texts that a learning encoder reads at a time outside training."""
-
-
-@torch.no_grad()
-def encode_texts(backbone: Backbone, texts: Sequence[str], kind: Kind, progress: bool | None = None) -> Tensor:
-    """Embeddings [n, m] of texts, those of like lengths together."""
-    order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
-    out = torch.zeros(len(texts), backbone.dimension, device=backbone.device)
-    learning = backbone.training
-    backbone.eval()
-    shown = progress if len(texts) > 1000 else False
-    for start in progress_bar(shown, range(0, len(order), TEXTS), desc="Encoding", unit="batch", leave=False):
-        rows = order[start : start + TEXTS]
-        out[torch.tensor(rows)] = backbone.embed([texts[row] for row in rows], kind)
-    backbone.train(learning)
-    return out
 
 
 @dataclass
