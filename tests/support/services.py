@@ -52,6 +52,7 @@ def running(
             until(lambda: server.started)
             if wait:
                 until(lambda: http.get("/ready").status_code == 200 or service.failures)
+                until(lambda: service.metrics.in_flight == 0)  # a reply arrives before its request is counted
             yield Running(service, url, http)
     finally:
         server.should_exit = True

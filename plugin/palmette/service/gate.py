@@ -216,8 +216,8 @@ class Gate:
                 self._places[caller.name] -= 1
                 self._held[caller.name] -= body[0]
                 self._places, self._held = +self._places, +self._held  # forgets callers that have none
-            service.metrics.in_flight -= 1
             service.metrics.observe(path, status, time.monotonic() - begun)
+            service.metrics.in_flight -= 1  # after it is counted: with none in flight, all are counted
 
     def _admit(self, scope: Scope, path: str) -> Caller:
         """Return the caller of a request, or raise if it is refused."""
