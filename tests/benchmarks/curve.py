@@ -1,8 +1,10 @@
 """How many pairs until a learned space pays: the product's own fit on samples of the pairs, searched through an index.
 
     PALMETTE_DATA=FOLDER python tests/benchmarks/curve.py squad scifact medquad fairytaleqa --out PAGE
+    PALMETTE_DATA=FOLDER python tests/benchmarks/curve.py scifact --methods tree paths fields layers --out PAGE
 
-Vectors of documents, questions and sentences come from ``FOLDER/encodings``. Finished rows are kept beside the page.
+Vectors of documents, questions and sentences come from ``FOLDER/encodings``; methods beside the space encode for
+themselves. Finished rows are kept beside the page.
 """
 
 from __future__ import annotations
@@ -14,10 +16,10 @@ from typing import Any
 
 import numpy as np
 import recording
-from common import Ready, parse_with_data
+from common import ENCODER, Ready, parse_with_data
 from recording import Line
 
-from palmette import Index, SpaceModel, load_data
+from palmette import FieldsModel, Index, LayersModel, PathsModel, SpaceModel, TreeModel, load_data
 from palmette.data import RetrievalData
 from palmette.encoder.sentences import Sentences
 from palmette.metrics import score_run
@@ -30,6 +32,8 @@ WRONG = ((100, 0.1), (100, 0.3), (1000, 0.1), (1000, 0.3))
 """Pairs, and the share of them whose document is drawn at random; one draw each."""
 K = 10
 """Depth of nDCG."""
+METHODS = {"tree": TreeModel, "paths": PathsModel, "fields": FieldsModel, "layers": LayersModel}
+"""Methods beside the space; the first draw of each number of right pairs."""
 WAYS = {"space": {"lexical": 0, "sentences": False}, "space and sentences": {"lexical": 0}, "default": {}}
 """Searches that are measured."""
 
@@ -71,17 +75,20 @@ def sampled(data: RetrievalData, pairs: int | None, wrong: float, seed: int) -> 
     return RetrievalData(data.name, data.corpus, {query: data.queries[query] for query in qrels}, {"train": qrels})
 
 
-def measured(data: RetrievalData, encoder: Recorded, pairs: int | None, wrong: float, seed: int) -> Line:
+def measured(data: RetrievalData, encoder: Any, pairs: int | None, wrong: float, seed: int, method: str = "") -> Line:
     """Fit on a sample, index all documents, and measure nDCG@10 of the test questions."""
-    untrained = pairs == 0
-    given = {"encoder": encoder, "progress": False}
-    model = SpaceModel.untrained(encoder)
-    if not untrained:
-        model = SpaceModel.fit(sampled(data, pairs, wrong, seed), seed=seed, **given)
+    sample = sampled(data, pairs, wrong, seed)
+    if method:
+        lessons: Any = sample if pairs != 0 else data.corpus
+        model: Any = METHODS[method].fit(lessons, encoder=encoder, seed=seed, progress=False)
+    elif pairs == 0:
+        model = SpaceModel.untrained(encoder)
+    else:
+        model = SpaceModel.fit(sample, encoder=encoder, seed=seed, progress=False)
     test = dict(list(data.qrels["test"].items())[:QUESTIONS])
     taught = {document for judged in data.qrels["train"].values() for document in judged}
     apart = {query for query, judged in test.items() if not taught & {d for d, grade in judged.items() if grade > 0}}
-    line: Line = {"learned": model.encoder is not encoder, "apart": len(apart)}
+    line: Line = {"learned": model.encoder is not encoder or model.record.steps > 0, "apart": len(apart)}
     with Index.build(data.corpus, model, passages=None, progress=False) as index:
         for way, options in WAYS.items():
             found = index.rank([data.queries[query] for query in test], K, **options)
@@ -95,15 +102,23 @@ def measured(data: RetrievalData, encoder: Recorded, pairs: int | None, wrong: f
     return line
 
 
-def rows(names: Sequence[str], store: Path, data: Path) -> None:
+def rows(names: Sequence[str], methods: Sequence[str], store: Path, data: Path) -> None:
     """Measure what the store does not hold."""
     for name in names:
         loaded = load_data(data / name, dev_fraction=0.0)
+        for method in methods:
+            for size, _ in SIZES:
+                key: Line = {"set": name, "pairs": size, "wrong": 0.0, "seed": 0, "method": method}
+                if (size is None or size < len(loaded.qrels["train"])) and not recording.find(store, **key):
+                    line = measured(loaded, ENCODER, size, 0.0, 0, method)
+                    print(recording.append(store, key | line), flush=True)
+        if methods:
+            continue
         encoder = Recorded(loaded, np.load(data / "encodings" / f"{name}.npz"))
         plan = [(size, 0.0, seed) for size, draws in SIZES for seed in range(draws)]
         plan += [(size, wrong, 0) for size, wrong in WRONG]
         for size, wrong, seed in plan:
-            key: Line = {"set": name, "pairs": size, "wrong": wrong, "seed": seed}
+            key = {"set": name, "pairs": size, "wrong": wrong, "seed": seed}
             if (size is not None and size >= len(loaded.qrels["train"])) or recording.find(store, **key):
                 continue
             print(recording.append(store, key | measured(loaded, encoder, size, wrong, seed)), flush=True)
@@ -111,7 +126,8 @@ def rows(names: Sequence[str], store: Path, data: Path) -> None:
 
 def written(page: Path, store: Path) -> None:
     """Write the tables and the plot of the page."""
-    lines = recording.read(store, "set", "pairs", "wrong", "seed")
+    everything = recording.read(store, "set", "pairs", "wrong", "seed", "method")
+    lines = [line for line in everything if "method" not in line]
     sets = list(dict.fromkeys(line["set"] for line in lines))
 
     def cell(name: str, size: int | None, wrong: float, way: str) -> str:
@@ -137,6 +153,12 @@ def written(page: Path, store: Path) -> None:
     names = ["", "questions apart", "taught: 0 pairs", "taught: all", "apart: 0 pairs", "apart: all"]
     if apart:
         recording.write_part(page, "apart", recording.table(names, apart))
+    of_methods = {(x["set"], x["method"], x["pairs"]): x["default"] for x in everything if "method" in x}
+    if pairs := list(dict.fromkeys((name, method) for name, method, _ in of_methods)):
+        kept = [[of_methods.get((name, method, size)) for size in sizes] for name, method in pairs]
+        cells = [["" if value is None else f"{value:.3f}".lstrip("0") for value in row] for row in kept]
+        table = [[f"{name}, {method}", *row] for (name, method), row in zip(pairs, cells, strict=True)]
+        recording.write_part(page, "methods", recording.table(head, table))
     plot(page.with_suffix(".svg"), lines, sets)
 
 
@@ -164,9 +186,10 @@ def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sets", nargs="+")
+    parser.add_argument("--methods", nargs="*", choices=METHODS, default=[], help="these instead of the space")
     parser.add_argument("--out", type=Path, required=True)
     args = parse_with_data(parser, None)
-    rows(args.sets, args.out.with_suffix(".jsonl"), args.data)
+    rows(args.sets, args.methods, args.out.with_suffix(".jsonl"), args.data)
     written(args.out, args.out.with_suffix(".jsonl"))
 
 

@@ -41,7 +41,8 @@ def start(tmp_path: Path) -> Path:
 
 def fit(start: Path, tmp_path: Path, data: Any = None, **options: Any) -> TrainedEncoder:
     options = {"epochs": 30, "learning_rate": 3e-3, "batch_size": 32, "cache": tmp_path / "cache", **options}
-    return TrainedEncoder.fit(pairs() if data is None else data, encoder=start, device="cpu", progress=False, **options)
+    options = {"encoder": start, "device": "cpu", "progress": False, **options}
+    return TrainedEncoder.fit(pairs() if data is None else data, **options)
 
 
 def test_it_finds_what_the_encoder_did_not(start: Path, tmp_path: Path) -> None:
@@ -75,6 +76,15 @@ def test_every_part_is_saved(tmp_path: Path, shape: dict[str, Any]) -> None:
     with torch.no_grad():
         vectors = F.normalize(module.embed(["the cat"], "query"), dim=1).numpy()
     np.testing.assert_allclose(vectors, encoder.encode_queries(["the cat"]), atol=1e-5)
+
+
+def test_given_prompts_are_saved_and_columns_are_not_cut(start: Path, tmp_path: Path) -> None:
+    prompts = {"query": "open ", "document": "the "}
+    given = load_encoder(start, device="cpu", prompts=prompts)
+    trained = fit(start, tmp_path, encoder=given, steps=1)
+    assert load_encoder(trained.save_pretrained(tmp_path / "tuned"), device="cpu").prompts == prompts
+    with pytest.raises(ConfigError, match="leave truncate=4 out"):
+        fit(start, tmp_path, encoder=load_encoder(start, device="cpu", truncate=4))
 
 
 def test_what_does_not_help_is_not_kept(start: Path, tmp_path: Path) -> None:

@@ -30,8 +30,9 @@ from palmette.data import load_data
 from palmette.devices import main_process_first
 from palmette.encoder import Backbone, Encoder, EncodingCache, Kind, load_encoder
 from palmette.encoder.backbone import encode_texts
+from palmette.encoder.options import own_prompts
 from palmette.encoder.sentence_transformer import without_bars
-from palmette.errors import CheckpointError, TrainingError
+from palmette.errors import CheckpointError, ConfigError, TrainingError
 from palmette.hub.checkpointed import TrainingRecord
 from palmette.maths import info_nce
 from palmette.model import DEFAULT_ENCODER
@@ -179,6 +180,11 @@ class TrainedEncoder:
         store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
         with main_process_first(device):  # of several processes one encodes; the cache then serves the others
             start = load_encoder(encoder, device=device).plain
+            if start.truncate is not None:
+                raise ConfigError(
+                    f"an encoder learns with all its columns: leave truncate={start.truncate} out here, and give it "
+                    "when you load the trained encoder"
+                )
             pairs = TrainingPairs.encode(loaded, start, store, seed=loop.seed, progress=progress)
         dev = Validation.of(loaded, loop.seed, queries=DEV_QUERIES, documents=DEV_DOCUMENTS)
         dev = None if dev is None else dev.with_nearest_documents(pairs.queries, pairs.documents)
@@ -222,6 +228,8 @@ class TrainedEncoder:
         model[0].auto_model.load_state_dict(backbone.network.state_dict(), strict=False)  # a pooler is not trained
         for part, learned in zip(list(model)[2:], backbone.rest, strict=True):
             part.load_state_dict(learned.state_dict())
+        if own_prompts(model.prompts, model.default_prompt_name) != start.prompts:
+            model.prompts = {**model.prompts, **start.prompts}  # those that it was loaded with, and learned with
         return model
 
 
