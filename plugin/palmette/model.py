@@ -265,8 +265,9 @@ class Model(Checkpointed):
                 vectors = pairs.queries, pairs.documents
                 space, facts = fit_space(pairs, seed=loop.seed, progress=progress)
                 if space is not None:
-                    apart = learn_apart(pairs, Choice(facts["maps"], facts["way"]), seed=loop.seed)
                     coder = SpaceEncoder(plain, space)
+                    if not loaded.judged_by:  # a reranker's judgements choose no weight of words
+                        apart = learn_apart(pairs, Choice(facts["maps"], facts["way"]), seed=loop.seed)
             settings, task = cls.task(settings, loaded, coder, store, seed=loop.seed, progress=progress)
         where: dict[str, Any] = {"device": device, "output_dir": output_dir, "resume": resume}
         trained = train(task, loop, label=f"Training the {cls.method} model", progress=progress, **where)

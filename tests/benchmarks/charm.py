@@ -286,7 +286,7 @@ def _table(rows: Rows) -> str:
         cells = [spread([float(np.mean(one)) for one in modes.get(mode, ())]) for mode in ("words", *MODES)]
         cells += ["" if name == method else _against(main, found[name][RIVALS[name]], folds) for name in shown]
         lines.append([method, *cells])
-    return table(["nDCG@10", "words", *MODES, *(f"against {name}" for name in shown)], lines)
+    return table(["nDCG@10", "words", *MODES, *(f"against {name} (p)" for name in shown)], lines)
 
 
 def _against(seeds: list[list[float]], others: list[list[float]], folds: int) -> str:
@@ -294,7 +294,7 @@ def _against(seeds: list[list[float]], others: list[list[float]], folds: int) ->
     first, second = _by_query(seeds, folds), _by_query(others, folds)
     if len(first) != len(second):
         return ""
-    return f"{100 * (first.mean() - second.mean()):+.1f} (p {p_value(first, second):.3f})"
+    return f"{100 * (first.mean() - second.mean()):+.1f} ({p_value(first, second):.3f})"
 
 
 def _by_query(seeds: list[list[float]], folds: int) -> NDArray[np.float64]:
