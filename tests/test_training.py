@@ -210,6 +210,19 @@ def test_bfloat16_trains_too() -> None:
     assert task.distance() < 0.2
 
 
+@pytest.mark.parametrize(
+    ("vendor", "flags", "pays"),
+    [
+        ("GenuineIntel", "avx512f avx512_bf16 amx_bf16", True),
+        ("GenuineIntel", "avx512f avx512_bf16", False),
+        ("AuthenticAMD", "avx512f avx512_bf16", True),
+        ("AuthenticAMD", "avx2", False),
+    ],
+)
+def test_bfloat16_where_it_is_faster(vendor: str, flags: str, pays: bool) -> None:
+    assert where.bfloat16_pays(f"vendor_id : {vendor}\nflags : fpu {flags}\nbugs : amx_bf16\n") is pays
+
+
 @pytest.mark.parametrize("capable", [True, False])
 @pytest.mark.parametrize("transformer", [True, False])
 def test_on_a_cpu_bfloat16_is_for_transformers(capable: bool, transformer: bool, monkeypatch) -> None:
