@@ -10,12 +10,13 @@ import sys
 import threading
 import time
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from palmette import Document, FakeEncoder, Index, SpaceModel
-from palmette.errors import CorruptIndexError, InputError, NotFoundError
+from palmette.errors import ConfigError, CorruptIndexError, InputError, NotFoundError
 from palmette.store.local.feedback import FEEDBACK
 from support.hostile import knot
 
@@ -85,6 +86,42 @@ def test_deleted_by_document_person_and_age(index: Index) -> None:
     assert b"question" not in (index.path / FEEDBACK).read_bytes(), "deleted pages are overwritten"
     with pytest.raises(InputError, match="at least one"):
         log.delete()
+
+
+@pytest.mark.parametrize(
+    ("conditions", "words"),
+    [
+        ({"before": "2001-01-01"}, "before must be seconds since 1970"),
+        ({"before": timedelta(1)}, "before must be seconds since 1970"),
+        ({"before": float("nan")}, "before must be between"),
+        ({"before": 10**400}, "before must be between"),
+        ({"before": True}, "before must be a number"),
+        ({"person": ""}, "person: its name must not be empty"),
+        ({"document": ""}, "document: its name must not be empty"),
+        ({"document": 5}, "document must be a str"),
+    ],
+)
+def test_what_is_no_condition_deletes_nothing(index: Index, conditions: dict, words: str) -> None:
+    index.feedback("q", "d1", useful=True)
+    with pytest.raises((InputError, ConfigError), match=words):
+        index.feedback_log.delete(**conditions)
+    assert len(index.feedback_log.votes()) == 1
+
+
+def test_a_run_of_several_queries_needs_the_query(index: Index) -> None:
+    log = index.feedback_log
+    with pytest.raises(InputError, match="recording must be True or False"):
+        log.recording = "off"  # type: ignore[assignment]
+    log.recording = True
+    log.record("one", ["d1"], run="r")
+    log.record("two", ["d2"], run="r")
+    with pytest.raises(InputError, match="several queries"):
+        index.feedback(run="r", useful=True)
+    index.feedback("one", run="r", useful=True)
+    assert [vote.document for vote in log.votes()] == ["d1"]
+    for query, ids in ((5, ["d1"]), ("q", "d1")):
+        with pytest.raises(InputError, match=r"must be a str|a list of ids"):
+            index.record_search(query, ids)  # type: ignore[arg-type]
 
 
 def test_a_tenant_sees_and_deletes_its_own_feedback(index: Index) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from palmette import Document, FakeEncoder, Index, SpaceModel
-from palmette.errors import InputError
+from palmette.errors import InputError, PalmetteError
 from palmette.learning.probability import calibrate_index
 
 COUNT = 60
@@ -50,14 +51,37 @@ def test_votes_of_the_index_are_the_judgements(tmp_path: Path) -> None:
         for question, grades in judgements(index, 10).items():
             for id, grade in grades.items():
                 index.feedback(question, id, useful=bool(grade))
-        assert calibrate_index(index).calibrations == calibrate_index(index, judgements(index, 10)).calibrations
+        expected = calibrate_index(index, judgements(index, 10)).calibrations
+        assert calibrate_index(index).calibrations == expected
+        index.add([Document("gone", "elsewhere")], progress=False)
+        for n in range(40, 50):
+            index.feedback(f"topic{n} season", "gone", useful=True)
+        index.delete(["gone"])
+        assert calibrate_index(index).calibrations == expected, "votes on what is gone say nothing"
+
+
+@pytest.mark.parametrize(
+    ("judged", "words"),
+    [
+        ([("q", "d1")], "judged must be a dict"),
+        ({5: {"d1": 1}}, "question must be a str"),
+        ({"q": "d1"}, "must be a dict of grades"),
+        ({"q": {"gone": 1}}, "'gone', which is no document"),
+        ({"q": {"d1": "1"}}, "must be a number"),
+        ({"q": {"d1": None}}, "must be a number"),
+        ({"q": {"d1": float("nan")}}, "must be at least 0"),
+    ],
+)
+def test_what_is_no_judgement_is_refused(judged: Any, words: str) -> None:
+    with topics() as index, pytest.raises(PalmetteError, match=words):
+        calibrate_index(index, judged)
 
 
 def test_a_first_hit_without_a_grade_counts_only_beside_a_relevant_document() -> None:
     with topics() as index:
         judged = judgements(index, 40)
-        elsewhere: dict[str, dict[str, int]] = {f"topic{n} season": {"unknown": 1} for n in range(40, 50)}
-        unknown = {f"topic{n} season": {"unknown": 0} for n in range(50, 60)}
+        elsewhere: dict[str, dict[str, int]] = {f"topic{n} season": {"d0": 1} for n in range(40, 50)}
+        unknown = {f"topic{n} season": {"d0": 0} for n in range(50, 60)}
         plain, lower, same = (calibrate_index(index, judged | more) for more in ({}, elsewhere, unknown))
         assert lower.calibrations[""].prior < plain.calibrations[""].prior
         assert same.calibrations == plain.calibrations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.cli import main
 from palmette.errors import InputError, NotFoundError, StoreError
 from palmette.learning.refit import feedback_data, refit, restore_former
+from palmette.store.local.feedback import FEEDBACK
 
 TOPICS = 30
 QUIET: dict[str, Any] = {"progress": False}
@@ -57,6 +59,7 @@ def test_a_better_index_takes_the_place_and_goes_back(tmp_path: Path) -> None:
     with Index.open(path, verify="full") as index:
         assert quality(index) > before
         assert len(index.feedback_log.votes()) == 300
+        assert not (result.former / FEEDBACK).exists(), "what a person deletes would stay there"
         index.add([Document("new", "a new document")], **QUIET)
         index.delete(["d0"])
         index.feedback("a late question", "d1", useful=True)
@@ -66,6 +69,7 @@ def test_a_better_index_takes_the_place_and_goes_back(tmp_path: Path) -> None:
         assert "new" in index
         assert "d0" not in index
         assert index.feedback_log.votes()[-1].query == "a late question"
+        assert not (result.former / FEEDBACK).exists()
     assert sorted(item.name for item in tmp_path.iterdir()) == ["index", "index.former"]
 
 
@@ -111,7 +115,7 @@ def test_what_is_learned_from(tmp_path: Path) -> None:
             index.feedback("undecided", "d3", useful=useful)
         index.feedback("of one that is gone", "d4", useful=True)
         index.delete(["d4"])
-        pairs = [("a pair", documents()[5].text), ("about nothing here", "a text of elsewhere")]
+        pairs = [("a  pair", documents()[5].text), ("about nothing here", "a text of elsewhere")]
         data = feedback_data(index, pairs)
         assert sorted(data.queries.values()) == ["a pair", "a question"]
         judged = {data.queries[key]: grades for part in data.qrels.values() for key, grades in part.items()}
@@ -134,11 +138,21 @@ def test_the_command_and_what_it_refuses(tmp_path: Path, capsys: pytest.CaptureF
     assert main(["feedback", str(path), "--export", str(tmp_path / "votes.jsonl")]) == 0
     assert len((tmp_path / "votes.jsonl").read_text().splitlines()) == 300
     capsys.readouterr()
+    for days in ("-5", "nan"):
+        assert main(["feedback", str(path), "--delete-before", days]) == 1
+        assert "--delete-before must be between 0" in capsys.readouterr().err
+    assert main(["feedback", str(path), "--export", str(tmp_path)]) == 1
+    assert "name a file that can be written" in capsys.readouterr().err
+    assert main(["refit", str(path), "--back", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"restored": str(path)}
     assert main(["feedback", str(path), "--delete-document", "d1"]) == 0
     assert main(["feedback", str(path)]) == 0
     assert "recorded: on" in capsys.readouterr().out
     assert main(["refit", str(tmp_path)]) == 1
     assert "no folder of an index" in capsys.readouterr().err
+    with_feedback(tmp_path / "b", 1, 0.0).close()
+    capsys.readouterr()
+    assert main(["refit", str(tmp_path / "b"), "--json", "--quiet"]) == 0
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail)["before"] is None
     with pytest.raises(NotFoundError, match="no refit has replaced"):
-        Index.build(documents(), SpaceModel.untrained(FakeEncoder(64)), tmp_path / "b", **QUIET).close()
         restore_former(tmp_path / "b")

@@ -92,11 +92,13 @@ def _run_refit(args: argparse.Namespace) -> None:
     from palmette.learning.refit import refit, restore_former
 
     if args.back:
-        print(f"{restore_former(args.index)}: the former index is back")
+        place = restore_former(args.index)
+        print(json.dumps({"restored": str(place)}) if args.json else f"{place}: the former index is back")
         return
     result = refit(args.index, args.pairs, seed=args.seed, device=args.device, progress=args.progress)
     if args.json:
-        print(json.dumps(asdict(result) | {"former": result.former and str(result.former)}))
+        facts = asdict(result) | {"former": result.former and str(result.former)}
+        print(json.dumps({name: None if value != value else value for name, value in facts.items()}))  # NaN is no JSON
         return
     done = "exchanged" if result.exchanged else "not exchanged"
     print(f"{args.index} is {done}: {result.reason}")
@@ -127,16 +129,23 @@ def _add_feedback(command: argparse.ArgumentParser) -> None:
 def _run_feedback(args: argparse.Namespace) -> None:
     import time
 
+    from palmette.config import check_range
+    from palmette.errors import ConfigError
     from palmette.index import Index
 
+    check_range("palmette feedback", "--delete-before", args.delete_before, 0, 36_500)
     with Index.open(args.index, device="cpu", verify=False) as index:
         log = index.feedback_log
         if args.record is not None:
             log.recording = args.record == "on"
         if args.export is not None:
             lines = (json.dumps(asdict(vote), ensure_ascii=False) for vote in log.votes())
-            args.export.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        before = None if args.delete_before is None else time.time() - 86_400 * args.delete_before
+            try:
+                args.export.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            except OSError as error:
+                what = error.strerror or error
+                raise ConfigError(f"--export {args.export}: {what}; name a file that can be written") from error
+        before = None if args.delete_before is None else max(0.0, time.time() - 86_400 * args.delete_before)
         if (args.delete_person, args.delete_document, before) != (None, None, None):
             count = log.delete(person=args.delete_person, document=args.delete_document, before=before)
             print(f"{count} entries are deleted", file=sys.stderr)

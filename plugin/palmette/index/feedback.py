@@ -82,7 +82,7 @@ class TakesFeedback:
         if query is None or id is None:
             if run is None:
                 raise InputError("feedback is about a query and the id of a document, or about a run: give them")
-            search = feedback.search_of(run)
+            search = feedback.search_of(run, query)
             if not search.documents:
                 raise NotFoundError(f"run {shown(run)} found nothing: name query and id")
             query = search.query if query is None else query

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from palmette.errors import ConfigError, InputError
+from palmette.config import check_kind, check_range
+from palmette.errors import ConfigError, InputError, NotFoundError, shown
 from palmette.index import Index
 from palmette.learning.refit import grades_of_votes
 from palmette.model import Model
@@ -34,7 +36,9 @@ def calibrate_index(index: Index, judged: Mapping[str, Mapping[str, int]] | None
             relevant where another document is. ``None`` takes the votes that the index has kept.
     """
     if judged is None:
-        judged = grades_of_votes(index.feedback_log.votes())
+        judged = grades_of_votes(vote for vote in index.feedback_log.votes() if vote.document in index)
+    else:
+        _check_judged(judged, index)
     questions = {question: grades for question, grades in judged.items() if question.strip() and grades}
     options = index.model.search_options({})
     calibration = index.model.calibration(options, "auto")
@@ -58,3 +62,16 @@ def calibrate_index(index: Index, judged: Mapping[str, Mapping[str, int]] | None
     model = copy.copy(index.model)
     model.calibrations = {**index.model.calibrations, index.model.lexical_key(options) or "": fitted}
     return model
+
+
+def _check_judged(judged: Any, index: Index) -> None:
+    """Raise unless these are grades by question and id, of documents of the index."""
+    check_kind("judged", judged, Mapping, "a dict such as {'a question': {'id': 1}}")
+    for question, grades in judged.items():
+        check_kind("a judged question", question, str, "a str")
+        check_kind(f"judged[{shown(question)}]", grades, Mapping, "a dict of grades by id")
+        for id, grade in grades.items():
+            if not isinstance(id, str) or id not in index:
+                raise NotFoundError(f"judged[{shown(question)}] names {shown(id)}, which is no document of this index")
+            check_range("calibrate_index", f"grade of {shown(id)}", grade, 0)
+            check_kind(f"grade of {shown(id)}", grade, (int, float, np.number), "a number")

@@ -27,7 +27,7 @@ from palmette.index import Index
 from palmette.index.copies import update_copy
 from palmette.metrics import Judgements, query_scores
 from palmette.model import Model
-from palmette.store.local.feedback import Vote
+from palmette.store.local.feedback import FEEDBACK, Vote
 from palmette.store.local.folder import COMMIT, OpenedFolder, between, write_lock
 
 HELD_OUT = 0.3
@@ -87,7 +87,7 @@ def feedback_data(index: Index, pairs: Any = None, *, seed: int = 0) -> Retrieva
             for id, grade in grades.items():
                 indexed_id = id if id in known else by_text.get(labelled.corpus[labelled.rows[id]].content)
                 if indexed_id is not None:
-                    judged.setdefault(labelled.queries[query], {})[indexed_id] = grade
+                    judged.setdefault(_one_spaced(labelled.queries[query]), {})[indexed_id] = grade
     judged = {query: grades for query, grades in judged.items() if any(grade > 0 for grade in grades.values())}
     if not judged:
         raise InputError("nobody has said of a document that it was useful, and there are no pairs: nothing to learn")
@@ -160,6 +160,7 @@ def restore_former(path: str | Path) -> Path:
         _brought_over(index, other, place, former),
     ):
         _exchange_folders(place, former)
+    (former / FEEDBACK).unlink(missing_ok=True)
     return place
 
 
@@ -207,6 +208,7 @@ def _exchange(index: Index, new: Index, place: Path, draft: Path) -> Path:
             if older.exists():
                 older.rename(former)
             raise
+    (former / FEEDBACK).unlink(missing_ok=True)  # it was copied: what a person deletes must be gone everywhere
     return former
 
 
@@ -272,9 +274,14 @@ def grades_of_votes(votes: Iterable[Vote]) -> dict[str, dict[str, int]]:
     """Grade documents by query: 1 for more useful votes, 0 for more useless ones; a tie gives no grade."""
     sums: dict[str, dict[str, int]] = {}
     for vote in votes:
-        totals = sums.setdefault(" ".join(vote.query.split()), {})
+        totals = sums.setdefault(_one_spaced(vote.query), {})
         totals[vote.document] = totals.get(vote.document, 0) + (1 if vote.useful else -1)
     return {query: {id: int(total > 0) for id, total in totals.items() if total} for query, totals in sums.items()}
+
+
+def _one_spaced(query: str) -> str:
+    """Return a query with single spaces, so that a vote and a pair about it are of one question."""
+    return " ".join(query.split())
 
 
 def _digest(text: str) -> str:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from palmette.config import check_kind, check_range
 from palmette.errors import CorruptIndexError, InputError, NotFoundError, ReadOnlyError, StorageFullError, shown
 from palmette.files import flaw_of
 from palmette.store.local.database import limit_steps
@@ -33,6 +34,8 @@ LONGEST = 8192
 """Most characters of a query that is kept."""
 MOST_PAGES = 2**16
 """Most pages of 4,096 bytes of the file: a caller that may only read can fill it, and no more of the disk."""
+YEAR_9999 = 253_402_300_800
+"""Seconds from 1970 to the last time that Python's datetime knows."""
 STEPS = 16
 """Steps of queries for each byte of the file: more, and its pages refer to each other in a knot."""
 SHORT = 256
@@ -105,6 +108,9 @@ class FeedbackLog:
         self, query: str, documents: Sequence[str], *, person: str | None = None, run: str | None = None
     ) -> bool:
         """Keep a search where recording is turned on; returns whether it is."""
+        check_kind("query", query, str, "a str")
+        if isinstance(documents, str):
+            raise InputError(f"record_search takes a list of ids, got {shown(documents)}")
         if not self.recording:
             return False
         if len(query) > LONGEST or not is_unicode(query):
@@ -124,6 +130,7 @@ class FeedbackLog:
 
     @recording.setter
     def recording(self, on: bool) -> None:
+        check_kind("recording", on, bool, "True or False")
         if self._wall:
             raise InputError("recording is turned on and off for the whole index, not behind a filter")
         with self._writing() as database:
@@ -136,6 +143,12 @@ class FeedbackLog:
         """
         if document is None and person is None and before is None:
             raise InputError("delete feedback by document=, person= or before=: give at least one")
+        for name, given, longest in (("document", document, LONGEST), ("person", person, SHORT)):
+            if given is not None and not _checked(name, given, longest):
+                raise InputError(f"delete feedback of a {name}: its name must not be empty")
+        if before is not None:
+            check_kind("before", before, (int, float), "seconds since 1970, such as datetime.timestamp() gives")
+            check_range("feedback_log.delete", "before", before, 0, YEAR_9999)
         with self._reading() as database:
             if database is None:
                 return 0
@@ -170,12 +183,15 @@ class FeedbackLog:
         rows = self._select("query, documents, person, run, time FROM searches")
         return [self._recorded(row) for row in rows]
 
-    def search_of(self, run: str) -> RecordedSearch:
-        """Return the search of a run."""
+    def search_of(self, run: str, query: str | None = None) -> RecordedSearch:
+        """Return the search of a run; where it has several, that for the query."""
         rows = self._select("query, documents, person, run, time FROM searches", "run = ?", run)
         if not rows or not run:
             raise NotFoundError(f"no search of run {shown(run)} was recorded: turn recording on, or name query and id")
-        return self._recorded(rows[-1])
+        found = [row for row in rows if row[0] == query] or rows
+        if len({row[0] for row in found}) > 1:
+            raise InputError(f"run {shown(run)} searched for several queries: name query and id")
+        return self._recorded(found[-1])
 
     def _recorded(self, row: tuple[Any, ...]) -> RecordedSearch:
         query, documents, *rest = row
@@ -206,9 +222,11 @@ class FeedbackLog:
     # -- the file ---------------------------------------------------------------------------------------------
 
     def copy_to(self, folder: Path) -> None:
-        """Copy one consistent state to the folder of another index."""
+        """Copy one consistent state to the folder of another index, in place of what that has."""
         with self._reading() as database:
-            if database is not None:
+            if database is None:
+                (folder / FEEDBACK).unlink(missing_ok=True)
+            else:
                 with _closing(sqlite3.connect(folder / FEEDBACK)) as copy:
                     database.backup(copy)
 
