@@ -32,8 +32,13 @@ WRONG = ((100, 0.1), (100, 0.3), (1000, 0.1), (1000, 0.3))
 """Pairs, and the share of them whose document is drawn at random; one draw each."""
 K = 10
 """Depth of nDCG."""
-METHODS = {"tree": TreeModel, "paths": PathsModel, "fields": FieldsModel, "layers": LayersModel}
-"""Methods beside the space; the first draw of each number of right pairs."""
+METHODS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "tree": (TreeModel, {}),
+    "paths": (PathsModel, {}),
+    "fields": (FieldsModel, {"fields": ["title", "text"], "trained_layers": 0}),  # a map of each field, in seconds
+    "layers": (LayersModel, {}),
+}
+"""Methods beside the space, and their options; the first draw of each number of right pairs."""
 WAYS = {"space": {"lexical": 0, "sentences": False}, "space and sentences": {"lexical": 0}, "default": {}}
 """Searches that are measured."""
 
@@ -80,7 +85,8 @@ def measured(data: RetrievalData, encoder: Any, pairs: int | None, wrong: float,
     sample = sampled(data, pairs, wrong, seed)
     if method:
         lessons: Any = sample if pairs != 0 else data.corpus
-        model: Any = METHODS[method].fit(lessons, encoder=encoder, seed=seed, progress=False)
+        kind, options = METHODS[method]
+        model: Any = kind.fit(lessons, encoder=encoder, seed=seed, progress=False, **options)
     elif pairs == 0:
         model = SpaceModel.untrained(encoder)
     else:
