@@ -147,6 +147,8 @@ def test_kinds_of_questions(server: ChatServer, tmp_path: Path) -> None:
         ('{"questions": ["half an ans', []),
         ("", []),
         ("[" * 100_000, []),
+        ('{"questions": ["Who \\ud83d?", "Who sings?"]}', ["Who sings?"]),
+        ("1. Who \ud83d?\n2. Who sings?", ["Who sings?"]),
     ],
 )
 def test_replies_are_read_leniently(text: str, questions: list[str]) -> None:
@@ -183,8 +185,12 @@ def test_unusable_arguments(tmp_path: Path) -> None:
         write_questions(animals(), "gpt-4", tmp_path)
     with pytest.raises(ConfigError, match="kinds are keywords, question"):
         write_questions(animals(), "openai:x", tmp_path, kinds=("riddle",))
-    with pytest.raises(ConfigError, match="no option|unknown|max_call"):
+    with pytest.raises(ConfigError, match="'question' twice"):
+        write_questions(animals(), "openai:x", tmp_path, kinds=("question", "question"))
+    with pytest.raises(ConfigError, match="write_questions has no option 'max_call'.*mean 'max_calls'"):
         write_questions(animals(), "openai:x", tmp_path, max_call=3)
+    with pytest.raises(ConfigError, match="estimate_questions has no option 'kind'.*mean 'kinds'"):
+        estimate_questions(animals(), tmp_path, "openai:x", kind=("question",))
     with pytest.raises(InputError, match="no documents"):
         write_questions([], "openai:x", tmp_path)
     with pytest.raises(LLMError, match="must return a str"):
@@ -250,7 +256,9 @@ def test_killed_at_any_moment(server: ChatServer, tmp_path: Path, kills: int) ->
         assert recorded.keys() <= set(keys), "an answer was lost"
         recorded.update(dict.fromkeys(keys, 1))
         if len(keys) == 60:
-            log.unlink()
+            for name in ("answers.jsonl", "corpus.jsonl", "queries.jsonl", "qrels/train.tsv"):
+                (tmp_path / name).unlink(missing_ok=True)
+            (tmp_path / "qrels").exists() and (tmp_path / "qrels").rmdir()
             recorded.clear()
     subprocess.run(command, env=environment(), check=True)
     assert len(load_data(tmp_path).queries) == 60

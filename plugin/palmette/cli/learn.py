@@ -41,7 +41,8 @@ def _run_ask(args: argparse.Namespace) -> None:
     options = without_none({name: getattr(args, name, None) for name in QuestionOptions.choices()})
     documents = _documents(args.documents)
     estimate = estimate_questions(documents, args.out, args.llm, **options)
-    estimated = f"{estimate.passages:,} passages: {estimate.calls:,} calls of about {estimate.tokens:,} tokens together"
+    calls = f"{'at most ' * estimate.at_most}{estimate.calls:,} calls"
+    estimated = f"{estimate.passages:,} passages: {calls} of about {estimate.tokens:,} tokens together"
     if args.estimate:
         print(json.dumps(asdict(estimate)) if args.json else estimated)
         return
@@ -59,7 +60,13 @@ def _run_ask(args: argparse.Namespace) -> None:
     print(f"{report.refused} refused, {report.unusable} unusable, {report.left:,} calls left")
     for error in report.errors:
         print(f"failed: {error}", file=sys.stderr)
-    print(f"next: palmette train space {args.out} --out ckpt")
+    if report.kept:
+        print(f"next: palmette train space {args.out} --out ckpt")
+    elif not report.calls + report.reused:
+        print("nothing to train on: no call was made; raise --max-calls or --max-tokens, and run again")
+    else:
+        advice = "try another model or other --kinds, or --round-trip 0, which keeps questions that do not find again"
+        print(f"nothing to train on: no question was kept; read {args.out / 'answers.jsonl'}, and {advice}")
 
 
 def _documents(place: str) -> Any:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from palmette.errors import InputError, LockedError, StorageFullError
+from palmette.errors import InputError, LockedError, ReadOnlyError, StorageFullError
+from palmette.text import is_unicode
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,14 @@ class AnswerLog:
             raise LockedError(
                 f"another process writes to {path}: wait for its end, or choose another folder"
             ) from error
+        except OSError as error:
+            raise _cannot_write(path, error) from error
         try:
             self.answers = self._read()
             self._file = path.open("ab", buffering=0)
+        except OSError as error:
+            self._lock.release()
+            raise _cannot_write(path, error) from error
         except BaseException:
             self._lock.release()
             raise
@@ -70,7 +76,8 @@ class AnswerLog:
 
     def add(self, answer: LoggedAnswer) -> None:
         """Write an answer and flush it to the disk."""
-        line = json.dumps(asdict(answer), ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+        escaped = not is_unicode(answer.text)  # UTF-8 cannot encode half of a surrogate pair
+        line = json.dumps(asdict(answer), ensure_ascii=escaped).encode() + b"\n"
         with self._writing:
             size = self._file.tell()
             try:
@@ -85,8 +92,9 @@ class AnswerLog:
             self.answers[answer.key] = answer
 
     def close(self) -> None:
-        """Close the file, and unlock it for other processes."""
-        self._file.close()
+        """Close the file, and unlock it for other processes; a thread that writes ends its line first."""
+        with self._writing:
+            self._file.close()
         self._lock.release()
 
     def __enter__(self) -> AnswerLog:
@@ -94,3 +102,7 @@ class AnswerLog:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _cannot_write(path: Path, error: OSError) -> ReadOnlyError:
+    return ReadOnlyError(f"{path} cannot be read and written ({error.strerror}): allow it, or choose another folder")

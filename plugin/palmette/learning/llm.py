@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from types import CodeType
 from typing import Any, Protocol
 
-from palmette.endpoint import Endpoint, split_name
+from palmette.endpoint import Endpoint, Rates, split_name
 from palmette.errors import ConfigError, RemoteError, shown
 
 
 class LLMError(RemoteError):
     """A language model cannot be used: a wrong key, a wrong name, or no connection."""
+
+
+class RefusedError(LLMError):
+    """A server refuses a call, and another attempt does not mend that."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 @dataclass(frozen=True)
@@ -29,10 +41,17 @@ class LLM(Protocol):
     """A language model that completes one prompt."""
 
     name: str
-    """Name of the model in the log of answers; answers of another model are not reused."""
+    """Name of the model in the log of answers; answers of a model of another name are not reused.
+
+    That of a function is its own: give a function that asks another model another name. Lambdas and ``partial``, whose
+    names say nothing, are told apart by their code and the plain values in them.
+    """
 
     def complete(self, prompt: str, schema: Mapping[str, Any]) -> Reply:
         """Return the model's reply, as JSON of the schema where the model supports that."""
+
+    def stop(self) -> None:
+        """Begin no further attempt of the calls that are running."""
 
 
 def as_llm(llm: Any) -> LLM:
@@ -55,11 +74,18 @@ def as_llm(llm: Any) -> LLM:
     )
 
 
-class Call:
+class _NotStopped:
+    """A model whose calls nobody but itself can end."""
+
+    def stop(self) -> None:
+        """Do nothing."""
+
+
+class Call(_NotStopped):
     """A callable ``prompt -> text``."""
 
     def __init__(self, call: Callable[[str], str]) -> None:
-        self.call, self.name = call, getattr(call, "__qualname__", type(call).__name__)
+        self.call, self.name = call, _name_of(call)
 
     def complete(self, prompt: str, schema: Mapping[str, Any]) -> Reply:  # noqa: D102
         text = self.call(prompt)
@@ -68,7 +94,7 @@ class Call:
         return Reply(text)
 
 
-class LangChain:
+class LangChain(_NotStopped):
     """A LangChain chat model or LLM, with its own retries."""
 
     def __init__(self, model: Any) -> None:
@@ -85,7 +111,7 @@ class LangChain:
         return Reply(str(content), int(usage.get("total_tokens", 0)), bool(extra.get("refusal")))
 
 
-class LlamaIndex:
+class LlamaIndex(_NotStopped):
     """A LlamaIndex LLM, with its own retries."""
 
     def __init__(self, model: Any) -> None:
@@ -98,6 +124,59 @@ class LlamaIndex:
         return Reply(str(response.text), int(usage.get("total_tokens", 0)))
 
 
+def _name_of(call: Any) -> str:
+    """Name a callable; a lambda or a ``partial`` by a digest of what it is made of."""
+    if isinstance(call, partial):
+        held = [_name_of(call.func), *map(_plain, call.args)]
+        held += [f"{name}={_plain(value)}" for name, value in sorted(call.keywords.items())]
+        return f"partial {_digest(held)}"
+    name = str(getattr(call, "__qualname__", type(call).__name__))
+    if name.rpartition(".")[2] != "<lambda>":
+        return name
+    held = [*_code(call.__code__), *map(_plain, call.__defaults__ or ())]
+    held += [f"{key}={_plain(value)}" for key, value in (call.__kwdefaults__ or {}).items()]
+    for cell in call.__closure__ or ():
+        try:
+            held.append(_plain(cell.cell_contents))
+        except ValueError:  # not bound yet
+            held.append("")
+    values = [call.__globals__.get(name) for name in call.__code__.co_names]
+    return f"{name} {_digest([*held, *(value for value in values if isinstance(value, str))])}"
+
+
+def _code(code: CodeType) -> list[str]:
+    """Return instructions, names and constants of a function, and of the functions in it."""
+    held = [code.co_code.hex(), *code.co_names]
+    for constant in code.co_consts:
+        value = sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant  # its order is by chance
+        held += _code(constant) if isinstance(constant, CodeType) else [repr(value)]
+    return held
+
+
+def _plain(value: Any) -> str:
+    """Represent a value that has no address; others by what they are called."""
+    if value is None or isinstance(value, str | int | float):
+        return repr(value)
+    return _name_of(value) if isinstance(value, partial) else str(getattr(value, "__qualname__", type(value).__name__))
+
+
+def _digest(held: list[str]) -> str:
+    return hashlib.sha256("\0".join(held).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+class _Rates(Rates):
+    """Rates of an endpoint that can be stopped: no request is sent afterwards."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.stopped = threading.Event()
+
+    def wait(self, tokens: int) -> None:
+        super().wait(tokens)
+        if self.stopped.is_set():
+            raise LLMError("the call was given up, since its run has ended")
+
+
 class OpenAI:
     """A model behind OpenAI's chat protocol: OpenAI itself, vLLM, Ollama, llama.cpp and others.
 
@@ -105,10 +184,21 @@ class OpenAI:
     """
 
     def __init__(self, model: str, base_url: str | None = None) -> None:
-        self.name, self._endpoint = model, Endpoint("/chat/completions", base_url, error=LLMError)
+        self.name, self._base_url = model, base_url
+        self._endpoint, self._rates = self._connect()
         self._structured = True  # until the server refuses a schema
 
+    def _connect(self) -> tuple[Endpoint, _Rates]:
+        rates = _Rates()
+        return Endpoint("/chat/completions", self._base_url, error=LLMError, rates=rates), rates
+
+    def stop(self) -> None:
+        """Begin no further attempt of the calls that are running; later calls are made as ever."""
+        self._rates.stopped.set()
+        self._endpoint, self._rates = self._connect()
+
     def complete(self, prompt: str, schema: Mapping[str, Any]) -> Reply:  # noqa: D102
+        endpoint = self._endpoint  # until the end of this call, also if it is stopped
         body: dict[str, Any] = {"model": self.name, "messages": [{"role": "user", "content": prompt}]}
         structured = self._structured
         if structured:
@@ -116,13 +206,13 @@ class OpenAI:
                 "type": "json_schema",
                 "json_schema": {"name": "reply", "schema": dict(schema), "strict": True},
             }
-        response = self._endpoint.post(body, _read_reply)
+        response = endpoint.post(body, _read_reply)
         if response.status in (400, 422) and structured:  # the server knows no schemas
             self._structured = False
             del body["response_format"]
-            response = self._endpoint.post(body, _read_reply)
+            response = endpoint.post(body, _read_reply)
         if response.status != 200:
-            raise self._endpoint.refusal(self.name, response)
+            raise RefusedError(str(endpoint.refusal(self.name, response)), response.status)
         reply: Reply = response.content
         return reply
 

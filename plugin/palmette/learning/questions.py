@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import random
-import threading
+import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from palmette.config import Config, check_path
+from palmette.config import Config, check_keys
 from palmette.data import RetrievalData, drop_blanks, iter_documents
 from palmette.encoder.splitting import estimate_tokens
-from palmette.errors import ConfigError, InputError, StoreError
+from palmette.errors import ConfigError, DuplicateIdError, InputError, shown
 from palmette.index import Index
 from palmette.learning.answers import AnswerLog, LoggedAnswer
+from palmette.learning.asking import Call, QuestionReport, ask, key_of
+from palmette.learning.folder import ANSWERS, check_folder, make_folder, write_beir
 from palmette.learning.llm import LLM, as_llm
-from palmette.learning.replies import KINDS, SCHEMA, is_refusal, parse_questions, prompt_for
+from palmette.learning.replies import KINDS, is_refusal, parse_questions, prompt_for
 from palmette.methods.space import SpaceModel
 from palmette.model import DEFAULT_ENCODER
-from palmette.progress import progress_bar
 from palmette.sources.cutting import Cutter
 from palmette.sources.passages import PassageOptions
+from palmette.text import is_unicode
 from palmette.types import Document
+from palmette.values import json_fault
 
 REPLY_TOKENS = 30
 """Estimated number of tokens per question in a reply."""
@@ -55,6 +55,10 @@ class QuestionOptions(Config):
         unknown = [kind for kind in self.kinds if kind not in KINDS]
         if unknown or not self.kinds:
             raise ConfigError(f"QuestionOptions: kinds are {', '.join(KINDS)}; got {unknown or 'none'}")
+        if repeated := [kind for number, kind in enumerate(self.kinds) if kind in self.kinds[:number]]:
+            raise ConfigError(
+                f"QuestionOptions: kinds has {repeated[0]!r} twice, which would be asked twice: name it once"
+            )
 
 
 @dataclass(frozen=True)
@@ -66,42 +70,8 @@ class Estimate:
     """Number of calls without a logged answer."""
     tokens: int
     """Estimated number of tokens of their prompts and replies."""
-
-
-@dataclass
-class QuestionReport:
-    """Counts of calls, tokens and questions of one run of :func:`write_questions`."""
-
-    calls: int = 0
-    tokens: int = 0
-    reused: int = 0
-    """Answers of earlier runs."""
-    refused: int = 0
-    """Calls that the model declined."""
-    unusable: int = 0
-    """Replies without a question."""
-    repeated: int = 0
-    """Questions dropped because they repeat an earlier question, of the same or another passage."""
-    not_found: int = 0
-    """Questions dropped because an untrained search does not find their passage."""
-    kept: int = 0
-    failed: int = 0
-    """Calls that raised an error; a further run repeats them."""
-    left: int = 0
-    """Calls without an answer, since they failed or exceeded the limits."""
-    errors: list[str] = field(default_factory=list)
-    """Distinct errors of the calls that failed."""
-
-
-@dataclass(frozen=True)
-class _Call:
-    """A prompt, and the passages that its questions are about."""
-
-    prompt: str
-    rows: tuple[int, ...]
-    """Numbers of the passages."""
-    tokens: int
-    """Estimated number of tokens of prompt and reply."""
+    at_most: bool = False
+    """Whether fewer may do: which passages are ``related``, and were asked about before, only vectors tell."""
 
 
 def write_questions(
@@ -128,37 +98,54 @@ def write_questions(
         progress: A progress bar; ``None`` shows it on a terminal.
         options: Fields of :class:`QuestionOptions`.
     """
-    settings, model = QuestionOptions.from_dict(options), as_llm(llm)
-    passages, folder = _cut(documents), check_path(out)
-    folder.mkdir(parents=True, exist_ok=True)
+    settings, model = _options("write_questions", options, "encoder", "progress"), as_llm(llm)
+    folder = check_folder(out, documents)
+    passages = _cut(documents)
+    make_folder(folder)
     report = QuestionReport()
     index = None
     if settings.round_trip or "related" in settings.kinds:
         index = Index.build(passages, SpaceModel.untrained(encoder), progress=progress)
-    with AnswerLog(folder / "answers.jsonl") as log:
+    with AnswerLog(folder / ANSWERS) as log:
         calls = _plan_calls(passages, settings, index)
-        _ask(calls, model, log, settings, report, progress)
+        limits = {"max_calls": settings.max_calls, "max_tokens": settings.max_tokens}
+        ask(calls, model, log, report, concurrency=settings.concurrency, progress=progress, **limits)
         questions = _collect(calls, model, log, report)
     checked = _retrievable(questions, passages, index, settings.round_trip, report)
     if index is not None:
         index.close()
     data = _to_data(checked, passages, folder.name)
     report.kept = len(checked)
-    _write_beir(data, folder)
+    write_beir(data, folder)
     return data, report
 
 
 def estimate_questions(documents: Any, out: str | Path, llm: Any, **options: Any) -> Estimate:
-    """Estimate the calls and tokens of :func:`write_questions` without a call; logged answers cost nothing."""
-    settings, model = QuestionOptions.from_dict(options), as_llm(llm)
-    passages, path = _cut(documents), check_path(out) / "answers.jsonl"
+    """Estimate the calls and tokens of :func:`write_questions` without a call; logged answers cost nothing.
+
+    Questions about ``related`` passages are counted as if none had an answer: see :attr:`Estimate.at_most`.
+    """
+    settings, model = _options("estimate_questions", options), as_llm(llm)
+    path = check_folder(out, documents) / ANSWERS
+    passages = _cut(documents)
     known: Mapping[str, LoggedAnswer] = {}
     if path.exists():
         with AnswerLog(path) as log:
             known = log.answers
-    plain = settings.replace(kinds=tuple("question" if kind == "related" else kind for kind in settings.kinds))
-    calls = [call for call in _plan_calls(passages, plain, None) if _key(model, call) not in known]
-    return Estimate(len(passages), len(calls), sum(call.tokens for call in calls))
+    tokens = [call.tokens for call in _plan_calls(passages, settings, None) if key_of(model, call) not in known]
+    related = "related" in settings.kinds and len(passages) > 1
+    if related:
+        texts = [passage.content for passage in passages]
+        longest = max(zip(estimate_tokens(texts), texts, strict=True))[1]
+        prompts = [prompt_for("related", [text, longest], settings.count) for text in texts]
+        tokens += [count + REPLY_TOKENS * settings.count for count in estimate_tokens(prompts)]
+    return Estimate(len(passages), len(tokens), sum(tokens), related)
+
+
+def _options(owner: str, options: Mapping[str, Any], *more: str) -> QuestionOptions:
+    """Return options; an unknown one raises with the nearest among these and the arguments ``more``."""
+    check_keys(owner, options, [*QuestionOptions.names(), *more])
+    return QuestionOptions(**options)
 
 
 def _cut(documents: Any) -> list[Document]:
@@ -169,28 +156,56 @@ def _cut(documents: Any) -> list[Document]:
     whole = list(drop_blanks(iter_documents(documents), lambda document: document.content))
     if not whole:
         raise InputError("there are no documents to ask about; give at least one")
-    return [
+    passages = [
         replace(passage, id=f"{stored.document.key}#{number}") if len(stored.passages) > 1 else passage
         for stored in Cutter(PassageOptions(), estimate_tokens).cut(whole)
         for number, passage in enumerate(stored.parts(), start=1)
     ]
+    _check(passages)
+    return passages
 
 
-def _plan_calls(passages: Sequence[Document], options: QuestionOptions, index: Index | None) -> list[_Call]:
-    """Plan all calls: passages in random order, each with every kind of question."""
+def _check(passages: Sequence[Document]) -> None:
+    """Raise if the data could not be written or read again, before a call is paid for it."""
+    known = set[str]()
+    for passage in passages:
+        key = passage.key
+        if key in known:
+            raise DuplicateIdError(
+                f"document id {shown(key)} is there twice (the passages of a long document 'a' are 'a#1', 'a#2', …); "
+                "give the documents other ids"
+            )
+        if key != key.strip() or re.search(r"[\t\r\n]", key) or not is_unicode(key):
+            raise InputError(
+                f"document id {shown(key)} cannot be written to qrels/train.tsv: give it an id without tabs, line "
+                "breaks, outer blanks and halves of surrogate pairs"
+            )
+        if fault := json_fault(dict(passage.metadata), ""):
+            raise InputError(f"document {shown(key)}: metadata must hold JSON values only: {fault}")
+        known.add(key)
+
+
+def _plan_calls(passages: Sequence[Document], options: QuestionOptions, index: Index | None) -> list[Call]:
+    """Plan all calls: passages in random order, each with every kind of question.
+
+    Passages of equal text share a call. Without an index, there is none about ``related`` passages.
+    """
     order = list(range(len(passages)))
     random.Random(options.seed).shuffle(order)
     neighbours = _nearest(passages, index) if "related" in options.kinds and index is not None else {}
-    calls = []
+    calls = dict[str, Call]()  # by the prompt
     for row in order:
         for kind in options.kinds:
             if kind == "related" and row not in neighbours:
                 continue
             rows = (row, neighbours[row]) if kind == "related" else (row,)
             prompt = prompt_for(kind, [passages[passage].content for passage in rows], options.count)
+            if (equal := calls.get(prompt)) is not None:
+                calls[prompt] = replace(equal, rows=tuple(dict.fromkeys((*equal.rows, *rows))))
+                continue
             tokens = estimate_tokens([prompt])[0] + REPLY_TOKENS * options.count
-            calls.append(_Call(prompt, rows, tokens))
-    return calls
+            calls[prompt] = Call(prompt, rows, tokens)
+    return list(calls.values())
 
 
 def _nearest(passages: Sequence[Document], index: Index) -> dict[int, int]:
@@ -205,81 +220,12 @@ def _nearest(passages: Sequence[Document], index: Index) -> dict[int, int]:
     return nearest
 
 
-def _key(model: LLM, call: _Call) -> str:
-    """Digest model and prompt, as the key of an answer in the log."""
-    return hashlib.sha256(f"{model.name}\n{call.prompt}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-def _ask(
-    calls: Sequence[_Call],
-    model: LLM,
-    log: AnswerLog,
-    options: QuestionOptions,
-    report: QuestionReport,
-    progress: bool | None,
-) -> None:
-    """Make the calls that have no logged answer, within the limits."""
-    unanswered = [call for call in calls if _key(model, call) not in log.answers]
-    report.reused, report.left = len(calls) - len(unanswered), len(unanswered)
-    stopped = threading.Event()
-
-    def ask(call: _Call) -> int:
-        if stopped.is_set():
-            return 0
-        reply = model.complete(call.prompt, SCHEMA)
-        answer = LoggedAnswer(_key(model, call), reply.text, reply.tokens or call.tokens, reply.refused)
-        log.add(answer)
-        return answer.tokens
-
-    bar = progress_bar(progress, total=len(unanswered), desc="Asking", unit="call", delay=2, leave=False)
-    running = dict[Future[int], _Call]()
-    with bar, ThreadPoolExecutor(options.concurrency) as pool:
-        try:
-            for number, call in enumerate(unanswered):
-                spent = report.tokens + sum(other.tokens for other in running.values())
-                if options.max_calls is not None and number >= options.max_calls:
-                    break
-                if options.max_tokens is not None and spent + call.tokens > options.max_tokens:
-                    break
-                running[pool.submit(ask, call)] = call
-                if len(running) >= options.concurrency:
-                    _finish(running, report, bar)
-            while running:
-                _finish(running, report, bar)
-        except BaseException:
-            stopped.set()
-            for future in running:
-                future.cancel()
-            raise
-
-
-def _finish(running: dict[Future[int], _Call], report: QuestionReport, bar: Any) -> None:
-    """Wait for at least one call, and record it in the report.
-
-    An error raises if no call has succeeded yet, or if the log cannot be written.
-    """
-    for future in wait(running, return_when=FIRST_COMPLETED).done:
-        del running[future]
-        bar.update()
-        error = future.exception()
-        if error is None:
-            report.calls += 1
-            report.left -= 1
-            report.tokens += future.result()
-            continue
-        report.failed += 1
-        if report.calls == 0 or isinstance(error, StoreError) or not isinstance(error, Exception):
-            raise error
-        if (description := f"{type(error).__name__}: {error}") not in report.errors:
-            report.errors.append(description)
-
-
-def _collect(calls: Sequence[_Call], model: LLM, log: AnswerLog, report: QuestionReport) -> dict[str, tuple[int, ...]]:
+def _collect(calls: Sequence[Call], model: LLM, log: AnswerLog, report: QuestionReport) -> dict[str, tuple[int, ...]]:
     """Return each question once, with its passages, and drop questions that were written for different passages."""
     collected = dict[str, tuple[str, tuple[int, ...]]]()  # question and passages by the normalised question
     ambiguous = set[str]()
     for call in calls:
-        if (answer := log.answers.get(_key(model, call))) is None:
+        if (answer := log.answers.get(key_of(model, call))) is None:
             continue
         if answer.refused or is_refusal(answer.text):
             report.refused += 1
@@ -323,20 +269,3 @@ def _to_data(questions: Mapping[str, tuple[int, ...]], passages: Sequence[Docume
     judged = zip(queries, questions.values(), strict=True)
     qrels = {query: {passages[row].key: 1 for row in rows} for query, rows in judged}
     return RetrievalData(name, passages, queries, {"train": qrels} if qrels else {})
-
-
-def _write_beir(data: RetrievalData, folder: Path) -> None:
-    """Write data in BEIR format; each file replaces that of an earlier run in one step."""
-    corpus = [{"_id": d.key, "text": d.content, "metadata": dict(d.metadata)} for d in data.corpus]
-    queries = [{"_id": key, "text": text} for key, text in data.queries.items()]
-    judged = data.qrels.get("train", {}).items()
-    rows = [f"{query}\t{document}\t{grade}" for query, grades in judged for document, grade in grades.items()]
-    (folder / "qrels").mkdir(exist_ok=True)
-    for name, lines in (
-        ("corpus.jsonl", [json.dumps(record, ensure_ascii=False) for record in corpus]),
-        ("queries.jsonl", [json.dumps(record, ensure_ascii=False) for record in queries]),
-        ("qrels/train.tsv", ["query-id\tcorpus-id\tscore", *rows]),
-    ):
-        draft = folder / f"{name}.new"
-        draft.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", errors="surrogatepass")
-        draft.replace(folder / name)

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from palmette.text import is_unicode
+
 KINDS = {
     "keywords": "search queries of two to six keywords that this passage is the best result for",
     "question": "natural questions that this passage answers",
@@ -59,8 +61,9 @@ def parse_questions(text: str) -> list[str]:
             listed = value.get("questions") if isinstance(value, dict) else value
             if isinstance(listed, list):
                 questions = [" ".join(item.split()) for item in listed if isinstance(item, str)]
-                return [question for question in questions if 0 < len(question) <= LONGEST]
+                return [question for question in questions if 0 < len(question) <= LONGEST and is_unicode(question)]
     if text.lstrip().startswith(("{", "[", "`")):  # incomplete JSON
         return []
     lines = [" ".join(match[1].split()) for line in text.splitlines() if (match := _ITEM.match(line))]
-    return [line for line in lines if 2 < len(line) <= LONGEST and not line.endswith((":", "{", "[", "`"))]
+    lines = [line for line in lines if 2 < len(line) <= LONGEST and is_unicode(line)]
+    return [line for line in lines if not line.endswith((":", "{", "[", "`"))]
