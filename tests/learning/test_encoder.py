@@ -16,7 +16,7 @@ from palmette import Document, FakeEncoder, Index, RetrievalData, SpaceModel, lo
 from palmette.cli import main
 from palmette.encoder import EncodingCache
 from palmette.encoder.backbone import Backbone
-from palmette.errors import CheckpointError, ConfigError, TrainingError
+from palmette.errors import CheckpointError, ConfigError, InputError, TrainingError
 from palmette.learning.encoder import MARGIN, SCALE, EncoderTask, TrainedEncoder, _Vectors, hard_negatives
 from palmette.metrics import score_run
 from palmette.training.pairs import TrainingPairs
@@ -149,6 +149,26 @@ def test_misuse(start: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="cannot save over"):
         trained.save_pretrained(full)
     assert [path.name for path in full.iterdir()] == ["mine.txt"]
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for place, words in (
+        (tmp_path / "dangling", "cannot save over"),
+        (full / "mine.txt" / "below", "cannot be made"),
+        (None, "a path must be"),
+        ("a\0b", "cannot be a path"),
+    ):
+        with pytest.raises((CheckpointError, InputError), match=words):
+            trained.save_pretrained(place)  # type: ignore[arg-type]
+
+
+def test_what_cannot_learn_is_refused_before_a_text_is_encoded(tmp_path: Path) -> None:
+    class Paid(FakeEncoder):
+        def forward(self, *_: Any, **__: Any) -> Any:
+            pytest.fail("a text was encoded")
+
+    with pytest.raises(ConfigError, match="no such model"):
+        fit(tmp_path, tmp_path, encoder=Paid(8))
+    with pytest.raises(ConfigError, match=r"TrainedEncoder\.fit has no option 'epoch'"):
+        fit(tmp_path, tmp_path, epoch=2)
 
 
 def test_in_the_shell(start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,6 +182,8 @@ def test_in_the_shell(start: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     shown, quiet = capsys.readouterr()
     assert not quiet
     assert "encoder trained on" in shown
+    assert main([*words, "--out", str(tmp_path / "tuned")]) == 1
+    assert "choose a new one" in capsys.readouterr().err
     assert "train space" in shown
     assert f"--encoder {tmp_path / 'tuned'}" in shown
     assert load_encoder(tmp_path / "tuned", device="cpu").dimension == 16

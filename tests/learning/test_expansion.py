@@ -36,6 +36,8 @@ def test_a_question_is_found_by_the_words_of_another() -> None:
 
 
 def test_only_a_split_with_judgements_can_be_added() -> None:
+    with pytest.raises(InputError, match="data must be judged data"):
+        add_questions(CORPUS)  # type: ignore[arg-type]
     assert add_questions(DATA, "test")[2].fields == {"questions": "nothing"}
     with pytest.raises(ConfigError, match="split must be one of train, test, got 'dev'"):
         add_questions(DATA, "dev")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from learning.test_refit import TOPICS, documents, quality, question
 from palmette import FakeEncoder, Index, SpaceModel
 from palmette.errors import ConfigError, InputError
 from palmette.learning.refit import feedback_data
-from palmette.learning.teacher import judge
+from palmette.learning.teacher import as_teacher, judge
 from palmette.ranking.score import Calibration
 
 
@@ -108,6 +109,60 @@ class LangChainCrossEncoder:
         return [knows(query, [text])[0] for query, text in pairs]
 
 
+def compressor(scores: Sequence[float]) -> BaseDocumentCompressor:
+    """A reranker of LangChain that tells its scores."""
+
+    class Scored(Compressor):
+        def compress_documents(self, documents: Any, query: str, callbacks: Any = None) -> list[LangChainDocument]:
+            for document, score in zip(documents, scores, strict=False):
+                document.metadata["relevance_score"] = score
+            return list(documents)[: len(scores)]
+
+    return Scored()
+
+
+def postprocessor(scores: Sequence[float]) -> BaseNodePostprocessor:
+    """A reranker of LlamaIndex that sets its scores."""
+
+    class Scored(BaseNodePostprocessor):
+        def _postprocess_nodes(self, nodes: Any, query_bundle: Any = None) -> Any:
+            for node, score in zip(nodes, scores, strict=False):
+                node.score = score
+            return nodes[: len(scores)]
+
+    return Scored()
+
+
+@pytest.mark.parametrize("reranker", [compressor, postprocessor])
+@pytest.mark.parametrize(
+    ("scores", "judged"), [([0.5] * 20, 0), ([0.5] * 3, 0), ([0.9, *[0.1] * 19], 1), ([-2.0, -9.0, -9.0], 1)]
+)
+def test_a_reranker_that_is_sure_of_nothing_judges_nothing(
+    index: Index, tmp_path: Path, reranker: Any, scores: list[float], judged: int
+) -> None:
+    assert len(judge(index, ["q"], reranker(scores), tmp_path, progress=False).queries) == judged
+
+
+def test_two_models_of_a_class_have_their_own_scores(index: Index, tmp_path: Path) -> None:
+    questions, calls = [question(1, 1)], []
+
+    class Named(CrossEncoder):
+        def __init__(self, name: str) -> None:
+            self.config = SimpleNamespace(_name_or_path=name)
+
+        def predict(self, pairs: Any, show_progress_bar: bool | None = None) -> Any:
+            calls.append(self.config._name_or_path)
+            return np.arange(len(pairs))
+
+    for name in ("a", "b", "a"):
+        judge(index, questions, Named(name), tmp_path, progress=False)
+    assert calls == ["a", "b"]
+    inner = SimpleNamespace(model=SimpleNamespace(model_name="c"), compress_documents=print)
+    assert as_teacher(inner)[0] == "c"
+    first, second = (lambda query, texts: [1.0] * 20), (lambda query, texts: [2.0] * 20)
+    assert as_teacher(first)[0] != as_teacher(second)[0]
+
+
 @pytest.mark.parametrize("teacher", [Compressor(), Postprocessor(), CrossEncoder(), LangChainCrossEncoder()])
 def test_rerankers_of_all_kinds(index: Index, tmp_path: Path, teacher: Any) -> None:
     questions = [question(n, n) for n in range(TOPICS)]
@@ -116,15 +171,20 @@ def test_rerankers_of_all_kinds(index: Index, tmp_path: Path, teacher: Any) -> N
     assert wanted.qrels["train"].items() <= judged.qrels["train"].items()
 
 
-def test_a_language_model_judges(server: ChatServer, tmp_path: Path) -> None:
+def test_a_language_model_judges(server: ChatServer, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Index.build(animals(3), SpaceModel.untrained(FakeEncoder(32)), progress=False) as index:
         server.reply = lambda body: server.chat('{"scores": [0, 9, 1]}')
         data = judge(index, ["where is the owl?"], "openai:small", tmp_path, progress=False)
         second = index.search("where is the owl?", k=3)[1].id
         assert list(data.qrels["train"].values()) == [{second: 1}]
         server.reply = lambda body: server.chat("I like them all")
-        with pytest.raises(InputError, match="small returned .* for 3 texts"):
+        with pytest.raises(InputError, match="no scores for 1 of 1 questions; its last reply: 'I like them all'"):
             judge(index, ["where is the cat?"], "openai:small", tmp_path, progress=False)
+        server.reply = lambda body: server.chat('{"scores": [0, 9, 1]}')
+        questions = ["where is the cat?", "where is the owl?", "where is the dog?"]
+        data = judge(index, questions, "openai:small", tmp_path, progress=False)
+        assert len(data.queries) == 2, "one refusal is kept, and ends nothing"
+        assert "no scores for 1 of 3 questions" in caplog.text
 
 
 @pytest.mark.parametrize("scores", [[1.0], None, ["a"] * 20, [float("nan")] * 20])
@@ -138,5 +198,12 @@ def test_unusable_arguments(index: Index, tmp_path: Path) -> None:
         judge(index, [], knows, tmp_path)
     with pytest.raises(ConfigError, match="a teacher is"):
         judge(index, ["a"], 3, tmp_path)
-    with pytest.raises(InputError, match="depth"):
-        judge(index, ["a"], knows, tmp_path, depth=0)
+    for depth in (0, 1):
+        with pytest.raises(InputError, match="depth must be"):
+            judge(index, ["a"], knows, tmp_path, depth=depth)
+    for questions in (None, "when are apples picked?", [["a"]], [5]):
+        with pytest.raises(InputError, match="must be a (list of )?str"):
+            judge(index, questions, knows, tmp_path)  # type: ignore[arg-type]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be made"):
+        judge(index, ["a"], knows, tmp_path / "file")

@@ -138,9 +138,7 @@ def _run_train(args: argparse.Namespace) -> None:
     from palmette.learning.encoder import check_new
     from palmette.training.state import STATE
 
-    check_target(args.out)
-    if args.method == ENCODER:
-        check_new(args.out)
+    (check_new if args.method == ENCODER else check_target)(args.out)
     main = main_process()
     state: Path = args.state or args.out.with_name(args.out.name + ".training")
     if main and not args.resume and (state / STATE).exists():

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from palmette.arrays import Rows
-from palmette.config import Config
+from palmette.config import Config, check_path
 from palmette.data import load_data
 from palmette.devices import main_process_first
 from palmette.encoder import Backbone, Encoder, EncodingCache, Kind, load_encoder
@@ -173,7 +173,9 @@ class TrainedEncoder:
             cache: Where encodings by the encoder as it is are kept.
             options: Single options of the config or of the loop.
         """
-        settings, loop = fit_configs(cls.config_class, cls.training_defaults, config, None, training, options)
+        settings, loop = fit_configs(
+            cls.config_class, cls.training_defaults, config, None, training, options, "TrainedEncoder"
+        )
         loaded = load_data(data, seed=loop.seed)
         if not loaded.trainable:
             raise TrainingError(f"{loaded.name} has no training pairs, and an encoder learns from nothing else")
@@ -185,10 +187,10 @@ class TrainedEncoder:
                     f"an encoder learns with all its columns: leave truncate={start.truncate} out here, and give it "
                     "when you load the trained encoder"
                 )
+            backbone = Backbone.of(start)  # raises before a text is encoded, which a server may ask money for
             pairs = TrainingPairs.encode(loaded, start, store, seed=loop.seed, progress=progress)
         dev = Validation.of(loaded, loop.seed, queries=DEV_QUERIES, documents=DEV_DOCUMENTS)
         dev = None if dev is None else dev.with_nearest_documents(pairs.queries, pairs.documents)
-        backbone = Backbone.of(start)
         backbone.max_length = min(backbone.max_length, settings.max_length)
         task = EncoderTask(_Vectors(backbone), replace(pairs, dev=dev), hard_negatives(pairs))
         epoch = max(1, task.size() // min(loop.batch_size, task.size()))
@@ -202,10 +204,9 @@ class TrainedEncoder:
 
     def save_pretrained(self, path: str | Path) -> Path:
         """Write the encoder to a new or empty folder, whole or not at all."""
-        folder = Path(path)
+        folder = check_path(path)
         check_new(folder)
         model = self._learned()
-        folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as beside:
             with without_bars():
                 model.save(str(Path(beside) / "encoder"), create_model_card=False)
@@ -234,11 +235,15 @@ class TrainedEncoder:
 
 
 def check_new(folder: Path) -> None:
-    """Raise unless an encoder may be saved there."""
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+    """Raise unless an encoder may be saved there; makes the folder above."""
+    if folder.is_file() or folder.is_symlink() or (folder.is_dir() and any(folder.iterdir())):
         raise CheckpointError(
-            f"cannot save over {folder}, which is not empty: choose a new folder; nothing was changed"
+            f"cannot save over {folder}, which is no empty folder: choose a new one; nothing was changed"
         )
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(f"{folder} cannot be made ({error.strerror}): choose another folder") from error
 
 
 def hard_negatives(pairs: TrainingPairs) -> Rows:

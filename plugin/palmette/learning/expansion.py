@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from palmette.config import check_choice
+from palmette.config import check_choice, check_kind
 from palmette.data import RetrievalData
 from palmette.errors import InputError
 from palmette.types import Document
@@ -24,6 +24,7 @@ def add_questions(data: RetrievalData, split: str = "train") -> list[Document]:
         data: Documents and questions, such as :func:`palmette.write_questions` returns.
         split: Whose questions are added; those of a test split would be found by their own words.
     """
+    check_kind("data", data, RetrievalData, "judged data, such as palmette.load_data gives")
     if not data.qrels:
         raise InputError(f"{data.name!r} has no judged questions: there is nothing to add to its documents")
     check_choice("split", split, tuple(data.qrels))

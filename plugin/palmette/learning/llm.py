@@ -85,7 +85,7 @@ class Call(_NotStopped):
     """A callable ``prompt -> text``."""
 
     def __init__(self, call: Callable[[str], str]) -> None:
-        self.call, self.name = call, _name_of(call)
+        self.call, self.name = call, name_of(call)
 
     def complete(self, prompt: str, schema: Mapping[str, Any]) -> Reply:  # noqa: D102
         text = self.call(prompt)
@@ -124,10 +124,10 @@ class LlamaIndex(_NotStopped):
         return Reply(str(response.text), int(usage.get("total_tokens", 0)))
 
 
-def _name_of(call: Any) -> str:
+def name_of(call: Any) -> str:
     """Name a callable; a lambda or a ``partial`` by a digest of what it is made of."""
     if isinstance(call, partial):
-        held = [_name_of(call.func), *map(_plain, call.args)]
+        held = [name_of(call.func), *map(_plain, call.args)]
         held += [f"{name}={_plain(value)}" for name, value in sorted(call.keywords.items())]
         return f"partial {_digest(held)}"
     name = str(getattr(call, "__qualname__", type(call).__name__))
@@ -157,7 +157,7 @@ def _plain(value: Any) -> str:
     """Represent a value that has no address; others by what they are called."""
     if value is None or isinstance(value, str | int | float):
         return repr(value)
-    return _name_of(value) if isinstance(value, partial) else str(getattr(value, "__qualname__", type(value).__name__))
+    return name_of(value) if isinstance(value, partial) else str(getattr(value, "__qualname__", type(value).__name__))
 
 
 def _digest(held: list[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -11,13 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from palmette.config import check_count, check_path
+from palmette.config import check_count, check_kind, check_path
 from palmette.data import RetrievalData
 from palmette.errors import ConfigError, InputError, shown
 from palmette.index import Index
 from palmette.learning.answers import AnswerLog, LoggedAnswer
-from palmette.learning.llm import as_llm
+from palmette.learning.folder import make_folder
+from palmette.learning.llm import as_llm, name_of
 from palmette.progress import progress_bar
+
+log = logging.getLogger("palmette.learning")
 
 Teacher = Callable[[str, Sequence[str]], Sequence[float]]
 """A function from a query and texts to a score for each text; higher is more relevant."""
@@ -45,7 +49,7 @@ def as_teacher(teacher: Any) -> tuple[str, Teacher]:
     A teacher is a sentence-transformers ``CrossEncoder``; a cross-encoder, a document compressor or a chat model of
     LangChain; a node postprocessor or an LLM of LlamaIndex; ``"openai:MODEL"``; or a function of a query and texts.
     """
-    name = str(getattr(teacher, "model_name", None) or getattr(teacher, "name_or_path", None) or type(teacher).__name__)
+    name = _model_name(teacher)
     if callable(getattr(teacher, "predict", None)) and hasattr(teacher, "tokenizer"):  # a CrossEncoder
         return name, lambda query, texts: teacher.predict([(query, text) for text in texts], show_progress_bar=False)
     if callable(getattr(teacher, "compress_documents", None)):
@@ -58,8 +62,18 @@ def as_teacher(teacher: Any) -> tuple[str, Teacher]:
         llm = as_llm(teacher)
         return llm.name, lambda query, texts: _ask(llm, query, texts)
     if callable(teacher):
-        return getattr(teacher, "__qualname__", name), teacher
+        return name_of(teacher), teacher
     raise ConfigError(f"a teacher is a cross-encoder, a reranker, an LLM or a function, got {shown(teacher)}")
+
+
+def _model_name(teacher: Any) -> str:
+    """Return the name that a teacher's model was loaded by, or that of its class where it tells none."""
+    for owner in (teacher, *(getattr(teacher, part, None) for part in ("config", "model", "_model"))):
+        for attribute in ("model_name", "name_or_path", "_name_or_path", "model"):
+            name = getattr(owner, attribute, None)
+            if isinstance(name, str) and name:
+                return name
+    return type(teacher).__name__
 
 
 def judge(
@@ -82,20 +96,20 @@ def judge(
         index: The index that finds candidates, by its default search.
         questions: Questions from any source, such as recorded searches, a log, or an LLM.
         teacher: See :func:`as_teacher`.
-        out: Folder of the scores (``scores.jsonl``).
-        depth: Number of hits per question to judge.
+        out: Folder of the scores (``scores.jsonl``), kept by the teacher's name: give another one to another teacher.
+        depth: Number of hits per question to judge, at least two.
         progress: A progress bar; ``None`` shows it on a terminal.
     """
-    check_count("depth", depth)
+    if check_count("depth", depth) < 2:
+        raise InputError(f"depth must be at least 2, got {depth}: a hit is judged by its lead over others")
     name, score = as_teacher(teacher)
-    distinct = list(dict.fromkeys(questions))
-    if not distinct:
-        raise InputError("there are no questions to judge; give at least one")
+    distinct = _distinct(questions)
     folder = check_path(out)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
+    unscored, reply = 0, ""
     hits_of_questions = index.search(distinct, k=depth)
     qrels: dict[str, dict[str, int]] = {}
-    with AnswerLog(folder / "scores.jsonl") as log:
+    with AnswerLog(folder / "scores.jsonl") as kept:
         pairs = zip(distinct, hits_of_questions, strict=True)
         bar = progress_bar(progress, pairs, total=len(distinct), desc="Judging", delay=2)
         for number, (question, hits) in enumerate(bar):
@@ -104,16 +118,39 @@ def judge(
             texts = [hit.document.content for hit in hits]
             content = "\n\0".join((name, question, *texts)).encode("utf-8", "surrogatepass")
             key = hashlib.sha256(content).hexdigest()[:32]
-            if key not in log.answers:
-                scores = _checked(score(question, texts), len(texts), name)
-                log.add(LoggedAnswer(key, json.dumps([round(value, 6) for value in scores])))
-            scores = _checked(json.loads(log.answers[key].text), len(texts), name)
+            if key not in kept.answers:
+                try:
+                    scores = _checked(score(question, texts), len(texts), name)
+                    kept.add(LoggedAnswer(key, json.dumps([round(value, 6) for value in scores])))
+                except _Unscored as error:
+                    kept.add(LoggedAnswer(key, error.reply, refused=True))
+            if kept.answers[key].refused:
+                unscored, reply = unscored + 1, kept.answers[key].text
+                continue
+            scores = _checked(json.loads(kept.answers[key].text), len(texts), name)
             best = int(np.argmax(scores))
             if scores[best] - np.mean(scores) > LEAD * np.sqrt(len(scores) - 1) * np.std(scores):
                 qrels[f"q{number}"] = {hits[best].id: 1}
+    if unscored:
+        message = f"{name} gave no scores for {unscored} of {len(distinct)} questions; its last reply: {shown(reply)}"
+        if unscored == len(distinct):
+            raise InputError(f"{message}; try another model, and another folder")
+        log.warning("%s", message)
     queries = {f"q{number}": question for number, question in enumerate(distinct) if f"q{number}" in qrels}
     judgements = {"train": qrels} if qrels else {}
     return RetrievalData(f"judged by {name}", list(index.documents()), queries, judgements, judged_by=name)
+
+
+def _distinct(questions: Any) -> list[str]:
+    """Return the distinct questions."""
+    if isinstance(questions, str) or not isinstance(questions, Iterable):
+        raise InputError(f"questions must be a list of str, got {shown(questions)}")
+    listed = list(questions)
+    for question in listed:
+        check_kind("a question", question, str, "a str")
+    if not listed:
+        raise InputError("there are no questions to judge; give at least one")
+    return list(dict.fromkeys(listed))
 
 
 def _checked(scores: Any, count: int, name: str) -> list[float]:
@@ -128,37 +165,49 @@ def _checked(scores: Any, count: int, name: str) -> list[float]:
 
 
 def _compress(teacher: Any, query: str, texts: Sequence[str]) -> list[float]:
-    """Score by the order of a LangChain reranker; texts that it leaves out get 0."""
+    """Score by a LangChain reranker: its ``relevance_score`` where it gives one, else its order."""
     from langchain_core.documents import Document
 
     documents = [Document(page_content=text, metadata={"row": row}) for row, text in enumerate(texts)]
-    ranked = [document.metadata["row"] for document in teacher.compress_documents(documents, query)]
-    return _by_rank(ranked, len(texts))
+    ranked = list(teacher.compress_documents(documents, query))
+    scores = [document.metadata.get("relevance_score") for document in ranked]
+    return _scores([document.metadata["row"] for document in ranked], scores, len(texts))
 
 
 def _postprocess(teacher: Any, query: str, texts: Sequence[str]) -> list[float]:
-    """Score by the order of a LlamaIndex reranker; texts that it leaves out get 0."""
+    """Score by a LlamaIndex reranker: the scores of its nodes where it sets them, else their order."""
     from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
     nodes = [NodeWithScore(node=TextNode(id_=str(row), text=text), score=0.0) for row, text in enumerate(texts)]
     ranked = teacher.postprocess_nodes(nodes, query_bundle=QueryBundle(query))
-    return _by_rank([int(node.node.node_id) for node in ranked], len(texts))
+    scores = [node.score for node in ranked]
+    return _scores([int(node.node.node_id) for node in ranked], scores if any(scores) else [], len(texts))
 
 
-def _by_rank(ranked: Sequence[int], count: int) -> list[float]:
-    """Score each ranked row by its reciprocal rank, other rows by 0."""
-    scores = [0.0] * count
-    for rank, row in enumerate(ranked, start=1):
-        scores[row] = 1 / rank
-    return scores
+def _scores(rows: Sequence[int], scores: Sequence[Any], count: int) -> list[float]:
+    """Score all texts: rows that were left out as the lowest one. Without scores, by reciprocal rank, others by 0."""
+    known = len(scores) == len(rows) > 0 and all(isinstance(one, int | float | np.number) for one in scores)
+    values = [float(one) for one in scores] if known else [1 / rank for rank in range(1, len(rows) + 1)]
+    out = [min(values) if known else 0.0] * count
+    for row, value in zip(rows, values, strict=True):
+        out[row] = value
+    return out
+
+
+class _Unscored(Exception):
+    """A language model replied without scores."""
+
+    def __init__(self, reply: str) -> None:
+        super().__init__(reply)
+        self.reply = reply
 
 
 def _ask(llm: Any, query: str, texts: Sequence[str]) -> list[float]:
-    """Let a language model grade all texts in one prompt; no grades if its reply has none."""
+    """Let a language model grade all texts in one prompt."""
     numbered = "\n\n".join(f"Text {number}:\n{text}" for number, text in enumerate(texts, start=1))
     reply = llm.complete(PROMPT.format(query=query, texts=numbered), SCHEMA).text
     json_list = re.search(r"\[[^\[\]]*\]", reply)
     try:
-        return list(json.loads(json_list[0])) if json_list else []
-    except ValueError:
-        return []
+        return _checked(json.loads(json_list[0]) if json_list else None, len(texts), "")
+    except (ValueError, InputError) as error:
+        raise _Unscored(reply) from error

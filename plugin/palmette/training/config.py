@@ -30,7 +30,7 @@ class TrainingConfig(Config):
     clip: Annotated[float, Field(ge=0)] = 1.0
     """Largest gradient norm; 0 for none."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """``auto`` is bfloat16 on a GPU that has it, and on a CPU that has it where a transformer learns; else
+    """``auto`` is bfloat16 on a GPU that has it, and on a CPU that is faster with it where a transformer learns; else
     float32.
     """
     evaluate_every: Annotated[int, Field(ge=1)] | None = None
@@ -64,10 +64,12 @@ def fit_configs(
     preset: str | None,
     training: TrainingConfig | Mapping[str, Any] | None,
     options: Mapping[str, Any],
+    owner: str | None = None,
 ) -> tuple[Any, TrainingConfig]:
     """Configs of method and loop: defaults, then the preset, then given configs, then single options."""
     own, loop = kind.choices(), TrainingConfig.choices()
-    check_keys(f"{kind.__name__.removesuffix('Config')}Model.fit", options, [*own, *loop])
+    owner = owner or f"{kind.__name__.removesuffix('Config')}Model"
+    check_keys(f"{owner}.fit", options, [*own, *loop])
     chosen = kind.preset(preset) | _set_options(config, kind)
     paced = {**defaults, **{name: chosen.pop(name) for name in loop if name in chosen}}
     paced |= _set_options(training, TrainingConfig)
