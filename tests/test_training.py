@@ -17,7 +17,8 @@ from torch.nn import functional as F
 
 from palmette import devices as where
 from palmette.devices import processes
-from palmette.errors import ConfigError, TrainingError
+from palmette.errors import ConfigError, LockedError, TrainingError
+from palmette.files import folder_lock
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import AdamW, Loop, Stage, train
 from support.quadratic import Quadratic
@@ -200,6 +201,15 @@ def test_too_little_data_and_no_validation() -> None:
     done = train(task, TrainingConfig(steps=30, batch_size=8, learning_rate=0.05), device="cpu")
     assert (done.metrics, done.steps, done.best_step) == ({}, 30, 30)
     assert task.distance() < Quadratic().distance()  # the last weights stay
+
+
+def test_two_trainings_do_not_share_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "state")
+    config = TrainingConfig(steps=2, batch_size=8)
+    with folder_lock(tmp_path / "state"), pytest.raises(LockedError, match="another process uses"):
+        train(Quadratic(), config, device="cpu", output_dir=tmp_path / "link")
+    train(Quadratic(), config, device="cpu", output_dir=tmp_path / "link")
 
 
 def test_bfloat16_trains_too() -> None:

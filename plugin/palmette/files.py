@@ -138,15 +138,15 @@ def draft_beside(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def folder_lock(folder: Path) -> Iterator[None]:
+def folder_lock(folder: Path, patience: float = _PATIENCE) -> Iterator[None]:
     """Hold a lock of a folder, that leaves no file; holds nothing where the system has no such locks."""
-    until = time.monotonic() + _PATIENCE
+    until = time.monotonic() + patience
     while True:
         free, lock = _lock_folder(folder)
         if free:
             break
         if time.monotonic() >= until:
-            raise LockedError(f"another process has held the lock of {folder} for {_PATIENCE:g} s: try again later")
+            raise LockedError(f"another process uses {folder}: wait for its end, or choose another folder")
         time.sleep(_POLL)
     try:
         yield

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from palmette.devices import Processes, auto_precision, processes
 from palmette.errors import ConfigError, TrainingError
+from palmette.files import folder_lock
 from palmette.progress import progress_bar
 from palmette.training.config import TrainingConfig
 from palmette.training.state import TrainingState, unwritable
@@ -340,18 +341,19 @@ def train(
                 loop.folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise unwritable(loop.folder, error) from error
-        if resume and folder is not None:
-            loop.resume(folder)
-        loop.module.train()
-        state, module = loop.state, stage.task.module
-        with progress_bar(
-            progress if loop.main else False,
-            total=stage.training.steps,
-            initial=state.step,
-            desc=f"{label}, {stage.name}" if stage.name else label,
-            unit="step",
-        ) as bar:
-            steps, stopped = loop.run(bar)
+        with nullcontext() if loop.folder is None else folder_lock(loop.folder.resolve(), patience=0):
+            if resume and folder is not None:
+                loop.resume(folder)
+            loop.module.train()
+            state, module = loop.state, stage.task.module
+            with progress_bar(
+                progress if loop.main else False,
+                total=stage.training.steps,
+                initial=state.step,
+                desc=f"{label}, {stage.name}" if stage.name else label,
+                unit="step",
+            ) as bar:
+                steps, stopped = loop.run(bar)
         state.restore(module)
         module.eval()
         result = TrainingResult(
