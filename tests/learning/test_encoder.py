@@ -178,6 +178,8 @@ def test_in_the_shell(start: Path, tmp_path: Path, capsys: pytest.CaptureFixture
         lines.append(json.dumps({"query": data.queries[query], "positive": texts[next(iter(judged))]}))
     (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
     words = ["train", "encoder", str(tmp_path / "pairs.jsonl"), "--encoder", str(start), "--quiet", "--device", "cpu"]
+    assert main([*words, "--out", "x" * 300]) == 1
+    assert "cannot be a path" in capsys.readouterr().err
     assert main([*words, "--out", str(tmp_path / "tuned"), "--epochs", "1", "--max-length", "32"]) == 0
     shown, quiet = capsys.readouterr()
     assert not quiet

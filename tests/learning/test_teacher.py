@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -135,12 +137,80 @@ def postprocessor(scores: Sequence[float]) -> BaseNodePostprocessor:
 
 @pytest.mark.parametrize("reranker", [compressor, postprocessor])
 @pytest.mark.parametrize(
-    ("scores", "judged"), [([0.5] * 20, 0), ([0.5] * 3, 0), ([0.9, *[0.1] * 19], 1), ([-2.0, -9.0, -9.0], 1)]
+    ("scores", "judged"),
+    [
+        ([0.5] * 20, 0),
+        ([0.5] * 3, 0),
+        ([0.0] * 20, 0),
+        ([0.9, *[0.1] * 19], 1),
+        ([-2.0, -9.0, -9.0], 1),
+        ([float("nan"), *[0.5] * 19], 1),  # no scores: by rank
+    ],
 )
 def test_a_reranker_that_is_sure_of_nothing_judges_nothing(
     index: Index, tmp_path: Path, reranker: Any, scores: list[float], judged: int
 ) -> None:
     assert len(judge(index, ["q"], reranker(scores), tmp_path, progress=False).queries) == judged
+
+
+def test_a_reranker_of_the_best_two_tells_all_scores(index: Index, tmp_path: Path) -> None:
+    class Two(BaseNodePostprocessor):
+        top_n: int = 2
+
+        def _postprocess_nodes(self, nodes: Any, query_bundle: Any = None) -> Any:
+            for number, node in enumerate(nodes):
+                node.score = 1 - number / 100
+            return nodes[: self.top_n]
+
+    teacher = Two()
+    assert not judge(index, ["q"], teacher, tmp_path, name="two", progress=False).queries
+    assert teacher.top_n == 2
+
+
+class Plain:
+    """Teachers whose name may be that of others, too."""
+
+    def __init__(self, best: int) -> None:
+        self.best = best
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        return [float(number == self.best) for number in range(len(pairs))]
+
+    def method(self, query: str, texts: Sequence[str]) -> list[float]:
+        return self.score([(query, text) for text in texts])
+
+    def teachers(self) -> dict[str, Any]:
+        return {
+            "object": self,
+            "method": self.method,
+            "lambda": lambda query, texts: self.method(query, texts),
+            "partial": partial(Plain.method, self),
+        }
+
+
+@pytest.mark.parametrize("kind", ["object", "method", "lambda", "partial"])
+def test_scores_of_a_name_that_tells_nothing_are_not_reused(index: Index, tmp_path: Path, kind: str) -> None:
+    first, second = Plain(0).teachers()[kind], Plain(1).teachers()[kind]
+    wanted = judge(index, ["q"], first, tmp_path, progress=False).qrels
+    with pytest.raises(InputError, match=r"add name='.*' if this is the same") as error:
+        judge(index, ["q"], second, tmp_path, progress=False)
+    given = str(error.value).partition("add name='")[2].partition("'")[0]
+    assert judge(index, ["q"], first, tmp_path, name=given, progress=False).qrels == wanted
+    other = judge(index, ["q"], second, tmp_path, name="other", progress=False)
+    assert other.qrels != wanted
+    assert other.judged_by == "other"
+
+
+def test_other_weights_in_a_folder_are_another_teacher(index: Index, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    qrels = []
+    for best, weights in ((0, b"a"), (1, b"bb"), (2, b"a")):
+        (folder / "model.safetensors").write_bytes(weights)
+        teacher = Plain(best)
+        teacher.model_name = str(folder)  # type: ignore[attr-defined]
+        qrels.append(judge(index, ["q"], teacher, tmp_path / "judged", progress=False).qrels)
+    assert qrels[0] == qrels[2] != qrels[1]
 
 
 def test_two_models_of_a_class_have_their_own_scores(index: Index, tmp_path: Path) -> None:
@@ -187,7 +257,23 @@ def test_a_language_model_judges(server: ChatServer, tmp_path: Path, caplog: pyt
         assert "no scores for 1 of 3 questions" in caplog.text
 
 
-@pytest.mark.parametrize("scores", [[1.0], None, ["a"] * 20, [float("nan")] * 20])
+def test_a_refused_prompt_ends_nothing(index: Index, server: ChatServer, tmp_path: Path) -> None:
+    scores = json.dumps({"scores": [9, *[0] * 19]})
+
+    def reply(body: Any) -> Any:
+        refused = "Query: alpha1 " in ChatServer.prompt(body)
+        return (400, {}, {"error": {"message": "content filter"}}) if refused else server.chat(scores)
+
+    server.reply = reply
+    questions = [question(1, 1), question(2, 2)]
+    assert len(judge(index, questions, "openai:small", tmp_path, progress=False).queries) == 1
+    with pytest.raises(InputError, match="for 1 of 1 questions; its last reply: .*answered 400"):
+        judge(index, questions[:1], "openai:small", tmp_path, progress=False)
+    server.reply = lambda body: server.chat(scores)
+    assert len(judge(index, questions, "openai:small", tmp_path, progress=False).queries) == 2, "asked for anew"
+
+
+@pytest.mark.parametrize("scores", [[1.0], [10**400] * 20, None, ["a"] * 20, [float("nan")] * 20])
 def test_unusable_scores_are_named(index: Index, tmp_path: Path, scores: Any) -> None:
     with pytest.raises(InputError, match="for 20 texts"):
         judge(index, [question(1, 1)], lambda query, texts: scores, tmp_path, progress=False)

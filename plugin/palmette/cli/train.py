@@ -138,6 +138,7 @@ def _run_train(args: argparse.Namespace) -> None:
     from palmette.learning.encoder import check_new
     from palmette.training.state import STATE
 
+    args.out = check_path(args.out)
     (check_new if args.method == ENCODER else check_target)(args.out)
     main = main_process()
     state: Path = args.state or args.out.with_name(args.out.name + ".training")

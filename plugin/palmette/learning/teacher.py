@@ -7,18 +7,22 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import numpy as np
 
 from palmette.config import check_count, check_kind, check_path
 from palmette.data import RetrievalData
+from palmette.encoder.files import sha256_of
 from palmette.errors import ConfigError, InputError, shown
 from palmette.index import Index
 from palmette.learning.answers import AnswerLog, LoggedAnswer
+from palmette.learning.asking import WRONG_PROMPT
 from palmette.learning.folder import make_folder
-from palmette.learning.llm import as_llm, name_of
+from palmette.learning.llm import RefusedError, as_llm, name_of
 from palmette.progress import progress_bar
 
 log = logging.getLogger("palmette.learning")
@@ -62,18 +66,32 @@ def as_teacher(teacher: Any) -> tuple[str, Teacher]:
         llm = as_llm(teacher)
         return llm.name, lambda query, texts: _ask(llm, query, texts)
     if callable(teacher):
-        return name_of(teacher), teacher
+        return name if name != type(teacher).__name__ else name_of(teacher), teacher
     raise ConfigError(f"a teacher is a cross-encoder, a reranker, an LLM or a function, got {shown(teacher)}")
 
 
 def _model_name(teacher: Any) -> str:
     """Return the name that a teacher's model was loaded by, or that of its class where it tells none."""
-    for owner in (teacher, *(getattr(teacher, part, None) for part in ("config", "model", "_model"))):
+    for owner in (teacher, *(getattr(teacher, part, None) for part in ("config", "model", "_model", "llm"))):
         for attribute in ("model_name", "name_or_path", "_name_or_path", "model"):
             name = getattr(owner, attribute, None)
             if isinstance(name, str) and name:
                 return name
     return type(teacher).__name__
+
+
+def _tells(teacher: Any, name: str) -> bool:
+    """Return whether the name tells a teacher from others of its class, or from another function of the same code."""
+    vague = isinstance(teacher, partial | MethodType) or getattr(teacher, "__name__", "") == "<lambda>"
+    return not vague and name != type(teacher).__name__
+
+
+def _weights(name: str) -> list[str]:
+    """Return the checksums of a model's weights where its name is a folder, whose files a training may replace."""
+    try:
+        return [sha256_of(path) for path in sorted(Path(name).glob("*")) if path.suffix in (".safetensors", ".bin")]
+    except (OSError, ValueError):  # no name of a folder
+        return []
 
 
 def judge(
@@ -83,6 +101,7 @@ def judge(
     out: str | Path,
     *,
     depth: int = DEPTH,
+    name: str | None = None,
     progress: bool | None = None,
 ) -> RetrievalData:
     """Let a teacher judge the first hits of questions; returns training data for any ``fit``.
@@ -96,49 +115,78 @@ def judge(
         index: The index that finds candidates, by its default search.
         questions: Questions from any source, such as recorded searches, a log, or an LLM.
         teacher: See :func:`as_teacher`.
-        out: Folder of the scores (``scores.jsonl``), kept by the teacher's name: give another one to another teacher.
+        out: Folder of the scores (``scores.jsonl``), kept by the teacher's name.
         depth: Number of hits per question to judge, at least two.
+        name: Name of the teacher; by default that of its model (and the checksum of local weights) or of its function.
+            Needed to go on with a lambda, a ``partial``, a method or an object that tells no name of a model.
         progress: A progress bar; ``None`` shows it on a terminal.
     """
     if check_count("depth", depth) < 2:
         raise InputError(f"depth must be at least 2, got {depth}: a hit is judged by its lead over others")
-    name, score = as_teacher(teacher)
+    check_kind("name", name or "", str, "a str")
+    own, score = as_teacher(teacher)
+    told = bool(name) or _tells(teacher, own)
+    name = name or own
     distinct = _distinct(questions)
     folder = check_path(out)
     make_folder(folder)
+    known_as = " ".join([name, *_weights(name)])
+    asked = [
+        (f"q{number}", question, hits, _key(known_as, question, hits))
+        for number, (question, hits) in enumerate(zip(distinct, index.search(distinct, k=depth), strict=True))
+        if len(hits) >= 2
+    ]
     unscored, reply = 0, ""
-    hits_of_questions = index.search(distinct, k=depth)
     qrels: dict[str, dict[str, int]] = {}
     with AnswerLog(folder / "scores.jsonl") as kept:
-        pairs = zip(distinct, hits_of_questions, strict=True)
-        bar = progress_bar(progress, pairs, total=len(distinct), desc="Judging", delay=2)
-        for number, (question, hits) in enumerate(bar):
-            if len(hits) < 2:
+        if not told and any(key in kept.answers for *_, key in asked):
+            raise InputError(
+                f"{folder} holds scores by {shown(name)}, a name that others may have, too: "
+                f"add name={name!r} if this is the same teacher, else another name"
+            )
+        for query, question, hits, key in progress_bar(progress, asked, desc="Judging", delay=2):
+            try:
+                scores = _scored(kept, key, name, score, question, [hit.document.content for hit in hits])
+            except _Unscored as error:
+                unscored, reply = unscored + 1, error.reply
                 continue
-            texts = [hit.document.content for hit in hits]
-            content = "\n\0".join((name, question, *texts)).encode("utf-8", "surrogatepass")
-            key = hashlib.sha256(content).hexdigest()[:32]
-            if key not in kept.answers:
-                try:
-                    scores = _checked(score(question, texts), len(texts), name)
-                    kept.add(LoggedAnswer(key, json.dumps([round(value, 6) for value in scores])))
-                except _Unscored as error:
-                    kept.add(LoggedAnswer(key, error.reply, refused=True))
-            if kept.answers[key].refused:
-                unscored, reply = unscored + 1, kept.answers[key].text
-                continue
-            scores = _checked(json.loads(kept.answers[key].text), len(texts), name)
             best = int(np.argmax(scores))
             if scores[best] - np.mean(scores) > LEAD * np.sqrt(len(scores) - 1) * np.std(scores):
-                qrels[f"q{number}"] = {hits[best].id: 1}
+                qrels[query] = {hits[best].id: 1}
     if unscored:
-        message = f"{name} gave no scores for {unscored} of {len(distinct)} questions; its last reply: {shown(reply)}"
-        if unscored == len(distinct):
+        message = f"{name} gave no scores for {unscored} of {len(asked)} questions; its last reply: {shown(reply)}"
+        if unscored == len(asked):
             raise InputError(f"{message}; try another model, and another folder")
         log.warning("%s", message)
     queries = {f"q{number}": question for number, question in enumerate(distinct) if f"q{number}" in qrels}
     judgements = {"train": qrels} if qrels else {}
     return RetrievalData(f"judged by {name}", list(index.documents()), queries, judgements, judged_by=name)
+
+
+def _key(name: str, question: str, hits: Sequence[Any]) -> str:
+    """Digest teacher, question and texts, as the key of scores in the log."""
+    content = "\n\0".join((name, question, *(hit.document.content for hit in hits)))
+    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _scored(
+    kept: AnswerLog, key: str, name: str, score: Teacher, question: str, texts: Sequence[str]
+) -> Sequence[float]:
+    """Return the scores of a question, kept or new ones, which are kept; a refusal that may be paid is kept, too."""
+    if key not in kept.answers:
+        try:
+            new = _checked(score(question, texts), len(texts), name)
+            kept.add(LoggedAnswer(key, json.dumps([round(value, 6) for value in new])))
+        except _Unscored as error:
+            kept.add(LoggedAnswer(key, error.reply, refused=True))
+        except RefusedError as error:
+            if error.status not in WRONG_PROMPT:
+                raise
+            raise _Unscored(str(error)) from error
+    answer = kept.answers[key]
+    if answer.refused:
+        raise _Unscored(answer.text)
+    return _checked(json.loads(answer.text), len(texts), name)
 
 
 def _distinct(questions: Any) -> list[str]:
@@ -157,7 +205,7 @@ def _checked(scores: Any, count: int, name: str) -> list[float]:
     """Check that there is a finite number for each text."""
     try:
         values = [float(value) for value in scores]
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{name} returned {shown(scores)} for {count} texts: a number for each is needed") from error
     if len(values) != count or not np.isfinite(values).all():
         raise InputError(f"{name} returned {shown(values)} for {count} texts: a finite number for each is needed")
@@ -169,7 +217,7 @@ def _compress(teacher: Any, query: str, texts: Sequence[str]) -> list[float]:
     from langchain_core.documents import Document
 
     documents = [Document(page_content=text, metadata={"row": row}) for row, text in enumerate(texts)]
-    ranked = list(teacher.compress_documents(documents, query))
+    ranked = list(_for_all(teacher, len(texts)).compress_documents(documents, query))
     scores = [document.metadata.get("relevance_score") for document in ranked]
     return _scores([document.metadata["row"] for document in ranked], scores, len(texts))
 
@@ -178,15 +226,22 @@ def _postprocess(teacher: Any, query: str, texts: Sequence[str]) -> list[float]:
     """Score by a LlamaIndex reranker: the scores of its nodes where it sets them, else their order."""
     from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
-    nodes = [NodeWithScore(node=TextNode(id_=str(row), text=text), score=0.0) for row, text in enumerate(texts)]
-    ranked = teacher.postprocess_nodes(nodes, query_bundle=QueryBundle(query))
-    scores = [node.score for node in ranked]
-    return _scores([int(node.node.node_id) for node in ranked], scores if any(scores) else [], len(texts))
+    nodes = [NodeWithScore(node=TextNode(id_=str(row), text=text)) for row, text in enumerate(texts)]
+    ranked = _for_all(teacher, len(texts)).postprocess_nodes(nodes, query_bundle=QueryBundle(query))
+    return _scores([int(node.node.node_id) for node in ranked], [node.score for node in ranked], len(texts))
+
+
+def _for_all(teacher: Any, count: int) -> Any:
+    """Return a reranker that tells all scores, not only those of its ``top_n`` best: of two, one always leads."""
+    cuts = isinstance(getattr(teacher, "top_n", None), int) and hasattr(teacher, "model_copy")
+    return teacher.model_copy(update={"top_n": count}) if cuts else teacher
 
 
 def _scores(rows: Sequence[int], scores: Sequence[Any], count: int) -> list[float]:
     """Score all texts: rows that were left out as the lowest one. Without scores, by reciprocal rank, others by 0."""
-    known = len(scores) == len(rows) > 0 and all(isinstance(one, int | float | np.number) for one in scores)
+    known = len(scores) == len(rows) > 0 and all(
+        isinstance(one, int | float | np.number) and np.isfinite(one) for one in scores
+    )
     values = [float(one) for one in scores] if known else [1 / rank for rank in range(1, len(rows) + 1)]
     out = [min(values) if known else 0.0] * count
     for row, value in zip(rows, values, strict=True):
