@@ -9,7 +9,7 @@ Slope and prior are fitted on the index's own search over all of its documents. 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,9 @@ def calibrate_index(index: Index, judged: Mapping[str, Mapping[str, int]] | None
             relevant where another document is. ``None`` takes the votes that the index has kept.
     """
     if judged is None:
-        judged = grades_of_votes(vote for vote in index.feedback_log.votes() if vote.document in index)
+        votes = index.feedback_log.votes()
+        known = _known(index, (vote.document for vote in votes))
+        judged = grades_of_votes(vote for vote in votes if vote.document in known)
     else:
         _check_judged(judged, index)
     questions = {question: grades for question, grades in judged.items() if question.strip() and grades}
@@ -64,14 +66,22 @@ def calibrate_index(index: Index, judged: Mapping[str, Mapping[str, int]] | None
     return model
 
 
+def _known(index: Index, ids: Iterable[str]) -> set[str]:
+    """Return the ids that are documents of the index."""
+    distinct = list(dict.fromkeys(ids))
+    return {id for id, document in zip(distinct, index.get(distinct), strict=True) if document is not None}
+
+
 def _check_judged(judged: Any, index: Index) -> None:
     """Raise unless these are grades by question and id, of documents of the index."""
     check_kind("judged", judged, Mapping, "a dict such as {'a question': {'id': 1}}")
     for question, grades in judged.items():
         check_kind("a judged question", question, str, "a str")
         check_kind(f"judged[{shown(question)}]", grades, Mapping, "a dict of grades by id")
+    known = _known(index, (id for grades in judged.values() for id in grades if isinstance(id, str)))
+    for question, grades in judged.items():
         for id, grade in grades.items():
-            if not isinstance(id, str) or id not in index:
+            if id not in known:
                 raise NotFoundError(f"judged[{shown(question)}] names {shown(id)}, which is no document of this index")
             check_range("calibrate_index", f"grade of {shown(id)}", grade, 0)
             check_kind(f"grade of {shown(id)}", grade, (int, float, np.number), "a number")
