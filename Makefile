@@ -52,8 +52,8 @@ soak: $(VENV)/.dev       ## random histories of an index for MINUTES=30, on seed
 	seed=$$((seed + 1)); done
 
 lint: $(VENV)/.dev       ## style and import directions
-	$(BIN)/ruff check plugin adapters tests notebooks docs
-	$(BIN)/ruff format --check plugin adapters tests notebooks docs
+	$(BIN)/ruff check plugin adapters tests benchmarks notebooks docs
+	$(BIN)/ruff format --check plugin adapters tests benchmarks notebooks docs
 	$(BIN)/lint-imports
 
 types: $(VENV)/.dev      ## mypy, strict
@@ -64,18 +64,18 @@ docs: $(VENV)/.dev       ## build the site into site/, every warning an error
 
 bench: $(VENV)/.dev      ## what is measured, not asserted
 	rm -rf build/bench
-	$(BIN)/python tests/benchmarks/serving.py --out build/bench/speed.md
+	$(BIN)/python benchmarks/serving.py --out build/bench/speed.md
 
 results: $(VENV)/.dev    ## every measured figure again (PALMETTE_DATA=FOLDER, a day; QUICK=1: ten minutes)
-	$(BIN)/python tests/benchmarks/run.py
+	$(BIN)/python benchmarks/run.py
 
 dist: $(VENV)/.dev       ## wheels and source archives of the three distributions, into dist/
 	rm -rf dist
 	for folder in . $(ADAPTERS); do (cd $$folder && $(abspath $(BIN))/python -m hatchling build -d $(CURDIR)/dist) || exit 1; done
 
 fix: $(VENV)/.dev        ## let the formatter and linter mend what they can
-	$(BIN)/ruff format plugin adapters tests notebooks docs
-	$(BIN)/ruff check --fix plugin adapters tests notebooks docs
+	$(BIN)/ruff format plugin adapters tests benchmarks notebooks docs
+	$(BIN)/ruff check --fix plugin adapters tests benchmarks notebooks docs
 
 clean:           ## remove the environment and caches (never your indexes)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -17,7 +17,7 @@ from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "tests" / "benchmarks" / "results"
+RESULTS = ROOT / "benchmarks" / "results"
 FORMULA = re.compile(r'<(?:span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</(?:span|div)>', re.DOTALL)
 ROLE = re.compile(r":(?:class|meth|func|mod|attr|data):<code>([^<]+)</code>")
 DIRECTIVE = re.compile(r"<p>\.\. code-block:: \w+</p>\n?")

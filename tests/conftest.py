@@ -36,7 +36,7 @@ settings.load_profile("palmette")  # no timed assertions; the same examples on e
 @pytest.fixture(autouse=True, scope="session")
 def _same_precision() -> Iterator[None]:
     """Real encoders compute in float32, whatever this CPU can do, in fixtures of every scope."""
-    from palmette import devices
+    from palmette.machine import devices
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(devices, "_cpu_has_bfloat16", lambda: False)

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from palmette import load_encoder
-from palmette.cores import one_thread, prepare_environment, quota, usable_cores
+from palmette.machine.cores import one_thread, prepare_environment, quota, usable_cores
 from support.tiny_encoder import save_tiny_encoder
 
 CHOSEN = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "MKL_DISABLE_FAST_MM")
@@ -133,10 +133,10 @@ def test_after_torch_nothing_is_changed():
 @pytest.mark.parametrize(("variable", "threads"), [({}, 1), ({"OMP_NUM_THREADS": "2"}, min(2, os.cpu_count() or 1))])
 def test_torch_follows_the_quota_and_not_what_the_user_chose(variable, threads):
     code = """
-import math, palmette.cores
-palmette.cores._quota_of_this_process = lambda: 0.5
+import math, palmette.machine.cores
+palmette.machine.cores._quota_of_this_process = lambda: 0.5
 import torch
-palmette.cores.limit_torch()
+palmette.machine.cores.limit_torch()
 print(torch.get_num_threads())
 """
     assert threads_of(code, **variable) == f"{threads}\n"

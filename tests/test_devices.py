@@ -50,7 +50,7 @@ def test_one_named_gpu_is_not_for_several_processes(monkeypatch: pytest.MonkeyPa
     def there(device: str) -> torch.device:  # a machine with GPUs, of which this process has the first
         return torch.device("cuda:0" if device == "cuda" else device)
 
-    monkeypatch.setattr("palmette.devices.check_device", there)
+    monkeypatch.setattr("palmette.machine.devices.check_device", there)
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError, match="each takes its own"):
         train(Quadratic(), TrainingConfig(steps=1, batch_size=4), device="cuda:1")

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from palmette.data import load_data
+from palmette.data.metrics import score_run
 from palmette.errors import InputError, MissingExtraError
 from palmette.evaluation import BM25
-from palmette.metrics import score_run
 from palmette.types import Document
 
 pytest.importorskip("bm25s")

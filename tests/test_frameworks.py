@@ -11,7 +11,7 @@ import pytest
 from palmette import Document, FakeEncoder, Hit, Index
 from palmette.data import drop_blanks
 from palmette.errors import ConfigError
-from palmette.frameworks import diversify, represent
+from palmette.index.frameworks import diversify, represent
 from palmette.methods import names
 from support import tiny
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from palmette.maths import info_nce, ntvd, principal_directions, ridge, symmetric_info_nce
-from palmette.threads import set_threads
+from palmette.machine.threads import set_threads
+from palmette.training.maths import info_nce, ntvd, principal_directions, ridge, symmetric_info_nce
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -8,9 +8,10 @@ import pytrec_eval
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from palmette import metrics
+from palmette.data import metrics
+from palmette.data.metrics import Judgements, score_ranks, score_run
 from palmette.errors import InputError
-from palmette.metrics import Judgements, Report, Row, score_ranks, score_run
+from palmette.hub.report import Report, Row
 
 DOCS = [f"d{i}" for i in range(12)]
 QUERIES = [f"q{i}" for i in range(5)]

@@ -138,13 +138,3 @@ def test_the_extras_are_those_that_errors_name() -> None:
     named = set(re.findall(r'raise MissingExtraError\(\s*[^,]+,\s*"([\w-]+)"', source))
     assert named
     assert named <= extras
-
-
-def test_files_stay_small_enough_to_read() -> None:
-    long = {
-        str(path.relative_to(ROOT)): count
-        for folder in ("plugin", "adapters")
-        for path in (ROOT / folder).rglob("*.py")
-        if (count := len(path.read_text().splitlines())) > 400
-    }
-    assert long == {}

@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 
-from palmette.progress import progress_bar
+from palmette.machine.progress import progress_bar
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

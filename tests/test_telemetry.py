@@ -18,8 +18,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from palmette import Document, Index, Reader, telemetry
+from palmette import Document, Index, Reader
 from palmette.errors import DuplicateIdError
+from palmette.machine import telemetry
 from support.tiny import documents, tree
 
 QUESTION = "where does the red owl live?"

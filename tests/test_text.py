@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from palmette.progress import progress_bar
-from palmette.text import shorten
+from palmette.machine.progress import progress_bar
+from palmette.types.text import shorten
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import threading
 import pytest
 
 from palmette import FakeEncoder
-from palmette.threads import WORKERS, AsyncTwin, run_in_thread
+from palmette.machine.threads import WORKERS, AsyncTwin, run_in_thread
 
 WHO = contextvars.ContextVar("who", default="nobody")
 
@@ -109,7 +109,7 @@ def test_a_forked_child_waits_for_no_threads_of_its_parent():
     """OpenMP's threads stay with the parent, and a child that asks for them would wait for ever."""
     script = """
 import os, signal, faiss, numpy, torch
-import palmette.threads
+import palmette.machine.threads
 torch.set_num_threads(4)
 faiss.omp_set_num_threads(4)
 vectors, found = torch.randn(2000, 2000), faiss.IndexFlatL2(64)

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from palmette import devices as where
-from palmette.devices import processes
 from palmette.errors import ConfigError, LockedError, TrainingError
-from palmette.files import folder_lock
+from palmette.machine import devices as where
+from palmette.machine.devices import processes
+from palmette.machine.files import folder_lock
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import AdamW, Loop, Stage, train
 from support.quadratic import Quadratic

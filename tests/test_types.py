@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from palmette import Document, Explanation, Hit, Part
 from palmette.errors import InputError, PalmetteError
-from palmette.values import written
+from palmette.types.values import written
 
 
 def test_an_id_is_made_from_the_content_and_only_from_it() -> None:

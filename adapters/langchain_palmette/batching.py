@@ -14,7 +14,7 @@ from langchain_core.runnables.config import get_config_list
 
 from palmette.config import check_kind
 from palmette.errors import InputError
-from palmette.threads import AsyncTwin, run_in_thread
+from palmette.machine.threads import AsyncTwin, run_in_thread
 
 Configs = RunnableConfig | list[RunnableConfig] | None
 Found = list[list[Document]]

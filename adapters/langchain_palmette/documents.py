@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.documents import Document
 
-from palmette.values import json_value
+from palmette.types.values import json_value
 
 if TYPE_CHECKING:
     from palmette.types import Document as Stored

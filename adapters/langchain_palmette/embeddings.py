@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 from langchain_palmette.loading import EncoderName, Loading, ModelName
 from palmette.config import check_kind
 from palmette.errors import ConfigError
-from palmette.frameworks import represent
-from palmette.threads import AsyncTwin
+from palmette.index.frameworks import represent
+from palmette.machine.threads import AsyncTwin
 
 if TYPE_CHECKING:
     from palmette.encoder import Kind

@@ -13,8 +13,8 @@ from langchain_palmette.batching import Configs
 from langchain_palmette.loading import Loading, ReaderName
 from palmette.config import check_kind
 from palmette.errors import InputError, shown
-from palmette.frameworks import answer_facts, check_reader, passage
-from palmette.threads import AsyncTwin
+from palmette.index.frameworks import answer_facts, check_reader, passage
+from palmette.machine.threads import AsyncTwin
 
 if TYPE_CHECKING:
     from palmette import Answer

@@ -10,8 +10,8 @@ from langchain_core.documents import BaseDocumentCompressor, Document
 from pydantic import ConfigDict, Field, JsonValue
 
 from langchain_palmette.loading import Loading, ModelName
-from palmette.frameworks import rerank
-from palmette.threads import AsyncTwin
+from palmette.index.frameworks import rerank
+from palmette.machine.threads import AsyncTwin
 
 
 class PalmetteReranker(Loading, BaseDocumentCompressor):

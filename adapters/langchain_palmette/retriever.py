@@ -16,12 +16,12 @@ from langchain_palmette.documents import from_hit, from_stored, to_stored
 from langchain_palmette.loading import EncoderName, Loading, ModelName, PathName, find, load, name_of, open_index, share
 from palmette.config import check_keys, without_none
 from palmette.errors import ConfigError
-from palmette.frameworks import check_method, public_name
+from palmette.index.frameworks import check_method, public_name
+from palmette.machine.threads import AsyncTwin
 from palmette.ranking.boost import boost_to_dict
 from palmette.store.filters import parse_filter
 from palmette.store.qdrant.client import parse_url
 from palmette.store.qdrant.url import is_url
-from palmette.threads import AsyncTwin
 
 if TYPE_CHECKING:
     from langchain_core.runnables.utils import AnyConfigurableField

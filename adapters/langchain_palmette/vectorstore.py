@@ -15,8 +15,8 @@ from langchain_palmette.embeddings import PalmetteEmbeddings
 from langchain_palmette.retriever import PalmetteRetriever
 from palmette.config import check_kind
 from palmette.errors import ConfigError, InputError
-from palmette.frameworks import as_vector, check_size, diversify
-from palmette.threads import AsyncTwin
+from palmette.index.frameworks import as_vector, check_size, diversify
+from palmette.machine.threads import AsyncTwin
 
 if TYPE_CHECKING:
     from palmette import Index, Model
@@ -150,7 +150,7 @@ class PalmetteVectorStore(VectorStore):
     def max_marginal_relevance_search(
         self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **call: Any
     ) -> list[Document]:
-        """Documents that are relevant and differ from each other; see :func:`palmette.frameworks.diversify`."""
+        """Documents that are relevant and differ from each other; see :func:`palmette.index.frameworks.diversify`."""
         return self._search([query], k, fetch_k, lambda_mult, **call)
 
     def max_marginal_relevance_search_by_vector(

@@ -16,7 +16,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from palmette.cores import prepare_environment
+from palmette.machine.cores import prepare_environment
 
 if TYPE_CHECKING:
     from palmette.data import RetrievalData, load_data
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from palmette.index import Index
     from palmette.learning.questions import write_questions
     from palmette.methods import load_model
+    from palmette.methods.base import Model
     from palmette.methods.fields import FieldsModel
     from palmette.methods.layers import LayersModel
     from palmette.methods.paths import PathsModel
     from palmette.methods.space import SpaceModel
     from palmette.methods.taxonomy import TaxonomyModel
     from palmette.methods.tree import TreeModel
-    from palmette.model import Model
     from palmette.ranking.boost import recency
     from palmette.reader import Answer, Reader
     from palmette.sample import sample_data
@@ -57,7 +57,7 @@ _NAMES = {
     "methods.space": ("SpaceModel",),
     "methods.taxonomy": ("TaxonomyModel",),
     "methods.tree": ("TreeModel",),
-    "model": ("Model",),
+    "methods.base": ("Model",),
     "ranking.boost": ("recency",),
     "reader": ("Answer", "Reader"),
     "sample": ("sample_data",),

@@ -12,9 +12,9 @@ import pytest
 from palmette import Document
 from palmette.arrays import quantise
 from palmette.errors import InputError
-from palmette.search.plan import ArraySpec, Lists, Score, SearchPlan, View
-from palmette.store.backend import Backend
+from palmette.search.plan import ArraySpec, Lists, Score, SearchPlan
 from palmette.store.local.backend import LocalBackend
+from palmette.store.protocols import Backend, View
 from palmette.store.qdrant.backend import QdrantBackend
 from support.places import KINDS, places
 from support.plain_view import PlainView

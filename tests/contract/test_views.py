@@ -13,8 +13,8 @@ from palmette.errors import InputError
 from palmette.index.results import read_queries
 from palmette.ranking.arrays import stored_arrays
 from palmette.ranking.score import probability
-from palmette.search.plan import View
-from palmette.search.view import ArrayView
+from palmette.store.memory import ArrayView
+from palmette.store.protocols import View
 from support.measured import units_of
 from support.plain_view import PlainView
 from support.tiny import documents

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmette.data import RetrievalData
+from palmette.data.metrics import score_ranks
 from palmette.data.retrieval import RowLists
 from palmette.errors import DuplicateIdError, InputError
-from palmette.metrics import score_ranks
 from palmette.types import Document
 
 SIZE = 6

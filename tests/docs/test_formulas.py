@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from palmette.encoder import load_encoder
-from palmette.maths import ntvd
 from palmette.methods.taxonomy.search import RelevanceCutoff
 from palmette.ranking.score import Calibration, Evidence, Scale, Units, chance, probability
 from palmette.reader import ReaderConfig
 from palmette.reader.answer import AnswerCandidates
 from palmette.reader.scores import reading_loss, words_of
 from palmette.reader.spans import SpanModule
+from palmette.training.maths import ntvd
 from support.pages import ROOT
 from support.readers import encoder as encoder_folder
 from support.reference import Doubles, sigmoid, softmax, unit

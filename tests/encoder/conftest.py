@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from palmette import endpoint
+from palmette.machine import endpoint
 from support.model_server import EmbeddingServer
 
 

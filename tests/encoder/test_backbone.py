@@ -9,7 +9,7 @@ from torch import nn
 
 from palmette import FakeEncoder, load_encoder
 from palmette.encoder import Encoder
-from palmette.encoder.backbone import Backbone, set_dropout
+from palmette.encoder.local.backbone import Backbone, set_dropout
 from palmette.errors import ConfigError
 from support.tiny_encoder import save_tiny_encoder
 

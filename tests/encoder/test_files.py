@@ -13,7 +13,7 @@ import pytest
 
 from palmette.encoder import load_encoder
 from palmette.encoder.base import Encoder
-from palmette.encoder.files import fingerprint
+from palmette.encoder.local.files import fingerprint
 from palmette.errors import CheckpointError
 from support.tiny_encoder import edited, save_tiny_encoder
 

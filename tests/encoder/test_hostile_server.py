@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from palmette import endpoint
-from palmette.endpoint import Endpoint
 from palmette.errors import PalmetteError, RemoteError
 from palmette.learning.llm import as_llm
+from palmette.machine import endpoint
+from palmette.machine.endpoint import Endpoint
 
 KEY = "sk-0123456789abcdef0123456789abcdef"
 Talk = Callable[[socket.socket], object]

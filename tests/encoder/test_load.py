@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from palmette.encoder import find as loading
 from palmette.encoder import load_encoder
-from palmette.encoder.find import MINILM, find_encoder
+from palmette.encoder.local import find as loading
+from palmette.encoder.local.find import MINILM, find_encoder
 from palmette.errors import CheckpointError, HubError, MissingExtraError, NotFoundError
 from support.local_hub import READ_TOKEN, LocalHub
 from support.tiny_encoder import save_tiny_encoder

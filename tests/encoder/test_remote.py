@@ -18,7 +18,7 @@ from palmette import FakeEncoder, Index, SpaceModel, load_encoder
 from palmette.cli import main
 from palmette.encoder import remote
 from palmette.encoder.remote import RemoteEncoder, usage_of
-from palmette.encoder.splitting import estimate_tokens
+from palmette.encoder.sentences.splitting import estimate_tokens
 from palmette.errors import ConfigError, EncodingError, ModelMismatchError, RemoteError
 from support.model_server import WIDTH, EmbeddingServer, Served
 

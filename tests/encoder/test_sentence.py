@@ -16,9 +16,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from palmette.devices import auto_precision, check_device
 from palmette.encoder import CachedEncoder, Encoder, FakeEncoder, load_encoder
 from palmette.errors import CheckpointError, ConfigError
+from palmette.machine.devices import auto_precision, check_device
 from support.tiny_encoder import save_tiny_encoder
 
 TEXTS = ["the cat sat on the mat", "a dog", "", "how do i open a file under the roof", "bird"]

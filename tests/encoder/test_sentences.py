@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from palmette.encoder import Encoder, FakeEncoder, States, load_encoder
 from palmette.encoder.sentences import Sentences
-from palmette.encoder.splitting import split_sentences
+from palmette.encoder.sentences.splitting import split_sentences
 from palmette.errors import InputError
 from support.tiny_encoder import save_tiny_encoder
 

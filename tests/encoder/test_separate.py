@@ -14,7 +14,7 @@ from palmette import Index, SpaceModel, load_encoder
 from palmette.cli import main
 from palmette.encoder.cache import CachedEncoder
 from palmette.encoder.remote import usage_of
-from palmette.encoder.separate import SeparateSentences
+from palmette.encoder.sentences.separate import SeparateSentences
 from palmette.errors import ConfigError, ModelMismatchError
 from support.embedders import FAKE, LangChain, Llama, function
 from support.model_server import EmbeddingServer

@@ -19,7 +19,7 @@ import pytest
 
 from palmette import Document, Index, load_model
 from palmette.errors import FilterError, PalmetteError
-from palmette.model import Model
+from palmette.methods.base import Model
 from support import tiny
 from support.forks import ended, forked
 from support.hostile import drawn_harms

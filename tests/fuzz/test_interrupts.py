@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from palmette import Document, FakeEncoder, Index, SpaceModel
-from palmette.compiled import unmasked
+from palmette.machine.compiled import unmasked
 
 MODEL = SpaceModel.untrained(FakeEncoder(64))
 

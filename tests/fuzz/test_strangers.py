@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from palmette import FakeEncoder, Index, SpaceModel, load_data, load_model
-from palmette.encoder.splitting import estimate_tokens, split_sentences
+from palmette.encoder.sentences.splitting import estimate_tokens, split_sentences
 from palmette.errors import CheckpointError, CorruptIndexError, InputError
 from palmette.hub.manifest import LAYOUT, Entry, dump_manifest
 from palmette.lexical.analyser import Analyser

@@ -17,9 +17,9 @@ import pytest
 from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.data.listing import list_source
 from palmette.errors import LockedError, PalmetteError, StoreError
-from palmette.files import draft_beside
 from palmette.index import sync as syncing
 from palmette.learning.refit import _exchange_folders
+from palmette.machine.files import draft_beside
 from support.services import until
 
 MODEL = SpaceModel.untrained(FakeEncoder(16))

@@ -19,7 +19,7 @@ from langchain_core.tools import create_retriever_tool
 from langchain_palmette import PalmetteReader, PalmetteReranker, TreeRetriever
 from palmette import TreeModel
 from palmette.errors import InputError, NotFoundError
-from palmette.frameworks import public_name
+from palmette.index.frameworks import public_name
 from palmette.reader import Reader
 from support import readers
 from support.recorder import Recorder

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from palmette import Document, FakeEncoder, Index, SpaceModel, endpoint
+from palmette import Document, FakeEncoder, Index, SpaceModel
+from palmette.machine import endpoint
 from support.model_server import ChatServer
 
 ANIMALS = ("owl", "cat", "horse", "whale", "ant", "eagle", "frog", "tiger", "snail", "wolf")

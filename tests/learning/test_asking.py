@@ -17,12 +17,13 @@ from typing import Any
 import pytest
 
 from learning.conftest import ChatServer, animal_of, animals
-from palmette import Document, SpaceModel, endpoint, load_data
+from palmette import Document, SpaceModel, load_data
 from palmette.cli import main
 from palmette.errors import ConfigError, DuplicateIdError, InputError, ReadOnlyError
 from palmette.learning.answers import AnswerLog, LoggedAnswer
 from palmette.learning.llm import LLMError, OpenAI, as_llm
 from palmette.learning.questions import estimate_questions, write_questions
+from palmette.machine import endpoint
 
 ONE: dict[str, Any] = {"kinds": ("question",), "count": 1, "encoder": "fake:32"}
 PLAIN: dict[str, Any] = {"kinds": ("question",), "count": 1, "round_trip": 0}

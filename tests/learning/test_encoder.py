@@ -14,11 +14,11 @@ from torch.nn import functional as F
 
 from palmette import Document, FakeEncoder, Index, RetrievalData, SpaceModel, load_encoder
 from palmette.cli import main
+from palmette.data.metrics import score_run
 from palmette.encoder import EncodingCache
-from palmette.encoder.backbone import Backbone
+from palmette.encoder.local.backbone import Backbone
 from palmette.errors import CheckpointError, ConfigError, InputError, TrainingError
 from palmette.learning.encoder import MARGIN, SCALE, EncoderTask, TrainedEncoder, _Vectors, hard_negatives
-from palmette.metrics import score_run
 from palmette.training.pairs import TrainingPairs
 from support.tiny_encoder import save_tiny_encoder
 

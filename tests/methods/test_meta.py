@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from palmette.devices import check_device
 from palmette.encoder import States
 from palmette.errors import ConfigError
+from palmette.machine.devices import check_device
 from palmette.methods.fields.module import Pooled
 from regression import record
 

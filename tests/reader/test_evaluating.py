@@ -8,8 +8,8 @@ import pytest
 
 from palmette import Document, FakeEncoder, Index, RetrievalData, TreeModel, evaluate
 from palmette.cli import main
+from palmette.data.metrics import exact_match, f1, holds_answer
 from palmette.errors import InputError
-from palmette.metrics import exact_match, f1, holds_answer
 from palmette.reader import load_reading
 from support import readers
 

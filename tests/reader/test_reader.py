@@ -9,8 +9,8 @@ from langchain_core.documents import Document as LangChainDocument
 from llama_index.core.schema import TextNode
 
 from palmette import Document, FakeEncoder, Index, load_model
+from palmette.data.metrics import f1, normalise
 from palmette.errors import CheckpointError, ConfigError, InputError
-from palmette.metrics import f1, normalise
 from palmette.reader import Answer, Reader
 from palmette.reader.answer import AnswerCandidates, answer_of
 from palmette.types import Hit

@@ -14,7 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from palmette import FakeEncoder, FieldsModel, Index, LayersModel, PathsModel, TaxonomyModel, TreeModel, devices
+from palmette import FakeEncoder, FieldsModel, Index, LayersModel, PathsModel, TaxonomyModel, TreeModel
+from palmette.machine import devices
 from palmette.reader import Reader
 from regression import api, record, vectors
 from support import readers, taxonomies, tiny

@@ -10,7 +10,7 @@ from palmette.errors import InputError
 from palmette.search import lists as search_lists
 from palmette.search.flat import Block
 from palmette.search.lists import ListBlock, ListOrder, top_k_in_lists
-from palmette.search.view import ArrayView
+from palmette.store.memory import ArrayView
 from support.threads import search_threads
 
 

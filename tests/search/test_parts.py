@@ -8,9 +8,10 @@ import pytest
 from palmette import Document
 from palmette.arrays import quantise
 from palmette.search.kernels import best_parts
-from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, rescore_rows
-from palmette.search.view import ArrayView
+from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan
 from palmette.store.local.backend import LocalBackend
+from palmette.store.memory import ArrayView
+from palmette.store.protocols import rescore_rows
 
 N, F, D, Q = 900, 3, 16, 5
 WEIGHTS = np.array([1, 0, 2], np.float32)

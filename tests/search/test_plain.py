@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmette import FakeEncoder, Index
-from palmette.compiled import compiles_loops, without_compiled_loops
 from palmette.lexical import kernels, plain
 from palmette.lexical.postings import COUNT_BITS, MAX_COUNT
+from palmette.machine.compiled import compiles_loops, without_compiled_loops
 from palmette.search.flat import Block, ExactEngine, top_k
 from support.tiny import documents
 

@@ -14,8 +14,8 @@ import pytest
 from palmette import Document, Index
 from palmette.cli import main
 from palmette.errors import CorruptIndexError, InputError, NotFoundError, PalmetteError, StoreError
+from palmette.evaluation.compare import Question, compare, read_questions
 from palmette.service.alias import read_alias, restore_alias, set_alias
-from palmette.service.compare import Question, compare, read_questions
 from support.services import running, until
 from support.tiny import documents, pairs, space, tree
 

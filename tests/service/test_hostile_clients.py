@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from palmette import Document, Index, threads
+from palmette import Document, Index
 from palmette.errors import InputError
+from palmette.machine import threads
 from palmette.service import app, calls, connections
 from palmette.service.callers import Token
 from palmette.service.calls import ENDPOINTS

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palmette.encoder.splitting import estimate_tokens
+from palmette.encoder.sentences.splitting import estimate_tokens
 from palmette.errors import ConfigError
 from palmette.sources.blocks import blocks_of
 from palmette.sources.passages import PassageOptions, above, split

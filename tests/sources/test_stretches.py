@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from palmette.encoder.splitting import estimate_tokens
+from palmette.encoder.sentences.splitting import estimate_tokens
 from palmette.sources import stretches as module
 from palmette.sources.passages import PassageOptions, split
 from palmette.sources.stretches import stretches

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from palmette.errors import LockedError, StoreError
-from palmette.search.plan import View
 from palmette.store.local.backend import LocalBackend
+from palmette.store.protocols import View
 from palmette.types import Document
 from support.forks import ended, forked, in_child
 from support.stores import SPECS, delete, doc, plan, put, run_python, state_for, state_of

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from palmette.errors import DuplicateIdError, InputError
-from palmette.store.backend import Backend
 from palmette.store.filters import parse_filter
 from palmette.store.local.backend import LocalBackend
+from palmette.store.protocols import Backend
 from palmette.store.tenants import FilteredBackend
 from support.stores import SPECS, arrays_of, delete, doc, put
 

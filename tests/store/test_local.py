@@ -24,11 +24,11 @@ from palmette.errors import (
 )
 from palmette.lexical.postings import TYPES
 from palmette.search.plan import ArraySpec
-from palmette.store.backend import Backend
 from palmette.store.filters import parse_filter
 from palmette.store.local import segments
 from palmette.store.local.backend import LocalBackend
 from palmette.store.local.folder import fsync_folder
+from palmette.store.protocols import Backend
 from palmette.types import Document
 from support.stores import SPECS, arrays_of, delete, doc, plan, put, ragged_of, state_for, state_of
 from support.vectors import same

@@ -6,7 +6,7 @@ from palmette import Index
 from palmette.ranking.arrays import stores_sentences
 from palmette.ranking.score import Units, noted_units
 from palmette.ranking.units import UNITS, units_for
-from palmette.search.plan import View
+from palmette.store.protocols import View
 
 
 def units_of(index: Index, options: Any, _view: View | None = None) -> Units:

@@ -12,7 +12,8 @@ from palmette import Document
 from palmette.arrays import Ragged, as_floats
 from palmette.lexical.analyser import LANGUAGE, analyser_of
 from palmette.lexical.bm25 import WordCollection
-from palmette.search.plan import Candidates, Score, SearchPlan, WordMatches, rescore_rows
+from palmette.search.plan import Candidates, Score, SearchPlan, WordMatches
+from palmette.store.protocols import rescore_rows
 
 
 class PlainView:

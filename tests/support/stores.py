@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from palmette.arrays import Ragged, Stored
-from palmette.search.plan import ArraySpec, Score, SearchPlan, View, read_array
-from palmette.store.backend import Backend
+from palmette.search.plan import ArraySpec, Score, SearchPlan
 from palmette.store.local.database import DATABASE, connect
+from palmette.store.protocols import Backend, View, read_array
 from palmette.types import Document
 
 SPECS = (

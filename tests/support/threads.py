@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from palmette.threads import set_threads
+from palmette.machine.threads import set_threads
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from importlib import import_module
 
 from palmette import __version__
 from palmette.errors import PalmetteError
-from palmette.text import Printed, printable
+from palmette.types.text import Printed, printable
 
 __all__ = ["COMMANDS", "build_parser", "main", "parse"]
 

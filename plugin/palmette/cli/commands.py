@@ -104,7 +104,7 @@ def _watch(args: argparse.Namespace, index: Any, paths: Sequence[str], patterns:
 def _sync_all(args: argparse.Namespace, index: Any, paths: Sequence[str], patterns: Mapping[str, Any]) -> None:
     """Synchronize all sources, and print the reports."""
     from palmette.encoder.remote import usage_of
-    from palmette.encoder.separate import announced
+    from palmette.encoder.sentences.separate import announced
 
     options = {"titles": args.titles, "batch_size": args.batch_size, "progress": args.progress, **patterns}
     with announced():

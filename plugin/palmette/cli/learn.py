@@ -16,7 +16,7 @@ from palmette.config import without_none
 
 def _add_ask(command: argparse.ArgumentParser) -> None:
     from palmette.learning.questions import QuestionOptions
-    from palmette.model import DEFAULT_ENCODER
+    from palmette.methods.base import DEFAULT_ENCODER
 
     add = describe(
         command,

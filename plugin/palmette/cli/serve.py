@@ -10,7 +10,7 @@ from typing import Any
 
 from palmette.cli.arguments import CHECKPOINT, describe, need_module, read_encoder
 from palmette.service.local import index_folder, request
-from palmette.text import printable
+from palmette.types.text import printable
 
 
 def _add_service(add: Any) -> None:
@@ -188,7 +188,7 @@ def _add_compare(command: argparse.ArgumentParser) -> None:
 
 def _run_compare(args: argparse.Namespace) -> None:
     import palmette
-    from palmette.service.compare import compare, read_questions
+    from palmette.evaluation.compare import compare, read_questions
 
     questions = read_questions(args.questions)
     with (

@@ -27,7 +27,7 @@ NODES = ".nodes.jsonl"
 
 def _add_train(command: argparse.ArgumentParser) -> None:
     from palmette.methods import names
-    from palmette.model import DEFAULT_ENCODER
+    from palmette.methods.base import DEFAULT_ENCODER
     from palmette.training.config import TrainingConfig
 
     add = describe(
@@ -133,9 +133,9 @@ def _read(kinds: Sequence[Any], text: str) -> Any:
 
 
 def _run_train(args: argparse.Namespace) -> None:
-    from palmette.devices import finish, main_process
     from palmette.hub import check_target
     from palmette.learning.encoder import check_new
+    from palmette.machine.devices import finish, main_process
     from palmette.training.state import STATE
 
     args.out = check_path(args.out)

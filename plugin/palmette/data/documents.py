@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from palmette.config import check_path
-from palmette.encoder.splitting import estimate_tokens
+from palmette.encoder.sentences.splitting import estimate_tokens
 from palmette.errors import DuplicateIdError, InputError, MissingExtraError, NotFoundError, shown
-from palmette.progress import progress_bar
+from palmette.machine.progress import progress_bar
 from palmette.sources.convert import SourceText, read_file
 from palmette.sources.kinds import RECORDS, kind_of
 from palmette.sources.passages import PassageOptions, split

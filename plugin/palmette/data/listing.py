@@ -12,12 +12,12 @@ from typing import Any
 from palmette.config import check_path
 from palmette.data.documents import documents_path, iter_documents, metadata_of, read_named, text_of, to_document
 from palmette.errors import InputError, MissingExtraError, PalmetteError, shown
-from palmette.progress import progress_bar
+from palmette.machine.progress import progress_bar
 from palmette.sources.kinds import RECORDS, kind_of
 from palmette.sources.records import existing
 from palmette.sources.walk import MOST_BYTES, walk
 from palmette.types import Document
-from palmette.values import json_value
+from palmette.types.values import json_value
 
 ORIGINS = ("source", "file_path", "file_name", "url")
 """Metadata by which loaders say where a document comes from."""

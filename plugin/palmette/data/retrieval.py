@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Ragged, Rows
 from palmette.config import check_kind, check_range
+from palmette.data.metrics import Judgements
 from palmette.errors import DuplicateIdError, InputError, NotFoundError
-from palmette.metrics import Judgements
 from palmette.types import Document
 
 Qrels = dict[str, dict[str, int]]

@@ -9,15 +9,15 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from palmette.encoder.backbone import Backbone
     from palmette.encoder.base import Encoder, Kind, Output
     from palmette.encoder.cache import CachedEncoder, EncodingCache
     from palmette.encoder.fake import FakeEncoder
     from palmette.encoder.load import load_encoder
+    from palmette.encoder.local.backbone import Backbone
+    from palmette.encoder.local.sentence_transformer import SentenceEncoder
     from palmette.encoder.onnx.export import Export, export_onnx
-    from palmette.encoder.sentence_transformer import SentenceEncoder
     from palmette.encoder.sentences import Sentences
-    from palmette.encoder.splitting import split_sentences
+    from palmette.encoder.sentences.splitting import split_sentences
     from palmette.encoder.states import States
 
 __all__ = [
@@ -38,17 +38,17 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Backbone": "backbone",
+    "Backbone": "local.backbone",
     "CachedEncoder": "cache",
     "EncodingCache": "cache",
     "Export": "onnx.export",
     "FakeEncoder": "fake",
-    "SentenceEncoder": "sentence_transformer",
+    "SentenceEncoder": "local.sentence_transformer",
     "Sentences": "sentences",
     "States": "states",
     "export_onnx": "onnx.export",
     "load_encoder": "load",
-    "split_sentences": "sentences",
+    "split_sentences": "sentences.splitting",
 }
 
 

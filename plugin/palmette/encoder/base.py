@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from palmette import progress as bars
 from palmette.arrays import Floats, Rows, to_numpy
 from palmette.config import check_choice, check_kind, check_range
-from palmette.encoder import windows
 from palmette.encoder.coalesce import Coalescer, FairLock
-from palmette.encoder.sentences import Sentences, whole_texts
-from palmette.encoder.splitting import estimate_tokens
+from palmette.encoder.sentences import Sentences, whole_texts, windows
+from palmette.encoder.sentences.splitting import estimate_tokens
 from palmette.encoder.states import States
 from palmette.errors import ConfigError, EncodingError, InputError, shown
+from palmette.machine import progress as bars
 
 if TYPE_CHECKING:
     import torch

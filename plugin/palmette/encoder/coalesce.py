@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from palmette.arrays import Floats
-from palmette.threads import Renewed
+from palmette.machine.threads import Renewed
 
 
 class FairLock(Renewed):

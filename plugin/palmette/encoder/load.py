@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
 from palmette.config import check_choice, check_keys, check_range
-from palmette.devices import auto_precision, check_device
 from palmette.encoder.base import Encoder
-from palmette.encoder.files import fingerprint
-from palmette.encoder.find import GRAPHS, ONNX, Source, find_encoder, find_onnx
 from palmette.encoder.given import PREFIX, GivenEncoder, is_embedder
+from palmette.encoder.local.files import fingerprint
+from palmette.encoder.local.find import GRAPHS, ONNX, Source, find_encoder, find_onnx
 from palmette.encoder.options import check_plain, chosen_prompts
-from palmette.encoder.separate import separate, without_option
+from palmette.encoder.sentences.separate import separate, without_option
 from palmette.encoder.stand_in import StandInEncoder
 from palmette.errors import CheckpointError, ConfigError, InputError, ModelMismatchError, shown
-from palmette.files import reading
 from palmette.hub.checkpointed import loading
+from palmette.machine.devices import auto_precision, check_device
+from palmette.machine.files import reading
 
 if TYPE_CHECKING:
     import torch
@@ -75,7 +75,7 @@ def load_encoder(
         threads: CPU threads of torch, for the whole process; of an ONNX encoder its own. Workers times threads should
             not exceed the cores: a query is 10 to 50 times slower when it does.
         sentences: ``"separate"`` encodes each sentence of a document by itself, for encoders that give one vector a
-            text (:class:`palmette.encoder.separate.SeparateSentences`): dearer, and sentences rank too.
+            text (:class:`palmette.encoder.sentences.separate.SeparateSentences`): dearer, and sentences rank too.
     """
     if isinstance(name_or_encoder, Mapping):
         sentences = name_or_encoder.get("sentences") if sentences is None else sentences
@@ -248,7 +248,7 @@ def _load_folder(
     prompts: Mapping[str, str] | None,
     truncate: int | None,
 ) -> Encoder:
-    from palmette.encoder.sentence_transformer import SentenceEncoder
+    from palmette.encoder.local.sentence_transformer import SentenceEncoder
 
     precision = auto_precision(device) if dtype == "auto" else dtype
     options: dict[str, Any] = {"name": name, "revision": revision, "device": device, "precision": precision}

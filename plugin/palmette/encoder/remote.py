@@ -21,10 +21,10 @@ from palmette.encoder.base import Encoder, Kind, Output
 from palmette.encoder.cache import CachedEncoder, EncodingCache
 from palmette.encoder.options import chosen_prompts, fingerprint_with
 from palmette.encoder.pooled import PROBE, PooledEncoder, fingerprints
-from palmette.encoder.splitting import estimate_tokens
+from palmette.encoder.sentences.splitting import estimate_tokens
 from palmette.encoder.states import States
-from palmette.endpoint import Endpoint, Rates, default_url, is_loopback, same_server, split_name
 from palmette.errors import ConfigError, EncodingError, ModelMismatchError, shown
+from palmette.machine.endpoint import Endpoint, Rates, default_url, is_loopback, same_server, split_name
 
 PASS = 256
 """Texts that are sent in requests at the same time, and kept together."""

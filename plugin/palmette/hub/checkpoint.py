@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from palmette.config import check_path, parse_json
 from palmette.errors import CheckpointError, NotFoundError
-from palmette.files import draft_beside, flaw_of, fsync_folder, reading, write_anew
 from palmette.hub.manifest import LAYOUT, PICKLES, Entry, dump_manifest, flaws, foreign, read_manifest
+from palmette.machine.files import draft_beside, flaw_of, fsync_folder, reading, write_anew
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -18,7 +18,7 @@ from palmette.hub.card import render_card
 from palmette.hub.checkpoint import Checkpoint, dump_tensors, fingerprint_of, save_checkpoint
 from palmette.hub.manifest import LAYOUT, Entry
 from palmette.hub.remote import open_checkpoint, push_checkpoint
-from palmette.metrics import SHOWN, Report
+from palmette.hub.report import SHOWN, Report
 
 # Raised by numbers, names and shapes that no model has.
 _UNFIT = (

@@ -14,11 +14,10 @@ from palmette.arrays import Keys
 from palmette.index.results import SearchResult
 from palmette.ranking.arrays import SCALES, SENTENCES, SPANS
 from palmette.ranking.score import probability
-from palmette.search.plan import View
-from palmette.search.stored import StoredDocument
 from palmette.sources.excerpts import Candidate, choose_excerpts
 from palmette.sources.lines import Lines
 from palmette.sources.passages import CountTokens
+from palmette.store.protocols import StoredDocument, View
 from palmette.types import Document, Hit, Passage, Surroundings, cite
 
 Expand = Literal["neighbours", "section", "document"]

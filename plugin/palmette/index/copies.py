@@ -16,18 +16,17 @@ from palmette.index.inputs import absolute, local_path
 from palmette.index.sync import NOTE, source_notes
 from palmette.index.write import note_units
 from palmette.lexical.analyser import LANGUAGE
+from palmette.machine.progress import progress_bar
 from palmette.methods import load_model
-from palmette.model import Model
-from palmette.progress import progress_bar
+from palmette.methods.base import Model
 from palmette.ranking.arrays import stores_sentences
 from palmette.ranking.units import UNITS
-from palmette.search.plan import ArraySpec, View, read_array
-from palmette.search.stored import StoredDocument
+from palmette.search.plan import ArraySpec
 from palmette.sources.cutting import AUTO, Cutter, new_cutter
-from palmette.store.backend import Backend
 from palmette.store.local.backend import LocalBackend
 from palmette.store.local.feedback import FEEDBACK, FeedbackLog
 from palmette.store.local.folder import atomic_folder
+from palmette.store.protocols import Backend, StoredDocument, View, read_array
 from palmette.store.qdrant.url import is_url
 from palmette.store.repair import Repair, salvage
 

@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from palmette.arrays import Floats, Ragged, Rows, Stored, concatenate, take_documents
-from palmette.model import Model
+from palmette.methods.base import Model
 from palmette.ranking.arrays import SENTENCES, sentence_arrays, stored_arrays
-from palmette.search.plan import ArraySpec, View, read_array
-from palmette.search.stored import StoredDocument
+from palmette.search.plan import ArraySpec
 from palmette.sources.cutting import Cutter, texts_above
-from palmette.store.backend import PAGE
+from palmette.store.protocols import PAGE, StoredDocument, View, read_array
 from palmette.types import Document
 
 Prepared = tuple[list[StoredDocument], dict[str, Stored]]

@@ -15,7 +15,7 @@ from palmette.store.tenants import FilteredBackend
 log = logging.getLogger("palmette.feedback")
 
 if TYPE_CHECKING:
-    from palmette.store.backend import Backend
+    from palmette.store.protocols import Backend
     from palmette.types import Document
 
 

@@ -13,14 +13,14 @@ from palmette.index.encoding import index_arrays
 from palmette.index.inputs import absolute
 from palmette.lexical.analyser import check_language
 from palmette.methods import load_model
+from palmette.methods.base import Model
 from palmette.methods.space import SpaceModel
-from palmette.model import Model
 from palmette.ranking.arrays import stores_sentences
 from palmette.search.plan import ArraySpec
-from palmette.store.backend import Backend, BackendStats
 from palmette.store.local.backend import LocalBackend
 from palmette.store.local.database import storage_errors
 from palmette.store.local.folder import atomic_folder, check_entries, check_tenant, is_occupied
+from palmette.store.protocols import Backend, BackendStats
 from palmette.store.qdrant.url import is_url
 
 if TYPE_CHECKING:

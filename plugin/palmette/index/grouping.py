@@ -14,7 +14,8 @@ from palmette.config import check_choice
 from palmette.errors import ConfigError, shown
 from palmette.index.overview import vector_array
 from palmette.index.results import Measure, QueryBatch, SearchResult
-from palmette.search.plan import Candidates, View, stack_rows
+from palmette.search.plan import Candidates, stack_rows
+from palmette.store.protocols import View
 from palmette.types import Hit
 
 GroupBy = Literal["document"]

@@ -18,15 +18,15 @@ from palmette.index.inputs import absolute, check_documents, check_ids, check_op
 from palmette.index.syncing import Syncing
 from palmette.index.write import Changes, apply_changes
 from palmette.lexical.analyser import LANGUAGE
-from palmette.model import Model
+from palmette.machine.telemetry import writing
+from palmette.machine.threads import run_in_thread
+from palmette.methods.base import Model
 from palmette.search.faiss_engine import is_engine
 from palmette.sources.cutting import AUTO, PassagesLike, new_cutter, opened_cutter
-from palmette.store.backend import Backend
 from palmette.store.filters import Filter, FilterLike, parse_filter
 from palmette.store.local.backend import LocalBackend, Verify
+from palmette.store.protocols import Backend
 from palmette.store.tenants import FilteredBackend, with_tenants
-from palmette.telemetry import writing
-from palmette.threads import run_in_thread
 from palmette.types import Document
 
 Documents = Iterable[Any] | str | Path

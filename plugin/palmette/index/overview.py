@@ -18,10 +18,11 @@ from palmette.arrays import Floats, Keys, Rows, evenly_spaced, unit_rows
 from palmette.config import check_count
 from palmette.errors import ConfigError, shown
 from palmette.lexical.terms import add_counts, count_terms, divergence, top_terms
-from palmette.model import Model
+from palmette.methods.base import Model
 from palmette.ranking.boost import read_date
-from palmette.search.plan import ArraySpec, View, by_documents
+from palmette.search.plan import ArraySpec
 from palmette.store.filters import flatten
+from palmette.store.protocols import View, by_documents
 
 SAMPLE = 10_000
 """Largest number of passages to cluster, and to read words of."""

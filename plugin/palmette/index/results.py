@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette import telemetry
 from palmette.arrays import Floats, Mask, Rows, unit_rows
 from palmette.errors import ConfigError, InputError, NotFoundError, shown
 from palmette.lexical.analyser import analyser_of, check_query
-from palmette.model import Model, Queries
+from palmette.machine import telemetry
+from palmette.methods.base import Model, Queries
 from palmette.ranking import reasons
 from palmette.ranking.arrays import SPANS
 from palmette.ranking.boost import Boosts, parse_boost
@@ -32,8 +32,8 @@ from palmette.ranking.score import (
     Units,
     probability,
 )
-from palmette.search.plan import Candidates, View, read_array
-from palmette.store.backend import Backend
+from palmette.search.plan import Candidates
+from palmette.store.protocols import Backend, View, read_array
 from palmette.types import Document, Explanation, Highlights, Hit, cite
 
 Embeddings = NDArray[np.floating[Any]]

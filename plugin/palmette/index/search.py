@@ -7,7 +7,6 @@ from typing import Any, get_args, overload
 
 import numpy as np
 
-from palmette import telemetry
 from palmette.arrays import Keys
 from palmette.config import check_choice, check_count
 from palmette.errors import InputError, NotFoundError, shown
@@ -15,13 +14,13 @@ from palmette.index.context import TOKENS, Expand, expand_hits
 from palmette.index.grouping import Copies, Distinct, GroupBy, Selection, fold
 from palmette.index.inputs import check_ids
 from palmette.index.results import Boost, Query, QueryList, Ranking, SearchResult, read_queries
-from palmette.model import Model
+from palmette.machine import telemetry
+from palmette.methods.base import Model
 from palmette.ranking.arrays import stores_sentences
 from palmette.ranking.score import DEFAULT, Lexical, Units, noted_units
 from palmette.ranking.units import UNITS, measured_on, units_for
-from palmette.search.plan import View
-from palmette.store.backend import Backend
 from palmette.store.filters import Filter, FilterLike
+from palmette.store.protocols import Backend, View
 from palmette.types import Explanation, Hit
 
 WALLS = 4096

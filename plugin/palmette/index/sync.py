@@ -12,14 +12,12 @@ from palmette.errors import LockedError, shown
 from palmette.index.encoding import PassageArrays, existing_documents
 from palmette.index.inputs import unique
 from palmette.index.write import note_units
-from palmette.model import Model
-from palmette.progress import progress_bar
+from palmette.machine.progress import progress_bar
+from palmette.machine.telemetry import writing
+from palmette.methods.base import Model
 from palmette.ranking.arrays import stores_sentences
-from palmette.search.plan import View
-from palmette.search.stored import StoredDocument
 from palmette.sources.cutting import Cutter
-from palmette.store.backend import Backend
-from palmette.telemetry import writing
+from palmette.store.protocols import Backend, StoredDocument, View
 from palmette.types import Document
 
 NOTE = "source "

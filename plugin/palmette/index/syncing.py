@@ -11,10 +11,10 @@ from palmette.config import check_count
 from palmette.data.listing import Listing, list_source, source_name
 from palmette.errors import InputError, shown
 from palmette.index.sync import NOTE, SyncReport, sync_source
-from palmette.model import Model
+from palmette.methods.base import Model
 from palmette.sources.cutting import Cutter
 from palmette.sources.walk import MOST_BYTES
-from palmette.store.backend import Backend
+from palmette.store.protocols import Backend
 from palmette.store.tenants import FilteredBackend, with_tenants
 
 

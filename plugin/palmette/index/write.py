@@ -16,15 +16,15 @@ from palmette.encoder import Encoder
 from palmette.errors import DuplicateIdError, InputError, StoreError, shown
 from palmette.index.encoding import PassageArrays
 from palmette.index.inputs import unique
-from palmette.model import Model
-from palmette.progress import progress_bar
+from palmette.machine.progress import progress_bar
+from palmette.machine.telemetry import writing
+from palmette.methods.base import Model
 from palmette.ranking.arrays import stores_sentences
 from palmette.ranking.score import noted_units
 from palmette.ranking.units import UNITS, units_for
 from palmette.sources.cutting import Cutter
-from palmette.store.backend import Backend
+from palmette.store.protocols import Backend
 from palmette.store.tenants import FilteredBackend
-from palmette.telemetry import writing
 from palmette.types import Document
 
 ENCODED_AHEAD = 4096

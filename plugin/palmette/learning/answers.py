@@ -12,7 +12,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from palmette.errors import InputError, LockedError, ReadOnlyError, StorageFullError
-from palmette.text import is_unicode
+from palmette.types.text import is_unicode
 
 
 @dataclass(frozen=True)

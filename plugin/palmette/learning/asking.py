@@ -13,7 +13,7 @@ from palmette.errors import StoreError
 from palmette.learning.answers import AnswerLog, LoggedAnswer
 from palmette.learning.llm import LLM, LLMError, RefusedError
 from palmette.learning.replies import SCHEMA
-from palmette.progress import progress_bar
+from palmette.machine.progress import progress_bar
 
 GRACE = 1.0
 """Seconds that running calls have to end after an interruption or an error; then nobody waits for them."""

@@ -27,17 +27,17 @@ from torch.nn import functional as F
 from palmette.arrays import Rows
 from palmette.config import Config, check_path
 from palmette.data import load_data
-from palmette.devices import main_process_first
 from palmette.encoder import Backbone, Encoder, EncodingCache, Kind, load_encoder
-from palmette.encoder.backbone import encode_texts
+from palmette.encoder.local.backbone import encode_texts
+from palmette.encoder.local.sentence_transformer import without_bars
 from palmette.encoder.options import own_prompts
-from palmette.encoder.sentence_transformer import without_bars
 from palmette.errors import CheckpointError, ConfigError, TrainingError
 from palmette.hub.checkpointed import TrainingRecord
-from palmette.maths import info_nce
-from palmette.model import DEFAULT_ENCODER
+from palmette.machine.devices import main_process_first
+from palmette.methods.base import DEFAULT_ENCODER
 from palmette.training.config import TrainingConfig, fit_configs
 from palmette.training.loop import Task, train
+from palmette.training.maths import info_nce
 from palmette.training.pairs import TrainingPairs, Validation, top_documents
 
 SCALE = 20.0

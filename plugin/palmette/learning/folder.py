@@ -9,7 +9,7 @@ from typing import Any
 from palmette.config import check_path
 from palmette.data import RetrievalData
 from palmette.errors import ConfigError, StorageFullError
-from palmette.text import is_unicode
+from palmette.types.text import is_unicode
 
 ANSWERS = "answers.jsonl"
 """File of the answers, which tells that the folder's other files may be written anew."""

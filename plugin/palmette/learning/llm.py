@@ -10,8 +10,8 @@ from functools import partial
 from types import CodeType
 from typing import Any, Protocol
 
-from palmette.endpoint import Endpoint, Rates, split_name
 from palmette.errors import ConfigError, RemoteError, shown
+from palmette.machine.endpoint import Endpoint, Rates, split_name
 
 
 class LLMError(RemoteError):

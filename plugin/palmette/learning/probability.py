@@ -18,7 +18,7 @@ from palmette.config import check_kind, check_range
 from palmette.errors import ConfigError, InputError, NotFoundError, shown
 from palmette.index import Index
 from palmette.learning.refit import grades_of_votes
-from palmette.model import Model
+from palmette.methods.base import Model
 from palmette.ranking.calibration import fit_probability
 
 FEWEST = 10

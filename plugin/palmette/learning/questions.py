@@ -13,7 +13,7 @@ from pydantic import Field
 
 from palmette.config import Config, check_keys
 from palmette.data import RetrievalData, drop_blanks, iter_documents
-from palmette.encoder.splitting import estimate_tokens
+from palmette.encoder.sentences.splitting import estimate_tokens
 from palmette.errors import ConfigError, DuplicateIdError, InputError, shown
 from palmette.index import Index
 from palmette.learning.answers import AnswerLog, LoggedAnswer
@@ -21,13 +21,13 @@ from palmette.learning.asking import Call, QuestionReport, ask, key_of
 from palmette.learning.folder import ANSWERS, check_folder, make_folder, write_beir
 from palmette.learning.llm import LLM, as_llm
 from palmette.learning.replies import KINDS, is_refusal, parse_questions, prompt_for
+from palmette.methods.base import DEFAULT_ENCODER
 from palmette.methods.space import SpaceModel
-from palmette.model import DEFAULT_ENCODER
 from palmette.sources.cutting import Cutter
 from palmette.sources.passages import PassageOptions
-from palmette.text import is_unicode
 from palmette.types import Document
-from palmette.values import json_fault
+from palmette.types.text import is_unicode
+from palmette.types.values import json_fault
 
 REPLY_TOKENS = 30
 """Estimated number of tokens per question in a reply."""

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from palmette.config import check_path
 from palmette.data import RetrievalData, load_data
+from palmette.data.metrics import Judgements, query_scores
 from palmette.errors import InputError, NotFoundError, StoreError
-from palmette.files import draft_beside, fsync_folder
 from palmette.index import Index
 from palmette.index.copies import update_copy
-from palmette.metrics import Judgements, query_scores
-from palmette.model import Model
+from palmette.machine.files import draft_beside, fsync_folder
+from palmette.methods.base import Model
 from palmette.store.local.feedback import FEEDBACK, Vote
 from palmette.store.local.folder import COMMIT, OpenedFolder, between, write_lock
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from palmette.text import is_unicode
+from palmette.types.text import is_unicode
 
 KINDS = {
     "keywords": "search queries of two to six keywords that this passage is the best result for",

@@ -16,14 +16,14 @@ import numpy as np
 
 from palmette.config import check_count, check_kind, check_path
 from palmette.data import RetrievalData
-from palmette.encoder.files import sha256_of
+from palmette.encoder.local.files import sha256_of
 from palmette.errors import ConfigError, InputError, shown
 from palmette.index import Index
 from palmette.learning.answers import AnswerLog, LoggedAnswer
 from palmette.learning.asking import WRONG_PROMPT
 from palmette.learning.folder import make_folder
 from palmette.learning.llm import RefusedError, as_llm, name_of
-from palmette.progress import progress_bar
+from palmette.machine.progress import progress_bar
 
 log = logging.getLogger("palmette.learning")
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Mask
-from palmette.compiled import compiles_loops, machine_code, unmasked
 from palmette.lexical import plain
 from palmette.lexical.postings import COUNT_BITS, MAX_COUNT, Hits
+from palmette.machine.compiled import compiles_loops, machine_code, unmasked
 
 Documents = NDArray[np.int32]
 """Rows of documents, rising."""

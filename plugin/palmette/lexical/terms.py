@@ -3,7 +3,7 @@
 A term counts once per text. Its weight in a group of texts is what it adds to the divergence of the group from all
 texts, p log(p / q), where p of the group's texts and q of all texts have it: frequent in the group, and more frequent
 than elsewhere. It names more of a group's title than log-odds, mutual information and class-TF-IDF do, and its words go
-as well together (tests/benchmarks/results/topics.md).
+as well together (benchmarks/results/topics.md).
 """
 
 from __future__ import annotations

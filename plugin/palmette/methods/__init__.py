@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from palmette.config import check_path
 from palmette.errors import CheckpointError, ConfigError
-from palmette.files import reading
+from palmette.machine.files import reading
 
 if TYPE_CHECKING:
-    from palmette.model import Model
+    from palmette.methods.base import Model
 
 __all__ = ["METHODS", "load_model", "model_class", "names"]
 
@@ -43,7 +43,7 @@ def model_class(method: str) -> type[Model]:
 def load_model(repo_or_dir: str | Path, *, revision: str | None = None, **options: Any) -> Model:
     """Load a checkpoint of any method, from a folder or the Hub: its config names the method.
 
-    Options are those of :meth:`palmette.model.Model.from_pretrained`.
+    Options are those of :meth:`palmette.methods.base.Model.from_pretrained`.
     """
     from palmette.hub import open_checkpoint
     from palmette.hub.checkpointed import loading

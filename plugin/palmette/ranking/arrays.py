@@ -8,8 +8,8 @@ from typing import Any
 
 from palmette.arrays import Floats, Ragged, concatenate
 from palmette.encoder.sentences import Sentences
+from palmette.machine.telemetry import encoding
 from palmette.search.plan import ArraySpec
-from palmette.telemetry import encoding
 from palmette.types import Document
 
 SENTENCES = "sentences"

@@ -21,15 +21,15 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Floats, best_of_each, concatenate
 from palmette.data import RetrievalData
+from palmette.data.metrics import Judgements, query_scores
 from palmette.encoder import Encoder
 from palmette.encoder.cache import CachedEncoder, EncodingCache
 from palmette.lexical.analyser import LANGUAGE, analyser_of
 from palmette.lexical.bm25 import WordCollection
-from palmette.metrics import Judgements, query_scores
-from palmette.progress import progress_bar
+from palmette.machine.progress import progress_bar
 from palmette.ranking.arrays import SCALES, SENTENCES, stored_arrays
 from palmette.ranking.score import PRIOR, SLOPE, Calibration, Evidence, Scale, Units, best_sentences, chance
-from palmette.search.view import ArrayView
+from palmette.store.memory import ArrayView
 from palmette.types import Document
 
 MAX_QUERIES = 300
@@ -115,7 +115,7 @@ def calibrate(
     vectors: tuple[Any, Any] | None = None,
     apart: tuple[Any, Sequence[str], float] | None = None,
 ) -> dict[str, Calibration]:
-    """Learn the coefficients for each variant of a :class:`palmette.model.Model`'s search, by key.
+    """Learn the coefficients for each variant of a :class:`palmette.methods.base.Model`'s search, by key.
 
     ``frozen`` is the encoder before training: if the model still has it, ``cache`` holds most of the documents.
     ``vectors`` of queries and documents, by row, choose documents that are hard to tell from relevant ones. ``apart``

@@ -16,8 +16,8 @@ import numpy as np
 from palmette.lexical.analyser import Analyser, WordKind
 from palmette.ranking.score import BEST, CHANCE, OWN, SPAN, Evidence, probability
 from palmette.search.plan import WordMatches
-from palmette.text import shorten
 from palmette.types import Document, Explanation, Metadata, Part
+from palmette.types.text import shorten
 
 WORDS_SHOWN = 5
 """Largest number of common words in an explanation's text."""

@@ -16,7 +16,7 @@ from palmette.ranking.arrays import stored_arrays
 from palmette.ranking.score import Calibration, Evidence, Lexical, probability
 from palmette.ranking.units import units_for
 from palmette.search.plan import Candidates, WordMatches
-from palmette.search.view import ArrayView
+from palmette.store.memory import ArrayView
 from palmette.types import Document
 
 

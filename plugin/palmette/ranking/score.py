@@ -30,10 +30,11 @@ from pydantic import Field
 from palmette.arrays import Floats, Keys, Ragged
 from palmette.config import Config, parse_json
 from palmette.errors import REPAIR, ConfigError, CorruptIndexError, shown
+from palmette.machine.telemetry import span
 from palmette.ranking.arrays import SCALES, SENTENCES
 from palmette.ranking.boost import Boosts
-from palmette.search.plan import Candidates, SearchPlan, View, stack_rows
-from palmette.telemetry import span
+from palmette.search.plan import Candidates, SearchPlan, stack_rows
+from palmette.store.protocols import View
 
 Lexical = float | Literal["auto"]
 """Weight λ of words in a search, 0 … 1, or ``"auto"`` for the model's own."""
@@ -44,7 +45,7 @@ DEFAULT: Lexical = "auto"
 SHORTLIST = 100
 """Number of candidates by the method's score, and by words."""
 
-# Shipped coefficients; tests/benchmarks/results/relevance.md says how they were chosen.
+# Shipped coefficients; benchmarks/results/relevance.md says how they were chosen.
 WORDS = 0.5
 """Weight λ of words."""
 SLOPE = 5.5

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from palmette.arrays import Keys
-from palmette.encoder.splitting import first_sentences
+from palmette.encoder.sentences.splitting import first_sentences
 from palmette.ranking.arrays import SCALES, SENTENCES, SPANS
 from palmette.ranking.score import SPREADS, USUAL, USUAL_MEANING, Scale, Units
-from palmette.search.plan import View
+from palmette.store.protocols import View
 
 UNITS = "units"
 """Name of the note in which an index stores its units."""
@@ -48,8 +48,8 @@ def units_for(model: Any, options: Any, view: View, sentences: bool, among: Keys
     """Return the units of a search: learned in training, else measured on documents, else ``USUAL``.
 
     ``among`` restricts the measurement to some documents of the view. Units belong to a variant of the search options
-    (:meth:`palmette.model.Model.lexical_variants`): options that leave documents out, or only order them, change no
-    units, and so no score.
+    (:meth:`palmette.methods.base.Model.lexical_variants`): options that leave documents out, or only order them,
+    change no units, and so no score.
     """
     key, variants = model.lexical_key(options) or "", model.lexical_variants()
     learned: Units | None = model.calibrations[key].units if key in model.calibrations else None

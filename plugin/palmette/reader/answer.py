@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Rows
+from palmette.data.metrics import normalise
 from palmette.encoder.base import readable
-from palmette.encoder.splitting import split_sentences
-from palmette.metrics import normalise
+from palmette.encoder.sentences.splitting import split_sentences
 from palmette.reader.blocks import complete, with_neighbours
 from palmette.types import LINE_END, Document, Explanation, Part, Passage, cite
 

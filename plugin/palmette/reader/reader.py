@@ -12,7 +12,6 @@ from torch import Tensor
 
 from palmette.config import check_keys, check_range
 from palmette.data.documents import text_of, to_document
-from palmette.devices import main_process_first
 from palmette.encoder import Encoder, load_encoder
 from palmette.encoder.cache import EncodingCache
 from palmette.encoder.load import encoder_of
@@ -20,14 +19,15 @@ from palmette.errors import CheckpointError, InputError, shown
 from palmette.hub import Checkpoint
 from palmette.hub.checkpointed import Checkpointed, TrainingRecord
 from palmette.lexical.analyser import check_query
-from palmette.model import DEFAULT_ENCODER
+from palmette.machine.devices import main_process_first
+from palmette.machine.telemetry import span
+from palmette.methods.base import DEFAULT_ENCODER
 from palmette.reader.answer import Answer, answer_of, with_blocks, with_places
 from palmette.reader.config import TRAINING, ReaderConfig
 from palmette.reader.data import load_reading
 from palmette.reader.sentences import SentenceModule
 from palmette.reader.spans import SpanModule
 from palmette.reader.training import TrainingSet
-from palmette.telemetry import span
 from palmette.training.config import TrainingConfig
 from palmette.types import Document, Hit
 

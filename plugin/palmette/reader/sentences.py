@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from palmette.arrays import Floats, Rows
 from palmette.encoder import Encoder
-from palmette.encoder.splitting import split_sentences
+from palmette.encoder.sentences.splitting import split_sentences
 from palmette.reader.answer import SHORTEST, AnswerCandidates
 from palmette.reader.config import ReaderConfig
 from palmette.reader.scores import NEVER, UnitVectors, minimise, reading_loss, words_of

@@ -29,13 +29,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from palmette.arrays import Floats, Rows
-from palmette.devices import auto_precision
 from palmette.encoder import Encoder
-from palmette.encoder.backbone import Backbone, set_dropout
 from palmette.encoder.base import readable
-from palmette.encoder.sentence_transformer import OFFSET_FAMILIES
+from palmette.encoder.local.backbone import Backbone, set_dropout
+from palmette.encoder.local.sentence_transformer import OFFSET_FAMILIES
 from palmette.errors import ConfigError, InputError
-from palmette.progress import progress_bar
+from palmette.machine.devices import auto_precision
+from palmette.machine.progress import progress_bar
 from palmette.reader.answer import AnswerCandidates
 from palmette.reader.config import ReaderConfig
 from palmette.reader.scores import NEVER, UnitVectors, batches, grouped_logsumexp, learn_gains, reading_loss, words_of

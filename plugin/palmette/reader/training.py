@@ -10,9 +10,9 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from palmette.arrays import best
+from palmette.data.metrics import exact_match, f1, holds_answer
 from palmette.encoder import Encoder
 from palmette.encoder.cache import EncodingCache
-from palmette.metrics import exact_match, f1, holds_answer
 from palmette.reader.answer import Answer, AnswerCandidates, answer_of
 from palmette.reader.config import ReaderConfig
 from palmette.reader.data import Example, ReadingData

@@ -1,5 +1,5 @@
 """Nearest neighbours in stored arrays: plans, exact kernels and FAISS."""
 
-from palmette.threads import get_threads, set_threads
+from palmette.machine.threads import get_threads, set_threads
 
 __all__ = ["get_threads", "set_threads"]

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Rows, as_floats
-from palmette.threads import get_threads, run_in_threads
+from palmette.machine.threads import get_threads, run_in_threads
 
 Bytes = NDArray[np.int8]
 """Codes of vectors."""

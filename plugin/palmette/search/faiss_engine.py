@@ -27,9 +27,9 @@ from pydantic import Field
 from palmette.arrays import Floats, Rows
 from palmette.config import Config
 from palmette.errors import ConfigError, MissingExtraError
+from palmette.machine.threads import get_threads
 from palmette.search.flat import Block, ExactEngine, Shortlist
 from palmette.search.plan import Metric
-from palmette.threads import get_threads
 
 NAMES = ("exact", "faiss", "ivf", "hnsw")
 """Names of engines, before their options."""

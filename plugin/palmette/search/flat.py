@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import ONE, Floats, Keys, Rows, as_fixed, as_floats, fold_columns, highest
-from palmette.compiled import compiles_loops
+from palmette.machine.compiled import compiles_loops
+from palmette.machine.threads import get_threads, run_in_threads
 from palmette.search.codes import Codes, QueryCodes
 from palmette.search.plan import Candidates, Metric, Score, ranked_by
-from palmette.threads import get_threads, run_in_threads
 
 PART = "part"
 """Evidence: the vector of a document that scores best."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from palmette.compiled import machine_code, unmasked
+from palmette.machine.compiled import machine_code, unmasked
 
 LOWEST = np.float32(-3e38)
 """Initial score of heaps."""

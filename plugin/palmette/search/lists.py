@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Keys, Mask, Rows
 from palmette.errors import InputError
+from palmette.machine.threads import get_threads, run_in_threads
 from palmette.search.codes import Codes, QueryCodes
 from palmette.search.flat import Block, Shortlist, empty_candidates, exact_scores
 from palmette.search.plan import Candidates
-from palmette.threads import get_threads, run_in_threads
 
 MOST_LISTS = 1 << 22
 """Lists of an array at most: their sizes are counted in memory."""

@@ -6,28 +6,19 @@ Letters: Q queries, d numbers of a vector, F vectors of a document, n candidates
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Floats as Floats
 from palmette.arrays import Keys as Keys
-from palmette.arrays import Ragged, Rows
-from palmette.errors import REPAIR, CorruptIndexError, EncodingError, InputError, shown
-from palmette.search.stored import StoredDocument
-from palmette.types import Document, Passage
+from palmette.errors import EncodingError, InputError
 
 Metric = Literal["inner_product", "overlap"]
 Facts = Mapping[str, NDArray[np.generic]]
-
-READ_LIMIT: ContextVar[int | None] = ContextVar("read_limit", default=None)
-"""Most characters of passages that are read together, where a service answers strangers."""
-READ_TOGETHER = 16
-"""Number of documents that are read at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,183 +203,9 @@ class WordMatches:
     """[T] addition of each word or pair, if the score of one document is explained."""
 
 
-class View(Protocol):
-    """One consistent state of the documents that pass a filter; no write shows while it is open.
-
-    Keys are of passages: a passage has one row in each array, and a document one or more passages, whose keys follow
-    each other. What is said of documents below (candidates, words, rows) holds for passages, unless whole ones are
-    named.
-    """
-
-    def __len__(self) -> int:
-        """Number of passages of the documents that pass the filter."""
-
-    def expect(self, plan: SearchPlan | None, k: int, texts: Sequence[str], arrays: Sequence[str]) -> None:
-        """Prefetch hint: a remote storage can fetch in one request what a search is about to read.
-
-        The search will read the ``k`` best of a plan and by the words of each text, and these arrays of all of them.
-        """
-        return
-
-    def candidates(self, plan: SearchPlan, k: int) -> Candidates:
-        """Find the ``k`` best documents of every row of the plan (all of them when fewer exist)."""
-
-    def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
-        """Find the ``k`` best documents by BM25 shares (:mod:`palmette.lexical.bm25`), or score ``only`` these.
-
-        Document frequencies count all living documents, behind a tenant's wall
-        (:class:`palmette.store.filters.Within`) those of the tenant; other filters change no score. Equal scores are
-        ordered by key. Documents without a quoted phrase of the text are not found, and score 0 among ``only``.
-        """
-
-    def word_parts(self, text: str, key: int) -> Floats:
-        """Return each word's and pair's addition [T] to the score of a document that contains the quoted phrases."""
-
-    def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
-        """Rows of a stored array, in the order of ``keys``: [n, *shape]."""
-
-    def ragged(self, array: str, keys: Sequence[int] | Keys) -> Ragged:
-        """Rows of a ragged array, in the order of ``keys``: of n documents."""
-
-    def note(self, name: str) -> str | None:
-        """Return a note that a writer stored with the documents, ``None`` without one and behind a tenant's wall."""
-        return None
-
-    def list_sizes(self, array: str) -> Rows:
-        """Number of documents in each list of a stored array of list numbers: [L]."""
-
-    def stored(self, keys: Sequence[int]) -> list[StoredDocument]:
-        """Whole documents that passages belong to, in the order of ``keys``."""
-
-    def parts(self, keys: Sequence[int]) -> list[tuple[Document, Passage]]:
-        """Passages as documents, each with its place; in the order of ``keys``."""
-        owners = self.document_keys(keys).tolist()
-        found: dict[int, tuple[Document, Passage]] = {}
-        of_document: dict[int, list[int]] = {}
-        for key, owner in zip(np.asarray(keys, np.int64).reshape(-1).tolist(), owners, strict=True):
-            of_document.setdefault(owner, []).append(key)
-        most, size = READ_LIMIT.get(), 0
-        for owner, stored, others in self.scan(list(of_document)):
-            size += others
-            for key in dict.fromkeys(of_document[owner]):
-                found[key] = part_of(stored, key - owner)
-                size += len(found[key][0].content)
-            if most is not None and size > most:
-                raise InputError(f"these passages have more than {most:,} characters together: ask for fewer")
-        return [found[key] for key in np.asarray(keys, np.int64).reshape(-1).tolist()]
-
-    def scan(self, keys: Sequence[int]) -> Iterator[tuple[int, StoredDocument, int]]:
-        """Read documents by the keys of their first passages, each when the one before it is done with.
-
-        Yields key, document and the number of characters beside its text, where they are known.
-        """
-        return ((key, stored, 0) for key, stored in zip(keys, self.stored(keys), strict=True))
-
-    def documents(self, keys: Sequence[int]) -> list[Document]:
-        """Passages as documents, in the order of ``keys``: each has the id and the metadata of its document."""
-        return [document for document, _ in self.parts(keys)]
-
-    def document_keys(self, keys: Sequence[int] | Keys) -> Keys:
-        """Return the key of the first passage of each passage's document, which stands for the document."""
-        return np.asarray(keys, np.int64)
-
-    def ids(self, keys: Sequence[int]) -> list[str]:
-        """Ids of passages' documents in the order of ``keys``; storage need not read the documents."""
-        return [document.key for document in self.documents(keys)]
-
-    def key_of(self, id: str) -> int | None:
-        """Key of the first passage of a document's current version; never reused."""
-        return next(iter(self.keys_of([id]).get(id, ())), None)
-
-    def keys_of(self, ids: Sequence[str]) -> dict[str, Sequence[int]]:
-        """Keys of all passages of some documents, in order; ids that are not there are left out."""
-
-    def count_documents(self) -> int:
-        """Number of documents that have passages here."""
-        return len(np.unique(self.document_keys(self.keys())))
-
-    def ids_of_source(self, source: str) -> dict[str, str]:
-        """Ids of the documents that a source keeps up to date, and their digests."""
-        return {}
-
-    def keys(self) -> Keys:
-        """All keys, ascending."""
-
-    def wall_keys(self) -> Keys | None:
-        """Return the ascending keys of all documents of the view's tenant; ``None`` without a wall."""
-        return None
-
-
-def find_array(arrays: Mapping[str, ArraySpec], name: str, *, ragged: bool = False) -> ArraySpec:
-    """Find a stored array by name; raises unless it has one row per document, or any number where ``ragged``."""
-    if name not in arrays:
-        raise InputError(f"this index stores no array {name!r} but {', '.join(arrays)}")
-    if arrays[name].ragged != ragged:
-        kind, method = ("one row", "rows") if ragged else ("any number of rows", "ragged")
-        raise InputError(f"array {name!r} has {kind} per document: read it with view.{method}")
-    return arrays[name]
-
-
-def read_array(view: View, spec: ArraySpec, keys: Sequence[int]) -> Any:
-    """Read a stored array of either kind, in the order of ``keys``."""
-    return view.ragged(spec.name, keys) if spec.ragged else view.rows(spec.name, keys)
-
-
-def rescore_rows(view: View, plan: SearchPlan, candidates: Candidates, k: int) -> Candidates:
-    """Rank candidates by ``plan.rescore`` on rows that the view hands out, for storage that cannot do it itself.
-
-    Documents of several vectors ([F, d]) score by their best weighted one; evidence ``part`` says which.
-    """
-    assert plan.rescore is not None
-    scores, parts = score_rows(view, plan.rescore, candidates.keys)
-    if plan.share:
-        scores = np.where(candidates.keys >= 0, plan.share * candidates.scores + (1 - plan.share) * scores, -np.inf)
-    evidence = candidates.evidence if parts is None else {"part": parts}
-    return ranked_by(replace(candidates, evidence=evidence), scores.astype(np.float32), k)
-
-
-def score_rows(view: View, score: Score, keys: Keys) -> tuple[NDArray[np.float64], Rows | None]:
-    """Scores of documents [Q, n] for each query (−∞ for keys of −1), and the best of several vectors [Q, n]."""
-    real = keys >= 0
-    distinct, where = np.unique(keys[real], return_inverse=True)
-    rows = view.rows(score.array, distinct.tolist())[..., : score.queries.shape[1]].astype(np.float64)
-    vectors, factors = rows[where], np.ones(1)  # [n, d] or [n, F, d]
-    if score.scales is not None:
-        factors = view.rows(score.scales, distinct.tolist()).astype(np.float64)[where]  # [n] or [n, F]
-    queries = np.repeat(score.queries.astype(np.float64), real.sum(axis=1), axis=0)
-    scores, parts = np.full(keys.shape, -np.inf), None
-    if score.part_weights is None:
-        scores[real] = np.einsum("nd,nd->n", queries, vectors) * factors
-    else:
-        table = np.einsum("nd,nfd->nf", queries, vectors) * score.part_weights.astype(np.float64) * factors
-        table[(table == 0) | (score.part_weights == 0)] = -np.inf  # vectors of zeros are missing parts
-        scores[real] = np.where(np.isinf(table).all(axis=1), 0.0, table.max(axis=1))
-        parts = np.zeros(keys.shape, np.int64)
-        parts[real] = table.argmax(axis=1)
-    return scores, parts
-
-
 def ranked_by(candidates: Candidates, scores: Floats, k: int) -> Candidates:
     """Rank candidates by other scores [Q, n]."""
     order = np.lexsort((candidates.keys, -scores), axis=1)[:, :k]
     keys, ranked = np.take_along_axis(candidates.keys, order, 1), np.take_along_axis(scores, order, 1)
     evidence = {name: np.take_along_axis(array, order, 1) for name, array in candidates.evidence.items()}
     return replace(candidates, keys=keys, scores=ranked, evidence=evidence)
-
-
-def part_of(stored: StoredDocument, number: int) -> tuple[Document, Passage]:
-    """Return a passage as a document, and its place."""
-    if not 0 <= number < len(stored.passages):
-        raise CorruptIndexError(
-            f"document {shown(stored.document.key)} is damaged: it has no place for its passage {number}; {REPAIR}"
-        )
-    return stored.part(number), stored.passages[number]
-
-
-def by_documents(view: View, keys: Keys) -> Iterator[list[int]]:
-    """Yield rising keys of passages in lists of few documents each: a document may have 8 MB, and is read whole."""
-    owners = view.document_keys(keys)
-    first = np.flatnonzero(owners[1:] != owners[:-1]) + 1
-    for part in np.split(keys, first[READ_TOGETHER - 1 :: READ_TOGETHER]):
-        if len(part):
-            yield part.tolist()

@@ -12,9 +12,9 @@ from uuid import uuid4
 
 from palmette.config import check_path
 from palmette.errors import InputError, LockedError, NotFoundError
-from palmette.files import folder_lock, fsync_folder
 from palmette.hub.checkpoint import open_folder
 from palmette.index import MODEL
+from palmette.machine.files import folder_lock, fsync_folder
 from palmette.store.local.backend import LocalBackend
 from palmette.store.local.database import storage_errors
 

@@ -22,6 +22,7 @@ from starlette.types import ASGIApp
 
 from palmette import __version__
 from palmette.errors import ConfigError, InputError, NotFoundError, PalmetteError, shown
+from palmette.machine.threads import WORKERS
 from palmette.service.callers import Caller, Callers, Token
 from palmette.service.calls import ENDPOINTS, answer_facts, find_passages, index_facts, listed, results_facts
 from palmette.service.gate import OPEN, POLICY, SHARE, Gate, Problem, Settings, problem_facts, status_of
@@ -30,7 +31,6 @@ from palmette.service.memory import free_pages_returned
 from palmette.service.metrics import TYPE, Metrics
 from palmette.service.schema import AnswerBody, Body, Endpoint, NameBody, openapi, read_body, to_json
 from palmette.service.turns import Turns
-from palmette.threads import WORKERS
 
 T = TypeVar("T")
 log = logging.getLogger("palmette.service")

@@ -16,8 +16,6 @@ from palmette.errors import ConfigError, InputError
 from palmette.index import Index
 from palmette.methods.tree import TreeInspection
 from palmette.reader import Reader
-from palmette.search.plan import READ_LIMIT, View
-from palmette.search.stored import StoredDocument
 from palmette.service.schema import (
     AddBody,
     AnswerBody,
@@ -38,6 +36,7 @@ from palmette.service.schema import (
     to_json,
 )
 from palmette.store.filters import flatten
+from palmette.store.protocols import READ_LIMIT, StoredDocument, View
 from palmette.types import Hit
 
 T = TypeVar("T")

@@ -15,15 +15,15 @@ from typing import Any, TypeVar
 
 from palmette.data.listing import list_source
 from palmette.errors import InputError, LockedError, PalmetteError, StoreError
-from palmette.files import write_anew
 from palmette.index import Index
+from palmette.machine.files import write_anew
+from palmette.machine.threads import run_in_thread
 from palmette.reader import Reader
 from palmette.service.local import HOME
 from palmette.service.turns import Turns
 from palmette.sources.walk import file_stamps
 from palmette.store.local.database import DATABASE
 from palmette.store.qdrant.url import is_url
-from palmette.threads import run_in_thread
 
 T = TypeVar("T")
 Stamp = tuple[int, int]

@@ -27,7 +27,7 @@ from palmette.service.calls import ENDPOINTS
 from palmette.service.gate import Problem
 from palmette.service.local import MOST_QUERIES
 from palmette.service.schema import AnswerBody, Body, GetBody, ListBody, OverviewBody, SearchBody
-from palmette.text import printable, shorten
+from palmette.types.text import printable, shorten
 
 INSTRUCTIONS = (
     "Search documents, read what surrounds a passage, and answer questions in the documents' own words. Cite the id of "

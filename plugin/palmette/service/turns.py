@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
-from palmette.threads import submit
+from palmette.machine.threads import submit
 
 P = ParamSpec("P")
 T = TypeVar("T")

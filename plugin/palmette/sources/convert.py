@@ -17,7 +17,7 @@ from typing import Any
 
 from palmette.config import parse_json_of_stranger
 from palmette.errors import InputError, MissingExtraError, PalmetteError
-from palmette.files import open_source
+from palmette.machine.files import open_source
 from palmette.sources.blocks import blocks_of, front_matter
 from palmette.sources.kinds import RECORDS as RECORDS
 from palmette.sources.kinds import kind_of as kind_of
@@ -34,7 +34,7 @@ from palmette.sources.records import (
     separator,
 )
 from palmette.types import LONGEST_DOCUMENT
-from palmette.values import json_value
+from palmette.types.values import json_value
 
 PAGE_BREAK = "\f"
 """What stands between the pages of a PDF, each on a line of its own."""
@@ -83,7 +83,8 @@ class SourceText:
 def read_file(path: Path, root: Path | None = None) -> Iterable[SourceText]:
     """Yield the documents of a file: one, or one for each record of a table or of JSON lines.
 
-    A file that was listed below a ``root`` is read only if it is still there (:func:`palmette.files.open_source`).
+    A file that was listed below a ``root`` is read only if it is still there
+    (:func:`palmette.machine.files.open_source`).
 
     Raises:
         InputError: The file cannot be read; it and the reason are named.

@@ -9,10 +9,10 @@ from pathlib import PurePath
 from typing import Any
 
 from palmette.errors import ConfigError, InputError, shown
-from palmette.search.stored import StoredDocument
 from palmette.sources.kinds import KINDS
 from palmette.sources.lines import Lines
 from palmette.sources.passages import CountTokens, PassageOptions, above, split
+from palmette.store.protocols import StoredDocument
 from palmette.types import Document, Passage
 
 PassagesLike = PassageOptions | Mapping[str, Any] | Callable[[str], Iterable[Any]] | Any | None

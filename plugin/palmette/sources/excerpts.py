@@ -45,7 +45,7 @@ def choose_excerpts(
 
     A sentence is worth its passage's log-odds, less four times what its cosine lacks of that of the passage's best
     sentence. It comes with one sentence before it and two after it. Whole passages spend the budget on what the
-    question did not ask, and single sentences miss what stands beside them (tests/benchmarks/results/passages.md).
+    question did not ask, and single sentences miss what stands beside them (benchmarks/results/passages.md).
 
     Args:
         candidates: Passages, best first.

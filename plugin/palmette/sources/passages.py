@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import Field
 
 from palmette.config import Config
-from palmette.encoder.splitting import split_sentences
+from palmette.encoder.sentences.splitting import split_sentences
 from palmette.errors import ConfigError
 from palmette.sources.blocks import blocks_of
 from palmette.sources.lines import Block, Lines

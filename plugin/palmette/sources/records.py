@@ -16,10 +16,10 @@ from typing import IO, Any
 
 from palmette.config import check_kind, parse_json_of_stranger
 from palmette.errors import DuplicateIdError, InputError, NotFoundError, shown
-from palmette.files import open_source, reading
-from palmette.progress import progress_bar
+from palmette.machine.files import open_source, reading
+from palmette.machine.progress import progress_bar
 from palmette.types import Document
-from palmette.values import written
+from palmette.types.values import written
 
 TEXT_KEYS = ("text", "title")
 SOURCE_KEYS = ("source", "file_path", "page", "page_label")

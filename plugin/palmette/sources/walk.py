@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from palmette.config import check_path, check_range
 from palmette.errors import ConfigError, NotFoundError, shown
-from palmette.files import open_source
+from palmette.machine.files import open_source
 from palmette.sources.kinds import kind_of
 
 if TYPE_CHECKING:

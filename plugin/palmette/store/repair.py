@@ -16,9 +16,8 @@ import numpy as np
 
 from palmette.arrays import Stored, take_documents
 from palmette.errors import CorruptIndexError, PalmetteError
-from palmette.files import draft_beside
+from palmette.machine.files import draft_beside
 from palmette.search.plan import ArraySpec
-from palmette.search.stored import StoredDocument
 from palmette.store.local.database import (
     COLUMNS,
     DATABASE,
@@ -31,6 +30,7 @@ from palmette.store.local.database import (
 )
 from palmette.store.local.folder import SEGMENTS, Manifest, check_own
 from palmette.store.local.segments import KEYS, NUMBERS, Segment
+from palmette.store.protocols import StoredDocument
 
 _BATCH = 256
 _GONE = 64  # segments without files that are named

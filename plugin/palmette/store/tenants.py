@@ -15,9 +15,6 @@ from typing import Any
 
 from palmette.arrays import Stored
 from palmette.errors import DuplicateIdError, InputError, shown
-from palmette.search.plan import View, by_documents
-from palmette.search.stored import StoredDocument, as_stored
-from palmette.store.backend import Backend, BackendStats, Writer
 from palmette.store.filters import (
     And,
     Condition,
@@ -34,6 +31,7 @@ from palmette.store.filters import (
     parse_filter,
     pinned_value,
 )
+from palmette.store.protocols import Backend, BackendStats, StoredDocument, View, Writer, as_stored, by_documents
 from palmette.types import Document, Metadata
 
 

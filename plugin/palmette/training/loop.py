@@ -17,10 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from palmette.devices import Processes, auto_precision, processes
 from palmette.errors import ConfigError, TrainingError
-from palmette.files import folder_lock
-from palmette.progress import progress_bar
+from palmette.machine.devices import Processes, auto_precision, processes
+from palmette.machine.files import folder_lock
+from palmette.machine.progress import progress_bar
 from palmette.training.config import TrainingConfig
 from palmette.training.state import TrainingState, unwritable
 

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from palmette.arrays import Rows
 from palmette.data import RetrievalData
+from palmette.data.metrics import Judgements, query_scores, score_ranks
 from palmette.encoder import Encoder, States
 from palmette.encoder.cache import EncodingCache
-from palmette.metrics import Judgements, query_scores, score_ranks
 
 DEV_QUERIES = 500
 """Queries of a validation sample at most."""

@@ -26,11 +26,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from palmette.arrays import Rows
-from palmette.cores import one_thread
 from palmette.data.retrieval import RowLists
 from palmette.encoder.space import Space
-from palmette.maths import symmetric_info_nce
-from palmette.progress import progress_bar
+from palmette.machine.cores import one_thread
+from palmette.machine.progress import progress_bar
+from palmette.training.maths import symmetric_info_nce
 from palmette.training.pairs import TrainingPairs, Validation, top_documents
 
 STEPS = 150

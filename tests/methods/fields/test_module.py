@@ -9,7 +9,7 @@ import torch
 
 from palmette import load_encoder
 from palmette.encoder import Backbone
-from palmette.encoder.backbone import FAMILIES
+from palmette.encoder.local.backbone import FAMILIES
 from palmette.methods.fields.config import FieldsConfig
 from palmette.methods.fields.module import FieldEncoder
 from support.tiny_encoder import save_tiny_encoder

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from palmette.methods.layers.config import LayersSearch
 from palmette.methods.layers.search import VECTOR, layers_plan, merge_layers, split_budget, take_new_per_layer
 from palmette.search.plan import Candidates, SearchPlan
-from palmette.search.view import ArrayView
+from palmette.store.memory import ArrayView
 
 
 def world(seed: int, documents: int, layers: int) -> tuple[np.ndarray, np.ndarray, ArrayView]:

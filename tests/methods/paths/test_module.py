@@ -11,7 +11,7 @@ from palmette.methods.paths.init import initialise, kmeans
 from palmette.methods.paths.module import Indexer, Paths
 from palmette.methods.paths.search import LEAVES, auto_share, leaves_to_visit
 from palmette.methods.paths.training import PathsTask
-from palmette.search.view import ArrayView
+from palmette.store.memory import ArrayView
 from palmette.training.pairs import TrainingPairs, Validation
 
 

@@ -10,8 +10,8 @@ import pytest
 from palmette import TreeModel
 from palmette.errors import CheckpointError
 from palmette.lexical.terms import terms_to_json
+from palmette.methods.base import LOADED
 from palmette.methods.tree.explain import topics_of_texts
-from palmette.model import LOADED
 from support.alone import Index
 from support.tiny import documents, train_tree, tree
 

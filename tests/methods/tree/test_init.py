@@ -9,12 +9,12 @@ from palmette import FakeEncoder, TreeModel
 from palmette.data import load_data
 from palmette.encoder import States
 from palmette.errors import ConfigError, TrainingError
-from palmette.maths import ntvd, symmetric_info_nce
 from palmette.methods.tree import TreeConfig
 from palmette.methods.tree.init import initialise
 from palmette.methods.tree.leaves import greedy_leaf
 from palmette.methods.tree.module import Tree
 from palmette.methods.tree.training import TreeTask
+from palmette.training.maths import ntvd, symmetric_info_nce
 from palmette.training.pairs import TrainingPairs, Validation
 from support.tiny import documents, pairs
 

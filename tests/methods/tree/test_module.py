@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmette.encoder import States
-from palmette.maths import ntvd, symmetric_info_nce
 from palmette.methods.tree import TreeConfig, module
 from palmette.methods.tree.init import initialise
 from palmette.methods.tree.leaves import greedy_leaf
 from palmette.methods.tree.module import Tree, name_of, propagate
+from palmette.training.maths import ntvd, symmetric_info_nce
 
 WIDTH, TOKENS = 6, 5
 SPLITS = ("linear", "cross_attention")

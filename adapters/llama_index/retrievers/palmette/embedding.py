@@ -10,8 +10,8 @@ from llama_index.core.bridge.pydantic import Field
 
 from llama_index.retrievers.palmette.loading import OfCheckpoint
 from palmette.config import check_keys, without_none
-from palmette.frameworks import public_name, represent
-from palmette.threads import AsyncTwin
+from palmette.index.frameworks import public_name, represent
+from palmette.machine.threads import AsyncTwin
 
 if TYPE_CHECKING:
     from palmette import Model

@@ -22,7 +22,7 @@ from llama_index.retrievers.palmette.nodes import REF_DOC_ID, hash_of, to_node
 from palmette.config import check_path, parse_json
 from palmette.data import drop_blanks
 from palmette.errors import ConfigError, InputError, shown
-from palmette.threads import AsyncTwin
+from palmette.machine.threads import AsyncTwin
 from palmette.types import Document
 
 if TYPE_CHECKING:

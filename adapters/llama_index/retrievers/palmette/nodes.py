@@ -23,7 +23,7 @@ from pydantic_core import PydanticSerializationError
 
 from palmette.errors import InputError, NotFoundError, shown
 from palmette.types import Document, Explanation
-from palmette.values import json_value
+from palmette.types.values import json_value
 
 if TYPE_CHECKING:
     from palmette import Hit, Model

@@ -15,8 +15,8 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, QueryType
 from llama_index_instrumentation import get_dispatcher
 
 from palmette.config import check_kind, check_range
-from palmette.frameworks import answer_facts, check_reader, passage
-from palmette.threads import AsyncTwin
+from palmette.index.frameworks import answer_facts, check_reader, passage
+from palmette.machine.threads import AsyncTwin
 
 if TYPE_CHECKING:
     from palmette import Answer, Reader

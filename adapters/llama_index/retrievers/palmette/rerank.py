@@ -15,10 +15,10 @@ from llama_index_instrumentation import get_dispatcher
 from llama_index.retrievers.palmette.loading import OfCheckpoint
 from llama_index.retrievers.palmette.nodes import metadata_mode, text_of
 from palmette.errors import InputError
-from palmette.frameworks import check_size, public_name, rerank
+from palmette.index.frameworks import check_size, public_name, rerank
 from palmette.lexical.analyser import check_language
+from palmette.machine.threads import AsyncTwin
 from palmette.ranking.score import check_lexical
-from palmette.threads import AsyncTwin
 
 if TYPE_CHECKING:
     from palmette import Model

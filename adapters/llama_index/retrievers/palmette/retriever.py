@@ -25,9 +25,9 @@ from llama_index.retrievers.palmette.nodes import scored
 from llama_index.retrievers.palmette.query import Filters, PalmetteQuery, palmette_filter
 from palmette.config import check_keys, check_kind, without_none
 from palmette.errors import ConfigError
-from palmette.frameworks import as_vector, check_method
+from palmette.index.frameworks import as_vector, check_method
+from palmette.machine.threads import AsyncTwin
 from palmette.ranking.boost import boost_to_dict
-from palmette.threads import AsyncTwin
 
 if TYPE_CHECKING:
     from llama_index.core.llms import LLM

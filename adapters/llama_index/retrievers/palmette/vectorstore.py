@@ -21,8 +21,8 @@ from llama_index.retrievers.palmette.query import PalmetteQuery, palmette_filter
 from llama_index.retrievers.palmette.retriever import PalmetteRetriever
 from palmette.config import check_kind, check_path, check_range
 from palmette.errors import ConfigError
-from palmette.frameworks import check_size, diversify
-from palmette.threads import AsyncTwin
+from palmette.index.frameworks import check_size, diversify
+from palmette.machine.threads import AsyncTwin
 from palmette.types import Document
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from palmette.config import check_path
 from palmette.encoder.base import Encoder, Kind, progress_bar
 from palmette.encoder.cache.database import CacheEntry, EncodingDatabase
 from palmette.encoder.sentences import Sentences
-from palmette.encoder.splitting import VERSION
+from palmette.encoder.sentences.splitting import VERSION
 from palmette.errors import ConfigError, EncodingError, ReadOnlyError, StorageFullError, shown
 
 Halves = NDArray[np.float16]

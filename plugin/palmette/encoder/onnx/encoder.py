@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Mask
 from palmette.config import check_range
-from palmette.cores import SHORT
 from palmette.encoder.base import Encoder, Kind, Output, readable
-from palmette.encoder.files import read_settings
+from palmette.encoder.local.files import read_settings
 from palmette.encoder.onnx.folder import TOKENIZER, OnnxFolder
 from palmette.encoder.options import check_truncate, chosen_prompts, fingerprint_with, own_prompts, truncated
 from palmette.encoder.states import States
 from palmette.errors import CheckpointError, ConfigError, EncodingError, MissingExtraError
-from palmette.threads import Renewed, get_threads
+from palmette.machine.cores import SHORT
+from palmette.machine.threads import Renewed, get_threads
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 """Inputs that a graph may have: [B, T] int64."""

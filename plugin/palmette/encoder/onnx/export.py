@@ -17,15 +17,15 @@ import numpy as np
 from palmette.arrays import unit_rows
 from palmette.config import check_path
 from palmette.encoder.base import Encoder, Kind
-from palmette.encoder.find import GRAPHS
 from palmette.encoder.load import load_encoder
+from palmette.encoder.local.find import GRAPHS
 from palmette.encoder.onnx.encoder import INPUTS, OUTPUTS, OnnxEncoder
 from palmette.encoder.onnx.folder import RECORD, TOKENIZER, OnnxFolder, Record
 from palmette.errors import ConfigError, EncodingError, InputError, MissingExtraError
-from palmette.files import draft_beside
+from palmette.machine.files import draft_beside
 
 if TYPE_CHECKING:
-    from palmette.encoder.sentence_transformer import SentenceEncoder
+    from palmette.encoder.local.sentence_transformer import SentenceEncoder
 
 CHECKED = (
     "How do I copy a folder and everything in it?",
@@ -104,7 +104,7 @@ def export_onnx(encoder: str | Path | Encoder, folder: str | Path, *, int8: bool
 
 def _check_source(encoder: Encoder) -> SentenceEncoder:
     """Return a model of a transformer and a pooling; raise ConfigError for any other one."""
-    from palmette.encoder.sentence_transformer import SentenceEncoder
+    from palmette.encoder.local.sentence_transformer import SentenceEncoder
 
     if not isinstance(encoder, SentenceEncoder) or not encoder.has_offsets or encoder.asymmetric:
         kind = "has paths of its own for queries and documents" if encoder.asymmetric else "is no such model"

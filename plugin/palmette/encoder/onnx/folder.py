@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from palmette.encoder.files import check_shape, module_content, modules_of, read_settings, read_size, sha256_of
+from palmette.encoder.local.files import check_shape, module_content, modules_of, read_settings, read_size, sha256_of
 from palmette.encoder.onnx.graph import external_files, lies_within
 from palmette.encoder.onnx.pooling import ACTIVATIONS, POOLINGS, Dense, Head, pooling_names
 from palmette.errors import CheckpointError, ConfigError, shown

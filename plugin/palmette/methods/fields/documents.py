@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from palmette.arrays import Ragged
 from palmette.encoder import Backbone
 from palmette.errors import ConfigError, InputError
+from palmette.machine.progress import progress_bar
 from palmette.methods.fields.config import WHOLE, FieldsConfig
-from palmette.progress import progress_bar
 from palmette.types import Document
-from palmette.values import written
+from palmette.types.values import written
 
 TEXT = "text"
 """Source of a document's text, without the title where it starts with that."""

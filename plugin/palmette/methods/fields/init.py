@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from palmette.maths import info_nce
 from palmette.methods.fields.module import FieldEncoder
+from palmette.training.maths import info_nce
 
 STEPS = 40
 """Steps that fit the initial weights: enough to tell fields apart, too few to silence any."""

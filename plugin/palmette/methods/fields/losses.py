@@ -1,6 +1,6 @@
 """CHARM's equations as pure functions over tensors (B queries, M documents, F fields, d dimension).
 
-Equation 2 is :func:`palmette.maths.info_nce`; documents known to answer a query are no negatives of it.
+Equation 2 is :func:`palmette.training.maths.info_nce`; documents known to answer a query are no negatives of it.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from palmette.maths import info_nce
 from palmette.methods.fields.config import FieldsConfig
+from palmette.training.maths import info_nce
 
 
 def best_field(by_field: Tensor, fields: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from palmette.encoder import Backbone, Encoder, Kind
 from palmette.encoder.cache import EncodingCache
 from palmette.encoder.coalesce import Coalescer
 from palmette.errors import CheckpointError, ConfigError, EncodingError
+from palmette.methods.base import Arrays, Model, Queries
 from palmette.methods.fields.config import TRAINING, FieldsConfig, FieldsSearch
 from palmette.methods.fields.documents import (
     TEXT,
@@ -29,9 +30,9 @@ from palmette.methods.fields.explain import explain
 from palmette.methods.fields.module import FieldEncoder
 from palmette.methods.fields.search import AGGREGATE, FIELDS, SCALES, WEIGHTS, plan
 from palmette.methods.fields.training import FieldsTask
-from palmette.model import Arrays, Model, Queries
 from palmette.ranking.score import options_key
-from palmette.search.plan import ArraySpec, SearchPlan, View
+from palmette.search.plan import ArraySpec, SearchPlan
+from palmette.store.protocols import View
 from palmette.types import Document, Explanation
 
 

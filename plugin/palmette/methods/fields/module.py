@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from palmette.arrays import Floats, Rows
 from palmette.encoder import Backbone
-from palmette.encoder.backbone import set_dropout
+from palmette.encoder.local.backbone import set_dropout
 from palmette.methods.fields.config import FieldsConfig
 
 TextKind = Literal["document", "query", "pooled"]

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from palmette.encoder import Encoder
-from palmette.maths import ridge
 from palmette.methods.layers.config import LayersConfig
 from palmette.methods.layers.module import LayerNetworks, RNetLayer
+from palmette.training.maths import ridge
 
 CLOSE = 0.05
 """Relative error up to which a copied layer computes what the encoder's does; bfloat16 makes about .01."""

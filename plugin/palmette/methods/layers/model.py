@@ -16,13 +16,14 @@ from palmette.encoder import Encoder, EncodingCache, Kind
 from palmette.encoder.base import Output
 from palmette.encoder.coalesce import Coalescer
 from palmette.errors import ConfigError
+from palmette.methods.base import Model, Queries
 from palmette.methods.layers.config import TRAINING, LayersConfig, LayersSearch
 from palmette.methods.layers.explain import explain_layers
 from palmette.methods.layers.module import LayerNetworks
 from palmette.methods.layers.search import FUSED, LAYERS, VECTOR, layers_plan, merge_layers
 from palmette.methods.layers.training import LayersTask
-from palmette.model import Model, Queries
-from palmette.search.plan import ArraySpec, Candidates, SearchPlan, View
+from palmette.search.plan import ArraySpec, Candidates, SearchPlan
+from palmette.store.protocols import View
 from palmette.types import Document, Explanation
 
 TOGETHER = 32

@@ -10,7 +10,8 @@ import numpy as np
 
 from palmette.arrays import Floats, Keys, Rows
 from palmette.methods.layers.config import LayersSearch
-from palmette.search.plan import Candidates, Score, SearchPlan, View, score_rows
+from palmette.search.plan import Candidates, Score, SearchPlan
+from palmette.store.protocols import View, score_rows
 
 VECTOR = "vector"
 """Stored array: the encoder's own vector of a document."""

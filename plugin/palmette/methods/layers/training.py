@@ -14,16 +14,16 @@ from torch import Tensor, nn
 from palmette.arrays import Rows
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder, EncodingCache
-from palmette.encoder.splitting import first_sentences
+from palmette.encoder.sentences.splitting import first_sentences
 from palmette.errors import TrainingError
-from palmette.maths import info_nce
+from palmette.machine.progress import progress_bar
 from palmette.methods.layers.config import LayersConfig
 from palmette.methods.layers.init import complete_config, initialise
 from palmette.methods.layers.module import LayerNetworks, summary
 from palmette.methods.layers.weights import best_weights
-from palmette.progress import progress_bar
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Stage, Task, TrainingResult
+from palmette.training.maths import info_nce
 from palmette.training.pairs import TokenRows, TrainingPairs
 
 BLOCK = 64

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Floats
-from palmette.metrics import Judgements
+from palmette.data.metrics import Judgements
 from palmette.ranking.calibration import ndcg_by_query
 
 

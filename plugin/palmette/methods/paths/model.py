@@ -15,15 +15,16 @@ from palmette.arrays import Floats
 from palmette.config import check_keys
 from palmette.data import RetrievalData
 from palmette.encoder import Backbone, Encoder, EncodingCache, Kind
-from palmette.encoder.backbone import encode_texts
+from palmette.encoder.local.backbone import encode_texts
+from palmette.methods.base import Model, Queries
 from palmette.methods.paths.config import TRAINING, PathsConfig, PathsSearch
 from palmette.methods.paths.explain import REPORT, IndexReport, explain_leaf, leaf_load, load_warning
 from palmette.methods.paths.init import initialise
 from palmette.methods.paths.module import Paths
 from palmette.methods.paths.search import LEAVES, VECTOR, VISITED, leaves_to_visit
 from palmette.methods.paths.training import PathsTask
-from palmette.model import Model, Queries
-from palmette.search.plan import ArraySpec, Candidates, Lists, Score, SearchPlan, View
+from palmette.search.plan import ArraySpec, Candidates, Lists, Score, SearchPlan
+from palmette.store.protocols import View
 from palmette.training.pairs import TrainingPairs, Validation
 from palmette.types import Document, Explanation
 

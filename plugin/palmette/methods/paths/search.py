@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from palmette.arrays import Floats, Keys
+from palmette.data.metrics import Judgements, score_ranks
 from palmette.methods.paths.config import PathsSearch
 from palmette.methods.paths.module import Paths
-from palmette.metrics import Judgements, score_ranks
-from palmette.search.plan import View
+from palmette.store.protocols import View
 
 VECTOR = "vector"
 """Stored array of the document's unit vector."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from palmette.arrays import Rows
 from palmette.encoder import Kind
-from palmette.encoder.backbone import encode_texts
+from palmette.encoder.local.backbone import encode_texts
 from palmette.methods.paths.explain import IndexReport, Numbers, leaf_load, leaf_terms
 from palmette.methods.paths.losses import intra_leaf, triplet
 from palmette.methods.paths.module import Paths, TextBatch

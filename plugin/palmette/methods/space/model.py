@@ -12,10 +12,11 @@ from palmette.arrays import Floats
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder, load_encoder
 from palmette.hub.checkpointed import TrainingRecord
+from palmette.methods.base import DEFAULT_ENCODER, Arrays, Model, Queries
 from palmette.methods.space.config import SpaceConfig, SpaceSearch
-from palmette.model import DEFAULT_ENCODER, Arrays, Model, Queries
 from palmette.ranking.score import USUAL, Units
-from palmette.search.plan import ArraySpec, Score, SearchPlan, View
+from palmette.search.plan import ArraySpec, Score, SearchPlan
+from palmette.store.protocols import View
 from palmette.types import Document, Explanation, Part
 
 VECTOR = "vector"

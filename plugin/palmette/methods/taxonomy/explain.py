@@ -7,8 +7,8 @@ import numpy as np
 from palmette.arrays import Floats
 from palmette.methods.taxonomy.hierarchy import Nodes
 from palmette.methods.taxonomy.search import RelevanceCutoff
-from palmette.text import shorten
 from palmette.types import Explanation, Part
+from palmette.types.text import shorten
 
 
 def explain(nodes: Nodes, cutoff: RelevanceCutoff, query: Floats, vector: Floats, node: int) -> Explanation:

@@ -16,6 +16,7 @@ from palmette.encoder import Encoder, FakeEncoder
 from palmette.encoder.cache import EncodingCache
 from palmette.errors import ConfigError, InputError
 from palmette.hub.checkpointed import TrainingRecord
+from palmette.methods.base import Arrays, Model, Queries
 from palmette.methods.taxonomy.config import TRAINING, TaxonomyConfig, TaxonomySearch
 from palmette.methods.taxonomy.data import Sampler, TaxonomyData, training_queries
 from palmette.methods.taxonomy.explain import explain
@@ -24,8 +25,8 @@ from palmette.methods.taxonomy.init import construct, dimension_needed
 from palmette.methods.taxonomy.module import DualEncoder
 from palmette.methods.taxonomy.search import NODE, VECTOR, RelevanceCutoff, plan, rank
 from palmette.methods.taxonomy.training import TaxonomyTask, by_query
-from palmette.model import Arrays, Model, Queries
-from palmette.search.plan import ArraySpec, Candidates, SearchPlan, View
+from palmette.search.plan import ArraySpec, Candidates, SearchPlan
+from palmette.store.protocols import View
 from palmette.types import Document, Explanation
 
 FILE = "nodes.json"

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from palmette.maths import principal_directions
 from palmette.methods.taxonomy.config import TaxonomyConfig
 from palmette.methods.taxonomy.hierarchy import Nodes
+from palmette.training.maths import principal_directions
 
 TABLE_STD = 0.1
 """Standard deviation of the first rows of a lookup table."""

@@ -26,7 +26,8 @@ from torch import Tensor
 from palmette.arrays import Floats, Rows
 from palmette.methods.taxonomy.config import TaxonomySearch
 from palmette.methods.taxonomy.hierarchy import Nodes
-from palmette.search.plan import Candidates, Score, SearchPlan, View, stack_rows
+from palmette.search.plan import Candidates, Score, SearchPlan, stack_rows
+from palmette.store.protocols import View
 
 VECTOR = "vector"
 """Stored array of the node's vector."""

@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from palmette.machine.progress import progress_bar
 from palmette.methods.taxonomy.data import DEV, Sampler, TrainingQueries
 from palmette.methods.taxonomy.hierarchy import Matches
 from palmette.methods.taxonomy.losses import column_weights, matches_softmax
 from palmette.methods.taxonomy.module import DualEncoder
 from palmette.methods.taxonomy.search import AT_ONCE, MAX_GAP, fit_cut, score_gaps
-from palmette.progress import progress_bar
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Stage, Task, TrainingResult
 

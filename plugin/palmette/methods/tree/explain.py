@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Rows, as_floats, evenly_spaced
 from palmette.lexical.terms import TopicTerms, add_counts, count_terms, divergence, top_terms
+from palmette.methods.base import Arrays
 from palmette.methods.tree.leaves import ADAPTED, LEAVES, greedy_leaf
 from palmette.methods.tree.module import name_of
 from palmette.methods.tree.training import TreeTask
-from palmette.model import Arrays
 from palmette.types import Explanation, Part
 
 BOTH = 0.5

@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from palmette.arrays import Floats, Rows, evenly_spaced
-from palmette.cores import one_thread
-from palmette.maths import ridge
+from palmette.machine.cores import one_thread
 from palmette.methods.tree.module import Linear, Tree
+from palmette.training.maths import ridge
 
 RESTARTS = 4
 """Starts of the search for a node's two halves."""

@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from palmette.arrays import Rows, evenly_spaced, unit_rows
 from palmette.config import check_range
 from palmette.errors import ConfigError, InputError, NotFoundError
+from palmette.machine.progress import progress_bar
 from palmette.methods.tree.explain import node_masses, topics_of_texts
 from palmette.methods.tree.leaves import ADAPTED, LEAVES, greedy_leaf
 from palmette.methods.tree.module import name_of
-from palmette.progress import progress_bar
-from palmette.search.plan import View, by_documents
-from palmette.text import shorten
+from palmette.store.protocols import View, by_documents
 from palmette.types import Document, Hit
+from palmette.types.text import shorten
 
 CHUNK = 1024
 """Documents read at a time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from palmette.maths import ntvd, symmetric_info_nce
+from palmette.training.maths import ntvd, symmetric_info_nce
 
 
 def level_loss(

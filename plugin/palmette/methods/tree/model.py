@@ -16,15 +16,16 @@ from palmette.config import check_keys, check_range
 from palmette.encoder import Encoder, Kind, States
 from palmette.errors import ConfigError, TrainingError
 from palmette.lexical.terms import TopicTerms, terms_from_json, terms_to_json
+from palmette.methods.base import Arrays, Model, Queries
 from palmette.methods.tree.config import TRAINING, TreeConfig, TreeSearch
 from palmette.methods.tree.explain import explain, topics_of_training
 from palmette.methods.tree.init import initialise
 from palmette.methods.tree.leaves import ADAPTED, LEAVES, as_searched, stored_format, to_stored
 from palmette.methods.tree.module import DoubleRouter, Tree
 from palmette.methods.tree.training import SAMPLE, TreeTask
-from palmette.model import Arrays, Model, Queries
 from palmette.ranking.score import options_key
-from palmette.search.plan import ArraySpec, Score, SearchPlan, View
+from palmette.search.plan import ArraySpec, Score, SearchPlan
+from palmette.store.protocols import View
 from palmette.training.pairs import TrainingPairs
 from palmette.types import Document, Explanation
 

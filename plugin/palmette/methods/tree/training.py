@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from palmette.arrays import Floats, evenly_spaced
-from palmette.maths import ntvd, symmetric_info_nce
 from palmette.methods.tree.leaves import as_searched, stored_format
 from palmette.methods.tree.losses import level_loss, level_of_step, level_probabilities
 from palmette.methods.tree.module import Tree, fold_leaves
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Stage, Task
+from palmette.training.maths import ntvd, symmetric_info_nce
 from palmette.training.pairs import TrainingPairs
 
 SAMPLE = 1_000

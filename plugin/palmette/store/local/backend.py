@@ -27,7 +27,6 @@ from palmette.errors import ConfigError, ModelMismatchError, ReadOnlyError
 from palmette.lexical.analyser import LANGUAGE, analyser_of, stemmer_version
 from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec
-from palmette.store.backend import Backend, BackendStats
 from palmette.store.filters import FilterLike, parse_filter
 from palmette.store.local.database import (
     COLUMNS,
@@ -57,6 +56,7 @@ from palmette.store.local.pool import Pool
 from palmette.store.local.segments import damaged, progress, remove_orphans
 from palmette.store.local.view import LocalView, Snapshot, Snapshots
 from palmette.store.local.writer import LocalWriter
+from palmette.store.protocols import Backend, BackendStats
 
 Verify = Literal["fast", "full", False]
 """Checks at opening: ``fast`` reads every file once and compares it with its checksums; ``full`` also compares every

@@ -34,8 +34,8 @@ from palmette.errors import (
     StoreError,
     shown,
 )
-from palmette.search.stored import StoredDocument
 from palmette.store.filters import Scalar, flatten
+from palmette.store.protocols import StoredDocument
 from palmette.types import Document, Metadata, Passage, content_digest
 
 DATABASE = "index.sqlite3"

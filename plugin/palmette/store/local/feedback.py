@@ -22,9 +22,9 @@ from typing import Any
 
 from palmette.config import check_kind, check_range
 from palmette.errors import CorruptIndexError, InputError, NotFoundError, ReadOnlyError, StorageFullError, shown
-from palmette.files import flaw_of
+from palmette.machine.files import flaw_of
 from palmette.store.local.database import limit_steps
-from palmette.text import is_unicode
+from palmette.types.text import is_unicode
 
 FEEDBACK = "feedback.sqlite3"
 """Name of the file."""

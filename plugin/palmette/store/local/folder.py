@@ -32,8 +32,8 @@ from palmette.errors import (
     StoreError,
     shown,
 )
-from palmette.files import draft_beside, flaw_of, fsync_folder, read_regular, write_anew
 from palmette.lexical.analyser import LANGUAGE, SCHEME, check_language, stemmer_version
+from palmette.machine.files import draft_beside, flaw_of, fsync_folder, read_regular, write_anew
 from palmette.search.plan import ArraySpec
 from palmette.store.local.database import DATABASE, create_database, no_fork, read_number, storage_errors
 

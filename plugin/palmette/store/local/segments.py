@@ -25,14 +25,14 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Keys, Ragged, Rows, Stored, take_documents
 from palmette.errors import REPAIR, CorruptIndexError, InputError, shown
-from palmette.files import flaw_of, fsync_folder
 from palmette.lexical.analyser import Analyser
 from palmette.lexical.postings import TYPES, Postings, PostingsBuilder
-from palmette.progress import progress_bar
+from palmette.machine.files import flaw_of, fsync_folder
+from palmette.machine.progress import progress_bar
 from palmette.search.plan import ArraySpec
-from palmette.search.view import ArraySegment
 from palmette.store.local.database import MOST_KEY
 from palmette.store.local.folder import SEGMENTS
+from palmette.store.memory import ArraySegment
 
 KEYS = "keys"
 NUMBERS = "numbers"

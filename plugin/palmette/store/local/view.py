@@ -22,9 +22,7 @@ from palmette.lexical.bm25 import PostingsOfSome, WordSearcher, WordSource
 from palmette.lexical.query import query_terms
 from palmette.search.flat import ExactEngine
 from palmette.search.lists import add_sizes
-from palmette.search.plan import ArraySpec, Candidates, SearchPlan, View, WordMatches, find_array
-from palmette.search.stored import StoredDocument
-from palmette.search.view import execute
+from palmette.search.plan import ArraySpec, Candidates, SearchPlan, WordMatches
 from palmette.store.filters import Filter, Within, matches
 from palmette.store.local.database import (
     COLUMNS,
@@ -39,6 +37,8 @@ from palmette.store.local.database import (
 from palmette.store.local.filters import check_names, select_keys
 from palmette.store.local.folder import OpenedFolder
 from palmette.store.local.segments import Segment, damaged
+from palmette.store.memory import execute
+from palmette.store.protocols import StoredDocument, View, find_array
 
 _T = TypeVar("_T")
 _RETRIES = 100  # times a reader may be overtaken by writers that merge segments away under it

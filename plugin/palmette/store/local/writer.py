@@ -14,7 +14,6 @@ from palmette.arrays import Keys, Ragged, Stored, take_documents
 from palmette.errors import DuplicateIdError, EncodingError, InputError, StoreError
 from palmette.lexical.analyser import stemmer_version
 from palmette.search.plan import ArraySpec
-from palmette.search.stored import StoredDocument, as_stored
 from palmette.store.local.database import (
     COLUMNS,
     Row,
@@ -32,6 +31,7 @@ from palmette.store.local.database import (
 from palmette.store.local.folder import COMMIT, Commit
 from palmette.store.local.segments import Files, Segment, SegmentWriter, progress
 from palmette.store.local.view import Snapshots
+from palmette.store.protocols import StoredDocument, as_stored
 from palmette.types import Document
 
 MERGE_RATIO = 2  # a write merges trailing segments up to this many times what it has written so far

@@ -17,8 +17,8 @@ from typing import Any, Self
 
 from palmette.errors import CorruptIndexError, InputError, LockedError, ModelMismatchError, NotFoundError, StoreError
 from palmette.search.plan import ArraySpec
-from palmette.store.backend import PAGE, Backend, BackendStats
 from palmette.store.filters import FilterLike, parse_filter
+from palmette.store.protocols import PAGE, Backend, BackendStats
 from palmette.store.qdrant.client import Collection
 from palmette.store.qdrant.filters import field_name
 from palmette.store.qdrant.points import PROBE, WORDS

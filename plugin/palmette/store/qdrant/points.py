@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from palmette.arrays import Keys, Ragged, Rows
 from palmette.config import parse_json
 from palmette.errors import CorruptIndexError, NotFoundError
-from palmette.search.plan import ArraySpec, SearchPlan, View, find_array
-from palmette.search.stored import StoredDocument
-from palmette.store.backend import PAGE
+from palmette.search.plan import ArraySpec, SearchPlan
 from palmette.store.filters import Filter, Within, matches, names, unknown_name
 from palmette.store.local.database import stored_of
+from palmette.store.protocols import PAGE, StoredDocument, View, find_array
 from palmette.store.qdrant.client import Collection
 from palmette.store.qdrant.filters import to_qdrant
 from palmette.store.qdrant.state import State

@@ -15,8 +15,8 @@ from palmette.lexical.packed import SPARSE, from_texts, impacts, parts_of, score
 from palmette.lexical.query import QueryTerms, query_terms
 from palmette.search.flat import ExactEngine
 from palmette.search.plan import Candidates, Score, SearchPlan, WordMatches, stack_rows
-from palmette.search.view import ArraySegment, execute
-from palmette.store.backend import PAGE
+from palmette.store.memory import ArraySegment, execute
+from palmette.store.protocols import PAGE
 from palmette.store.qdrant.points import ENTRY, PROBE, SEEN, WORDS, PointReader, decoded, keys_of_points
 
 SMALL = 20_000

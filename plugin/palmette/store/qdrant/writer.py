@@ -12,10 +12,9 @@ from palmette.arrays import Ragged, Stored, as_floats, fold_columns
 from palmette.lexical.bm25 import norms
 from palmette.lexical.packed import impacts, pack, to_text
 from palmette.search.plan import ArraySpec
-from palmette.search.stored import StoredDocument, as_stored
-from palmette.store.backend import PAGE
 from palmette.store.local.database import Row
 from palmette.store.local.writer import fresh_rows
+from palmette.store.protocols import PAGE, StoredDocument, as_stored
 from palmette.store.qdrant.client import Collection
 from palmette.store.qdrant.filters import field_name, plain
 from palmette.store.qdrant.lease import Lease

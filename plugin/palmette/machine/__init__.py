@@ -1,0 +1,1 @@
+"""What the process meets: cores, threads, devices, files, servers, terminals, and telemetry."""
