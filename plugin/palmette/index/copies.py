@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
 
 from palmette.arrays import Stored
 from palmette.config import check_count
-from palmette.errors import CheckpointError, NotFoundError, PalmetteError, StoreError
+from palmette.errors import CheckpointError, NotFoundError, PalmetteError
 from palmette.index.encoding import encode_stored, index_arrays
-from palmette.index.folder import MODEL, Engine, Place, as_model, create_index, qdrant_backend
-from palmette.index.inputs import absolute, local_path
+from palmette.index.folder import MODEL, Place, create_index, qdrant_backend
 from palmette.index.sync import NOTE, source_notes
 from palmette.index.write import note_units
 from palmette.lexical.analyser import LANGUAGE
@@ -22,7 +20,7 @@ from palmette.methods.base import Model
 from palmette.ranking.arrays import stores_sentences
 from palmette.ranking.units import UNITS
 from palmette.search.plan import ArraySpec
-from palmette.sources.cutting import AUTO, Cutter, new_cutter
+from palmette.sources.cutting import AUTO, new_cutter
 from palmette.store.local.backend import LocalBackend
 from palmette.store.local.feedback import FEEDBACK, FeedbackLog
 from palmette.store.local.folder import atomic_folder
@@ -34,83 +32,6 @@ BATCHES_PER_COMMIT = 64
 """Number of batches that a copy to a collection commits at a time."""
 UPDATED_AT_ONCE = 256
 """Documents that are encoded at a time where a copy is brought up to date."""
-
-
-class Copying:
-    """The part of an index that copies, backs up and repairs it."""
-
-    model: Model
-    backend: Backend
-    _cutter: Cutter
-
-    if TYPE_CHECKING:
-
-        @property
-        def engine(self) -> Engine:
-            """Search engine of the arrays."""
-
-        @property
-        def feedback_log(self) -> FeedbackLog:
-            """Votes and recorded searches."""
-
-        @classmethod
-        def open(cls, path: str | Path, model: Model | None = None, **options: Any) -> Self:
-            """Open an index."""
-
-        def __enter__(self) -> Self: ...
-
-        def __exit__(self, *_: object) -> None: ...
-
-    def copy_to(
-        self,
-        path: str | Path,
-        *,
-        model: Model | str | Path | None = None,
-        batch_size: int = 1024,
-        progress: bool | None = None,
-    ) -> Self:
-        """Copy all documents to a new folder or collection, compacted; they are encoded only by another ``model``."""
-        path, new_model = absolute(path), self.model if model is None else as_model(model)
-        encode = new_model.fingerprint != self.model.fingerprint
-        copy_index(path, new_model, self.backend, batch_size, encode=encode, progress=progress)
-        copy = type(self).open(path, new_model, verify=False, engine=self.engine, passages=self._cutter.splitter)
-        note_units(new_model, copy.backend)  # a part of the documents, or another model, has other units
-        return copy
-
-    def backup(self, path: str | Path) -> None:
-        """Copy one consistent state of the files and the database to a new folder, while others read and write.
-
-        The copy is an ordinary index. To copy the documents that a filter shows, or to change the model, use
-        :meth:`copy_to`.
-        """
-        if not isinstance(self.backend, LocalBackend):
-            raise StoreError("only a whole local index can be backed up: index.copy_to(…) copies this one")
-        with atomic_folder(local_path(path)) as draft:
-            self.backend.backup(draft)
-            self.feedback_log.copy_to(draft)
-            self.model.save_pretrained(draft / MODEL)
-
-    @classmethod
-    def restore(cls, backup: str | Path, path: str | Path) -> Self:
-        """Check every document and file of a backup, copy it to a new folder, and open that."""
-        with cls.open(backup, verify="full") as index:
-            index.backup(path)
-        return cls.open(path, verify=False)
-
-    @classmethod
-    def repair(
-        cls, path: str | Path, out: str | Path, model: Model | None = None, *, progress: bool | None = None
-    ) -> Repair:
-        """Save the intact documents of a damaged index to a new one, and report the lost ones; ``path`` is only read.
-
-        Documents with damaged arrays are encoded again, by the model inside or by a given ``model``.
-        """
-        if is_url(path) or is_url(out):
-            raise StoreError("folders are repaired, not collections: their engine has snapshots of its own")
-        report = repair_folder(local_path(path), local_path(out), model, progress)
-        with cls.open(out, model, verify=False) as index:
-            note_units(index.model, index.backend)
-        return report
 
 
 def copy_index(

@@ -2,53 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args, overload
 
-from palmette.errors import ConfigError, InputError, StoreError
-from palmette.index.copies import Copying
+import numpy as np
+
+from palmette.arrays import Floats, Keys, unit_rows
+from palmette.config import check_choice, check_count, check_range
+from palmette.data.listing import Listing, list_source, source_name
+from palmette.errors import ConfigError, InputError, NotFoundError, StoreError, shown
+from palmette.index.context import TOKENS, Context, Expand, context_of, expand_hits
+from palmette.index.copies import copy_index, repair_folder
 from palmette.index.encoding import index_arrays
-from palmette.index.explore import Exploring
-from palmette.index.feedback import TakesFeedback
-from palmette.index.folder import Engine, IndexStats, ModelLike, Place, as_model, create_index, index_exists, open_index
-from palmette.index.inputs import absolute, check_documents, check_ids, check_opening, unique
-from palmette.index.syncing import Syncing
-from palmette.index.write import Changes, apply_changes
+from palmette.index.folder import (
+    MODEL,
+    Engine,
+    IndexStats,
+    ModelLike,
+    Place,
+    as_model,
+    create_index,
+    index_exists,
+    open_index,
+)
+from palmette.index.grouping import Copies, Distinct, GroupBy, Selection, fold
+from palmette.index.inputs import absolute, check_documents, check_ids, check_opening, local_path, unique
+from palmette.index.overview import RANKED_FOR_QUESTION, Overview, overview_of, vector_array
+from palmette.index.results import Boost, Query, QueryList, Ranking, SearchResult, read_queries
+from palmette.index.sync import NOTE, SyncReport, sync_source
+from palmette.index.write import Changes, apply_changes, note_units
 from palmette.lexical.analyser import LANGUAGE
+from palmette.machine import telemetry
 from palmette.machine.telemetry import writing
 from palmette.machine.threads import run_in_thread
 from palmette.methods.base import Model
+from palmette.ranking.arrays import stores_sentences
+from palmette.ranking.score import DEFAULT, Lexical, Units, noted_units, probability
+from palmette.ranking.units import UNITS, measured_on, units_for
 from palmette.search.faiss_engine import is_engine
 from palmette.sources.cutting import AUTO, PassagesLike, new_cutter, opened_cutter
+from palmette.sources.walk import MOST_BYTES
 from palmette.store.filters import Filter, FilterLike, parse_filter
 from palmette.store.local.backend import LocalBackend, Verify
-from palmette.store.protocols import Backend
+from palmette.store.local.feedback import FeedbackLog
+from palmette.store.local.folder import atomic_folder
+from palmette.store.protocols import Backend, View
+from palmette.store.qdrant.url import is_url
+from palmette.store.repair import Repair
 from palmette.store.tenants import FilteredBackend, with_tenants
-from palmette.types import Document
+from palmette.types import Document, Explanation, Hit
 
 Documents = Iterable[Any] | str | Path
 """Documents of any kind that :func:`palmette.data.to_document` knows, or a path to read them from."""
+WALLS = 4096
+"""Largest number of filtered indexes (:meth:`palmette.Index.filtered`) whose units are remembered."""
+
+LARGEST_INTEGER = 10**300
+"""Largest integer as a threshold; floats end at about 1.8 · 10³⁰⁸."""
+
+log = logging.getLogger("palmette.feedback")
 
 
-class Index(Syncing, Copying, TakesFeedback, Exploring):
+class Index:
     """Documents and their arrays under one model, in a folder, in memory or in a collection.
 
     Many threads and processes may search while one writes; a search sees the state before or after a write,
     never between. Use :meth:`create`, :meth:`open` or :meth:`in_memory`.
     """
 
+    # -- making and opening -------------------------------------------------------------------------------
+
     def __init__(
         self, model: Model, backend: Backend, path: Place | None = None, *, passages: PassagesLike = None
     ) -> None:
-        super().__init__(model, backend)
+        self.model = model
+        self.backend = backend
+        self._sentences = model.sentences and stores_sentences(backend)
+        self._measured: dict[tuple[str, int], Units] = {}  # by variant of the options and number of documents
+        self._measured_within: dict[tuple[Filter | None, str], tuple[Keys, Units]] = {}
         self._cutter = opened_cutter(model, backend, passages)
         self.path = path
         """Folder or URL to open the index from again; ``None`` for one in memory."""
-
-    # -- creating and opening -------------------------------------------------------------------------------
 
     @classmethod
     def create(
@@ -253,11 +291,273 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
         """Filter of a :meth:`filtered` index."""
         return getattr(self.backend, "within", None)
 
+    # -- searching ----------------------------------------------------------------------------------------
+
+    @overload
+    def search(self, query: str, k: int = 10, **options: Any) -> list[Hit]: ...
+
+    @overload
+    def search(self, query: QueryList, k: int = 10, **options: Any) -> list[list[Hit]]: ...
+
+    def search(
+        self,
+        query: Query | QueryList,
+        k: int = 10,
+        *,
+        filter: FilterLike = None,
+        threshold: float | None = None,
+        lexical: Lexical = DEFAULT,
+        sentences: bool = True,
+        boost: Boost = None,
+        group_by: GroupBy | None = None,
+        distinct: Distinct = False,
+        expand: Expand | None = None,
+        expand_tokens: int = TOKENS,
+        explain: bool = False,
+        **options: Any,
+    ) -> list[Hit] | list[list[Hit]]:
+        """Find the ``k`` best passages, best first.
+
+        Args:
+            query: One text; or a list of texts, or encoder embeddings [Q, d], for one list of hits per query. A tuple
+                of texts within the list is one query, the mean of the vectors of its texts.
+            k: Number of hits; fewer are returned only when fewer passages match.
+            filter: Conditions on metadata, applied before ranking: ``{"lang": "en", "year": {"$gte": 2020}}``.
+            threshold: Least probability of a hit.
+            lexical: Weight of words beside meaning, from 0 (meaning alone) to 1 (words alone), or ``"auto"`` for the
+                weight that the model has learned, else one half.
+            sentences: Whether the best sentence counts beside the method's score, where the index stores sentences.
+                ``lexical=0, sentences=False`` ranks as the method alone does.
+            boost: Log-odds added by metadata, among the best hundred of each ranking: ``{"date":
+                recency(half_life="90d"), "kind": {"guide": 0.5}}``. See :mod:`palmette.ranking.boost`.
+            group_by: ``"document"`` for the ``k`` best documents, each by its best passage; up to two further
+                passages are the :attr:`Hit.others` of the hit.
+            distinct: Return passages of equal text once, and cite the others in :attr:`Hit.copies`; ``"near"`` also
+                merges passages that share four fifths of their word trigrams.
+            expand: Widen hits (:attr:`Hit.around`, :attr:`Hit.text`) to the ``"neighbours"`` of a passage, its
+                ``"section"`` or its ``"document"``, up to ``expand_tokens``.
+            expand_tokens: Largest number of tokens of a hit with the text around it.
+            explain: Explain every hit now, from the state that was searched; otherwise :meth:`Hit.explain` computes
+                the explanation when it is called, if the document has not changed.
+            options: The method's search options, such as ``level=`` for a tree.
+        """
+        single = isinstance(query, str)
+        _check_threshold(threshold)
+        queries = [query] if isinstance(query, str) else query
+        if isinstance(queries, Sequence) and not queries:
+            return []
+        k, token_budget = check_count("k", k), check_count("expand_tokens", expand_tokens)
+        if expand is not None:
+            check_choice("expand", expand, get_args(Expand))
+        plain = group_by is None and distinct is False
+        selection = None if plain else Selection.of(group_by, distinct)
+        location = str(getattr(self, "path", None) or "an index in memory")
+        with telemetry.searching(self.model.method, location, queries) as record:
+            batch = read_queries(self.model, queries, options, lexical, sentences and self._sentences, boost)
+            with self.backend.read(filter) as view:
+                copies: list[Copies] = []
+                if selection is not None:
+                    result, copies = selection.search(batch, view, k, self._units)
+                else:
+                    result = batch.search(view, k, self._units)
+                results = result.to_hits(view, self.backend, threshold, explain, copies)
+                if group_by:
+                    results = [fold(hits, k) for hits in results]
+                if expand:
+                    count_tokens = self.model.encoder.count_tokens
+                    results = [expand_hits(view, hits, expand, token_budget, count_tokens) for hits in results]
+            record(results)
+        return results[0] if single else results
+
     async def asearch(self, query: Any, k: int = 10, **options: Any) -> Any:
         """:meth:`search` in a thread, off the event loop; simultaneous searches share one pass of the encoder."""
         return await run_in_thread(partial(self.search, query, k, **options))
 
-    # -- writing --------------------------------------------------------------------------------------------
+    def rank(
+        self,
+        queries: QueryList,
+        k: int = 10,
+        *,
+        filter: FilterLike = None,
+        lexical: Lexical = DEFAULT,
+        sentences: bool = True,
+        boost: Boost = None,
+        **options: Any,
+    ) -> Ranking:
+        """Rank documents by id and score only, for evaluation: :meth:`search` without the documents' texts.
+
+        A document counts once, by its best passage.
+        """
+        if isinstance(queries, Sequence) and not queries:
+            return Ranking([], [], 0.0)
+        k = check_count("k", k)
+        batch = read_queries(self.model, queries, options, lexical, sentences and self._sentences, boost)
+        with self.backend.read(filter) as view:
+            ranked = k  # passages; several of them may be of one document
+            while True:
+                result = batch.search(view, ranked, self._units)
+                best = result.best_passages(view)  # [Q, n]
+                exhausted = (result.candidates.keys >= 0).sum(axis=1) < ranked
+                if ranked >= len(view) or ((best.sum(axis=1) >= k) | exhausted).all():
+                    return result.ranking(view, best, k)
+                ranked *= 4
+
+    def explain(
+        self,
+        query: Query,
+        id: str,
+        *,
+        lexical: Lexical = DEFAULT,
+        sentences: bool = True,
+        boost: Boost = None,
+        **options: Any,
+    ) -> Explanation:
+        """Explain the score of a document's best passage, whether or not a search would return it."""
+        queries = np.atleast_2d(query)[:1] if isinstance(query, np.ndarray) else [query]
+        [id] = check_ids([id])
+        model = self.model
+        batch = read_queries(model, queries, options, lexical, sentences and self._sentences, boost)
+        with self.backend.read() as view:
+            passages = view.keys_of([id]).get(id)
+            if passages is None:
+                raise NotFoundError(f"there is no document {shown(id)} in this index")
+            keys, evidence = np.array(passages), batch.evidence(self._units, view)
+            scoring = model.scoring_options(batch.options)
+            plan = model.plan(batch.arrays, len(keys), scoring, view).one_query(0).among(keys)
+            candidates = model.execute(view, plan, len(keys), scoring).one_query(0)
+            if batch.calibration is not None:
+                candidates = evidence.score(view, 0, candidates.keys[0], candidates.scores[0])
+            result, best = SearchResult(batch, evidence, candidates), int(candidates.scores[0].argmax())
+            return result.explain(view, self.backend, 0, best)
+
+    def context(
+        self,
+        question: str,
+        tokens: int = TOKENS,
+        *,
+        k: int = 20,
+        filter: FilterLike = None,
+        threshold: float = 0.0,
+        lexical: Lexical = DEFAULT,
+        boost: Boost = None,
+        **options: Any,
+    ) -> Context:
+        """Collect the best sentences for a question; ``str(index.context(question))`` goes into a prompt.
+
+        The best sentences of the ``k`` best passages are returned with one sentence before and two after each, joined
+        where they are adjacent, in the order of their documents. Each excerpt has a citation. Near-identical passages
+        count once.
+
+        Args:
+            question: The question.
+            tokens: Tokens of all excerpts together, as the index's encoder counts them.
+            k: Number of passages whose sentences are read.
+            filter: As for :meth:`search`.
+            threshold: Least probability of a passage.
+            lexical: As for :meth:`search`.
+            boost: As for :meth:`search`.
+            options: The method's search options.
+        """
+        if not isinstance(question, str):
+            raise ConfigError(f"a context takes one question, a str; got {shown(question)}")
+        k, tokens = check_count("k", k), check_count("tokens", tokens)
+        check_range("a context", "threshold", threshold, 0, 1)
+        batch = read_queries(self.model, [question], options, lexical, self._sentences, boost)
+        with self.backend.read(filter) as view:
+            result, _ = Selection(distinct="near").search(batch, view, k, self._units)
+            return context_of(result, view, question, tokens, self.model.encoder.count_tokens, threshold)
+
+    def overview(
+        self,
+        query: str | None = None,
+        *,
+        filter: FilterLike = None,
+        topics: int = 12,
+        since: str | None = None,
+        date: str = "date",
+    ) -> Overview:
+        """Survey the index by topics: words, counts and typical passages, without a language model.
+
+        Args:
+            query: A question; each topic then has the probability that it answers, and the most probable is first.
+            filter: Conditions on metadata.
+            topics: Largest number of topics.
+            since: A date, such as ``2025-11-03``: each topic counts the documents of that date or later.
+            date: Name of the metadata that hold a document's date.
+        """
+        if query is not None and not isinstance(query, str):
+            raise ConfigError(f"an overview takes one question, a str, or none; got {shown(query)}")
+        batch = query if query is None else read_queries(self.model, [query], {}, DEFAULT, self._sentences)
+        with self.backend.read(filter) as view:
+            answers = None
+            if batch is not None and len(view):
+                result = batch.search(view, RANKED_FOR_QUESTION, self._units)
+                answers = result.candidates.keys[0], probability(result.logits[0])
+            return replace(overview_of(self.model, view, topics, answers, since, date), query=query)
+
+    def vectors(self, ids: Iterable[str | Hit]) -> Floats:
+        """Return stored vectors of documents, of length 1: [n, d]; zeros for an unknown id.
+
+        The vector of a document of several passages is the mean of theirs; a hit has the vector of its passage.
+        """
+        spec = vector_array(self.model)
+        unchecked: Any = ids
+        is_list = isinstance(unchecked, Iterable) and not isinstance(unchecked, str)
+        items: list[str | Hit] = list(unchecked if is_list else check_ids(unchecked))
+        document_ids = check_ids([item.id if isinstance(item, Hit) else item for item in items])
+        sums = np.zeros((len(items), *spec.shape), np.float32)
+        with self.backend.read() as view:
+            keys_of = view.keys_of(document_ids)
+            keys = [keys_of.get(id, ()) for id in document_ids]  # of the passages of each item
+            for row, item in enumerate(items):
+                if isinstance(item, Hit) and item.passage is not None:
+                    keys[row] = keys[row][item.passage.number : item.passage.number + 1]
+            vectors = view.rows(spec.name, [key for keys_of_item in keys for key in keys_of_item])
+            owners = np.repeat(np.arange(len(items)), list(map(len, keys)))
+            np.add.at(sums, owners, unit_rows(vectors.astype(np.float32)))
+        return unit_rows(sums)
+
+    def survey(self) -> dict[str, Any]:
+        """Describe how the documents fill the model's structure, such as the leaves of a tree."""
+        with self.backend.read() as view:
+            return self.model.describe(view)
+
+    def _units(self, options: Any, view: View) -> Units:
+        """Units of meaning for the options of a search.
+
+        The index stores the units of the default options with its documents. Those of another variant of the options
+        are measured on all documents when a search first needs them.
+        """
+        if view.wall_keys() is not None:
+            return self._units_within(options, view)
+        variant, note = self.model.lexical_key(options) or "", view.note(UNITS)
+        stored = None if note is None else noted_units(note)
+        if stored is not None and not variant:
+            return stored
+        documents = stored.documents if stored else max(1, len(view))
+        key = (variant, documents)
+        if key not in self._measured:
+            with self.backend.read() as unfiltered:
+                self._measured[key] = units_for(self.model, options, unfiltered, self._sentences)
+        return self._measured[key].model_copy(update={"documents": documents})
+
+    def _units_within(self, options: Any, view: View) -> Units:
+        """Units of meaning of a filtered index: learned in training, or measured on the documents it shows."""
+        variant, keys = self.model.lexical_key(options) or "", view.wall_keys()
+        assert keys is not None
+        wall, sample = (getattr(self.backend, "within", None), variant), measured_on(keys)
+        remembered = self._measured_within.get(wall)  # all keys behind the wall when it was measured, and its units
+        if remembered is None or (remembered[0] is not keys and not np.array_equal(measured_on(remembered[0]), sample)):
+            if len(view) < len(keys):  # the search has a filter of its own, which must not change the units
+                with self.backend.read() as unfiltered:
+                    return self._units_within(options, unfiltered)
+            remembered = keys, units_for(self.model, options, view, self._sentences, sample)
+            if len(self._measured_within) >= WALLS:
+                self._measured_within.clear()
+        self._measured_within[wall] = keys, remembered[1]
+        return remembered[1].model_copy(update={"documents": max(1, len(keys))})
+
+    # -- writing ------------------------------------------------------------------------------------------
 
     def add(
         self, documents: Documents, *, embeddings: Any = None, batch_size: int = 256, progress: bool | None = None
@@ -308,11 +608,136 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
             record({"deleted": len(deleted)})
         return deleted
 
+    def sync(
+        self,
+        data: Any,
+        source: str | None = None,
+        *,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        max_bytes: int = MOST_BYTES,
+        metadata: Mapping[str, Any] | None = None,
+        titles: bool = True,
+        batch_size: int = 256,
+        progress: bool | None = None,
+    ) -> SyncReport:
+        """Bring one named source up to date: changed documents are replaced, vanished ones are deleted.
+
+        Documents of other sources, and documents added by :meth:`add`, are never changed. Equal passages are not
+        encoded again, wherever they moved, and a renamed file costs nothing. Documents become visible in several
+        transactions; a killed sync leaves no document half replaced, and the next sync continues from there.
+
+        Args:
+            data: A folder, whose files have the ids ``source/path``; a file; a loader of LangChain or a reader of
+                LlamaIndex; or an iterable of documents, which keep their ids.
+            source: Name of the source; by default the name of the folder or file, which must be the same path as in
+                earlier syncs of that name.
+            include: Patterns of files to read, as in ``.gitignore``; other files are skipped.
+            exclude: Patterns of files and folders to skip.
+            max_bytes: Size of the largest file that is read.
+            metadata: Metadata added to all documents of the source.
+            titles: Prepend the separate titles of records to their texts.
+            batch_size: Documents encoded at a time.
+            progress: A progress bar; ``None`` shows it on a terminal.
+        """
+        size, name = check_count("batch_size", batch_size), source_name(data) if source is None else source
+        if not isinstance(name, str) or not name.strip():
+            raise InputError(f"a source needs a name, index.sync(…, source='handbook'); got {shown(source)}")
+        file_options: dict[str, Any] = {"include": include, "exclude": exclude, "max_bytes": max_bytes}
+        origin = None
+        if isinstance(data, str | Path) and not isinstance(self.backend, FilteredBackend):
+            origin = str(Path(data).expanduser().absolute())
+            with self.backend.read() as view:
+                known = view.note(f"{NOTE}{name}")
+            if source is None and known not in (None, origin):
+                raise InputError(
+                    f"the source {shown(name)} of this index is {known}, not {origin}: give this one a name of its "
+                    f"own, source='…' or --source, or source={shown(name)} if it was moved"
+                )
+        listing = list_source(data, name, titles=titles, metadata=metadata, progress=progress, **file_options)
+        return self.sync_listing(name, listing, batch_size=size, origin=origin, progress=progress)
+
+    def sync_listing(self, source: str, listing: Listing, **options: Any) -> SyncReport:
+        """Bring a source up to date with a listing of it; options are those of :func:`sync_source`."""
+        if self.backend.tenant is not None:
+            documents = list(listing.documents.values())
+            stored = {document.key: document for document in with_tenants(documents, self.backend.tenant)}
+            prefixes = {id.removesuffix(document.key) for id, document in zip(stored, documents, strict=True)}
+            unread = {f"{prefix}{name}" for prefix in prefixes for name in listing.unread}
+            listing = replace(listing, documents=stored, unread=unread)
+        return sync_source(self.model, self.backend, self._cutter, source, listing, **options)
+
     def compact(self) -> None:
         """Free the space of deleted and replaced documents."""
         self.backend.compact()
 
-    # -- reading --------------------------------------------------------------------------------------------
+    # -- feedback -----------------------------------------------------------------------------------------
+
+    def feedback(
+        self,
+        query: str | None = None,
+        id: str | None = None,
+        *,
+        useful: bool,
+        person: str | None = None,
+        run: str | None = None,
+    ) -> None:
+        """Record whether a document was useful for a query; ``palmette refit`` learns from it.
+
+        Args:
+            query: The query, or ``None`` for the query of a recorded ``run``.
+            id: Id of the document, or ``None`` for the first hit of the ``run``.
+            useful: Whether the document was useful.
+            person: Name of the person, stored as a keyed hash, by which the person's votes can be deleted.
+            run: Id of a framework's run, such as LangChain's, whose search was recorded
+                (``index.feedback_log.recording = True``).
+        """
+        if not isinstance(useful, bool):
+            raise InputError(f"useful must be True or False, got {shown(useful)}")
+        feedback = self.feedback_log
+        if query is None or id is None:
+            if run is None:
+                raise InputError("feedback is about a query and the id of a document, or about a run: give them")
+            search = feedback.search_of(run, query)
+            if not search.documents:
+                raise NotFoundError(f"run {shown(run)} found nothing: name query and id")
+            query = search.query if query is None else query
+            id = search.documents[0] if id is None else id
+        if not str(query).strip():
+            raise InputError(f"feedback: the query must not be empty, got {shown(query)}")
+        if self.get([id])[0] is None:
+            raise NotFoundError(f"there is no document {shown(id)}: feedback is about documents of this index")
+        feedback.add(query, id, useful, person=person, run=run)
+
+    def record_search(
+        self, query: str, ids: Sequence[str], *, person: str | None = None, run: str | None = None
+    ) -> bool:
+        """Record a search of a person if recording is turned on; returns whether it is.
+
+        ``Index.search`` records nothing by itself, since most searches are made by evaluations and programs. A search
+        that there is no room to record is logged, since the search itself has its answer.
+        """
+        try:
+            feedback = self.feedback_log
+        except StoreError:  # a collection
+            return False
+        try:
+            return feedback.record(query, ids, person=person, run=run)
+        except StoreError as error:
+            log.warning("a search was not recorded: %s", error)
+            return False
+
+    @property
+    def feedback_log(self) -> FeedbackLog:
+        """Log of votes and recorded searches: reads, exports and deletes them, and turns ``recording`` on."""
+        backend, wall, prefix = self.backend, "", ""
+        if isinstance(backend, FilteredBackend):
+            wall, prefix, backend = str(backend.within), backend.prefix, backend.backend
+        if not isinstance(backend, LocalBackend):
+            raise StoreError("feedback is kept in the folder of an index; a collection has none")
+        return FeedbackLog(Path(backend.path), wall, prefix)
+
+    # -- reading ------------------------------------------------------------------------------------------
 
     def get(self, ids: Iterable[str]) -> list[Document | None]:
         """Return whole documents by id, ``None`` where there is none."""
@@ -330,6 +755,61 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
     def verify(self) -> None:
         """Compare every file with its checksum and every document with its digest; raises CorruptIndexError."""
         self.backend.verify()
+
+    # -- copies -------------------------------------------------------------------------------------------
+
+    def copy_to(
+        self,
+        path: str | Path,
+        *,
+        model: Model | str | Path | None = None,
+        batch_size: int = 1024,
+        progress: bool | None = None,
+    ) -> Self:
+        """Copy all documents to a new folder or collection, compacted; they are encoded only by another ``model``."""
+        path, new_model = absolute(path), self.model if model is None else as_model(model)
+        encode = new_model.fingerprint != self.model.fingerprint
+        copy_index(path, new_model, self.backend, batch_size, encode=encode, progress=progress)
+        copy = type(self).open(path, new_model, verify=False, engine=self.engine, passages=self._cutter.splitter)
+        note_units(new_model, copy.backend)  # a part of the documents, or another model, has other units
+        return copy
+
+    def backup(self, path: str | Path) -> None:
+        """Copy one consistent state of the files and the database to a new folder, while others read and write.
+
+        The copy is an ordinary index. To copy the documents that a filter shows, or to change the model, use
+        :meth:`copy_to`.
+        """
+        if not isinstance(self.backend, LocalBackend):
+            raise StoreError("only a whole local index can be backed up: index.copy_to(…) copies this one")
+        with atomic_folder(local_path(path)) as draft:
+            self.backend.backup(draft)
+            self.feedback_log.copy_to(draft)
+            self.model.save_pretrained(draft / MODEL)
+
+    @classmethod
+    def restore(cls, backup: str | Path, path: str | Path) -> Self:
+        """Check every document and file of a backup, copy it to a new folder, and open that."""
+        with cls.open(backup, verify="full") as index:
+            index.backup(path)
+        return cls.open(path, verify=False)
+
+    @classmethod
+    def repair(
+        cls, path: str | Path, out: str | Path, model: Model | None = None, *, progress: bool | None = None
+    ) -> Repair:
+        """Save the intact documents of a damaged index to a new one, and report the lost ones; ``path`` is only read.
+
+        Documents with damaged arrays are encoded again, by the model inside or by a given ``model``.
+        """
+        if is_url(path) or is_url(out):
+            raise StoreError("folders are repaired, not collections: their engine has snapshots of its own")
+        report = repair_folder(local_path(path), local_path(out), model, progress)
+        with cls.open(out, model, verify=False) as index:
+            note_units(index.model, index.backend)
+        return report
+
+    # -- life ---------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Release the files."""
@@ -361,3 +841,12 @@ class Index(Syncing, Copying, TakesFeedback, Exploring):
 
 def _reopen(cls: type[Index], path: str, engine: Engine, within: Filter | None) -> Index:
     return cls.open(path, engine=engine).filtered(within)
+
+
+def _check_threshold(threshold: Any) -> None:
+    """Raise for a threshold that is no number, or an integer too large for a float."""
+    if threshold is None:
+        return
+    is_number = isinstance(threshold, int | float | np.number) and not isinstance(threshold, bool)
+    if not is_number or threshold != threshold or (isinstance(threshold, int) and abs(threshold) > LARGEST_INTEGER):
+        raise InputError(f"threshold must be a number or None, got {shown(threshold)}")
