@@ -9,7 +9,7 @@ beside this file; they were written before any search. A set whose texts are not
 
 Measured: ``mrr``, the reciprocal rank, among ten, of the first passage that holds half of a string of evidence; the
 share of questions whose evidence is within the first 300 and 600 words of the passages, and of excerpts of them
-(:func:`palmette.sources.excerpts.choose_excerpts`). ``--above``: title and headings are not read (none), stand in the
+(:func:`palmette.index.excerpts.choose_excerpts`). ``--above``: title and headings are not read (none), stand in the
 passage's text (text), are read before it and left out of the means (pass), are so and are looked for as words, too
 (words).
 """
@@ -31,9 +31,9 @@ from common import ENCODER, number
 from palmette import Document, Index, SpaceModel, load_encoder
 from palmette.encoder import CachedEncoder, Encoder
 from palmette.encoder.base import WrappedEncoder
+from palmette.index.excerpts import Candidate, choose_excerpts
 from palmette.sources.blocks import blocks_of
 from palmette.sources.convert import SourceText, read_file
-from palmette.sources.excerpts import Candidate, choose_excerpts
 from palmette.sources.passages import Passage, PassageOptions, above, split
 
 HERE = Path(__file__).parent

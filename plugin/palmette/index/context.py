@@ -11,10 +11,10 @@ from typing import Any, Literal
 import numpy as np
 
 from palmette.arrays import Keys
+from palmette.index.excerpts import Candidate, choose_excerpts
 from palmette.index.results import SearchResult
 from palmette.ranking.arrays import SCALES, SENTENCES, SPANS
 from palmette.ranking.score import probability
-from palmette.sources.excerpts import Candidate, choose_excerpts
 from palmette.sources.lines import Lines
 from palmette.sources.passages import CountTokens
 from palmette.store.protocols import StoredDocument, View

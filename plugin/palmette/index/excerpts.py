@@ -30,7 +30,7 @@ class Candidate(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Excerpt:
+class DocumentSpan:
     """Characters ``start`` to ``end`` of a document."""
 
     document: str
@@ -40,7 +40,7 @@ class Excerpt:
 
 def choose_excerpts(
     candidates: Sequence[Candidate], budget: int, count: Callable[[str, int, int], int]
-) -> list[Excerpt]:
+) -> list[DocumentSpan]:
     """Choose the sentences of passages that answer best within a budget, joined where they follow each other.
 
     A sentence is worth its passage's log-odds, less four times what its cosine lacks of that of the passage's best
@@ -72,7 +72,7 @@ def choose_excerpts(
                 left -= cost
         if missed > MISSES:
             break
-    return [Excerpt(name, start, end) for name, held in taken.items() for start, end in _joined(name, held, count)]
+    return [DocumentSpan(name, start, end) for name, held in taken.items() for start, end in _joined(name, held, count)]
 
 
 def _by_worth(candidates: Sequence[Candidate]) -> list[tuple[int, int]]:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palmette.sources.excerpts import Candidate, Excerpt, choose_excerpts
+from palmette.index.excerpts import Candidate, DocumentSpan, choose_excerpts
 
 
 def blank_between(document, start, end):
@@ -19,24 +19,24 @@ def passage(document, log_odds, *cosines, start=0):
 
 def test_the_best_sentence_comes_with_what_follows_it():
     one = passage("a", 0.0, 0.1, 0.2, 0.9, 0.1, 0.1, 0.1)
-    assert choose_excerpts([one], 9, blank_between) == [Excerpt("a", 20, 29)]
-    assert choose_excerpts([one], 18, blank_between) == [Excerpt("a", 20, 39)]
-    assert choose_excerpts([one], 36, blank_between) == [Excerpt("a", 10, 49)]
-    assert choose_excerpts([one], 1000, blank_between) == [Excerpt("a", 0, 59)]
+    assert choose_excerpts([one], 9, blank_between) == [DocumentSpan("a", 20, 29)]
+    assert choose_excerpts([one], 18, blank_between) == [DocumentSpan("a", 20, 39)]
+    assert choose_excerpts([one], 36, blank_between) == [DocumentSpan("a", 10, 49)]
+    assert choose_excerpts([one], 1000, blank_between) == [DocumentSpan("a", 0, 59)]
 
 
 def test_a_better_passage_comes_first_and_a_far_sentence_of_it_last():
     best = passage("a", 2.0, 0.9, 0.9, 0.1, 0.1, 0.1, 0.1)
     other = passage("b", 1.0, 0.5)
-    assert choose_excerpts([best, other], 45, blank_between) == [Excerpt("a", 0, 39), Excerpt("b", 0, 9)]
+    assert choose_excerpts([best, other], 45, blank_between) == [DocumentSpan("a", 0, 39), DocumentSpan("b", 0, 9)]
 
 
 def test_passages_of_one_document_are_in_the_order_of_its_text():
     later, earlier = passage("a", 1.0, 0.5, start=100), passage("a", 0.5, 0.5, start=0)
-    apart = [Excerpt("a", 0, 9), Excerpt("a", 100, 109)]
+    apart = [DocumentSpan("a", 0, 9), DocumentSpan("a", 100, 109)]
     assert choose_excerpts([later, earlier], 100, blank_between) == apart, "text that nobody chose is between"
     following = passage("a", 0.4, 0.5, start=10)
-    assert choose_excerpts([later, earlier, following], 100, blank_between) == [Excerpt("a", 0, 19), apart[1]]
+    assert choose_excerpts([later, earlier, following], 100, blank_between) == [DocumentSpan("a", 0, 19), apart[1]]
     between = passage("a", -9.0, *[0.0] * 3, start=40)
     assert choose_excerpts([later, earlier, between], 18, blank_between) == apart
 
