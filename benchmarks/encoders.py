@@ -22,7 +22,7 @@ from common import number, parse_with_data
 from palmette import Document, Encoder, Index, load_data, load_encoder
 from palmette.data.metrics import score_run
 from palmette.encoder.cache import CachedEncoder
-from palmette.ranking.units import measure_units
+from palmette.ranking.scales import measure_score_scales
 from recording import Line, table
 from relevance import THRESHOLD, calibration_error, domain
 from relevant.candidates import plain_bm25
@@ -90,7 +90,7 @@ def encoder_of(name: str, cache: Path) -> Encoder:
 
 
 def minmax(scores: Scores) -> Scores:
-    """Scale scores [Q, N] of every question to 0 … 1."""
+    """ScoreScale scores [Q, N] of every question to 0 … 1."""
     low, high = scores.min(axis=1, keepdims=True), scores.max(axis=1, keepdims=True)
     return np.asarray((scores - low) / np.maximum(high - low, 1e-9))
 
@@ -124,7 +124,7 @@ def measured(name: str, drawn: Sample, encoder: Encoder, foreign: Sequence[str])
     line["fusions"] = {kind: ndcg(scores, drawn) for kind, scores in fusions(vector, words)}
     with Index.build(drawn.documents, encoder=encoder, passages=None, progress=False) as index:
         with index.backend.read() as view:
-            scale = measure_units(index.model, view, True, index.model.search_options({})).own
+            scale = measure_score_scales(index.model, view, True, index.model.search_options({})).own
         line |= {"unit": scale.unit, "zero": scale.zero}
         ranking = index.rank(texts, K)
         run = dict(zip(drawn.questions, ranking.ids, strict=True))

@@ -23,7 +23,7 @@ import torch
 from common import Ready, command_line, shared
 from palmette import Document, Index
 from palmette.arrays import Ragged, quantise, to_fixed, unit_rows
-from palmette.index.write import note_units
+from palmette.index.write import note_score_scales
 from palmette.methods.space.config import SpaceConfig
 from palmette.methods.space.model import SpaceModel
 from palmette.ranking.arrays import SCALES, SENTENCES, SPANS, sentence_arrays
@@ -215,7 +215,7 @@ def main() -> None:
             remote = QdrantBackend.open(url)
             fill(corpus, local, remote)
             for backend in (local, remote):
-                note_units(model, backend)
+                note_score_scales(model, backend)
             if args.ef:
                 remote.db.client.optimize("bench")
             remote.close()

@@ -15,7 +15,7 @@ from palmette import load_data, load_encoder
 from palmette.arrays import unit_rows
 from palmette.lexical.analyser import LANGUAGE, analyser_of
 from palmette.lexical.bm25 import WordCollection
-from palmette.ranking.score import chance
+from palmette.ranking.score import expected_word_share
 from recording import Line, append, find, read
 from relevant.collected import Texts, collected
 
@@ -160,7 +160,7 @@ class Found(NamedTuple):
         """The sum that hits are ranked by."""
         meaning = (self.document + self.sentence) / 2 / (UNIT * SPREAD)
         size = SIZE * np.log(self.documents / USUAL)  # the same for all hits: it orders nothing
-        words = self.share - chance(self.rarity)[:, None]
+        words = self.share - expected_word_share(self.rarity)[:, None]
         return (1 - weight) * meaning + weight * words - size
 
     def ndcg(self, total: Floats) -> float:

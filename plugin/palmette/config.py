@@ -71,7 +71,7 @@ MOST_VALUES = 2**20
 """Most values of JSON from a stranger: each takes up to 64 bytes of memory, and three of the text."""
 
 
-def parse_json_of_stranger(text: str | bytes) -> Any:
+def parse_untrusted_json(text: str | bytes) -> Any:
     """Parse strict JSON of bounded memory: also NaN, and more commas and brackets than there may be values, raise."""
 
     def refuse(constant: str) -> object:

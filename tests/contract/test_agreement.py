@@ -112,7 +112,7 @@ def check_search(name: str, query: str, k: int, options: dict[str, Any]) -> None
             own = explanation.method
             assert own is not None
             assert sum(part.value for part in own.parts) == pytest.approx(own.score, abs=1e-5)
-            assert own.score == pytest.approx(hit.evidence["own"], abs=1e-5)
+            assert own.score == pytest.approx(hit.evidence["method_score"], abs=1e-5)
 
     scores = dict(zip([d.key for d in every], model.score(query, every, **options), strict=True))
     left_out = [d.key for d in every if d.key not in found and scores[d.key] > 0]

@@ -52,7 +52,7 @@ def test_the_parts_of_an_explanation_add_up_to_the_score(shared: Index) -> None:
         assert explanation.score == pytest.approx(hit.score, abs=1e-5)
         assert explanation.text
         own = explanation.method
-        assert sum(part.value for part in own.parts) == pytest.approx(hit.evidence["own"], abs=1e-5)
+        assert sum(part.value for part in own.parts) == pytest.approx(hit.evidence["method_score"], abs=1e-5)
     explained = shared.explain(QUERIES[0], "red-owl")
     assert explained.score == pytest.approx(
         {h.id: h.score for h in shared.search(QUERIES[0], k=48)}["red-owl"], abs=1e-5
@@ -117,7 +117,7 @@ def test_a_narrowed_index_finds_what_a_filter_does(shared: Index) -> None:
         both = condition if inner is None else {"$and": [condition, inner]}
         expected = shared.search(QUERIES, 48, filter=both, **alone)
         found, wanted = (
-            [[(hit.id, hit.evidence["own"]) for hit in some] for some in each] for each in (hits, expected)
+            [[(hit.id, hit.evidence["method_score"]) for hit in some] for some in each] for each in (hits, expected)
         )
         assert found == wanted
     explained = narrowed.explain(QUERIES[0], "red-owl")

@@ -15,7 +15,7 @@ from palmette.ranking.arrays import stored_arrays
 from palmette.ranking.score import probability
 from palmette.store.memory import ArrayView
 from palmette.store.protocols import View
-from support.measured import units_of
+from support.measured import score_scales_of
 from support.plain_view import PlainView
 from support.tiny import documents
 
@@ -39,7 +39,7 @@ def test_a_plain_view_gives_the_same_hits(model: Model, lexical: float) -> None:
         if lexical and model.lexical_key(options) is None:  # these options do not rank by score
             continue
         batch = read_queries(index.model, QUERIES, how, lexical, index.model.sentences)
-        result = batch.search(plain, 7, partial(units_of, index))
+        result = batch.search(plain, 7, partial(score_scales_of, index))
         found, chances = result.candidates, probability(result.logits)
         expected = index.search(QUERIES, k=7, lexical=lexical, **how)
         for row, hits in enumerate(expected):
@@ -50,7 +50,7 @@ def test_a_plain_view_gives_the_same_hits(model: Model, lexical: float) -> None:
         own = {spec.name: plain.rows(spec.name, [key]) for spec in model.arrays()}
         evidence = {name: array[0, 0] for name, array in found.evidence.items()}
         explained = model.explain(query, own, options, {**evidence, "document": given[key - 10]})
-        score = evidence.get("own", found.scores[0, 0])
+        score = evidence.get("method_score", found.scores[0, 0])
         assert sum(part.value for part in explained.parts) == pytest.approx(score, abs=1e-5)
 
 

@@ -5,26 +5,30 @@ from scipy.special import expit
 
 from palmette import Document, Index, Model
 from palmette.errors import ConfigError
-from support.measured import units_of
+from support.measured import score_scales_of
 
 QUERIES = ["where does the red owl live?", "white hen", "golden bee sings"]
 
 
 def matching(index: Index, query: str) -> list[str]:
     """Ids of documents that share a word with a query, best first."""
-    return [hit.id for hit in index.search(query, k=48, lexical=1) if hit.evidence["share"] > 0]
+    return [hit.id for hit in index.search(query, k=48, lexical=1) if hit.evidence["word_share"] > 0]
 
 
 def test_a_score_is_the_sum_of_its_evidence(shared: Index, model: Model) -> None:
     for lexical in (0.0, 0.3, 1.0):
         mix = model.calibration(model.search_options({}), lexical)
-        units = units_of(shared, model.search_options({}))
+        score_scales = score_scales_of(shared, model.search_options({}))
         for hit in [hit for hits in shared.search(QUERIES, k=48, lexical=lexical) for hit in hits]:
-            meaning = units.own.units(hit.evidence["own"])
+            meaning = score_scales.method.apply(hit.evidence["method_score"])
             if "best" in hit.evidence:
-                meaning = (meaning + units.sentence.units(hit.evidence["best"])) / 2
-            total = (1 - lexical) * meaning + lexical * (hit.evidence.get("share", 0) - hit.evidence.get("chance", 0))
-            assert hit.score == pytest.approx(expit(mix.slope * total + mix.prior_among(units.documents)), abs=1e-5)
+                meaning = (meaning + score_scales.sentence.apply(hit.evidence["best_sentence"])) / 2
+            total = (1 - lexical) * meaning + lexical * (
+                hit.evidence.get("word_share", 0) - hit.evidence.get("expected_word_share", 0)
+            )
+            assert hit.score == pytest.approx(
+                expit(mix.slope * total + mix.prior_among(score_scales.documents)), abs=1e-5
+            )
 
 
 def test_without_words_a_search_is_the_pure_method(shared: Index, model: Model) -> None:
@@ -33,7 +37,7 @@ def test_without_words_a_search_is_the_pure_method(shared: Index, model: Model) 
         options = model.search_options({})
         found = model.search(view, model.encode_queries(QUERIES, options), 48, options)
         assert [[hit.id for hit in hits] for hits in pure] == [view.ids(row.tolist()) for row in found.keys]
-    assert [[hit.evidence["own"] for hit in hits] for hits in pure] == found.scores.tolist()
+    assert [[hit.evidence["method_score"] for hit in hits] for hits in pure] == found.scores.tolist()
 
 
 def test_words_find_what_only_words_can(index: Index) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from palmette.encoder import load_encoder
 from palmette.methods.taxonomy.search import RelevanceCutoff
-from palmette.ranking.score import Calibration, Evidence, Scale, Units, chance, probability
+from palmette.ranking.score import Calibration, Evidence, ScoreScale, ScoreScales, expected_word_share, probability
 from palmette.reader import ReaderConfig
 from palmette.reader.answer import AnswerCandidates
 from palmette.reader.scores import reading_loss, words_of
@@ -169,12 +169,12 @@ def _scale() -> None:
 @on("ranking", r"P = \frac{1}{1 + e^{-(a x + b)}}")
 def _evidence() -> None:
     s, c, w = DRAW.normal(size=(3, 7))
-    h = chance(1.7)
+    h = expected_word_share(1.7)
     same(h, 0.8 * np.exp(-1.5 * 1.7))
     (z, u), (zc, uc), lam, a, b = (0.3, 0.7), (0.2, 0.4), 0.35, 5.0, -3.0
-    units = Units(own=Scale(zero=z, unit=u), sentence=Scale(zero=zc, unit=uc))
+    score_scales = ScoreScales(method=ScoreScale(zero=z, unit=u), sentence=ScoreScale(zero=zc, unit=uc))
     mix = Calibration(words=lam, slope=a, prior=b, source="held-out questions")
-    evidence = Evidence(mix, units, ("a question",))
+    evidence = Evidence(mix, score_scales, ("a question",))
     m = (s - z) / u / 2 + (c - zc) / uc / 2
     same(probability(evidence.logit(evidence.total(s, c, w - h))), sigmoid(a * ((1 - lam) * m + lam * (w - h)) + b))
 

@@ -27,8 +27,8 @@ def test_an_index_over_given_embeddings(embedder: Any, tmp_path: Path) -> None:
             assert [hit.id for hit in index.search(query, k=4)] == [hit.id for hit in plain.search(query, k=4)]
             own = index.search(query, k=4, lexical=0, sentences=False)
             expected = plain.search(query, k=4, lexical=0, sentences=False)
-            assert [hit.evidence["own"] for hit in own] == pytest.approx(
-                [hit.evidence["own"] for hit in expected], abs=1e-3
+            assert [hit.evidence["method_score"] for hit in own] == pytest.approx(
+                [hit.evidence["method_score"] for hit in expected], abs=1e-3
             )
         assert index.explain("where is the fox?", own[0].id).text
     with pytest.raises(ModelMismatchError, match="not stored: give the same object as encoder="):

@@ -45,7 +45,7 @@ def test_an_index_ranks_by_sentences(embedder: Any, tmp_path: Path) -> None:
     with Index.build(TEXTS, path=tmp_path / "index", encoder=encoder) as index:
         hit = index.search(SENTENCES[1], k=1)[0]
         assert hit.text[slice(*hit.highlights.sentence)] == SENTENCES[1]
-        assert hit.evidence["best"] == pytest.approx(1, abs=1e-3)
+        assert hit.evidence["best_sentence"] == pytest.approx(1, abs=1e-3)
         assert index.explain(SENTENCES[1], hit.id).score == pytest.approx(hit.score)
     with pytest.raises(ModelMismatchError, match="not stored: give the same object as encoder="):
         Index.open(tmp_path / "index")

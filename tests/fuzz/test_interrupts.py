@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from palmette import Document, FakeEncoder, Index, SpaceModel
-from palmette.machine.compiled import unmasked
+from palmette.machine.compiled import reraise_interrupt
 
 MODEL = SpaceModel.untrained(FakeEncoder(64))
 
@@ -26,9 +26,9 @@ def test_what_numba_masks_leaves_as_itself() -> None:
         raise SystemError("something else")
 
     with pytest.raises(KeyboardInterrupt):
-        unmasked(masked)()
+        reraise_interrupt(masked)()
     with pytest.raises(SystemError, match="something else"):
-        unmasked(other)()
+        reraise_interrupt(other)()
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX timers")

@@ -41,4 +41,4 @@ def test_room_for_so_many_commits(room: int, tmp_path: Path, monkeypatch: pytest
         index.upsert([*MANY, Document("owl", "an owl")], progress=False)
     with Index.open(folder, verify="full") as index, index.backend.read() as view:
         assert len(index) == 7
-        assert view.note("units")
+        assert view.note("score_scales")

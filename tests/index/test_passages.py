@@ -237,7 +237,7 @@ def test_title_and_headings_are_read_before_a_passage_and_are_no_words_of_it() -
         index.add(documents)
         vectors = index.vectors(["a", "b"])
         assert not np.allclose(vectors[0], vectors[1]), "the encoder reads the title"
-        assert index.search("zeppelin", 1, lexical=1.0)[0].evidence["share"] == 0, "which is no word of a passage"
+        assert index.search("zeppelin", 1, lexical=1.0)[0].evidence["word_share"] == 0, "which is no word of a passage"
 
 
 def test_passages_that_are_the_same_are_not_encoded_again(place: Callable[[], str | Path]) -> None:

@@ -12,7 +12,7 @@ from palmette.data.metrics import Judgements, query_scores
 from palmette.methods.layers.weights import best_weights
 from palmette.ranking import calibration
 from palmette.ranking.calibration import draw_sample, fit_probability, learn, quality_by_weight, scores
-from palmette.ranking.score import PRIOR, SLOPE, WORDS, Calibration, Evidence, Scale, Units
+from palmette.ranking.score import PRIOR, SLOPE, WORDS, Calibration, Evidence, ScoreScale, ScoreScales
 from palmette.search.plan import Candidates
 from support.tiny import documents
 
@@ -28,7 +28,7 @@ def sides(queries: int = 200, documents: int = 50) -> tuple[np.ndarray, np.ndarr
 
 def learned(method: np.ndarray, words: np.ndarray, judged: Judgements | None) -> Calibration:
     none = np.full(method.shape, np.nan, np.float32)
-    return learn(method, none, words, Units(own=Scale.of(method)), judged)
+    return learn(method, none, words, ScoreScales(method=ScoreScale.measured(method)), judged)
 
 
 def test_the_weight_goes_to_whoever_is_right() -> None:
@@ -36,7 +36,7 @@ def test_the_weight_goes_to_whoever_is_right() -> None:
     assert learned(noise, right, judged).words >= 0.5
     assert learned(right, noise, judged).words <= 0.3, "words that mislead"
     assert learned(right, right, judged).words == pytest.approx(WORDS, abs=0.01), "where nothing is to be gained"
-    assert learned(right, noise, None) == Calibration(units=Units(own=Scale.of(right)))
+    assert learned(right, noise, None) == Calibration(score_scales=ScoreScales(method=ScoreScale.measured(right)))
 
 
 @pytest.mark.parametrize("lure", [0.0, 0.4, 0.8])
@@ -55,8 +55,8 @@ def test_words_that_mislead_cost_next_to_nothing(lure: float) -> None:
 
     def quality(mix: Calibration, part: slice) -> float:
         none = np.full(method[part].shape, np.nan)
-        assert mix.units is not None
-        total = Evidence(mix, mix.units, ("q",)).total(method[part], none, words[part])
+        assert mix.score_scales is not None
+        total = Evidence(mix, mix.score_scales, ("q",)).total(method[part], none, words[part])
         best = np.argsort(-total, axis=1)[:, :10]
         return float(query_scores(best, judged(part), ks=(10,))["ndcg@10"].mean())
 
@@ -104,21 +104,21 @@ def test_queries_without_an_answer_teach_nothing() -> None:
     rows = np.arange(100)
     half = Judgements.of(200, 50, rows, judged.keys[:100] % 50, np.ones(100))
     alone = Judgements.of(100, 50, rows, judged.keys[:100] % 50, np.ones(100))
-    units, none = Units(own=Scale.of(noise)), np.full(noise.shape, np.nan, np.float32)
-    expected = learn(noise[:100], none[:100], right[:100], units, alone)
-    assert learn(noise, none, right, units, half) == expected
+    score_scales, none = ScoreScales(method=ScoreScale.measured(noise)), np.full(noise.shape, np.nan, np.float32)
+    expected = learn(noise[:100], none[:100], right[:100], score_scales, alone)
+    assert learn(noise, none, right, score_scales, half) == expected
     made = load_data([document.text for document in documents()])
     assert draw_sample(made, 0)[2] is None, "made questions share words with their documents"
 
 
 def test_questions_about_other_documents_decide_what_the_held_out_ones_leave_open() -> None:
     right, noise, judged = sides()
-    none, units = np.full(right.shape, np.nan, np.float32), Units(own=Scale.of(right))
-    wanted = quality_by_weight(noise, none, right, units, judged)  # by these, words alone
-    unwanted = quality_by_weight(right, none, noise, units, judged)
+    none, score_scales = np.full(right.shape, np.nan, np.float32), ScoreScales(method=ScoreScale.measured(right))
+    wanted = quality_by_weight(noise, none, right, score_scales, judged)  # by these, words alone
+    unwanted = quality_by_weight(right, none, noise, score_scales, judged)
 
     def chosen(words: np.ndarray, others: np.ndarray | None, share: float = 0.5) -> float:
-        return learn(right, none, words, units, judged, others, share).words
+        return learn(right, none, words, score_scales, judged, others, share).words
 
     assert chosen(right, unwanted) < chosen(right, None) - 0.1 < chosen(right, wanted) - 0.2
     assert chosen(noise, wanted) <= 0.3, "held-out questions that words mislead are not outvoted"

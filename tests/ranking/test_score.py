@@ -13,10 +13,10 @@ from palmette.arrays import Ragged, unit_rows
 from palmette.index.results import read_queries
 from palmette.methods.space import SpaceModel
 from palmette.methods.tree import TreeSearch
+from palmette.ranking import scales as measuring
 from palmette.ranking import score
-from palmette.ranking import units as measuring
-from palmette.ranking.score import Calibration, Evidence, Scale, Units, best_sentences, options_key
-from support.measured import units_of
+from palmette.ranking.score import Calibration, Evidence, ScoreScale, ScoreScales, best_sentences, options_key
+from support.measured import score_scales_of
 from support.taxonomies import zoo, zoo_model
 from support.tiny import documents, paths, tree
 
@@ -44,16 +44,16 @@ def index() -> Iterator[Index]:
         yield made
 
 
-def measured(index: Index) -> Units:
+def measured(index: Index) -> ScoreScales:
     with index.backend.read() as view:
-        return units_of(index, index.model.search_options({}), view)
+        return score_scales_of(index, index.model.search_options({}), view)
 
 
 def formula(index: Index, query: str, ids: list[str], lexical: float, sentences: bool) -> dict[str, float]:
     """Probabilities of documents, written out."""
     batch = read_queries(index.model, [query], {}, lexical, sentences)
     with index.backend.read() as view:
-        units = units_of(index, batch.options, view)
+        score_scales = score_scales_of(index, batch.options, view)
         keys = [view.key_of(id) for id in ids]
         own = view.rows("vector", keys).astype(np.float64) @ batch.arrays["vector"][0]
         words = view.words(query, 0, only=np.array(keys))
@@ -61,14 +61,14 @@ def formula(index: Index, query: str, ids: list[str], lexical: float, sentences:
         rare = np.log1p((words.documents - held + 0.5) / (held + 0.5)).sum()
         share = share - 0.8 * np.exp(-1.5 * rare / np.log1p((words.documents + 0.5) / 0.5))
         held, scales = view.ragged("sentences", keys), view.ragged("sentence_scales", keys)
-    meaning = (own - units.own.zero) / units.own.unit
+    meaning = (own - score_scales.method.zero) / score_scales.method.unit
     if sentences:
         vector = batch.arrays["vector"][0]
         best = [np.max((held.row(i) * scales.row(i)[:, None]) @ vector) for i in range(len(ids))]
-        meaning = (meaning + (np.array(best) - units.sentence.zero) / units.sentence.unit) / 2
+        meaning = (meaning + (np.array(best) - score_scales.sentence.zero) / score_scales.sentence.unit) / 2
     mix = batch.calibration
     total = (1 - lexical) * meaning + lexical * share
-    return dict(zip(ids, expit(mix.slope * total + mix.prior_among(units.documents)).tolist(), strict=True))
+    return dict(zip(ids, expit(mix.slope * total + mix.prior_among(score_scales.documents)).tolist(), strict=True))
 
 
 @pytest.mark.parametrize("lexical", [0.0, 0.3, 1.0])
@@ -94,8 +94,8 @@ def test_the_score_is_the_formula(index: Index, lexical: float, sentences: bool,
 
 def test_hits_show_their_evidence_and_places(index: Index) -> None:
     hit = index.search(QUERIES[0], 1)[0]
-    assert set(hit.evidence) == {score.OWN, score.BEST, score.SHARE, score.CHANCE}
-    assert hit.evidence[score.SHARE] > 0
+    assert set(hit.evidence) == {score.METHOD_SCORE, score.BEST_SENTENCE, score.WORD_SHARE, score.EXPECTED_WORD_SHARE}
+    assert hit.evidence[score.WORD_SHARE] > 0
     start, end = hit.highlights.sentence or (0, 0)
     assert hit.document.text[start:end] in hit.document.text
     assert end > start
@@ -103,7 +103,7 @@ def test_hits_show_their_evidence_and_places(index: Index) -> None:
     assert marked
     assert marked <= set(QUERIES[0].split())
     alone = index.search(QUERIES[0], 1, lexical=0, sentences=False)[0]
-    assert set(alone.evidence) == {score.OWN}
+    assert set(alone.evidence) == {score.METHOD_SCORE}
     assert alone.highlights.sentence is None
     assert list(alone.highlights.words) == []
 
@@ -140,14 +140,14 @@ def test_an_index_without_sentences_scores_documents_alone(index: Index) -> None
     given = list(index.documents())
     plain = Index.build(given, index.model, sentences=False)
     hits = plain.search(QUERIES[0], 5)
-    assert set(hits[0].evidence) == {score.OWN, score.SHARE, score.CHANCE}
+    assert set(hits[0].evidence) == {score.METHOD_SCORE, score.WORD_SHARE, score.EXPECTED_WORD_SHARE}
     assert plain.stats().bytes < index.stats().bytes
     with_some = Index.build(given[:60], index.model)
     vectors = index.model.encoder.encode([d.content for d in given[60:80]])
     with_some.add(given[60:80], embeddings=vectors)  # no pass of the encoder: no sentences
     found = {hit.id: hit for hit in with_some.search(QUERIES[0], 80)}
-    assert score.BEST in found[given[0].key].evidence
-    assert score.BEST not in found[given[70].key].evidence
+    assert score.BEST_SENTENCE in found[given[0].key].evidence
+    assert score.BEST_SENTENCE not in found[given[70].key].evidence
     assert found[given[70].key].highlights.sentence is None
 
 
@@ -170,17 +170,17 @@ def test_the_first_document_is_the_best_sentence() -> None:
 
 def test_scales_follow_the_scores() -> None:
     scores = np.random.default_rng(0).normal(size=(20, 500))
-    usual, moved = Scale.of(scores), Scale.of(scores * 3 + 7)
+    usual, moved = ScoreScale.measured(scores), ScoreScale.measured(scores * 3 + 7)
     assert usual.unit == pytest.approx(6, rel=0.05)
     assert moved.unit == pytest.approx(3 * usual.unit)
-    assert moved.units(scores * 3 + 7) == pytest.approx(usual.units(scores))
-    assert usual.units(scores).mean() == pytest.approx(score.USUAL_MEANING)
+    assert moved.apply(scores * 3 + 7) == pytest.approx(usual.apply(scores))
+    assert usual.apply(scores).mean() == pytest.approx(score.USUAL_MEANING)
     sharp = np.zeros((20, 500))
     sharp[:, 3] = 1.0
-    assert Scale.of(sharp).unit == pytest.approx(1, rel=0.01), "the best document's lead"
-    assert Scale.of(np.ones((3, 4))).unit > 0
+    assert ScoreScale.measured(sharp).unit == pytest.approx(1, rel=0.01), "the best document's lead"
+    assert ScoreScale.measured(np.ones((3, 4))).unit > 0
     scores[:, 7] = np.nan
-    assert Scale.of(scores).unit == pytest.approx(usual.unit, rel=0.02)
+    assert ScoreScale.measured(scores).unit == pytest.approx(usual.unit, rel=0.02)
 
 
 def test_shipped_priors_sink_as_documents_become_many_and_learned_ones_stay() -> None:
@@ -203,32 +203,34 @@ def test_words_stay_within_a_subtree() -> None:
 def test_documents_that_only_words_find_have_their_own_score(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(score, "SHORTLIST", 1)
     index, query = Index.build(documents(), paths()), "where does the red owl live?"
-    own = {hit.id: hit.evidence["own"] for hit in index.search(query, 48, visit=1.0, lexical=0)}
+    own = {hit.id: hit.evidence["method_score"] for hit in index.search(query, 48, visit=1.0, lexical=0)}
     found = index.search(query, 5, beam=1, lexical=0.9)
-    assert [hit.evidence["own"] for hit in found] == pytest.approx([own[hit.id] for hit in found], abs=1e-5)
+    assert [hit.evidence["method_score"] for hit in found] == pytest.approx([own[hit.id] for hit in found], abs=1e-5)
 
 
 def test_units_leave_out_a_sentences_own_document() -> None:
     given = [" ".join(text.split()[:14]) for text in texts(60)]
     with Index.build(given, SpaceModel.untrained(FakeEncoder(32))) as made, made.backend.read() as view:
         vectors = unit_rows(view.rows("vector", view.keys()).astype(np.float32))
-        units = measuring.measure_units(made.model, view, True, made.model.search_options({}))
+        score_scales = measuring.measure_score_scales(made.model, view, True, made.model.search_options({}))
     cosines = vectors @ vectors.T
     np.fill_diagonal(cosines, np.nan)
-    assert units.own.unit == pytest.approx(Scale.of(cosines, measuring.PSEUDO_QUERY_SPREADS).unit, rel=0.02)
+    assert score_scales.method.unit == pytest.approx(
+        ScoreScale.measured(cosines, measuring.PSEUDO_QUERY_SPREADS).unit, rel=0.02
+    )
 
 
 def test_documents_without_sentences_have_their_score_for_meaning() -> None:
-    units = Units(own=Scale(unit=2.0), sentence=Scale(zero=0.1))
-    mix = Evidence(Calibration(words=0.5), units, ("q",))
+    score_scales = ScoreScales(method=ScoreScale(unit=2.0), sentence=ScoreScale(zero=0.1))
+    mix = Evidence(Calibration(words=0.5), score_scales, ("q",))
     total = mix.total(np.array([1.0, 1.0]), np.array([np.nan, 0.7]), np.array([0.4, 0.0]))
     assert total == pytest.approx([0.5 * 0.5 + 0.5 * 0.4, 0.5 * (0.5 + 0.6) / 2])
 
 
 def test_an_untrained_model_measures_its_units_on_the_documents(index: Index) -> None:
-    units = measured(index)
-    assert 0 < units.own.unit < 10
-    assert units.sentence is not None
+    score_scales = measured(index)
+    assert 0 < score_scales.method.unit < 10
+    assert score_scales.sentence is not None
     for few in (1, 2):
         small = Index.build(list(index.documents())[:few], index.model)
         assert measured(small) == score.USUAL.replace(documents=few), "too few to measure"
@@ -236,23 +238,23 @@ def test_an_untrained_model_measures_its_units_on_the_documents(index: Index) ->
 
 def test_the_usual_units_stay_where_measured_ones_agree() -> None:
     usual = score.USUAL
-    stretched = Scale(zero=0.02, unit=0.55 * 1.25), Scale(zero=-0.15, unit=0.55)
+    stretched = ScoreScale(zero=0.02, unit=0.55 * 1.25), ScoreScale(zero=-0.15, unit=0.55)
     for own in stretched:
         for sentence in stretched:
-            assert measuring.near_usual(Units(own=own, sentence=sentence), usual, 1000) == usual
-    far = Units(own=Scale(zero=0.7, unit=0.15), sentence=Scale(zero=0.65, unit=0.2))
+            assert measuring.near_usual(ScoreScales(own=own, sentence=sentence), usual, 1000) == usual
+    far = ScoreScales(method=ScoreScale(zero=0.7, unit=0.15), sentence=ScoreScale(zero=0.65, unit=0.2))
     near = measuring.near_usual(far, usual, 1000)
     for kept, scale in ((near.own, far.own), (near.sentence, far.sentence)):
         assert kept is not None
         assert scale is not None
         assert (kept.zero, kept.unit) == pytest.approx((scale.zero, scale.unit))
-    assert measuring.near_usual(Units(own=far.own), usual, 1000) == Units(own=near.own), "without sentences"
+    assert measuring.near_usual(ScoreScales(own=far.own), usual, 1000) == ScoreScales(own=near.own), "without sentences"
 
 
 def test_units_blend_where_measured_ones_are_neither_near_nor_far() -> None:
     def unit(factor: float, documents: int) -> float:
-        scale = Scale(zero=-score.USUAL_MEANING * 0.55 * (factor - 1), unit=0.55 * factor)
-        return measuring.near_usual(Units(own=scale), score.USUAL, documents).own.unit / 0.55
+        scale = ScoreScale(zero=-score.USUAL_MEANING * 0.55 * (factor - 1), unit=0.55 * factor)
+        return measuring.near_usual(ScoreScales(own=scale), score.USUAL, documents).method.unit / 0.55
 
     assert [unit(factor, 10**6) for factor in (1, 1.3, 1.69, 3)] == pytest.approx([1, 1, 1.69, 3], abs=1e-4)
     assert 1 < unit(1.4, 1000) < unit(1.5, 1000) < 1.5
@@ -262,13 +264,13 @@ def test_units_blend_where_measured_ones_are_neither_near_nor_far() -> None:
 
 def test_an_encoders_name_decides_nothing() -> None:
     """Its cosines do: those of an export, or of another place, are the same."""
-    units = []
+    score_scales = []
     for name in ("fake", "sentence-transformers/all-MiniLM-L6-v2"):
         encoder = FakeEncoder(32)
         encoder.name = name
         with Index.build(texts(60), SpaceModel.untrained(encoder)) as made:
-            units.append(measured(made))
-    assert units[0] == units[1] != score.USUAL.replace(documents=60)
+            score_scales.append(measured(made))
+    assert score_scales[0] == score_scales[1] != score.USUAL.replace(documents=60)
 
 
 def test_units_are_measured_anew_when_a_fifth_of_the_documents_is_new(tmp_path: Path) -> None:
@@ -286,10 +288,10 @@ def test_units_are_measured_anew_when_a_fifth_of_the_documents_is_new(tmp_path: 
 def test_a_trained_model_has_its_own_coefficients() -> None:
     model = tree()
     mix = model.calibrations[""]
-    assert mix.units is not None
-    assert mix.units.sentence is not None
+    assert mix.score_scales is not None
+    assert mix.score_scales.sentence is not None
     made = Index.build(documents(), model)
     with made.backend.read() as view:
-        assert units_of(made, model.search_options({}), view) == mix.units.replace(documents=48)
+        assert score_scales_of(made, model.search_options({}), view) == mix.score_scales.replace(documents=48)
     assert model.calibration(model.search_options({}), 0.3) == mix.replace(words=0.3)
     assert (options_key(TreeSearch()), options_key(TreeSearch(level=3))) == ("", '{"level": 3}')

@@ -77,7 +77,7 @@ def search(index: Index, queries: Sequence[str], k: int, **how: Any) -> list[lis
     """Ids and scores; without words the method's own."""
     alone = how.get("lexical") == 0
     found = index.search(list(queries), k=k, sentences=not alone, **how)
-    return [[(h.id, h.evidence["own"] if alone else h.score) for h in hits] for hits in found]
+    return [[(h.id, h.evidence["method_score"] if alone else h.score) for h in hits] for hits in found]
 
 
 def parts(index: Index, query: str, **how: Any) -> list[tuple[str, float]]:

@@ -27,4 +27,4 @@ def alone(hit: Hit) -> Hit:
     def explain() -> Explanation:
         return hit.explain().method
 
-    return replace(hit, score=hit.evidence["own"], explainer=explain)
+    return replace(hit, score=hit.evidence["method_score"], explainer=explain)

@@ -1,19 +1,19 @@
-"""Units of meaning that an index scores by."""
+"""Score scales that an index scores by."""
 
 from typing import Any
 
 from palmette import Index
 from palmette.ranking.arrays import stores_sentences
-from palmette.ranking.score import Units, noted_units
-from palmette.ranking.units import UNITS, units_for
+from palmette.ranking.scales import SCORE_SCALES, score_scales_for
+from palmette.ranking.score import ScoreScales, noted_score_scales
 from palmette.store.protocols import View
 
 
-def units_of(index: Index, options: Any, _view: View | None = None) -> Units:
+def score_scales_of(index: Index, options: Any, _view: View | None = None) -> ScoreScales:
     """Return the units of a search with these validated options: noted with the documents, or measured."""
     with index.backend.read() as view:
-        noted = noted_units(view.note(UNITS) or "")
+        noted = noted_score_scales(view.note(SCORE_SCALES) or "")
         if not index.model.lexical_key(options):
             return noted
-        units = units_for(index.model, options, view, stores_sentences(index.backend))
-    return units.replace(documents=noted.documents)
+        score_scales = score_scales_for(index.model, options, view, stores_sentences(index.backend))
+    return score_scales.replace(documents=noted.documents)

@@ -12,13 +12,13 @@ from palmette.errors import CheckpointError, NotFoundError, PalmetteError
 from palmette.index.encoding import encode_stored, index_arrays
 from palmette.index.folder import MODEL, Place, create_index, qdrant_backend
 from palmette.index.sync import NOTE, source_notes
-from palmette.index.write import note_units
+from palmette.index.write import note_score_scales
 from palmette.lexical.analyser import LANGUAGE
 from palmette.machine.progress import progress_bar
 from palmette.methods import load_model
 from palmette.methods.base import Model
 from palmette.ranking.arrays import stores_sentences
-from palmette.ranking.units import UNITS
+from palmette.ranking.scales import SCORE_SCALES
 from palmette.search.plan import ArraySpec
 from palmette.sources.cutting import AUTO, new_cutter
 from palmette.store.local.backend import LocalBackend
@@ -95,8 +95,8 @@ def _copy_documents(
                         for name, value in source_notes(view, stored).items():
                             writer.note(name, value)
                         bar.update(len(batch))
-                    if not encode and (units := view.note(UNITS)) is not None:
-                        writer.note(UNITS, units)
+                    if not encode and (score_scales := view.note(SCORE_SCALES)) is not None:
+                        writer.note(SCORE_SCALES, score_scales)
 
 
 def update_copy(original: Backend, copy: Backend, model: Model) -> None:
@@ -121,7 +121,7 @@ def update_copy(original: Backend, copy: Backend, model: Model) -> None:
         for start in range(0, len(changed), UPDATED_AT_ONCE):
             batch = changed[start : start + UPDATED_AT_ONCE]
             writer.put(batch, encode_stored(model, batch, stores_sentences(copy)))
-    note_units(model, copy)
+    note_score_scales(model, copy)
 
 
 def _batches(keys: Sequence[int], size: int) -> Iterator[Sequence[int]]:

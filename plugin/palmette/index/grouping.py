@@ -13,7 +13,7 @@ from palmette.arrays import Keys, Rows, unit_rows
 from palmette.config import check_choice
 from palmette.errors import ConfigError, shown
 from palmette.index.overview import vector_array
-from palmette.index.results import Measure, QueryBatch, SearchResult
+from palmette.index.results import FindScales, QueryBatch, SearchResult
 from palmette.search.plan import Candidates, stack_rows
 from palmette.store.protocols import View
 from palmette.types import Hit
@@ -58,7 +58,7 @@ class Selection:
             raise ConfigError(f"distinct must be True, False or 'near', got {shown(distinct)}")
         return cls(group_by, distinct)
 
-    def search(self, batch: QueryBatch, view: View, k: int, measure: Measure) -> tuple[SearchResult, list[Copies]]:
+    def search(self, batch: QueryBatch, view: View, k: int, measure: FindScales) -> tuple[SearchResult, list[Copies]]:
         """Rank more and more passages until there are ``k`` documents, or ``k`` distinct passages.
 
         Returns the selected passages, and the copies of the passages of each query. In a grouped search, all passages

@@ -34,15 +34,15 @@ from palmette.index.inputs import absolute, check_documents, check_ids, check_op
 from palmette.index.overview import RANKED_FOR_QUESTION, Overview, overview_of, vector_array
 from palmette.index.results import Boost, Query, QueryList, Ranking, SearchResult, read_queries
 from palmette.index.sync import NOTE, SyncReport, sync_source
-from palmette.index.write import Changes, apply_changes, note_units
+from palmette.index.write import Changes, apply_changes, note_score_scales
 from palmette.lexical.analyser import LANGUAGE
 from palmette.machine import telemetry
 from palmette.machine.telemetry import writing
 from palmette.machine.threads import run_in_thread
 from palmette.methods.base import Model
 from palmette.ranking.arrays import stores_sentences
-from palmette.ranking.score import DEFAULT, Lexical, Units, noted_units, probability
-from palmette.ranking.units import UNITS, measured_on, units_for
+from palmette.ranking.scales import SCORE_SCALES, measured_on, score_scales_for
+from palmette.ranking.score import DEFAULT, Lexical, ScoreScales, noted_score_scales, probability
 from palmette.search.faiss_engine import is_engine
 from palmette.sources.cutting import AUTO, PassagesLike, new_cutter, opened_cutter
 from palmette.sources.walk import MOST_BYTES
@@ -82,8 +82,8 @@ class Index:
         self.model = model
         self.backend = backend
         self._sentences = model.sentences and stores_sentences(backend)
-        self._measured: dict[tuple[str, int], Units] = {}  # by variant of the options and number of documents
-        self._measured_within: dict[tuple[Filter | None, str], tuple[Keys, Units]] = {}
+        self._measured: dict[tuple[str, int], ScoreScales] = {}  # by variant of the options and number of documents
+        self._measured_within: dict[tuple[Filter | None, str], tuple[Keys, ScoreScales]] = {}
         self._cutter = opened_cutter(model, backend, passages)
         self.path = path
         """Folder or URL to open the index from again; ``None`` for one in memory."""
@@ -357,9 +357,9 @@ class Index:
             with self.backend.read(filter) as view:
                 copies: list[Copies] = []
                 if selection is not None:
-                    result, copies = selection.search(batch, view, k, self._units)
+                    result, copies = selection.search(batch, view, k, self._score_scales)
                 else:
-                    result = batch.search(view, k, self._units)
+                    result = batch.search(view, k, self._score_scales)
                 results = result.to_hits(view, self.backend, threshold, explain, copies)
                 if group_by:
                     results = [fold(hits, k) for hits in results]
@@ -395,7 +395,7 @@ class Index:
         with self.backend.read(filter) as view:
             ranked = k  # passages; several of them may be of one document
             while True:
-                result = batch.search(view, ranked, self._units)
+                result = batch.search(view, ranked, self._score_scales)
                 best = result.best_passages(view)  # [Q, n]
                 exhausted = (result.candidates.keys >= 0).sum(axis=1) < ranked
                 if ranked >= len(view) or ((best.sum(axis=1) >= k) | exhausted).all():
@@ -421,7 +421,7 @@ class Index:
             passages = view.keys_of([id]).get(id)
             if passages is None:
                 raise NotFoundError(f"there is no document {shown(id)} in this index")
-            keys, evidence = np.array(passages), batch.evidence(self._units, view)
+            keys, evidence = np.array(passages), batch.evidence(self._score_scales, view)
             scoring = model.scoring_options(batch.options)
             plan = model.plan(batch.arrays, len(keys), scoring, view).one_query(0).among(keys)
             candidates = model.execute(view, plan, len(keys), scoring).one_query(0)
@@ -464,7 +464,7 @@ class Index:
         check_range("a context", "threshold", threshold, 0, 1)
         batch = read_queries(self.model, [question], options, lexical, self._sentences, boost)
         with self.backend.read(filter) as view:
-            result, _ = Selection(distinct="near").search(batch, view, k, self._units)
+            result, _ = Selection(distinct="near").search(batch, view, k, self._score_scales)
             return context_of(result, view, question, tokens, self.model.encoder.count_tokens, threshold)
 
     def overview(
@@ -491,7 +491,7 @@ class Index:
         with self.backend.read(filter) as view:
             answers = None
             if batch is not None and len(view):
-                result = batch.search(view, RANKED_FOR_QUESTION, self._units)
+                result = batch.search(view, RANKED_FOR_QUESTION, self._score_scales)
                 answers = result.candidates.keys[0], probability(result.logits[0])
             return replace(overview_of(self.model, view, topics, answers, since, date), query=query)
 
@@ -522,36 +522,38 @@ class Index:
         with self.backend.read() as view:
             return self.model.describe(view)
 
-    def _units(self, options: Any, view: View) -> Units:
-        """Units of meaning for the options of a search.
+    def _score_scales(self, options: Any, view: View) -> ScoreScales:
+        """Score scales for the options of a search.
 
         The index stores the units of the default options with its documents. Those of another variant of the options
         are measured on all documents when a search first needs them.
         """
         if view.wall_keys() is not None:
-            return self._units_within(options, view)
-        variant, note = self.model.lexical_key(options) or "", view.note(UNITS)
-        stored = None if note is None else noted_units(note)
+            return self._score_scales_within(options, view)
+        variant, note = self.model.lexical_key(options) or "", view.note(SCORE_SCALES)
+        stored = None if note is None else noted_score_scales(note)
         if stored is not None and not variant:
             return stored
         documents = stored.documents if stored else max(1, len(view))
         key = (variant, documents)
         if key not in self._measured:
             with self.backend.read() as unfiltered:
-                self._measured[key] = units_for(self.model, options, unfiltered, self._sentences)
+                self._measured[key] = score_scales_for(self.model, options, unfiltered, self._sentences)
         return self._measured[key].model_copy(update={"documents": documents})
 
-    def _units_within(self, options: Any, view: View) -> Units:
-        """Units of meaning of a filtered index: learned in training, or measured on the documents it shows."""
+    def _score_scales_within(self, options: Any, view: View) -> ScoreScales:
+        """Score scales of a filtered index: learned in training, or measured on the documents it shows."""
         variant, keys = self.model.lexical_key(options) or "", view.wall_keys()
         assert keys is not None
         wall, sample = (getattr(self.backend, "within", None), variant), measured_on(keys)
-        remembered = self._measured_within.get(wall)  # all keys behind the wall when it was measured, and its units
+        remembered = self._measured_within.get(
+            wall
+        )  # all keys behind the wall when it was measured, and its score scales
         if remembered is None or (remembered[0] is not keys and not np.array_equal(measured_on(remembered[0]), sample)):
-            if len(view) < len(keys):  # the search has a filter of its own, which must not change the units
+            if len(view) < len(keys):  # the search has a filter of its own, which must not change the score scales
                 with self.backend.read() as unfiltered:
-                    return self._units_within(options, unfiltered)
-            remembered = keys, units_for(self.model, options, view, self._sentences, sample)
+                    return self._score_scales_within(options, unfiltered)
+            remembered = keys, score_scales_for(self.model, options, view, self._sentences, sample)
             if len(self._measured_within) >= WALLS:
                 self._measured_within.clear()
         self._measured_within[wall] = keys, remembered[1]
@@ -771,7 +773,7 @@ class Index:
         encode = new_model.fingerprint != self.model.fingerprint
         copy_index(path, new_model, self.backend, batch_size, encode=encode, progress=progress)
         copy = type(self).open(path, new_model, verify=False, engine=self.engine, passages=self._cutter.splitter)
-        note_units(new_model, copy.backend)  # a part of the documents, or another model, has other units
+        note_score_scales(new_model, copy.backend)  # a part of the documents, or another model, has other score scales
         return copy
 
     def backup(self, path: str | Path) -> None:
@@ -806,7 +808,7 @@ class Index:
             raise StoreError("folders are repaired, not collections: their engine has snapshots of its own")
         report = repair_folder(local_path(path), local_path(out), model, progress)
         with cls.open(out, model, verify=False) as index:
-            note_units(index.model, index.backend)
+            note_score_scales(index.model, index.backend)
         return report
 
     # -- life ---------------------------------------------------------------------------------------------

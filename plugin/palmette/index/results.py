@@ -19,17 +19,17 @@ from palmette.ranking import reasons
 from palmette.ranking.arrays import SPANS
 from palmette.ranking.boost import Boosts, parse_boost
 from palmette.ranking.score import (
-    BEST,
-    BEST_AT,
+    BEST_SENTENCE,
+    BEST_SENTENCE_NUMBER,
     BOOST,
-    CHANCE,
-    OWN,
-    SHARE,
+    EXPECTED_WORD_SHARE,
+    METHOD_SCORE,
     SPAN,
+    WORD_SHARE,
     Calibration,
     Evidence,
     Lexical,
-    Units,
+    ScoreScales,
     probability,
 )
 from palmette.search.plan import Candidates
@@ -42,9 +42,9 @@ Texts = str | tuple[str, ...]
 Query = Texts | Embeddings
 QueryList = Sequence[Texts] | Embeddings
 Boost = Mapping[str, Any] | Boosts | None
-Measure = Callable[[Any, View], Units]
-"""A function from search options and a view to the units of meaning that a search uses."""
-RAW = (OWN, BEST, SHARE, CHANCE, BOOST)
+FindScales = Callable[[Any, View], ScoreScales]
+"""A function from search options and a view to the units of a score scale that a search uses."""
+RAW = (METHOD_SCORE, BEST_SENTENCE, WORD_SHARE, EXPECTED_WORD_SHARE, BOOST)
 """Names of the evidence that a hit shows (:attr:`palmette.types.Hit.evidence`)."""
 
 
@@ -73,7 +73,7 @@ class QueryBatch:
     boosts: Boosts | None = None
     """Log-odds by metadata, if any."""
 
-    def search(self, view: View, k: int, measure: Measure) -> SearchResult:
+    def search(self, view: View, k: int, measure: FindScales) -> SearchResult:
         """Find the ``k`` best documents of a view."""
         model, k = self.model, min(k, max(1, len(view)))
         plan = model.plan(self.arrays, k, self.options, view)
@@ -88,13 +88,13 @@ class QueryBatch:
         adds_to_method = self.vectors is not None or bool(evidence.texts) or self.boosts is not None
         return self.calibration is not None and adds_to_method
 
-    def evidence(self, measure: Measure, view: View) -> Evidence:
-        """Combine coefficients, units, texts, sentence vectors and boosts of these queries on a view."""
+    def evidence(self, measure: FindScales, view: View) -> Evidence:
+        """Combine coefficients, score scales, texts, sentence vectors and boosts of these queries on a view."""
         calibration = self.calibration or Calibration(words=0.0)
-        units = measure(self.options, view)
+        score_scales = measure(self.options, view)
         if self.vectors is None:
-            units = units.model_copy(update={"sentence": None})
-        return Evidence(calibration, units, self.texts if calibration.words else (), self.vectors, self.boosts)
+            score_scales = score_scales.model_copy(update={"sentence": None})
+        return Evidence(calibration, score_scales, self.texts if calibration.words else (), self.vectors, self.boosts)
 
 
 def read_queries(
@@ -185,11 +185,11 @@ class SearchResult:
     @property
     def logits(self) -> NDArray[Any]:
         """[Q, k] log-odds; −∞ where padded."""
-        if self.batch.calibration is not None and OWN in self.candidates.evidence:
+        if self.batch.calibration is not None and METHOD_SCORE in self.candidates.evidence:
             return self.candidates.scores
         padded = self.candidates.keys < 0
         own = np.where(padded, 0, self.candidates.scores)
-        logits = self.evidence.logit(self.evidence.units.own.units(own))
+        logits = self.evidence.logit(self.evidence.score_scales.method.apply(own))
         return np.where(padded, -np.inf, logits)
 
     def to_hits(
@@ -249,13 +249,13 @@ class SearchResult:
                 value = self.candidates.evidence[name][row, column]
                 if not np.isnan(value):
                     evidence[name] = float(value)
-        return evidence or {OWN: float(self.candidates.scores[row, column])}
+        return evidence or {METHOD_SCORE: float(self.candidates.scores[row, column])}
 
     def sentence_spans(self, view: View, row: int, columns: Rows) -> list[tuple[int, int] | None]:
         """Start and end of the best sentence in the content of each hit, ``None`` without sentences."""
-        if self.batch.vectors is None or BEST_AT not in self.candidates.evidence or not len(columns):
+        if self.batch.vectors is None or BEST_SENTENCE_NUMBER not in self.candidates.evidence or not len(columns):
             return [None] * len(columns)
-        numbers = self.candidates.evidence[BEST_AT][row, columns].tolist()
+        numbers = self.candidates.evidence[BEST_SENTENCE_NUMBER][row, columns].tolist()
         stored = view.ragged(SPANS, self.candidates.keys[row, columns])
         spans: list[tuple[int, int] | None] = []
         for first, number in zip(stored.starts[:-1].tolist(), numbers, strict=True):
@@ -310,10 +310,14 @@ class SearchResult:
             parts = view.word_parts(batch.texts[row], key) if matched.scores[0] else no_parts
             facts["words"] = {word: part > 0 for word, part in zip(matched.words, parts.tolist(), strict=True)}
             # Rarity may have changed since the search: the parts are scaled to the share that the search counted.
-            factor = float(facts.get(SHARE, 1.0)) / max(float(matched.scores[0]), 1e-12)
+            factor = float(facts.get(WORD_SHARE, 1.0)) / max(float(matched.scores[0]), 1e-12)
             matched = replace(matched, parts=parts * np.float32(factor))
         method_explanation = batch.model.explain(query, arrays, batch.options, facts)
-        facts = {OWN: self.candidates.scores[row, column], BEST: np.nan, CHANCE: 0.0} | facts
+        facts = {
+            METHOD_SCORE: self.candidates.scores[row, column],
+            BEST_SENTENCE: np.nan,
+            EXPECTED_WORD_SHARE: 0.0,
+        } | facts
         facts[SPAN] = self.sentence_spans(view, row, np.array([column]))[0]
         counted_words, spelled = None, dict[str, str]()
         if self.evidence.texts:

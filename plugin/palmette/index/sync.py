@@ -11,7 +11,7 @@ from palmette.data.listing import Listing
 from palmette.errors import LockedError, shown
 from palmette.index.encoding import PassageArrays, existing_documents
 from palmette.index.inputs import unique
-from palmette.index.write import note_units
+from palmette.index.write import note_score_scales
 from palmette.machine.progress import progress_bar
 from palmette.machine.telemetry import writing
 from palmette.methods.base import Model
@@ -180,7 +180,7 @@ def sync_source(
         counts = {"added": len(report.added), "updated": len(plan.changed), "moved": len(moved)}
         record({**counts, "deleted": len(plan.removed), "unchanged": plan.unchanged})
     if plan.fresh or plan.removed:
-        note_units(model, backend)
+        note_score_scales(model, backend)
     return report
 
 

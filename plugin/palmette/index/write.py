@@ -20,8 +20,8 @@ from palmette.machine.progress import progress_bar
 from palmette.machine.telemetry import writing
 from palmette.methods.base import Model
 from palmette.ranking.arrays import stores_sentences
-from palmette.ranking.score import noted_units
-from palmette.ranking.units import UNITS, units_for
+from palmette.ranking.scales import SCORE_SCALES, score_scales_for
+from palmette.ranking.score import noted_score_scales
 from palmette.sources.cutting import Cutter
 from palmette.store.protocols import Backend
 from palmette.store.tenants import FilteredBackend
@@ -126,7 +126,7 @@ def _commit(
         bar = False if arrays.prepared else progress  # a bar was shown while documents were prepared
         for batch in _batches(fresh, batch_size, bar):
             writer.put(*arrays.arrays_of(batch))
-    note_units(model, backend)
+    note_score_scales(model, backend)
     if fresh:
         with backend.read() as view:
             if warning := model.describe(view).get("warning"):
@@ -158,8 +158,8 @@ def _refuse(changed: Sequence[str] | set[str], total: int) -> None:
         )
 
 
-def note_units(model: Model, backend: Backend) -> None:
-    """Store the zero and unit of the index's scores as a note with the documents (:mod:`palmette.ranking.units`).
+def note_score_scales(model: Model, backend: Backend) -> None:
+    """Store the zero and unit of the index's scores as a note with the documents (:mod:`palmette.ranking.scales`).
 
     They are measured anew when the number of documents has changed by a fifth.
     """
@@ -167,18 +167,18 @@ def note_units(model: Model, backend: Backend) -> None:
     options = model.search_options({})
     calibration = model.calibration(options, "auto")
     with unfiltered.read() as view:
-        count, note = len(view), view.note(UNITS)
-        measured_on = noted_units(note).documents if note else 0
+        count, note = len(view), view.note(SCORE_SCALES)
+        measured_on = noted_score_scales(note).documents if note else 0
         if calibration is None or not count or 0.8 * count <= measured_on <= 1.25 * count:
             return
         sentences = model.sentences and stores_sentences(backend)
-        units = units_for(model, options, view, sentences).replace(documents=count)
+        score_scales = score_scales_for(model, options, view, sentences).replace(documents=count)
     try:
         with unfiltered.write() as writer:
-            writer.note(UNITS, json.dumps(units.model_dump()))
+            writer.note(SCORE_SCALES, json.dumps(score_scales.model_dump()))
     except StoreError as error:  # the documents are committed already: an exception would say that they are not
         warnings.warn(
-            f"{unfiltered.stats().location}: the documents are written, but not the note of their units of meaning, "
+            f"{unfiltered.stats().location}: the documents are written, but not the note of their score scales, "
             f"which the next write tries again ({error})",
             stacklevel=4,
         )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from palmette.arrays import Floats, Mask
 from palmette.lexical import plain
 from palmette.lexical.postings import COUNT_BITS, MAX_COUNT, Hits
-from palmette.machine.compiled import compiles_loops, machine_code, unmasked
+from palmette.machine.compiled import compiles_loops, machine_code, reraise_interrupt
 
 Documents = NDArray[np.int32]
 """Rows of documents, rising."""
@@ -37,7 +37,7 @@ def _compiled(signature: str) -> Callable[[_Loop], _Loop]:
             return machine_code(loop, signature)
 
         in_numpy = getattr(plain, loop.__name__)
-        call = unmasked(lambda *args: (ready() if compiles_loops() else in_numpy)(*args))
+        call = reraise_interrupt(lambda *args: (ready() if compiles_loops() else in_numpy)(*args))
         return wraps(loop)(call)  # type: ignore[return-value]
 
     return decorate

@@ -41,7 +41,7 @@ def machine_code(loop: Callable[..., Any], *signature: str, **options: Any) -> C
     return compiled
 
 
-def unmasked(call: Callable[..., Any]) -> Callable[..., Any]:
+def reraise_interrupt(call: Callable[..., Any]) -> Callable[..., Any]:
     """Let what a signal raises (Ctrl-C) leave a compiled loop as itself.
 
     Where it arrives while numba makes Python objects of several results, Python reports a SystemError caused by it.

@@ -29,7 +29,7 @@ from palmette.hub.checkpointed import Checkpointed, TrainingRecord
 from palmette.lexical.analyser import LANGUAGE
 from palmette.machine.devices import load_module, main_process_first
 from palmette.ranking.rerank import rank_documents
-from palmette.ranking.score import SHIPPED, Calibration, Lexical, Units, check_lexical, read_calibrations
+from palmette.ranking.score import SHIPPED, Calibration, Lexical, ScoreScales, check_lexical, read_calibrations
 from palmette.search.plan import ArraySpec, Candidates, Floats, SearchPlan
 from palmette.store.protocols import View
 from palmette.types import Document, Explanation
@@ -166,8 +166,8 @@ class Model(Checkpointed):
         return options
 
     @property
-    def usual_units(self) -> Units | None:
-        """Units of meaning that stay where measured ones agree with them; ``None`` if none are usual."""
+    def usual_score_scales(self) -> ScoreScales | None:
+        """Score scales that stay where measured ones agree with them; ``None`` if none are usual."""
         return None
 
     def query_input(self, texts: Sequence[str]) -> Any:
@@ -276,7 +276,9 @@ class Model(Checkpointed):
         model = cls(settings, coder, task.module, record=record)
         model.after_fit(task)
         model.cache = store
-        if loaded.labelled or trained.steps:  # else nothing was learned, and an index measures the encoder's units
+        if (
+            loaded.labelled or trained.steps
+        ):  # else nothing was learned, and an index measures the encoder's score scales
             judging = None
             if apart is not None and not trained.steps:  # only the space has learned
                 other = cls(settings, SpaceEncoder(plain, apart.space), task.module, record=record)

@@ -28,7 +28,16 @@ from palmette.lexical.analyser import LANGUAGE, analyser_of
 from palmette.lexical.bm25 import WordCollection
 from palmette.machine.progress import progress_bar
 from palmette.ranking.arrays import SCALES, SENTENCES, stored_arrays
-from palmette.ranking.score import PRIOR, SLOPE, Calibration, Evidence, Scale, Units, best_sentences, chance
+from palmette.ranking.score import (
+    PRIOR,
+    SLOPE,
+    Calibration,
+    Evidence,
+    ScoreScale,
+    ScoreScales,
+    best_sentences,
+    expected_word_share,
+)
 from palmette.store.memory import ArrayView
 from palmette.types import Document
 
@@ -101,7 +110,7 @@ class Scores(NamedTuple):
     own: Floats
     best: Floats
     shares: Floats  # less chance
-    units: Units
+    score_scales: ScoreScales
 
 
 def calibrate(
@@ -158,7 +167,7 @@ def _score_sample(
     collection = WordCollection(analyser_of(LANGUAGE), [document.all_text for document in documents])
     matched = [collection.matches(query) for query in queries]
     shares = np.stack([match.scores for match in matched])
-    by_chance = chance(np.array([match.rarity for match in matched]))[:, None]
+    by_chance = expected_word_share(np.array([match.rarity for match in matched]))[:, None]
     scored = {}
     with _encoded(model, documents, frozen, cache, progress) as view:
         texts = model.query_input(queries)
@@ -169,9 +178,9 @@ def _score_sample(
             best = np.stack([best_sentences(*stored, vector)[0] for vector in vectors])
         for key, options in variants.items():
             own = scores(model, view, texts, options)
-            sentence = Scale.of(best[:, usual]) if model.sentences else None
-            units = Units(own=Scale.of(own[:, usual]), sentence=sentence)
-            scored[key] = Scores(own, best, shares - by_chance, units)
+            sentence = ScoreScale.measured(best[:, usual]) if model.sentences else None
+            score_scales = ScoreScales(method=ScoreScale.measured(own[:, usual]), sentence=sentence)
+            scored[key] = Scores(own, best, shares - by_chance, score_scales)
     return scored
 
 
@@ -185,7 +194,7 @@ def learn(
     own: Floats,
     best: Floats,
     shares: Floats,
-    units: Units,
+    score_scales: ScoreScales,
     judgements: Judgements | None,
     others: NDArray[np.float64] | None = None,
     share: float = 0.0,
@@ -198,11 +207,11 @@ def learn(
     both, counted by ``share``. Slope and prior are fitted to each query's first hit. Without
     judgements the shipped coefficients stay.
     """
-    plain = Calibration(units=units)
+    plain = Calibration(score_scales=score_scales)
     if judgements is None:
         return plain
     rated = judgements.relevant > 0
-    quality = quality_by_weight(own, best, shares, units, judgements)
+    quality = quality_by_weight(own, best, shares, score_scales, judgements)
     as_good = _as_good((quality, 1.0))
     if others is not None:
         both = as_good & _as_good((quality, 1 - share), (others, share))
@@ -228,19 +237,19 @@ def _as_good(*parts: tuple[NDArray[np.float64], float]) -> NDArray[np.bool_]:
 
 
 def quality_by_weight(
-    own: Floats, best: Floats, shares: Floats, units: Units, judgements: Judgements
+    own: Floats, best: Floats, shares: Floats, score_scales: ScoreScales, judgements: Judgements
 ) -> NDArray[np.float64]:
     """Return nDCG@10 of each candidate weight of words and each question that has an answer, [weights, Q]."""
-    plain = Calibration(units=units)
+    plain = Calibration(score_scales=score_scales)
     totals = (_total(plain.replace(words=weight), own, best, shares) for weight in WEIGHTS)
     return np.stack([ndcg_by_query(total, judgements)[judgements.relevant > 0] for total in totals])
 
 
 def _total(calibration: Calibration, own: Floats, best: Floats, shares: Floats) -> NDArray[np.float64]:
     """Return the sum of evidence [Q, N]."""
-    assert calibration.units is not None
+    assert calibration.score_scales is not None
     texts = ("",) * len(own)  # words count
-    return Evidence(calibration, calibration.units, texts).total(own, best, shares)
+    return Evidence(calibration, calibration.score_scales, texts).total(own, best, shares)
 
 
 def fit_probability(x: NDArray[Any], y: NDArray[Any]) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from palmette.lexical.analyser import Analyser, WordKind
-from palmette.ranking.score import BEST, CHANCE, OWN, SPAN, Evidence, probability
+from palmette.ranking.score import BEST_SENTENCE, EXPECTED_WORD_SHARE, METHOD_SCORE, SPAN, Evidence, probability
 from palmette.search.plan import WordMatches
 from palmette.types import Document, Explanation, Metadata, Part
 from palmette.types.text import shorten
@@ -24,7 +24,7 @@ WORDS_SHOWN = 5
 SENTENCE_SHOWN = 160
 """Characters of the best sentence in an explanation's text."""
 CLOSENESS = ((1.1, "very close"), (0.8, "close"), (0.55, "related"), (-np.inf, "hardly related"))
-"""Smallest meaning, in units, for each phrase."""
+"""Smallest meaning, in score scales, for each phrase."""
 _MARKS = re.compile(r"(?<!\S)(?:[#|*~]+|`{3}\w*|[=_-]{3,})(?!\S)")
 """Marks of headings, tables, rules and code fences."""
 
@@ -49,24 +49,24 @@ def explain(
         spelled: Spelling of each word in the query.
         counted: What word frequencies count: ``"documents"`` or ``"passages"``.
     """
-    units, slope = evidence.units, evidence.calibration.slope
-    has_sentence = units.sentence is not None and not np.isnan(facts[BEST])
-    meaning = [float(units.own.units(facts[OWN]))]
-    quoted, details = "", list[Metadata]([{"score": float(facts[OWN])}])
-    if units.sentence is not None and has_sentence:
+    score_scales, slope = evidence.score_scales, evidence.calibration.slope
+    has_sentence = score_scales.sentence is not None and not np.isnan(facts[BEST_SENTENCE])
+    meaning = [float(score_scales.method.apply(facts[METHOD_SCORE]))]
+    quoted, details = "", list[Metadata]([{"score": float(facts[METHOD_SCORE])}])
+    if score_scales.sentence is not None and has_sentence:
         start, end = facts[SPAN]
         sentence = document.content[start:end]
-        meaning.append(float(units.sentence.units(facts[BEST])))
-        details.append({"text": sentence, "start": start, "end": end, "cosine": float(facts[BEST])})
+        meaning.append(float(score_scales.sentence.apply(facts[BEST_SENTENCE])))
+        details.append({"text": sentence, "start": start, "end": end, "cosine": float(facts[BEST_SENTENCE])})
         quoted = f": \u201c{shorten(_MARKS.sub('', sentence), SENTENCE_SHOWN)}\u201d"
     weight = slope * (1 - evidence.words) / len(meaning)
-    parts = [Part("prior", evidence.calibration.prior_among(units.documents))]
+    parts = [Part("prior", evidence.calibration.prior_among(score_scales.documents))]
     for name, value, detail in zip(("document", "best sentence"), meaning, details, strict=False):
         parts.append(Part(name, weight * value, detail))
     said = [f"{next(phrase for least, phrase in CLOSENESS if np.mean(meaning) >= least)} in meaning{quoted}"]
     if matched is not None and matched.parts is not None:
         weight = slope * evidence.words
-        parts.append(Part("common words", -weight * float(facts[CHANCE])))
+        parts.append(Part("common words", -weight * float(facts[EXPECTED_WORD_SHARE])))
         shares = zip(matched.words, matched.parts.tolist(), strict=True)
         parts += [Part(f"word {word!r}", weight * share, {"word": word}) for word, share in shares if share > 0]
         said.append(words_in_common(matched, spelled, counted))

@@ -13,8 +13,8 @@ from palmette.errors import InputError, shown
 from palmette.lexical.analyser import Analyser, analyser_of, check_language, check_query
 from palmette.lexical.bm25 import WordCollection
 from palmette.ranking.arrays import stored_arrays
+from palmette.ranking.scales import score_scales_for
 from palmette.ranking.score import Calibration, Evidence, Lexical, probability
-from palmette.ranking.units import units_for
 from palmette.search.plan import Candidates, WordMatches
 from palmette.store.memory import ArrayView
 from palmette.types import Document
@@ -73,16 +73,22 @@ def _rank_rows(
     """Return the rows that a search returns, in its order, and the log-odds of all rows [N]."""
     texts = model.query_input([check_query(query)])
     arrays = model.encode_queries(texts, options)
-    mix, units, vectors = calibration or Calibration(words=0.0), units_for(model, options, view, model.sentences), None
+    mix, score_scales, vectors = (
+        calibration or Calibration(words=0.0),
+        score_scales_for(model, options, view, model.sentences),
+        None,
+    )
     if calibration is not None and model.sentences:
         vectors = model.sentence_queries(arrays, texts)
     else:
-        units = units.replace(sentence=None)
+        score_scales = score_scales.replace(sentence=None)
     scoring = model.scoring_options(options)
     every = _search_all(model, view, arrays, scoring)
     own = np.full(len(view), every.scores.min(initial=0.0), np.float32)  # rows that the method does not score come last
     own[every.keys[0]] = every.scores[0]
-    logits = Evidence(mix, units, [query] if mix.words else (), vectors).score(view, 0, view.keys(), own).scores[0]
+    logits = (
+        Evidence(mix, score_scales, [query] if mix.words else (), vectors).score(view, 0, view.keys(), own).scores[0]
+    )
     ranked = (every if scoring == options else _search_all(model, view, arrays, options)).keys[0]
     if calibration is not None:  # these options rank by score alone
         ranked = ranked[np.lexsort((ranked, -own[ranked], -logits[ranked]))]

@@ -8,8 +8,8 @@ A document's evidence is
     score    P(relevant) = 1 / (1 + exp(−(slope · x + prior + boost)))
 
 where s is the method's score and c the cosine of the document's best sentence. Each has a zero z and a unit u of six
-standard deviations over all documents (:class:`Scale`). h = .8 exp(−1.5 r) is the share of words that an unrelated
-document has by chance; r is the weight of the query's words, in words that no document contains. A boost adds log-odds
+standard deviations over all documents (:class:`ScoreScale`). h = .8 exp(−1.5 r) is the share of words expected of an
+unrelated document; r is the weight of the query's words, in words that no document contains. A boost adds log-odds
 by metadata. Candidates are the best documents by the method's score and the best by words; each gets all of the above.
 
 Example: λ = .5, m = .8, w = .7, h = .1 give x = .4 + .3 = .7, and with slope 5.5 and prior −3.9 log-odds of −.05: 49 %.
@@ -58,26 +58,26 @@ USUAL_SIZE = 2000
 """Documents of the collections that the shipped prior was chosen on."""
 
 CHANCE_SHARE = 0.8
-"""Share of words that an unrelated document has by chance, if all words of the query are common."""
+"""Share of words expected of an unrelated document, if all words of the query are common."""
 CHANCE_DECAY = 1.5
-"""Rate at which the chance share falls as the query's words become rarer."""
+"""Rate at which that share falls as the query's words become rarer."""
 
 SPREADS = 6.0
 """Standard deviations of the scores over all documents in one unit of meaning."""
 USUAL_MEANING = 0.27
-"""Mean of the units of meaning over all documents: nearly all are unrelated to the question."""
+"""Mean score over all documents, in units of its scale: nearly all are unrelated to the question."""
 
 # Evidence of a hit
-OWN = "own"
+METHOD_SCORE = "method_score"
 """The method's own score."""
-BEST = "best"
+BEST_SENTENCE = "best_sentence"
 """Cosine of the best sentence."""
-BEST_AT = "best_at"
+BEST_SENTENCE_NUMBER = "best_sentence_number"
 """Number of the best sentence within its document."""
-SHARE = "share"
+WORD_SHARE = "word_share"
 """Share of the query's weight in words that the document answers."""
-CHANCE = "chance"
-"""Share of words that an unrelated document has by chance."""
+EXPECTED_WORD_SHARE = "expected_word_share"
+"""Share of words expected of an unrelated document."""
 BOOST = "boost"
 """Sum of the boosts, in log-odds."""
 SPAN = "span"
@@ -90,14 +90,14 @@ Execute = Callable[[SearchPlan, int], Candidates]
 """A function that executes the plan of one query: ``search(plan, k)``."""
 
 
-class Scale(Config):
-    """A linear scale of meaning: units = (score − ``zero``) / ``unit``."""
+class ScoreScale(Config):
+    """Linear scale on which a kind of score becomes comparable: (score − ``zero``) / ``unit``."""
 
     zero: float = 0.0
     unit: Annotated[float, Field(gt=0)] = 1.0
 
     @classmethod
-    def of(cls, scores: NDArray[Any], spreads: float = SPREADS) -> Scale:
+    def measured(cls, scores: NDArray[Any], spreads: float = SPREADS) -> ScoreScale:
         """Measure a scale on scores [Q, N] of any queries on any documents; NaN is left out.
 
             unit = max(spreads · mean standard deviation, mean of (best − mean))
@@ -114,23 +114,23 @@ class Scale(Config):
         unit = max(spreads * float(np.nanstd(values, axis=1).mean()), lead, 1e-6)
         return cls(zero=float(mean.mean()) - USUAL_MEANING * unit, unit=unit)
 
-    def units(self, scores: NDArray[Any]) -> Numbers:
-        """Convert scores to units of meaning."""
+    def apply(self, scores: NDArray[Any]) -> Numbers:
+        """Convert scores to units of this scale."""
         return np.asarray((np.asarray(scores, np.float64) - self.zero) / self.unit)
 
 
-class Units(Config):
+class ScoreScales(Config):
     """Scales of both kinds of scores, and the size of the corpus they belong to."""
 
-    own: Scale
+    method: ScoreScale
     """Scale of the method's score."""
-    sentence: Scale | None = None
+    sentence: ScoreScale | None = None
     """Scale of the best sentence's cosine; ``None`` where sentences do not count."""
     documents: Annotated[int, Field(gt=0)] = USUAL_SIZE
     """Corpus size: larger corpora produce stronger false hits."""
 
 
-USUAL = Units(own=Scale(unit=0.55), sentence=Scale(unit=0.55))
+USUAL = ScoreScales(method=ScoreScale(unit=0.55), sentence=ScoreScale(unit=0.55))
 """Scales of all-MiniLM-L6-v2's cosines, on which the shipped coefficients were learned. An index with fewer than three
 documents uses them too."""
 
@@ -142,7 +142,7 @@ class Calibration(Config):
     """Weight λ of words."""
     slope: Annotated[float, Field(gt=0)] = SLOPE
     prior: float = PRIOR
-    units: Units | None = None
+    score_scales: ScoreScales | None = None
     """Scales measured in training; ``None`` if the index measures them."""
     source: Literal["shipped", "held-out questions"] = "shipped"
     """Source of slope and prior."""
@@ -164,8 +164,8 @@ def probability(logit: NDArray[Any]) -> NDArray[np.float32]:
         return np.asarray(1 / (1 + np.exp(-np.asarray(logit, np.float64))), np.float32)
 
 
-def chance(rarity: float | NDArray[Any]) -> Floats:
-    """Return the share of words that an unrelated document has by chance, by the rarity of the query's words."""
+def expected_word_share(rarity: float | NDArray[Any]) -> Floats:
+    """Return the share of words expected of an unrelated document, by the rarity of the query's words."""
     return np.asarray(CHANCE_SHARE * np.exp(-CHANCE_DECAY * np.asarray(rarity)), np.float32)
 
 
@@ -191,7 +191,7 @@ class Evidence:
     """Scores candidates of a search by everything that counts."""
 
     calibration: Calibration
-    units: Units
+    score_scales: ScoreScales
     texts: Sequence[str] = ()
     """Texts of the queries, empty where words do not count."""
     vectors: Floats | None = None
@@ -204,17 +204,17 @@ class Evidence:
         """Weight λ of words; 0 without texts."""
         return self.calibration.words if self.texts else 0.0
 
-    def total(self, own: NDArray[Any], best: NDArray[Any], share: NDArray[Any]) -> Numbers:
+    def total(self, method_scores: NDArray[Any], sentence_cosines: NDArray[Any], word_shares: NDArray[Any]) -> Numbers:
         """Return the sum of evidence x; for documents without sentences (NaN) meaning is the method's score alone."""
-        meaning = self.units.own.units(own)
-        if self.units.sentence is not None:
-            sentence = self.units.sentence.units(best)
+        meaning = self.score_scales.method.apply(method_scores)
+        if self.score_scales.sentence is not None:
+            sentence = self.score_scales.sentence.apply(sentence_cosines)
             meaning = np.where(np.isnan(sentence), meaning, (meaning + sentence) / 2)
-        return np.asarray((1 - self.words) * meaning + self.words * np.asarray(share, np.float64))
+        return np.asarray((1 - self.words) * meaning + self.words * np.asarray(word_shares, np.float64))
 
     def logit(self, total: NDArray[Any]) -> Numbers:
         """Convert a sum of evidence to log-odds, without boosts."""
-        prior = self.calibration.prior_among(self.units.documents)
+        prior = self.calibration.prior_among(self.score_scales.documents)
         return np.asarray(self.calibration.slope * np.asarray(total, np.float64) + prior)
 
     def rank(self, search: Execute, view: View, plan: SearchPlan, k: int) -> Candidates:
@@ -246,19 +246,24 @@ class Evidence:
         best, at = np.full(len(keys), np.nan, np.float32), np.full(len(keys), -1, np.int32)
         if self.vectors is not None and len(keys):
             best, at = best_sentences(view.ragged(SENTENCES, keys), view.ragged(SCALES, keys), self.vectors[row])
-        share, by_chance, matched = np.zeros(len(keys), np.float32), np.zeros((), np.float32), None
+        share, expected, matched = np.zeros(len(keys), np.float32), np.zeros((), np.float32), None
         if self.texts and len(keys):
             matched = view.words(self.texts[row], 0, only=keys)
-            share, by_chance = matched.scores, chance(matched.rarity)
-        logit = self.logit(self.total(own, best, share - by_chance))
-        evidence = {OWN: own[None], BEST: best[None], BEST_AT: at[None], SHARE: share[None]}
+            share, expected = matched.scores, expected_word_share(matched.rarity)
+        logit = self.logit(self.total(own, best, share - expected))
+        evidence = {
+            METHOD_SCORE: own[None],
+            BEST_SENTENCE: best[None],
+            BEST_SENTENCE_NUMBER: at[None],
+            WORD_SHARE: share[None],
+        }
         if self.boosts is not None:
             documents = view.documents(keys.tolist())
             added = np.array([self.boosts.total(document.metadata) for document in documents], np.float32)
             logit, evidence[BOOST] = logit + added, added[None]
         if matched is not None and matched.phrases:
             logit = np.where(share > 0, logit, -np.inf)
-        evidence[CHANCE] = np.full((1, len(keys)), by_chance, np.float32)
+        evidence[EXPECTED_WORD_SHARE] = np.full((1, len(keys)), expected, np.float32)
         return Candidates(keys[None], logit[None].astype(np.float32), evidence=evidence)
 
 
@@ -303,15 +308,15 @@ def best_sentences(sentences: Ragged, scales: Ragged, query: Floats) -> tuple[Fl
 
 
 @lru_cache(64)
-def noted_units(text: str) -> Units:
-    """Parse the units that an index has stored with its documents."""
+def noted_score_scales(text: str) -> ScoreScales:
+    """Parse the score scales that an index has stored with its documents."""
     try:
         noted = parse_json(text)
         if not isinstance(noted, dict):
             raise ValueError(f"{shown(noted)} is no object")
-        return Units.from_dict(noted)
+        return ScoreScales.from_dict(noted)
     except (TypeError, ValueError) as error:
-        raise CorruptIndexError(f"the note of an index's units of meaning is damaged ({error}); {REPAIR}") from error
+        raise CorruptIndexError(f"the note of an index's score scales is damaged ({error}); {REPAIR}") from error
 
 
 def read_calibrations(facts: Mapping[str, Any]) -> dict[str, Calibration]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from palmette.machine.compiled import machine_code, unmasked
+from palmette.machine.compiled import machine_code, reraise_interrupt
 
 LOWEST = np.float32(-3e38)
 """Initial score of heaps."""
@@ -32,8 +32,8 @@ def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def called(loop: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a loop that Python calls and that returns several things; see :func:`unmasked`."""
-    return unmasked(compiled(loop))
+    """Compile a loop that Python calls and that returns several things; see :func:`reraise_interrupt`."""
+    return reraise_interrupt(compiled(loop))
 
 
 # -- heaps with the lowest score first -------------------------------------------------------------------

@@ -212,7 +212,7 @@ HIT = {
     "score": 0.93,
     "text": "Apples are picked in September and October.",
     "metadata": {"topic": "fruit"},
-    "evidence": {"own": 0.61, "best": 0.7, "share": 0.5, "chance": 0.01},
+    "evidence": {"method_score": 0.61, "best_sentence": 0.7, "word_share": 0.5, "expected_word_share": 0.01},
     "highlights": {"sentence": [0, 43], "words": []},
 }
 CHANGES = {"added": ["quince"], "updated": [], "unchanged": [], "deleted": [], "encoded": 1}

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from palmette import __version__
-from palmette.config import Config, parse_json_of_stranger
+from palmette.config import Config, parse_untrusted_json
 from palmette.errors import ConfigError, InputError, shown
 from palmette.service.local import MOST_HITS, MOST_QUERIES
 from palmette.types import Document
@@ -252,7 +252,7 @@ class OverviewBody(Body):
 def read_body(kind: type[Body], text: bytes) -> Body:
     """Parse the JSON of a request; unknown fields and NaN raise."""
     try:
-        value = parse_json_of_stranger(text)
+        value = parse_untrusted_json(text)
     except (UnicodeDecodeError, ValueError) as error:
         raise InputError(f"the body is not JSON ({error})") from error
     if not isinstance(value, dict):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from palmette.config import parse_json_of_stranger
+from palmette.config import parse_untrusted_json
 from palmette.errors import InputError, MissingExtraError, PalmetteError
 from palmette.machine.files import open_source
 from palmette.sources.blocks import blocks_of, front_matter
@@ -255,7 +255,7 @@ def _language(element: Any) -> str:
 def _notebook(path: Path, kind: str, root: Path | None) -> SourceText:
     """Return the cells of a notebook: text as it is, code in fences; results are left out."""
     source, encoding = _text(path, root)
-    book = parse_json_of_stranger(source)
+    book = parse_untrusted_json(source)
     if not isinstance(book, Mapping):
         raise InputError("it is no notebook: expected a JSON object")
     sheets = book.get("worksheets") or [book]  # version 3 had sheets

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from palmette.config import check_kind, parse_json_of_stranger
+from palmette.config import check_kind, parse_untrusted_json
 from palmette.errors import DuplicateIdError, InputError, NotFoundError, shown
 from palmette.machine.files import open_source, reading
 from palmette.machine.progress import progress_bar
@@ -133,7 +133,7 @@ def read_jsonl(path: Path, root: Path | None = None) -> Iterator[tuple[str, dict
     """Objects of a file, each with its place ``file:number``."""
     for place, line in read_lines(path, root):
         try:
-            value = parse_json_of_stranger(line)
+            value = parse_untrusted_json(line)
         except ValueError as error:
             raise InputError(f"{place}: not JSON ({error}): {line:.80}") from error
         if not isinstance(value, dict):

@@ -95,8 +95,8 @@ class Hit:
     """0 … 1, the same for every method; higher is better."""
     explainer: Callable[[], Explanation] | None = field(default=None, repr=False, compare=False)
     evidence: Mapping[str, float] = field(default_factory=dict, repr=False, compare=False)
-    """What the score is made of: ``own`` (the method's score), ``best`` (cosine of the best sentence), ``share`` (of
-    the query's weight in words), and the ``chance`` that this share has with any document."""
+    """What the score is made of: ``method_score``; ``best_sentence``, its cosine; ``word_share``, of the query's weight
+    in words; and ``expected_word_share``, of an unrelated document."""
     sentence: tuple[int, int] | None = field(default=None, repr=False, compare=False)
     """Characters of the document's content that are its best sentence."""
     finder: Callable[[], Sequence[tuple[int, int]]] | None = field(default=None, repr=False, compare=False)

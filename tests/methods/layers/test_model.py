@@ -175,7 +175,9 @@ def test_without_labels_the_layers_begin_as_the_encoder_and_stay_so() -> None:
 
 
 def test_units_do_not_depend_on_the_search_that_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palmette.index.write.note_units", lambda *_: None)  # else every search has those of the index
+    monkeypatch.setattr(
+        "palmette.index.write.note_score_scales", lambda *_: None
+    )  # else every search has those of the index
     model = LayersModel.fit(documents(), encoder=FakeEncoder(64), progress=False)
     found = []
     for first in ({}, {"layers": (1,)}):

@@ -14,7 +14,7 @@ from palmette.encoder import Encoder, load_encoder
 from palmette.hub.checkpointed import TrainingRecord
 from palmette.methods.base import DEFAULT_ENCODER, Arrays, Model, Queries
 from palmette.methods.space.config import SpaceConfig, SpaceSearch
-from palmette.ranking.score import USUAL, Units
+from palmette.ranking.score import USUAL, ScoreScales
 from palmette.search.plan import ArraySpec, Score, SearchPlan
 from palmette.store.protocols import View
 from palmette.types import Document, Explanation, Part
@@ -55,8 +55,8 @@ class SpaceModel(Model):
         return (ArraySpec(VECTOR, (self.encoder.dimension,), "float16", searched="inner_product"),)
 
     @property
-    def usual_units(self) -> Units | None:
-        """Units of the cosines that the shipped coefficients were learned on."""
+    def usual_score_scales(self) -> ScoreScales | None:
+        """ScoreScales of the cosines that the shipped coefficients were learned on."""
         return USUAL
 
     def encode_documents(

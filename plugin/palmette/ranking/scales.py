@@ -1,13 +1,13 @@
-"""Units of meaning: zero and unit of the method's score and of the sentence cosine, measured on a corpus.
+"""Score scales: zero and unit of the method's score and of the sentence cosine, measured on a corpus.
 
 A trained model has learned them. For an untrained one the index measures them: sentences of 64 documents are
 pseudo-queries, scored against up to 1,000 documents. Where cosines agree with those that the shipped coefficients were
-learned on, the usual units stay: the difference would be a collection's, not the encoder's.
+learned on, the usual scales stay: the difference would be a collection's, not the encoder's.
 
                     documents
                  d₁   d₂   d₃   …
     sentence 1 [ NaN  .12  .31  … ]      NaN: the document that the sentence is from
-    sentence 2 [ .08  .22  NaN  … ]      Scale.of: spread of each row, averaged
+    sentence 2 [ .08  .22  NaN  … ]      ScoreScale.measured: spread of each row, averaged
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ import numpy as np
 from palmette.arrays import Keys
 from palmette.encoder.sentences.splitting import first_sentences
 from palmette.ranking.arrays import SCALES, SENTENCES, SPANS
-from palmette.ranking.score import SPREADS, USUAL, USUAL_MEANING, Scale, Units
+from palmette.ranking.score import SPREADS, USUAL, USUAL_MEANING, ScoreScale, ScoreScales
 from palmette.store.protocols import View
 
-UNITS = "units"
-"""Name of the note in which an index stores its units."""
+SCORE_SCALES = "score_scales"
+"""Name of the note in which an index stores its score scales."""
 
 MEASURED_DOCUMENTS = 1000
-"""Largest number of documents on which units are measured."""
+"""Largest number of documents on which scales are measured."""
 PSEUDO_QUERIES = 64
 """Number of sentences used as pseudo-queries."""
 LEAST_DOCUMENTS = 3
 """Number of documents below which there is nothing to measure: a pseudo-query leaves its own document out."""
 AGREEING_UNIT = 1.3
-"""Factor by which units of one encoder differ between collections."""
+"""Factor by which the units of one encoder differ between collections."""
 AGREEING_MEAN = 0.4
-"""Units of meaning by which mean scores of one encoder differ between collections."""
+"""Units by which mean scores of one encoder differ between collections."""
 SAMPLING_ERROR = 4.0
 """Two standard errors of both, times the number of documents that are measured."""
 LEAST_UNIT = 0.01
@@ -44,44 +44,44 @@ PSEUDO_QUERY_SPREADS = 0.9 * SPREADS
 """Correction for pseudo-queries: their scores spread more than those of questions, so fewer deviations make a unit."""
 
 
-def units_for(model: Any, options: Any, view: View, sentences: bool, among: Keys | None = None) -> Units:
-    """Return the units of a search: learned in training, else measured on documents, else ``USUAL``.
+def score_scales_for(model: Any, options: Any, view: View, sentences: bool, among: Keys | None = None) -> ScoreScales:
+    """Return the score scales of a search: learned in training, else measured on documents, else ``USUAL``.
 
-    ``among`` restricts the measurement to some documents of the view. Units belong to a variant of the search options
-    (:meth:`palmette.methods.base.Model.lexical_variants`): options that leave documents out, or only order them,
-    change no units, and so no score.
+    ``among`` restricts the measurement to some documents of the view. Score scales belong to a variant of the search
+    options (:meth:`palmette.methods.base.Model.lexical_variants`): options that leave documents out, or only order
+    them, change no scale, and so no score.
     """
     key, variants = model.lexical_key(options) or "", model.lexical_variants()
-    learned: Units | None = model.calibrations[key].units if key in model.calibrations else None
+    learned: ScoreScales | None = model.calibrations[key].score_scales if key in model.calibrations else None
     if learned is not None and (learned.sentence is not None or not sentences):
         return learned
-    units, documents = USUAL, len(view if among is None else among)
+    score_scales, documents = USUAL, len(view if among is None else among)
     if documents >= LEAST_DOCUMENTS and variants:
-        units = measure_units(model, view, sentences, variants.get(key, options), among)
-        if model.usual_units is not None:
-            units = near_usual(units, model.usual_units, min(documents, MEASURED_DOCUMENTS))
-    return units if learned is None else units.replace(own=learned.own)
+        score_scales = measure_score_scales(model, view, sentences, variants.get(key, options), among)
+        if model.usual_score_scales is not None:
+            score_scales = near_usual(score_scales, model.usual_score_scales, min(documents, MEASURED_DOCUMENTS))
+    return score_scales if learned is None else score_scales.replace(method=learned.method)
 
 
-def near_usual(measured: Units, usual: Units, documents: int) -> Units:
+def near_usual(measured: ScoreScales, usual: ScoreScales, documents: int) -> ScoreScales:
     """Return the usual scales where those measured on so many documents agree with them, else the measured ones.
 
     Between agreement and twice its distance a scale is a blend, so that a document more never changes it at once.
     """
-    own = _near(measured.own, usual.own, documents)
+    own = _near(measured.method, usual.method, documents)
     if measured.sentence is None or usual.sentence is None:
-        return measured.replace(own=own)
-    return measured.replace(own=own, sentence=_near(measured.sentence, usual.sentence, documents))
+        return measured.replace(method=own)
+    return measured.replace(method=own, sentence=_near(measured.sentence, usual.sentence, documents))
 
 
-def _near(measured: Scale, usual: Scale, documents: int) -> Scale:
+def _near(measured: ScoreScale, usual: ScoreScale, documents: int) -> ScoreScale:
     error = SAMPLING_ERROR / documents
     factor = math.log(measured.unit / usual.unit) if measured.unit >= LEAST_UNIT else 0.0
     unit = usual.unit * math.exp(factor * _disagreement(factor, math.log(AGREEING_UNIT) + error))
     mean = usual.zero + USUAL_MEANING * usual.unit
     shift = measured.zero + USUAL_MEANING * measured.unit - mean
     mean += shift * _disagreement(shift / unit, AGREEING_MEAN + error)
-    return Scale(zero=mean - USUAL_MEANING * unit, unit=unit)
+    return ScoreScale(zero=mean - USUAL_MEANING * unit, unit=unit)
 
 
 def _disagreement(distance: float, agreeing: float) -> float:
@@ -90,17 +90,19 @@ def _disagreement(distance: float, agreeing: float) -> float:
 
 
 def measured_on(keys: Keys) -> Keys:
-    """Choose the documents behind a tenant's wall that units are measured on: the first ones.
+    """Choose the documents behind a tenant's wall that scales are measured on: the first ones.
 
-    Their number is rounded down to three significant bits (1,000 → 896), so that few writes change the units. It
+    Their number is rounded down to three significant bits (1,000 → 896), so that few writes change the scales. It
     depends on these documents alone, and so reveals nothing of other tenants.
     """
     spare = max(0, len(keys).bit_length() - 3)
     return keys[: len(keys) >> spare << spare]
 
 
-def measure_units(model: Any, view: View, sentences: bool, options: Any, among: Keys | None = None) -> Units:
-    """Measure the units of an untrained model on an index, or ``among`` some of its documents."""
+def measure_score_scales(
+    model: Any, view: View, sentences: bool, options: Any, among: Keys | None = None
+) -> ScoreScales:
+    """Measure the score scales of an untrained model on an index, or ``among`` some of its documents."""
     rng = np.random.default_rng(0)
     keys = np.sort(rng.permutation(view.keys() if among is None else among)[:MEASURED_DOCUMENTS])
     sources = rng.permutation(len(keys))[:PSEUDO_QUERIES]
@@ -126,12 +128,12 @@ def measure_units(model: Any, view: View, sentences: bool, options: Any, among: 
     at = np.searchsorted(keys, candidates.keys.clip(min=keys[0]))
     np.put_along_axis(own, at, np.where(candidates.keys >= 0, candidates.scores, np.nan), axis=1)
     own[np.arange(len(sources)), sources] = np.nan  # the document of the sentence
-    units = Units(own=Scale.of(own, PSEUDO_QUERY_SPREADS))
+    score_scales = ScoreScales(method=ScoreScale.measured(own, PSEUDO_QUERY_SPREADS))
     if not sentences:
-        return units
+        return score_scales
     with_sentences = np.flatnonzero(sentence_vectors.counts(np.arange(len(keys))))
     cosines = (sentence_vectors.values.astype(np.float32) @ pseudo_queries.T) * scales.values[:, None]  # [S, q]
     best = np.full((len(sources), len(keys)), np.nan)
     best[:, with_sentences] = np.maximum.reduceat(cosines, sentence_vectors.starts[with_sentences], axis=0).T
     best[np.arange(len(sources)), sources] = np.nan
-    return units.replace(sentence=Scale.of(best, PSEUDO_QUERY_SPREADS))
+    return score_scales.replace(sentence=ScoreScale.measured(best, PSEUDO_QUERY_SPREADS))

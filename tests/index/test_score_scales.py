@@ -1,4 +1,4 @@
-"""Units of meaning depend on the documents and on the variant of the options, not on what was searched before."""
+"""Score scales depend on the documents and on the variant of the options, not on what was searched before."""
 
 from __future__ import annotations
 
