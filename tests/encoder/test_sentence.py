@@ -279,14 +279,14 @@ def test_depth_is_checked(shared: Encoder) -> None:
 
 
 def test_copies_are_the_last_layers(shared: Encoder) -> None:
-    copies = shared.copies(2)
+    copies = shared.layer_weights(2)
     assert copies is not None
     assert copies.heads == 2
     last = shared.model[0].auto_model.encoder.layer[1].state_dict()
     assert torch.equal(copies.layers[1]["query.weight"], last["attention.self.query.weight"])
     assert torch.equal(copies.layers[1]["norms.1.bias"], last["output.LayerNorm.bias"])
     assert len(copies.layers[1]) == len(last)
-    assert FakeEncoder(8).copies(1) is None
+    assert FakeEncoder(8).layer_weights(1) is None
 
 
 def test_a_model_is_whole_again_after_an_error(shared: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,10 +87,10 @@ def test_all_candidates_of_all_passages_share_one_softmax(reader):
 
 
 def test_what_speaks_for_a_passage_is_learned_and_counts(spans):
-    texts, weigh = readers.texts()[8:12], spans.module.weigh
+    texts, weigh = readers.texts()[8:12], spans.module.bias_layer
     (found,) = spans.module.candidates([QUESTION], [texts])
-    (signs,) = spans.module.signs([QUESTION], [texts])
-    added = spans.module.gains(signs)  # to the log-odds of every span of a passage
+    (features,) = spans.module.passage_features([QUESTION], [texts])
+    added = spans.module.passage_bias(features)  # to the log-odds of every span of a passage
     assert added.any()
     weights = {name: value.clone() for name, value in weigh.state_dict().items()}
     try:

@@ -13,7 +13,7 @@ from palmette import FakeEncoder
 from palmette.encoder import load_encoder
 from palmette.errors import ConfigError
 from palmette.reader import Reader, ReaderConfig
-from palmette.reader.scores import NEVER, grouped_logsumexp, learn_gains, reading_loss
+from palmette.reader.scores import NEVER, grouped_logsumexp, learn_passage_bias, reading_loss
 from palmette.reader.spans import Read, SpanModule, batches, right_spans
 from support import readers
 
@@ -126,7 +126,7 @@ def test_the_loss_is_the_probability_of_the_right_spans_or_of_no_answer():
 
 def test_passages_are_described_whatever_else_is_read(module):
     texts = ["The green owl lives here.", " ", "Nobody painted the wall."]
-    together, alone = module.signs([QUESTION, QUESTION], [texts, texts[2:]])
+    together, alone = module.passage_features([QUESTION, QUESTION], [texts, texts[2:]])
     assert together.shape == (3, 2)
     assert together[2].tolist() == alone[0].tolist()
     assert together[1].tolist() == [0, 0], "there is nothing to read"
@@ -135,26 +135,26 @@ def test_passages_are_described_whatever_else_is_read(module):
     query, vector = encoder.encode_queries([QUESTION])[0], encoder.encode(texts[:1])[0]
     cosine = query @ vector / np.linalg.norm(query) / np.linalg.norm(vector)
     assert together[0, 0] == pytest.approx(cosine, abs=1e-5)
-    assert [some.shape for some in module.signs([QUESTION], [[]])] == [(0, 2)]
+    assert [some.shape for some in module.passage_features([QUESTION], [[]])] == [(0, 2)]
 
 
 def test_weights_are_learned_of_what_right_passages_have():
     draw = np.random.default_rng(0)
     totals = [draw.normal(size=5) for _ in range(300)]
-    signs = [draw.normal(size=(5, 2)).astype(np.float32) for _ in totals]
+    features = [draw.normal(size=(5, 2)).astype(np.float32) for _ in totals]
     chances = [
         np.exp(np.append(total + 3 * sign[:, 0] - 1, 0.0))  # the last is "no answer"
-        for total, sign in zip(totals, signs, strict=True)
+        for total, sign in zip(totals, features, strict=True)
     ]
     right = [np.arange(5) == draw.choice(6, p=chance / chance.sum()) for chance in chances]
-    w, b = learn_gains(totals, signs, right)
+    w, b = learn_passage_bias(totals, features, right)
     assert [*w.tolist(), b.item()] == pytest.approx([3, 0, -1], abs=0.5)
-    assert learn_gains(totals[:2], signs[:2], right[:2])[0].abs().max() < w[0], "two questions say little"
+    assert learn_passage_bias(totals[:2], features[:2], right[:2])[0].abs().max() < w[0], "two questions say little"
     sure = [np.array([6.0, -4.0, -5.0]) + draw.normal(size=3) for _ in range(5)]
     near = [draw.normal(0.5, 0.1, size=(3, 2)).astype(np.float32) for _ in sure]
-    w, b = learn_gains(sure, near, [np.array([True, False, False])] * 5)
+    w, b = learn_passage_bias(sure, near, [np.array([True, False, False])] * 5)
     added = torch.from_numpy(np.concatenate(near)).double() @ w + b
-    assert added.mean().abs() < 1, "without a question that has no answer an average passage gains nothing"
+    assert added.mean().abs() < 1, "without a question that has no answer an average passage has no bias"
 
 
 def test_gains_move_passages_and_not_the_spans_within_one():

@@ -36,14 +36,14 @@ def asked(data):
     return [one for split in data.splits.values() for one in split]
 
 
-def lessons(data, folder, config=CONFIG, **splits):
+def training_set(data, folder, config=CONFIG, **splits):
     """Lessons of the data's own splits, or of others on its passages."""
     read = ReadingData("other", data.passages, splits) if splits else data
     return TrainingSet.of(read, config, FakeEncoder(32), EncodingCache(folder), seed=0, progress=False)
 
 
 def test_other_passages_neither_belong_nor_hold_an_answer(data, tmp_path):
-    made = lessons(data, tmp_path)
+    made = training_set(data, tmp_path)
     assert len(made.negatives) == len(made.train)
     for asked, negatives in zip(made.train, made.negatives, strict=True):
         assert negatives
@@ -54,24 +54,24 @@ def test_other_passages_neither_belong_nor_hold_an_answer(data, tmp_path):
 
 def test_exams_withhold_passages_only_where_every_question_has_an_answer(data, asked, tmp_path):
     answerable = [one for one in asked if one.answers] * 10
-    whole = lessons(data, tmp_path, train=asked, dev=answerable)
+    whole = training_set(data, tmp_path, train=asked, dev=answerable)
     assert {exam.answered for exam in whole.dev} == {True, False}
     for exam in whole.dev:
         assert exam.answered == (exam.example.passages[0] in exam.rows)
-    mixed = lessons(data, tmp_path, train=asked, dev=asked)
+    mixed = training_set(data, tmp_path, train=asked, dev=asked)
     assert all(exam.example.passages[0] in exam.rows for exam in mixed.dev)
     assert [exam.answered for exam in mixed.dev] == [exam.example.answered for exam in mixed.dev]
 
 
 def test_when_it_is_done_it_is_examined_on_what_is_found(data, asked, tmp_path):
-    made = lessons(data, tmp_path, train=asked, dev=asked)
+    made = training_set(data, tmp_path, train=asked, dev=asked)
     found = made.calibration[: len(made.dev)]
     assert [exam.example for exam in found] == [exam.example for exam in made.dev]
     for exam in found:
         assert len(set(exam.rows)) == 8
         there = any(answers(made.data, exam.example, row) for row in exam.rows)
         assert exam.answered == (there and exam.example.answered)
-    alone = lessons(data, tmp_path, train=asked)
+    alone = training_set(data, tmp_path, train=asked)
     assert alone.calibration == alone.dev == []
 
 
@@ -79,16 +79,16 @@ def test_when_it_is_done_it_is_examined_on_what_is_found(data, asked, tmp_path):
 def test_a_lesson_is_one_right_window_and_wrong_ones(data, tmp_path, absent):
     encoder = load_encoder(readers.encoder(), dtype="float32", device="cpu")
     config = CONFIG.replace(absent=absent)
-    task = SpanTask(SpanModule(config, encoder), lessons(data, tmp_path / "cache", config))
+    task = SpanTask(SpanModule(config, encoder), training_set(data, tmp_path / "cache", config))
     draw, withheld = np.random.default_rng(0), 0
-    for row, asked in enumerate(task.lessons.train):
+    for row, asked in enumerate(task.training_set.train):
         for _ in range(8):
-            lesson = task.lesson(row, draw)
-            assert len(lesson) == CONFIG.passages
-            right = [spans for _, spans in lesson if spans]
+            sample = task.example(row, draw)
+            assert len(sample) == CONFIG.passages
+            right = [spans for _, spans in sample if spans]
             assert len(right) <= (1 if asked.answers else 0)
             withheld += bool(asked.answers) and not right
-            assert len({id(window) for window, _ in lesson}) == CONFIG.passages
+            assert len({id(window) for window, _ in sample}) == CONFIG.passages
     assert bool(withheld) == (absent > 0)
 
 
@@ -103,7 +103,7 @@ def test_answers_that_never_fit_are_named():
 
 def test_where_everything_is_found_some_questions_miss_what_answers_them(data, asked, tmp_path):
     asked, few = [one for one in asked if one.answers], replace(data, passages=data.passages[:4])
-    made = lessons(few, tmp_path, train=asked[:3], dev=asked[:3])
+    made = training_set(few, tmp_path, train=asked[:3], dev=asked[:3])
     found, missed = made.calibration[:3], made.calibration[3:]
     assert all(exam.answered for exam in found)
     assert len(missed) >= 0.3 * len(made.calibration)
@@ -112,13 +112,13 @@ def test_where_everything_is_found_some_questions_miss_what_answers_them(data, a
         assert not exam.answered
         assert exam.rows
         assert not any(answers(few, exam.example, row) for row in exam.rows)
-    alone = lessons(few, tmp_path, train=asked, dev=asked[:1])
+    alone = training_set(few, tmp_path, train=asked, dev=asked[:1])
     assert len(alone.calibration) == 2
 
 
 def test_where_enough_have_no_answer_none_is_taken_away(data, asked, tmp_path):
     unanswerable = [Example(f"who sang {n}?", (), (0,)) for n in range(5)]
-    made = lessons(data, tmp_path, train=asked, dev=[*asked, *unanswerable])
+    made = training_set(data, tmp_path, train=asked, dev=[*asked, *unanswerable])
     assert len(made.calibration) == len(made.dev)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from palmette.lexical import bm25
 from palmette.lexical.analyser import analyser_of
-from palmette.store.filters import Within, parse_filter
+from palmette.store.filters import Scoped, parse_filter
 from palmette.store.local.backend import LocalBackend
 from palmette.types import Document
 from support.stores import SPECS, delete, doc, put, state_of
@@ -65,7 +65,7 @@ def test_the_best_are_those_of_all_documents(filter: Any) -> None:
 @pytest.mark.parametrize("residue", [[0], [0, 3, 5], list(range(1, 40)), list(range(40))])
 def test_behind_a_wall_its_own_documents_are_counted(residue: list[int]) -> None:
     """To the bit as in an index of these documents alone, whether they are few or many among all."""
-    wall = Within((parse_filter({"n": residue[0]} if len(residue) == 1 else {"n": {"$in": residue}}),))
+    scope = Scoped((parse_filter({"n": residue[0]} if len(residue) == 1 else {"n": {"$in": residue}}),))
     inner = parse_filter({"even": True})
     with LocalBackend.in_memory(SPECS) as backend, LocalBackend.in_memory(SPECS) as alone:
         for start in (0, 400, 600, 650):
@@ -74,7 +74,7 @@ def test_behind_a_wall_its_own_documents_are_counted(residue: list[int]) -> None
             put(alone, *(one for one in documents if one.metadata["n"] in residue))
         for one in (backend, alone):
             delete(one, *(f"d{n}" for n in range(0, 900, 6)))
-        for within, plain in ((wall, None), (Within((wall, inner)), inner)):
+        for within, plain in ((scope, None), (Scoped((scope, inner)), inner)):
             with backend.read(within) as view, alone.read(plain) as expected:
                 for query in (*QUERIES, " ".join(f"word{n} owl{n % 7} fox" for n in range(200))):
                     keys, same = view.keys(), expected.keys()

@@ -55,7 +55,7 @@ class PlainView:
     def key_of(self, id: str) -> int | None:
         return next(iter(self.keys_of([id]).get(id, ())), None)
 
-    def wall_keys(self) -> None:
+    def scope_keys(self) -> None:
         return None
 
     def word_parts(self, text: str, key: int) -> NDArray[np.float32]:

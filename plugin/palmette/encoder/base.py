@@ -30,7 +30,7 @@ Output = Literal["pooled", "tokens", "layers"]
 _POOLED: frozenset[Output] = frozenset(["pooled"])
 
 
-class Copies(NamedTuple):
+class LayerWeights(NamedTuple):
     """Weights of some transformer layers, first to last, and their number of attention heads.
 
     A layer has ``query``, ``key``, ``value``, ``attended`` (attention's output projection), ``inner`` and ``outer``
@@ -148,7 +148,7 @@ class Encoder(ABC):
         """Count the tokens of each text, without those that a pass adds: here an estimate from its characters."""
         return estimate_tokens(texts)
 
-    def copies(self, count: int) -> Copies | None:
+    def layer_weights(self, count: int) -> LayerWeights | None:
         """Copy the last ``count`` transformer layers' weights; ``None`` where they are not of BERT's kind."""
         return None
 

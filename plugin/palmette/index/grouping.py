@@ -20,7 +20,7 @@ from palmette.types import Hit
 
 GroupBy = Literal["document"]
 Distinct = bool | Literal["near"]
-Copies = dict[int, list[int]]
+Duplicates = dict[int, list[int]]
 """Keys of the passages of equal text by the key of the one that is returned."""
 PASSAGES = 3
 """Largest number of passages per document in a grouped search."""
@@ -37,7 +37,7 @@ class ChosenPassages(NamedTuple):
 
     columns: Rows
     """Columns of the search result, best first."""
-    copies: Copies
+    copies: Duplicates
     enough: bool
     """Whether there are ``k`` documents, or ``k`` distinct passages."""
 
@@ -58,7 +58,9 @@ class Selection:
             raise ConfigError(f"distinct must be True, False or 'near', got {shown(distinct)}")
         return cls(group_by, distinct)
 
-    def search(self, batch: QueryBatch, view: View, k: int, measure: FindScales) -> tuple[SearchResult, list[Copies]]:
+    def search(
+        self, batch: QueryBatch, view: View, k: int, measure: FindScales
+    ) -> tuple[SearchResult, list[Duplicates]]:
         """Rank more and more passages until there are ``k`` documents, or ``k`` distinct passages.
 
         Returns the selected passages, and the copies of the passages of each query. In a grouped search, all passages
@@ -86,9 +88,9 @@ class Selection:
     def _choose(self, result: SearchResult, view: View, row: int, k: int) -> ChosenPassages:
         """Choose among the passages that were ranked for one query."""
         keys = result.candidates.keys[row]
-        columns, copies = np.flatnonzero(keys >= 0), Copies()
+        columns, copies = np.flatnonzero(keys >= 0), Duplicates()
         if self.distinct and len(columns) > 1:
-            columns, copies = _without_copies(result, view, keys, columns, near=self.distinct == "near")
+            columns, copies = _without_duplicates(result, view, keys, columns, near=self.distinct == "near")
         if not self.group_by:
             return ChosenPassages(columns[:k], copies, len(columns) >= k)
         owners = view.document_keys(keys[columns])
@@ -133,7 +135,9 @@ def _first_of_each(documents: Keys) -> Rows:
     return np.array(positions, np.int64)
 
 
-def _without_copies(result: SearchResult, view: View, keys: Keys, columns: Rows, *, near: bool) -> tuple[Rows, Copies]:
+def _without_duplicates(
+    result: SearchResult, view: View, keys: Keys, columns: Rows, *, near: bool
+) -> tuple[Rows, Duplicates]:
     """Return the columns of passages that equal no better one, and the keys of the copies of each.
 
     Only passages whose vectors are close have their texts read and compared.
@@ -144,7 +148,7 @@ def _without_copies(result: SearchResult, view: View, keys: Keys, columns: Rows,
     compared = np.flatnonzero(close.any(0) | close.any(1))
     documents = view.documents(keys[columns[compared]].tolist())
     words = {rank: document.content.split() for rank, document in zip(compared.tolist(), documents, strict=True)}
-    originals, copies = list[int](), Copies()
+    originals, copies = list[int](), Duplicates()
     for rank in range(len(columns)):
         equal = (better for better in originals if close[better, rank] and _same(words[better], words[rank], near=near))
         original = next(equal, None)

@@ -29,7 +29,7 @@ from palmette.index.folder import (
     index_exists,
     open_index,
 )
-from palmette.index.grouping import Copies, Distinct, GroupBy, Selection, fold
+from palmette.index.grouping import Distinct, Duplicates, GroupBy, Selection, fold
 from palmette.index.inputs import absolute, check_documents, check_ids, check_opening, local_path, unique
 from palmette.index.overview import RANKED_FOR_QUESTION, Overview, overview_of, vector_array
 from palmette.index.results import Boost, Query, QueryList, Ranking, SearchResult, read_queries
@@ -58,7 +58,7 @@ from palmette.types import Document, Explanation, Hit
 
 Documents = Iterable[Any] | str | Path
 """Documents of any kind that :func:`palmette.data.to_document` knows, or a path to read them from."""
-WALLS = 4096
+SCOPES = 4096
 """Largest number of filtered indexes (:meth:`palmette.Index.filtered`) whose units are remembered."""
 
 LARGEST_INTEGER = 10**300
@@ -355,7 +355,7 @@ class Index:
         with telemetry.searching(self.model.method, location, queries) as record:
             batch = read_queries(self.model, queries, options, lexical, sentences and self._sentences, boost)
             with self.backend.read(filter) as view:
-                copies: list[Copies] = []
+                copies: list[Duplicates] = []
                 if selection is not None:
                     result, copies = selection.search(batch, view, k, self._score_scales)
                 else:
@@ -528,7 +528,7 @@ class Index:
         The index stores the units of the default options with its documents. Those of another variant of the options
         are measured on all documents when a search first needs them.
         """
-        if view.wall_keys() is not None:
+        if view.scope_keys() is not None:
             return self._score_scales_within(options, view)
         variant, note = self.model.lexical_key(options) or "", view.note(SCORE_SCALES)
         stored = None if note is None else noted_score_scales(note)
@@ -543,20 +543,20 @@ class Index:
 
     def _score_scales_within(self, options: Any, view: View) -> ScoreScales:
         """Score scales of a filtered index: learned in training, or measured on the documents it shows."""
-        variant, keys = self.model.lexical_key(options) or "", view.wall_keys()
+        variant, keys = self.model.lexical_key(options) or "", view.scope_keys()
         assert keys is not None
-        wall, sample = (getattr(self.backend, "within", None), variant), measured_on(keys)
+        scope, sample = (getattr(self.backend, "within", None), variant), measured_on(keys)
         remembered = self._measured_within.get(
-            wall
-        )  # all keys behind the wall when it was measured, and its score scales
+            scope
+        )  # all keys in the scope when it was measured, and its score scales
         if remembered is None or (remembered[0] is not keys and not np.array_equal(measured_on(remembered[0]), sample)):
             if len(view) < len(keys):  # the search has a filter of its own, which must not change the score scales
                 with self.backend.read() as unfiltered:
                     return self._score_scales_within(options, unfiltered)
             remembered = keys, score_scales_for(self.model, options, view, self._sentences, sample)
-            if len(self._measured_within) >= WALLS:
+            if len(self._measured_within) >= SCOPES:
                 self._measured_within.clear()
-        self._measured_within[wall] = keys, remembered[1]
+        self._measured_within[scope] = keys, remembered[1]
         return remembered[1].model_copy(update={"documents": max(1, len(keys))})
 
     # -- writing ------------------------------------------------------------------------------------------
@@ -732,12 +732,12 @@ class Index:
     @property
     def feedback_log(self) -> FeedbackLog:
         """Log of votes and recorded searches: reads, exports and deletes them, and turns ``recording`` on."""
-        backend, wall, prefix = self.backend, "", ""
+        backend, scope, prefix = self.backend, "", ""
         if isinstance(backend, FilteredBackend):
-            wall, prefix, backend = str(backend.within), backend.prefix, backend.backend
+            scope, prefix, backend = str(backend.within), backend.prefix, backend.backend
         if not isinstance(backend, LocalBackend):
             raise StoreError("feedback is kept in the folder of an index; a collection has none")
-        return FeedbackLog(Path(backend.path), wall, prefix)
+        return FeedbackLog(Path(backend.path), scope, prefix)
 
     # -- reading ------------------------------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ REACH = 1.6 / (K1 + 1)
 SLACK = 1e-5
 """Bound of the differences between float32 sums of shares in different orders."""
 _QUERIES = 1024  # queries whose postings are cached, since one search reads them several times
-_COPIED = 4  # cached copies of hits per document behind a tenant's wall
+_COPIED = 4  # cached copies of hits per document in a tenant's scope
 _MANY = 128  # number of terms above which all postings are read, without MaxScore
 _WORDS = 1 << 16  # words whose statistics are cached
 _FEW = 16  # a filter that leaves less than 1/16 of the documents is searched document by document

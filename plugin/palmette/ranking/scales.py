@@ -35,7 +35,7 @@ LEAST_DOCUMENTS = 3
 AGREEING_UNIT = 1.3
 """Factor by which the units of one encoder differ between collections."""
 AGREEING_MEAN = 0.4
-"""Units by which mean scores of one encoder differ between collections."""
+"""ScoreScales by which mean scores of one encoder differ between collections."""
 SAMPLING_ERROR = 4.0
 """Two standard errors of both, times the number of documents that are measured."""
 LEAST_UNIT = 0.01
@@ -90,7 +90,7 @@ def _disagreement(distance: float, agreeing: float) -> float:
 
 
 def measured_on(keys: Keys) -> Keys:
-    """Choose the documents behind a tenant's wall that scales are measured on: the first ones.
+    """Choose the documents in a tenant's scope that scales are measured on: the first ones.
 
     Their number is rounded down to three significant bits (1,000 → 896), so that few writes change the scales. It
     depends on these documents alone, and so reveals nothing of other tenants.

@@ -123,9 +123,9 @@ class ScoreScales(Config):
     """Scales of both kinds of scores, and the size of the corpus they belong to."""
 
     method: ScoreScale
-    """Scale of the method's score."""
+    """ScoreScale of the method's score."""
     sentence: ScoreScale | None = None
-    """Scale of the best sentence's cosine; ``None`` where sentences do not count."""
+    """ScoreScale of the best sentence's cosine; ``None`` where sentences do not count."""
     documents: Annotated[int, Field(gt=0)] = USUAL_SIZE
     """Corpus size: larger corpora produce stronger false hits."""
 

@@ -120,7 +120,7 @@ class Reader(Checkpointed):
         store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
         with main_process_first(device):
             coder = load_encoder(encoder, device=device)
-            lessons = TrainingSet.of(loaded, config, coder, store, seed=training.seed, progress=progress)
+            training_set = TrainingSet.of(loaded, config, coder, store, seed=training.seed, progress=progress)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(training.seed)  # of the head's first weights
             module = UNITS[config.unit](config, coder)
@@ -128,11 +128,11 @@ class Reader(Checkpointed):
             begun = start if isinstance(start, Reader) else cls.from_pretrained(start, encoder=coder)
             load_weights(module, begun.module.kept(), f"start={shown(start)}")
         run: dict[str, Any] = {"device": device, "output_dir": output_dir, "resume": resume, "progress": progress}
-        trained = module.fit(lessons, training, label=f"Training the {config.unit} reader", **run)
+        trained = module.fit(training_set, training, label=f"Training the {config.unit} reader", **run)
         record = TrainingRecord(
             data=loaded.name,
             documents=len(loaded.passages),
-            pairs=len(lessons.train),
+            pairs=len(training_set.train),
             steps=trained.steps,
             seconds=round(trained.seconds, 1),
             metric=module.metric,

@@ -20,7 +20,7 @@ from palmette.lexical.analyser import LANGUAGE, analyser_of
 NEVER = -1e4
 """Score of what is no candidate: exp of it is 0, and differences of two of them are finite."""
 PULL = 0.05
-"""Penalty of w, and of b where an average passage gains something, beside the sum over the questions."""
+"""Penalty of w, and of b where an average passage has a bias, beside the sum over the questions."""
 MEMORY = 32 << 20
 """Bytes of document vectors that are remembered: 21,845 of 384 numbers."""
 
@@ -63,8 +63,8 @@ def minimise(weights: Tensor, loss: Callable[[], Tensor], steps: int = 100) -> N
     weights.requires_grad_(False).grad = None
 
 
-def learn_gains(
-    totals: Sequence[NDArray[np.float64]], signs: Sequence[Floats], right: Sequence[Sequence[bool]]
+def learn_passage_bias(
+    totals: Sequence[NDArray[np.float64]], features: Sequence[Floats], right: Sequence[Sequence[bool]]
 ) -> tuple[Tensor, Tensor]:
     """Find w, under which right passages are most probable among those of their question, and then b.
 
@@ -72,10 +72,10 @@ def learn_gains(
 
     Args:
         totals: [P] log Σ exp of the spans of each passage, by question.
-        signs: [P, 2] x of each passage, by question.
+        features: [P, 2] x of each passage, by question.
         right: [P] true for passages that answer, by question.
     """
-    base, x = (torch.from_numpy(np.concatenate(values)).double() for values in (totals, signs))
+    base, x = (torch.from_numpy(np.concatenate(values)).double() for values in (totals, features))
     wrong = ~torch.from_numpy(np.concatenate(right).astype(bool))
     count, sizes = len(right), [len(values) for values in right]
     owner = torch.from_numpy(np.repeat(np.arange(count), sizes))

@@ -52,21 +52,23 @@ class SentenceModule(nn.Module):
     def __init__(self, config: ReaderConfig, encoder: Encoder) -> None:
         super().__init__()
         self.config, self.vectors = config, UnitVectors(encoder)
-        self.weigh = nn.Linear(len(FEATURES), 1).requires_grad_(False)
-        self.weigh.weight.copy_(torch.tensor([START[:-1]]))
-        self.weigh.bias.fill_(START[-1])
+        self.bias_layer = nn.Linear(len(FEATURES), 1).requires_grad_(False)
+        self.bias_layer.weight.copy_(torch.tensor([START[:-1]]))
+        self.bias_layer.bias.fill_(START[-1])
 
     def kept(self) -> dict[str, Tensor]:
         """Weights that a checkpoint stores."""
         return self.state_dict()
 
     def fit(
-        self, lessons: TrainingSet, training: TrainingConfig, *, progress: bool | None, **run: Any
+        self, training_set: TrainingSet, training: TrainingConfig, *, progress: bool | None, **run: Any
     ) -> TrainingResult:
         """Fit the weights to the most probable right sentence of each question, with and without its passages."""
-        started, examples, most = time.monotonic(), lessons.train[:QUESTIONS], max(1, self.config.passages - 1)
-        rows = [[*example.passages, *rest[:most]] for example, rest in zip(examples, lessons.negatives, strict=False)]
-        texts = [lessons.texts(passage_rows) for passage_rows in rows]
+        started, examples, most = time.monotonic(), training_set.train[:QUESTIONS], max(1, self.config.passages - 1)
+        rows = [
+            [*example.passages, *rest[:most]] for example, rest in zip(examples, training_set.negatives, strict=False)
+        ]
+        texts = [training_set.texts(passage_rows) for passage_rows in rows]
         read, own, right = self.read([example.question for example in examples], texts, progress), [], []
         for example, (places, _), row, passages in zip(examples, read, rows, texts, strict=True):
             spans = [example.spans(at, text) for at, text in zip(row, passages, strict=True)]
@@ -94,18 +96,18 @@ class SentenceModule(nn.Module):
 
         minimise(weights, loss, training.steps)
         with torch.no_grad():
-            self.weigh.weight.copy_(weights[None, :-1])
-            self.weigh.bias.copy_(weights[-1:])
-        dev = lessons.dev
+            self.bias_layer.weight.copy_(weights[None, :-1])
+            self.bias_layer.bias.copy_(weights[-1:])
+        dev = training_set.dev
         candidates = self.candidates(
-            [example.example.question for example in dev], [lessons.texts(example.rows) for example in dev]
+            [example.example.question for example in dev], [training_set.texts(example.rows) for example in dev]
         )
-        metrics = examine(lessons.data, dev, candidates, sentence_credit)
+        metrics = examine(training_set.data, dev, candidates, sentence_credit)
         return TrainingResult(training.steps, training.steps, metrics, time.monotonic() - started, False)
 
     def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[AnswerCandidates]:
         """All sentences of each question's passages, with probabilities."""
-        w, b = (parameter.double().cpu().numpy() for parameter in self.weigh.parameters())
+        w, b = (parameter.double().cpu().numpy() for parameter in self.bias_layer.parameters())
         candidates = []
         for places, features in self.read(questions, passages):
             scores = features @ w[0] + b  # [S]

@@ -38,7 +38,15 @@ from palmette.machine.devices import auto_precision
 from palmette.machine.progress import progress_bar
 from palmette.reader.answer import AnswerCandidates
 from palmette.reader.config import ReaderConfig
-from palmette.reader.scores import NEVER, UnitVectors, batches, grouped_logsumexp, learn_gains, reading_loss, words_of
+from palmette.reader.scores import (
+    NEVER,
+    UnitVectors,
+    batches,
+    grouped_logsumexp,
+    learn_passage_bias,
+    reading_loss,
+    words_of,
+)
 from palmette.reader.training import TrainingSet, answers, examine, span_credit
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Task, TrainingResult, train
@@ -96,10 +104,10 @@ class Read(NamedTuple):
     places: Rows
     scores: NDArray[np.float64]
 
-    def candidates(self, gains: NDArray[np.float64]) -> AnswerCandidates:
-        """Candidates of a question, with what each passage gains [P]."""
-        total = float(np.logaddexp.reduce([0.0, *(self.totals + gains[self.passages])]))
-        return AnswerCandidates.of(self.places, self.scores + gains[self.places[:, 0]], total)
+    def candidates(self, biases: NDArray[np.float64]) -> AnswerCandidates:
+        """Candidates of a question, with the bias of each passage [P]."""
+        total = float(np.logaddexp.reduce([0.0, *(self.totals + biases[self.passages])]))
+        return AnswerCandidates.of(self.places, self.scores + biases[self.places[:, 0]], total)
 
 
 def right_spans(scores: Tensor, gold: Sequence[Gold]) -> Tensor:
@@ -154,10 +162,10 @@ class SpanModule(nn.Module):
         for head in (self.qa.qa_outputs, self.relevance) if self.relevance else ():
             nn.init.normal_(head.weight, std=0.02)
             nn.init.zeros_(head.bias)
-        self.weigh = nn.Linear(2, 1).requires_grad_(False)  # w and b; 0 until they are learned
-        for parameter in self.weigh.parameters():
+        self.bias_layer = nn.Linear(2, 1).requires_grad_(False)  # w and b; 0 until they are learned
+        for parameter in self.bias_layer.parameters():
             nn.init.zeros_(parameter)
-        self.learned = [n for n, p in self.named_parameters() if p.requires_grad or n.startswith("weigh.")]
+        self.learned = [n for n, p in self.named_parameters() if p.requires_grad or n.startswith("bias_layer.")]
         """Names of the weights that differ from the start's."""
 
     @property
@@ -210,7 +218,7 @@ class SpanModule(nn.Module):
 
     def forward(self, windows: Sequence[Window]) -> Tensor:
         """Scores of all spans [W, T, L], by first token and further tokens; ``NEVER`` for what is none."""
-        device = self.weigh.weight.device
+        device = self.bias_layer.weight.device
 
         def padded(rows: Sequence[Any], value: int = 0) -> Tensor:
             parts = [torch.as_tensor(row) for row in rows]
@@ -237,22 +245,23 @@ class SpanModule(nn.Module):
         self, windows: Sequence[Window], network: nn.Module | None = None
     ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
         """Passes of the network: positions of windows, their scores [W, T, L], and log Σ exp of those [W]."""
-        for group in batches(windows, TOKENS * (16 if self.weigh.weight.is_cuda else 1)):
+        for group in batches(windows, TOKENS * (16 if self.bias_layer.weight.is_cuda else 1)):
             scores = (network or self)([windows[at] for at in group])
             yield group, scores, scores.flatten(1).logsumexp(1)
 
     def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[AnswerCandidates]:
         """The best spans of each question's passages, with probabilities."""
-        readings, all_features = self.read(questions, passages), self.signs(questions, passages)
+        readings, all_features = self.read(questions, passages), self.passage_features(questions, passages)
         return [
-            reading.candidates(self.gains(features)) for reading, features in zip(readings, all_features, strict=True)
+            reading.candidates(self.passage_bias(features))
+            for reading, features in zip(readings, all_features, strict=True)
         ]
 
     @torch.inference_mode()
     def read(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Read]:
         """Scores of each question's passages."""
         self.eval()
-        readings, blocks, device = [], range(0, len(questions), BLOCK), self.weigh.weight.device
+        readings, blocks, device = [], range(0, len(questions), BLOCK), self.bias_layer.weight.device
         half = auto_precision(device) == "bfloat16"
         for start in progress_bar(None, blocks, desc="reading", unit="block", delay=2, leave=False):
             part = slice(start, start + BLOCK)
@@ -280,7 +289,7 @@ class SpanModule(nn.Module):
                 readings.append(Read(read, totals[rows], spans[:, :3].astype(np.int64), spans[:, 3]))
         return readings
 
-    def signs(
+    def passage_features(
         self, questions: Sequence[str], passages: Sequence[Sequence[str]], progress: bool | None = False
     ) -> list[Floats]:
         """[P, 2] x of each question's passages; zeros for a blank one."""
@@ -294,37 +303,41 @@ class SpanModule(nn.Module):
             questions, self.vectors.queries(questions), passages, strict=True
         ):
             question_words, rows = words_of(question), [known.get(text, nothing) for text in question_passages]
-            signs = [
+            pairs = [
                 (vector @ query, len(question_words & words) / max(1, len(question_words))) for vector, words in rows
             ]
-            features.append(np.array(signs, np.float32).reshape(-1, 2))
+            features.append(np.array(pairs, np.float32).reshape(-1, 2))
         return features
 
-    def gains(self, signs: Floats) -> NDArray[np.float64]:
+    def passage_bias(self, features: Floats) -> NDArray[np.float64]:
         """[P] w · x + b."""
-        w, b = (parameter.double().cpu().numpy() for parameter in self.weigh.parameters())
-        return np.asarray(signs @ w[0] + b, np.float64)
+        w, b = (parameter.double().cpu().numpy() for parameter in self.bias_layer.parameters())
+        return np.asarray(features @ w[0] + b, np.float64)
 
-    def fit(self, lessons: TrainingSet, training: TrainingConfig, **run: Any) -> TrainingResult:
+    def fit(self, training_set: TrainingSet, training: TrainingConfig, **run: Any) -> TrainingResult:
         """Train the network, then learn what passages gain, and the threshold, on held-out questions."""
-        trained, held_out = train(SpanTask(self, lessons), training, **run), lessons.calibration
+        trained, held_out = train(SpanTask(self, training_set), training, **run), training_set.calibration
         if not held_out:
             return trained
         questions, passages = (
             [item.example.question for item in held_out],
-            [lessons.texts(item.rows) for item in held_out],
+            [training_set.texts(item.rows) for item in held_out],
         )
-        read, all_features = self.read(questions, passages), self.signs(questions, passages, run["progress"])
-        right = [[item.answered and answers(lessons.data, item.example, row) for row in item.rows] for item in held_out]
+        read, all_features = self.read(questions, passages), self.passage_features(questions, passages, run["progress"])
+        right = [
+            [item.answered and answers(training_set.data, item.example, row) for row in item.rows] for item in held_out
+        ]
         totals = [np.full(len(marks), NEVER) for marks in right]  # log Σ exp of each passage's spans
         for item, sums in zip(read, totals, strict=True):
             np.logaddexp.at(sums, item.passages, item.totals)
-        w, b = learn_gains(totals, all_features, right)
+        w, b = learn_passage_bias(totals, all_features, right)
         with torch.no_grad():
-            self.weigh.weight.copy_(w[None])
-            self.weigh.bias.copy_(b)
-        candidates = [item.candidates(self.gains(features)) for item, features in zip(read, all_features, strict=True)]
-        metrics = examine(lessons.data, held_out, candidates, span_credit)
+            self.bias_layer.weight.copy_(w[None])
+            self.bias_layer.bias.copy_(b)
+        candidates = [
+            item.candidates(self.passage_bias(features)) for item, features in zip(read, all_features, strict=True)
+        ]
+        metrics = examine(training_set.data, held_out, candidates, span_credit)
         return replace(trained, metrics={**trained.metrics, **metrics})
 
 
@@ -333,12 +346,12 @@ class SpanTask(Task):
     """−log probability of the right spans among all spans of a question's passages."""
 
     module: SpanModule
-    lessons: TrainingSet
+    training_set: TrainingSet
     metric = SpanModule.metric
 
     def size(self) -> int:
         """Number of training questions."""
-        return len(self.lessons.train)
+        return len(self.training_set.train)
 
     def to(self, device: torch.device) -> None:
         """Do nothing: windows are made on the CPU and sent batch by batch."""
@@ -346,35 +359,35 @@ class SpanTask(Task):
     def loss(self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float) -> Tensor:
         """Loss of a batch of questions, each read in one window of some passages."""
         draw = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
-        lessons = [lesson for row in rows.tolist() if (lesson := self.lesson(row, draw))]
-        if not lessons:
+        samples = [sample for row in rows.tolist() if (sample := self.example(row, draw))]
+        if not samples:
             config = self.module.config
             raise InputError(
-                f"{self.lessons.data.name}: no answer to these questions fits: windows have {config.max_length} tokens "
-                f"(max_length), answers at most {config.max_answer} (max_answer)"
+                f"{self.training_set.data.name}: no answer to these questions fits: windows have {config.max_length} "
+                f"tokens (max_length), answers at most {config.max_answer} (max_answer)"
             )
-        windows, gold = zip(*(pair for lesson in lessons for pair in lesson), strict=True)
-        owner = np.repeat(np.arange(len(lessons)), [len(lesson) for lesson in lessons])
+        windows, gold = zip(*(pair for sample in samples for pair in sample), strict=True)
+        owner = np.repeat(np.arange(len(samples)), [len(sample) for sample in samples])
         order, every, right = [], [], []
         for group, scores, totals in self.module.passes(windows, module):
             every.append(totals)
             right.append(right_spans(scores, [gold[at] for at in group]))
             order += group
         questions = torch.from_numpy(owner[order]).to(every[0].device)
-        return reading_loss(torch.cat(every), torch.cat(right), questions, len(lessons)).mean()
+        return reading_loss(torch.cat(every), torch.cat(right), questions, len(samples)).mean()
 
-    def lesson(self, row: int, draw: np.random.Generator) -> list[tuple[Window, Gold]]:
+    def example(self, row: int, draw: np.random.Generator) -> list[tuple[Window, Gold]]:
         """Windows to read for one question, and the right spans in each; none where its answer is in no window.
 
         One window is of a passage that the question belongs to, the others are any without an answer: of the same
         passage, or of others that look right.
         """
-        example, config = self.lessons.train[row], self.module.config
-        others = list(self.lessons.negatives[row])
+        example, config = self.training_set.train[row], self.module.config
+        others = list(self.training_set.negatives[row])
         withheld = bool(others) and example.answered and draw.random() < config.absent
         own = [] if withheld or not example.passages else [int(draw.choice(example.passages))]
         more = config.passages - len(own)
-        texts = self.lessons.texts(own + [others[at] for at in draw.permutation(len(others))[:more]])
+        texts = self.training_set.texts(own + [others[at] for at in draw.permutation(len(others))[:more]])
         spans = example.spans(own[0], texts[0]) if own else []
         right, rest = list[tuple[Window, Gold]](), list[tuple[Window, Gold]]()
         for window in self.module.windows(example.question, texts):
@@ -388,8 +401,8 @@ class SpanTask(Task):
 
     def validate(self, module: nn.Module) -> dict[str, float]:
         """Measures of :func:`examine`, without what passages gain."""
-        held_out = self.lessons.dev
-        texts = [self.lessons.texts(item.rows) for item in held_out]
+        held_out = self.training_set.dev
+        texts = [self.training_set.texts(item.rows) for item in held_out]
         read = self.module.read([item.example.question for item in held_out], texts)
         candidates = [item.candidates(np.zeros(len(passages))) for item, passages in zip(read, texts, strict=True)]
-        return examine(self.lessons.data, held_out, candidates, span_credit)
+        return examine(self.training_set.data, held_out, candidates, span_credit)

@@ -92,16 +92,16 @@ class And(_Several):
     """Every part is true."""
 
 
-class Within(And):
-    """A wall, then perhaps the filter of someone behind it, who must not learn of anything outside.
+class Scoped(And):
+    """A scope, then perhaps the filter of someone behind it, who must not learn of anything outside.
 
-    A wall behind a wall is a ``Within`` inside a ``Within``, outermost first.
+    A scope in a scope is a ``Scoped`` inside a ``Scoped``, outermost first.
     """
 
     def levels(self) -> list[tuple[Filter | None, Filter]]:
         """List every filter with the filter that lies outside it, the outermost first."""
         outer, *inner = self.parts
-        levels = outer.levels() if isinstance(outer, Within) else [(None, outer)]
+        levels = outer.levels() if isinstance(outer, Scoped) else [(None, outer)]
         return [*levels, *((outer, part) for part in inner)]
 
 

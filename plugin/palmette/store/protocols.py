@@ -101,8 +101,8 @@ class View(Protocol):
     def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
         """Find the ``k`` best documents by BM25 shares (:mod:`palmette.lexical.bm25`), or score ``only`` these.
 
-        Document frequencies count all living documents, behind a tenant's wall
-        (:class:`palmette.store.filters.Within`) those of the tenant; other filters change no score. Equal scores are
+        Document frequencies count all living documents, in a tenant's scope
+        (:class:`palmette.store.filters.Scoped`) those of the tenant; other filters change no score. Equal scores are
         ordered by key. Documents without a quoted phrase of the text are not found, and score 0 among ``only``.
         """
 
@@ -116,7 +116,7 @@ class View(Protocol):
         """Rows of a ragged array, in the order of ``keys``: of n documents."""
 
     def note(self, name: str) -> str | None:
-        """Return a note that a writer stored with the documents, ``None`` without one and behind a tenant's wall."""
+        """Return a note that a writer stored with the documents, ``None`` without one and in a tenant's scope."""
         return None
 
     def list_sizes(self, array: str) -> Rows:
@@ -179,8 +179,8 @@ class View(Protocol):
     def keys(self) -> Keys:
         """All keys, ascending."""
 
-    def wall_keys(self) -> Keys | None:
-        """Return the ascending keys of all documents of the view's tenant; ``None`` without a wall."""
+    def scope_keys(self) -> Keys | None:
+        """Return the ascending keys of all documents of the view's tenant; ``None`` without a scope."""
         return None
 
 

@@ -24,7 +24,7 @@ from palmette.store.filters import (
     Not,
     Or,
     Scalar,
-    Within,
+    Scoped,
     flatten,
     matches,
     names,
@@ -84,11 +84,11 @@ class FilteredBackend(Backend):
         self.prefix, self.tenant = "", backend.tenant
         if isinstance(backend, FilteredBackend):
             self.prefix = backend.prefix
-            within, backend = Within((backend.within, _with_stored_ids(within, self.prefix))), backend.backend
+            within, backend = Scoped((backend.within, _with_stored_ids(within, self.prefix))), backend.backend
         if self.tenant is not None and (value := pinned_value(within, self.tenant)) is not None:
             self.prefix, own = prefix_of(value), Condition(self.tenant, "in", (value,))
-            if not (isinstance(within, Within) and within.levels()[0][1] == own):  # one from a pickle begins with it
-                within = Within((own, within))  # what else it names is looked for in the tenant's own documents
+            if not (isinstance(within, Scoped) and within.levels()[0][1] == own):  # one from a pickle begins with it
+                within = Scoped((own, within))  # what else it names is looked for in the tenant's own documents
             self.tenant = None
         self.backend, self.within = backend, within
         self.engine, self.arrays, self.language = backend.engine, backend.arrays, backend.language
@@ -98,7 +98,7 @@ class FilteredBackend(Backend):
         """Open a view through both filters."""
         parsed = parse_filter(filter)
         inner = () if parsed is None else (_with_stored_ids(parsed, self.prefix),)
-        opened = self.backend.read(Within((self.within, *inner)))
+        opened = self.backend.read(Scoped((self.within, *inner)))
         return _tenant_view(opened, self.prefix) if self.prefix else opened
 
     @contextmanager
@@ -207,7 +207,7 @@ class _TenantView(View):
     expect, candidates, note = _passed_on("expect"), _passed_on("candidates"), _passed_on("note")
     words, word_parts, list_sizes = _passed_on("words"), _passed_on("word_parts"), _passed_on("list_sizes")
     rows, ragged, document_keys = _passed_on("rows"), _passed_on("ragged"), _passed_on("document_keys")
-    keys, wall_keys, count_documents = _passed_on("keys"), _passed_on("wall_keys"), _passed_on("count_documents")
+    keys, scope_keys, count_documents = _passed_on("keys"), _passed_on("scope_keys"), _passed_on("count_documents")
 
     def __init__(self, view: View, prefix: str) -> None:
         self.view, self.prefix = view, prefix

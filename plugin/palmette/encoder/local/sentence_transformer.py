@@ -19,7 +19,7 @@ from torch.nn.modules.module import (
 )
 
 from palmette.config import check_range
-from palmette.encoder.base import Copies, Encoder, Kind, Output, readable
+from palmette.encoder.base import Encoder, Kind, LayerWeights, Output, readable
 from palmette.encoder.local.files import Size, check_folder, fingerprint
 from palmette.encoder.options import check_truncate, chosen_prompts, fingerprint_with, own_prompts
 from palmette.encoder.states import States
@@ -114,7 +114,7 @@ class SentenceEncoder(Encoder):
         self.has_offsets = self._after is not None and "offsets" in probe
         self.num_layers = max(0, len(probe.get("all_layer_embeddings") or ()) - 1)
 
-    def copies(self, count: int) -> Copies | None:  # noqa: D102
+    def layer_weights(self, count: int) -> LayerWeights | None:  # noqa: D102
         pairs = zip(_LAYER_NAMES[self.family == "distilbert"].split(), _PARTS, strict=True)
         new = {f"{old}.{kind}": f"{part}.{kind}" for old, part in pairs for kind in ("weight", "bias")}
         layers = self._body.layer if self._body is not None else ()
@@ -122,7 +122,7 @@ class SentenceEncoder(Encoder):
         if len(weights) != count or any(layer.keys() != new.keys() for layer in weights):
             return None
         copies = [{new[name]: value.float().cpu().clone() for name, value in w.items()} for w in weights]
-        return Copies(self._configs[0].num_attention_heads, copies)
+        return LayerWeights(self._configs[0].num_attention_heads, copies)
 
     def forward(  # noqa: D102
         self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None

@@ -36,7 +36,7 @@ def complete_config(config: LayersConfig, encoder: Encoder, states: Tensor, mask
     """
     sizes = {"states": encoder.hidden_size, "vector": encoder.dimension, "last": encoder.num_layers}
     config = config.replace(**sizes, from_encoder=False)
-    copies = encoder.copies(1) if config.start == "encoder" and config.skip == "inside" else None
+    copies = encoder.layer_weights(1) if config.start == "encoder" and config.skip == "inside" else None
     if copies is not None:
         same = config.replace(heads=copies.heads, wide=len(copies.layers[0]["inner.weight"]))
         layer = RNetLayer(same.states, copies.heads, 0.0, same.skip, same.wide)
@@ -56,7 +56,7 @@ def initialise(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = LayerNetworks(config)
-    copies = encoder.copies(min(config.depth, config.last)) if config.from_encoder else None
+    copies = encoder.layer_weights(min(config.depth, config.last)) if config.from_encoder else None
     for layers in (module.stack, *(n.layers for n in module.networks_of() if n.kind == "copy")):
         for part, state in zip(list(layers)[::-1], copies.layers[::-1] if copies else (), strict=False):
             part.load_state_dict(state)

@@ -41,9 +41,9 @@ STEPS = 16
 SHORT = 256
 """Most characters of the name of a person or a run."""
 _SCHEMA = """CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)
-CREATE TABLE votes (number INTEGER PRIMARY KEY, time REAL NOT NULL, wall TEXT NOT NULL, query TEXT NOT NULL, \
+CREATE TABLE votes (number INTEGER PRIMARY KEY, time REAL NOT NULL, scope TEXT NOT NULL, query TEXT NOT NULL, \
 document TEXT NOT NULL, useful INTEGER NOT NULL, person TEXT NOT NULL, run TEXT NOT NULL)
-CREATE TABLE searches (number INTEGER PRIMARY KEY, time REAL NOT NULL, wall TEXT NOT NULL, query TEXT NOT NULL, \
+CREATE TABLE searches (number INTEGER PRIMARY KEY, time REAL NOT NULL, scope TEXT NOT NULL, query TEXT NOT NULL, \
 documents TEXT NOT NULL, person TEXT NOT NULL, run TEXT NOT NULL)
 CREATE INDEX runs ON searches (run)""".split("\n")
 _TYPES = {"useful": (int,), "time": (float,)} | dict.fromkeys("query document documents person run".split(), (str,))
@@ -81,8 +81,8 @@ class FeedbackLog:
     Made by :attr:`palmette.Index.feedback_log`. Ids are stored with the ``prefix`` of the tenant whose log it is.
     """
 
-    def __init__(self, folder: Path, wall: str = "", prefix: str = "") -> None:
-        self.path, self._wall, self._prefix = folder / FEEDBACK, wall, prefix
+    def __init__(self, folder: Path, scope: str = "", prefix: str = "") -> None:
+        self.path, self._scope, self._prefix = folder / FEEDBACK, scope, prefix
 
     # -- writing ----------------------------------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ class FeedbackLog:
         with self._writing() as database:
             row = (
                 time.time(),
-                self._wall,
+                self._scope,
                 query,
                 self._prefix + document,
                 int(useful),
@@ -118,7 +118,7 @@ class FeedbackLog:
         named = _checked("run", run or "", SHORT)
         with self._writing() as database:
             ids = json.dumps([self._prefix + id for id in documents])
-            row = (time.time(), self._wall, query, ids, _hashed(database, person), named)
+            row = (time.time(), self._scope, query, ids, _hashed(database, person), named)
             database.execute("INSERT INTO searches VALUES (NULL, ?, ?, ?, ?, ?, ?)", row)
         return True
 
@@ -131,7 +131,7 @@ class FeedbackLog:
     @recording.setter
     def recording(self, on: bool) -> None:
         check_kind("recording", on, bool, "True or False")
-        if self._wall:
+        if self._scope:
             raise InputError("recording is turned on and off for the whole index, not behind a filter")
         with self._writing() as database:
             database.execute("INSERT OR REPLACE INTO settings VALUES ('recording', ?)", ("on" if on else "off",))
@@ -161,7 +161,7 @@ class FeedbackLog:
                 ("searches", "EXISTS (SELECT 1 FROM json_each(documents) WHERE json_each.value = ?)"),
             ):
                 parts = {
-                    "wall = ?": self._wall or None,
+                    "scope = ?": self._scope or None,
                     of_document: None if document is None else self._prefix + document,
                     "person = ?": hashed,
                     "time < ?": before,
@@ -207,8 +207,8 @@ class FeedbackLog:
 
     def _select(self, what: str, where: str = "", *values: object) -> list[tuple[Any, ...]]:
         """Read rows of this tenant in their order, with the types of all values checked."""
-        conditions = [part for part in (where, "wall = ?" if self._wall else "") if part]
-        arguments = (*values, *((self._wall,) if self._wall else ()))
+        conditions = [part for part in (where, "scope = ?" if self._scope else "") if part]
+        arguments = (*values, *((self._scope,) if self._scope else ()))
         clause = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         columns = what.partition(" FROM ")[0].split(", ")
         with self._reading() as database:

@@ -23,7 +23,7 @@ from palmette.lexical.query import query_terms
 from palmette.search.flat import ExactEngine
 from palmette.search.lists import add_sizes
 from palmette.search.plan import ArraySpec, Candidates, SearchPlan, WordMatches
-from palmette.store.filters import Filter, Within, matches
+from palmette.store.filters import Filter, Scoped, matches
 from palmette.store.local.database import (
     COLUMNS,
     DATABASE,
@@ -43,7 +43,7 @@ from palmette.store.protocols import StoredDocument, View, find_array
 _T = TypeVar("_T")
 _RETRIES = 100  # times a reader may be overtaken by writers that merge segments away under it
 _KEYS_KEPT = 1 << 23  # keys remembered for recent filters: 64 MiB
-_WORDS_KEPT = 1 << 22  # documents whose words are remembered for recent walls: about 100 MiB
+_WORDS_KEPT = 1 << 22  # documents whose words are remembered for recent scopes: about 100 MiB
 
 
 class Snapshot:
@@ -65,7 +65,7 @@ class Snapshot:
         self._heads = self.keys - np.concatenate([*numbers]) if cut else self.keys
         """For each passage the key of its document."""
         self._filtered: OrderedDict[Filter, Keys] = OrderedDict()
-        self._walled: OrderedDict[Filter, WordSearcher] = OrderedDict()
+        self._scoped: OrderedDict[Filter, WordSearcher] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
@@ -91,30 +91,30 @@ class Snapshot:
 
     def select(self, connection: apsw.Connection, filter: Filter) -> Keys:
         """Select the keys that pass; recent filters are remembered, since requests repeat them (a tenant, say)."""
-        keys, passed = self.keys, Within((filter,))
-        walled = isinstance(filter, Within)
-        levels = filter.levels() if isinstance(filter, Within) else [(None, filter)]
+        keys, passed = self.keys, Scoped((filter,))
+        scoped = isinstance(filter, Scoped)
+        levels = filter.levels() if isinstance(filter, Scoped) else [(None, filter)]
         for place, (_, level) in enumerate(levels):
-            passed = Within((passed, level)) if place else Within((level,))
+            passed = Scoped((passed, level)) if place else Scoped((level,))
             known = self._known(self._filtered, passed)
             if known is None:
-                if len(keys):  # behind a wall only names that occur there are known, and told
-                    check_names(connection, level, keys if place else None, hint=place > 0 or not walled)
+                if len(keys):  # in a scope only names that occur there are known, and told
+                    check_names(connection, level, keys if place else None, hint=place > 0 or not scoped)
                 known = self._select_passages(connection, level, keys)
                 self._keep(self._filtered, passed, known, _KEYS_KEPT)
             keys = known
         return keys
 
-    def words_within(self, wall: Filter, keys: Keys) -> WordSearcher:
-        """Search by words behind a wall, where only its own documents, of these ``keys``, are counted."""
-        searcher = self._known(self._walled, wall)
+    def words_within(self, scope: Filter, keys: Keys) -> WordSearcher:
+        """Search by words in a scope, where only its own documents, of these ``keys``, are counted."""
+        searcher = self._known(self._scoped, scope)
         if searcher is None:
             rows_of_segments = ((segment, segment.rows(keys)) for segment in self.segments)
             sources = [
                 WordSource(s.keys[rows], PostingsOfSome(s.words, rows)) for s, rows in rows_of_segments if len(rows)
             ]
             searcher = WordSearcher(sources)
-            self._keep(self._walled, wall, searcher, _WORDS_KEPT)
+            self._keep(self._scoped, scope, searcher, _WORDS_KEPT)
         return searcher
 
     def _known(self, cache: OrderedDict[Filter, _T], filter: Filter) -> _T | None:
@@ -245,8 +245,8 @@ class LocalView(View):
         self._connection, self._shared, self._filter = connection, shared, filter
         self._snapshot, self._lock = shared.open_snapshot(connection), threading.Lock()
         self._keys = self._snapshot.keys if filter is None else self._snapshot.select(connection, filter)
-        self._wall = filter.parts[0] if isinstance(filter, Within) else None
-        self._wall_keys = None if self._wall is None else self._snapshot.select(connection, Within((self._wall,)))
+        self._scope = filter.parts[0] if isinstance(filter, Scoped) else None
+        self._scope_keys = None if self._scope is None else self._snapshot.select(connection, Scoped((self._scope,)))
         self._pid = os.getpid()
         self.is_open = True
 
@@ -268,9 +268,9 @@ class LocalView(View):
         """All keys that pass the filter, ascending."""
         return self._keys.copy()
 
-    def wall_keys(self) -> Keys | None:
-        """Keys of all documents behind the wall."""
-        return self._wall_keys
+    def scope_keys(self) -> Keys | None:
+        """Keys of all documents in the scope."""
+        return self._scope_keys
 
     def keys_of(self, ids: Sequence[str]) -> dict[str, Sequence[int]]:
         """Keys of the passages of the documents of some ids that pass the filter."""
@@ -344,8 +344,8 @@ class LocalView(View):
         return self._columns("id", keys, str)
 
     def note(self, name: str) -> str | None:
-        """Text that a writer noted of all documents; none behind a wall."""
-        if self._wall is not None:
+        """Text that a writer noted of all documents; none in a scope."""
+        if self._scope is not None:
             return None
         rows = self._query("SELECT value FROM meta WHERE name IN ({})", [f"note {name}"])
         return str(rows[0][0]) if rows else None
@@ -378,7 +378,7 @@ class LocalView(View):
         query, searcher = query_terms(self._shared.analyser, text), self._searcher()
         if only is not None:
             return searcher.matches(query, only, searcher.scores(query, self._check_keys(only)))
-        rows = self._snapshot.rows(self._keys) if self._wall is None else searcher.rows(self._keys)
+        rows = self._snapshot.rows(self._keys) if self._scope is None else searcher.rows(self._keys)
         return searcher.matches(query, *searcher.best(query, rows, k))
 
     def word_parts(self, text: str, key: int) -> Floats:
@@ -386,9 +386,9 @@ class LocalView(View):
         return self._searcher().parts(query_terms(self._shared.analyser, text), int(self._check_keys([key])[0]))
 
     def _searcher(self) -> WordSearcher:
-        if self._wall is None or self._wall_keys is None:
+        if self._scope is None or self._scope_keys is None:
             return self._snapshot.words
-        return self._snapshot.words_within(self._wall, self._wall_keys)
+        return self._snapshot.words_within(self._scope, self._scope_keys)
 
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best documents of every row of a plan: [Q, min(k, len(self))]."""

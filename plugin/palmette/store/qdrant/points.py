@@ -16,7 +16,7 @@ from palmette.arrays import Keys, Ragged, Rows
 from palmette.config import parse_json
 from palmette.errors import CorruptIndexError, NotFoundError
 from palmette.search.plan import ArraySpec, SearchPlan
-from palmette.store.filters import Filter, Within, matches, names, unknown_name
+from palmette.store.filters import Filter, Scoped, matches, names, unknown_name
 from palmette.store.local.database import stored_of
 from palmette.store.protocols import PAGE, StoredDocument, View, find_array
 from palmette.store.qdrant.client import Collection
@@ -81,14 +81,14 @@ class PointReader(View):
         stamp = (self.generation, state.dead)
         if db.memo.get("stamp") != stamp:
             db.memo = {"stamp": stamp}
-        self._wall = filter.parts[0] if isinstance(filter, Within) else None
-        # Statistics behind a wall count its own documents.
-        self._memo: dict[object, Any] = db.memo.setdefault(("wall", self._wall), {})
+        self._scope = filter.parts[0] if isinstance(filter, Scoped) else None
+        # Statistics in a scope count its own documents.
+        self._memo: dict[object, Any] = db.memo.setdefault(("scope", self._scope), {})
         self._careful = bool(state.pending or state.dead)  # invisible points are about
         if filter is not None and self.total:
             self._check_names(filter)
         self._must = [] if filter is None else [to_qdrant(self.db.m, filter)]
-        self._behind = [] if self._wall is None else [to_qdrant(self.db.m, self._wall)]
+        self._behind = [] if self._scope is None else [to_qdrant(self.db.m, self._scope)]
 
     def abandoned(self, field: str) -> list[Any]:
         """Condition on the number in a field: an abandoned write's, which the generation alone would show."""
@@ -119,18 +119,18 @@ class PointReader(View):
         return {hit.value: hit.count for hit in answer.hits}
 
     def _check_names(self, filter: Filter) -> None:
-        """Raise for a metadata name that no document has; one behind a wall is told of no others."""
-        walled = isinstance(filter, Within)
-        for outer, level in filter.levels() if isinstance(filter, Within) else [(None, filter)]:
+        """Raise for a metadata name that no document has; one in a scope is told of no others."""
+        scoped = isinstance(filter, Scoped)
+        for outer, level in filter.levels() if isinstance(filter, Scoped) else [(None, filter)]:
             among = self._visible(*([] if outer is None else [to_qdrant(self.db.m, outer)]))
             known = self._remember("names", outer, read=partial(self._facet, "n", among, 10_000))
             for name in names(level):
                 if known and name not in known:
-                    near = [] if walled else get_close_matches(name, map(str, known), 1)
+                    near = [] if scoped else get_close_matches(name, map(str, known), 1)
                     raise unknown_name(name, "".join(f" Did you mean {other!r}?" for other in near))
 
     def _counted(self) -> tuple[Keys, int]:
-        """Keys of the documents behind the wall, and the number of words in all of them."""
+        """Keys of the documents in the scope, and the number of words in all of them."""
 
         def count() -> tuple[Keys, int]:
             points = list(self._scroll(self._visible(*self._behind), ("length",)))
@@ -139,19 +139,19 @@ class PointReader(View):
         counted: tuple[Keys, int] = self._remember("behind", read=count)
         return counted
 
-    def wall_keys(self) -> Keys | None:
-        """Keys of all documents behind the wall."""
-        return None if self._wall is None else self._counted()[0]
+    def scope_keys(self) -> Keys | None:
+        """Keys of all documents in the scope."""
+        return None if self._scope is None else self._counted()[0]
 
     @property
     def _documents(self) -> int:
         """Number of documents that statistics are counted on."""
-        return self.total if self._wall is None else len(self._counted()[0])
+        return self.total if self._scope is None else len(self._counted()[0])
 
     @property
     def _length(self) -> int:
         """Number of words in these documents."""
-        return int(self.state.length) if self._wall is None else self._counted()[1]
+        return int(self.state.length) if self._scope is None else self._counted()[1]
 
     def __len__(self) -> int:
         if self.filter is None or not self.total:
@@ -280,8 +280,8 @@ class PointReader(View):
         return [str(payload["id"]) for payload in self.points(keys, ("id",))]
 
     def note(self, name: str) -> str | None:
-        """Text that a writer noted of all documents; none behind a wall."""
-        return self.state.notes.get(name) if self._wall is None else None
+        """Text that a writer noted of all documents; none in a scope."""
+        return self.state.notes.get(name) if self._scope is None else None
 
     def _fields(self, arrays: Sequence[str], *, ragged: bool = False) -> list[str]:
         return [field_of(find_array(self._specs, name, ragged=ragged)) for name in arrays]
