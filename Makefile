@@ -4,7 +4,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-ADAPTERS := adapters/langchain_palmette adapters/llama_index
+ENGINES := adapters/palmette_qdrant
+ADAPTERS := adapters/langchain_palmette adapters/llama_index $(ENGINES)
 SOURCES := pyproject.toml constraints.txt
 MINUTES ?= 30
 SEED ?= $(shell date +%s)
@@ -23,7 +24,7 @@ $(VENV)/.demo: $(SOURCES) | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev: $(SOURCES) | $(BIN)/python
-	$(PIP) install -q --no-compile --progress-bar on -c constraints.txt -e '.[dev]'
+	$(PIP) install -q --no-compile --progress-bar on -c constraints.txt -e '.[dev]' $(ENGINES:%=-e %)
 	@touch $@ $(VENV)/.demo
 
 install: $(VENV)/.dev    ## make the environment, with everything pinned as in CI
@@ -57,7 +58,7 @@ lint: $(VENV)/.dev       ## style and import directions
 	$(BIN)/lint-imports
 
 types: $(VENV)/.dev      ## mypy, strict
-	$(BIN)/mypy -p palmette -p langchain_palmette -p llama_index.retrievers.palmette
+	$(BIN)/mypy -p palmette -p langchain_palmette -p llama_index.retrievers.palmette -p palmette_qdrant
 
 docs: $(VENV)/.dev       ## build the site into site/, every warning an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -69,7 +70,7 @@ bench: $(VENV)/.dev      ## what is measured, not asserted
 results: $(VENV)/.dev    ## every measured figure again (PALMETTE_DATA=FOLDER, a day; QUICK=1: ten minutes)
 	$(BIN)/python benchmarks/run.py
 
-dist: $(VENV)/.dev       ## wheels and source archives of the three distributions, into dist/
+dist: $(VENV)/.dev       ## wheels and source archives of the four distributions, into dist/
 	rm -rf dist
 	for folder in . $(ADAPTERS); do (cd $$folder && $(abspath $(BIN))/python -m hatchling build -d $(CURDIR)/dist) || exit 1; done
 

@@ -29,7 +29,7 @@ from palmette.methods.space.model import SpaceModel
 from palmette.ranking.arrays import SCALES, SENTENCES, SPANS, sentence_arrays
 from palmette.search.plan import ArraySpec, Candidates, Lists, Score, SearchPlan
 from palmette.store.local.backend import LocalBackend
-from palmette.store.qdrant.backend import QdrantBackend
+from palmette_qdrant.backend import QdrantBackend
 from recording import table, write_part
 from support import edge  # adds the scheme of the engine in this process
 

@@ -1,4 +1,4 @@
-"""What pip installs: three distributions, and our share of a namespace."""
+"""What pip installs: four distributions, and our share of a namespace."""
 
 import re
 import subprocess
@@ -21,11 +21,13 @@ FOLDERS = {
     "palmette": ".",
     "langchain-palmette": "adapters/langchain_palmette",
     "llama-index-retrievers-palmette": "adapters/llama_index",
+    "palmette-qdrant": "adapters/palmette_qdrant",
 }
 SOURCES = {
     "palmette": ("palmette", "plugin/palmette"),
     "langchain-palmette": ("langchain_palmette", "adapters/langchain_palmette"),
     "llama-index-retrievers-palmette": ("llama_index/retrievers/palmette", "adapters/llama_index/retrievers/palmette"),
+    "palmette-qdrant": ("palmette_qdrant", "adapters/palmette_qdrant"),
 }
 """The package that each installs, and where it lies."""
 
@@ -36,7 +38,7 @@ def pyproject(name: str) -> Any:
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The three wheels, built as a release builds them."""
+    """The four wheels, built as a release builds them."""
     out = tmp_path_factory.mktemp("dist")
     for folder in FOLDERS.values():
         command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)]
@@ -78,7 +80,11 @@ def test_the_wheels_need_each_other(wheels: dict[str, Path]) -> None:
     [version] = {one["Version"] for one in told.values()}
     assert version == palmette.__version__
     needs = {name: set(one.get_all("Requires-Dist") or ()) for name, one in told.items()}
-    for name, extra in (("langchain-palmette", "langchain"), ("llama-index-retrievers-palmette", "llama-index")):
+    for name, extra in (
+        ("langchain-palmette", "langchain"),
+        ("llama-index-retrievers-palmette", "llama-index"),
+        ("palmette-qdrant", "qdrant"),
+    ):
         assert f"palmette=={version}" in needs[name]
         assert f"{name}=={version}; extra == '{extra}'" in needs["palmette"]
         [framework] = needs[name] - {f"palmette=={version}"}
@@ -121,7 +127,7 @@ def test_only_packages_lie_where_imports_look() -> None:
         return {p.name for p in (ROOT / folder).iterdir() if p.name != "__pycache__"}
 
     assert listed("plugin") == {"palmette"}
-    assert listed("adapters") == {"langchain_palmette", "llama_index"}
+    assert listed("adapters") == {"langchain_palmette", "llama_index", "palmette_qdrant"}
     packaging = {"pyproject.toml", "README.md", "LICENSE"}
     assert listed("adapters/llama_index") == {"retrievers", *packaging}
     assert listed("adapters/llama_index/retrievers") == {"palmette"}

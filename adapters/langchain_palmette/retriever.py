@@ -19,9 +19,8 @@ from palmette.errors import ConfigError
 from palmette.index.frameworks import check_method, public_name
 from palmette.machine.threads import AsyncTwin
 from palmette.ranking.boost import boost_to_dict
+from palmette.store.engines import engine_of, is_url
 from palmette.store.filters import parse_filter
-from palmette.store.qdrant.client import parse_url
-from palmette.store.qdrant.url import is_url
 
 if TYPE_CHECKING:
     from langchain_core.runnables.utils import AnyConfigurableField
@@ -131,7 +130,7 @@ class PalmetteRetriever(Loading, Batching, DocumentIndex):
         """Hold a live index; a URL that holds a key is refused before it is shown, saved or pickled."""
         super().model_post_init(context)
         if is_url(self.index_path):
-            parse_url(str(self.index_path))
+            engine_of(self.index_path)
         self._index = find(self.index_path)
 
     # -- making ---------------------------------------------------------------------------------------------

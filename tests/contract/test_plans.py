@@ -15,7 +15,7 @@ from palmette.errors import InputError
 from palmette.search.plan import ArraySpec, Lists, Score, SearchPlan
 from palmette.store.local.backend import LocalBackend
 from palmette.store.protocols import Backend, View
-from palmette.store.qdrant.backend import QdrantBackend
+from palmette_qdrant.backend import QdrantBackend
 from support.places import KINDS, places
 from support.plain_view import PlainView
 

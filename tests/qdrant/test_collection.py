@@ -25,11 +25,11 @@ from palmette.errors import (
     StoreError,
 )
 from palmette.search.plan import ArraySpec
+from palmette.store.engines import is_url
 from palmette.store.filters import matches, parse_filter
-from palmette.store.qdrant.backend import QdrantBackend
-from palmette.store.qdrant.client import Collection
-from palmette.store.qdrant.url import is_url
-from palmette.store.qdrant.writer import QdrantWriter
+from palmette_qdrant.backend import QdrantBackend
+from palmette_qdrant.client import Collection
+from palmette_qdrant.writer import QdrantWriter
 from store.test_filters import ADA, FAILING, PASSING
 from support import tiny
 from support.stores import SPECS, arrays_of, delete, doc, fast_place, put, state_for, state_of

@@ -12,10 +12,10 @@ import pytest
 
 from palmette import Index
 from palmette.errors import CorruptIndexError, FormatError, NotFoundError, PalmetteError
-from palmette.store.qdrant.backend import QdrantBackend
-from palmette.store.qdrant.client import Collection
-from palmette.store.qdrant.state import STATE
 from palmette.types import Document
+from palmette_qdrant.backend import QdrantBackend
+from palmette_qdrant.client import Collection
+from palmette_qdrant.state import STATE
 from support import tiny
 from support.stores import SPECS, doc, fast_place, put
 

@@ -21,9 +21,9 @@ from uuid import uuid4
 import pytest
 
 from palmette.errors import LockedError
-from palmette.store.qdrant import lease
-from palmette.store.qdrant.backend import QdrantBackend
-from palmette.store.qdrant.client import Collection
+from palmette_qdrant import lease
+from palmette_qdrant.backend import QdrantBackend
+from palmette_qdrant.client import Collection
 from support.forks import ended, forked
 from support.stores import SPECS, doc, fast_place, put, run_program
 

@@ -13,11 +13,11 @@ from uuid import uuid4
 import pytest
 
 from palmette.errors import LockedError
-from palmette.store.qdrant import client as qdrant_client
-from palmette.store.qdrant.backend import QdrantBackend
-from palmette.store.qdrant.client import Collection
-from palmette.store.qdrant.lease import LEASE_TTL, TOMBSTONE_TTL
-from palmette.store.qdrant.writer import QdrantWriter
+from palmette_qdrant import client as qdrant_client
+from palmette_qdrant.backend import QdrantBackend
+from palmette_qdrant.client import Collection
+from palmette_qdrant.lease import LEASE_TTL, TOMBSTONE_TTL
+from palmette_qdrant.writer import QdrantWriter
 from support import pauses
 from support.stores import SPECS, arrays_of, delete, doc, fast_place, put, state_for, state_of
 

@@ -17,9 +17,9 @@ import sys
 import time
 from typing import Any
 
-from palmette.store.qdrant import lease
-from palmette.store.qdrant.backend import QdrantBackend
 from palmette.types import Document
+from palmette_qdrant import lease
+from palmette_qdrant.backend import QdrantBackend
 from support import edge  # noqa: F401
 from support.forks import ended, forked
 from support.stores import SPECS, delete, doc, put, state_for, state_of

@@ -10,7 +10,7 @@ from typing import Any
 import qdrant_edge as edge
 from pydantic import BaseModel
 
-from palmette.store.qdrant.client import EMBEDDED
+from palmette_qdrant.client import EMBEDDED
 
 GRAPHS: Any = None
 """The engine's settings of graphs for new collections; without them every vector is compared."""

@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from palmette.errors import LockedError, StoreError
-from palmette.store.qdrant.backend import QdrantBackend
-from palmette.store.qdrant.client import Collection
-from palmette.store.qdrant.lease import LEASE_TTL
-from palmette.store.qdrant.state import State
-from palmette.store.qdrant.writer import QdrantWriter
 from palmette.types import Document
+from palmette_qdrant.backend import QdrantBackend
+from palmette_qdrant.client import Collection
+from palmette_qdrant.lease import LEASE_TTL
+from palmette_qdrant.state import State
+from palmette_qdrant.writer import QdrantWriter
 from support.stores import arrays_of, doc, state_for, state_of
 
 IDS = [f"d{n}" for n in range(9)]

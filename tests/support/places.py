@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import pytest
 
-from palmette.store.qdrant.client import Collection
+from palmette_qdrant.client import Collection
 from support.stores import fast_place
 
 PREFIXES = {"folder": "", "local": "qdrant+local://", "edge": "qdrant+edge://"}

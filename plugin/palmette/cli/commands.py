@@ -213,7 +213,7 @@ def _add_inspect(command: argparse.ArgumentParser) -> None:
 def _run_inspect(args: argparse.Namespace) -> None:
     from palmette.index import MODEL
     from palmette.methods.tree import TreeInspection
-    from palmette.store.qdrant.url import is_url
+    from palmette.store.engines import is_url
 
     if is_url(args.what) or (Path(args.what) / MODEL).is_dir():
         with palmette.Index.open(args.what, device="cpu") as index:

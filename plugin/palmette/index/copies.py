@@ -10,7 +10,7 @@ from palmette.arrays import Stored
 from palmette.config import check_count
 from palmette.errors import CheckpointError, NotFoundError, PalmetteError
 from palmette.index.encoding import encode_stored, index_arrays
-from palmette.index.folder import MODEL, Place, create_index, qdrant_backend
+from palmette.index.folder import MODEL, Place, create_index
 from palmette.index.sync import NOTE, source_notes
 from palmette.index.write import note_score_scales
 from palmette.lexical.analyser import LANGUAGE
@@ -21,11 +21,11 @@ from palmette.ranking.arrays import stores_sentences
 from palmette.ranking.scales import SCORE_SCALES
 from palmette.search.plan import ArraySpec
 from palmette.sources.cutting import AUTO, new_cutter
+from palmette.store.engines import engine_of, is_url
 from palmette.store.local.backend import LocalBackend
 from palmette.store.local.feedback import FEEDBACK, FeedbackLog
 from palmette.store.local.folder import atomic_folder
 from palmette.store.protocols import Backend, StoredDocument, View, read_array
-from palmette.store.qdrant.url import is_url
 from palmette.store.repair import Repair, salvage
 
 BATCHES_PER_COMMIT = 64
@@ -43,12 +43,12 @@ def copy_index(
     copy = partial(_copy_documents, source, model=model, arrays=arrays, encode=encode, progress=progress)
     if is_url(path):
         create_index(path, model, arrays, source.language, source.tenant, source.passages, draft=True)
-        remote = qdrant_backend().open(str(path), draft=True)
+        remote = engine_of(path).open(path, draft=True)
         try:
             copy(remote, batch_size=batch_size, per_commit=BATCHES_PER_COMMIT * batch_size)
             remote.publish()
         except BaseException:  # nobody else can open or write to a draft, so that it would stay forever
-            remote.db("delete_collection")
+            remote.discard()
             raise
         finally:
             remote.close()

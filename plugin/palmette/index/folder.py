@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from palmette.errors import ConfigError, InputError, ModelMismatchError
 from palmette.index.encoding import index_arrays
@@ -17,14 +17,11 @@ from palmette.methods.base import Model
 from palmette.methods.space import SpaceModel
 from palmette.ranking.arrays import stores_sentences
 from palmette.search.plan import ArraySpec
+from palmette.store.engines import engine_of, is_url
 from palmette.store.local.backend import LocalBackend
 from palmette.store.local.database import storage_errors
 from palmette.store.local.folder import atomic_folder, check_entries, check_tenant, is_occupied
 from palmette.store.protocols import Backend, BackendStats
-from palmette.store.qdrant.url import is_url
-
-if TYPE_CHECKING:
-    from palmette.store.qdrant.backend import QdrantBackend
 
 MODEL = "model"
 """Folder of the checkpoint inside an index folder."""
@@ -36,13 +33,6 @@ Place = str | Path
 """A folder, or the URL of a Qdrant collection: ``qdrant://host:6333/name``."""
 ModelLike = Model | str | Path
 """A model, or the folder or repository of its checkpoint."""
-
-
-def qdrant_backend() -> type[QdrantBackend]:
-    """Import the storage of collections, which only they need."""
-    from palmette.store.qdrant.backend import QdrantBackend
-
-    return QdrantBackend
 
 
 @dataclass(frozen=True)
@@ -90,7 +80,7 @@ def create_index(
     if is_url(path):
         with TemporaryDirectory() as folder:
             saved = model.save_pretrained(Path(folder) / MODEL)
-            qdrant_backend().create(str(path), arrays, model=saved, draft=draft, **manifest)
+            engine_of(path).create(path, arrays, model=saved, draft=draft, **manifest)
         return
     with atomic_folder(Path(path)) as new:
         LocalBackend.create(new, arrays, **manifest).close()
@@ -114,7 +104,7 @@ def open_index(
         )
     fingerprint = None if model is None else model.fingerprint
     if isinstance(path, str):
-        remote = qdrant_backend().open(path, fingerprint=fingerprint, lock_timeout=options["lock_timeout"])
+        remote = engine_of(path).open(path, fingerprint=fingerprint, lock_timeout=options["lock_timeout"])
         if model is None:
             with TemporaryDirectory() as folder:
                 remote.save_model(Path(folder))
@@ -146,4 +136,4 @@ def open_index(
 def index_exists(path: object) -> bool:
     """Return True if there is an index, or another content of a folder, at a path or URL."""
     place = absolute(path)
-    return qdrant_backend().exists(place) if isinstance(place, str) else is_occupied(place)
+    return engine_of(place).exists(place) if isinstance(place, str) else is_occupied(place)

@@ -46,12 +46,12 @@ from palmette.ranking.score import DEFAULT, Lexical, ScoreScales, noted_score_sc
 from palmette.search.faiss_engine import is_engine
 from palmette.sources.cutting import AUTO, PassagesLike, new_cutter, opened_cutter
 from palmette.sources.walk import MOST_BYTES
+from palmette.store.engines import is_url
 from palmette.store.filters import Filter, FilterLike, parse_filter
 from palmette.store.local.backend import LocalBackend, Verify
 from palmette.store.local.feedback import FeedbackLog
 from palmette.store.local.folder import atomic_folder
 from palmette.store.protocols import Backend, View
-from palmette.store.qdrant.url import is_url
 from palmette.store.repair import Repair
 from palmette.store.tenants import FilteredBackend, with_tenants
 from palmette.types import Document, Explanation, Hit

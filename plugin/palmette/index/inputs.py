@@ -14,7 +14,7 @@ from palmette.config import check_path, check_range
 from palmette.data import iter_documents, to_document
 from palmette.errors import DuplicateIdError, InputError, shown
 from palmette.search.faiss_engine import engine_named
-from palmette.store.qdrant.url import is_url
+from palmette.store.engines import engine_of, is_url
 from palmette.types import LONGEST_DOCUMENT, Document
 
 LONGEST_NAME = 1024
@@ -32,10 +32,8 @@ def check_opening(engine: Any, lock_timeout: Any) -> None:
 def absolute(path: object) -> Path | str:
     """Make a path absolute, so that a later change of the working directory does not matter; check a URL."""
     if is_url(path):
-        from palmette.store.qdrant.client import parse_url
-
-        parse_url(str(path))
-        return str(path)
+        engine_of(path)
+        return path
     return local_path(path)
 
 

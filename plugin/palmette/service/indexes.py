@@ -22,8 +22,8 @@ from palmette.reader import Reader
 from palmette.service.local import HOME
 from palmette.service.turns import Turns
 from palmette.sources.walk import file_stamps
+from palmette.store.engines import is_url
 from palmette.store.local.database import DATABASE
-from palmette.store.qdrant.url import is_url
 
 T = TypeVar("T")
 Stamp = tuple[int, int]

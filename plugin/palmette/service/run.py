@@ -19,7 +19,7 @@ from palmette.service.gate import Settings
 from palmette.service.indexes import Served
 from palmette.service.local import listen, socket_path
 from palmette.service.memory import use_few_heaps
-from palmette.store.qdrant.url import is_url
+from palmette.store.engines import is_url
 
 BACKLOG = 2048
 """Largest number of connections that wait to be accepted."""

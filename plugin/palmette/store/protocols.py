@@ -2,7 +2,7 @@
 
 An ``Index`` turns texts into arrays with a model, and talks to a backend only in document ids, opaque integer
 keys, named arrays, search plans and filters. A local folder (``local/``) is one backend, a
-collection (``qdrant/``) another. A backend knows nothing of methods, encoders or frameworks.
+collection of a storage engine (``engines.py``) another. A backend knows nothing of methods, encoders or frameworks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -268,6 +269,52 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Release files and locks; further calls raise StoreError. Does nothing on a filtered backend."""
+
+
+class StorageEngine(Backend, Protocol):
+    """Storage of indexes at URLs, in a distribution of its own (:mod:`palmette.store.engines`)."""
+
+    url: str
+    """URL that opens the index again; it holds no key."""
+
+    @staticmethod
+    def check_url(url: str) -> None:
+        """Raise ConfigError for a URL that names no index, StoreError for one that holds a key."""
+
+    @staticmethod
+    def exists(url: str) -> bool:
+        """Return whether there is an index at a URL."""
+
+    @classmethod
+    def create(
+        cls,
+        url: str,
+        arrays: Sequence[ArraySpec],
+        *,
+        fingerprint: str,
+        language: str | None,
+        tenant: str | None = None,
+        passages: Mapping[str, Any] | None = None,
+        model: Path | None = None,
+        draft: bool = False,
+    ) -> None:
+        """Create an empty index, with the checkpoint of a folder; a ``draft`` is none before :meth:`publish`."""
+
+    @classmethod
+    def open(cls, url: str, *, fingerprint: str | None = None, lock_timeout: float = 10.0, draft: bool = False) -> Self:
+        """Open an index, made by the model of this fingerprint if one is given."""
+
+    def publish(self) -> None:
+        """Make an index of a draft."""
+
+    def discard(self) -> None:
+        """Delete a draft."""
+
+    def save_model(self, folder: Path) -> None:
+        """Write the checkpoint that the index holds to a folder."""
+
+    def close(self) -> None:
+        """Close the connection."""
 
 
 def find_array(arrays: Mapping[str, ArraySpec], name: str, *, ragged: bool = False) -> ArraySpec:

@@ -18,13 +18,13 @@ from typing import Any, Self
 from palmette.errors import CorruptIndexError, InputError, LockedError, ModelMismatchError, NotFoundError, StoreError
 from palmette.search.plan import ArraySpec
 from palmette.store.filters import FilterLike, parse_filter
-from palmette.store.protocols import PAGE, Backend, BackendStats
-from palmette.store.qdrant.client import Collection
-from palmette.store.qdrant.filters import field_name
-from palmette.store.qdrant.points import PROBE, WORDS
-from palmette.store.qdrant.state import DRAFT, FORMAT, KIND, STATE, State
-from palmette.store.qdrant.view import QdrantView
-from palmette.store.qdrant.writer import QdrantWriter, vectors_of
+from palmette.store.protocols import PAGE, BackendStats, StorageEngine
+from palmette_qdrant.client import Collection, parse_url
+from palmette_qdrant.filters import field_name
+from palmette_qdrant.points import PROBE, WORDS
+from palmette_qdrant.state import DRAFT, FORMAT, KIND, STATE, State
+from palmette_qdrant.view import QdrantView
+from palmette_qdrant.writer import QdrantWriter, vectors_of
 
 INDEXED_FIELDS = {
     "id": "keyword", "number": "integer", "source": "keyword", "born": "integer", "died": "integer", "n": "keyword",
@@ -35,7 +35,7 @@ PIECE = 1 << 20
 """Characters of a piece of the checkpoint."""
 
 
-class QdrantBackend(Backend):
+class QdrantBackend(StorageEngine):
     """A collection as the storage of an index: many readers, one writer at a time, on whichever machines."""
 
     engine = "qdrant"
@@ -46,6 +46,11 @@ class QdrantBackend(Backend):
         self.fingerprint, self.language, self.arrays = state.fingerprint, state.language, db.arrays
         self.tenant, self.passages = state.tenant, state.cut
         self._writing, self.is_open = threading.Lock(), True
+
+    @staticmethod
+    def check_url(url: str) -> None:
+        """Raise ConfigError for a URL that names no collection, StoreError for one that holds a key."""
+        parse_url(url)
 
     @classmethod
     def create(
@@ -134,6 +139,10 @@ class QdrantBackend(Backend):
         self.db.update_state({"kind": KIND}, lease="")
         self.db.kind = KIND
         self.state()
+
+    def discard(self) -> None:
+        """Delete a draft."""
+        self.db("delete_collection")
 
     def save_model(self, folder: Path) -> None:
         """Write the checkpoint that lies in the collection to a folder."""

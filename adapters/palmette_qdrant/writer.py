@@ -15,12 +15,12 @@ from palmette.search.plan import ArraySpec
 from palmette.store.local.database import Row
 from palmette.store.local.writer import fresh_rows
 from palmette.store.protocols import PAGE, StoredDocument, as_stored
-from palmette.store.qdrant.client import Collection
-from palmette.store.qdrant.filters import field_name, plain
-from palmette.store.qdrant.lease import Lease
-from palmette.store.qdrant.points import PROBE, WHOLE, WORDS, field_of
-from palmette.store.qdrant.view import QdrantView
 from palmette.types import Document
+from palmette_qdrant.client import Collection
+from palmette_qdrant.filters import field_name, plain
+from palmette_qdrant.lease import Lease
+from palmette_qdrant.points import PROBE, WHOLE, WORDS, field_of
+from palmette_qdrant.view import QdrantView
 
 BATCH = 64
 """Points that one request inserts."""

@@ -19,10 +19,10 @@ from palmette.search.plan import ArraySpec, SearchPlan
 from palmette.store.filters import Filter, Scoped, matches, names, unknown_name
 from palmette.store.local.database import stored_of
 from palmette.store.protocols import PAGE, StoredDocument, View, find_array
-from palmette.store.qdrant.client import Collection
-from palmette.store.qdrant.filters import to_qdrant
-from palmette.store.qdrant.state import State
 from palmette.types import Document, Passage
+from palmette_qdrant.client import Collection
+from palmette_qdrant.filters import to_qdrant
+from palmette_qdrant.state import State
 
 WORDS = "words"
 """Sparse vector of words and pairs, and the payload field of the same in full."""

@@ -7,8 +7,8 @@ from typing import Any
 from uuid import uuid4
 
 from palmette.errors import LockedError, StoreError
-from palmette.store.qdrant.client import Collection
-from palmette.store.qdrant.state import State
+from palmette_qdrant.client import Collection
+from palmette_qdrant.state import State
 
 LEASE_TTL = 60.0
 """Seconds without a renewal after which waiting writers take a lease over."""

@@ -25,7 +25,7 @@ from palmette.errors import (
 )
 from palmette.lexical.analyser import analyser_of
 from palmette.store.local.folder import Manifest
-from palmette.store.qdrant.state import DRAFT, KIND, STATE, State, parse_state
+from palmette_qdrant.state import DRAFT, KIND, STATE, State, parse_state
 
 KEY_VARIABLE = "QDRANT_API_KEY"
 """Environment variable that holds a server's key, unless the URL names another."""

@@ -17,7 +17,7 @@ from palmette.search.flat import ExactEngine
 from palmette.search.plan import Candidates, Score, SearchPlan, WordMatches, stack_rows
 from palmette.store.memory import ArraySegment, execute
 from palmette.store.protocols import PAGE
-from palmette.store.qdrant.points import ENTRY, PROBE, SEEN, WORDS, PointReader, decoded, keys_of_points
+from palmette_qdrant.points import ENTRY, PROBE, SEEN, WORDS, PointReader, decoded, keys_of_points
 
 SMALL = 20_000
 """Documents up to which every vector is compared."""
