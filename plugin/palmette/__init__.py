@@ -1,12 +1,13 @@
-"""palmette: trained hierarchical retrieval for RAG.
+"""palmette: finds the passages that answer a question, and says why.
 
-    from palmette import Document, Index, TreeModel
+    from palmette import Index
 
-    model = TreeModel.fit(data, encoder="sentence-transformers/all-MiniLM-L6-v2")
-    index = Index.create("my-index", model)
-    index.add([Document(id="a", text="…")])
-    hits = index.search("question", k=5)
-    print(hits[0].explain())
+    index = Index.build("notes", path="my-index")   # a folder, a file, texts, documents of a framework
+    for hit in index.search("how do I …?", k=5):
+        print(hit.score, hit.citation, hit.explain())
+
+Nothing has to be trained. Where there are questions with the documents that answer them, a model may be:
+``SpaceModel.fit(data)``, and ``Index.build("notes", model)``.
 
 Names are loaded when they are first used, so that importing palmette costs nothing.
 """

@@ -28,31 +28,34 @@ QUESTIONS = (
 )
 ABOVE = ("a function that opens a gzip file", "join two paths")
 TOUR = """\
-palmette: trained hierarchical retrieval for RAG
+palmette: finds the passages that answer a question, and says why
 
 from nothing to answers
 
-  See it work, on documents every machine has:
-    palmette demo
-  Index your own: a folder of .md and .txt files, or JSONL with a "text" per line. Nothing to train:
-    palmette index notes/ --out first-index
+  Index a folder of files of any kind, or JSONL with a "text" per line, and again whenever they change:
+    palmette index notes/ --out my-index
   Ask, and see why:
-    palmette search first-index "how do I …?" -k 5 --explain
-  Train, for topics and levels from coarse to fine, or because you have questions with their documents:
-    palmette train tree notes/ --out my-tree
-  Index, and again whenever they change (only what is new is encoded):
-    palmette index my-tree notes/ --out my-index
+    palmette search my-index "how do I …?" -k 5 --explain
   Have it answer in the documents' own words, with no language model:
     palmette answer my-index "how do I …?"
-  Measure it on questions of yours:
-    palmette evaluate my-tree questions/ --baselines
-  Look inside:
-    palmette inspect my-index --html tree.html
+  Open it to people, programs and agents:
+    palmette serve notes/ --mcp
   Use it in Python:
     Index.open("my-index").search("how do I …?")
   And in LangChain and LlamaIndex:
-    langchain_palmette.TreeRetriever(index_path="my-index").invoke("how do I …?")
-    llama_index.retrievers.palmette.TreeRetriever.from_index("my-index").retrieve("how do I …?")
+    langchain_palmette.PalmetteRetriever(index_path="my-index").invoke("how do I …?")
+    llama_index.retrievers.palmette.PalmetteRetriever.from_index("my-index").retrieve("how do I …?")
+  See it work, on documents every machine has:
+    palmette demo
+
+if you have questions with the documents that answer them, or want topics from coarse to fine
+
+  Train, and make an index with the model:
+    palmette train tree notes/ --out my-tree
+    palmette index my-tree notes/ --out my-tree-index
+  Measure it on questions of yours, and look inside:
+    palmette evaluate my-tree questions/ --baselines
+    palmette inspect my-tree-index --html tree.html
 
 commands
 
