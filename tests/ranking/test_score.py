@@ -241,20 +241,20 @@ def test_the_usual_units_stay_where_measured_ones_agree() -> None:
     stretched = ScoreScale(zero=0.02, unit=0.55 * 1.25), ScoreScale(zero=-0.15, unit=0.55)
     for own in stretched:
         for sentence in stretched:
-            assert measuring.near_usual(ScoreScales(own=own, sentence=sentence), usual, 1000) == usual
+            assert measuring.near_usual(ScoreScales(method=own, sentence=sentence), usual, 1000) == usual
     far = ScoreScales(method=ScoreScale(zero=0.7, unit=0.15), sentence=ScoreScale(zero=0.65, unit=0.2))
     near = measuring.near_usual(far, usual, 1000)
     for kept, scale in ((near.own, far.own), (near.sentence, far.sentence)):
         assert kept is not None
         assert scale is not None
         assert (kept.zero, kept.unit) == pytest.approx((scale.zero, scale.unit))
-    assert measuring.near_usual(ScoreScales(own=far.own), usual, 1000) == ScoreScales(own=near.own), "without sentences"
+    assert measuring.near_usual(ScoreScales(method=far.own), usual, 1000) == ScoreScales(method=near.own), "without sentences"
 
 
 def test_units_blend_where_measured_ones_are_neither_near_nor_far() -> None:
     def unit(factor: float, documents: int) -> float:
         scale = ScoreScale(zero=-score.USUAL_MEANING * 0.55 * (factor - 1), unit=0.55 * factor)
-        return measuring.near_usual(ScoreScales(own=scale), score.USUAL, documents).method.unit / 0.55
+        return measuring.near_usual(ScoreScales(method=scale), score.USUAL, documents).method.unit / 0.55
 
     assert [unit(factor, 10**6) for factor in (1, 1.3, 1.69, 3)] == pytest.approx([1, 1, 1.69, 3], abs=1e-4)
     assert 1 < unit(1.4, 1000) < unit(1.5, 1000) < 1.5
