@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pickle
 import random
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -29,6 +31,7 @@ from palmette.store.filters import matches, parse_filter
 from palmette.store.qdrant.backend import QdrantBackend
 from palmette.store.qdrant.client import Collection
 from palmette.store.qdrant.url import is_url
+from palmette.store.qdrant.view import QdrantView
 from palmette.store.qdrant.writer import QdrantWriter
 from store.test_filters import ADA, FAILING, PASSING
 from support import tiny
@@ -286,3 +289,21 @@ def test_a_url_is_no_folder(place: str | Path, tmp_path: Path, monkeypatch: pyte
         with pytest.raises(InputError, match="is a URL, but a folder"):
             Index.create(place, tiny.space())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index"]
+
+
+def test_views_of_two_commits_share_no_statistics(backend: QdrantBackend) -> None:
+    """A view of the commit before, in another thread, must not fill what the latest has learned of its words."""
+    put(backend, doc("a", "the red owl"))
+    latest = backend.state()
+    states = [latest, latest.model_copy(update={"generation": latest.generation - 1})]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            views = list(pool.map(lambda turn: QdrantView(backend.db, states[turn % 2], None), range(4000)))
+    finally:
+        sys.setswitchinterval(interval)
+    learned: dict[int, set[int]] = {}
+    for view in views:
+        learned.setdefault(id(view._memo), set()).add(view.generation)
+    assert all(len(generations) == 1 for generations in learned.values())
