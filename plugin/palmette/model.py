@@ -349,7 +349,7 @@ class Model(Checkpointed):
         """Validated search options; unknown ones raise and name the known ones."""
         key: tuple[object, ...] | None = (*options.items(), *map(type, options.values()))  # True equals 1, and differs
         try:
-            if (known := self._search_options.get(key)) is not None:
+            if (known := self._search_options.get(key or ())) is not None:
                 return known
         except TypeError:  # a list: valid, perhaps, but no key
             key = None
