@@ -79,11 +79,12 @@ class PointReader(View):
         self._expected: tuple[SearchPlan, int, Keys] | None = None
         self._matched: dict[tuple[str, int], Keys] = {}
         stamp = (self.generation, state.dead)
-        if db.memo.get("stamp") != stamp:
-            db.memo = {"stamp": stamp}
+        memo = db.memo  # a view of another commit may put its own there at any moment
+        if memo.get("stamp") != stamp:
+            memo = db.memo = {"stamp": stamp}
         self._scope = filter.parts[0] if isinstance(filter, Scoped) else None
         # Statistics in a scope count its own documents.
-        self._memo: dict[object, Any] = db.memo.setdefault(("scope", self._scope), {})
+        self._memo: dict[object, Any] = memo.setdefault(("scope", self._scope), {})
         self._careful = bool(state.pending or state.dead)  # invisible points are about
         if filter is not None and self.total:
             self._check_names(filter)

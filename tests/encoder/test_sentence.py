@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import shutil
+import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from palmette.encoder import CachedEncoder, Encoder, FakeEncoder, load_encoder
+from palmette.encoder import Backbone, CachedEncoder, Encoder, FakeEncoder, load_encoder
 from palmette.errors import CheckpointError, ConfigError
 from palmette.machine.devices import auto_precision, check_device
 from support.tiny_encoder import save_tiny_encoder
@@ -250,6 +251,39 @@ def test_threads_may_share_an_encoder(tiny):
 
     with ThreadPoolExecutor(9) as pool:
         list(pool.map(work, range(9)))
+
+
+def test_counting_waits_for_no_pass_and_changes_no_setting(tiny: Path) -> None:
+    """Nor does a copy that learns: both have tokenizers of their own."""
+    encoder = load(tiny)
+    settings = encoder.model.tokenizer.backend_tokenizer
+    before, long = (settings.truncation, settings.padding), ["the cat sat " * 100, "dog"]
+    assert before[0] is not None, "a pass cuts"
+    assert encoder.count_tokens(long) == [300, 1]
+    copy = Backbone.of(encoder)
+    assert [len(row) for row in copy.tokenise(long, 400)] == [300, 1]
+    assert (settings.truncation, settings.padding) == before
+    with encoder.between_passes(), ThreadPoolExecutor(1) as pool:
+        assert pool.submit(encoder.count_tokens, long).result(60) == [300, 1], "while a pass is running"
+
+
+def test_a_copy_is_of_the_whole_model_while_a_pass_stops_early(tiny: Path) -> None:
+    encoder, copied = load(tiny), threading.Event()
+
+    def stop_early() -> None:
+        while not copied.is_set():
+            encoder.states(QUERIES * 20, kind="query", outputs=("layers",), depth=1)
+
+    with ThreadPoolExecutor(2) as pool:
+        passes = [pool.submit(stop_early) for _ in range(2)]
+        try:
+            for _ in range(30):
+                copy = Backbone.of(encoder)
+                assert (len(copy.layers), copy.network.config.output_hidden_states) == (2, False)
+                assert encoder.layer_weights(2) is not None
+        finally:
+            copied.set()
+    assert [each.result() for each in passes] == [None, None]
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -29,6 +30,7 @@ from palmette.store.engines import is_url
 from palmette.store.filters import matches, parse_filter
 from palmette_qdrant.backend import QdrantBackend
 from palmette_qdrant.client import Collection
+from palmette_qdrant.view import QdrantView
 from palmette_qdrant.writer import QdrantWriter
 from store.test_filters import ADA, FAILING, PASSING
 from support import tiny
@@ -286,3 +288,26 @@ def test_a_url_is_no_folder(place: str | Path, tmp_path: Path, monkeypatch: pyte
         with pytest.raises(InputError, match="is a URL, but a folder"):
             Index.create(place, tiny.space())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index"]
+
+
+def test_views_of_two_commits_share_no_statistics(backend: QdrantBackend) -> None:
+    """A view of the commit before, in another thread, must not fill what the latest has learned of its words."""
+    put(backend, doc("a", "the red owl"))
+    latest = backend.state()
+    before = latest.model_copy(update={"generation": latest.generation - 1})
+    views, interrupted = list[QdrantView](), list[object]()
+
+    class Interrupted(dict[object, Any]):
+        """Lets another thread open a view of the latest commit once its stamp was read."""
+
+        def get(self, key: object, default: Any = None) -> Any:
+            value = super().get(key, default)
+            if backend.db.memo is self and not interrupted:
+                interrupted.append(key)
+                with ThreadPoolExecutor(1) as pool:
+                    views.append(pool.submit(QdrantView, backend.db, latest, None).result())
+            return value
+
+    QdrantView(backend.db, before, None)
+    backend.db.memo = Interrupted(backend.db.memo)
+    assert QdrantView(backend.db, before, None)._memo is not views[0]._memo

@@ -244,11 +244,13 @@ def test_the_usual_units_stay_where_measured_ones_agree() -> None:
             assert measuring.near_usual(ScoreScales(method=own, sentence=sentence), usual, 1000) == usual
     far = ScoreScales(method=ScoreScale(zero=0.7, unit=0.15), sentence=ScoreScale(zero=0.65, unit=0.2))
     near = measuring.near_usual(far, usual, 1000)
-    for kept, scale in ((near.own, far.own), (near.sentence, far.sentence)):
+    for kept, scale in ((near.method, far.method), (near.sentence, far.sentence)):
         assert kept is not None
         assert scale is not None
         assert (kept.zero, kept.unit) == pytest.approx((scale.zero, scale.unit))
-    assert measuring.near_usual(ScoreScales(method=far.own), usual, 1000) == ScoreScales(method=near.own), "without sentences"
+    assert measuring.near_usual(ScoreScales(method=far.method), usual, 1000) == ScoreScales(method=near.method), (
+        "without sentences"
+    )
 
 
 def test_units_blend_where_measured_ones_are_neither_near_nor_far() -> None:

@@ -1,5 +1,7 @@
 """Searching within lists is comparing every document that lies in them."""
 
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -112,3 +114,25 @@ def test_what_are_no_lists_is_refused() -> None:
     for wrong in (np.zeros((3, 1)), np.zeros((3, 2), np.int32), np.zeros(3, np.int32)):
         with pytest.raises(InputError, match=r"whole numbers, \[n, 1\]"):
             ListOrder(wrong)
+
+
+def test_the_first_search_for_many_queries_ends() -> None:
+    """Whoever comes first codes the rows, in threads too, while the other threads wait for the codes."""
+    draw, rows = np.random.default_rng(1), 20_000
+    data, lists = draw.standard_normal((rows, 32)).astype(np.float32), draw.integers(0, 5, (rows, 1)).astype(np.int32)
+    queries, chosen = draw.standard_normal((64, 32)).astype(np.float32), draw.integers(0, 5, (64, 2))
+    found = []
+
+    def search() -> None:
+        part = ListBlock(Block(data, np.arange(rows)), ListOrder(lists), None)
+        found.append(top_k_in_lists([part], queries, chosen, 5))
+
+    with search_threads(2):
+        threads = [threading.Thread(target=search, daemon=True) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+    assert len(found) == 3, "they wait for each other"
+    for other in found[1:]:
+        np.testing.assert_array_equal(other.keys, found[0].keys)

@@ -1,7 +1,10 @@
 """Passages are slices, cover the text, fit, and keep blocks whole."""
 
 import string
+import sys
 import textwrap
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +12,7 @@ from hypothesis import strategies as st
 
 from palmette.encoder.sentences.splitting import estimate_tokens
 from palmette.errors import ConfigError
-from palmette.sources.blocks import blocks_of
+from palmette.sources.blocks import _parser, blocks_of
 from palmette.sources.passages import PassageOptions, above, split
 
 ENDS = ["\n", "\r\n", "\r"]
@@ -263,3 +266,24 @@ def test_options():
     with pytest.raises(ConfigError, match="overlap must be below tokens=10, got 10"):
         PassageOptions(tokens=10, overlap=10)
     assert split(string.whitespace, "text", PassageOptions(), count) == []
+
+
+def test_threads_that_cut_their_first_document_share_a_parser_that_is_ready():
+    for inline in (True, False):
+        _parser.cache_clear()
+        parser = _parser(inline=inline)
+        rules = (parser.core, parser.block, *([parser.inline] if inline else []))
+        assert all(each.ruler.__cache__ for each in rules), "else a thread could see half of the rules"
+
+
+def test_threads_leave_the_filters_of_warnings_as_they_were():
+    text = "import re\n\n\ndef digits():\n    return re.compile('\\d+')\n\n\n" * 30
+    before, interval = list(warnings.filters), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(lambda _: len(blocks_of(text, "code:python")), range(400)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(set(found)) == 1
+    assert warnings.filters == before

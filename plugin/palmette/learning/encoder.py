@@ -225,7 +225,8 @@ class TrainedEncoder:
         """Copy of the model with the weights that were learned."""
         backbone = self._module.backbone
         start: Any = self._start  # a SentenceEncoder, or Backbone.of had raised
-        model = copy.deepcopy(start.model).float()
+        with start.between_passes() as given:
+            model = copy.deepcopy(given).float()
         model[0].auto_model.load_state_dict(backbone.network.state_dict(), strict=False)  # a pooler is not trained
         for part, learned in zip(list(model)[2:], backbone.rest, strict=True):
             part.load_state_dict(learned.state_dict())

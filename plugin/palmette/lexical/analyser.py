@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
@@ -95,11 +96,7 @@ class Analyser:
 
     def __init__(self, language: str | None = LANGUAGE) -> None:
         self.language, self._function = language, FUNCTION_WORDS.get(language or "", frozenset())
-        self._stem: Callable[[str], str] = str
-        if language is not None:
-            import Stemmer
-
-            self._stem = Stemmer.Stemmer(language).stemWord
+        self._stemmers = _Stemmers(language)
         self._known = lru_cache(_CACHED)(lambda chunk: tuple(self._spell(chunk)))
 
     def words(self, text: str) -> list[Word]:
@@ -166,7 +163,18 @@ class Analyser:
         kind = WordKind.WORD if paired else WordKind.PIECE
         if word in self._function and (len(part) == 1 or not part.isupper()):
             kind = WordKind.FUNCTION
-        return _word(_fold(word if any(map(str.isdigit, word)) else self._stem(word)), kind)
+        return _word(_fold(word if any(map(str.isdigit, word)) else self._stemmers.stem(word)), kind)
+
+
+class _Stemmers(threading.local):
+    """A stemmer for each thread, since one keeps the word that it works on; without its own cache, which is slower."""
+
+    def __init__(self, language: str | None) -> None:
+        self.stem: Callable[[str], str] = str
+        if language is not None:
+            import Stemmer
+
+            self.stem = Stemmer.Stemmer(language, 0).stemWord
 
 
 @cache

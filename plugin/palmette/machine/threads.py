@@ -47,7 +47,11 @@ def get_threads() -> int:
 
 
 def run_in_threads(tasks: Sequence[Callable[[], T]]) -> list[T]:
-    """Run tasks that release the GIL, and return their results in order."""
+    """Run tasks that release the GIL, and return their results in order.
+
+    The caller runs those that no thread of the pool has begun: they may all wait for a lock that the caller holds, or
+    the caller may be one of them.
+    """
     global _kernels
     threads = get_threads()
     if threads == 1 or len(tasks) == 1:
@@ -56,7 +60,9 @@ def run_in_threads(tasks: Sequence[Callable[[], T]]) -> list[T]:
         if _kernels is None or _kernels[0] != threads:
             _kernels = threads, ThreadPoolExecutor(threads - 1, thread_name_prefix="palmette-search")
         waiting = [_kernels[1].submit(task) for task in tasks[1:]]
-    return [tasks[0](), *(future.result() for future in waiting)]
+    first = tasks[0]()
+    rest = zip(tasks[1:], waiting, strict=True)
+    return [first, *(task() if future.cancel() else future.result() for task, future in rest)]
 
 
 async def run_in_thread(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

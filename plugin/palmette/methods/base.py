@@ -352,8 +352,8 @@ class Model(Checkpointed):
         """Validated search options; unknown ones raise and name the known ones."""
         key: tuple[object, ...] | None = (*options.items(), *map(type, options.values()))  # True equals 1, and differs
         try:
-            if key in self._search_options:
-                return self._search_options[key]
+            if (known := self._search_options.get(key or ())) is not None:
+                return known
         except TypeError:  # a list: valid, perhaps, but no key
             key = None
         check_keys(f"{self.method} search", options, self.search_class.names())

@@ -16,7 +16,6 @@ Letters: W windows · T tokens · L tokens of an answer at most · P passages of
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -140,11 +139,11 @@ class SpanModule(nn.Module):
             backbone = Backbone.of(encoder)
             self.qa: Any = kind.from_config(backbone.network.config, **attention).float()
             self.body.load_state_dict(backbone.network.state_dict(), strict=False)
-            self.tokenizer = copy.deepcopy(backbone.tokenizer)  # the encoder sets its own to other lengths
+            self.tokenizer = backbone.tokenizer
         else:
             self.tokenizer = AutoTokenizer.from_pretrained(config.model)
             self.qa = kind.from_pretrained(config.model, use_safetensors=True, **attention).float()
-        self._lock = threading.Lock()  # a fast tokenizer keeps its truncation as state
+        self._lock = threading.Lock()  # of the tokenizer, which keeps its truncation as state
         own, layers = self.qa.config, (getattr(self.body, "transformer", None) or self.body.encoder).layer
         positions = own.max_position_embeddings - (own.pad_token_id + 1 if own.model_type in OFFSET_FAMILIES else 0)
         if config.max_length > positions:

@@ -39,7 +39,10 @@ def _parser(*, inline: bool) -> Any:
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark").enable("table")
-    return parser if inline else parser.disable(["inline"])  # the text inside blocks is not looked at
+    if not inline:  # the text inside blocks is not looked at
+        parser.disable(["inline"])
+    parser.parse("a")  # it prepares its rules at first use: before threads share it
+    return parser
 
 
 _BREAK = LINE_END.pattern

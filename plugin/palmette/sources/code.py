@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import threading
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -29,6 +30,7 @@ _ABOVE = re.compile(r"[ \t]*(?://|/\*|\*|#(?!include|define|if|endif|pragma)|@|-
 _CONTINUED = re.compile(r"[ \t]*(?:[})\]{;]|end\b|else\b|catch\b|finally\b|except\b|elif\b)")
 
 
+_parsing = threading.Lock()  # the filters of warnings are the whole process's: two threads would restore each other's
 _NAMED_NODES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -43,9 +45,10 @@ def code_blocks(lines: Lines, language: str) -> list[Block]:
 def _python(lines: Lines) -> list[Block] | None:
     """Return the blocks of Python's own parser; ``None`` where it does not accept the text."""
     try:
-        with warnings.catch_warnings():
+        with _parsing, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # escapes in the strings of others
-            return _statements(lines, ast.parse(lines.text).body, 0, 0)
+            body = ast.parse(lines.text).body
+        return _statements(lines, body, 0, 0)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

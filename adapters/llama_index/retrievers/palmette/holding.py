@@ -108,7 +108,7 @@ class IndexHolder:
             self.index.copy_to(target).close()
         elif self.index.within is not None:
             raise InputError(f"this retriever sees a part of the index in {here}: persist that part in another folder")
-        draft = target / f"{SETTINGS}.{os.getpid()}.tmp"
+        draft = target / f"{SETTINGS}.{os.getpid()}-{threading.get_ident()}.tmp"
         draft.write_text(json.dumps(self.settings(), indent=2) + "\n", encoding="utf-8")
         draft.replace(target / SETTINGS)
         return target

@@ -53,7 +53,7 @@ class Backbone(nn.Module):
         self.network = copy.deepcopy(first.auto_model).float().requires_grad_(True)
         self.network.pooler = None  # a head that no sentence vector goes through
         self.rest = nn.ModuleList(copy.deepcopy(module).float().requires_grad_(True) for module in rest)
-        self.tokenizer = model.tokenizer
+        self.tokenizer = copy.deepcopy(model.tokenizer)  # only this class sets it, and always alike
         config = self.network.config
         self._attention = config._attn_implementation
         self.width, self.dimension = int(config.hidden_size), encoder.dimension
@@ -93,7 +93,8 @@ class Backbone(nn.Module):
             exact = load_encoder(encoder.to_config(), device=encoder.device, dtype="float32")
             assert isinstance(exact, SentenceEncoder)
             encoder = exact
-        return cls(encoder.model, encoder, new_tokens)
+        with encoder.between_passes() as model:
+            return cls(model, encoder, new_tokens)
 
     @property
     def device(self) -> torch.device:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property
 from pathlib import Path
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from palmette.encoder.base import Encoder, Kind, LayerWeights, Output, readable
 from palmette.encoder.local.files import Size, check_folder, fingerprint
 from palmette.encoder.options import check_truncate, chosen_prompts, fingerprint_with, own_prompts
 from palmette.encoder.states import States
+from palmette.encoder.tokens import without_limits
 from palmette.errors import CheckpointError, ConfigError
 from palmette.machine.cores import SHORT, limit_torch, one_thread
 from palmette.machine.devices import check_device
@@ -87,7 +89,7 @@ class SentenceEncoder(Encoder):
         # Passes that stay in a CPU's cache are a fifth to a third faster than 32 long texts.
         self.tokens_per_pass = 2048 if self.device.type == "cpu" else None
         self.model = _load(folder, name, self.device, getattr(torch, precision))
-        """Model of the library, to copy and not to change."""
+        """Model of the library, to copy (:meth:`between_passes`) and not to change."""
         # Configs of the transformers inside: one, one per branch of a router, or none for static embeddings.
         networks = [part for part in self.model.modules() if isinstance(part, PreTrainedModel)]
         self._configs = list({id(part.config): part.config for part in networks}.values())
@@ -117,8 +119,9 @@ class SentenceEncoder(Encoder):
     def layer_weights(self, count: int) -> LayerWeights | None:  # noqa: D102
         pairs = zip(_LAYER_NAMES[self.family == "distilbert"].split(), _PARTS, strict=True)
         new = {f"{old}.{kind}": f"{part}.{kind}" for old, part in pairs for kind in ("weight", "bias")}
-        layers = self._body.layer if self._body is not None else ()
-        weights = [layer.state_dict() for layer in layers][-count:]
+        with self.between_passes():
+            layers = self._body.layer if self._body is not None else ()
+            weights = [layer.state_dict() for layer in layers][-count:]
         if len(weights) != count or any(layer.keys() != new.keys() for layer in weights):
             return None
         copies = [{new[name]: value.float().cpu().clone() for name, value in w.items()} for w in weights]
@@ -169,7 +172,22 @@ class SentenceEncoder(Encoder):
         if not callable(tokenizer) or not texts:
             return super().count_tokens(texts)
         checked = [readable(text) for text in texts]
+        if self._counter is not None:
+            return [len(each) for each in self._counter.encode_batch_fast(checked, add_special_tokens=False)]
         return [len(ids) for ids in tokenizer(checked, add_special_tokens=False, verbose=False)["input_ids"]]
+
+    @cached_property
+    def _counter(self) -> Any:
+        """Tokenizer for counting beside passes, which set the model's own; ``None`` for one that keeps no settings."""
+        with self.between_passes() as model:
+            backend = getattr(model.tokenizer, "backend_tokenizer", None)
+            return None if backend is None else without_limits(backend)
+
+    @contextmanager
+    def between_passes(self) -> Iterator[SentenceTransformer]:
+        """Lend the model for a copy: a pass in another thread sets its layers, its outputs and its tokenizer."""
+        with self._lock:
+            yield self.model
 
     @contextmanager
     def _first_layers(self, depth: int | None) -> Iterator[None]:

@@ -17,6 +17,7 @@ from palmette.encoder.local.files import read_settings
 from palmette.encoder.onnx.folder import TOKENIZER, OnnxFolder
 from palmette.encoder.options import check_truncate, chosen_prompts, fingerprint_with, own_prompts, truncated
 from palmette.encoder.states import States
+from palmette.encoder.tokens import without_limits
 from palmette.errors import CheckpointError, ConfigError, EncodingError, MissingExtraError
 from palmette.machine.cores import SHORT
 from palmette.machine.threads import Renewed, get_threads
@@ -111,17 +112,12 @@ class OnnxEncoder(Encoder):
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:  # noqa: D102
         checked = [readable(text) for text in texts]
-        return [len(encoding.ids) for encoding in self._counter.encode_batch(checked, add_special_tokens=False)]
+        return [len(each) for each in self._counter.encode_batch_fast(checked, add_special_tokens=False)]
 
     @cached_property
     def _counter(self) -> Any:
-        """Tokenizer that neither pads nor cuts."""
-        from tokenizers import Tokenizer
-
-        counter = Tokenizer.from_str(self._tokenizer.to_str())
-        counter.no_padding()
-        counter.no_truncation()
-        return counter
+        """Tokenizer for counting beside passes."""
+        return without_limits(self._tokenizer)
 
     def _tokens(self, texts: Sequence[str], kind: Kind) -> tuple[Floats, Mask, NDArray[np.int64]]:
         """Run the graph: token states [B, T, w], their mask [B, T] and offsets [B, T, 2]."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,6 +47,7 @@ LEAST_COSINE = {"float32": 0.99999, "int8": 0.9}
 """Cosine with the source below which an export is not kept, by precision."""
 _OPSET = 17
 """Version of ONNX's operators: ONNX Runtime has it since 1.12."""
+_exporting = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -156,9 +158,10 @@ def _write_graph(source: SentenceEncoder, path: Path) -> None:
     from torch import nn
 
     first: Any = source.model[0]
-    network = copy.deepcopy(first.auto_model)
+    with source.between_passes() as model:
+        network = copy.deepcopy(first.auto_model)
+        features = model.preprocess(list(CHECKED[:3]))
     network.set_attn_implementation("eager")  # fused attention is no operator of ONNX
-    features = source.model.preprocess(list(CHECKED[:3]))
     names = [name for name in INPUTS if name in features]
 
     class TokenStates(nn.Module):
@@ -238,11 +241,12 @@ def _quiet() -> Iterator[None]:
     """Leave out the warnings of exporters, which are about other models: the result is compared anyway."""
     import logging
 
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
+    with _exporting:  # loggers and filters of warnings are the whole process's
+        before = logging.root.manager.disable
+        logging.disable(logging.WARNING)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                yield
+        finally:
+            logging.disable(before)
