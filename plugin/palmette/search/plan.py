@@ -230,6 +230,13 @@ class View(Protocol):
         """
         return
 
+    def release(self) -> None:
+        """Stop reading documents, while arrays stay readable: a view that outlasts writes then costs the storage less.
+
+        :meth:`rows` and :meth:`ragged` may be called after it, and nothing else.
+        """
+        return
+
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best documents of every row of the plan (all of them when fewer exist)."""
 

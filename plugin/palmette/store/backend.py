@@ -38,6 +38,12 @@ class BackendStats:
     segments: int
     reclaimable: int
     """Passages deleted or replaced whose space ``compact`` would give back."""
+    log: int
+    """Bytes, of those on disk, that the log of recent writes takes.
+
+    It is emptied from some megabytes on, except while a view of an older state is open: the log then grows with every
+    write.
+    """
 
 
 class Writer(Protocol):
