@@ -297,7 +297,7 @@ class LocalBackend(Backend):
                 pages = max(1, min(MOVED_AT_ONCE, shutil.disk_usage(self.path).free // 2**15))
                 connection.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
                 empty_log(connection)  # unless a reader of an older state is in the way
-                former, left = left, int(connection.execute("PRAGMA freelist_count").fetchall()[0][0])
+                former, left = left, int(str(connection.execute("PRAGMA freelist_count").fetchall()[0][0]))
 
     def _former_stemmer(self, connection: apsw.Connection) -> str | None:
         """Version that stemmed the words, where it is known and not the one at hand."""
