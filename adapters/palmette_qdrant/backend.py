@@ -191,7 +191,8 @@ class QdrantBackend(StorageEngine):
     def stats(self) -> BackendStats:
         """Return counts; sizes are the server's to tell."""
         state = self.state()
-        return BackendStats(state.documents, state.passages, self.db.url, bytes=0, segments=1, reclaimable=state.dead)
+        sizes = {"bytes": 0, "segments": 1, "reclaimable": state.dead, "log": 0}
+        return BackendStats(state.documents, state.passages, self.db.url, **sizes)
 
     def compact(self) -> None:
         """Remove what is invisible at once: also deleted documents that open views still show."""

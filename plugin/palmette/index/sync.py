@@ -157,6 +157,7 @@ def sync_source(
         done, total = 0, len(plan.fresh)
         notes = {f"{NOTE}{source}": origin} if origin is not None else {}
         notes = {name: path for name, path in notes.items() if view.note(name) != path}
+        view.release()  # neither encoding nor the commits keep the storage's log from being cut
         with progress_bar(progress, total=total, desc=f"Indexing {source}", unit="doc", delay=2) as bar:
             for start in range(0, max(1, total), size):
                 documents = plan.fresh[start : start + size]

@@ -78,6 +78,7 @@ def apply_changes(
     with writing(lambda: str(backend.stats().location)) as record, backend.read() as view:
         arrays = PassageArrays(model, view, stores_sentences(backend), cutter)
         if embeddings is not None:
+            view.release()  # neither encoding nor the commit keeps the storage's log from being cut
             vectors = model.encoder.map(check_vectors(embeddings, documents, model.encoder.plain), "document")
             if not model.indexes_embeddings:
                 model.require_embeddings()
@@ -85,6 +86,7 @@ def apply_changes(
                 arrays.take_vectors(documents, vectors)
         else:
             arrays.look_up(latest, delete)
+            view.release()
             _encode_ahead(arrays, latest, replace, batch_size, progress)
         changes = _commit(model, backend, latest, arrays, batch_size, progress, replace=replace, delete=delete)
         record({name: len(getattr(changes, name)) for name in ("added", "updated", "unchanged", "deleted")})

@@ -96,6 +96,13 @@ class View(Protocol):
         """
         return
 
+    def release(self) -> None:
+        """Stop reading documents, while arrays stay readable: a view that outlasts writes then costs the storage less.
+
+        :meth:`rows` and :meth:`ragged` may be called after it, and nothing else.
+        """
+        return
+
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best documents of every row of the plan (all of them when fewer exist)."""
 
@@ -199,6 +206,12 @@ class BackendStats:
     segments: int
     reclaimable: int
     """Passages deleted or replaced whose space ``compact`` would give back."""
+    log: int
+    """Bytes, of those on disk, that the log of recent writes takes.
+
+    It is emptied from some megabytes on, except while a view of an older state is open: the log then grows with every
+    write.
+    """
 
 
 class Writer(Protocol):

@@ -111,7 +111,8 @@ class FilteredBackend(Backend):
         """Count the documents that pass; sizes are 0, since files hold the documents of all."""
         with self.read() as view:
             documents, passages = view.count_documents(), len(view)
-        return replace(self.backend.stats(), documents=documents, passages=passages, bytes=0, segments=0, reclaimable=0)
+        stats = self.backend.stats()
+        return BackendStats(documents, passages, stats.location, bytes=0, segments=0, reclaimable=0, log=0)
 
     def compact(self) -> None:
         """Compact the files, which all documents share: what anyone deleted; no result changes."""
@@ -205,6 +206,7 @@ class _TenantView(View):
     """A view of one tenant's documents, under ids without the tenant's prefix."""
 
     expect, candidates, note = _passed_on("expect"), _passed_on("candidates"), _passed_on("note")
+    release = _passed_on("release")
     words, word_parts, list_sizes = _passed_on("words"), _passed_on("word_parts"), _passed_on("list_sizes")
     rows, ragged, document_keys = _passed_on("rows"), _passed_on("ragged"), _passed_on("document_keys")
     keys, scope_keys, count_documents = _passed_on("keys"), _passed_on("scope_keys"), _passed_on("count_documents")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from typing import Any, Literal, Self
 import apsw
 import numpy as np
 
-from palmette.errors import ConfigError, ModelMismatchError, ReadOnlyError
+from palmette.errors import ConfigError, ModelMismatchError, ReadOnlyError, StorageFullError, StoreError
 from palmette.lexical.analyser import LANGUAGE, analyser_of, stemmer_version
 from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec
@@ -31,10 +32,13 @@ from palmette.store.filters import FilterLike, parse_filter
 from palmette.store.local.database import (
     COLUMNS,
     DATABASE,
+    LONG_LOG,
     bounded,
     connect,
+    empty_log,
     has_zeroed_page,
     keys_of,
+    log_size,
     read_meta,
     storage_errors,
     stored_of,
@@ -63,6 +67,12 @@ Verify = Literal["fast", "full", False]
 document with its digest and with the columns that filters read; ``False`` looks at sizes and the last commit alone."""
 QUICK = 1 << 26
 """Bytes that are checked before a bar would show."""
+MOVED_AT_ONCE = 256
+"""Pages of the database that are given back in one transaction."""
+PATIENCE = 0.5
+"""Seconds that a write waits for readers of older states where the log is long."""
+MOST_PATIENCE = 2.0
+"""Seconds that it waits at most, however long the log is."""
 
 
 class LocalBackend(Backend):
@@ -190,13 +200,25 @@ class LocalBackend(Backend):
     @contextmanager
     def read(self, filter: FilterLike = None) -> Iterator[LocalView]:
         """Open a consistent view under a filter that is applied before any ranking."""
-        with self._pool.connection() as connection:
-            with storage_errors(self.path):
-                view = LocalView(connection, self._snapshots, parse_filter(filter))
-            try:
-                yield view
-            finally:
-                view.is_open = False
+        since = time.monotonic()
+        try:
+            with self._pool.connection() as connection:
+                with storage_errors(self.path):
+                    view = LocalView(connection, self._snapshots, parse_filter(filter))
+                try:
+                    yield view
+                finally:
+                    view.is_open = False
+        finally:
+            if time.monotonic() - since > PATIENCE:  # writers may have given up waiting for this view
+                self._tidy_up()
+
+    def _tidy_up(self) -> None:
+        """Empty the log if it is long; nothing depends on it."""
+        with suppress(OSError, apsw.Error, StoreError):
+            if log_size(self.path / DATABASE) > LONG_LOG and not self._pool.read_only:
+                with self._pool.connection(write=True) as connection:
+                    empty_log(connection)
 
     @contextmanager
     def write(self) -> Iterator[LocalWriter]:
@@ -209,19 +231,39 @@ class LocalBackend(Backend):
             with ExitStack() as stack:
                 with storage_errors(self.path):
                     stack.enter_context(write_lock(self._opened, self._lock_timeout))
+                    if shutil.disk_usage(self.path).free < LONG_LOG:
+                        with suppress(apsw.Error):  # the room of the log may do for a deletion
+                            empty_log(connection)
                     connection.execute("BEGIN IMMEDIATE")
                     remove_orphans(self.path, None)
-                    writer = LocalWriter(connection, self._snapshots)
+                    writer, before = LocalWriter(connection, self._snapshots), log_size(self.path / DATABASE)
                 try:
                     yield writer
                     writer.commit()
-                except BaseException:
+                except BaseException as error:
                     writer.drop()
+                    if isinstance(error, StorageFullError):
+                        with suppress(apsw.Error):  # a quota, or a limit of the size of files
+                            if connection.in_transaction:  # some failures have ended it
+                                connection.execute("ROLLBACK")
+                            empty_log(connection)
                     raise
                 with suppress(OSError, apsw.Error):  # the change is made: what cannot be swept now, the next write does
                     names = {name for (name,) in connection.execute("SELECT name FROM segments")}
                     if self._opened.is_there():
                         remove_orphans(self.path, names)
+                        self._keep_log_short(connection, before)
+
+    def _keep_log_short(self, connection: apsw.Connection, before: int) -> None:
+        """Empty the log once it is long.
+
+        Where reads overlap without a pause, there is always one in the way, until a write waits for those that run:
+        it does each time that the log has become longer by ``LONG_LOG``, the longer the log is.
+        """
+        size = log_size(self.path / DATABASE)
+        if size > LONG_LOG:
+            times, waited = size // LONG_LOG, before // LONG_LOG
+            empty_log(connection, min(PATIENCE * times, MOST_PATIENCE) if times > waited else 0)
 
     def stats(self) -> BackendStats:
         """Return counts and sizes."""
@@ -230,9 +272,10 @@ class LocalBackend(Backend):
             [(reclaimable,)] = connection.execute("SELECT count(*) FROM dead")
             [(pages,)] = connection.execute("PRAGMA page_count")
             [(page,)] = connection.execute("PRAGMA page_size")
-        size = pages * page + sum(segment.bytes for segment in snapshot.segments)
+            log = log_size(self.path / DATABASE)
+        size = pages * page + log + sum(segment.bytes for segment in snapshot.segments)
         documents, passages = len(snapshot.first_keys), len(snapshot.keys)
-        return BackendStats(documents, passages, str(self.path), size, len(snapshot.segments), reclaimable)
+        return BackendStats(documents, passages, str(self.path), size, len(snapshot.segments), reclaimable, log)
 
     def compact(self) -> None:
         """Give back the space of deleted documents; results and keys do not change.
@@ -240,19 +283,21 @@ class LocalBackend(Backend):
         Words that another version of the stemmer has stemmed are stemmed again.
         """
         before = self.stats()
-        with self._pool.connection() as connection, storage_errors(self.path):
+        with self._pool.connection(write=True) as connection, storage_errors(self.path):
             stem = self._former_stemmer(connection) is not None
+            with suppress(apsw.Error):  # a full disk may need its room
+                empty_log(connection)
         if before.reclaimable or before.segments > 1 or stem:
             with self.write() as writer:
                 writer.compact(stem=stem)
         lock = write_lock(self._opened, self._lock_timeout)
         with self._pool.connection(write=True) as connection, storage_errors(self.path), lock:
-            [(patience,)] = connection.execute("PRAGMA busy_timeout")
-            # Readers of an older state keep the log from being cut; the last of them to close cuts it.
-            connection.execute(
-                "PRAGMA incremental_vacuum; PRAGMA busy_timeout=0; PRAGMA wal_checkpoint(TRUNCATE);"
-                f"PRAGMA busy_timeout={patience};"
-            ).fetchall()
+            left, former = 1, 0
+            while left != former:  # step by step, since the log needs room for several pages for each that moves
+                pages = max(1, min(MOVED_AT_ONCE, shutil.disk_usage(self.path).free // 2**15))
+                connection.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
+                empty_log(connection)  # unless a reader of an older state is in the way
+                former, left = left, int(str(connection.execute("PRAGMA freelist_count").fetchall()[0][0]))
 
     def _former_stemmer(self, connection: apsw.Connection) -> str | None:
         """Version that stemmed the words, where it is known and not the one at hand."""

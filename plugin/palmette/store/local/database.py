@@ -60,6 +60,8 @@ COLUMNS = "id, text, metadata, fields, payload, digest, passages, source"
 MOST_KEY = 2**53
 """Largest key of a document, and number of a commit."""
 CHUNK = 500  # parameters of one statement
+LONG_LOG = 6 << 20
+"""Bytes of the log from which it is emptied; SQLite begins it anew from 4 MB on, where no reader is in the way."""
 
 no_fork = threading.RLock()
 """Held by whoever uses SQLite outside a pool, or forks."""
@@ -385,6 +387,27 @@ def create_database(path: Path, *, durable: bool, **values: str | int) -> apsw.C
     write_meta(connection, **values)
     connection.execute("COMMIT")
     return connection
+
+
+def log_size(path: Path) -> int:
+    """Size of the log beside a database."""
+    try:
+        return path.with_name(f"{path.name}-wal").stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def empty_log(connection: apsw.Connection, patience: float = 0.0) -> None:
+    """Move the log into the database and empty it; readers of older states prevent that after ``patience`` seconds.
+
+    No reader waits for it: one that begins meanwhile needs the database alone.
+    """
+    [(usual,)] = connection.execute("PRAGMA busy_timeout")
+    try:
+        connection.set_busy_timeout(int(1000 * patience))
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    finally:
+        connection.set_busy_timeout(usual)
 
 
 def has_zeroed_page(connection: apsw.Connection, path: Path) -> bool:

@@ -16,7 +16,16 @@ import apsw
 import filelock  # noqa: F401  # its fork hooks must be registered first: they keep writers from finishing
 
 from palmette.errors import ReadOnlyError, StoreError
-from palmette.store.local.database import DAMAGED, DATABASE, bounded, check_schema, connect, no_fork, storage_errors
+from palmette.store.local.database import (
+    DAMAGED,
+    DATABASE,
+    LONG_LOG,
+    bounded,
+    check_schema,
+    connect,
+    no_fork,
+    storage_errors,
+)
 from palmette.store.local.folder import OpenedFolder, check_commit, check_own, read_commit
 
 
@@ -154,7 +163,7 @@ class Pool:
             connection.set_busy_timeout(int(1000 * self._busy_timeout))
             connection.execute(
                 f"PRAGMA synchronous={'FULL' if self._durable else 'OFF'}; PRAGMA temp_store=MEMORY;"
-                "PRAGMA cache_size=-16000; PRAGMA journal_size_limit=67108864; PRAGMA query_only=ON;"
+                f"PRAGMA cache_size=-16000; PRAGMA journal_size_limit={LONG_LOG}; PRAGMA query_only=ON;"
             ).fetchall()
             connection.create_scalar_function("folded_contains", _contains_folded, 2, deterministic=True)
             with bounded(connection, path):

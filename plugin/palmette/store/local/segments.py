@@ -53,7 +53,11 @@ class Column:
     def __init__(self, path: Path, dtype: str, shape: tuple[int, ...]) -> None:
         self.path, self.dtype, self.shape = path, np.dtype(dtype), shape
         self.file = path.open("wb", buffering=0)  # a forked child would write what lies in a buffer once more
-        self._write(bytes(_HEADER))
+        try:
+            self._write(bytes(_HEADER))
+        except BaseException:
+            self.file.close()
+            raise
         self.count = 0
 
     def append(self, rows: NDArray[Any]) -> None:

@@ -248,7 +248,15 @@ class LocalView(View):
         self._scope = filter.parts[0] if isinstance(filter, Scoped) else None
         self._scope_keys = None if self._scope is None else self._snapshot.select(connection, Scoped((self._scope,)))
         self._pid = os.getpid()
-        self.is_open = True
+        self.is_open, self._released = True, False
+
+    def release(self) -> None:
+        """End the read transaction, which keeps the log from being cut; the files of arrays are open already."""
+        with self._lock, storage_errors(self._shared.folder):
+            self._check_open()
+            if not self._released:
+                self._released = True
+                self._connection.execute("ROLLBACK")
 
     def _check_open(self) -> None:
         if self._pid != os.getpid():
@@ -258,8 +266,13 @@ class LocalView(View):
 
     def _query(self, query: str, values: Sequence[str | int]) -> list[tuple[Any, ...]]:
         with self._lock, storage_errors(self._shared.folder):
-            self._check_open()
-            return list(rows_among(self._connection, query, values))
+            return list(self._rows_among(query, values))
+
+    def _rows_among(self, query: str, values: Sequence[str | int]) -> Iterator[tuple[Any, ...]]:
+        self._check_open()
+        if self._released:  # the connection would read the latest state
+            raise StoreError("this view has been released: only its arrays can be read")
+        return rows_among(self._connection, query, values)
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -333,7 +346,7 @@ class LocalView(View):
         """Read documents by the keys of their first passages, each when the one before it is done with."""
         query, missing = f"SELECT key, {COLUMNS} FROM documents WHERE key IN ({{}})", set(keys)
         with self._lock, storage_errors(self._shared.folder):
-            for key, *row in rows_among(self._connection, query, keys):
+            for key, *row in self._rows_among(query, keys):
                 missing.discard(key)
                 yield key, self._stored_of(*row), sum(map(len, row)) - len(row[1])
         if missing:
