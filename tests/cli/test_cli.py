@@ -165,13 +165,30 @@ def test_train_and_resume(place, tmp_path, monkeypatch, capsys, run):
     assert load_model(out).fingerprint == made["fingerprint"], "the same as the run that was interrupted"
 
 
-@pytest.mark.parametrize(("pairs", "told"), [(7, "trained on 7 pairs of notes"), (0, "kept the encoder's own vectors")])
-def test_what_was_trained_is_reported(pairs, told, capsys):
+NONE = {"maps": 0, "way": 0.0, "encoder": 0.5, "ndcg@10": 0.5, "gain": -0.004, "questions": 45}
+
+
+@pytest.mark.parametrize(
+    ("method", "pairs", "space", "told"),
+    [
+        ("tree", 7, {}, "trained on 7 pairs of notes in 1 s\n"),
+        ("tree", 0, {}, "kept the encoder's own vectors in 1 s\n"),
+        ("space", 7, {}, "kept the encoder's own vectors in 1 s\nno map was learned: too few pairs\nnothing changed\n"),
+        (
+            "space",
+            180,
+            NONE,
+            "kept the encoder's own vectors in 1 s\na learned map gained -0.004 nDCG@10 on 45 held-out",
+        ),
+        ("space", 180, {**NONE, "maps": 1, "ndcg@10": 0.6}, "trained on 180 pairs of notes in 1 s\na learned"),
+    ],
+)
+def test_what_was_trained_is_reported(method, pairs, space, told, capsys):
     facts = {"data": "notes", "seconds": 1.0, "metric": "", "metrics": {}, "labelled": False, "pairs": pairs}
-    args = argparse.Namespace(json=False, method="tree", data="notes")
-    print_report(args, SimpleNamespace(record=SimpleNamespace(**facts)), Path("ckpt"))
+    args = argparse.Namespace(json=False, method=method, data="notes")
+    print_report(args, SimpleNamespace(record=SimpleNamespace(steps=0, space=space, **facts)), Path("ckpt"))
     shown = capsys.readouterr().out
-    assert f"tree {told} in 1 s\n" in shown
+    assert f"{method} {told}" in shown
     assert "index ckpt notes --out" in shown
 
 

@@ -82,14 +82,17 @@ def test_methods_that_read_tokens_say_so() -> None:
     [
         (None, "returned no vectors|returned an array"),
         ([["a"]], "returned no vectors"),
-        ([[1.0, 2.0]] * 7, "for 4 texts: a vector for each"),
-        ([[1.0, float("nan")]] * 4, "NaN or infinity for text 0"),
-        ([[1.0] * 3] * 4, "vectors of 3 numbers, and 2 before"),
+        ([[1.0, 2.0]] * 7, "for 5 texts: a vector for each"),
+        ([[1.0, float("nan")]] * 5, "NaN or infinity for text 0"),
+        ([[0.0, 1.0]] * 4 + [[0.0, 0.0]], "vector of zeros for text"),
+        ([[0.0, 1.0]] * 5, "the same vector for all of 5 different texts"),
+        ([[1.0, 0.0]] * 4 + [[0.0, 1.0]], "another model than before.*build the index anew"),
+        ([[1.0] * 3] * 5, "vectors of 3 numbers, and 2 before"),
     ],
 )
 def test_unusable_vectors_are_named(returned: Any, words: str) -> None:
     answers = iter([[[0.0, 1.0]], *[returned] * 9])
-    with pytest.raises(EncodingError, match=words):
+    with pytest.raises((EncodingError, ModelMismatchError), match=words):
         Index.build(TEXTS, encoder=lambda texts: next(answers))
 
 

@@ -16,7 +16,8 @@ import pytest
 
 from palmette import FakeEncoder, Index, SpaceModel, load_encoder
 from palmette.cli import main
-from palmette.encoder import remote
+from palmette.encoder import pooled, remote
+from palmette.encoder.pooled import PROBE
 from palmette.encoder.remote import RemoteEncoder, usage_of
 from palmette.encoder.sentences.splitting import estimate_tokens
 from palmette.errors import ConfigError, EncodingError, ModelMismatchError, RemoteError
@@ -48,7 +49,9 @@ def test_every_text_is_paid_once_also_in_other_processes(server: EmbeddingServer
     paid = server.texts
     assert set(paid.values()) == {1}
     assert usage is not None
-    assert (usage.texts, usage.tokens) == (len(paid), sum(len(text.split()) for text in paid))
+    probes = sum(PROBE in body["input"] for body in server.bodies)
+    assert (usage.texts, usage.tokens) == (len(paid) + probes, sum(len(text.split()) for text in paid) + probes)
+    assert probes <= usage.requests, "the probe is no request of its own, except at first"
     assert usage.cost is None
     script = f"import palmette; palmette.Index.open({str(tmp_path / 'index')!r}).search('where is the fox?')"
     subprocess.run([sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path!r}; {script}"], check=True)
@@ -58,8 +61,8 @@ def test_every_text_is_paid_once_also_in_other_processes(server: EmbeddingServer
 def test_costs_are_counted(server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = RemoteEncoder("openai:small", price=20.0)
     encoder.encode(["one two three"])
-    assert encoder.usage.cost == pytest.approx(20.0 * (1 + 3) / 1e6)
-    assert str(encoder.usage) == "2 texts, 4 tokens in 2 requests, 0.0001 in all"
+    assert encoder.usage.cost == pytest.approx(20.0 * (1 + 1 + 3) / 1e6)
+    assert str(encoder.usage) == "3 texts, 5 tokens in 2 requests, 0.0001 in all"
     monkeypatch.setenv("PALMETTE_PRICE", "much")
     with pytest.raises(ConfigError, match="PALMETTE_PRICE must be a number, got 'much'"):
         RemoteEncoder("openai:small")
@@ -74,7 +77,7 @@ def test_requests_are_divided_by_texts_and_by_tokens(server: EmbeddingServer, mo
     requests = [body["input"] for body in server.bodies[1:]]
     assert max(map(len, requests)) == remote.REQUEST_TEXTS
     assert all(sum(estimate_tokens(texts)) <= 200 for texts in requests)
-    assert sum(map(len, requests)) == len(short) + len(long)
+    assert sum(map(len, requests)) == len(short) + len(long) + len(requests), "each with the probe"
 
 
 def test_a_server_that_takes_few_or_short_texts(server: EmbeddingServer) -> None:
@@ -88,7 +91,7 @@ def test_a_server_that_takes_few_or_short_texts(server: EmbeddingServer) -> None
     encoder.encode([f"word{n}" for n in range(40)])
     server.bodies.clear()
     encoder.encode([f"other{n}" for n in range(40)])
-    assert len(server.bodies) == 8, "it has learned that 5 texts are taken"
+    assert len(server.bodies) == 10, "it has learned that 5 texts are taken, of which one is the probe"
     with pytest.warns(UserWarning, match="takes no text of"):
         vector = encoder.encode(["much " * 1_000])
     assert vector.shape == (1, WIDTH)
@@ -129,13 +132,12 @@ def test_what_arrived_is_kept_where_another_request_fails(
     with pytest.raises(RemoteError, match="not this one"):
         encoder.encode(texts)
     assert encoder.usage.texts >= 1 + 8, "the first request has been answered"
-    before = encoder.usage.texts
+    kept = encoder.usage.texts - encoder.usage.requests  # one of each request is the probe
     server.reply = server.embeddings
     server.bodies.clear()
     vectors = encoder.encode(texts)
     np.testing.assert_allclose(vectors, FakeEncoder(WIDTH).encode(texts), atol=1e-6)
-    assert encoder.usage.texts == 1 + 80, "what the failed call has paid is not paid again"
-    assert sum(server.texts.values()) == 1 + 80 - before
+    assert sum(server.texts.values()) + kept == 80, "what the failed call has paid is not paid again"
 
 
 def test_vectors_are_put_in_the_order_of_the_texts(server: EmbeddingServer) -> None:
@@ -170,7 +172,7 @@ def test_errors_name_the_cause(
     encoder = RemoteEncoder("openai:small")
     server.reply = lambda body: reply
     with pytest.raises(error, match=words) as caught:
-        encoder.encode(["a b"])
+        encoder.encode_queries(["a b"])
     assert "sk-secret" not in "".join([str(caught.value), repr(caught.value.__cause__), *capfd.readouterr()])
 
 
@@ -310,6 +312,58 @@ def test_another_model_under_the_same_name_is_found_out(server: EmbeddingServer,
         assert index.search("a new question")
 
 
+def test_a_model_that_is_exchanged_meanwhile_spoils_nothing(
+    server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    turned = np.linalg.qr(np.random.default_rng(0).standard_normal((WIDTH, WIDTH)))[0]
+
+    def other(body: dict[str, Any]) -> Served:
+        status, headers, content = server.embeddings(body)
+        for row in content["data"]:
+            row["embedding"] = (np.array(row["embedding"]) @ turned).tolist()
+        return status, headers, content
+
+    with Index.build(TEXTS, path=tmp_path / "index", encoder="openai:small") as index:
+        server.reply = other
+        with pytest.raises(ModelMismatchError, match="another model than before.*nothing was written.*build the index"):
+            index.add(["a late bat", "an early wren"])
+        assert len(index) == len(TEXTS)
+        monkeypatch.setattr(pooled, "CHECKED_EVERY", 0.0)
+        requests = len(server.bodies)
+        with pytest.raises(ModelMismatchError, match="index and the model|indexed and the model"):
+            index.search("where is the blue fox?")
+        assert len(server.bodies) == requests + 1, "the probe rides along"
+        with Index.build(TEXTS, encoder="openai:small") as anew:  # of the server's model of today
+            assert anew.search("the blue hen", k=1)[0].document.text == "the blue hen sleeps"
+        server.reply = server.embeddings
+        index.add(["a late bat", "an early wren"])
+        for text in [*TEXTS, "a late bat"]:
+            assert index.search(text, k=1, lexical=0)[0].document.text == text
+
+
+def test_vectors_that_cannot_be_right_are_refused(server: EmbeddingServer) -> None:
+    encoder = RemoteEncoder("openai:small")
+
+    def served(make: Any) -> Any:
+        def reply(body: dict[str, Any]) -> Served:
+            status, headers, content = server.embeddings(body)
+            for row, text in zip(content["data"], body["input"], strict=True):
+                row["embedding"] = make(text, row["embedding"])
+            return status, headers, content
+
+        return reply
+
+    server.reply = served(lambda text, vector: [0.0] * WIDTH if "fox" in text else vector)
+    with pytest.raises(EncodingError, match=f"{server.url}.*vector of zeros.*fox sleeps'"):
+        encoder.encode(TEXTS)
+    server.reply = served(lambda text, vector: [1.0] * WIDTH)
+    with pytest.raises(EncodingError, match=f"{server.url}.*the same vector for all of 10 different texts"):
+        encoder.encode(TEXTS)
+    server.reply = server.embeddings
+    assert encoder.encode_queries(["an owl", "An  owl"]).shape == (2, WIDTH)
+    assert encoder.encode(TEXTS).any(axis=1).all()
+
+
 def test_pairs_teach_a_space(server: EmbeddingServer, tmp_path: Path) -> None:
     pairs = [(f"alpha{n % 9} what{n}", f"beta{n % 9} text{n}") for n in range(60)]
     model = SpaceModel.fit(pairs, encoder="openai:small", progress=False)
@@ -326,7 +380,7 @@ def test_the_commands(server: EmbeddingServer, tmp_path: Path, capsys: pytest.Ca
     index, name = str(tmp_path / "index"), f"openai:small@{server.url}"
     options = json.dumps({"name": name, "truncate": 32})
     assert main(["index", str(notes), "--out", index, "--encoder", options, "--quiet"]) == 0
-    assert f"{name}: 10 texts" in capsys.readouterr().out
+    assert f"{name}: 11 texts" in capsys.readouterr().out
     assert main(["search", index, "where is the blue fox?", "--encoder", name, "--json"]) == 0
     assert "blue fox" in json.loads(capsys.readouterr().out)[0]["text"]
     assert main(["overview", index, "--encoder", name, "--topics", "2", "--json"]) == 0

@@ -84,6 +84,27 @@ def test_equal_passages_are_shown_once_and_named() -> None:
         assert near[0].to_dict()["copies"]
 
 
+def test_equal_passages_of_different_pages_are_one() -> None:
+    """Title and headings are in a passage's vector, which moves equal texts apart."""
+    licence = "## License\n\nThis page is licensed under the\nMIT terms, and comes without any warranty."
+    about = "which many people keep at home in a quiet place."
+    given = [
+        Document(f"d{n}", f"# Page {n} of {word}\n\nAbout {word} {about}\n\n{licence.replace('comes', spelled)}")
+        for n, (word, spelled) in enumerate(
+            {"owls": "comes", "cats": "comes", "dogs": "Comes", "bees": "comes"}.items()
+        )
+    ]
+    given.append(Document("last", f"# Another\n\nOf things {about}\n\n{licence} Not here."))
+    with Index.build(given, SpaceModel.untrained(FakeEncoder(64)), passages={"tokens": 28}) as index:
+        question = "licensed under which terms?"
+        assert sum("licensed" in hit.text for hit in index.search(question, 5)) == 5
+        for options in ({}, {"lexical": 0}):
+            hits = index.search(question, 5, distinct=True, **options)
+            assert sum("licensed" in hit.text for hit in hits) == 2, options
+        assert sorted(len(hit.copies) for hit in index.search(question, 5, distinct=True))[-2:] == [0, 3]
+        assert max(len(hit.copies) for hit in index.search(question, 5, distinct="near")) == 4
+
+
 def test_hits_are_widened_by_whole_passages(index: Index) -> None:
     whole = index.get(["quince.md"])[0].text
     plain = index.search(QUERY, 1)[0]

@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from palmette import FakeEncoder
+from palmette.encoder.pooled import PROBE
 
 Served = tuple[int, dict[str, str], Any]
 """Status, headers and body of a reply; a body of bytes goes as it is."""
@@ -97,5 +98,5 @@ class EmbeddingServer(ModelServer):
 
     @property
     def texts(self) -> Counter[str]:
-        """Number of times that each text was sent."""
-        return Counter(text for body in self.bodies for text in body["input"])
+        """Number of times that each text was sent, except the one that identifies the model."""
+        return Counter(text for body in self.bodies for text in body["input"] if text != PROBE)

@@ -215,6 +215,26 @@ def _taxonomy(args: argparse.Namespace) -> dict[str, Any]:
     return {"edges": edges, "parents": args.parents}
 
 
+def _kept(method: str, model: Any) -> str:
+    """Return what of the training was kept, and what it gained on held-out questions."""
+    record, space = model.record, model.record.space
+    parts = []
+    if space:
+        on = f"on {space['questions']} held-out questions"
+        gain = space.get("gain", 0.0) if not space["maps"] else space["ndcg@10"] - space["encoder"]
+        parts = [f"a learned map gained {gain:+.3f} nDCG@10 {on}, and was {'kept' if space['maps'] else 'not kept'}"]
+    elif record.pairs and method == "space":
+        parts = ["no map was learned: too few pairs"]
+    if record.steps and record.best_step == 0:
+        parts.append("no step was better than the start, which was kept")
+    learned = getattr(model, "calibrations", {}).get("")
+    if learned is not None and learned.source != "shipped":
+        parts.append(f"the weight of words, {learned.words:.2f}, and the probability were learned")
+    elif method == "space" and parts and not space.get("maps"):
+        parts.append("nothing changed")
+    return "".join(f"\n{part}" for part in parts)
+
+
 def print_report(args: argparse.Namespace, model: Any, path: Path) -> None:
     """Print the steps, time and metrics of a training, or all its facts as JSON."""
     record, shown = model.record, shlex.quote(str(path))
@@ -224,8 +244,10 @@ def print_report(args: argparse.Namespace, model: Any, path: Path) -> None:
         return
     if getattr(args, "construct", False):
         source = f"constructed of {record.documents} nodes"
-    elif args.method == READER or record.pairs:
-        source = f"trained on {record.pairs} {'questions' if args.method == READER else 'pairs'} of {record.data}"
+    elif args.method == READER:
+        source = f"trained on {record.pairs} questions of {record.data}"
+    elif record.pairs and (args.method != "space" or record.space.get("maps")):
+        source = f"trained on {record.pairs} pairs of {record.data}"
     else:
         source = "kept the encoder's own vectors"
     pairs = Path(args.data).is_file() and record.labelled and not args.data.endswith(NODES)
@@ -238,5 +260,6 @@ def print_report(args: argparse.Namespace, model: Any, path: Path) -> None:
     reached = f", {record.metric} {record.metrics.get(record.metric, 0):.3f} on held-out queries"
     print(
         f"{args.method} {source} in {record.seconds:.0f} s"
-        f"{reached if record.metric in record.metrics else ''}\ncheckpoint: {path}\nnext: palmette {following}"
+        f"{reached if record.metric in record.metrics else ''}{_kept(args.method, model)}\n"
+        f"checkpoint: {path}\nnext: palmette {following}"
     )

@@ -46,11 +46,16 @@ class GivenEncoder(PooledEncoder):
             (value for key in NAMES if isinstance(value := getattr(embedder, key, None), str) and value),
             type(embedder).__name__,
         )
-        super().__init__(f"{PREFIX}{name}", max_length=TOKENS, batch_size=BATCH)
+        super().__init__(f"{PREFIX}{name}", max_length=TOKENS, batch_size=BATCH - 1)  # beside PROBE
         self.embedder, self._embed = embedder, _calls_of(embedder)
         probe = self.unit_vectors([PROBE], "document")[0]
+        self.check_model(probe)
         self.width = len(probe)
         self.settle(fingerprints(f"given encoder 1\0{name}", probe)[0], prompts, truncate)
+
+    def probes(self, kind: Kind) -> bool:
+        """Return whether PROBE goes along; a framework's call for questions takes one text, and is left alone."""
+        return super().probes(kind) and (kind == "document" or self._embed[0] is self._embed[1])
 
     def embed(self, texts: list[str], kind: Kind) -> Any:
         """Call the object."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,10 +14,16 @@ from palmette.arrays import Floats, unit_rows
 from palmette.encoder.base import Encoder, Kind, Output
 from palmette.encoder.options import check_truncate, chosen_prompts, fingerprint_with, truncated
 from palmette.encoder.states import States
-from palmette.errors import ConfigError, EncodingError, shown
+from palmette.errors import ConfigError, EncodingError, ModelMismatchError, shown
 
 PROBE = "palmette"
 """Text whose vector tells the width, and one model of a name from another."""
+SAME_MODEL = 0.98
+"""Least cosine of two vectors of PROBE by one model; half precision and another batch stay well above it."""
+CHECKED_EVERY = 60.0
+"""Seconds after which a request of questions carries PROBE again; each one of documents does."""
+BEGINNING = 200
+"""Characters by which texts are told apart; what a model cuts off may make longer ones equal."""
 CLOSE = 0.98
 """Part of the largest number of a vector that may be the largest where the vector is computed again."""
 
@@ -33,6 +40,10 @@ class PooledEncoder(Encoder):
         self.device, self.prompts, self.num_layers = "cpu", {}, 0
         self.dimension = self.hidden_size = self.width = 0
         self.truncate: int | None = None
+        self.source = repr(name)
+        """What gives the vectors, for messages."""
+        self._probe: Floats | None = None  # vector of PROBE by the model that is known
+        self._checked = 0.0
 
     @abstractmethod
     def embed(self, texts: list[str], kind: Kind) -> Any:
@@ -46,15 +57,42 @@ class PooledEncoder(Encoder):
         self.fingerprint = fingerprint_with(fingerprint, {}, self.prompts, self.truncate)
 
     def forward(self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None) -> States:
-        """Ask for the vectors of texts; there are no others."""
+        """Ask for the vectors of texts; there are no others.
+
+        PROBE goes along with documents, and now and then with questions: a model that is exchanged behind the name
+        raises before a vector of it is kept.
+        """
         if more := outputs - {"pooled"}:
             raise ConfigError(
                 f"{self.name!r} gives one vector a text and no {' and '.join(sorted(more))}: this method needs an "
                 "encoder whose states palmette can read, such as a sentence-transformers model"
             )
         prompt = self.prompts.get(kind, "")
-        vectors = self.unit_vectors([prompt + text for text in texts], kind)
+        prompted = [prompt + text for text in texts]
+        if self.probes(kind):
+            rows = self.unit_vectors([PROBE, *prompted], kind)
+            self.check_model(rows[0])
+            vectors = rows[1:]
+        else:
+            vectors = self.unit_vectors(prompted, kind)
         return States(pooled=truncated(vectors, self.truncate))
+
+    def probes(self, kind: Kind) -> bool:
+        """Return whether PROBE goes along with texts of this kind."""
+        return kind == "document" or time.monotonic() - self._checked > CHECKED_EVERY
+
+    def check_model(self, probe: Floats) -> None:
+        """Raise unless the vector of PROBE [d] is that of the model that is known."""
+        cosine = 1.0 if self._probe is None else float(probe @ self._probe)
+        if cosine < SAME_MODEL:
+            raise ModelMismatchError(
+                f"{self.source} is another model than before: its vector of the text {PROBE!r} has a cosine of "
+                f"{cosine:.2f} with the earlier one. What is indexed and the model no longer match, and nothing was "
+                "written: give the model of that time again, or build the index anew"
+            )
+        if self._probe is None:
+            self._probe = probe
+        self._checked = time.monotonic()
 
     def unit_vectors(self, texts: list[str], kind: Kind) -> Floats:
         """Return unit vectors [N, d]; raise where :meth:`embed` returns anything else."""
@@ -62,21 +100,33 @@ class PooledEncoder(Encoder):
         try:
             vectors = np.asarray(returned, np.float32)
         except (TypeError, ValueError, OverflowError) as error:
-            raise EncodingError(f"{self.name!r} returned no vectors but {shown(returned)} ({error})") from error
+            raise EncodingError(f"{self.source} returned no vectors but {shown(returned)} ({error})") from error
         if vectors.ndim != 2 or len(vectors) != len(texts) or not vectors.shape[1]:
             raise EncodingError(
-                f"{self.name!r} returned an array {np.shape(vectors)} for {len(texts)} texts: a vector for each is "
+                f"{self.source} returned an array {np.shape(vectors)} for {len(texts)} texts: a vector for each is "
                 "needed"
             )
         if self.width and vectors.shape[1] != self.width:
             raise EncodingError(
-                f"{self.name!r} returned vectors of {vectors.shape[1]} numbers, and {self.width} before: is it "
+                f"{self.source} returned vectors of {vectors.shape[1]} numbers, and {self.width} before: is it "
                 "still the same model?"
             )
         if not np.isfinite(vectors).all():
             row = int((~np.isfinite(vectors)).any(axis=1).argmax())
-            raise EncodingError(f"{self.name!r} returned NaN or infinity for text {row}: {shown(texts[row])}")
-        return unit_rows(vectors)
+            raise EncodingError(f"{self.source} returned NaN or infinity for text {row}: {shown(texts[row])}")
+        for row in np.flatnonzero(~vectors.any(axis=1)).tolist():
+            if texts[row].strip():
+                raise EncodingError(f"{self.source} returned a vector of zeros for text {row}: {shown(texts[row])}")
+        unit = unit_rows(vectors)
+        if len(unit) > 1 and np.abs(unit - unit[0]).max() < 1e-6:
+            different = {" ".join(text.casefold().split())[:BEGINNING]: text for text in texts}
+            if len(different) > 1:
+                one, other, *_ = different.values()
+                raise EncodingError(
+                    f"{self.source} returned the same vector for all of {len(different)} different texts, such as "
+                    f"{shown(one)} and {shown(other)}: correct the model"
+                )
+        return unit
 
 
 def fingerprints(facts: str, probe: Floats) -> list[str]:

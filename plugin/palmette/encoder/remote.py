@@ -104,12 +104,14 @@ class ServerEncoder(PooledEncoder):
                 f"give encoder={self.name!r} to use it"
             )
         self.endpoint = Endpoint("/embeddings", url, send_key=send_key, rates=rates)
+        self.source = f"the model {self.model!r} of {self.endpoint.url}"
         self.usage = Usage(price=price)
         self._lock_of_usage = threading.Lock()
         self._most = REQUEST_TEXTS
         self._facts, self._record = f"remote encoder 1\0{self.model}", record
         if record is None:
             probe = self.unit_vectors([PROBE], "document")[0]
+            self.check_model(probe)
             self.width = len(probe)
             self.settle(fingerprints(self._facts, probe)[0], prompts, truncate)
         else:
@@ -126,15 +128,27 @@ class ServerEncoder(PooledEncoder):
         self.prompts = {kind: prompt for kind, prompt in prompts.items() if prompt}
         self.fingerprint = str(record["fingerprint"])
 
-    def _compare(self, probe: Floats) -> None:
-        """Raise unless the model behind the name is the recorded one, by its vector of PROBE [d]."""
-        bases = fingerprints(self._facts, probe)
-        if self.fingerprint not in [fingerprint_with(base, {}, self.prompts, self.truncate) for base in bases]:
-            raise ModelMismatchError(
-                f"{self.endpoint.url} has another model under the name {self.model!r} than the one this was made with: "
-                "its vectors differ. Use the server of that time, or index and train again"
-            )
-        self.width, self._record = len(probe), None
+    def probes(self, kind: Kind) -> bool:
+        """Return whether PROBE goes along; the first request always compares the model with the record."""
+        return self._record is not None or super().probes(kind)
+
+    def check_model(self, probe: Floats) -> None:
+        """Raise unless the model behind the name is the recorded one, and the one of earlier requests."""
+        if self._record is not None:
+            bases = fingerprints(self._facts, probe)
+            if self.fingerprint not in [fingerprint_with(base, {}, self.prompts, self.truncate) for base in bases]:
+                raise ModelMismatchError(
+                    f"{self.endpoint.url} has another model under the name {self.model!r} than the one this was made "
+                    "with: its vectors differ. Use the server of that time, or index and train again"
+                )
+            self.width, self._record = len(probe), None
+        try:
+            super().check_model(probe)
+        except ModelMismatchError:
+            for key, known in list(LOADED.items()):  # who loads the name again means the server's model of today
+                if known.encoder is self:
+                    del LOADED[key]
+            raise
 
     def iter_batches(
         self,
@@ -150,7 +164,7 @@ class ServerEncoder(PooledEncoder):
         Where one fails, no further ones are sent, and the error comes after the answers of those under way, so that a
         cache keeps what is paid.
         """
-        ends = np.cumsum([0, *map(len, self._batches(list(texts)))])
+        ends = np.cumsum([0, *map(len, self._batches(list(texts), 1))])
         requests = [np.arange(first, last) for first, last in pairwise(ends.tolist())]
 
         def answer(rows: Rows) -> tuple[Rows, States]:
@@ -178,24 +192,19 @@ class ServerEncoder(PooledEncoder):
 
     def embed(self, texts: list[str], kind: Kind) -> Floats:
         """Return the server's vectors [N, d]."""
-        unknown = self._record is not None
         patience = QUERY_PATIENCE if kind == "query" else float("inf")
-        batches = self._batches([PROBE, *texts] if unknown else texts)
-        rows = _stacked((self._ask(batch, patience).rows for batch in batches), self.name)
-        if unknown:
-            self._compare(rows[0])
-            return rows[1:]
-        return rows
+        return _stacked((self._ask(batch, patience).rows for batch in self._batches(texts)), self.name)
 
-    def _batches(self, texts: list[str]) -> Iterator[list[str]]:
-        """Divide texts into requests, in order; texts beyond the limit are cut."""
-        batch, size = list[str](), 0
+    def _batches(self, texts: list[str], room: int = 0) -> Iterator[list[str]]:
+        """Divide texts into requests with room for PROBE, in order; texts beyond the limit are cut."""
+        most, spare = max(1, self._most - room), room * estimate_tokens([PROBE])[0]
+        batch, size = list[str](), spare
         for text, tokens in zip(texts, estimate_tokens(texts), strict=True):
             if tokens > self.max_length:
                 text, tokens = text[: len(text) * self.max_length // tokens], self.max_length
-            if batch and (len(batch) == self._most or size + tokens > REQUEST_TOKENS):
+            if batch and (len(batch) == most or size + tokens > REQUEST_TOKENS):
                 yield batch
-                batch, size = [], 0
+                batch, size = [], spare
             batch.append(text)
             size += tokens
         yield batch

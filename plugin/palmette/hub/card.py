@@ -127,7 +127,9 @@ def _facts(
         gain = f"nDCG@10 {space['encoder']:.3f} → {space['ndcg@10']:.3f} on {space['questions']:,} held-out questions"
         maps = "two linear maps" if space["maps"] == 2 else "one linear map"
         way = f"{maps}, {space['way']:.0%} of the way, {gain}"
-        yield "Learned space", way if space["maps"] else "none: no gain on held-out questions"
+        tried = f" (a map gained {space['gain']:+.3f} nDCG@10)" if "gain" in space else ""
+        none_kept = f"none: no clear gain on {space['questions']:,} held-out questions{tried}"
+        yield "Learned space", way if space["maps"] else none_kept
     if steps := record.get("steps"):
         best = record.get("best_step")
         remark = ", none better than the start" if best == 0 else ""

@@ -9,11 +9,11 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from palmette.arrays import Keys, Rows, unit_rows
+from palmette.arrays import Floats, Keys, Rows
 from palmette.config import check_choice
 from palmette.errors import ConfigError, shown
-from palmette.index.overview import vector_array
 from palmette.index.results import FindScales, QueryBatch, SearchResult
+from palmette.ranking.score import WORD_SHARE
 from palmette.search.plan import Candidates, stack_rows
 from palmette.store.protocols import View
 from palmette.types import Hit
@@ -26,8 +26,8 @@ PASSAGES = 3
 """Largest number of passages per document in a grouped search."""
 RANKED = 50
 """Smallest number of passages to rank, so that enough documents or distinct passages are among them."""
-CANDIDATE_COSINE = 0.9
-"""Least cosine of two passages whose texts are compared."""
+SHARE_TOLERANCE = 1e-5
+"""Largest difference of the shares of a query's words that two equal texts have."""
 NEAR_OVERLAP = 0.8
 """Least share of word trigrams that near-identical passages have in common."""
 
@@ -90,7 +90,10 @@ class Selection:
         keys = result.candidates.keys[row]
         columns, copies = np.flatnonzero(keys >= 0), Duplicates()
         if self.distinct and len(columns) > 1:
-            columns, copies = _without_duplicates(result, view, keys, columns, near=self.distinct == "near")
+            shares = result.candidates.evidence.get(WORD_SHARE)
+            of_columns = None if shares is None else shares[row, columns]
+            kept, copies = _without_duplicates(view, keys[columns], of_columns, near=self.distinct == "near")
+            columns = columns[kept]
         if not self.group_by:
             return ChosenPassages(columns[:k], copies, len(columns) >= k)
         owners = view.document_keys(keys[columns])
@@ -135,41 +138,48 @@ def _first_of_each(documents: Keys) -> Rows:
     return np.array(positions, np.int64)
 
 
-def _without_duplicates(
-    result: SearchResult, view: View, keys: Keys, columns: Rows, *, near: bool
-) -> tuple[Rows, Duplicates]:
-    """Return the columns of passages that equal no better one, and the keys of the copies of each.
+def _without_duplicates(view: View, keys: Keys, shares: Floats | None, *, near: bool) -> tuple[Rows, Duplicates]:
+    """Return the places in ``keys`` of passages that equal no better one, and the keys of the copies of each.
 
-    Only passages whose vectors are close have their texts read and compared.
+    Texts are compared, never vectors, which title and headings move apart. Case and blanks aside, equal texts
+    have equal shares of the query's words [n]: only passages whose share another one has are read. Near-identical ones
+    may have any.
     """
-    spec = vector_array(result.batch.model)
-    vectors = unit_rows(np.asarray(view.rows(spec.name, keys[columns].tolist()), np.float32))
-    close = np.triu(vectors @ vectors.T >= CANDIDATE_COSINE, 1)  # [better passage, worse passage]
-    compared = np.flatnonzero(close.any(0) | close.any(1))
-    documents = view.documents(keys[columns[compared]].tolist())
-    words = {rank: document.content.split() for rank, document in zip(compared.tolist(), documents, strict=True)}
-    originals, copies = list[int](), Duplicates()
-    for rank in range(len(columns)):
-        equal = (better for better in originals if close[better, rank] and _same(words[better], words[rank], near=near))
-        original = next(equal, None)
-        if original is None:
-            originals.append(rank)
-        else:
-            copies.setdefault(int(keys[columns[original]]), []).append(int(keys[columns[rank]]))
-    return columns[originals], copies
+    read = np.arange(len(keys))
+    if shares is not None and not near:
+        order = np.argsort(shares)
+        equal = np.diff(shares[order]) <= SHARE_TOLERANCE
+        read = np.sort(order[np.append(False, equal) | np.append(equal, False)])
+    texts = [document.content.casefold().split() for document in view.documents(keys[read].tolist())]
+    same_as = read[_first_near(texts) if near else _first_equal(texts)]
+    copies = Duplicates()
+    for place, original in zip(read.tolist(), same_as.tolist(), strict=True):
+        if place != original:
+            copies.setdefault(int(keys[original]), []).append(int(keys[place]))
+    return np.setdiff1d(np.arange(len(keys)), read[read != same_as]), copies
 
 
-def _same(words: Sequence[str], others: Sequence[str], *, near: bool) -> bool:
-    """Return True if two texts have the same words or, where ``near``, most of their trigrams in common."""
-    if words == others or not near:
-        return words == others
-    trigrams, other_trigrams = _trigrams(words), _trigrams(others)
-    return len(trigrams & other_trigrams) >= NEAR_OVERLAP * len(trigrams | other_trigrams)
+def _first_equal(texts: Sequence[Sequence[str]]) -> list[int]:
+    """Return for each text, a list of words, the place of the first that has the same words."""
+    first: dict[tuple[str, ...], int] = {}
+    return [first.setdefault(tuple(words), place) for place, words in enumerate(texts)]
 
 
-def _trigrams(words: Sequence[str]) -> set[tuple[str, ...]]:
-    """Every three words in a row; all words of a shorter text."""
-    return {tuple(words[start : start + 3]) for start in range(max(1, len(words) - 2))}
+def _first_near(texts: Sequence[Sequence[str]]) -> list[int]:
+    """Return for each text the place of the first one with which it shares most word trigrams, or its own."""
+    places, sizes = list[int](), list[int]()
+    originals: dict[tuple[str, ...], list[int]] = {}  # by trigram: the texts that repeat none before them
+    for place, words in enumerate(texts):
+        # every three words in a row; all words of a shorter text
+        trigrams = {tuple(words[start : start + 3]) for start in range(max(1, len(words) - 2))}
+        sizes.append(len(trigrams))
+        common = Counter(original for trigram in trigrams for original in originals.get(trigram, ()))
+        near = (o for o, n in common.items() if n >= NEAR_OVERLAP * (sizes[o] + len(trigrams) - n))
+        places.append(min(near, default=place))
+        if places[-1] == place:
+            for trigram in trigrams:
+                originals.setdefault(trigram, []).append(place)
+    return places
 
 
 def fold(hits: Sequence[Hit], k: int) -> list[Hit]:

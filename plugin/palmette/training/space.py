@@ -120,7 +120,9 @@ def fit_space(
         quality = {
             name: round(float(table[choice].mean()), 6) for name, choice in (("encoder", _ENCODER), ("ndcg@10", chosen))
         }
+        learned_best = max(float(values.mean()) for choice, values in table.items() if choice != _ENCODER)
         facts = {"questions": len(table[chosen]), "maps": chosen.maps, "way": chosen.interpolation, **quality}
+        facts["gain"] = round(learned_best - quality["encoder"], 6)  # of the best map, also where none is kept
         if chosen == _ENCODER:
             return None, facts
         return _interpolated(learned[chosen.maps], chosen.interpolation), facts
