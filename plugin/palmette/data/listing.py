@@ -109,7 +109,7 @@ def _list_records(listing: Listing, file: Path, titles: bool) -> None:
 
 def without_path(error: Exception, file: Path) -> str:
     """Return the message of an error about a file without its path, which is named beside; lines as ``line 17: …``."""
-    message = str(error).removeprefix(f"{file}: ")
+    message = str(error).removeprefix(f"{file}: ").removeprefix(f"{file} ")
     return re.sub(r"^(\d+): ", r"line \1: ", message.removeprefix(f"{file}:"))
 
 

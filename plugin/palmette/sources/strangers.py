@@ -155,15 +155,9 @@ def _workbook(file: BinaryIO) -> Converted:
     parts, size = list[str](), 0
     for sheet in book.worksheets:
         rows = list[dict[int, str]]()
-        try:
-            for row in _filled_rows(sheet, book):
-                size = _bounded(size + sum(map(len, row.values())))
-                rows.append(row)
-        except InputError:
-            raise
-        except Exception as error:
-            where = f"sheet {sheet.title!r}" + f", after {len(rows):,} rows" * bool(rows)
-            raise InputError(f"{where}: cannot be read ({reason_of(error)})") from error
+        for row in _filled_rows(sheet, book):
+            size = _bounded(size + sum(map(len, row.values())))
+            rows.append(row)
         if rows:
             table = "\n".join(_table(rows))
             size = _bounded(size + len(table) - sum(len(text) for row in rows for text in row.values()))
@@ -188,7 +182,13 @@ def _filled_rows(sheet: Any, book: Any) -> Iterator[dict[int, str]]:
         for _, element in iterparse(source):
             if element.tag != _ROW:
                 continue
-            _, cells = parser.parse_row(element)
+            try:
+                _, cells = parser.parse_row(element)
+            except MemoryError:
+                raise
+            except Exception as error:
+                where = f"sheet {sheet.title!r}, row {parser.row_counter}"
+                raise InputError(f"{where}: cannot be read ({reason_of(error)})") from error
             element.clear()
             parser.row_dimensions.clear()
             row = {cell["column"]: text for cell in cells if (text := _cell(cell["value"]))}

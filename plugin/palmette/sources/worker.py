@@ -51,7 +51,7 @@ class Worker:
     def convert(self, size: int, **request: Any) -> Converted:
         """Convert a file of ``size`` bytes; what goes wrong, and the end of the process, raise InputError."""
         seconds = seconds_for(size)
-        line = json.dumps({**request, "seconds": seconds}).encode() + b"\n"
+        line = json.dumps({**request, "seconds": seconds, "memory": MEMORY}).encode() + b"\n"
         if not sys.executable or getattr(sys, "frozen", False):  # no Python to start: without protection
             return _converted(request)
         with self.lock:
@@ -67,6 +67,8 @@ class Worker:
 
     def _ask(self, line: bytes, seconds: float) -> tuple[bytes, int]:
         """Send a request; returns the reply, or nothing and the exit status of the process."""
+        if self.process is not None and self.process.poll() is not None:  # somebody ended it meanwhile
+            self.close()
         process = self.process = self.process or _start()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -153,14 +155,15 @@ class _Limits:
     """Limits of memory and processor time, where the system has them."""
 
     def __init__(self) -> None:
-        self.base, self.before, self.exceeded = 0, _data(), False
+        self.base, self.before, self.memory, self.exceeded = 0, _data(), MEMORY, False
 
     def importing(self) -> None:
         """Note what there is before libraries are imported."""
         self.before = _data()
 
-    def converting(self, seconds: int) -> None:
+    def converting(self, seconds: int, memory: int) -> None:
         """Limit what follows."""
+        self.memory = memory
         self.base = self.base + _data() - self.before if self.base else _data()
         with suppress(ImportError, ValueError, OSError):
             import resource
@@ -169,11 +172,11 @@ class _Limits:
             spent = ceil(used.ru_utime + used.ru_stime)
             resource.setrlimit(resource.RLIMIT_CPU, (spent + seconds, resource.RLIM_INFINITY))
             if _data():
-                resource.setrlimit(resource.RLIMIT_DATA, (self.base + MEMORY, resource.RLIM_INFINITY))
+                resource.setrlimit(resource.RLIMIT_DATA, (self.base + memory, resource.RLIM_INFINITY))
 
     def worn_out(self) -> bool:
         """Tell whether the last conversion ran out of memory, or left much behind."""
-        return self.exceeded or _data() > self.base + MEMORY // 4
+        return self.exceeded or _data() > self.base + self.memory // 4
 
 
 def _data() -> int:
@@ -191,7 +194,7 @@ def _converted(request: dict[str, Any], limits: _Limits | None = None) -> Conver
     if convert is None:
         import markdownify  # noqa: F401
     if limits:
-        limits.converting(request["seconds"])
+        limits.converting(request["seconds"], request["memory"])
     if convert is None:
         return Converted(*html_to_markdown(request["page"]))
     root = request["root"]
@@ -205,7 +208,7 @@ def _reply(line: bytes, limits: _Limits) -> dict[str, Any]:
         return {"text": found.text, "title": found.title and str(found.title), "metadata": found.metadata}
     except MemoryError:
         limits.exceeded = True
-        return {"error": f"cannot be read (it takes more than {MEMORY:,} bytes of memory)"}
+        return {"error": f"cannot be read (it takes more than {limits.memory >> 20} MiB of memory)"}
     except InputError as error:
         return {"error": str(error)}
     except Exception as error:
