@@ -29,6 +29,10 @@ _COUNTED = 64
 _MARKDOWN = re.compile(r"^(?:#{1,6} \S|```|~~~|\|.*\|\s*$)", re.MULTILINE)
 
 
+class _NoSplitter(InputError):
+    """The splitter of an index was not given, so that no document can be cut."""
+
+
 class Cutter:
     """Cuts documents into passages."""
 
@@ -65,6 +69,8 @@ class Cutter:
         """Yield each document cut, or why it cannot be."""
         try:
             yield from self.cut(documents)
+        except _NoSplitter:
+            raise
         except InputError:
             for document in documents:
                 try:
@@ -153,7 +159,7 @@ def opened_cutter(model: Any, backend: Any, passages: PassagesLike) -> Cutter:
     name = str(recorded[SPLITTER])
 
     def missing(text: str) -> list[str]:
-        raise ConfigError(
+        raise _NoSplitter(
             f"this index cuts documents by {name}: give it, Index.open(…, passages={name}(…)), before you add any"
         )
 
