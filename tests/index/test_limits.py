@@ -9,9 +9,9 @@ import pytest
 
 from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.errors import InputError
-from palmette.index import inputs
 from palmette.lexical import query as query_module
 from palmette.lexical.analyser import MAX_QUERY
+from palmette.store import checks
 
 MODEL = SpaceModel.untrained(FakeEncoder(16))
 
@@ -54,7 +54,7 @@ def test_too_long_queries_are_refused(parts: Index, monkeypatch: pytest.MonkeyPa
 
 
 def test_too_long_documents_are_refused_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inputs, "LONGEST_DOCUMENT", 100)
+    monkeypatch.setattr(checks, "LONGEST_DOCUMENT", 100)
     with Index.in_memory(MODEL) as index:
         for document in (Document("x", "a" * 101), Document("x", "a" * 90, fields={"title": "b" * 20})):
             with pytest.raises(InputError, match="has 1.. characters, and may have 100: nothing was added"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,24 +11,21 @@ from palmette.config import check_path
 from palmette.encoder.sentences.splitting import estimate_tokens
 from palmette.errors import DuplicateIdError, InputError, MissingExtraError, NotFoundError, shown
 from palmette.machine.progress import progress_bar
-from palmette.sources.convert import SourceText, read_file
+from palmette.sources.convert import SourceText, read_file, read_parts, record_documents
 from palmette.sources.kinds import RECORDS, kind_of
 from palmette.sources.passages import PassageOptions, split
 from palmette.sources.records import (
-    TEXT_KEYS,
     existing,
     from_record,
-    from_row,
     id_of,
     is_jsonl,
     located,
     make_document,
     origin_of,
-    read_jsonl,
-    read_table,
     separator,
 )
 from palmette.sources.walk import walk
+from palmette.store.checks import check_storable
 from palmette.types import Document
 
 T = TypeVar("T")
@@ -143,13 +139,14 @@ def _from_path(source: str | Path, titles: bool, documents_of: Documents) -> Ite
     corpus = existing(path / "corpus.jsonl") if path.is_dir() else path
     if corpus is None:
         yield from _from_folder(path, documents_of)
-    elif is_jsonl(corpus):
-        yield from _located(read_jsonl(corpus), partial(from_record, titles=titles))
-    elif separator(path):
-        yield from _located(read_table(path, required=TEXT_KEYS), partial(from_row, titles=titles))
+    elif is_jsonl(corpus) or separator(corpus):
+        for _, record in record_documents(corpus, titles=titles):
+            if isinstance(record, InputError):
+                raise record
+            yield record
     else:
-        for name, document in read_named(path, path.name):
-            yield from documents_of(name, document)
+        for document in read_file(path):
+            yield from documents_of(path.name, document)
 
 
 def documents_path(source: str | Path) -> Path:
@@ -162,13 +159,16 @@ def documents_path(source: str | Path) -> Path:
     return path
 
 
-def read_named(path: Path, name: str, root: Path | None = None) -> Iterator[tuple[str, SourceText]]:
+def read_named(path: Path, name: str, root: Path | None = None) -> Iterator[tuple[str, SourceText | InputError]]:
     """Yield the documents of a file with their ids: its ``name``, and for records ``name#`` their own ids or numbers.
 
-    Arguments and errors are as of :func:`~palmette.sources.convert.read_file`.
+    Arguments, errors and unreadable records are as of :func:`~palmette.sources.convert.read_parts`.
     """
-    for number, source in enumerate(read_file(path, root), 1):
-        yield f"{name}#{source.id or number}" if kind_of(path) == RECORDS else name, source
+    for number, source in enumerate(read_parts(path, root), 1):
+        if isinstance(source, InputError):
+            yield name, source
+        else:
+            yield f"{name}#{source.id or number}" if kind_of(path) == RECORDS else name, source
 
 
 def _from_folder(folder: Path, documents_of: Documents) -> Iterator[Document]:
@@ -183,7 +183,12 @@ def _from_folder(folder: Path, documents_of: Documents) -> Iterator[Document]:
         name = path.relative_to(root).as_posix()
         try:
             for own, source in read_named(path, name, root):
-                yield from documents_of(own, source)
+                if isinstance(source, InputError):
+                    broken.append(str(source))
+                    continue
+                for document in documents_of(own, source):
+                    check_storable(document)
+                    yield document
         except (InputError, MissingExtraError) as error:
             broken.append(str(error))
     if broken:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from palmette.config import check_path
-from palmette.data.documents import documents_path, iter_documents, metadata_of, read_named, text_of, to_document
+from palmette.data.documents import documents_path, metadata_of, read_named, text_of, to_document
 from palmette.errors import InputError, MissingExtraError, PalmetteError, shown
 from palmette.machine.progress import progress_bar
+from palmette.sources.convert import record_documents
 from palmette.sources.kinds import RECORDS, kind_of
 from palmette.sources.records import existing
 from palmette.sources.walk import MOST_BYTES, walk
@@ -35,15 +36,22 @@ class Listing:
     """Paths, or places of documents, that were not read, and why."""
     unread: set[str] = field(default_factory=set)
     """Beginnings of the ids of documents that could not be read this time: what is known of them stays."""
+    partial: bool = False
+    """Whether documents of unknown ids could not be read."""
 
     def keeps(self, id: str) -> bool:
         """Return True if a missing document may still exist in an unread part of the source."""
-        return any(id == name or id.startswith((f"{name}#", f"{name}/")) for name in self.unread)
+        return self.partial or any(id == name or id.startswith((f"{name}#", f"{name}/")) for name in self.unread)
+
+    def skip(self, file: Path, error: Exception, id: str) -> None:
+        """Note a file, or a record of it, that cannot be read: what is known of its documents stays."""
+        self.skipped.append((str(file), without_path(error, file)))
+        self.unread.add(id)
 
     def take(self, document: Document, place: str) -> None:
         """Take a document in; another one of the same id is skipped."""
         known = self.documents.setdefault(document.key, document)
-        if known is not document and known.digest != document.digest:
+        if known is not document and known != document:
             self.skipped.append((place, f"another document has the id {shown(document.key)}"))
 
 
@@ -69,10 +77,9 @@ def list_source(
     listing = Listing()
     if isinstance(data, str | Path):
         path = documents_path(data)
-        own = path.is_dir() and existing(path / "corpus.jsonl") is not None
-        if own or (path.is_file() and kind_of(path) == RECORDS):
-            for document in iter_documents(path, titles=titles, passages=False):
-                listing.take(document, document.key)
+        corpus = existing(path / "corpus.jsonl") if path.is_dir() else None
+        if corpus or (path.is_file() and kind_of(path) == RECORDS):
+            _list_records(listing, corpus or path, titles)
         else:
             _list_files(listing, path, source, include, exclude, max_bytes, progress)
     else:
@@ -85,6 +92,25 @@ def list_source(
         for id, document in listing.documents.items():
             listing.documents[id] = replace(document, metadata={**document.metadata, **metadata})
     return listing
+
+
+def _list_records(listing: Listing, file: Path, titles: bool) -> None:
+    """Read the documents of a table or of JSON lines, under ids of their own; unreadable ones are noted."""
+    for _, document in record_documents(file, titles=titles):
+        if not isinstance(document, InputError):
+            listing.take(document, document.key)
+            continue
+        listing.skipped.append((str(file), without_path(document, file)))
+        listing.partial = True
+    if not listing.documents:
+        reason = listing.skipped[0][1] if listing.skipped else "give at least one"
+        raise InputError(f"there are no documents in {str(file)!r}: {reason}")
+
+
+def without_path(error: Exception, file: Path) -> str:
+    """Return the message of an error about a file without its path, which is named beside; lines as ``line 17: …``."""
+    message = str(error).removeprefix(f"{file}: ").removeprefix(f"{file} ")
+    return re.sub(r"^(\d+): ", r"line \1: ", message.removeprefix(f"{file}:"))
 
 
 def _list_files(
@@ -106,10 +132,12 @@ def _list_files(
         name = file.relative_to(top).as_posix()
         try:
             for id, text in read_named(file, f"{source}/{name}", top if is_folder else None):
-                listing.take(Document(id, text.text, metadata_of(name, text), text.fields), str(file))
+                if isinstance(text, InputError):
+                    listing.skip(file, text, f"{source}/{name}")
+                else:
+                    listing.take(Document(id, text.text, metadata_of(name, text), text.fields), str(file))
         except (InputError, MissingExtraError) as error:
-            listing.skipped.append((str(file), str(error).removeprefix(f"{file}: ")))
-            listing.unread.add(f"{source}/{name}")
+            listing.skip(file, error, f"{source}/{name}")
     listing.skipped += [(str(path), reason) for path, reason in walked.skipped]  # after the files that failed
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from palmette.arrays import Floats, Ragged, Rows, Stored, concatenate, take_documents
+from palmette.errors import InputError
 from palmette.methods.base import Model
 from palmette.ranking.arrays import SENTENCES, sentence_arrays, stored_arrays
 from palmette.search.plan import ArraySpec
@@ -58,9 +59,21 @@ class PassageArrays:
         stored = [StoredDocument.whole(document, source=self.source) for document in documents]
         self._add(stored, stored_arrays(self.model, documents, self.sentences, vectors))
 
-    def prepare(self, documents: Sequence[Document]) -> None:
-        """Compute the arrays of documents, and keep them for :meth:`arrays_of`."""
-        self._add(*self._compute(documents))
+    def prepare(self, documents: Sequence[Document], refused: dict[str, str] | None = None) -> None:
+        """Compute the arrays of documents, and keep them for :meth:`arrays_of`.
+
+        Documents that cannot be cut are left out, and noted in ``refused`` with the reason; without it, they raise.
+        """
+        if refused is None:
+            self._add(*self._compute(self.cutter.cut(documents)))
+            return
+        cut = []
+        for document, result in zip(documents, self.cutter.cut_each(documents), strict=True):
+            if isinstance(result, InputError):
+                refused[document.key] = str(result)
+            else:
+                cut.append(result)
+        self._add(*self._compute(cut))
 
     def _add(self, stored: Sequence[StoredDocument], arrays: Mapping[str, Stored]) -> None:
         for document in stored:
@@ -75,7 +88,7 @@ class PassageArrays:
     def arrays_of(self, documents: Sequence[Document]) -> Prepared:
         """Return documents with their passages and arrays: the prepared ones, else computed now."""
         if any(document.key not in self.prepared for document in documents):
-            return self._compute(documents)
+            return self._compute(self.cutter.cut(documents))
         if len(self._batches) > 1:
             joined = {spec.name: concatenate([batch[spec.name] for batch in self._batches]) for spec in self.specs}
             self._batches = [joined]
@@ -86,9 +99,8 @@ class PassageArrays:
             arrays = {name: take_documents(array, rows) for name, array in arrays.items()}
         return [stored for stored, _ in prepared], arrays
 
-    def _compute(self, documents: Sequence[Document]) -> Prepared:
-        """Cut documents, and read or encode the arrays of their passages."""
-        cut = self.cutter.cut(documents)
+    def _compute(self, cut: Sequence[StoredDocument]) -> Prepared:
+        """Read or encode the arrays of the passages of documents."""
         stored = [StoredDocument(document.document, document.passages, self.source) for document in cut]
         passages, above = passages_of(stored)
         keys = self._reused_keys(stored)

@@ -662,12 +662,27 @@ class Index:
     def sync_listing(self, source: str, listing: Listing, **options: Any) -> SyncReport:
         """Bring a source up to date with a listing of it; options are those of :func:`sync_source`."""
         if self.backend.tenant is not None:
-            documents = list(listing.documents.values())
-            stored = {document.key: document for document in with_tenants(documents, self.backend.tenant)}
-            prefixes = {id.removesuffix(document.key) for id, document in zip(stored, documents, strict=True)}
-            unread = {f"{prefix}{name}" for prefix in prefixes for name in listing.unread}
-            listing = replace(listing, documents=stored, unread=unread)
+            listing = self._with_tenants(listing, self.backend.tenant)
         return sync_source(self.model, self.backend, self._cutter, source, listing, **options)
+
+    def _with_tenants(self, listing: Listing, tenant: str) -> Listing:
+        """Give the documents of a listing their stored ids; those that belong to no tenant are skipped.
+
+        If none belongs to one, that raises: it is the caller who forgot them.
+        """
+        stored, prefixes, skipped = dict[str, Document](), set[str](), listing.skipped
+        for id, document in listing.documents.items():
+            try:
+                (named,) = with_tenants([document], tenant)
+            except InputError as error:
+                skipped = [*skipped, (id, str(error))]
+                if len(skipped) - len(listing.skipped) == len(listing.documents):
+                    raise
+                continue
+            stored[named.key] = named
+            prefixes.add(named.key.removesuffix(id))
+        unread = {f"{prefix}{name}" for prefix in prefixes for name in listing.unread}
+        return replace(listing, documents=stored, unread=unread, skipped=skipped)
 
     def compact(self) -> None:
         """Free the space of deleted and replaced documents."""

@@ -14,8 +14,9 @@ from palmette.config import check_path, check_range
 from palmette.data import iter_documents, to_document
 from palmette.errors import DuplicateIdError, InputError, shown
 from palmette.search.faiss_engine import engine_named
+from palmette.store.checks import check_storable
 from palmette.store.engines import engine_of, is_url
-from palmette.types import LONGEST_DOCUMENT, Document
+from palmette.types import Document
 
 LONGEST_NAME = 1024
 """Largest number of characters of a text that may be the name of a file."""
@@ -99,13 +100,7 @@ def unique(documents: Sequence[Document]) -> dict[str, Document]:
     """Map ids to documents; equal documents count once, and an id with two contents raises."""
     unique: dict[str, Document] = {}
     for document in documents:
-        size = len(document.all_text)
-        if size > LONGEST_DOCUMENT:
-            raise InputError(
-                f"document {shown(document.key)} has {size:,} characters, and may have {LONGEST_DOCUMENT:,}: nothing "
-                "was added; split it into parts"
-            )
-        digest = document.digest  # raises where metadata is not JSON, before anything is written
+        digest = check_storable(document)  # raises before anything is written
         if unique.setdefault(document.key, document).digest != digest:
             raise DuplicateIdError(f"id {document.key!r} is given twice with different content: nothing was added")
     return unique

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from palmette.data.listing import Listing
-from palmette.errors import LockedError, shown
+from palmette.errors import InputError, LockedError, shown
 from palmette.index.encoding import PassageArrays, existing_documents
-from palmette.index.inputs import unique
 from palmette.index.write import note_score_scales
 from palmette.machine.progress import progress_bar
 from palmette.machine.telemetry import writing
 from palmette.methods.base import Model
 from palmette.ranking.arrays import stores_sentences
 from palmette.sources.cutting import Cutter
+from palmette.store.checks import check_storable
 from palmette.store.protocols import Backend, StoredDocument, View
 from palmette.types import Document
 
@@ -74,6 +74,18 @@ class Plan:
         others = {*self.moved, *self.changed}
         return [document.key for document in self.fresh if document.key not in others]
 
+    def without(self, refused: Mapping[str, str]) -> Plan:
+        """Return the plan without documents that turned out to be unusable, by id with the reason."""
+        if not refused:
+            return self
+        return replace(
+            self,
+            fresh=[document for document in self.fresh if document.key not in refused],
+            changed=[id for id in self.changed if id not in refused],
+            moved={id: former_id for id, former_id in self.moved.items() if id not in refused},
+            skipped=[*refused.items(), *self.skipped],
+        )
+
 
 def source_notes(view: View, documents: Iterable[StoredDocument]) -> dict[str, str]:
     """Return the noted paths of the sources of some documents, by the names of the notes."""
@@ -82,7 +94,22 @@ def source_notes(view: View, documents: Iterable[StoredDocument]) -> dict[str, s
     return {name: path for name, path in notes.items() if path is not None}
 
 
-def plan_sync(view: View, source: str, listing: Listing) -> Plan:
+def _storable(listing: Listing) -> tuple[Listing, dict[str, str]]:
+    """Skip the documents that no index stores, whose former versions stay; returns the digests of the others, by id."""
+    digests, refused = dict[str, str](), dict[str, str]()
+    for id, document in listing.documents.items():
+        try:
+            digests[id] = check_storable(document)
+        except InputError as error:
+            refused[id] = str(error)
+    if not refused:
+        return listing, digests
+    documents = {id: document for id, document in listing.documents.items() if id in digests}
+    skipped, unread = [*refused.items(), *listing.skipped], {*refused, *listing.unread}
+    return replace(listing, documents=documents, skipped=skipped, unread=unread), digests
+
+
+def plan_sync(view: View, source: str, listing: Listing, digests: Mapping[str, str]) -> Plan:
     """Compare the current documents of a source with those in the index; documents of other sources are skipped."""
     indexed = view.ids_of_source(source)  # id → digest
     not_ours = [id for id in listing.documents if id not in indexed]
@@ -90,7 +117,7 @@ def plan_sync(view: View, source: str, listing: Listing) -> Plan:
     reason = "an index has a document of this id that was added by itself, or by another source"
     skipped = [*listing.skipped, *((id, reason) for id in not_ours if id in others)]
     current = {id: document for id, document in listing.documents.items() if id not in others}
-    fresh = [document for id, document in current.items() if indexed.get(id) != document.digest]
+    fresh = [document for id, document in current.items() if indexed.get(id) != digests[id]]
     gone = [id for id in indexed if id not in current and not listing.keeps(id)]
     moved = _moved(view, [document for document in fresh if document.key not in indexed], gone)
     former_ids = set(moved.values())
@@ -148,32 +175,35 @@ def sync_source(
         on_commit: A function ``(done, total) -> go on?``, called after each transaction.
     """
     size = per_commit or DOCUMENTS_PER_COMMIT
-    unique(list(listing.documents.values()))
+    listing, digests = _storable(listing)
     with writing(lambda: str(backend.stats().location)) as record, backend.read() as view:
-        plan = plan_sync(view, source, listing)
+        plan = plan_sync(view, source, listing, digests)
         arrays = PassageArrays(model, view, stores_sentences(backend), cutter, source)
         fresh = {document.key: document for document in plan.fresh}
         arrays.look_up(fresh, [*plan.moved.values(), *plan.removed])
-        done, total = 0, len(plan.fresh)
+        done, total, refused = 0, len(plan.fresh), dict[str, str]()
         notes = {f"{NOTE}{source}": origin} if origin is not None else {}
         notes = {name: path for name, path in notes.items() if view.note(name) != path}
         view.release()  # neither encoding nor the commits keep the storage's log from being cut
         with progress_bar(progress, total=total, desc=f"Indexing {source}", unit="doc", delay=2) as bar:
             for start in range(0, max(1, total), size):
                 documents = plan.fresh[start : start + size]
+                for first in range(0, len(documents), batch_size):
+                    batch = documents[first : first + batch_size]
+                    arrays.prepare(batch, refused)
+                    bar.update(len(batch))
+                done += len(documents)
+                documents = [document for document in documents if document.key not in refused]
                 gone = [plan.moved[document.key] for document in documents if document.key in plan.moved]
                 if start + size >= total:
                     gone += plan.removed
-                if not documents and not gone and not notes:
+                if documents or gone or notes:
+                    _commit(backend, arrays, documents, gone, notes)
+                elif not total:
                     break
-                for first in range(0, len(documents), batch_size):
-                    batch = documents[first : first + batch_size]
-                    arrays.prepare(batch)
-                    bar.update(len(batch))
-                _commit(backend, arrays, documents, gone, notes)
-                done += len(documents)
                 if not on_commit(done, total):
                     break
+        plan = plan.without(refused)
         moved = [(former_id, id) for id, former_id in plan.moved.items()]
         report = SyncReport(
             source, plan.added, plan.changed, moved, plan.removed, plan.unchanged, plan.skipped, arrays.encoded

@@ -16,6 +16,10 @@ from uuid import uuid4
 
 from palmette.errors import LockedError, PalmetteError
 
+RATIO = 200
+"""Times its size that a compressed file may unpack to; texts reach 10."""
+SMALL = 2**22
+"""Bytes that any compressed file may unpack to."""
 _DRAFT = ".new"
 _ABANDONED = 86_400.0
 """Seconds after which a draft is a dead process's, where nothing else tells."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import PurePath
 from typing import Any
 
-from palmette.errors import ConfigError, InputError, shown
+from palmette.errors import ConfigError, InputError, PalmetteError, shown
 from palmette.sources.kinds import KINDS
 from palmette.sources.lines import Lines
 from palmette.sources.passages import CountTokens, PassageOptions, above, split
@@ -27,6 +27,10 @@ NAMES = ("source", "file_path", "file_name", "filename")
 _COUNTED = 64
 """Characters for each token of the limit; longer documents are cut without counting their tokens."""
 _MARKDOWN = re.compile(r"^(?:#{1,6} \S|```|~~~|\|.*\|\s*$)", re.MULTILINE)
+
+
+class _NoSplitter(InputError):
+    """The splitter of an index was not given, so that no document can be cut."""
 
 
 class Cutter:
@@ -61,10 +65,26 @@ class Cutter:
         too_long |= {at for at, head in zip(long, heads, strict=True) if len(head) < len(documents[at].content)}
         return [self._split(document, at in too_long, self.how) for at, document in enumerate(documents)]
 
+    def cut_each(self, documents: Sequence[Document]) -> Iterator[StoredDocument | InputError]:
+        """Yield each document cut, or why it cannot be."""
+        try:
+            yield from self.cut(documents)
+        except _NoSplitter:
+            raise
+        except InputError:
+            for document in documents:
+                try:
+                    yield from self.cut([document])
+                except InputError as error:
+                    yield error
+
     def _split(self, document: Document, long: bool, options: PassageOptions) -> StoredDocument:
         if not long:
             return StoredDocument.whole(document)
-        places = split(document.content, kind_of_text(document), options, self.count_tokens)
+        try:
+            places = split(document.content, kind_of_text(document), options, self.count_tokens)
+        except RecursionError as error:
+            raise InputError(f"document {shown(document.key)}: it cannot be cut: nested too deeply") from error
         if len(places) < 2:
             return StoredDocument.whole(document, places[0].headings if places else ())
         return StoredDocument(document, tuple(places))
@@ -72,7 +92,14 @@ class Cutter:
     def _split_by(self, splitter: Any, document: Document) -> StoredDocument:
         """Cut a document with a user's splitter, whose pieces must be slices of the text."""
         content, places, begin = document.content, list[tuple[int, int]](), 0
-        for piece in _pieces(splitter, content):
+        try:
+            pieces = _pieces(splitter, content)
+        except PalmetteError:
+            raise
+        except Exception as error:
+            reason = f"{type(splitter).__name__} raises {type(error).__name__}: {error}"
+            raise InputError(f"document {shown(document.key)}: it cannot be cut: {reason}") from error
+        for piece in pieces:
             place = piece if isinstance(piece, tuple) else _find(content, piece, begin)
             if place is None or not 0 <= place[0] < place[1] <= len(content):
                 raise InputError(
@@ -132,7 +159,7 @@ def opened_cutter(model: Any, backend: Any, passages: PassagesLike) -> Cutter:
     name = str(recorded[SPLITTER])
 
     def missing(text: str) -> list[str]:
-        raise InputError(
+        raise _NoSplitter(
             f"this index cuts documents by {name}: give it, Index.open(…, passages={name}(…)), before you add any"
         )
 

@@ -9,18 +9,22 @@ import math
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from palmette.config import check_kind, parse_untrusted_json
 from palmette.errors import DuplicateIdError, InputError, NotFoundError, shown
-from palmette.machine.files import open_source, reading
+from palmette.machine.files import RATIO, SMALL, open_source, reading
 from palmette.machine.progress import progress_bar
 from palmette.types import Document
 from palmette.types.values import written
 
+T = TypeVar("T")
+Row = tuple[str, T | InputError]
+"""A row, or what is wrong with it, with its place ``file:number``."""
+Cells = dict[str, str | int | float]
 TEXT_KEYS = ("text", "title")
 SOURCE_KEYS = ("source", "file_path", "page", "page_label")
 """Metadata that name where a document comes from, in messages."""
@@ -29,10 +33,6 @@ LONGEST = 2**25
 """Characters of a line, and of a table's cell: a whole book fits."""
 UNPACKED = 2**30
 """Bytes of a file that is read as a whole."""
-RATIO = 200
-"""Times its size that a compressed file may unpack to; texts reach 10."""
-SMALL = 2**22
-"""Bytes that any compressed file may unpack to."""
 BLANK = 2**20
 """Most blank lines of a file."""
 MOST_CELLS = 2**18
@@ -131,23 +131,41 @@ def read_lines(path: Path, root: Path | None = None) -> Iterator[tuple[str, str]
 
 def read_jsonl(path: Path, root: Path | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
     """Objects of a file, each with its place ``file:number``."""
+    return _or_raise(json_rows(path, root))
+
+
+def json_rows(path: Path, root: Path | None = None) -> Iterator[Row[dict[str, Any]]]:
+    """Objects of a file, or what is wrong with a line, each with its place ``file:number``."""
     for place, line in read_lines(path, root):
         try:
             value = parse_untrusted_json(line)
         except ValueError as error:
-            raise InputError(f"{place}: not JSON ({error}): {line:.80}") from error
-        if not isinstance(value, dict):
-            raise InputError(f"{place}: expected a JSON object per line, got {type(value).__name__}: {line:.80}")
-        yield place, value
+            yield place, InputError(f"{place}: not JSON ({error}): {line:.80}")
+            continue
+        if isinstance(value, dict):
+            yield place, value
+        else:
+            reason = f"expected a JSON object per line, got {type(value).__name__}: {line:.80}"
+            yield place, InputError(f"{place}: {reason}")
 
 
-def read_table(
-    path: Path, required: Sequence[str] = (), root: Path | None = None
-) -> Iterator[tuple[str, dict[str, str | int | float]]]:
+def _or_raise(rows: Iterable[Row[T]]) -> Iterator[tuple[str, T]]:
+    for place, row in rows:
+        if isinstance(row, InputError):
+            raise row
+        yield place, row
+
+
+def read_table(path: Path, required: Sequence[str] = (), root: Path | None = None) -> Iterator[tuple[str, Cells]]:
     """Rows by column, each with its place ``file:number``: numbers as numbers, empty cells left out.
 
     Every row has the ``required`` columns, so that each says as much of the table as any other.
     """
+    return _or_raise(table_rows(path, required, root))
+
+
+def table_rows(path: Path, required: Sequence[str] = (), root: Path | None = None) -> Iterator[Row[Cells]]:
+    """Rows as of :func:`read_table`, or what is wrong with one."""
     csv.field_size_limit(max(LONGEST, csv.field_size_limit()))
     try:
         with _open(path, root, encoding="utf-8-sig", newline="") as (lines, most):
@@ -157,7 +175,8 @@ def read_table(
             for row in rows:
                 place = f"{path}:{rows.line_num}"
                 if None in row:
-                    raise InputError(f"{place}: more cells than the heading has columns ({', '.join(names)})")
+                    yield place, InputError(f"{place}: more cells than the heading has columns ({', '.join(names)})")
+                    continue
                 cells = {name: (cell or "").strip() for name, cell in row.items()}
                 yield place, {n: _value(n, cell) for n, cell in cells.items() if cell or n in required}
     except (UnicodeDecodeError, OSError, zlib.error, EOFError, csv.Error) as error:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
@@ -12,8 +14,11 @@ from palmette.errors import shown
 
 _DEPTH = 100
 """Most levels of nested values; Python's own limit lies far above."""
-_BITS = 10_000
+_BITS = 14_000
 """Most bits of an integer; Python refuses to write longer ones out."""
+_INT64 = 2**63
+_HALF = re.compile("[\ud800-\udfff]")
+"""Half of a surrogate pair, which UTF-8 cannot encode."""
 
 
 def json_fault(value: object, place: str, depth: int = 0) -> str | None:
@@ -69,3 +74,32 @@ def json_value(value: Any, depth: int = 0) -> Any:
     if hasattr(value, "isoformat"):
         return value.isoformat()
     return value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
+
+
+def storable(value: Any, depth: int = 1) -> Any:
+    """JSON of a file as an index can store it: no value is lost because another system allows more.
+
+    Half of a surrogate pair becomes U+FFFD. Integers beyond 64 bits, infinities, NaN, and what is nested too deeply
+    become their text. Other values stay as they are.
+
+    >>> storable({"barcode": 40123456789012345678, "limit": float("inf")})
+    {'barcode': '40123456789012345678', 'limit': 'inf'}
+    """
+    if isinstance(value, str):
+        return _HALF.sub("\ufffd", value) if not value.isascii() else value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, int):
+        if -_INT64 <= value < _INT64:
+            return value
+        return str(value) if value.bit_length() <= _BITS else hex(value)  # Python writes no long ones in decimals
+    if not isinstance(value, Mapping | list | tuple):
+        return value
+    if depth >= _DEPTH:
+        try:
+            return storable(json.dumps(value, ensure_ascii=False, default=str))
+        except (RecursionError, TypeError):
+            return "\u2026"
+    if isinstance(value, Mapping):
+        return {storable(key): storable(inner, depth + 1) for key, inner in value.items()}
+    return [storable(inner, depth + 1) for inner in value]

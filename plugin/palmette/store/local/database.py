@@ -24,16 +24,8 @@ import numpy as np
 
 from palmette.arrays import Keys
 from palmette.config import parse_json
-from palmette.errors import (
-    REPAIR,
-    CorruptIndexError,
-    InputError,
-    LockedError,
-    ReadOnlyError,
-    StorageFullError,
-    StoreError,
-    shown,
-)
+from palmette.errors import REPAIR, CorruptIndexError, LockedError, ReadOnlyError, StorageFullError, StoreError, shown
+from palmette.store.checks import check_characters
 from palmette.store.filters import Scalar, flatten
 from palmette.store.protocols import StoredDocument
 from palmette.types import Document, Metadata, Passage, content_digest
@@ -173,14 +165,7 @@ def row_of(stored_document: StoredDocument) -> Row:
     stored["passages"] = write_places(stored_document.passages)
     for name in ("metadata", "fields", "payload"):
         stored[name] = _to_json(dict(getattr(document, name)))
-    for name, text in stored.items():
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise InputError(
-                f"document {document.id!r}: its {name} holds half of a surrogate pair at position {error.start}; "
-                "clean it with text.encode('utf-8', 'replace').decode()"
-            ) from error
+    check_characters(document.key, stored)
     return Row(**stored, digest=digest, values=values_of(document.metadata))
 
 
