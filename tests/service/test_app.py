@@ -538,7 +538,7 @@ def test_an_index_that_cannot_be_opened_is_named(index: Index, tmp_path: Path) -
     with running(Path(index.path), tmp_path / "nowhere") as service:
         until(lambda: service.service.failures)
         reply = service.http.get("/ready")
-        assert (reply.status_code, reply.json()) == (503, {"ready": False})
+        assert (reply.status_code, reply.json()) == (503, {"ready": False, "reasons": ["an index cannot be opened"]})
         told = problem(service.post("search", query="owl", index="nowhere"), 503, "there is no index at nowhere")
         assert str(tmp_path) not in told["detail"]
         assert service.post("search", query="owl", index="colours").status_code == 200
