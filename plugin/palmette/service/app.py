@@ -227,17 +227,12 @@ class Service:
         return value
 
     async def _body(self, request: Request) -> bytes:
-        """Read the body of a request, which must be JSON and arrive in time."""
+        """Read the body of a request, which must be JSON; the gate sees to it that it arrives in time."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             message = f"send Content-Type: application/json, got {shown(kind)}"
             raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, message)
-        try:
-            async with asyncio.timeout(self.settings.timeout):
-                return await request.body()
-        except TimeoutError as error:
-            message = f"the request did not arrive within {self.settings.timeout:g} s"
-            raise Problem(HTTPStatus.REQUEST_TIMEOUT, message, connection="close") from error
+        return await request.body()
 
     async def _until_gone(self, request: Request, work: Awaitable[T]) -> T:
         """Await work; cancel it if the client disconnects."""

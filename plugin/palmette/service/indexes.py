@@ -238,7 +238,7 @@ class Served:
                     log.warning("%s: %s", self.name, self.warning)
             except PalmetteError as error:
                 self.progress.error = str(error)
-            unsure = state is not None and (state[1] is None or (known is not None and bool(known[0].keys() - state[0])))
+            unsure = state is not None and (state[1] is None or bool(known and known[0].keys() - state[0]))
             waited = waited + 1 if unsure and state != seen and waited < MOST_LOOKS else 0
             if state is not None and state != known and not waited:
                 try:

@@ -195,7 +195,7 @@ class OpenedFolder:
             return False
 
     def check(self, *, reading: bool = False) -> bool:
-        """Return True where the path leads to the folder, and False where reading outlasts it; else raise StoreError."""
+        """Return True if the path leads to the folder, and False where reading outlasts it; else raise StoreError."""
         if self.is_there():
             return True
         if (self.path / DATABASE).exists():
