@@ -46,11 +46,19 @@ def test_too_long_queries_are_refused(parts: Index, monkeypatch: pytest.MonkeyPa
     with pytest.raises(InputError, match="may have 100,000"):
         MODEL.score("a" * (MAX_QUERY + 1), [Document("x", "text")])
     assert parts.search("a" * MAX_QUERY, 1)
-    monkeypatch.setattr(query_module, "MAX_TERMS", 10)
-    assert parts.search("q1 q2 q3 q4 q5", 1), "five words and four pairs"
-    with pytest.raises(InputError, match="has 11 different words and pairs of neighbours, and 10 are searched"):
-        parts.search("q1 q2 q3 q4 q5 q6")
-    assert parts.search("q1 q2 q3 q4 q5 q6", 1, lexical=0)
+
+
+def test_the_first_words_of_a_query_are_searched(parts: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    analyser = parts.backend._snapshots.analyser  # type: ignore[attr-defined]
+    for text in (" ".join(f"q{number}" for number in range(15_000)), "q," * 45_000, "中文" * 40_000):
+        terms = query_module.query_terms(analyser, text)
+        assert len(terms.terms) <= 4 * query_module.MOST_WORDS
+    monkeypatch.setattr(query_module, "MOST_WORDS", 3)
+    for text in ("q1 q2 q3", 'q1 q2 q3 q4 "q5"'):
+        query_module.query_terms.cache_clear()
+        terms = query_module.query_terms(analyser, text)
+        assert (terms.words, terms.required) == (["q1", "q2", "q3", "q1 q2", "q2 q3"], frozenset())
+    query_module.query_terms.cache_clear()
 
 
 def test_too_long_documents_are_refused_whole(monkeypatch: pytest.MonkeyPatch) -> None:

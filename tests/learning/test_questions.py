@@ -290,11 +290,29 @@ def test_the_command(server: ChatServer, tmp_path: Path, capsys: pytest.CaptureF
     assert "openai:MODEL" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("usage", [[1], {"total_tokens": "many"}, {"total_tokens": None}, {"total_tokens": 1e999}, "x"])
+@pytest.mark.parametrize(
+    "usage",
+    [
+        [1],
+        {"total_tokens": "many"},
+        {"total_tokens": None},
+        {"total_tokens": 1e999},
+        {"total_tokens": -(10**6)},
+        {"total_tokens": True},
+        "x",
+    ],
+)
 def test_odd_counts_of_tokens_are_no_error(server: ChatServer, usage: Any) -> None:
     content = json.dumps({"choices": [{"message": {"content": "words"}}], "usage": usage}).replace("Infinity", "1e999")
     server.reply = lambda body: (200, {}, content.encode())
     assert OpenAI("small").complete("The owl sings.", {}) == Reply("words")
+
+
+def test_replies_are_read_up_to_a_limit(server: ChatServer) -> None:
+    content = json.dumps({"choices": [{"message": {"content": "words " * (1 << 22)}}]}).encode()
+    server.reply = lambda body: (200, {}, content)
+    with pytest.raises(LLMError, match="answered with more than 16,777,216 bytes"):
+        OpenAI("small").complete("The owl sings.", {})
 
 
 @pytest.mark.parametrize(

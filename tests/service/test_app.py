@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -401,25 +402,6 @@ def test_slow_and_lost_clients_disturb_nobody(index: Index) -> None:
         until(lambda: all(one.handle is None or one.handle.users == 0 for one in service.service.served.values()))
 
 
-def test_bodies_are_bounded_together(index: Index) -> None:
-    head = "POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    with running(Path(index.path), max_body=1000, timeout=20) as service:
-        address = ("127.0.0.1", int(service.url.rpartition(":")[2]))
-        slow = [socket.create_connection(address) for _ in range(8)]
-        for client in slow:
-            client.sendall(f"{head}Content-Length: 1000\r\n\r\n".encode() + b" " * 999)
-        until(lambda: service.service.metrics.in_flight == len(slow))
-        assert service.http.get("/health").status_code == 200
-        time.sleep(0.2)
-        reply = service.post("search", query="owl")
-        problem(reply, 503, "too large together")
-        assert reply.headers["retry-after"] == "1"
-        for client in slow:
-            client.close()
-        until(lambda: service.service.metrics.in_flight == 0)
-        assert service.post("search", query="owl").status_code == 200
-
-
 def test_searches_are_answered_where_they_cannot_be_recorded(
     index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -538,7 +520,7 @@ def test_an_index_that_cannot_be_opened_is_named(index: Index, tmp_path: Path) -
     with running(Path(index.path), tmp_path / "nowhere") as service:
         until(lambda: service.service.failures)
         reply = service.http.get("/ready")
-        assert (reply.status_code, reply.json()) == (503, {"ready": False})
+        assert (reply.status_code, reply.json()) == (503, {"ready": False, "reasons": ["an index cannot be opened"]})
         told = problem(service.post("search", query="owl", index="nowhere"), 503, "there is no index at nowhere")
         assert str(tmp_path) not in told["detail"]
         assert service.post("search", query="owl", index="colours").status_code == 200
@@ -625,6 +607,79 @@ def test_a_replaced_index_of_a_folder_is_followed(tmp_path: Path, monkeypatch: p
         (notes / "b.md").write_text("Hens eat.")
         until(lambda: ids() == {"notes/a.md", "notes/b.md"})
         assert {one["id"] for one in service.post("list").json()["documents"]} == ids()
+
+
+def test_a_followed_folder_goes_and_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was indexed is searched meanwhile, also with the index's files deleted; other indexes go on."""
+    from palmette.service import indexes
+
+    monkeypatch.setattr(indexes, "POLL", 0.2)
+    space().save_pretrained(tmp_path / "model")
+    for name in ("notes", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.md").write_text("Owls sing.")
+    served = [Served(name, str(tmp_path / name), model=str(tmp_path / "model")) for name in ("notes", "other")]
+    with running(*served) as service:
+
+        def ids() -> list[str]:
+            hits = [service.post("search", query="owl", index=name).json()["results"][0]["hits"] for name in NAMES]
+            return [hit["id"] for some in hits for hit in some]
+
+        def listed() -> list[tuple[bool, str]]:
+            facts = service.http.get("/v1/indexes").json()["indexes"]
+            return [(one["ready"], one.get("warning", "")) for one in facts]
+
+        NAMES = ("notes", "other")
+        (tmp_path / "notes").rename(tmp_path / "away")
+        shutil.rmtree(tmp_path / "away")
+        until(lambda: listed()[0][1].startswith("its folder is away: what was indexed is searched"))
+        assert listed()[0][0]
+        assert listed()[1] == (True, "")
+        assert ids() == ["notes/a.md", "other/a.md"]
+        metrics = service.http.get("/metrics").text
+        assert 'palmette_index_up{index="notes"} 1' in metrics
+        assert service.http.get("/ready").status_code == 200
+        assert not (tmp_path / "notes").exists(), "it is not made by us"
+        (tmp_path / "new").mkdir()
+        (tmp_path / "new" / "b.md").write_text("Owls sleep.")
+        (tmp_path / "new").rename(tmp_path / "notes")
+        until(lambda: ids() == ["notes/b.md", "other/a.md"])
+        (tmp_path / "notes" / "c.md").write_text("Owls fly.")
+        until(lambda: sorted(ids()) == ["notes/b.md", "notes/c.md", "other/a.md"])
+        (tmp_path / "notes").rename(tmp_path / "away")
+        (tmp_path / "notes").mkdir()
+        until(lambda: ids() == ["other/a.md"])
+        assert listed() == [(True, ""), (True, "")]
+
+
+def test_an_index_that_is_gone_hides_no_other(index: Index, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        index.backup(tmp_path / name)
+    with running(tmp_path / "one", tmp_path / "two") as service:
+        shutil.rmtree(tmp_path / "one")
+        one, two = service.http.get("/v1/indexes").json()["indexes"]
+        assert (one["ready"], two["ready"], two["documents"]) == (False, True, 48)
+        assert "no longer there" in one["error"]
+        metrics = service.http.get("/metrics").text
+        assert 'palmette_index_up{index="one"} 0' in metrics
+        assert 'palmette_documents{index="two"} 48' in metrics
+        reply = service.http.get("/ready")
+        assert (reply.status_code, reply.json()["reasons"]) == (503, ["an index is no longer where it was opened"])
+
+
+def test_a_folder_is_ready_when_it_is_indexed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    release, sync = threading.Event(), Index.sync_listing
+    monkeypatch.setattr(Index, "sync_listing", lambda *a, **o: (release.wait(30), sync(*a, **o))[1])
+    space().save_pretrained(tmp_path / "model")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.md").write_text("Owls sing.")
+    with running(Served("notes", str(tmp_path / "notes"), model=str(tmp_path / "model")), wait=False) as service:
+        try:
+            told = {"ready": False, "reasons": ["an index indexes its folder: 0 of 1"]}
+            until(lambda: service.http.get("/ready").json() == told)
+        finally:
+            release.set()
+        until(lambda: service.http.get("/ready").json() == {"ready": True})
 
 
 def test_a_strangers_folder_writes_nowhere_else(tmp_path: Path) -> None:

@@ -115,7 +115,11 @@ async def test_errors_are_our_sentences(service: Running) -> None:
             ("search", {"query": " "}, "the query is empty"),
             ("search", {"query": "owl", "k": 1000}, "less than or equal to 50"),
             ("search", {"query": "owl", "index": "x"}, "this service has colours"),
-            ("get", {"id": "nobody"}, "take an id from a search"),
+            ("get", {"id": "nobody"}, "there is no document [nobody]: take an id from a search"),
+            ("get", {"id": ""}, "there is no document []: take an id from a search"),
+            ("get", {"id": "long#" + "9" * 5000}, "take an id from a search"),
+            ("get", {"id": "red-owl#7"}, "there is no passage [red-owl#7]: its document has 1, numbered from 1"),
+            ("get", {"id": "long", "offset": 60_000}, "[long] has 60,000 characters: give an offset below that"),
         ):
             reply = await client.call_tool(tool, arguments)
             assert reply.is_error

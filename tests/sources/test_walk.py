@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from palmette.errors import ConfigError, NotFoundError
-from palmette.sources.walk import walk
+from palmette.sources.walk import file_stamps, walk
 
 
 @pytest.fixture
@@ -152,3 +152,20 @@ def test_names_that_are_no_text_are_skipped(root):
     (root / os.fsdecode(b"\xff.md")).write_text("words")
     assert read(root) == ["kept.md"]
     assert "its name is no UTF-8" in [reason for _, reason in walk(root).skipped]
+
+
+def test_stamps_tell_of_files_of_the_same_size_and_time(root):
+    """As ``cp -p``, ``rsync -t`` and a swap of two files leave them."""
+    make(root, **{"a.md": "owls", "b.md": "hens"})
+    for name in ("a.md", "b.md"):
+        os.utime(root / name, ns=(10**18, 10**18))
+    before = file_stamps(root)
+    assert file_stamps(root) == before
+    (root / "a.md").rename(root / "c")
+    (root / "b.md").rename(root / "a.md")
+    (root / "c").rename(root / "b.md")
+    swapped = file_stamps(root)
+    assert all(swapped[root / name] != before[root / name] for name in ("a.md", "b.md"))
+    (root / "a.md").write_text("ants")
+    os.utime(root / "a.md", ns=(10**18, 10**18))
+    assert file_stamps(root)[root / "a.md"] != swapped[root / "a.md"]

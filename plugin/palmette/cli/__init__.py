@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from difflib import get_close_matches
 from importlib import import_module
 
 from palmette import __version__
@@ -57,7 +58,7 @@ EPILOG = "`palmette` alone shows the way from nothing to answers; `palmette COMM
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status (0 done, 1 a palmette error, 2 bad usage, 130 interrupted)."""
     words = list(sys.argv[1:] if argv is None else argv)
-    debug = False
+    debug, args = False, argparse.Namespace(extra=[])
     try:
         if not words:
             from palmette.cli.demo import tour
@@ -72,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PalmetteError as error:
         if debug:
             raise
-        print(_paragraph(printable(f"palmette: {error}")), file=sys.stderr)
+        print(_paragraph(printable(f"palmette: {_told(error, args)}")), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("palmette: interrupted; no index or checkpoint was left half written", file=sys.stderr)
@@ -99,6 +100,7 @@ def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
             module = import_module(f"palmette.cli.{MODULES.get(name, 'commands')}")
             command.set_defaults(command=name, words=words, handler=getattr(module, f"_run_{function}"))
             getattr(module, f"_add_{function}")(command)
+            command.set_defaults(known=[flag for action in command._actions for flag in action.option_strings])
     return parser
 
 
@@ -121,6 +123,20 @@ class _Help(argparse.RawDescriptionHelpFormatter):
         if text and action.default not in (None, True, False, argparse.SUPPRESS) and "(default" not in text:
             return text + " (default: %(default)s)"
         return text
+
+
+def _told(error: PalmetteError, args: argparse.Namespace) -> str:
+    """Say which option may be meant where one is neither the command's nor its index's method's."""
+    for word in args.extra:
+        flag, name = word.partition("=")[0], word.partition("=")[0][2:].replace("-", "_")
+        if flag.startswith("--") and f"has no option {name!r}" in str(error):
+            of_method = str(error).rpartition("Options: ")[2]
+            names = [f"--{option.replace('_', '-')}" for option in of_method.split(", ")]
+            near = get_close_matches(flag, [*args.known, *names], n=1)
+            meant = f"did you mean {near[0]}?" if near else "there is no such option."
+            own = ", ".join(known for known in args.known if known.startswith("--"))
+            return f"{flag}: {meant} Options of {args.command}: {own}; of this index's method: {of_method}"
+    return str(error)
 
 
 def _paragraph(text: str) -> str:

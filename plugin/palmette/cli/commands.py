@@ -86,18 +86,23 @@ def _watch(args: argparse.Namespace, index: Any, paths: Sequence[str], patterns:
     from palmette.service.indexes import stamp_of
     from palmette.sources.walk import file_stamps
 
-    known, opened = None, stamp_of(args.out)
+    known, opened, away = None, stamp_of(args.out), ""
     while stamp_of(args.out) == opened:
-        stamps = [file_stamps(path, **patterns) for path in paths]
-        if stamps != known:
-            try:
+        try:
+            stamps = [file_stamps(path, **patterns) for path in paths]
+            if stamps != known:
                 _sync_all(args, index, paths, patterns)
-                known = stamps
-            except LockedError as error:  # another process writes: it ends some time
-                print(f"palmette: {error}", file=sys.stderr, flush=True)
-            except StoreError:
-                if stamp_of(args.out) == opened:
-                    raise
+            known, away = stamps, ""
+        except NotFoundError as error:  # a folder that is made anew
+            known = None
+            if away != str(error):
+                away = str(error)
+                print(f"palmette: {error}: what was indexed stays until it is back", file=sys.stderr, flush=True)
+        except LockedError as error:  # another process writes: it ends some time
+            print(f"palmette: {error}", file=sys.stderr, flush=True)
+        except StoreError:
+            if stamp_of(args.out) == opened:
+                raise
         time.sleep(WATCHED)
 
 

@@ -42,6 +42,10 @@ SILENCE = 60.0
 """Seconds until a server that sends nothing has failed."""
 MOST_NUMBERS = 65_536
 """Largest width of a vector that a record may have."""
+NUMBER_BYTES = 32
+"""Bytes that a number of a vector takes in a reply at most."""
+REPLY_BYTES = 1 << 20
+"""Bytes of a reply beside its vectors."""
 TOO_LARGE = (400, 413, 422)
 """HTTP statuses that may mean too many texts, or a text that is too long."""
 QUERY_PATIENCE = 30.0
@@ -213,8 +217,14 @@ class ServerEncoder(PooledEncoder):
         """Return the vectors of a batch; what a server refuses for its size is asked for in parts."""
         tokens = sum(estimate_tokens(texts))
         body = {"model": self.model, "input": texts, "encoding_format": "float"}
+        largest = REPLY_BYTES + NUMBER_BYTES * len(texts) * (self.width or MOST_NUMBERS)
         reply = self.endpoint.post(
-            body, lambda facts: _read(facts, len(texts)), tokens=tokens, patience=patience, silence=SILENCE
+            body,
+            lambda facts: _read(facts, len(texts)),
+            tokens=tokens,
+            patience=patience,
+            silence=SILENCE,
+            largest=largest,
         )
         if reply.status == 200:
             rows, counted = reply.content

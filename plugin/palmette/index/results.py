@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from palmette.arrays import Floats, Mask, Rows, unit_rows
 from palmette.errors import ConfigError, InputError, NotFoundError, shown
 from palmette.lexical.analyser import analyser_of, check_query
+from palmette.lexical.query import searched_part
 from palmette.machine import telemetry
 from palmette.methods.base import Model, Queries
 from palmette.ranking import reasons
@@ -270,7 +271,7 @@ class SearchResult:
         """Start and end of the query's words in a document's content."""
         if not self.evidence.texts:
             return []
-        return analyser_of(backend.language).matches(self.batch.texts[row], document.content)
+        return analyser_of(backend.language).matches(searched_part(self.batch.texts[row]), document.content)
 
     def best_passages(self, view: View) -> Mask:
         """Mark the best passage of each document: [Q, n]."""
@@ -321,7 +322,10 @@ class SearchResult:
         facts[SPAN] = self.sentence_spans(view, row, np.array([column]))[0]
         counted_words, spelled = None, dict[str, str]()
         if self.evidence.texts:
-            counted_words, spelled = matched, reasons.spell(analyser_of(backend.language), batch.texts[row])
+            counted_words, spelled = (
+                matched,
+                reasons.spell(analyser_of(backend.language), searched_part(batch.texts[row])),
+            )
         counted = "passages" if view.count_documents() < len(view) else "documents"
         explanation = reasons.explain(
             self.evidence, method_explanation, document, facts, counted_words, spelled, counted

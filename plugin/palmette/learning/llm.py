@@ -37,6 +37,12 @@ class Reply:
     """Whether the model, or a filter in front of it, declined."""
 
 
+def counted(usage: Any) -> int:
+    """Return the tokens that a model counted, a whole number above 0; 0 for anything else, which would undo others."""
+    tokens = usage.get("total_tokens") if isinstance(usage, Mapping) else 0
+    return tokens if type(tokens) is int and tokens > 0 else 0
+
+
 class LLM(Protocol):
     """A language model that completes one prompt."""
 
@@ -106,9 +112,9 @@ class LangChain(_NotStopped):
         content = getattr(message, "content", message)
         if isinstance(content, list):  # blocks of a multimodal message
             content = "".join(part if isinstance(part, str) else str(part.get("text", "")) for part in content)
-        usage = getattr(message, "usage_metadata", None) or {}
+        usage = getattr(message, "usage_metadata", None)
         extra = getattr(message, "additional_kwargs", {})
-        return Reply(str(content), int(usage.get("total_tokens", 0)), bool(extra.get("refusal")))
+        return Reply(str(content), counted(usage), bool(extra.get("refusal")))
 
 
 class LlamaIndex(_NotStopped):
@@ -120,8 +126,7 @@ class LlamaIndex(_NotStopped):
 
     def complete(self, prompt: str, schema: Mapping[str, Any]) -> Reply:  # noqa: D102
         response = self.model.complete(prompt)
-        usage = getattr(response, "additional_kwargs", None) or {}
-        return Reply(str(response.text), int(usage.get("total_tokens", 0)))
+        return Reply(str(response.text), counted(getattr(response, "additional_kwargs", None)))
 
 
 def name_of(call: Any) -> str:
@@ -220,10 +225,9 @@ class OpenAI:
 def _read_reply(facts: Any) -> Reply:
     """Read the message of a server's response; raise if it is incomplete."""
     choice = facts["choices"][0]
-    message, usage = choice["message"], facts.get("usage")
+    message = choice["message"]
     text = message.get("content")
     if not isinstance(text, str | None):
         raise TypeError(f"the message is {type(text).__name__}")
-    tokens = usage.get("total_tokens") if isinstance(usage, Mapping) else 0
     refused = bool(message.get("refusal")) or choice.get("finish_reason") == "content_filter"
-    return Reply(text or "", tokens if isinstance(tokens, int) else 0, refused)
+    return Reply(text or "", counted(facts.get("usage")), refused)

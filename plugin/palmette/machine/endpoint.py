@@ -41,8 +41,8 @@ SILENCE = 120.0
 """Seconds until a server that sends nothing has failed."""
 SLOWEST = 300.0
 """Seconds that one reply may take, however steadily it comes."""
-LARGEST = 1 << 27
-"""Bytes of the largest reply that is read, unpacked."""
+LARGEST = 1 << 24
+"""Bytes of the largest reply that is read, unpacked, unless a caller expects a larger one."""
 MOST_VALUES = 1 << 23
 """Most commas and brackets of a reply: each value takes up to 64 bytes of memory."""
 UNPACKED_AT_ONCE = 1 << 20
@@ -162,12 +162,14 @@ class Endpoint:
         tokens: int = 0,
         patience: float = float("inf"),
         silence: float | None = None,
+        largest: int | None = None,
     ) -> Reply:
         """Send a request, again where that may help.
 
         ``read`` makes the content of a reply's JSON, and raises ValueError, KeyError, IndexError or TypeError where
         that is not whole. ``tokens`` count towards the limits of rate. All attempts together take ``patience``
-        seconds at most, and one of them ``silence`` without a byte.
+        seconds at most, and one of them ``silence`` without a byte. Nothing is read beyond ``largest`` bytes, by
+        default ``LARGEST``.
 
         Raises:
             RemoteError: Every attempt failed, or the server leads elsewhere. A status that another attempt does not
@@ -181,7 +183,9 @@ class Endpoint:
             self.rates.wait(tokens)
             status, retry_after = 0, 0.0
             try:
-                status, headers, data = self._send(body, key, min(silence or SILENCE, end - time.monotonic()), end)
+                status, headers, data = self._send(
+                    body, key, min(silence or SILENCE, end - time.monotonic()), end, largest or LARGEST
+                )
                 if 300 <= status < 400:
                     raise self._leads_elsewhere(headers.get("location", ""))
                 facts = self._facts(data)
@@ -206,7 +210,9 @@ class Endpoint:
             "later, or check the address"
         )
 
-    def _send(self, body: Mapping[str, Any], key: str, silence: float, end: float) -> tuple[int, Any, bytes]:
+    def _send(
+        self, body: Mapping[str, Any], key: str, silence: float, end: float, largest: int
+    ) -> tuple[int, Any, bytes]:
         """Send one request and read the reply within its limits of time and size."""
         import httpx
 
@@ -224,8 +230,8 @@ class Endpoint:
             with line.limited(min(SLOWEST, end - time.monotonic())), line.stream("POST", self.url, request) as reply:
                 for part in _unpacked(reply):
                     content += part
-                    if len(content) > LARGEST:
-                        raise self.error(f"{self.url} answered with more than {LARGEST:,} bytes: it is no model server")
+                    if len(content) > largest:
+                        raise self.error(f"{self.url} answered with more than {largest:,} bytes: it is no model server")
             usable = not line.was_cut
             return reply.status_code, reply.headers, bytes(content)
         except httpx.InvalidURL as error:

@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from http import HTTPStatus
@@ -127,18 +127,24 @@ class Service:
         return Response(to_json(value), media_type="application/json")
 
     async def _ready(self, request: Request) -> Response:
-        ready = all(index.handle is not None for index in self.served.values())
-        status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
-        return Response(to_json({"ready": ready}), status, media_type="application/json")
+        """Answer ``/ready``; no index is named, since no token is needed."""
+        unready = [index.unready for name, index in self.served.items() if name not in self.failures]
+        reasons = [f"an index {reason}" for reason in unready if reason]
+        reasons += ["an index cannot be opened"] * len(self.failures)
+        status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
+        value = {"ready": not reasons} | ({"reasons": reasons} if reasons else {})
+        return Response(to_json(value), status, media_type="application/json")
 
     async def _metrics(self, request: Request) -> Response:
         if not caller_of(request).sees_all:
             detail = "metrics tell of all tenants and indexes: ask with a token that has neither a filter nor indexes"
             raise Problem(HTTPStatus.FORBIDDEN, detail)
-        counts = {}
+        counts = dict[str, int | None]()
         for name, served in self.served.items():
+            counts[name] = None
             if served.handle is not None:
-                counts[name] = await served.read("", None, lambda index, reader: len(index))
+                with suppress(PalmetteError):  # one that cannot be read hides no other
+                    counts[name] = await served.read("", None, lambda index, reader: len(index))
         return Response(self.metrics.text(counts), headers={"content-type": TYPE})
 
     async def _indexes(self, request: Request) -> Response:
@@ -155,9 +161,14 @@ class Service:
                     facts["follows"]["error"] = self.hide_paths(progress["error"], caller)
             if name in self.failures:
                 facts["error"] = self.hide_paths(self.failures[name], caller)
+            if served.warning:
+                facts["warning"] = served.warning
             if served.handle is not None:
-                facts |= await served.read(caller.name, caller.filter, index_facts) | {"ready": True}
-                facts["location"] = self.hide_paths(facts["location"], caller)
+                try:
+                    facts |= await served.read(caller.name, caller.filter, index_facts)
+                    facts |= {"ready": not served.unready, "location": self.hide_paths(facts["location"], caller)}
+                except PalmetteError as error:  # one that cannot be read hides no other
+                    facts["error"] = self.hide_paths(str(error), caller)
             listed.append(facts)
         service = self.metrics.summary() if caller.sees_all else None
         return Response(to_json({"indexes": listed, "service": service}), media_type="application/json")
@@ -216,17 +227,12 @@ class Service:
         return value
 
     async def _body(self, request: Request) -> bytes:
-        """Read the body of a request, which must be JSON and arrive in time."""
+        """Read the body of a request, which must be JSON; the gate sees to it that it arrives in time."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             message = f"send Content-Type: application/json, got {shown(kind)}"
             raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, message)
-        try:
-            async with asyncio.timeout(self.settings.timeout):
-                return await request.body()
-        except TimeoutError as error:
-            message = f"the request did not arrive within {self.settings.timeout:g} s"
-            raise Problem(HTTPStatus.REQUEST_TIMEOUT, message, connection="close") from error
+        return await request.body()
 
     async def _until_gone(self, request: Request, work: Awaitable[T]) -> T:
         """Await work; cancel it if the client disconnects."""

@@ -138,6 +138,11 @@ async def read_refused(receive: Receive) -> None:
                     return
 
 
+def has_body(headers: Headers) -> bool:
+    """Return True if a body follows a request's head."""
+    return "transfer-encoding" in headers or headers.get("content-length", "0").strip("0") != ""
+
+
 class Guarded(Protocol):
     """Interface of a service for its gate."""
 
@@ -153,13 +158,44 @@ class Guarded(Protocol):
         """Return the response to an error."""
 
 
+class _Arrival:
+    """The body of a request, while it is on its way, and what it takes afterwards."""
+
+    def __init__(self, name: str, seconds: float, *, is_whole: bool) -> None:
+        self.name, self.size, self.is_whole, self.has_place = name, 0, is_whole, False
+        self._until, self._problem = asyncio.get_running_loop().time() + seconds, f"did not arrive within {seconds:g} s"
+        self._ended, self._waiting = False, list[asyncio.Timeout]()  # of the part that is waited for
+
+    async def next(self, receive: Receive) -> Message:
+        """Receive the next part; raises where it takes too long, or :meth:`end` was called."""
+        try:
+            async with asyncio.timeout_at(self._until) as waiting:
+                self._waiting.append(waiting)
+                try:
+                    message = await receive()
+                finally:
+                    self._waiting.clear()
+            if self._ended:
+                raise TimeoutError
+            return message
+        except TimeoutError as error:
+            raise Problem(HTTPStatus.REQUEST_TIMEOUT, f"the request {self._problem}", connection="close") from error
+
+    def end(self) -> None:
+        """Wait no longer."""
+        self._ended, self._problem = True, "took longest of too many that arrive at once: send it again"
+        for waiting in self._waiting:
+            waiting.reschedule(0.0)
+
+
 class Gate:
     """Checks host, origin, token, rate and size of a request, counts it, and turns errors into problem details."""
 
     def __init__(self, app: ASGIApp, service: Guarded) -> None:
         self.app, self.service = app, service
         self._places: Counter[str] = Counter()  # requests that are answered, by caller
-        self._held: Counter[str] = Counter()  # bytes of their bodies
+        self._held: Counter[str] = Counter()  # bytes of all bodies, by caller
+        self._arriving: dict[_Arrival, None] = {}  # bodies on their way, the one that began first before the others
         self._rate, self._refused = Rate(service.settings.rate), Rate(60)
         host = service.settings.host
         own = {"localhost", "127.0.0.1", "::1"} if service.settings.is_loopback else {host}
@@ -171,7 +207,7 @@ class Gate:
             await self.app(scope, receive, send)
             return
         service, begun, status = self.service, time.monotonic(), 499  # until a response begins: the client disconnected
-        caller, body, refused = Caller("unknown"), [0], True  # and the bytes of the body
+        caller, refused, arrival = Caller("unknown"), True, None
         path = scope["path"] if scope["path"] in service.paths else "other"
 
         async def send_counted(message: Message) -> None:
@@ -190,31 +226,29 @@ class Gate:
         service.metrics.in_flight += 1
         try:
             caller = scope["palmette.caller"] = self._admit(scope, path)
-            self._places[caller.name] += 1
-            self._check_share(self._places, caller.name, service.settings.waiting, "requests that are answered")
+            arrival = _Arrival(caller.name, service.settings.timeout, is_whole=not has_body(Headers(scope=scope)))
+            if arrival.is_whole:
+                self._take_place(arrival)
+            else:
+                self._arriving[arrival] = None
+                self._make_room(arrival)
             refused = False
             scope["app"] = service  # lets the router raise instead of answering itself
-            await self.app(scope, self._limited(receive, body, caller.name), send_counted)
+            await self.app(scope, self._limited(receive, arrival), send_counted)
         except ClientDisconnect:
             pass
         except Exception as error:  # starlette's own answer would be no problem+json
             if refused:
-                place = "palmette.caller" in scope
-                service.metrics.in_flight -= 1  # it takes nobody's place meanwhile
-                self._places[caller.name] -= place
-                try:
-                    await read_refused(receive)
-                finally:  # also where the service stops meanwhile
-                    service.metrics.in_flight += 1
-                    self._places[caller.name] += place
+                await read_refused(receive)
             if status == 499:
                 await service.problem(error, caller)(scope, receive, send_counted)
             else:
                 log.error("a response broke off", exc_info=error)
         finally:
-            if "palmette.caller" in scope:
-                self._places[caller.name] -= 1
-                self._held[caller.name] -= body[0]
+            if arrival is not None:
+                self._arriving.pop(arrival, None)
+                self._places[caller.name] -= arrival.has_place
+                self._held[caller.name] -= arrival.size
                 self._places, self._held = +self._places, +self._held  # forgets callers that have none
             service.metrics.observe(path, status, time.monotonic() - begun)
             service.metrics.in_flight -= 1  # after it is counted: with none in flight, all are counted
@@ -235,7 +269,7 @@ class Gate:
             return Caller("owner", write=True, local=True)
         self._check_host(headers)
         address = (scope.get("client") or ("unknown", 0))[0]
-        if service.metrics.in_flight > service.settings.waiting:
+        if self._places.total() >= service.settings.waiting:
             raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests wait: try again", retry_after="1")
         if scope["path"] in OPEN:
             return Caller(address)
@@ -267,25 +301,64 @@ class Gate:
         message = f"a request may have {self.service.settings.max_body:,} bytes: send less at a time"
         return Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, connection="close")
 
-    def _check_share(self, counts: Counter[str], name: str, most: int, what: str) -> None:
-        """Raise if all callers together, or one of several tokens, has more than its part."""
-        share = max(1, most // SHARE) if self.service.callers else most
-        if counts.total() > most or counts[name] > share:
-            detail = f"the {what} are too many or too large together: try again"
-            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, retry_after="1", connection="close")
+    def _share(self, most: int) -> int:
+        """Return the part of something that one caller may take: of several tokens not all."""
+        return max(1, most // SHARE) if self.service.callers else most
 
-    def _limited(self, receive: Receive, read: list[int], name: str) -> Receive:
-        """Count the bytes of a body, since its declared length may be missing, and those of all bodies together."""
+    def _take_place(self, arrival: _Arrival) -> None:
+        """Count a request that is answered from now on; raises where all callers, or this one, have too many."""
+        most = self.service.settings.waiting
+        if self._places.total() >= most or self._places[arrival.name] >= self._share(most):
+            raise self._too_many("requests that are answered")
+        self._places[arrival.name] += 1
+        arrival.has_place = True
+
+    def _too_many(self, what: str) -> Problem:
+        detail = f"the {what} are too many or too large together: try again"
+        return Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, retry_after="1", connection="close")
+
+    def _make_room(self, arrival: _Arrival) -> None:
+        """Bound the number and the bytes of bodies: those that have been on their way longest make room.
+
+        Clients that send half of a body keep nobody out. Bytes of requests that are answered stay: where those, of all
+        or of one of several tokens, leave no room, it raises.
+        """
+        name, most = arrival.name, BODIES * self.service.settings.max_body
+        while len(self._arriving) > self.service.settings.waiting:
+            counts = Counter(other.name for other in self._arriving)
+            [(busiest, _)] = counts.most_common(1)
+            self._end(next(other for other in self._arriving if other.name == busiest))
+        while (own := self._held[name] > self._share(most)) or self._held.total() > most:
+            others = (other for other in self._arriving if other is not arrival and other.size)
+            longest = next((other for other in others if not own or other.name == name), None)
+            if longest is None:
+                raise self._too_many("bodies of requests")
+            self._end(longest)
+
+    def _end(self, arrival: _Arrival) -> None:
+        """Wait no longer for a body, and forget what has come of it."""
+        del self._arriving[arrival]
+        self._held[arrival.name] -= arrival.size
+        arrival.size = 0
+        arrival.end()
+
+    def _limited(self, receive: Receive, arrival: _Arrival) -> Receive:
+        """Count the bytes of a body, since its declared length may be missing, and answer it when it is whole."""
 
         async def limited() -> Message:
-            message = await receive()
+            if arrival.is_whole:  # what comes is the end of the connection
+                return await receive()
+            message = await arrival.next(receive)
             size = len(message.get("body", b""))
-            read[0] += size
-            self._held[name] += size
-            if read[0] > self.service.settings.max_body:
+            arrival.size += size
+            self._held[arrival.name] += size
+            if arrival.size > self.service.settings.max_body:
                 raise self._too_large()
-            if size:
-                self._check_share(self._held, name, BODIES * self.service.settings.max_body, "bodies of requests")
+            self._make_room(arrival)
+            if message["type"] == "http.request" and not message.get("more_body"):
+                self._take_place(arrival)
+                del self._arriving[arrival]
+                arrival.is_whole = True
             return message
 
         return limited

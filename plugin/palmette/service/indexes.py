@@ -14,24 +14,29 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from palmette.data.listing import list_source
-from palmette.errors import InputError, LockedError, PalmetteError, StoreError
+from palmette.errors import InputError, LockedError, NotFoundError, PalmetteError, StoreError
 from palmette.index import Index
-from palmette.machine.files import write_anew
+from palmette.machine.files import draft_beside, write_anew
 from palmette.machine.threads import run_in_thread
 from palmette.reader import Reader
 from palmette.service.local import HOME
 from palmette.service.turns import Turns
 from palmette.sources.walk import file_stamps
 from palmette.store.engines import is_url
+from palmette.store.local.backend import LocalBackend
 from palmette.store.local.database import DATABASE
 
 T = TypeVar("T")
 Stamp = tuple[int, int]
 """Device and inode of a database, which identify an index."""
+State = tuple[dict[Path, tuple[int, ...]], Stamp | None]
+"""What tells that files of a followed folder, or its index, are others than before."""
 
 log = logging.getLogger("palmette.service")
 POLL = 2.0
 """Seconds between two checks of a followed folder."""
+MOST_LOOKS = 5
+"""Checks for which vanished files, or a vanished index, wait for a folder to come to rest."""
 BATCH = 64
 """Number of documents of a followed folder that become visible together."""
 RETRY_AFTER = 1.0
@@ -92,6 +97,10 @@ class Served:
         if not is_url(path) and folder.is_dir() and not any((folder / name).exists() for name in names):
             self.source, self.path = folder, str(folder / HOME / "index")
         self.progress = Progress()
+        self.is_indexed = self.source is None
+        """Whether a followed folder has been indexed as a whole since the service began."""
+        self.warning = ""
+        """What keeps an index that answers from being up to date."""
         self.turns = Turns()
         """Shares of the threads that read, of all indexes of a service."""
         self.handle: Handle | None = None
@@ -103,16 +112,21 @@ class Served:
     def open(self) -> None:
         """Open the index, or create that of a followed folder; blocks."""
         if self.source is not None:
-            home = self.source / HOME
-            if home.is_symlink():  # of a stranger's folder: nothing outside is written
-                raise StoreError(f"{home} is a link: serve the index behind it by its own path, or remove it")
-            with suppress(OSError):  # opening the index inside raises a better error
-                home.mkdir(exist_ok=True)
-                write_anew(home / ".gitignore", b"*\n")
+            make_home(self.source)
             Index.open_or_create(self.path, self._model, encoder=self._options.get("encoder")).close()
         self.handle = self._load()
         if self.source is not None:
             self._follower.start()
+
+    @property
+    def unready(self) -> str:
+        """Why the index cannot be searched, or not as a whole yet; empty where it can."""
+        handle = self.handle
+        if handle is None:
+            return "is not open"
+        if self.source is None and handle.folder is not None and stamp_of(self.path) is None:
+            return "is no longer where it was opened"
+        return "" if self.is_indexed else f"indexes its folder: {self.progress.done:,} of {self.progress.total or 0:,}"
 
     def close(self) -> None:
         """Finish a running write, and close the index; blocks."""
@@ -132,6 +146,8 @@ class Served:
             reader = Reader.untrained(encoder) if self._reader is None else Reader.from_pretrained(self._reader)
             if len(index):
                 reader.answer("first", index.search("first", 1))
+            if self.source is not None:
+                outlast(index)
         except BaseException:
             index.close()
             raise
@@ -201,25 +217,56 @@ class Served:
     # -- following a folder -----------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """Synchronize the index whenever a file of the folder changes, until the service stops."""
+        """Synchronize the index whenever a file of the folder changes, until the service stops.
+
+        While the folder is away, what was indexed is searched. When it is back without the index that lay in it, a new
+        one is made. That, and what follows from files that vanished, wait for a second look that finds the same: the
+        folder may just be on its way out, or in.
+        """
         assert self.source is not None
-        known: object = None
+        known: State | None = None  # when the index was brought up to date
+        seen: State | None = None  # at the last look
+        waited = 0
         while not self._stop.is_set():
-            state: object = None
+            state: State | None = None
             try:
-                state = file_stamps(self.source), stamp_of(self.path)
+                state, self.warning = (file_stamps(self.source), stamp_of(self.path)), ""
+            except NotFoundError:
+                known, self.progress.error = None, ""
+                if not self.warning:
+                    self.warning = "its folder is away: what was indexed is searched until it is back"
+                    log.warning("%s: %s", self.name, self.warning)
             except PalmetteError as error:
                 self.progress.error = str(error)
-            if state is not None and state != known:
+            unsure = state is not None and (state[1] is None or bool(known and known[0].keys() - state[0]))
+            waited = waited + 1 if unsure and state != seen and waited < MOST_LOOKS else 0
+            if state is not None and state != known and not waited:
                 try:
-                    self._bring_up_to_date(self.source)
+                    if state[1] is None:
+                        self._index_anew(self.source)
+                    else:
+                        self._bring_up_to_date(self.source)
                     self.progress.error, known = "", state
+                    self.is_indexed = self.is_indexed or not self._stop.is_set()
                 except LockedError as error:
                     self.progress.error = str(error)
                 except Exception as error:  # the next change of a file, or another index, is another attempt
                     self.progress.error, known = str(error), state
                     log.warning("%s: %s", self.name, error, exc_info=not isinstance(error, PalmetteError))
+            seen = state
             self._stop.wait(POLL)
+
+    def _index_anew(self, folder: Path) -> None:
+        """Index a folder whose index is gone, and put the new index in its place once it is whole."""
+        assert self.handle is not None
+        make_home(folder)
+        with draft_beside(Path(self.path)) as draft:
+            # its own model, which may have lain in the folder too
+            with Index.create(draft / "index", self.handle.index.model) as index:
+                self._synchronize(index, folder)
+            if not self._stop.is_set():
+                (draft / "index").rename(self.path)
+                log.info("%s: indexed anew, since its folder was made anew", self.name)
 
     def _bring_up_to_date(self, folder: Path) -> None:
         """Synchronize the index with the folder, and report progress."""
@@ -232,6 +279,8 @@ class Served:
 
     def _synchronize(self, index: Index, folder: Path) -> None:
         listing = list_source(folder, folder.name, progress=False)
+        if not folder.exists():  # it was removed while it was read
+            raise NotFoundError(f"there is no folder {folder}")
         total = len(listing.documents)
         self.progress = Progress(0, total)
 
@@ -243,8 +292,25 @@ class Served:
             folder.name, listing, batch_size=BATCH, per_commit=BATCH, progress=False, on_commit=report_progress
         )
         self.progress.done = total
+        outlast(index)
         for path, reason in report.skipped:
             log.info("%s: skipped %s: %s", self.name, path, reason)
+
+
+def make_home(folder: Path) -> None:
+    """Make the folder of the index inside a folder of documents."""
+    home = folder / HOME
+    if home.is_symlink():  # of a stranger's folder: nothing outside is written
+        raise StoreError(f"{home} is a link: serve the index behind it by its own path, or remove it")
+    with suppress(OSError):  # opening the index inside raises a better error
+        home.mkdir(exist_ok=True)
+        write_anew(home / ".gitignore", b"*\n")
+
+
+def outlast(index: Index) -> None:
+    """Let an index that lies in the folder it follows answer while that is away."""
+    if isinstance(index.backend, LocalBackend):
+        index.backend.outlast()
 
 
 def stamp_of(path: str | Path) -> Stamp | None:

@@ -150,7 +150,7 @@ class Server(MCPServer[Any]):
         index: IndexName = None,
     ) -> Annotated[CallToolResult, Text]:
         """Read a passage, the section around it, or its whole document."""
-        named = re.fullmatch(r"(.*)#(\d+)", id, re.S)
+        named = re.fullmatch(r"(.*)#(\d{1,9})", id, re.S)
         _, reply = await self._ask("get", GetBody(ids=(id, *([named[1]] if named else [])), index=index))
         document, text = reply["documents"][0], ""
         if document is not None:
@@ -158,8 +158,13 @@ class Server(MCPServer[Any]):
             text = "\n\n".join(_content(piece) for piece in parts)
         elif named and (document := reply["documents"][1]) is not None:
             text = _part_of(document, int(named[2]), part)
-        if document is None or not text:
-            raise ToolError(f"there is no document {id!r}: take an id from a search")
+        if document is None:
+            raise ToolError(f"there is no document {_cited(id)}: take an id from a search")
+        if not text:
+            count = len(document.get("passages", [])) or 1
+            raise ToolError(f"there is no passage {_cited(id)}: its document has {count:,}, numbered from 1")
+        if offset >= len(text):
+            raise ToolError(f"{_cited(id)} has {len(text):,} characters: give an offset below that, got {offset:,}")
         shown = text[offset : offset + LONGEST]
         end = offset + len(shown)
         more = f": read on with offset={end}" if end < len(text) else ""
@@ -238,7 +243,7 @@ class Server(MCPServer[Any]):
 
     async def _around(self, document: dict[str, Any], part: str, index: str | None) -> list[dict[str, Any]]:
         """Read the neighbours of a passage, ``guide.md#3``, or all passages of its document, in order."""
-        match = re.fullmatch(r"(.*)#(\d+)", document["id"], re.S)
+        match = re.fullmatch(r"(.*)#(\d{1,9})", document["id"], re.S)
         if match is None:
             return [document]
         name, number = match[1], int(match[2])

@@ -37,11 +37,11 @@ class Metrics:
         quantiles = {f"p{share}": _quantile(totals, share / 100) for share in (50, 95)}
         return {"requests": sum(totals), "failed": failed, "uptime": time.time() - self.started, **quantiles}
 
-    def text(self, documents: dict[str, int]) -> str:
-        """Return all metrics as text, with the number of documents of each index."""
+    def text(self, documents: dict[str, int | None]) -> str:
+        """Return all metrics as text, with the number of documents of each index; ``None`` of one that is not read."""
         return "\n".join([*self._lines(documents), ""])
 
-    def _lines(self, documents: dict[str, int]) -> Iterator[str]:
+    def _lines(self, documents: dict[str, int | None]) -> Iterator[str]:
         """Yield all metrics as lines of Prometheus' text format."""
         yield from _head("palmette_requests_total", "counter", "Requests by path and status")
         for (path, status), count in sorted(self._requests.items()):
@@ -56,10 +56,11 @@ class Metrics:
             yield f'palmette_request_seconds_count{{path="{path}"}} {total}'
         yield from _head("palmette_requests_in_flight", "gauge", "Requests that are being answered")
         yield f"palmette_requests_in_flight {self.in_flight}"
+        names = {name: name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") for name in documents}
         yield from _head("palmette_documents", "gauge", "Documents of an index")
-        for name, count in documents.items():
-            escaped = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-            yield f'palmette_documents{{index="{escaped}"}} {count}'
+        yield from (f'palmette_documents{{index="{names[n]}"}} {c}' for n, c in documents.items() if c is not None)
+        yield from _head("palmette_index_up", "gauge", "Whether an index can be read")
+        yield from (f'palmette_index_up{{index="{names[n]}"}} {int(c is not None)}' for n, c in documents.items())
         yield from _head("process_cpu_seconds_total", "counter", "Processor time of the service")
         yield f"process_cpu_seconds_total {time.process_time():.3f}"
         yield from _head("process_resident_memory_bytes", "gauge", "Memory of the service")

@@ -93,13 +93,17 @@ def walk(
 
 def file_stamps(
     roots: str | Path | Iterable[str | Path], *, include: Sequence[str] = (), exclude: Sequence[str] = ()
-) -> dict[Path, tuple[int, int]]:
-    """Return time and size of the files that would be read: while they are the same, nothing has changed."""
-    stamps: dict[Path, tuple[int, int]] = {}
+) -> dict[Path, tuple[int, ...]]:
+    """Return what tells that a file was changed or replaced, for all that would be read.
+
+    ``cp -p``, ``rsync -t`` and a swap of two files keep time and size, but neither inode nor time of change. On Windows
+    the latter is the time of creation, and the inode may be 0: time and size are left then.
+    """
+    stamps: dict[Path, tuple[int, ...]] = {}
     for _, path in walk(roots, include=include, exclude=exclude).files:
         with suppress(OSError):  # it went away
             status = path.stat()
-            stamps[path] = status.st_mtime_ns, status.st_size
+            stamps[path] = status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_size
     return stamps
 
 

@@ -36,10 +36,18 @@ from palmette.types import Document, Metadata
 
 
 def prefix_of(value: Scalar) -> str:
-    """Return what the stored ids of a tenant begin with."""
+    """Return what the stored ids of a tenant begin with.
+
+    Raises for what a filter takes for equal to another value: 1, 1.0 and True would share their documents.
+    """
     if isinstance(value, str):
         return value.replace("%", "%25").replace("/", "%2F").replace("#", "%23") + "/"
-    return f"#{int(value)}/" if value == int(value) else f"#{value!r}/"
+    if type(value) is not int:
+        raise InputError(
+            f"a tenant is named by a text or a whole number, got {shown(value)}, which filters take for equal to "
+            f"another: write it as the text {str(value)!r}, in metadata and in filters"
+        )
+    return f"#{value}/"
 
 
 def single_value(name: str, metadata: Metadata, id: str) -> Scalar | None:
@@ -152,11 +160,13 @@ class _FilteredWriter:
         for document in (stored_document.document for stored_document in stored_documents):
             if not matches(within, document.metadata, prefix + document.key):
                 raise InputError(
-                    f"document {document.key!r} does not pass this view's filter {within}: nothing "
-                    "was added; give it metadata that passes, or add it to the whole index"
+                    f"document {document.key!r} does not pass this view's filter, and would be outside of what its "
+                    "caller may read: nothing was added; give it metadata that passes, or add it to the whole index"
                 )
             for name in dict.fromkeys(names(within)):
-                single_value(name, document.metadata, document.key)
+                value = single_value(name, document.metadata, document.key)
+                if prefix and name == self.owner.backend.tenant and value is not None:
+                    prefix_of(value)  # raises for a value that only equals the tenant's
         self.digests([stored_document.document.key for stored_document in stored_documents])
         if prefix:
             stored_documents = [

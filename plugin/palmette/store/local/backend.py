@@ -220,6 +220,19 @@ class LocalBackend(Backend):
                 with self._pool.connection(write=True) as connection:
                     empty_log(connection)
 
+    def outlast(self, readers: int = 4) -> None:
+        """From now on answer also while nothing lies at the path, by what is open: for so many readers at a time.
+
+        Called again after a change, it opens what that has written. Where files that are open cannot be deleted
+        (Windows), they cannot go away either.
+        """
+        self._opened.outlasts = True
+        with ExitStack() as stack:
+            for _ in range(readers):
+                connection = stack.enter_context(self._pool.connection())
+                with storage_errors(self.path):
+                    self._snapshots.open_snapshot(connection)
+
     @contextmanager
     def write(self) -> Iterator[LocalWriter]:
         """Begin a change: committed as a whole on a clean exit, dropped as a whole on an exception."""

@@ -169,6 +169,9 @@ class OpenedFolder:
     inode is given to no other meanwhile.
     """
 
+    outlasts = False
+    """Whether reading goes on, by what is open, while nothing lies at the path."""
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self._names = str(path), str(path / DATABASE)
@@ -191,12 +194,14 @@ class OpenedFolder:
         except (FileNotFoundError, NotADirectoryError):
             return False
 
-    def check(self) -> None:
-        """Raise StoreError where the path leads elsewhere."""
+    def check(self, *, reading: bool = False) -> bool:
+        """Return True if the path leads to the folder, and False where reading outlasts it; else raise StoreError."""
         if self.is_there():
-            return
+            return True
         if (self.path / DATABASE).exists():
             raise StoreError(f"{self.path} holds another index than the one that was opened: open it again")
+        if reading and self.outlasts:
+            return False
         raise StoreError(
             f"the index {self.path} is no longer there: it was moved or deleted; open it where it is now, or restore a "
             "backup and open it again"

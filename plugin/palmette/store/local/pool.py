@@ -15,7 +15,7 @@ from typing import Any
 import apsw
 import filelock  # noqa: F401  # its fork hooks must be registered first: they keep writers from finishing
 
-from palmette.errors import ReadOnlyError, StoreError
+from palmette.errors import LockedError, ReadOnlyError, StoreError
 from palmette.store.local.database import (
     DAMAGED,
     DATABASE,
@@ -75,10 +75,13 @@ class Pool:
                 self._lock.wait()
             if self._closed:
                 raise StoreError(f"the index {self.folder} is closed; open it again")
-            self.opened.check()  # else documents of one index would meet the arrays of another
-            if self._stamp is not None and self._stamp != self._read_only_stamp():
+            # else documents of one index would meet the arrays of another
+            is_there = self.opened.check(reading=not write)
+            if is_there and self._stamp is not None and self._stamp != self._read_only_stamp():
                 self.drain()
                 self._stamp = None
+            if not is_there and not self._lock.wait_for(lambda: self._idle or self._closed, self._busy_timeout):
+                raise LockedError(f"the index {self.folder} is away, and too many read what is open of it: try again")
             connection = self._idle.pop() if self._idle else self._open()
             self._lent[connection] = thread, write
             return connection
