@@ -26,7 +26,7 @@ from palmette.arrays import Ragged, quantise, to_fixed, unit_rows
 from palmette.index.write import note_score_scales
 from palmette.methods.space.config import SpaceConfig
 from palmette.methods.space.model import SpaceModel
-from palmette.ranking.arrays import SCALES, SENTENCES, SPANS, sentence_arrays
+from palmette.ranking.arrays import SENTENCE_SCALES, SENTENCES, SPANS, sentence_arrays
 from palmette.search.plan import ArraySpec, Candidates, Lists, Score, SearchPlan
 from palmette.store.local.backend import LocalBackend
 from palmette_qdrant.backend import QdrantBackend
@@ -82,7 +82,7 @@ class Corpus:
                 "fields": fields, "field_scales": factors,
                 "lists": (home[:, None] % LISTS).astype(np.int32),
                 SENTENCES: Ragged(sentences[:, 0], starts),
-                SCALES: Ragged(scales[:, 0], starts),
+                SENTENCE_SCALES: Ragged(scales[:, 0], starts),
                 SPANS: Ragged(spans, starts),
             }  # fmt: skip
 

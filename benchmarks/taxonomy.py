@@ -33,7 +33,7 @@ from palmette.methods.taxonomy.config import TaxonomyConfig
 from palmette.methods.taxonomy.data import Sampler, TaxonomyData
 from palmette.methods.taxonomy.hierarchy import Matches
 from palmette.methods.taxonomy.init import dimension_needed
-from palmette.methods.taxonomy.training import found_matches, recall_by_distance, summary
+from palmette.methods.taxonomy.training import found_matches, recall_by_distance, training_summary
 from palmette.sample import python_catalogue
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import train
@@ -131,7 +131,7 @@ def heading(distances: int, *more: str, first: int = 0) -> None:
 def recall_of(model: TaxonomyModel, tree: Hierarchy) -> dict[str, float]:
     """Recall of all pairs."""
     matches = tree.matches()
-    return summary(found_matches(*vectors(model, np.arange(len(tree))), matches), matches)
+    return training_summary(found_matches(*vectors(model, np.arange(len(tree))), matches), matches)
 
 
 def toy(args: argparse.Namespace) -> None:

@@ -49,7 +49,7 @@ def _short_space() -> Iterator[None]:
     from palmette.training import space
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(space, "STEPS", 10)
+        patch.setattr(space, "LEAST_STEPS", 10)
         yield
 
 

@@ -16,7 +16,7 @@ from palmette.arrays import Keys, Ragged, Rows
 from palmette.config import parse_json
 from palmette.errors import CorruptIndexError, NotFoundError
 from palmette.search.plan import ArraySpec, SearchPlan
-from palmette.store.filters import Filter, Scoped, matches, names, unknown_name
+from palmette.store.filters import Filter, Scoped, matches, names_in, unknown_name
 from palmette.store.local.database import stored_of
 from palmette.store.protocols import PAGE, StoredDocument, View, find_array
 from palmette.types import Document, Passage
@@ -125,7 +125,7 @@ class PointReader(View):
         for outer, level in filter.levels() if isinstance(filter, Scoped) else [(None, filter)]:
             among = self._visible(*([] if outer is None else [to_qdrant(self.db.m, outer)]))
             known = self._remember("names", outer, read=partial(self._facet, "n", among, 10_000))
-            for name in names(level):
+            for name in names_in(level):
                 if known and name not in known:
                     near = [] if scoped else get_close_matches(name, map(str, known), 1)
                     raise unknown_name(name, "".join(f" Did you mean {other!r}?" for other in near))

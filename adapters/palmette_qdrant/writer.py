@@ -12,7 +12,7 @@ from palmette.arrays import Ragged, Stored, as_floats, fold_columns
 from palmette.lexical.bm25 import norms
 from palmette.lexical.packed import impacts, pack, to_text
 from palmette.search.plan import ArraySpec
-from palmette.store.local.database import Row
+from palmette.store.local.database import DatabaseRow
 from palmette.store.local.writer import fresh_rows
 from palmette.store.protocols import PAGE, StoredDocument, as_stored
 from palmette.types import Document
@@ -123,7 +123,7 @@ class QdrantWriter:
         for start in range(0, len(points), BATCH):
             self.db("upsert", points[start : start + BATCH], update_mode=m.UpdateMode.INSERT_ONLY)
 
-    def _index(self, row: Row) -> None:
+    def _index(self, row: DatabaseRow) -> None:
         """Have metadata names indexed by the type of their first value."""
         for name, value in row.values:
             if name not in self.indexed and len(self.indexed) < INDEXED:
@@ -177,7 +177,7 @@ class QdrantWriter:
         return state.is_committed(self.number)
 
 
-def _metadata(row: Row) -> dict[str, Any]:
+def _metadata(row: DatabaseRow) -> dict[str, Any]:
     """Payload of a document's metadata: values by field, and every name and beginning of a name."""
     values: dict[str, list[Any]] = {}
     for name, value in row.values:

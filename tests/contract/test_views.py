@@ -10,7 +10,7 @@ import pytest
 
 from palmette import Index, Model
 from palmette.errors import InputError
-from palmette.index.results import read_queries
+from palmette.index.results import encode_query_batch
 from palmette.ranking.arrays import stored_arrays
 from palmette.ranking.score import probability
 from palmette.store.memory import ArrayView
@@ -38,7 +38,7 @@ def test_a_plain_view_gives_the_same_hits(model: Model, lexical: float) -> None:
         options = model.search_options(how)
         if lexical and model.lexical_key(options) is None:  # these options do not rank by score
             continue
-        batch = read_queries(index.model, QUERIES, how, lexical, index.model.sentences)
+        batch = encode_query_batch(index.model, QUERIES, how, lexical, index.model.sentences)
         result = batch.search(plain, 7, partial(score_scales_of, index))
         found, chances = result.candidates, probability(result.logits)
         expected = index.search(QUERIES, k=7, lexical=lexical, **how)

@@ -116,7 +116,7 @@ PACKED = {
 
 @pytest.mark.parametrize("packing", PACKED)
 def test_small_replies_that_unpack_to_large_ones(packing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "LARGEST", 1 << 22)
+    monkeypatch.setattr(endpoint, "LARGEST_REPLY", 1 << 22)
     content, words = PACKED[packing]
     with (
         server(lambda client: client.sendall(reply(content, f"Content-Encoding: {packing}"))) as url,
@@ -133,7 +133,7 @@ def test_a_packed_reply_is_read() -> None:
 
 
 def test_values_are_counted_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "MOST_VALUES", 1000)
+    monkeypatch.setattr(endpoint, "MOST_REPLY_VALUES", 1000)
     content = b"[" + b"[]," * 600 + b"[]]"
     with (
         server(lambda client: client.sendall(reply(content))) as url,

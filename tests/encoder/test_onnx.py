@@ -300,7 +300,7 @@ def test_options_that_do_not_fit(exported: Path, tmp_path: Path, monkeypatch: py
 
 
 def test_a_bad_export_is_not_kept(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palmette.encoder.onnx.export.LEAST_COSINE", {"float32": 1.1, "int8": 1.1})
+    monkeypatch.setattr("palmette.encoder.onnx.export.LEAST_EXPORT_COSINE", {"float32": 1.1, "int8": 1.1})
     with pytest.raises(EncodingError, match="is needed; it is not kept"):
         export_onnx(source, tmp_path / "onnx")
     assert not list(tmp_path.iterdir())

@@ -188,7 +188,7 @@ def test_a_key_follows_no_redirect(server: EmbeddingServer) -> None:
 
 def test_a_server_that_hangs(server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = RemoteEncoder("openai:small")
-    monkeypatch.setattr(remote, "SILENCE", 0.2)
+    monkeypatch.setattr(remote, "SILENT_SECONDS", 0.2)
     monkeypatch.setattr(remote, "QUERY_PATIENCE", 0.5)
 
     def hang(body: dict[str, Any]) -> Served:
@@ -272,7 +272,7 @@ def test_a_record_does_not_send_texts_or_keys_to_its_own_server(
     monkeypatch.delenv("OPENAI_BASE_URL")
     name = f"openai:small@{server.url}"
     Index.build(TEXTS, path=tmp_path / "index", encoder=name).close()
-    remote.LOADED.clear()
+    remote.REMOTE_ENCODERS.clear()
     with Index.open(tmp_path / "index") as index:  # of this machine: without the key
         index.search("a new question")
     assert server.texts["a new question"] == 1
@@ -291,7 +291,7 @@ def test_a_record_does_not_send_texts_or_keys_to_its_own_server(
 
 def test_another_model_under_the_same_name_is_found_out(server: EmbeddingServer, tmp_path: Path) -> None:
     Index.build(TEXTS, path=tmp_path / "index", encoder="openai:small").close()
-    remote.LOADED.clear()
+    remote.REMOTE_ENCODERS.clear()
     turned = np.roll(np.eye(WIDTH), 1, axis=0)
 
     def other(body: dict[str, Any]) -> Served:
@@ -307,7 +307,7 @@ def test_another_model_under_the_same_name_is_found_out(server: EmbeddingServer,
     ):
         index.search("a new question")
     server.reply = server.embeddings
-    remote.LOADED.clear()
+    remote.REMOTE_ENCODERS.clear()
     with Index.open(tmp_path / "index") as index:
         assert index.search("a new question")
 

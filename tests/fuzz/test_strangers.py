@@ -129,7 +129,7 @@ def test_links_and_paths_out_of_a_folder(folder: Path, tmp_path: Path) -> None:
 
 
 def test_files_that_unpack_to_more_than_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "LONGEST", 10_000)
+    monkeypatch.setattr(records, "LONGEST_LINE", 10_000)
     monkeypatch.setattr(convert, "_MOST_BYTES", 50_000)
     monkeypatch.setattr(records, "SMALL", 50_000)
     monkeypatch.setattr(records, "RATIO", 2)

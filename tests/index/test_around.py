@@ -7,7 +7,7 @@ import pytest
 
 from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.errors import ConfigError, InputError
-from palmette.index.grouping import PASSAGES
+from palmette.index.grouping import PASSAGES_OF_A_DOCUMENT
 from support.tiny import METHODS, documents
 
 FRUITS = ("apple", "cherry", "quince", "pear", "plum", "medlar", "peach", "fig")
@@ -44,7 +44,7 @@ def test_a_grouped_search_ranks_documents_as_if_all_passages_were_ranked(index: 
         expected.setdefault(hit.id, []).append((hit.passage.number, pytest.approx(hit.score, abs=1e-6)))
     found = index.search(QUERY, k, group_by="document", explain=True)
     groups = [(hit.id, [(one.passage.number, one.score) for one in (hit, *hit.others)]) for hit in found]
-    assert groups == [(id, passages[:PASSAGES]) for id, passages in expected.items()][:k]
+    assert groups == [(id, passages[:PASSAGES_OF_A_DOCUMENT]) for id, passages in expected.items()][:k]
     for hit in found:
         assert hit.explain().score == pytest.approx(hit.score, abs=1e-5)
         assert {other.id for other in hit.others} <= {hit.id}

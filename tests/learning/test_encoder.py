@@ -18,7 +18,7 @@ from palmette.data.metrics import score_run
 from palmette.encoder import EncodingCache
 from palmette.encoder.local.backbone import Backbone
 from palmette.errors import CheckpointError, ConfigError, InputError, TrainingError
-from palmette.learning.encoder import MARGIN, SCALE, EncoderTask, TrainedEncoder, _Vectors, hard_negatives
+from palmette.learning.encoder import COSINE_SCALE, MARGIN, EncoderTask, TrainedEncoder, _Vectors, hard_negatives
 from palmette.training.pairs import TrainingPairs
 from support.tiny_encoder import save_tiny_encoder
 
@@ -109,7 +109,7 @@ def test_the_loss_is_a_softmax_over_answers_and_hard_negatives(start: Path, tmp_
     assert 5 not in own
     assert len({*own}) == 3
     documents = F.normalize(encoded.documents[[*own, 5]], dim=1)
-    expected = F.cross_entropy(SCALE * queries @ documents.T, torch.arange(3))
+    expected = F.cross_entropy(COSINE_SCALE * queries @ documents.T, torch.arange(3))
     torch.testing.assert_close(loss, expected, atol=1e-4, rtol=1e-4)
 
 

@@ -20,7 +20,7 @@ from palmette import Document, Index, SpaceModel, load_data
 from palmette.cli import main
 from palmette.errors import ConfigError, InputError, LockedError
 from palmette.learning.answers import AnswerLog, LoggedAnswer
-from palmette.learning.llm import LLMError, OpenAI, Reply
+from palmette.learning.llm import LLMError, ModelReply, OpenAI
 from palmette.learning.questions import estimate_questions, write_questions
 from palmette.learning.replies import parse_questions
 
@@ -305,7 +305,7 @@ def test_the_command(server: ChatServer, tmp_path: Path, capsys: pytest.CaptureF
 def test_odd_counts_of_tokens_are_no_error(server: ChatServer, usage: Any) -> None:
     content = json.dumps({"choices": [{"message": {"content": "words"}}], "usage": usage}).replace("Infinity", "1e999")
     server.reply = lambda body: (200, {}, content.encode())
-    assert OpenAI("small").complete("The owl sings.", {}) == Reply("words")
+    assert OpenAI("small").complete("The owl sings.", {}) == ModelReply("words")
 
 
 def test_replies_are_read_up_to_a_limit(server: ChatServer) -> None:

@@ -10,7 +10,7 @@ from scipy.special import expit
 
 from palmette import Document, FakeEncoder, Index
 from palmette.arrays import Ragged, unit_rows
-from palmette.index.results import read_queries
+from palmette.index.results import encode_query_batch
 from palmette.methods.space import SpaceModel
 from palmette.methods.tree import TreeSearch
 from palmette.ranking import scales as measuring
@@ -51,7 +51,7 @@ def measured(index: Index) -> ScoreScales:
 
 def formula(index: Index, query: str, ids: list[str], lexical: float, sentences: bool) -> dict[str, float]:
     """Probabilities of documents, written out."""
-    batch = read_queries(index.model, [query], {}, lexical, sentences)
+    batch = encode_query_batch(index.model, [query], {}, lexical, sentences)
     with index.backend.read() as view:
         score_scales = score_scales_of(index, batch.options, view)
         keys = [view.key_of(id) for id in ids]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from palmette import Document, FakeEncoder, Index, Reader, SpaceModel
 from palmette.reader.answer import Answer, Support, with_blocks
-from palmette.reader.blocks import WORDS, complete, with_neighbours
+from palmette.reader.blocks import WORDS_AROUND_AN_ANSWER, complete, with_neighbours
 
 CODE = "Build it. To build, run:\n\n```sh\nmake build\n\nmake test\n```\n\nThen rest.\n"
 DEEP = "For example:\n\n````md\n```sh\ninner\n```\n````\n\nEnd."
@@ -70,7 +70,7 @@ def test_an_answer_has_what_stands_around_it(sentence: str, first: str, last: st
     begin, end = with_neighbours(MANUAL, start, start + len(sentence))
     assert MANUAL[begin:end].startswith(first)
     assert MANUAL[begin:end].endswith(last)
-    assert len(MANUAL[begin:end].split()) <= WORDS
+    assert len(MANUAL[begin:end].split()) <= WORDS_AROUND_AN_ANSWER
 
 
 def test_a_text_of_one_paragraph_is_not_extended() -> None:

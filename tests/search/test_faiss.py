@@ -25,7 +25,7 @@ def clustered(rows: int, seed: int = 0) -> np.ndarray:
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(faiss_engine, "FEW", 50)
+    monkeypatch.setattr(faiss_engine, "EXACT_UP_TO", 50)
 
 
 @pytest.fixture(scope="module", params=NAMES)

@@ -553,7 +553,7 @@ def test_a_folder_is_indexed_and_followed(tmp_path: Path, monkeypatch: pytest.Mo
     from palmette.service import indexes
 
     monkeypatch.setattr(indexes, "POLL", 0.05)
-    monkeypatch.setattr(indexes, "BATCH", 2)
+    monkeypatch.setattr(indexes, "PASSAGES_PER_COMMIT", 2)
     notes = tmp_path / "notes"
     notes.mkdir()
     space().save_pretrained(tmp_path / "model")

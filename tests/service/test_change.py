@@ -14,7 +14,7 @@ import pytest
 from palmette import Document, Index
 from palmette.cli import main
 from palmette.errors import CorruptIndexError, InputError, NotFoundError, PalmetteError, StoreError
-from palmette.evaluation.compare import Question, compare, read_questions
+from palmette.evaluation.compare import ComparedQuestion, compare, read_questions
 from palmette.service.alias import read_alias, restore_alias, set_alias
 from support.services import running, until
 from support.tiny import documents, pairs, space, tree
@@ -163,7 +163,7 @@ def test_what_a_killed_move_left_goes(folder: Path) -> None:
 
 
 def test_an_index_goes_while_it_is_compared(folder: Path) -> None:
-    asked = [Question("where does the red owl live?", {"red-owl": 1})] * 3
+    asked = [ComparedQuestion("where does the red owl live?", {"red-owl": 1})] * 3
     with Index.open(folder / "docs-v1") as old, Index.open(folder / "docs-v2") as new:
         assert compare(old, new, asked, 10**9).questions == 3
         (folder / "docs-v2").rename(folder / "elsewhere")
@@ -206,7 +206,7 @@ def test_two_indexes_are_compared(folder: Path, tmp_path: Path, capsys: Any) -> 
         assert result.score[1] < result.score[0]
         assert set(result.changed[:4]) <= {q for q, _ in pairs()}
         assert min(result.seconds) > 0
-        ids = [Question("where does the red owl live?", {"red-owl": 2}, {})]
+        ids = [ComparedQuestion("where does the red owl live?", {"red-owl": 2}, {})]
         assert compare(old, new, ids, 3).score == (1.0, 0.0)
         assert compare(new, old, ids, 3).wins == 1
         with pytest.raises(InputError, match="no question"):

@@ -57,7 +57,7 @@ def is_cut(client: socket.socket) -> bool:
 
 
 def test_idle_connections_keep_nobody_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "MOST", 20)
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 20)
     with running(folder) as service, ExitStack() as stack:
         idle = [stack.enter_context(socket.create_connection(address(service))) for _ in range(60)]
         until(lambda: sum(map(is_cut, idle)) >= 40)  # before a request: the client's own connection was idle, too

@@ -96,25 +96,25 @@ def test_the_socket_is_its_owners(folder: Path, tmp_path: Path, monkeypatch: pyt
         about = os.lstat(path)
         assert stat.S_IMODE(about.st_mode) == 0o600
         assert about.st_uid == os.geteuid()
-        client = local.connect(path)
+        client = local.connect_socket(path)
         assert client is not None
         client.close()
         Path(path).chmod(0o660)
-        assert local.connect(path) is None, "others could have opened it"
+        assert local.connect_socket(path) is None, "others could have opened it"
         Path(path).chmod(0o600)
         own = os.geteuid()
         monkeypatch.setattr(os, "geteuid", lambda: own + 1)
-        assert local.connect(path) is None, "another user's"
+        assert local.connect_socket(path) is None, "another user's"
         monkeypatch.undo()
         link = tmp_path / "link.sock"
         link.symlink_to(path)
-        assert local.connect(str(link)) is None
+        assert local.connect_socket(str(link)) is None
         with running(folder) as second:  # serves, but leaves the socket to the first
             assert second.service.sockets == {}
             assert second.post("search", query="owl").status_code == 200
         assert local.request(str(folder), "/health") is not None
     (tmp_path / "file.sock").write_text("")
-    assert local.connect(str(tmp_path / "file.sock")) is None
+    assert local.connect_socket(str(tmp_path / "file.sock")) is None
 
 
 def test_the_peer_is_asked_who_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def test_the_peer_is_asked_who_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyP
     server.listen()
     answers = iter([os.geteuid(), os.geteuid() + 1])
     monkeypatch.setattr(os, "geteuid", lambda: next(answers))
-    assert local.connect(path) is None
+    assert local.connect_socket(path) is None
     server.close()
 
 
@@ -133,7 +133,7 @@ def test_a_socket_that_was_left_is_replaced(folder: Path) -> None:
     path = local.socket_path(str(folder))
     local.listen(path).close()  # as after a kill
     assert Path(path).exists()
-    assert local.connect(path) is None
+    assert local.connect_socket(path) is None
     with running(folder):
         assert local.request(str(folder), "/health")["status"] == "ok"
 

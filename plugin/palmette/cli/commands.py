@@ -17,7 +17,7 @@ import palmette
 from palmette.cli.arguments import CHECKPOINT, describe, read_encoder, search_options
 from palmette.errors import ConfigError, LockedError, NotFoundError, StoreError
 
-SHOWN = 10
+REASONS_PRINTED = 10
 """Largest number of reasons for skipped files that are printed."""
 WATCHED = 2.0
 """Seconds between two checks of followed files."""
@@ -141,12 +141,12 @@ def _print_skipped(skipped: Sequence[tuple[str, str]]) -> None:
     paths_of: dict[str, list[str]] = {}
     for path, reason in skipped:
         paths_of.setdefault(reason, []).append(path)
-    for reason, paths in list(paths_of.items())[:SHOWN]:
+    for reason, paths in list(paths_of.items())[:REASONS_PRINTED]:
         others = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
         print(f"  skipped {paths[0]}{others}: {reason}")
-    if unnamed := sum(map(len, list(paths_of.values())[SHOWN:])):
+    if unnamed := sum(map(len, list(paths_of.values())[REASONS_PRINTED:])):
         print(f"  skipped {unnamed:,} more for other reasons")
-    if len(skipped) > min(len(paths_of), SHOWN):
+    if len(skipped) > min(len(paths_of), REASONS_PRINTED):
         print("  --json names them all")
 
 

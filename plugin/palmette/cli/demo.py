@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from palmette import Index, Reader, RetrievalData
     from palmette.encoder.cache import CachedEncoder
 
-ENCODER = "packaged:all-MiniLM-L6-v2"
-QUESTIONS = (
+DEMO_ENCODER = "packaged:all-MiniLM-L6-v2"
+DEMO_QUESTIONS = (
     "Walk through a whole directory tree, folder by folder",
     "The three most frequent elements",
     "Keep the name and docstring of the original function when I write a decorator",
@@ -76,7 +76,7 @@ def _add_demo(command: argparse.ArgumentParser) -> None:
     add("--dir", type=Path, default=Path("palmette-demo"), help="folder for checkpoint and index")
     add("--steps", type=int, default=300, help="training steps")
     add("--size", choices=["small", "full"], default="small", help="how much of the standard library")
-    add("--encoder", default=ENCODER, help="sentence-transformers model")
+    add("--encoder", default=DEMO_ENCODER, help="sentence-transformers model")
     add("-k", type=int, default=3, help="sources per answer")
 
 
@@ -88,7 +88,7 @@ def _run_demo(args: argparse.Namespace) -> None:
         data = palmette.sample_data(args.size)
     print(f"  {len(data.corpus):,} entries of this Python, {len(data.queries):,} questions and summaries")
     folder = args.dir / f"{data.name}-{args.steps}-{Path(args.encoder).name}".replace(":", "-")
-    questions = args.question or QUESTIONS
+    questions = args.question or DEMO_QUESTIONS
     first, encoder = _first(folder, data, args.encoder, questions[0])
     title = "\nTraining a tree: a space from summaries and their entries, and topics"
     model = _trained(folder / "checkpoint", title, palmette.TreeModel, data, encoder)

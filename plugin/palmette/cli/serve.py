@@ -69,13 +69,13 @@ def _service(args: argparse.Namespace) -> Any:
     from palmette.service.app import Service
     from palmette.service.callers import read_tokens
     from palmette.service.gate import Settings
-    from palmette.service.run import read_places
+    from palmette.service.run import parse_served
 
     logging.captureWarnings(True)  # such as of files that cannot be read
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    served = read_places(args.places, model=args.model, encoder=args.encoder, reader=args.reader, device=args.device)
+    served = parse_served(args.places, model=args.model, encoder=args.encoder, reader=args.reader, device=args.device)
     names = ("host", "port", "rate", "timeout", "max_body", "write")
     settings = Settings(**{name: getattr(args, name) for name in names}, hosts=args.allow_host)
     return Service(served, settings, [] if args.tokens is None else read_tokens(args.tokens))

@@ -17,7 +17,7 @@ from palmette.errors import ConfigError
 
 READER = "reader"
 """Subcommand that trains a reader."""
-ENCODER = "encoder"
+TRAIN_ENCODER = "encoder"
 """What ``palmette train`` calls the encoder itself."""
 TAXONOMY = "taxonomy"
 """Method that needs a hierarchy."""
@@ -43,7 +43,7 @@ def _add_train(command: argparse.ArgumentParser) -> None:
         "palmette train encoder pairs.jsonl --out tuned                 all weights: for a GPU, or minutes of a CPU",
         *("--device", "--no-titles", "--quiet", "--json"),
     )
-    methods = [*names(), READER, ENCODER]
+    methods = [*names(), READER, TRAIN_ENCODER]
     add("method", choices=methods, help="what to train")
     words = command.get_default("words")
     add("data", help="BEIR folder, JSONL of pairs or of documents, or folder of .md and .txt files")
@@ -90,7 +90,7 @@ def _class(method: str) -> Any:
     from palmette.methods import model_class
     from palmette.reader import Reader
 
-    return {READER: Reader, ENCODER: TrainedEncoder}.get(method) or model_class(method)
+    return {READER: Reader, TRAIN_ENCODER: TrainedEncoder}.get(method) or model_class(method)
 
 
 def add_config_options(group: Any, config: type[Config], defaults: Mapping[str, Any]) -> None:
@@ -139,7 +139,7 @@ def _run_train(args: argparse.Namespace) -> None:
     from palmette.training.state import STATE
 
     args.out = check_path(args.out)
-    (check_new if args.method == ENCODER else check_target)(args.out)
+    (check_new if args.method == TRAIN_ENCODER else check_target)(args.out)
     main = main_process()
     state: Path = args.state or args.out.with_name(args.out.name + ".training")
     if main and not args.resume and (state / STATE).exists():
@@ -253,7 +253,7 @@ def print_report(args: argparse.Namespace, model: Any, path: Path) -> None:
     pairs = Path(args.data).is_file() and record.labelled and not args.data.endswith(NODES)
     documents = "DOCUMENTS" if pairs else shlex.quote(args.data)
     following = f"index {shown} {documents} --out my-index"
-    if args.method == ENCODER:
+    if args.method == TRAIN_ENCODER:
         following = f"train space {shlex.quote(args.data)} --encoder {shown} --out ckpt"
     if args.method == READER:
         following = f'answer my-index "your question" --reader {shown}'

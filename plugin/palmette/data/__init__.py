@@ -13,7 +13,7 @@ from typing import Any
 
 from palmette.config import check_kind, check_path
 from palmette.data.documents import Corpus, drop_blanks, iter_documents, to_document, to_documents
-from palmette.data.files import read_qrels, read_queries
+from palmette.data.files import read_qrels, read_query_file
 from palmette.data.retrieval import Qrels, RetrievalData, Split
 from palmette.errors import InputError, shown
 from palmette.sources.records import existing, is_jsonl, located, read_jsonl
@@ -70,7 +70,7 @@ def _read(data: str | Path | Iterable[Any], titles: bool) -> RetrievalData:
         name = path.name.removesuffix(".gz").removesuffix(".jsonl")
         if existing(path / "corpus.jsonl") and (qrels := read_qrels(path)):
             corpus = list(iter_documents(path, titles=titles))
-            return RetrievalData(path.resolve().name, corpus, read_queries(path), qrels)
+            return RetrievalData(path.resolve().name, corpus, read_query_file(path), qrels)
         if path.is_file() and is_jsonl(path):
             records = read_jsonl(path)
             first = next(records, None)

@@ -29,10 +29,10 @@ from palmette.store.checks import check_storable
 from palmette.types import Document
 
 T = TypeVar("T")
-Documents = Callable[[str, SourceText], Iterator[Document]]
+ReadDocuments = Callable[[str, SourceText], Iterator[Document]]
 """Makes documents of a file under a name."""
 
-NAMED = 3
+NAMED_IN_A_WARNING = 3
 """Blank documents, and files that cannot be read, that a warning names."""
 
 
@@ -84,9 +84,9 @@ def drop_blanks(values: Iterable[T], text: Callable[[T], str]) -> list[T]:
         return documents
     named = [
         f"document {at}{origin_of(id_of(document), getattr(document, 'metadata', {}))}"
-        for at, document in blank[:NAMED]
+        for at, document in blank[:NAMED_IN_A_WARNING]
     ]
-    listed = "; ".join([*named, "…"] if len(blank) > NAMED else named)
+    listed = "; ".join([*named, "…"] if len(blank) > NAMED_IN_A_WARNING else named)
     warnings.warn(f"{len(blank)} of {len(documents)} documents are blank and were left out: {listed}", stacklevel=4)
     return [value for value in documents if text(value).strip()]
 
@@ -133,7 +133,7 @@ def iter_documents(
         raise InputError(f"there are no documents{where}; give at least one")
 
 
-def _from_path(source: str | Path, titles: bool, documents_of: Documents) -> Iterator[Document]:
+def _from_path(source: str | Path, titles: bool, documents_of: ReadDocuments) -> Iterator[Document]:
     """Read documents from a folder of files, a BEIR corpus, a JSONL file, a table or a single file."""
     path = documents_path(source)
     corpus = existing(path / "corpus.jsonl") if path.is_dir() else path
@@ -171,12 +171,12 @@ def read_named(path: Path, name: str, root: Path | None = None) -> Iterator[tupl
             yield f"{name}#{source.id or number}" if kind_of(path) == RECORDS else name, source
 
 
-def _from_folder(folder: Path, documents_of: Documents) -> Iterator[Document]:
+def _from_folder(folder: Path, documents_of: ReadDocuments) -> Iterator[Document]:
     """Yield the documents of the files below a folder; those that cannot be read are named in one warning."""
     listed = walk(folder)
     files, broken = listed.files, list[str]()
     if not files and listed.skipped:
-        skipped = "; ".join(f"{path}: {reason}" for path, reason in listed.skipped[:NAMED])
+        skipped = "; ".join(f"{path}: {reason}" for path, reason in listed.skipped[:NAMED_IN_A_WARNING])
         raise InputError(f"there are no documents in {str(folder)!r}: no file can be read ({skipped})")
     bar = progress_bar(None, files, desc=f"reading {folder.name}", unit="file", delay=2, leave=False)
     for root, path in bar:
@@ -192,7 +192,7 @@ def _from_folder(folder: Path, documents_of: Documents) -> Iterator[Document]:
         except (InputError, MissingExtraError) as error:
             broken.append(str(error))
     if broken:
-        named = "; ".join(broken[:NAMED] + ["…"] * (len(broken) > NAMED))
+        named = "; ".join(broken[:NAMED_IN_A_WARNING] + ["…"] * (len(broken) > NAMED_IN_A_WARNING))
         warnings.warn(f"{len(broken)} of {len(files)} files in {folder} cannot be read: {named}", stacklevel=4)
 
 

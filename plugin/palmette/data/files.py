@@ -23,7 +23,7 @@ def read_qrels(folder: Path) -> dict[str, dict[str, dict[str, int]]]:
     return {split: read_judgements(path) for split, path in files.items()}
 
 
-def read_queries(folder: Path) -> dict[str, str]:
+def read_query_file(folder: Path) -> dict[str, str]:
     """Query id → text of a BEIR folder."""
     path = existing(folder / "queries.jsonl")
     if path is None:

@@ -26,7 +26,7 @@ from palmette.errors import InputError, shown
 KS = (1, 10, 100)
 
 Gains = NDArray[np.float64]
-Qrels = Mapping[str, Mapping[str, int]]
+QrelsLike = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def score_ranks(rows: ArrayLike, judgements: Judgements, *, ks: Sequence[int] = 
     return means | {"queries": float(scored.sum()), "unjudged": float((~scored).sum())}
 
 
-def score_run(run: Mapping[str, Sequence[str]], qrels: Qrels, *, ks: Sequence[int] = KS) -> dict[str, float]:
+def score_run(run: Mapping[str, Sequence[str]], qrels: QrelsLike, *, ks: Sequence[int] = KS) -> dict[str, float]:
     """Means over the queries from document ids: ``run`` gives each query's ranking, best first.
 
     Judged queries that the run lacks score 0; queries of the run that nobody judged count as ``unjudged``.

@@ -10,11 +10,11 @@ from palmette.encoder.pooled import PROBE, PooledEncoder, fingerprints
 
 PREFIX = "given:"
 """Beginning of the names of such encoders: the object itself has to be given again."""
-NAMES = ("model_name", "model", "__qualname__")
+NAME_ATTRIBUTES = ("model_name", "model", "__qualname__")
 """Attributes that may name the model; only a text is kept, since another value could hold a key."""
-BATCH = 64
+TEXTS_PER_CALL = 64
 """Texts of a call."""
-TOKENS = 512
+ASSUMED_TOKENS = 512
 """Tokens that a text is taken to have room for, as palmette estimates them; longer documents become passages."""
 
 Embed = Callable[[list[str]], Any]
@@ -43,10 +43,10 @@ class GivenEncoder(PooledEncoder):
 
     def __init__(self, embedder: Any, *, prompts: Mapping[str, str] | None = None, truncate: int | None = None) -> None:
         name = next(
-            (value for key in NAMES if isinstance(value := getattr(embedder, key, None), str) and value),
+            (value for key in NAME_ATTRIBUTES if isinstance(value := getattr(embedder, key, None), str) and value),
             type(embedder).__name__,
         )
-        super().__init__(f"{PREFIX}{name}", max_length=TOKENS, batch_size=BATCH - 1)  # beside PROBE
+        super().__init__(f"{PREFIX}{name}", max_length=ASSUMED_TOKENS, batch_size=TEXTS_PER_CALL - 1)  # beside PROBE
         self.embedder, self._embed = embedder, _calls_of(embedder)
         probe = self.unit_vectors([PROBE], "document")[0]
         self.check_model(probe)

@@ -12,7 +12,7 @@ from palmette.config import check_choice, check_keys, check_range
 from palmette.encoder.base import Encoder
 from palmette.encoder.given import PREFIX, GivenEncoder, is_embedder
 from palmette.encoder.local.files import fingerprint
-from palmette.encoder.local.find import GRAPHS, ONNX, Source, find_encoder, find_onnx
+from palmette.encoder.local.find import GRAPHS, ONNX, EncoderSource, find_encoder, find_onnx
 from palmette.encoder.options import check_plain, chosen_prompts
 from palmette.encoder.sentences.separate import separate, without_option
 from palmette.encoder.stand_in import StandInEncoder
@@ -215,7 +215,7 @@ def encoder_of(facts: Mapping[str, Any], given: str | Encoder | None, where: str
 
 
 def _load_graph(
-    source: Source,
+    source: EncoderSource,
     graph: str | None,
     batch_size: int,
     threads: int | None,

@@ -24,7 +24,7 @@ CHECKED_EVERY = 60.0
 """Seconds after which a request of questions carries PROBE again; each one of documents does."""
 BEGINNING = 200
 """Characters by which texts are told apart; what a model cuts off may make longer ones equal."""
-CLOSE = 0.98
+SAFE_SHARE = 0.98
 """Part of the largest number of a vector that may be the largest where the vector is computed again."""
 
 
@@ -136,6 +136,6 @@ def fingerprints(facts: str, probe: Floats) -> list[str]:
     """
     sizes = np.abs(probe)
     order = np.argsort(-sizes, kind="stable")
-    near = order[sizes[order] >= CLOSE * sizes[order[0]]]
+    near = order[sizes[order] >= SAFE_SHARE * sizes[order[0]]]
     rows = [f"{facts}\0{len(probe)}\0{largest}\0{probe[largest] > 0}" for largest in near.tolist()]
     return [hashlib.sha256(row.encode("utf-8", "surrogatepass")).hexdigest() for row in rows]

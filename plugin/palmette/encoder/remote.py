@@ -26,7 +26,7 @@ from palmette.encoder.states import States
 from palmette.errors import ConfigError, EncodingError, ModelMismatchError, shown
 from palmette.machine.endpoint import Endpoint, Rates, default_url, is_loopback, same_server, split_name
 
-PASS = 256
+TEXTS_OF_A_PASS = 256
 """Texts that are sent in requests at the same time, and kept together."""
 REQUEST_TEXTS = 64
 """Texts of a request; a server that takes fewer gets fewer."""
@@ -38,9 +38,9 @@ MAX_LENGTH = 8192
 """Estimated tokens of a text that are sent; a text that the server finds too long is cut further."""
 SHORTEST_CUT = 256
 """Characters of a text that is not cut further when a server refuses it."""
-SILENCE = 60.0
+SILENT_SECONDS = 60.0
 """Seconds until a server that sends nothing has failed."""
-MOST_NUMBERS = 65_536
+LARGEST_WIDTH = 65_536
 """Largest width of a vector that a record may have."""
 NUMBER_BYTES = 32
 """Bytes that a number of a vector takes in a reply at most."""
@@ -52,7 +52,7 @@ QUERY_PATIENCE = 30.0
 """Seconds that a question waits for its vector, all attempts together."""
 
 
-LOADED: WeakValueDictionary[str, RemoteEncoder] = WeakValueDictionary()
+REMOTE_ENCODERS: WeakValueDictionary[str, RemoteEncoder] = WeakValueDictionary()
 
 
 @dataclass
@@ -99,7 +99,9 @@ class ServerEncoder(PooledEncoder):
     ) -> None:
         self.model, url = split_name(name)
         super().__init__(
-            f"openai:{self.model}" + (f"@{url}" if url else ""), max_length=max_length or MAX_LENGTH, batch_size=PASS
+            f"openai:{self.model}" + (f"@{url}" if url else ""),
+            max_length=max_length or MAX_LENGTH,
+            batch_size=TEXTS_OF_A_PASS,
         )
         send_key = url is None or record is None or trusted or same_server(url, default_url())
         if not send_key and not is_loopback(str(url)):
@@ -124,7 +126,7 @@ class ServerEncoder(PooledEncoder):
     def _take(self, record: Mapping[str, Any]) -> None:
         """Take width, prompts and fingerprint from a record."""
         name = f"the record of encoder {self.name!r}"
-        check_range(name, "dimension", record.get("dimension") or 0, 1, MOST_NUMBERS, whole=True)
+        check_range(name, "dimension", record.get("dimension") or 0, 1, LARGEST_WIDTH, whole=True)
         self.dimension = self.hidden_size = int(record["dimension"])
         self.truncate = None if record.get("truncate") is None else self.dimension
         self.width = 0 if self.truncate else self.dimension
@@ -149,9 +151,11 @@ class ServerEncoder(PooledEncoder):
         try:
             super().check_model(probe)
         except ModelMismatchError:
-            for key, known in list(LOADED.items()):  # who loads the name again means the server's model of today
+            for key, known in list(
+                REMOTE_ENCODERS.items()
+            ):  # who loads the name again means the server's model of today
                 if known.encoder is self:
-                    del LOADED[key]
+                    del REMOTE_ENCODERS[key]
             raise
 
     def iter_batches(
@@ -217,13 +221,13 @@ class ServerEncoder(PooledEncoder):
         """Return the vectors of a batch; what a server refuses for its size is asked for in parts."""
         tokens = sum(estimate_tokens(texts))
         body = {"model": self.model, "input": texts, "encoding_format": "float"}
-        largest = REPLY_BYTES + NUMBER_BYTES * len(texts) * (self.width or MOST_NUMBERS)
+        largest = REPLY_BYTES + NUMBER_BYTES * len(texts) * (self.width or LARGEST_WIDTH)
         reply = self.endpoint.post(
             body,
             lambda facts: _read(facts, len(texts)),
             tokens=tokens,
             patience=patience,
-            silence=SILENCE,
+            silence=SILENT_SECONDS,
             largest=largest,
         )
         if reply.status == 200:
@@ -273,7 +277,7 @@ def _read(facts: Any, count: int) -> tuple[Floats, int]:
     numbers = np.array(vectors)  # of texts, nulls and truth values another kind of array
     if numbers.ndim != 2 or numbers.dtype.kind not in "fiu":
         raise ValueError("vectors that are no lists of numbers")
-    if numbers.shape[1] > MOST_NUMBERS:
+    if numbers.shape[1] > LARGEST_WIDTH:
         raise ValueError(f"vectors of {numbers.shape[1]:,} numbers")
     with np.errstate(over="ignore"):  # what is not finite is refused by name
         rows = numbers.astype(np.float32)
@@ -369,12 +373,12 @@ def load_remote(
     """Return the encoder of a name, or of a record that may come from a stranger; loading it twice gives one object."""
     options["max_length"] = max_length or MAX_LENGTH
     key = repr((*split_name(name), default_url(), sorted(options.items()), os.environ.get("PALMETTE_CACHE")))
-    known = LOADED.get(key)
+    known = REMOTE_ENCODERS.get(key)
     if known is not None:
         same = record is None or known.fingerprint == record["fingerprint"]
         if same and (known.encoder.endpoint.send_key or record is not None):
             return known
-    made = LOADED[key] = RemoteEncoder(name, record=record, **options)
+    made = REMOTE_ENCODERS[key] = RemoteEncoder(name, record=record, **options)
     return made
 
 

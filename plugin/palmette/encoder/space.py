@@ -16,7 +16,7 @@ from palmette.encoder.sentences import Sentences
 from palmette.encoder.states import States, like
 from palmette.errors import CheckpointError
 
-WEIGHTS = "space."
+SPACE_PREFIX = "space."
 """Prefix of the maps' names in a checkpoint."""
 
 
@@ -53,7 +53,7 @@ class Space:
         """
         if not maps:
             return None
-        names = [f"{WEIGHTS}queries", f"{WEIGHTS}documents"]
+        names = [f"{SPACE_PREFIX}queries", f"{SPACE_PREFIX}documents"]
         if sorted(maps) != sorted(names):
             raise CheckpointError(f"a learned space has the maps {', '.join(names)}; got {', '.join(sorted(maps))}")
         for name in names:
@@ -121,4 +121,4 @@ class SpaceEncoder(WrappedEncoder):
         return Sentences.of(self.map(sentences.floats(), "document"), sentences.spans, sentences.starts)
 
     def space_weights(self) -> dict[str, Floats]:  # noqa: D102
-        return {f"{WEIGHTS}queries": self.space.queries, f"{WEIGHTS}documents": self.space.documents}
+        return {f"{SPACE_PREFIX}queries": self.space.queries, f"{SPACE_PREFIX}documents": self.space.documents}

@@ -19,7 +19,7 @@ from palmette.types import Hit
 
 
 @dataclass(frozen=True)
-class Question:
+class ComparedQuestion:
     """A question, and the grades of the documents that answer it, where they are known."""
 
     text: str
@@ -65,11 +65,11 @@ class Comparison:
         return {**facts, "score": scores, "seconds": list(self.seconds), "changed": list(self.changed)}
 
 
-def read_questions(path: str | Path) -> list[Question]:
+def read_questions(path: str | Path) -> list[ComparedQuestion]:
     """Read questions from the lines of a text file, or with judgements from data of :func:`palmette.load_data`."""
     file = check_path(path)
     if file.suffix == ".txt" and file.is_file():
-        return [Question(line.strip()) for _, line in read_lines(file)]
+        return [ComparedQuestion(line.strip()) for _, line in read_lines(file)]
     data = load_data(file)
     texts = {document.key: document.content for document in data.corpus}
     questions = []
@@ -77,11 +77,13 @@ def read_questions(path: str | Path) -> list[Question]:
         for id, grades in qrels.items():
             relevant = {key: grade for key, grade in grades.items() if grade > 0}
             named = {texts[key]: grade for key, grade in relevant.items() if key in texts}
-            questions.append(Question(data.queries[id], relevant, named))
+            questions.append(ComparedQuestion(data.queries[id], relevant, named))
     return questions
 
 
-def compare(old: Index, new: Index, questions: Sequence[Question], k: int = 10, changed: int = 10) -> Comparison:
+def compare(
+    old: Index, new: Index, questions: Sequence[ComparedQuestion], k: int = 10, changed: int = 10
+) -> Comparison:
     """Search both indexes for every question."""
     if not questions:
         raise InputError("there is no question to compare with: give a file that has one at least")

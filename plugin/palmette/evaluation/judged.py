@@ -32,7 +32,7 @@ TIMED_QUERIES = 100
 """Queries asked one by one, for the latency of a single question."""
 READER_BATCH = 64
 """Questions that a reader answers at a time."""
-K1 = 1.2
+BASELINE_K1 = 1.2
 """Lucene's default: saturation of repeated words."""
 B = 0.75
 """Lucene's default: influence of a document's length."""
@@ -64,7 +64,7 @@ class BM25:
         self._words: Callable[..., list[list[str]]] = partial(
             bm25s.tokenize, stopwords=[], stemmer=stemmer, return_ids=False, leave=False
         )
-        self._index = bm25s.BM25(method="lucene", k1=K1, b=B)
+        self._index = bm25s.BM25(method="lucene", k1=BASELINE_K1, b=B)
         shown = sys.stderr.isatty()
         words = self._words([document.content for document in documents], show_progress=shown)
         self._index.index(words, show_progress=shown, leave_progress=False)

@@ -18,7 +18,7 @@ from palmette.hub.card import render_card
 from palmette.hub.checkpoint import Checkpoint, dump_tensors, fingerprint_of, save_checkpoint
 from palmette.hub.manifest import LAYOUT, Entry
 from palmette.hub.remote import open_checkpoint, push_checkpoint
-from palmette.hub.report import SHOWN, Report
+from palmette.hub.report import SHOWN_METRICS, Report
 
 # Raised by numbers, names and shapes that no model has.
 _UNFIT = (
@@ -135,7 +135,7 @@ class Checkpointed(ABC):
                 check_kind(f"{name} of a card", item, str if listed else (str, type(None)), "text")
         if report is not None:
             check_kind("report", report, Report, "what palmette.evaluate returns")
-            rows = {row.name: {name: row.metrics[name] for name in SHOWN} for row in report.rows}
+            rows = {row.name: {name: row.metrics[name] for name in SHOWN_METRICS} for row in report.rows}
             more |= {"results": rows, "evaluated_on": f"{report.data}, {report.split}"}
         return render_card(
             method=self.method,

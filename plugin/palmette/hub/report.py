@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-SHOWN = ("ndcg@10", "recall@1", "recall@10", "recall@100", "mrr@10")
+SHOWN_METRICS = ("ndcg@10", "recall@1", "recall@10", "recall@100", "mrr@10")
 """Metrics that tables show."""
 SHOWN_ANSWERS = ("accuracy@10", "em", "f1", "silent")
 """Metrics that tables show where a reader answered."""
@@ -42,7 +42,7 @@ class Report:
 
     def table(self) -> str:
         """A table for people."""
-        shown = [*SHOWN, *(name for name in SHOWN_ANSWERS if any(name in row.metrics for row in self.rows))]
+        shown = [*SHOWN_METRICS, *(name for name in SHOWN_ANSWERS if any(name in row.metrics for row in self.rows))]
         lines = [["", *shown, "p50 ms", "p95 ms", "prepare s", "visited"]]
         for row in self.rows:
             figures = [f"{row.metrics[name]:.4f}" for name in shown]

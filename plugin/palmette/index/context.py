@@ -13,7 +13,7 @@ import numpy as np
 from palmette.arrays import Keys
 from palmette.index.excerpts import Candidate, choose_excerpts
 from palmette.index.results import SearchResult
-from palmette.ranking.arrays import SCALES, SENTENCES, SPANS
+from palmette.ranking.arrays import SENTENCE_SCALES, SENTENCES, SPANS
 from palmette.ranking.score import probability
 from palmette.sources.lines import Lines
 from palmette.sources.passages import CountTokens
@@ -23,7 +23,7 @@ from palmette.types import Document, Hit, Passage, Surroundings, cite
 Expand = Literal["neighbours", "section", "document"]
 Span = tuple[int, int]
 """First character in a document's content, and the one after the last."""
-TOKENS = 1000
+CONTEXT_TOKENS = 1000
 """Default budget of a widened hit, and of a context."""
 _ENDS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
 _LIKE_A_CITATION = re.compile(rf"(^|[{_ENDS}])([^\S{_ENDS}]*)\[(?=\d{{1,9}}\])")
@@ -166,7 +166,7 @@ def _sentences(
     whole = [([(passage.start, passage.end)], [0.0]) for passage in passages]
     if result.batch.vectors is None or not len(keys):
         return whole
-    vectors, scales, spans = (view.ragged(name, keys) for name in (SENTENCES, SCALES, SPANS))
+    vectors, scales, spans = (view.ragged(name, keys) for name in (SENTENCES, SENTENCE_SCALES, SPANS))
     sentences = []
     for row, passage in enumerate(passages):
         cosines = (vectors.row(row).astype(np.float32) @ result.batch.vectors[0]) * scales.row(row).reshape(-1)

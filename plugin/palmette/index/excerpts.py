@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-CLOSENESS = 4.0
+COSINE_WEIGHT = 4.0
 """What a sentence's cosine with the question weighs beside its passage's log-odds."""
-BEFORE = 1
+SENTENCES_BEFORE = 1
 """Sentences before a chosen one that come along where they fit."""
-AFTER = 2
+SENTENCES_AFTER = 2
 """Sentences after it: an answer follows what announces it."""
 MISSES = 8
 """Sentences that may be too long for what is left of the budget before the search for shorter ones ends."""
@@ -80,16 +80,18 @@ def _by_worth(candidates: Sequence[Candidate]) -> list[tuple[int, int]]:
     worth: list[tuple[float, int, int]] = []
     for number, one in enumerate(candidates):
         best = max(one.cosines, default=0.0)
-        worth += [(-one.log_odds - CLOSENESS * (cosine - best), number, at) for at, cosine in enumerate(one.cosines)]
+        worth += [
+            (-one.log_odds - COSINE_WEIGHT * (cosine - best), number, at) for at, cosine in enumerate(one.cosines)
+        ]
     return [(number, at) for _, number, at in sorted(worth)]
 
 
 def _with_neighbours(at: int, length: int) -> Iterator[int]:
     """Yield the numbers of a sentence, of those after it and of those before it, the nearest first."""
-    for distance in range(max(BEFORE, AFTER) + 1):
-        if distance <= AFTER and at + distance < length:
+    for distance in range(max(SENTENCES_BEFORE, SENTENCES_AFTER) + 1):
+        if distance <= SENTENCES_AFTER and at + distance < length:
             yield at + distance
-        if 0 < distance <= BEFORE and at - distance >= 0:
+        if 0 < distance <= SENTENCES_BEFORE and at - distance >= 0:
             yield at - distance
 
 

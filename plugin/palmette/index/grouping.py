@@ -22,7 +22,7 @@ GroupBy = Literal["document"]
 Distinct = bool | Literal["near"]
 Duplicates = dict[int, list[int]]
 """Keys of the passages of equal text by the key of the one that is returned."""
-PASSAGES = 3
+PASSAGES_OF_A_DOCUMENT = 3
 """Largest number of passages per document in a grouped search."""
 RANKED = 50
 """Smallest number of passages to rank, so that enough documents or distinct passages are among them."""
@@ -128,12 +128,12 @@ def _with_groups(result: SearchResult, view: View, row: int, candidates: Candida
 
 
 def _first_of_each(documents: Keys) -> Rows:
-    """Positions of the first ``PASSAGES`` entries of each document, ascending."""
+    """Positions of the first ``PASSAGES_OF_A_DOCUMENT`` entries of each document, ascending."""
     counts: Counter[int] = Counter()
     positions = []
     for position, document in enumerate(documents.tolist()):
         counts[document] += 1
-        if counts[document] <= PASSAGES:
+        if counts[document] <= PASSAGES_OF_A_DOCUMENT:
             positions.append(position)
     return np.array(positions, np.int64)
 

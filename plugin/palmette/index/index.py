@@ -15,7 +15,7 @@ from palmette.arrays import Floats, Keys, unit_rows
 from palmette.config import check_choice, check_count, check_range
 from palmette.data.listing import Listing, list_source, source_name
 from palmette.errors import ConfigError, InputError, NotFoundError, StoreError, shown
-from palmette.index.context import TOKENS, Context, Expand, context_of, expand_hits
+from palmette.index.context import CONTEXT_TOKENS, Context, Expand, context_of, expand_hits
 from palmette.index.copies import copy_index, repair_folder
 from palmette.index.encoding import index_arrays
 from palmette.index.folder import (
@@ -32,7 +32,7 @@ from palmette.index.folder import (
 from palmette.index.grouping import Distinct, Duplicates, GroupBy, Selection, fold
 from palmette.index.inputs import absolute, check_documents, check_ids, check_opening, local_path, unique
 from palmette.index.overview import RANKED_FOR_QUESTION, Overview, overview_of, vector_array
-from palmette.index.results import Boost, Query, QueryList, Ranking, SearchResult, read_queries
+from palmette.index.results import Boost, Query, QueryList, Ranking, SearchResult, encode_query_batch
 from palmette.index.sync import NOTE, SyncReport, sync_source
 from palmette.index.write import Changes, apply_changes, note_score_scales
 from palmette.lexical.analyser import LANGUAGE
@@ -312,7 +312,7 @@ class Index:
         group_by: GroupBy | None = None,
         distinct: Distinct = False,
         expand: Expand | None = None,
-        expand_tokens: int = TOKENS,
+        expand_tokens: int = CONTEXT_TOKENS,
         explain: bool = False,
         **options: Any,
     ) -> list[Hit] | list[list[Hit]]:
@@ -353,7 +353,7 @@ class Index:
         selection = None if plain else Selection.of(group_by, distinct)
         location = str(getattr(self, "path", None) or "an index in memory")
         with telemetry.searching(self.model.method, location, queries) as record:
-            batch = read_queries(self.model, queries, options, lexical, sentences and self._sentences, boost)
+            batch = encode_query_batch(self.model, queries, options, lexical, sentences and self._sentences, boost)
             with self.backend.read(filter) as view:
                 copies: list[Duplicates] = []
                 if selection is not None:
@@ -391,7 +391,7 @@ class Index:
         if isinstance(queries, Sequence) and not queries:
             return Ranking([], [], 0.0)
         k = check_count("k", k)
-        batch = read_queries(self.model, queries, options, lexical, sentences and self._sentences, boost)
+        batch = encode_query_batch(self.model, queries, options, lexical, sentences and self._sentences, boost)
         with self.backend.read(filter) as view:
             ranked = k  # passages; several of them may be of one document
             while True:
@@ -416,7 +416,7 @@ class Index:
         queries = np.atleast_2d(query)[:1] if isinstance(query, np.ndarray) else [query]
         [id] = check_ids([id])
         model = self.model
-        batch = read_queries(model, queries, options, lexical, sentences and self._sentences, boost)
+        batch = encode_query_batch(model, queries, options, lexical, sentences and self._sentences, boost)
         with self.backend.read() as view:
             passages = view.keys_of([id]).get(id)
             if passages is None:
@@ -433,7 +433,7 @@ class Index:
     def context(
         self,
         question: str,
-        tokens: int = TOKENS,
+        tokens: int = CONTEXT_TOKENS,
         *,
         k: int = 20,
         filter: FilterLike = None,
@@ -462,7 +462,7 @@ class Index:
             raise ConfigError(f"a context takes one question, a str; got {shown(question)}")
         k, tokens = check_count("k", k), check_count("tokens", tokens)
         check_range("a context", "threshold", threshold, 0, 1)
-        batch = read_queries(self.model, [question], options, lexical, self._sentences, boost)
+        batch = encode_query_batch(self.model, [question], options, lexical, self._sentences, boost)
         with self.backend.read(filter) as view:
             result, _ = Selection(distinct="near").search(batch, view, k, self._score_scales)
             return context_of(result, view, question, tokens, self.model.encoder.count_tokens, threshold)
@@ -487,7 +487,7 @@ class Index:
         """
         if query is not None and not isinstance(query, str):
             raise ConfigError(f"an overview takes one question, a str, or none; got {shown(query)}")
-        batch = query if query is None else read_queries(self.model, [query], {}, DEFAULT, self._sentences)
+        batch = query if query is None else encode_query_batch(self.model, [query], {}, DEFAULT, self._sentences)
         with self.backend.read(filter) as view:
             answers = None
             if batch is not None and len(view):

@@ -24,21 +24,21 @@ from palmette.search.plan import ArraySpec
 from palmette.store.filters import flatten
 from palmette.store.protocols import View, by_documents
 
-SAMPLE = 10_000
+CLUSTERED_PASSAGES = 10_000
 """Largest number of passages to cluster, and to read words of."""
-CHUNK = 8192
+ROWS_OF_A_CHUNK = 8192
 """Number of passages whose vectors are read at a time."""
-WORDS = 8
+WORDS_PER_TOPIC = 8
 """Largest number of words and word pairs of a topic."""
 TYPICAL = 3
 """Largest number of typical passages of a topic, each of another document."""
 PASSAGES_PER_TOPIC = 3
 """Least average number of passages per topic: a small index has few topics."""
-SHOWN = 200
+TYPICAL_CHARACTERS = 200
 """Characters of a typical passage's text."""
 RANKED_FOR_QUESTION = 100
 """Number of passages that are ranked for a question."""
-RELEVANT = 0.2
+LEAST_RELEVANT = 0.2
 """Least probability of a passage that counts as relevant for a question."""
 VECTORS = ("float32", "float16", "int8")
 """Dtypes of stored vectors; arrays of leaf probabilities and of leaf numbers have others."""
@@ -146,7 +146,7 @@ def overview_of(
     keys, spec = view.keys(), vector_array(model)
     if not len(keys):
         return Overview(0, 0, (), since=since)
-    sampled = evenly_spaced(len(keys), SAMPLE)
+    sampled = evenly_spaced(len(keys), CLUSTERED_PASSAGES)
     vectors = unit_rows(np.asarray(view.rows(spec.name, keys[sampled].tolist()), np.float32))  # [n, d]
     centres = _centres(vectors, topics)  # [K, d]
     topic_of = _nearest_centres(view, spec.name, keys, centres)  # [N]
@@ -170,7 +170,7 @@ def overview_of(
                 typical=_typical(view, keys[sampled[in_sample][nearest_first]]),
                 changed=None if changed is None else int(np.isin(documents_of_topic, changed).sum()),
                 answers=None if scores is None else float(scores.max(initial=0)),
-                relevant=None if scores is None else int((scores >= RELEVANT).sum()),
+                relevant=None if scores is None else int((scores >= LEAST_RELEVANT).sum()),
             )
         )
     surveyed.sort(key=lambda topic: (-(topic.answers or 0), -topic.passages))
@@ -195,9 +195,9 @@ def _centres(vectors: Floats, topics: int) -> Floats:
 
 
 def _chunks(keys: Keys) -> Iterator[list[int]]:
-    """Yield keys in lists of ``CHUNK``."""
-    for start in range(0, len(keys), CHUNK):
-        yield keys[start : start + CHUNK].tolist()
+    """Yield keys in lists of ``ROWS_OF_A_CHUNK``."""
+    for start in range(0, len(keys), ROWS_OF_A_CHUNK):
+        yield keys[start : start + ROWS_OF_A_CHUNK].tolist()
 
 
 def _nearest_centres(view: View, array: str, keys: Keys, centres: Floats) -> Rows:
@@ -213,7 +213,7 @@ def _words(view: View, keys: Keys, topic_of: Rows, topics: int) -> dict[int, tup
     totals, sizes = np.bincount(term, minlength=len(spelled)), np.bincount(topic_of, minlength=topics)
     topic, term, count = add_counts(topic_of[text], term, np.ones(len(term), np.int64), len(spelled))
     weight = divergence(count, sizes[topic], totals[term], len(keys))
-    best = top_terms(topic, term, weight, spelled, WORDS)
+    best = top_terms(topic, term, weight, spelled, WORDS_PER_TOPIC)
     return {number: tuple(word for word, _ in words) for number, words in best}
 
 
@@ -222,7 +222,9 @@ def _typical(view: View, keys: Keys) -> tuple[TypicalPassage, ...]:
     _, first = np.unique(view.document_keys(keys), return_index=True)
     passages = view.parts(keys[np.sort(first)[:TYPICAL]].tolist())
     return tuple(
-        TypicalPassage(document.key, " ".join(document.content.split())[:SHOWN], place.first_line, place.last_line)
+        TypicalPassage(
+            document.key, " ".join(document.content.split())[:TYPICAL_CHARACTERS], place.first_line, place.last_line
+        )
         for document, place in passages
     )
 

@@ -98,7 +98,7 @@ class QueryBatch:
         return Evidence(calibration, score_scales, self.texts if calibration.words else (), self.vectors, self.boosts)
 
 
-def read_queries(
+def encode_query_batch(
     model: Model, queries: QueryList, options: Mapping[str, Any], lexical: Lexical, sentences: bool, boost: Any = None
 ) -> QueryBatch:
     """Check queries and options, then encode the queries.

@@ -29,7 +29,7 @@ from palmette.types import Document
 
 ENCODED_AHEAD = 4096
 """Largest number of documents that are encoded before the index is locked; more are encoded under the lock."""
-COMPARED = 8
+COMPARED_VECTORS = 8
 """Number of documents that are encoded to check whether given vectors are this encoder's."""
 LEAST_COSINE = 0.98
 """Least cosine of a given vector and the encoder's; half precision and 8-bit codes stay well above it."""
@@ -194,7 +194,7 @@ def check_vectors(embeddings: Any, documents: Sequence[Document], encoder: Encod
     vectors = _read_vectors(embeddings, documents, encoder)
     if not len(documents):
         return vectors
-    compared = np.unique(np.linspace(0, len(documents) - 1, COMPARED).astype(np.int64))
+    compared = np.unique(np.linspace(0, len(documents) - 1, COMPARED_VECTORS).astype(np.int64))
     expected = encoder.encode([documents[row].content for row in compared.tolist()])
     lengths, expected_lengths = np.linalg.norm(vectors, axis=1), np.linalg.norm(expected, axis=1)
     if not lengths.all():

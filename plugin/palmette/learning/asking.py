@@ -12,10 +12,10 @@ from typing import Any
 from palmette.errors import StoreError
 from palmette.learning.answers import AnswerLog, LoggedAnswer
 from palmette.learning.llm import LLM, LLMError, RefusedError
-from palmette.learning.replies import SCHEMA
+from palmette.learning.replies import QUESTIONS_SCHEMA
 from palmette.machine.progress import progress_bar
 
-GRACE = 1.0
+SECONDS_TO_END = 1.0
 """Seconds that running calls have to end after an interruption or an error; then nobody waits for them."""
 MOST_FAILURES = 8
 """Calls in a row that a server may fail, each after all its attempts, before no further one is made."""
@@ -51,7 +51,7 @@ class QuestionReport:
 
 
 @dataclass(frozen=True)
-class Call:
+class PlannedCall:
     """A prompt, and the passages that its questions are about."""
 
     prompt: str
@@ -61,13 +61,13 @@ class Call:
     """Estimated number of tokens of prompt and reply."""
 
 
-def key_of(model: LLM, call: Call) -> str:
+def key_of(model: LLM, call: PlannedCall) -> str:
     """Digest model and prompt, as the key of an answer in the log."""
     return hashlib.sha256(f"{model.name}\n{call.prompt}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def ask(
-    calls: Sequence[Call],
+    calls: Sequence[PlannedCall],
     model: LLM,
     log: AnswerLog,
     report: QuestionReport,
@@ -85,8 +85,8 @@ def ask(
     unanswered = [call for call in calls if key_of(model, call) not in log.answers]
     report.reused, report.left = len(calls) - len(unanswered), len(unanswered)
 
-    def answer(call: Call) -> int:
-        reply = model.complete(call.prompt, SCHEMA)
+    def answer(call: PlannedCall) -> int:
+        reply = model.complete(call.prompt, QUESTIONS_SCHEMA)
         logged = LoggedAnswer(key_of(model, call), reply.text, reply.tokens or call.tokens, reply.refused)
         log.add(logged)
         return logged.tokens
@@ -112,11 +112,11 @@ def ask(
                 raise run.error
         except BaseException:
             model.stop()
-            wait(run.running, timeout=GRACE)
+            wait(run.running, timeout=SECONDS_TO_END)
             raise
 
 
-def _in_thread(function: Callable[[Call], int], call: Call) -> Future[int]:
+def _in_thread(function: Callable[[PlannedCall], int], call: PlannedCall) -> Future[int]:
     """Run a function in a thread that nobody has to wait for, the end of the program included."""
     future: Future[int] = Future()
 
@@ -135,7 +135,7 @@ class _Run:
 
     def __init__(self, report: QuestionReport, concurrency: int, bar: Any) -> None:
         self.report, self.concurrency, self.bar = report, concurrency, bar
-        self.running = dict[Future[int], Call]()
+        self.running = dict[Future[int], PlannedCall]()
         self.error: Exception | None = None
         """Error of the first call that failed."""
         self.in_a_row = 0

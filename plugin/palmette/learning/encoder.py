@@ -40,15 +40,15 @@ from palmette.training.loop import Task, train
 from palmette.training.maths import info_nce
 from palmette.training.pairs import TrainingPairs, Validation, top_documents
 
-SCALE = 20.0
+COSINE_SCALE = 20.0
 """Factor of cosines in the softmax (inverse temperature)."""
-NEAR = 50
+NEAREST_DOCUMENTS = 50
 """Nearest documents of a question that may be its hard negatives."""
 MARGIN = 0.95
 """Largest share of the answer's cosine that a hard negative may have; nearer ones are often answers, too."""
-DEV_QUERIES = 150
+HELD_OUT_QUERIES = 150
 """Held-out questions that choose the epoch."""
-DEV_DOCUMENTS = 1000
+HELD_OUT_DOCUMENTS = 1000
 """Documents that they are asked of, the nearest to them."""
 
 
@@ -102,7 +102,7 @@ class EncoderTask(Task):
         documents = documents[documents >= 0]
         asked, read = module(self._tokens("query", queries), self._tokens("document", documents))
         with torch.autocast(asked.device.type, enabled=False):
-            logits = SCALE * asked.float() @ read.float().T  # [B, M]
+            logits = COSINE_SCALE * asked.float() @ read.float().T  # [B, M]
         known = torch.from_numpy(pairs.data.positives_mask(queries, documents)).to(logits.device)
         return info_nce(logits, torch.from_numpy(np.searchsorted(documents, own)).to(logits.device), known)
 
@@ -189,7 +189,7 @@ class TrainedEncoder:
                 )
             backbone = Backbone.of(start)  # raises before a text is encoded, which a server may ask money for
             pairs = TrainingPairs.encode(loaded, start, store, seed=loop.seed, progress=progress)
-        dev = Validation.of(loaded, loop.seed, queries=DEV_QUERIES, documents=DEV_DOCUMENTS)
+        dev = Validation.of(loaded, loop.seed, queries=HELD_OUT_QUERIES, documents=HELD_OUT_DOCUMENTS)
         dev = None if dev is None else dev.with_nearest_documents(pairs.queries, pairs.documents)
         backbone.max_length = min(backbone.max_length, settings.max_length)
         task = EncoderTask(_Vectors(backbone), replace(pairs, dev=dev), hard_negatives(pairs))
@@ -255,7 +255,7 @@ def hard_negatives(pairs: TrainingPairs) -> Rows:
     queries = F.normalize(pairs.queries[torch.from_numpy(pairs.query_rows)], dim=1)  # [P, d]
     documents = F.normalize(pairs.documents, dim=1)  # [N, d]
     own = (queries * documents[torch.from_numpy(pairs.document_rows)]).sum(dim=1)  # [P]
-    near = top_documents(queries, documents, lambda q, d: q @ d.T, NEAR)  # [P, ≤ NEAR]
+    near = top_documents(queries, documents, lambda q, d: q @ d.T, NEAREST_DOCUMENTS)  # [P, ≤ NEAR]
     out = np.full_like(near, -1)
     for row, (places, query) in enumerate(zip(near, pairs.query_rows, strict=True)):
         far = (documents[torch.from_numpy(places)] @ queries[row] < MARGIN * own[row]).numpy()

@@ -16,7 +16,7 @@ ANSWERS = "answers.jsonl"
 _FILES = ("corpus.jsonl", "queries.jsonl", "qrels/train.tsv")
 
 
-def check_folder(out: str | Path, documents: Any) -> Path:
+def check_questions_folder(out: str | Path, documents: Any) -> Path:
     """Return the path of ``out``; raise if it holds what a run must not replace, or is read as documents."""
     folder = check_path(out)
     if folder.exists() and not folder.is_dir():

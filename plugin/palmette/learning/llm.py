@@ -27,7 +27,7 @@ class RefusedError(LLMError):
 
 
 @dataclass(frozen=True)
-class Reply:
+class ModelReply:
     """Text that a language model wrote."""
 
     text: str
@@ -53,7 +53,7 @@ class LLM(Protocol):
     names say nothing, are told apart by their code and the plain values in them.
     """
 
-    def complete(self, prompt: str, schema: Mapping[str, Any]) -> Reply:
+    def complete(self, prompt: str, schema: Mapping[str, Any]) -> ModelReply:
         """Return the model's reply, as JSON of the schema where the model supports that."""
 
     def stop(self) -> None:
@@ -91,13 +91,13 @@ class Call(_NotStopped):
     """A callable ``prompt -> text``."""
 
     def __init__(self, call: Callable[[str], str]) -> None:
-        self.call, self.name = call, name_of(call)
+        self.call, self.name = call, name_of_model(call)
 
-    def complete(self, prompt: str, schema: Mapping[str, Any]) -> Reply:  # noqa: D102
+    def complete(self, prompt: str, schema: Mapping[str, Any]) -> ModelReply:  # noqa: D102
         text = self.call(prompt)
         if not isinstance(text, str):
             raise LLMError(f"the llm must return a str, got {type(text).__name__} {shown(text)}")
-        return Reply(text)
+        return ModelReply(text)
 
 
 class LangChain(_NotStopped):
@@ -107,14 +107,14 @@ class LangChain(_NotStopped):
         self.model = model
         self.name = str(getattr(model, "model_name", None) or getattr(model, "model", None) or type(model).__name__)
 
-    def complete(self, prompt: str, schema: Mapping[str, Any]) -> Reply:  # noqa: D102
+    def complete(self, prompt: str, schema: Mapping[str, Any]) -> ModelReply:  # noqa: D102
         message = self.model.invoke(prompt)
         content = getattr(message, "content", message)
         if isinstance(content, list):  # blocks of a multimodal message
             content = "".join(part if isinstance(part, str) else str(part.get("text", "")) for part in content)
         usage = getattr(message, "usage_metadata", None)
         extra = getattr(message, "additional_kwargs", {})
-        return Reply(str(content), counted(usage), bool(extra.get("refusal")))
+        return ModelReply(str(content), counted(usage), bool(extra.get("refusal")))
 
 
 class LlamaIndex(_NotStopped):
@@ -124,15 +124,15 @@ class LlamaIndex(_NotStopped):
         self.model, metadata = model, getattr(model, "metadata", None)
         self.name = str(getattr(metadata, "model_name", None) or type(model).__name__)
 
-    def complete(self, prompt: str, schema: Mapping[str, Any]) -> Reply:  # noqa: D102
+    def complete(self, prompt: str, schema: Mapping[str, Any]) -> ModelReply:  # noqa: D102
         response = self.model.complete(prompt)
-        return Reply(str(response.text), counted(getattr(response, "additional_kwargs", None)))
+        return ModelReply(str(response.text), counted(getattr(response, "additional_kwargs", None)))
 
 
-def name_of(call: Any) -> str:
+def name_of_model(call: Any) -> str:
     """Name a callable; a lambda or a ``partial`` by a digest of what it is made of."""
     if isinstance(call, partial):
-        held = [name_of(call.func), *map(_plain, call.args)]
+        held = [name_of_model(call.func), *map(_plain, call.args)]
         held += [f"{name}={_plain(value)}" for name, value in sorted(call.keywords.items())]
         return f"partial {_digest(held)}"
     name = str(getattr(call, "__qualname__", type(call).__name__))
@@ -162,7 +162,11 @@ def _plain(value: Any) -> str:
     """Represent a value that has no address; others by what they are called."""
     if value is None or isinstance(value, str | int | float):
         return repr(value)
-    return name_of(value) if isinstance(value, partial) else str(getattr(value, "__qualname__", type(value).__name__))
+    return (
+        name_of_model(value)
+        if isinstance(value, partial)
+        else str(getattr(value, "__qualname__", type(value).__name__))
+    )
 
 
 def _digest(held: list[str]) -> str:
@@ -202,7 +206,7 @@ class OpenAI:
         self._rates.stopped.set()
         self._endpoint, self._rates = self._connect()
 
-    def complete(self, prompt: str, schema: Mapping[str, Any]) -> Reply:  # noqa: D102
+    def complete(self, prompt: str, schema: Mapping[str, Any]) -> ModelReply:  # noqa: D102
         endpoint = self._endpoint  # until the end of this call, also if it is stopped
         body: dict[str, Any] = {"model": self.name, "messages": [{"role": "user", "content": prompt}]}
         structured = self._structured
@@ -218,11 +222,11 @@ class OpenAI:
             response = endpoint.post(body, _read_reply)
         if response.status != 200:
             raise RefusedError(str(endpoint.refusal(self.name, response)), response.status)
-        reply: Reply = response.content
+        reply: ModelReply = response.content
         return reply
 
 
-def _read_reply(facts: Any) -> Reply:
+def _read_reply(facts: Any) -> ModelReply:
     """Read the message of a server's response; raise if it is incomplete."""
     choice = facts["choices"][0]
     message = choice["message"]
@@ -230,4 +234,4 @@ def _read_reply(facts: Any) -> Reply:
     if not isinstance(text, str | None):
         raise TypeError(f"the message is {type(text).__name__}")
     refused = bool(message.get("refusal")) or choice.get("finish_reason") == "content_filter"
-    return Reply(text or "", counted(facts.get("usage")), refused)
+    return ModelReply(text or "", counted(facts.get("usage")), refused)

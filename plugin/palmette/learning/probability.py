@@ -21,7 +21,7 @@ from palmette.learning.refit import grades_of_votes
 from palmette.methods.base import Model
 from palmette.ranking.calibration import fit_probability
 
-FEWEST = 10
+FEWEST_QUESTIONS = 10
 """Judged questions below which nothing is fitted."""
 
 
@@ -55,9 +55,9 @@ def calibrate_index(index: Index, judged: Mapping[str, Mapping[str, int]] | None
         prior = next(part.value for part in explanation.parts if part.name == "prior")
         evidence.append((explanation.detail["logit"] - prior) / calibration.slope)
         relevant.append(grades.get(hits[0].id, 0) > 0)
-    if len(evidence) < FEWEST:
+    if len(evidence) < FEWEST_QUESTIONS:
         raise InputError(
-            f"{len(evidence)} questions have a judged first hit, and {FEWEST} are needed to fit a probability"
+            f"{len(evidence)} questions have a judged first hit, and {FEWEST_QUESTIONS} are needed to fit a probability"
         )
     slope, prior = fit_probability(np.array(evidence), np.array(relevant))
     fitted = calibration.replace(slope=slope, prior=prior, source="held-out questions")

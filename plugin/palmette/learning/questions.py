@@ -17,10 +17,10 @@ from palmette.encoder.sentences.splitting import estimate_tokens
 from palmette.errors import ConfigError, DuplicateIdError, InputError, shown
 from palmette.index import Index
 from palmette.learning.answers import AnswerLog, LoggedAnswer
-from palmette.learning.asking import Call, QuestionReport, ask, key_of
-from palmette.learning.folder import ANSWERS, check_folder, make_folder, write_beir
+from palmette.learning.asking import PlannedCall, QuestionReport, ask, key_of
+from palmette.learning.folder import ANSWERS, check_questions_folder, make_folder, write_beir
 from palmette.learning.llm import LLM, as_llm
-from palmette.learning.replies import KINDS, is_refusal, parse_questions, prompt_for
+from palmette.learning.replies import QUESTION_KINDS, is_refusal, parse_questions, prompt_for
 from palmette.methods.base import DEFAULT_ENCODER
 from palmette.methods.space import SpaceModel
 from palmette.sources.cutting import Cutter
@@ -52,9 +52,9 @@ class QuestionOptions(Config):
     """Seed of the random order of passages, so that a limited run samples all documents."""
 
     def check(self) -> None:  # noqa: D102
-        unknown = [kind for kind in self.kinds if kind not in KINDS]
+        unknown = [kind for kind in self.kinds if kind not in QUESTION_KINDS]
         if unknown or not self.kinds:
-            raise ConfigError(f"QuestionOptions: kinds are {', '.join(KINDS)}; got {unknown or 'none'}")
+            raise ConfigError(f"QuestionOptions: kinds are {', '.join(QUESTION_KINDS)}; got {unknown or 'none'}")
         if repeated := [kind for number, kind in enumerate(self.kinds) if kind in self.kinds[:number]]:
             raise ConfigError(
                 f"QuestionOptions: kinds has {repeated[0]!r} twice, which would be asked twice: name it once"
@@ -99,7 +99,7 @@ def write_questions(
         options: Fields of :class:`QuestionOptions`.
     """
     settings, model = _options("write_questions", options, "encoder", "progress"), as_llm(llm)
-    folder = check_folder(out, documents)
+    folder = check_questions_folder(out, documents)
     passages = _cut(documents)
     make_folder(folder)
     report = QuestionReport()
@@ -126,7 +126,7 @@ def estimate_questions(documents: Any, out: str | Path, llm: Any, **options: Any
     Questions about ``related`` passages are counted as if none had an answer: see :attr:`Estimate.at_most`.
     """
     settings, model = _options("estimate_questions", options), as_llm(llm)
-    path = check_folder(out, documents) / ANSWERS
+    path = check_questions_folder(out, documents) / ANSWERS
     passages = _cut(documents)
     known: Mapping[str, LoggedAnswer] = {}
     if path.exists():
@@ -185,7 +185,7 @@ def _check(passages: Sequence[Document]) -> None:
         known.add(key)
 
 
-def _plan_calls(passages: Sequence[Document], options: QuestionOptions, index: Index | None) -> list[Call]:
+def _plan_calls(passages: Sequence[Document], options: QuestionOptions, index: Index | None) -> list[PlannedCall]:
     """Plan all calls: passages in random order, each with every kind of question.
 
     Passages of equal text share a call. Without an index, there is none about ``related`` passages.
@@ -193,7 +193,7 @@ def _plan_calls(passages: Sequence[Document], options: QuestionOptions, index: I
     order = list(range(len(passages)))
     random.Random(options.seed).shuffle(order)
     neighbours = _nearest(passages, index) if "related" in options.kinds and index is not None else {}
-    calls = dict[str, Call]()  # by the prompt
+    calls = dict[str, PlannedCall]()  # by the prompt
     for row in order:
         for kind in options.kinds:
             if kind == "related" and row not in neighbours:
@@ -204,7 +204,7 @@ def _plan_calls(passages: Sequence[Document], options: QuestionOptions, index: I
                 calls[prompt] = replace(equal, rows=tuple(dict.fromkeys((*equal.rows, *rows))))
                 continue
             tokens = estimate_tokens([prompt])[0] + REPLY_TOKENS * options.count
-            calls[prompt] = Call(prompt, rows, tokens)
+            calls[prompt] = PlannedCall(prompt, rows, tokens)
     return list(calls.values())
 
 
@@ -220,7 +220,9 @@ def _nearest(passages: Sequence[Document], index: Index) -> dict[int, int]:
     return nearest
 
 
-def _collect(calls: Sequence[Call], model: LLM, log: AnswerLog, report: QuestionReport) -> dict[str, tuple[int, ...]]:
+def _collect(
+    calls: Sequence[PlannedCall], model: LLM, log: AnswerLog, report: QuestionReport
+) -> dict[str, tuple[int, ...]]:
     """Return each question once, with its passages, and drop questions that were written for different passages."""
     collected = dict[str, tuple[str, tuple[int, ...]]]()  # question and passages by the normalised question
     ambiguous = set[str]()

@@ -30,13 +30,13 @@ from palmette.methods.base import Model
 from palmette.store.local.feedback import FEEDBACK, Vote
 from palmette.store.local.folder import COMMIT, OpenedFolder, between, write_lock
 
-HELD_OUT = 0.3
+HELD_OUT_SHARE = 0.3
 """Share of the judged questions that are not trained on, and decide about the exchange."""
-FEWEST = 20
+FEWEST_HELD_OUT = 20
 """Smallest number of held-out questions for an exchange."""
-ERRORS = 2.0
+STANDARD_ERRORS = 2.0
 """Least gain for an exchange, in standard errors."""
-DEPTH = 10
+NDCG_DEPTH = 10
 """Depth of nDCG."""
 LOCK_TIMEOUT = 60.0
 """Seconds to wait for a writer before the exchange."""
@@ -45,7 +45,7 @@ _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 """Flag of renameat2: exchange two paths."""
 
-Scores = NDArray[np.float64]
+Qualities = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def feedback_data(index: Index, pairs: Any = None, *, seed: int = 0) -> Retrieva
         raise InputError("nobody has said of a document that it was useful, and there are no pairs: nothing to learn")
     queries = {f"q{number}": query for number, query in enumerate(sorted(judged))}
     order = sorted(queries, key=lambda key: _digest(f"{seed} {queries[key]}"))
-    test_keys = set(order[: round(HELD_OUT * len(order))])
+    test_keys = set(order[: round(HELD_OUT_SHARE * len(order))])
     qrels: dict[str, dict[str, dict[str, int]]] = {"train": {}, "test": {}}
     for key, query in queries.items():
         qrels["test" if key in test_keys else "train"][key] = judged[query]
@@ -130,8 +130,9 @@ def refit(
         data = feedback_data(index, pairs, seed=seed)
         test = data.qrels.get("test", {})
         questions = len(data.queries)
-        if len(test) < FEWEST:
-            reason = f"{questions} judged questions hold out {len(test)}, and {FEWEST} must decide: wait, or give pairs"
+        if len(test) < FEWEST_HELD_OUT:
+            needed = f"and {FEWEST_HELD_OUT} must decide: wait, or give pairs"
+            reason = f"{questions} judged questions hold out {len(test)}, {needed}"
             return Refit(questions, len(test), np.nan, np.nan, np.nan, False, None, reason)
         train = replace(data, qrels={"train": data.qrels["train"]})
         with draft_beside(place) as holder:
@@ -142,7 +143,7 @@ def refit(
                 before, after = _ndcg(index, data.queries, test), _ndcg(new, data.queries, test)
                 gain, error = _gain(before, after)
                 facts = questions, len(test), float(before.mean()), float(after.mean()), error
-                if gain <= ERRORS * error or gain <= 0:
+                if gain <= STANDARD_ERRORS * error or gain <= 0:
                     return Refit(*facts, False, None, "the new index is not clearly better")
                 former = _exchange(index, new, place, holder / "index")
     return Refit(*facts, True, former, "the new index is better")
@@ -170,19 +171,19 @@ def _train(model: Model, data: RetrievalData, seed: int, progress: bool | None, 
     return type(model).fit(data, encoder=model.encoder.plain, seed=seed, progress=progress, **settings)
 
 
-def _ndcg(index: Index, queries: Mapping[str, str], qrels: Mapping[str, Mapping[str, int]]) -> Scores:
+def _ndcg(index: Index, queries: Mapping[str, str], qrels: Mapping[str, Mapping[str, int]]) -> Qualities:
     """Return nDCG@10 of each held-out question: [Q]."""
-    ranked_ids = index.rank([queries[key] for key in qrels], DEPTH).ids
+    ranked_ids = index.rank([queries[key] for key in qrels], NDCG_DEPTH).ids
     judged_ids = dict.fromkeys(id for grades in qrels.values() for id in grades)
     rows = {id: row for row, id in enumerate(judged_ids)}
     judgements = Judgements.of_queries(list(qrels.values()), rows, len(rows))
-    ranking = np.full((len(qrels), DEPTH), -1, np.int64)  # [Q, k] rows of judged documents, −1 for others
+    ranking = np.full((len(qrels), NDCG_DEPTH), -1, np.int64)  # [Q, k] rows of judged documents, −1 for others
     for query, ids in enumerate(ranked_ids):
         ranking[query, : len(ids)] = [rows.get(id, -1) for id in ids]
-    return query_scores(ranking, judgements, ks=(DEPTH,))[f"ndcg@{DEPTH}"]
+    return query_scores(ranking, judgements, ks=(NDCG_DEPTH,))[f"ndcg@{NDCG_DEPTH}"]
 
 
-def _gain(before: Scores, after: Scores) -> tuple[float, float]:
+def _gain(before: Qualities, after: Qualities) -> tuple[float, float]:
     """Return the mean difference, and its standard error."""
     difference = after - before
     return float(difference.mean()), float(difference.std(ddof=1) / np.sqrt(len(difference)))

@@ -9,7 +9,7 @@ from typing import Any
 
 from palmette.types.text import is_unicode
 
-KINDS = {
+QUESTION_KINDS = {
     "keywords": "search queries of two to six keywords that this passage is the best result for",
     "question": "natural questions that this passage answers",
     "paraphrase": "natural questions that this passage answers, in other words than its own: replace its nouns and "
@@ -17,19 +17,19 @@ KINDS = {
     "related": "natural questions that need both passages for their answer",
 }
 """Instruction for each kind of questions."""
-PROMPT = """Write {count} {kind}.
+QUESTIONS_PROMPT = """Write {count} {kind}.
 Each must make sense to somebody who does not see the text: name things, and never write "this passage".
 Use the language of the text. Reply with JSON only: {{"questions": ["…"]}}
 
 {text}"""
-SCHEMA: Mapping[str, Any] = {
+QUESTIONS_SCHEMA: Mapping[str, Any] = {
     "type": "object",
     "properties": {"questions": {"type": "array", "items": {"type": "string"}}},
     "required": ["questions"],
     "additionalProperties": False,
 }
 """JSON schema of a reply."""
-LONGEST = 300
+LONGEST_QUESTION = 300
 """Largest number of characters of a question; longer lines are remarks of the model."""
 _ITEM = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):]|Q\d*[.:])?\s*[\"“]?(.*?)[\"”]?,?\s*$")
 _REFUSAL = re.compile(
@@ -41,7 +41,7 @@ def prompt_for(kind: str, texts: Sequence[str], count: int) -> str:
     """Return the prompt for questions of a kind about one passage, or about several together."""
     numbers = [f" {number}" for number in range(1, len(texts) + 1)] if len(texts) > 1 else [""]
     parts = [f"Passage{number}:\n{text}" for number, text in zip(numbers, texts, strict=True)]
-    return PROMPT.format(count=count, kind=KINDS[kind], text="\n\n".join(parts))
+    return QUESTIONS_PROMPT.format(count=count, kind=QUESTION_KINDS[kind], text="\n\n".join(parts))
 
 
 def is_refusal(text: str) -> bool:
@@ -61,9 +61,11 @@ def parse_questions(text: str) -> list[str]:
             listed = value.get("questions") if isinstance(value, dict) else value
             if isinstance(listed, list):
                 questions = [" ".join(item.split()) for item in listed if isinstance(item, str)]
-                return [question for question in questions if 0 < len(question) <= LONGEST and is_unicode(question)]
+                return [
+                    question for question in questions if 0 < len(question) <= LONGEST_QUESTION and is_unicode(question)
+                ]
     if text.lstrip().startswith(("{", "[", "`")):  # incomplete JSON
         return []
     lines = [" ".join(match[1].split()) for line in text.splitlines() if (match := _ITEM.match(line))]
-    lines = [line for line in lines if 2 < len(line) <= LONGEST and is_unicode(line)]
+    lines = [line for line in lines if 2 < len(line) <= LONGEST_QUESTION and is_unicode(line)]
     return [line for line in lines if not line.endswith((":", "{", "[", "`"))]

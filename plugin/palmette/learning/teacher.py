@@ -22,23 +22,23 @@ from palmette.index import Index
 from palmette.learning.answers import AnswerLog, LoggedAnswer
 from palmette.learning.asking import WRONG_PROMPT
 from palmette.learning.folder import make_folder
-from palmette.learning.llm import RefusedError, as_llm, name_of
+from palmette.learning.llm import RefusedError, as_llm, name_of_model
 from palmette.machine.progress import progress_bar
 
 log = logging.getLogger("palmette.learning")
 
 Teacher = Callable[[str, Sequence[str]], Sequence[float]]
 """A function from a query and texts to a score for each text; higher is more relevant."""
-DEPTH = 20
+JUDGED_HITS = 20
 """Default number of hits per question that the teacher judges."""
 LEAD = 0.45
 """Least lead of a question's best score over the mean, as a share of the lead if all others were equal."""
-PROMPT = """How well does each text answer the query? Reply with JSON only: {{"scores": [0 to 10 for each text]}}
+JUDGE_PROMPT = """How well does each text answer the query? Reply with JSON only: {{"scores": [0 to 10 for each text]}}
 
 Query: {query}
 
 {texts}"""
-SCHEMA = {
+SCORES_SCHEMA = {
     "type": "object",
     "properties": {"scores": {"type": "array", "items": {"type": "number"}}},
     "required": ["scores"],
@@ -66,7 +66,7 @@ def as_teacher(teacher: Any) -> tuple[str, Teacher]:
         llm = as_llm(teacher)
         return llm.name, lambda query, texts: _ask(llm, query, texts)
     if callable(teacher):
-        return name if name != type(teacher).__name__ else name_of(teacher), teacher
+        return name if name != type(teacher).__name__ else name_of_model(teacher), teacher
     raise ConfigError(f"a teacher is a cross-encoder, a reranker, an LLM or a function, got {shown(teacher)}")
 
 
@@ -100,7 +100,7 @@ def judge(
     teacher: Any,
     out: str | Path,
     *,
-    depth: int = DEPTH,
+    depth: int = JUDGED_HITS,
     name: str | None = None,
     progress: bool | None = None,
 ) -> RetrievalData:
@@ -260,7 +260,7 @@ class _Unscored(Exception):
 def _ask(llm: Any, query: str, texts: Sequence[str]) -> list[float]:
     """Let a language model grade all texts in one prompt."""
     numbered = "\n\n".join(f"Text {number}:\n{text}" for number, text in enumerate(texts, start=1))
-    reply = llm.complete(PROMPT.format(query=query, texts=numbered), SCHEMA).text
+    reply = llm.complete(JUDGE_PROMPT.format(query=query, texts=numbered), SCORES_SCHEMA).text
     json_list = re.search(r"\[[^\[\]]*\]", reply)
     try:
         return _checked(json.loads(json_list[0]) if json_list else None, len(texts), "")

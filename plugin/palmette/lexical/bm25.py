@@ -26,7 +26,7 @@ from palmette.arrays import Floats, Keys, Mask, Rows, best
 from palmette.lexical.analyser import Analyser
 from palmette.lexical.kernels import (
     Counts,
-    Documents,
+    DocumentNumbers,
     add_hits,
     counts_in,
     hits_among,
@@ -100,21 +100,21 @@ class PostingList(NamedTuple):
         return PostingList(self.hits, np.float32(float(self.weight) * factor), self.most * factor)
 
 
-Lists = list[list[PostingList]]
+PostingLists = list[list[PostingList]]
 """Postings of a query's terms, one list per source."""
 
 
 class WeighedQuery(NamedTuple):
     """Postings of a query's terms with final weights."""
 
-    lists: Lists
+    lists: PostingLists
     holding: list[int]
     """Document frequencies of the terms, then of the skipped function words."""
 
 
 def candidates(
-    lists: list[PostingList], norms: Floats, k: int, floor: float, mask: Mask, among: Documents | None
-) -> Documents:
+    lists: list[PostingList], norms: Floats, k: int, floor: float, mask: Mask, among: DocumentNumbers | None
+) -> DocumentNumbers:
     """Find documents (rising) that include the ``k`` best with a score of at least ``floor``, by MaxScore.
 
     An empty ``mask`` allows all documents; ``among``, unless ``None``, lists the only ones to consider. The sums here
@@ -270,7 +270,7 @@ class WordSearcher:
             matching.append(documents.astype(np.int64) if rows is None else np.intersect1d(documents, rows, True))
         return matching
 
-    def _best(self, every: Lists, within: Sequence[Rows | None], k: int, floor: float) -> tuple[Keys, Floats]:
+    def _best(self, every: PostingLists, within: Sequence[Rows | None], k: int, floor: float) -> tuple[Keys, Floats]:
         """Find the ``k`` best documents with a score of at least ``floor``."""
         keys, scores = np.empty(0, np.int64), np.empty(0, np.float32)
         for place, (source, lists, rows) in enumerate(zip(self.sources, every, within, strict=True)):

@@ -14,7 +14,7 @@ from palmette.lexical import plain
 from palmette.lexical.postings import COUNT_BITS, MAX_COUNT, Hits
 from palmette.machine.compiled import compiles_loops, machine_code, reraise_interrupt
 
-Documents = NDArray[np.int32]
+DocumentNumbers = NDArray[np.int32]
 """Rows of documents, rising."""
 Counts = NDArray[np.uint8]
 """Occurrences of a term in documents."""
@@ -55,7 +55,7 @@ _MASK = _read_only("boolean")
 
 
 @_compiled(f"uint8[::1]({_ROWS}, {_HITS})")
-def counts_in(documents: Documents, hits: Hits) -> Counts:
+def counts_in(documents: DocumentNumbers, hits: Hits) -> Counts:
     """Look up how often a term with these hits occurs in each document: [n]."""
     counts = np.zeros(len(documents), np.uint8)
     at = 0
@@ -80,7 +80,7 @@ def counts_in(documents: Documents, hits: Hits) -> Counts:
     return counts
 
 
-def hits_among(documents: Documents, hits: Hits) -> Hits:
+def hits_among(documents: DocumentNumbers, hits: Hits) -> Hits:
     """Keep a term's hits in some documents, with rows renumbered to positions among these."""
     counts = counts_in(documents, hits)
     places = np.flatnonzero(counts)
@@ -88,7 +88,7 @@ def hits_among(documents: Documents, hits: Hits) -> Hits:
 
 
 @_compiled(f"uint32[::1]({_HITS}, {_ROWS})")
-def renumber_hits(hits: Hits, places: Documents) -> Hits:
+def renumber_hits(hits: Hits, places: DocumentNumbers) -> Hits:
     """Keep a term's hits in documents with a position, with rows renumbered to it; −1 drops a document."""
     matching = np.empty(len(hits), np.uint32)
     size = 0
@@ -119,8 +119,14 @@ def max_impact(hits: Hits, norms: Floats) -> np.float32:
 
 @_compiled(f"Tuple((int32[::1], float32[::1]))({_ROWS}, {_FLOATS}, {_HITS}, {_FLOATS}, {_MASK}, float32, float32)")
 def merge_postings(
-    documents: Documents, sums: Floats, hits: Hits, norms: Floats, mask: Mask, weight: np.float32, least: np.float32
-) -> tuple[Documents, Floats]:
+    documents: DocumentNumbers,
+    sums: Floats,
+    hits: Hits,
+    norms: Floats,
+    mask: Mask,
+    weight: np.float32,
+    least: np.float32,
+) -> tuple[DocumentNumbers, Floats]:
     """Merge a term's postings into candidates and their sums; keep those with at least ``least``.
 
     New candidates must be in the ``mask``; an empty mask allows all.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path  # a command that asks a running service never needs it
 
-SHORT = 256
+TOKENS_FOR_ONE_THREAD = 256
 """Tokens of a pass, padding included, below which a second thread costs more than it saves."""
 
 

@@ -41,9 +41,9 @@ SILENCE = 120.0
 """Seconds until a server that sends nothing has failed."""
 SLOWEST = 300.0
 """Seconds that one reply may take, however steadily it comes."""
-LARGEST = 1 << 24
+LARGEST_REPLY = 1 << 24
 """Bytes of the largest reply that is read, unpacked, unless a caller expects a larger one."""
-MOST_VALUES = 1 << 23
+MOST_REPLY_VALUES = 1 << 23
 """Most commas and brackets of a reply: each value takes up to 64 bytes of memory."""
 UNPACKED_AT_ONCE = 1 << 20
 """Bytes that are unpacked before their number is looked at."""
@@ -169,7 +169,7 @@ class Endpoint:
         ``read`` makes the content of a reply's JSON, and raises ValueError, KeyError, IndexError or TypeError where
         that is not whole. ``tokens`` count towards the limits of rate. All attempts together take ``patience``
         seconds at most, and one of them ``silence`` without a byte. Nothing is read beyond ``largest`` bytes, by
-        default ``LARGEST``.
+        default ``LARGEST_REPLY``.
 
         Raises:
             RemoteError: Every attempt failed, or the server leads elsewhere. A status that another attempt does not
@@ -184,7 +184,7 @@ class Endpoint:
             status, retry_after = 0, 0.0
             try:
                 status, headers, data = self._send(
-                    body, key, min(silence or SILENCE, end - time.monotonic()), end, largest or LARGEST
+                    body, key, min(silence or SILENCE, end - time.monotonic()), end, largest or LARGEST_REPLY
                 )
                 if 300 <= status < 400:
                     raise self._leads_elsewhere(headers.get("location", ""))
@@ -244,8 +244,8 @@ class Endpoint:
 
     def _facts(self, data: bytes) -> Any:
         """Parse a body; what is no JSON, such as a proxy's page, is ``None``."""
-        if sum(map(data.count, (b",", b"[", b"{"))) > MOST_VALUES:
-            raise self.error(f"{self.url} answered with more than {MOST_VALUES:,} values: it is no model server")
+        if sum(map(data.count, (b",", b"[", b"{"))) > MOST_REPLY_VALUES:
+            raise self.error(f"{self.url} answered with more than {MOST_REPLY_VALUES:,} values: it is no model server")
         try:
             return parse_json(data)
         except ValueError:
@@ -295,7 +295,7 @@ def told_by(facts: Any) -> str:
 
 def _shown_without_key(value: Any, length: int) -> str:
     """Represent a value of a server, cut short once the key is cut out: half of a key is one too."""
-    return hide_key(shown(value, LARGEST))[:length]
+    return hide_key(shown(value, LARGEST_REPLY))[:length]
 
 
 class _Line:

@@ -35,7 +35,7 @@ log.addHandler(logging.NullHandler())  # the application says where lines go
 
 SLOW = 1.0
 """Seconds from which on a search is logged as slow; ``PALMETTE_SLOW_SECONDS`` sets another bound."""
-SHOWN = 80
+LOGGED_CHARACTERS = 80
 """Characters of a question in the log."""
 DOCUMENTS = 100
 """Most hits whose texts a span holds."""
@@ -43,7 +43,7 @@ NONE: Mapping[str, Any] = MappingProxyType({})
 _instruments: dict[str, Any] = {}
 
 
-class Span(Protocol):
+class TelemetrySpan(Protocol):
     """The part of OpenTelemetry's span that is used."""
 
     def set_attribute(self, key: str, value: Any) -> object:
@@ -53,12 +53,12 @@ class Span(Protocol):
         """Return True if attributes are recorded."""
 
 
-_NOTHING: AbstractContextManager[Span | None] = nullcontext()
+_NOTHING: AbstractContextManager[TelemetrySpan | None] = nullcontext()
 
 
 def span(
     name: str, kind: SpanKind = "CHAIN", attributes: Mapping[str, Any] = NONE
-) -> AbstractContextManager[Span | None]:
+) -> AbstractContextManager[TelemetrySpan | None]:
     """Open a span around a step; ``None`` in a process without OpenTelemetry."""
     if "opentelemetry" not in sys.modules:
         return _NOTHING
@@ -108,7 +108,7 @@ def searching(method: str, place: str, queries: Any) -> Iterator[Callable[[Seque
     seconds = time.perf_counter() - begun
     measure("palmette.search.duration", seconds, "s", "Time of a search", method=method)
     if seconds >= float(os.environ.get("PALMETTE_SLOW_SECONDS") or SLOW):
-        first = f": {' '.join(texts[0].split())[:SHOWN]!r}" if texts else ""
+        first = f": {' '.join(texts[0].split())[:LOGGED_CHARACTERS]!r}" if texts else ""
         log.warning("%s: a search of %d questions took %.2f s%s", place, len(queries), seconds, first)
 
 
@@ -146,7 +146,7 @@ def writing(place: Callable[[], str]) -> Iterator[Callable[[Mapping[str, int]], 
         log.info("%s: %s in %.2f s", place(), summary, time.perf_counter() - begun)
 
 
-def encoding(name: str, count: int) -> AbstractContextManager[Span | None]:
+def encoding(name: str, count: int) -> AbstractContextManager[TelemetrySpan | None]:
     """Open the span of an encoder's pass over texts, if there are any."""
     if not count or "opentelemetry" not in sys.modules:
         return _NOTHING

@@ -22,7 +22,7 @@ from palmette.data import RetrievalData, load_data
 from palmette.encoder import Encoder, Kind, load_encoder
 from palmette.encoder.cache import EncodingCache
 from palmette.encoder.load import encoder_of
-from palmette.encoder.space import WEIGHTS, Space, SpaceEncoder
+from palmette.encoder.space import SPACE_PREFIX, Space, SpaceEncoder
 from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.hub import Checkpoint
 from palmette.hub.checkpointed import Checkpointed, TrainingRecord
@@ -320,7 +320,7 @@ class Model(Checkpointed):
         key = (checkpoint.fingerprint, repr(learned), checkpoint.origin, checkpoint.revision, id(coder))
         if isinstance(known := LOADED.get(key), cls):
             return known
-        maps, weights = checkpoint.weights(WEIGHTS)
+        maps, weights = checkpoint.weights(SPACE_PREFIX)
         if space := Space.of(maps, coder.dimension):
             coder = SpaceEncoder(coder, space)
         try:

@@ -15,13 +15,13 @@ from palmette.types import Document
 SENTENCES = "sentences"
 """Stored array: int8 vectors of a document's sentences."""
 
-SCALES = "sentence_scales"
+SENTENCE_SCALES = "sentence_scales"
 """Stored array: factors that give the int8 vectors of sentences unit length."""
 
 SPANS = "sentence_spans"
 """Stored array: first character of each sentence in its document's content, and the one after its last."""
 
-PASSAGES = 2048
+PASSAGES_AT_ONCE = 2048
 """Number of passages that are encoded at a time: of a book there are many."""
 
 
@@ -29,7 +29,7 @@ def sentence_arrays(width: int) -> tuple[ArraySpec, ...]:
     """Arrays that an index stores for the sentences of its documents."""
     return (
         ArraySpec(SENTENCES, (width,), "int8", ragged=True),
-        ArraySpec(SCALES, (), "float32", ragged=True, aligned=SENTENCES),
+        ArraySpec(SENTENCE_SCALES, (), "float32", ragged=True, aligned=SENTENCES),
         ArraySpec(SPANS, (2,), "int32", ragged=True, aligned=SENTENCES),
     )
 
@@ -41,7 +41,7 @@ def stores_sentences(backend: Any) -> bool:
 
 def sentence_rows(sentences: Sentences) -> dict[str, Ragged]:
     """Return the sentences of documents as stored arrays, by name."""
-    columns = ((SENTENCES, sentences.vectors), (SCALES, sentences.scales), (SPANS, sentences.spans))
+    columns = ((SENTENCES, sentences.vectors), (SENTENCE_SCALES, sentences.scales), (SPANS, sentences.spans))
     return {name: Ragged(values, sentences.starts) for name, values in columns}
 
 
@@ -54,10 +54,10 @@ def stored_arrays(
     arrays. Documents with given ``vectors`` skip that pass, so they have no sentences. ``above`` is the title and the
     headings of each passage, which the encoder reads before its text.
     """
-    if len(documents) > PASSAGES and vectors is None:
+    if len(documents) > PASSAGES_AT_ONCE and vectors is None:
         parts = [
             stored_arrays(model, documents[start:stop], sentences, above=above[start:stop])
-            for start, stop in pairwise([*range(0, len(documents), PASSAGES), len(documents)])
+            for start, stop in pairwise([*range(0, len(documents), PASSAGES_AT_ONCE), len(documents)])
         ]
         return {name: concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
     above = above if any(above) else ()

@@ -27,7 +27,7 @@ from palmette.encoder.cache import CachedEncoder, EncodingCache
 from palmette.lexical.analyser import LANGUAGE, analyser_of
 from palmette.lexical.bm25 import WordCollection
 from palmette.machine.progress import progress_bar
-from palmette.ranking.arrays import SCALES, SENTENCES, stored_arrays
+from palmette.ranking.arrays import SENTENCE_SCALES, SENTENCES, stored_arrays
 from palmette.ranking.score import (
     PRIOR,
     SLOPE,
@@ -49,12 +49,12 @@ RANDOM_DOCUMENTS = 1000
 """Random documents in a sample that has nearest ones."""
 PSEUDO_QUERY_WORDS = 3
 """Words from a document's beginning that form a pseudo-query, where the data has no queries."""
-BATCH = 256
+QUERIES_PER_PASS = 256
 """Documents encoded at a time."""
 K = 10
 """Cut-off of nDCG."""
 
-WEIGHTS = tuple(n / 20 for n in range(21))
+WORD_WEIGHTS = tuple(n / 20 for n in range(21))
 """Candidate weights of words."""
 
 SHIPPED_QUERIES = 10
@@ -104,7 +104,7 @@ def draw_sample(data: RetrievalData, seed: int, vectors: tuple[Any, Any] | None 
     return Sample(queries, documents, None, np.ones(len(documents), bool))
 
 
-class Scores(NamedTuple):
+class CalibrationScores(NamedTuple):
     """Scores of a sample's queries for its documents, each [Q, N]: by the method, the best sentence, and words."""
 
     own: Floats
@@ -161,7 +161,7 @@ def _score_sample(
     frozen: Encoder,
     cache: EncodingCache,
     progress: bool | None,
-) -> dict[str, Scores]:
+) -> dict[str, CalibrationScores]:
     """Score all documents of a sample for all its queries, by variant."""
     queries, documents, _, usual = sample
     collection = WordCollection(analyser_of(LANGUAGE), [document.all_text for document in documents])
@@ -174,13 +174,13 @@ def _score_sample(
         best = np.full(shares.shape, np.nan, np.float32)
         if model.sentences:
             vectors = model.sentence_queries(model.encode_queries(texts, model.search_options({})), texts)
-            stored = view.arrays[SENTENCES], view.arrays[SCALES]
+            stored = view.arrays[SENTENCES], view.arrays[SENTENCE_SCALES]
             best = np.stack([best_sentences(*stored, vector)[0] for vector in vectors])
         for key, options in variants.items():
             own = scores(model, view, texts, options)
             sentence = ScoreScale.measured(best[:, usual]) if model.sentences else None
             score_scales = ScoreScales(method=ScoreScale.measured(own[:, usual]), sentence=sentence)
-            scored[key] = Scores(own, best, shares - by_chance, score_scales)
+            scored[key] = CalibrationScores(own, best, shares - by_chance, score_scales)
     return scored
 
 
@@ -217,7 +217,7 @@ def learn(
         both = as_good & _as_good((quality, 1 - share), (others, share))
         as_good = both if both.any() else as_good
     own_share = rated.sum() / (rated.sum() + SHIPPED_QUERIES)
-    chosen = round(float(own_share * np.array(WEIGHTS)[as_good].mean() + (1 - own_share) * plain.words), 4)
+    chosen = round(float(own_share * np.array(WORD_WEIGHTS)[as_good].mean() + (1 - own_share) * plain.words), 4)
     sums = _total(plain.replace(words=chosen), own, best, shares)
     first = best_of_each(sums, 1)  # [Q, 1]
     relevant = judgements.gains(first) > 0
@@ -228,10 +228,10 @@ def learn(
 
 def _as_good(*parts: tuple[NDArray[np.float64], float]) -> NDArray[np.bool_]:
     """Return the weights within one standard error of the best: qualities [weights, Q], and each part's share."""
-    best = sum((share * quality.mean(axis=1) for quality, share in parts), np.zeros(len(WEIGHTS))).argmax()
+    best = sum((share * quality.mean(axis=1) for quality, share in parts), np.zeros(len(WORD_WEIGHTS))).argmax()
     losses = [(quality[best] - quality, share) for quality, share in parts]
-    loss = sum((share * lost.mean(axis=1) for lost, share in losses), np.zeros(len(WEIGHTS)))
-    variance = sum((share**2 * lost.var(axis=1) / lost.shape[1] for lost, share in losses), np.zeros(len(WEIGHTS)))
+    loss = sum((share * lost.mean(axis=1) for lost, share in losses), np.zeros(len(WORD_WEIGHTS)))
+    variance = sum((share**2 * lost.var(axis=1) / lost.shape[1] for lost, share in losses), np.zeros(len(WORD_WEIGHTS)))
     good: NDArray[np.bool_] = loss <= np.sqrt(variance)
     return good
 
@@ -241,7 +241,7 @@ def quality_by_weight(
 ) -> NDArray[np.float64]:
     """Return nDCG@10 of each candidate weight of words and each question that has an answer, [weights, Q]."""
     plain = Calibration(score_scales=score_scales)
-    totals = (_total(plain.replace(words=weight), own, best, shares) for weight in WEIGHTS)
+    totals = (_total(plain.replace(words=weight), own, best, shares) for weight in WORD_WEIGHTS)
     return np.stack([ndcg_by_query(total, judgements)[judgements.relevant > 0] for total in totals])
 
 
@@ -279,9 +279,9 @@ def _encoded(
     if encoder is frozen:
         model.encoder = CachedEncoder(encoder, cache)
     try:
-        starts = range(0, len(documents), BATCH)
+        starts = range(0, len(documents), QUERIES_PER_PASS)
         bar = progress_bar(progress, starts, desc="Calibrating", unit="batch", delay=2, leave=False)
-        parts = [stored_arrays(model, documents[start : start + BATCH], model.sentences) for start in bar]
+        parts = [stored_arrays(model, documents[start : start + QUERIES_PER_PASS], model.sentences) for start in bar]
         arrays = {name: concatenate([part[name] for part in parts]) for name in parts[0]}
         yield ArrayView(arrays, documents)
     finally:

@@ -19,7 +19,7 @@ import numpy as np
 
 from palmette.arrays import Keys
 from palmette.encoder.sentences.splitting import first_sentences
-from palmette.ranking.arrays import SCALES, SENTENCES, SPANS
+from palmette.ranking.arrays import SENTENCE_SCALES, SENTENCES, SPANS
 from palmette.ranking.score import SPREADS, USUAL, USUAL_MEANING, ScoreScale, ScoreScales
 from palmette.store.protocols import View
 
@@ -107,7 +107,7 @@ def measure_score_scales(
     keys = np.sort(rng.permutation(view.keys() if among is None else among)[:MEASURED_DOCUMENTS])
     sources = rng.permutation(len(keys))[:PSEUDO_QUERIES]
     if sentences:
-        sentence_vectors, scales = (view.ragged(name, keys.tolist()) for name in (SENTENCES, SCALES))
+        sentence_vectors, scales = (view.ragged(name, keys.tolist()) for name in (SENTENCES, SENTENCE_SCALES))
         sources = sources[sentence_vectors.counts(sources) > 0]
         rows = rng.integers(sentence_vectors.starts[:-1][sources], sentence_vectors.starts[1:][sources])
         pseudo_queries: Any = sentence_vectors.values[rows].astype(np.float32) * scales.values[rows, None]

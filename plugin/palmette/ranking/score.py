@@ -31,7 +31,7 @@ from palmette.arrays import Floats, Keys, Ragged
 from palmette.config import Config, parse_json
 from palmette.errors import REPAIR, ConfigError, CorruptIndexError, shown
 from palmette.machine.telemetry import span
-from palmette.ranking.arrays import SCALES, SENTENCES
+from palmette.ranking.arrays import SENTENCE_SCALES, SENTENCES
 from palmette.ranking.boost import Boosts
 from palmette.search.plan import Candidates, SearchPlan, stack_rows
 from palmette.store.protocols import View
@@ -220,7 +220,7 @@ class Evidence:
     def rank(self, search: Execute, view: View, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best documents of every query, with log-odds as scores."""
         depth = min(max(SHORTLIST, 2 * k), max(1, len(view)))
-        read = () if self.vectors is None else (SENTENCES, SCALES)
+        read = () if self.vectors is None else (SENTENCES, SENTENCE_SCALES)
         view.expect(plan, depth, self.texts, read)
         with span("candidates"):
             candidates, rows = search(plan, depth), []
@@ -245,7 +245,9 @@ class Evidence:
         """Score documents of one query by the method's score ``own``, best sentence, words and boosts."""
         best, at = np.full(len(keys), np.nan, np.float32), np.full(len(keys), -1, np.int32)
         if self.vectors is not None and len(keys):
-            best, at = best_sentences(view.ragged(SENTENCES, keys), view.ragged(SCALES, keys), self.vectors[row])
+            best, at = best_sentences(
+                view.ragged(SENTENCES, keys), view.ragged(SENTENCE_SCALES, keys), self.vectors[row]
+            )
         share, expected, matched = np.zeros(len(keys), np.float32), np.zeros((), np.float32), None
         if self.texts and len(keys):
             matched = view.words(self.texts[row], 0, only=keys)

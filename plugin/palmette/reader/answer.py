@@ -18,7 +18,7 @@ from palmette.types import LINE_END, Document, Explanation, Part, Passage, cite
 
 ALTERNATIVES = 3
 """Next best answers that an answer lists."""
-SHORTEST = 4
+SHORTEST_ANSWER = 4
 """Words of the shortest sentence that is an answer, or is shown around one."""
 
 
@@ -152,7 +152,7 @@ def answer_of(question: str, candidates: AnswerCandidates, documents: Sequence[D
     supports = []
     for passage, rows in by_passage.items():
         (_, start, end), content = places[rows[0]], documents[passage].content
-        spans = split_sentences(content, SHORTEST)
+        spans = split_sentences(content, SHORTEST_ANSWER)
         around = [span for span in spans if span[0] < end and span[1] > start] or [(start, end)]
         sentence = content[around[0][0] : around[-1][1]]
         share = float(candidates.shares[rows].sum())

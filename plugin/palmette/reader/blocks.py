@@ -20,13 +20,13 @@ from collections.abc import Iterator
 
 from palmette.sources.blocks import blocks_of
 
-LONGEST = 1500
+LONGEST_ANSWER_BLOCK = 1500
 """Characters of a block that an answer takes along; longer ones stay out."""
-WORDS = 80
+WORDS_AROUND_AN_ANSWER = 80
 """Words of an answer with what stands around it."""
-AFTER = 2
+BLOCKS_AFTER = 2
 """Blocks after an answer that come along where they fit."""
-BEFORE = 2
+BLOCKS_BEFORE = 2
 """Blocks before it."""
 PARSED = 100_000
 """Characters of the longest text that is read as blocks."""
@@ -42,9 +42,9 @@ def complete(text: str, start: int, end: int) -> tuple[int, int]:
     """Return the characters of an answer: those of its sentence, and of the block that makes it whole."""
     if _ANNOUNCES.search(text, start, end):
         block = _block_after(text, end)
-        return (start, block) if block - end <= LONGEST else (start, end)
+        return (start, block) if block - end <= LONGEST_ANSWER_BLOCK else (start, end)
     first, last = _steps_around(text, start, end)
-    return (first, last) if last - first <= LONGEST else (start, end)
+    return (first, last) if last - first <= LONGEST_ANSWER_BLOCK else (start, end)
 
 
 def with_neighbours(text: str, start: int, end: int) -> tuple[int, int]:
@@ -59,17 +59,17 @@ def with_neighbours(text: str, start: int, end: int) -> tuple[int, int]:
     first, last = overlapping[0], overlapping[-1]
 
     def fits(start: int, end: int) -> bool:
-        return len(text[start:end].split()) <= WORDS
+        return len(text[start:end].split()) <= WORDS_AROUND_AN_ANSWER
 
     if not fits(start, blocks[last].end):
         return start, end
     end = max(end, _trimmed(text, blocks[last].end))
-    for block in blocks[last + 1 : last + 1 + AFTER]:
+    for block in blocks[last + 1 : last + 1 + BLOCKS_AFTER]:
         if block.kind == "heading" or not fits(start, block.end):
             break
         end = _trimmed(text, block.end)
     opens = not text[blocks[first].start : start].strip()  # the answer opens its block
-    for block in reversed(blocks[max(0, first - BEFORE) : first] if opens else []):
+    for block in reversed(blocks[max(0, first - BLOCKS_BEFORE) : first] if opens else []):
         if block.kind in ("heading", "front matter") or not fits(block.start, end):
             break
         start = block.start + len(text[block.start : end]) - len(text[block.start : end].lstrip())

@@ -38,7 +38,7 @@ MOST_READ = 2**21
 """Characters of a question's passages: their sentences take 150 MB."""
 
 UNITS: dict[str, type[SentenceModule] | type[SpanModule]] = {"sentence": SentenceModule, "span": SpanModule}
-LOADED: WeakValueDictionary[tuple[object, ...], Reader] = WeakValueDictionary()
+LOADED_READERS: WeakValueDictionary[tuple[object, ...], Reader] = WeakValueDictionary()
 """Readers in use, so that many chains over one checkpoint share one."""
 
 
@@ -217,7 +217,7 @@ class Reader(Checkpointed):
         config = ReaderConfig.from_dict({n: v for n, v in facts["config"].items() if n != "threshold"})
         coder = encoder_of(facts["encoder"], encoder, checkpoint.path, **options)
         key = (checkpoint.fingerprint, checkpoint.origin, checkpoint.revision, id(coder))
-        if isinstance(known := LOADED.get(key), cls):
+        if isinstance(known := LOADED_READERS.get(key), cls):
             return known
         module = UNITS[config.unit](config, coder)
         load_weights(module, checkpoint.tensors(), str(checkpoint.path))
@@ -225,7 +225,7 @@ class Reader(Checkpointed):
         reader = cls(config, coder, module, threshold=float(facts["config"]["threshold"]), record=record)
         reader.origin, reader.revision = checkpoint.origin, checkpoint.revision
         reader.fingerprint = checkpoint.fingerprint
-        LOADED[key] = reader
+        LOADED_READERS[key] = reader
         return reader
 
     def __repr__(self) -> str:

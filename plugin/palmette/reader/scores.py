@@ -19,7 +19,7 @@ from palmette.lexical.analyser import LANGUAGE, analyser_of
 
 NEVER = -1e4
 """Score of what is no candidate: exp of it is 0, and differences of two of them are finite."""
-PULL = 0.05
+BIAS_PENALTY = 0.05
 """Penalty of w, and of b where an average passage has a bias, beside the sum over the questions."""
 MEMORY = 32 << 20
 """Bytes of document vectors that are remembered: 21,845 of 384 numbers."""
@@ -85,12 +85,12 @@ def learn_passage_bias(
         scores = base + x @ w
         every = grouped_logsumexp(scores, owner, count)
         hit = grouped_logsumexp(scores.masked_fill(wrong, NEVER), owner, count)
-        return torch.where(hit > NEVER / 2, every - hit, 0.0).sum() + PULL * w.square().sum()
+        return torch.where(hit > NEVER / 2, every - hit, 0.0).sum() + BIAS_PENALTY * w.square().sum()
 
     def answer() -> Tensor:
         scores = base + x @ w + b
         loss = reading_loss(scores, scores.masked_fill(wrong, NEVER), owner, count).sum()
-        return loss + PULL * (b + x.mean(0) @ w).square().sum()
+        return loss + BIAS_PENALTY * (b + x.mean(0) @ w).square().sum()
 
     minimise(w, choice)
     minimise(b, answer)

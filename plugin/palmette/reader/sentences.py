@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from palmette.arrays import Floats, Rows
 from palmette.encoder import Encoder
 from palmette.encoder.sentences.splitting import split_sentences
-from palmette.reader.answer import SHORTEST, AnswerCandidates
+from palmette.reader.answer import SHORTEST_ANSWER, AnswerCandidates
 from palmette.reader.config import ReaderConfig
 from palmette.reader.scores import NEVER, UnitVectors, minimise, reading_loss, words_of
 from palmette.reader.training import TrainingSet, examine, sentence_credit
@@ -36,9 +36,9 @@ FEATURES = (
 )
 START = (5.0, 4.0, 1.0, 1.0, 0.0, -6.0)
 """Weights and bias that all-MiniLM-L6-v2 comes to on questions of one sentence."""
-PULL = 0.01
+WEIGHT_PENALTY = 0.01
 """Penalty of weights far from these: a hundred questions may say little about some of them."""
-QUESTIONS = 200
+MOST_QUESTIONS = 200
 """Training questions used; more do not change six weights."""
 
 _HEADINGS = re.compile(r"(?:\s*#{1,6}[ \t][^\n]*(?:\n|\Z))+")
@@ -64,7 +64,11 @@ class SentenceModule(nn.Module):
         self, training_set: TrainingSet, training: TrainingConfig, *, progress: bool | None, **run: Any
     ) -> TrainingResult:
         """Fit the weights to the most probable right sentence of each question, with and without its passages."""
-        started, examples, most = time.monotonic(), training_set.train[:QUESTIONS], max(1, self.config.passages - 1)
+        started, examples, most = (
+            time.monotonic(),
+            training_set.train[:MOST_QUESTIONS],
+            max(1, self.config.passages - 1),
+        )
         rows = [
             [*example.passages, *rest[:most]] for example, rest in zip(examples, training_set.negatives, strict=False)
         ]
@@ -92,7 +96,7 @@ class SentenceModule(nn.Module):
             nothing, others = torch.full_like(scores, NEVER), scores.masked_fill(withheld, NEVER)
             answered = (1 - absent) * reading_loss(scores, hits, owner, count)
             missed = absent * reading_loss(others, nothing, owner, count)
-            return (answered + missed).mean() + PULL * (weights - start)[:-1].square().sum()
+            return (answered + missed).mean() + WEIGHT_PENALTY * (weights - start)[:-1].square().sum()
 
         minimise(weights, loss, training.steps)
         with torch.no_grad():
@@ -150,7 +154,7 @@ class SentenceModule(nn.Module):
 def cut_sentences(text: str) -> list[tuple[int, int]]:
     """Characters of the sentences, without surrounding blanks and Markdown headings, which answer nothing."""
     spans = []
-    for start, end in split_sentences(text, SHORTEST):
+    for start, end in split_sentences(text, SHORTEST_ANSWER):
         headings = _HEADINGS.match(text, start, end)
         start = headings.end() if headings else start
         if inner := text[start:end].strip():

@@ -52,13 +52,13 @@ from palmette.training.loop import Task, TrainingResult, train
 
 KEEP = 20
 """Candidates kept of each window; the rest hardly has any probability."""
-TOKENS = 2048
+WINDOW_TOKENS_PER_PASS = 2048
 """Tokens of a pass on a CPU, whose cache they fit; sixteen times as many on a GPU."""
-BLOCK = 64
+QUESTIONS_TOKENISED_AT_ONCE = 64
 """Questions tokenised at a time."""
 Gold = list[tuple[int, int]]
 """First and last tokens of the right spans of a window."""
-INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+WINDOW_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class SpanModule(nn.Module):
             if before == sample and len(covered):  # may open within a word that the last window has
                 earliest = encoded.word_to_chars(at - 1, int(words[covered[0]]), 1).start
                 starts[covered[0]] &= bool(offset[covered[0], 0] <= earliest)
-            inputs, offset = {name: encoded[name][at] for name in INPUTS}, np.where(inside[:, None], offset, 0)
+            inputs, offset = {name: encoded[name][at] for name in WINDOW_INPUTS}, np.where(inside[:, None], offset, 0)
             windows.append(Window(list(texts)[sample], inputs, offset, words, starts, ends))
         return windows
 
@@ -226,7 +226,7 @@ class SpanModule(nn.Module):
         def from_each(values: Tensor) -> Tensor:  # [W, T] → [W, T, L]: the values from each token on
             return F.pad(values, (0, longest - 1)).unfold(1, longest, 1)
 
-        names = INPUTS if getattr(self.qa.config, "type_vocab_size", 1) > 1 else INPUTS[:2]
+        names = WINDOW_INPUTS if getattr(self.qa.config, "type_vocab_size", 1) > 1 else WINDOW_INPUTS[:2]
         pad = {"input_ids": self.tokenizer.pad_token_id}
         inputs = {name: padded([window.inputs[name] for window in windows], pad.get(name, 0)) for name in names}
         out = self.qa(**inputs, output_hidden_states=True)
@@ -244,7 +244,7 @@ class SpanModule(nn.Module):
         self, windows: Sequence[Window], network: nn.Module | None = None
     ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
         """Passes of the network: positions of windows, their scores [W, T, L], and log Σ exp of those [W]."""
-        for group in batches(windows, TOKENS * (16 if self.bias_layer.weight.is_cuda else 1)):
+        for group in batches(windows, WINDOW_TOKENS_PER_PASS * (16 if self.bias_layer.weight.is_cuda else 1)):
             scores = (network or self)([windows[at] for at in group])
             yield group, scores, scores.flatten(1).logsumexp(1)
 
@@ -260,10 +260,14 @@ class SpanModule(nn.Module):
     def read(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Read]:
         """Scores of each question's passages."""
         self.eval()
-        readings, blocks, device = [], range(0, len(questions), BLOCK), self.bias_layer.weight.device
+        readings, blocks, device = (
+            [],
+            range(0, len(questions), QUESTIONS_TOKENISED_AT_ONCE),
+            self.bias_layer.weight.device,
+        )
         half = auto_precision(device) == "bfloat16"
         for start in progress_bar(None, blocks, desc="reading", unit="block", delay=2, leave=False):
-            part = slice(start, start + BLOCK)
+            part = slice(start, start + QUESTIONS_TOKENISED_AT_ONCE)
             windows = [self.windows(*pair) for pair in zip(questions[part], passages[part], strict=True)]
             flat = [window for question_windows in windows for window in question_windows]
             totals, best_spans = np.zeros(len(flat)), list[Any]([None] * len(flat))

@@ -17,9 +17,9 @@ from palmette.reader.answer import Answer, AnswerCandidates, answer_of
 from palmette.reader.config import ReaderConfig
 from palmette.reader.data import Example, ReadingData
 
-HELD_OUT = 200
+HELD_OUT_QUESTIONS = 200
 """Held-out questions that a validation reads."""
-FEW = 3
+PASSAGES_DURING_TRAINING = 3
 """Passages of a held-out question during training, chosen to include one of its own."""
 MANY = 8
 """Passages of a held-out question for the calibration after training, as a retriever finds them."""
@@ -70,12 +70,12 @@ class TrainingSet:
         train, held_out = data.split("train"), data.splits.get("dev", ())
         negatives = 4 * (config.passages - 1) + 2 if config.passages > 1 or config.absent else 0
         draw = np.random.default_rng(seed)
-        chosen = [held_out[row] for row in sorted(draw.permutation(len(held_out))[:HELD_OUT].tolist())]
+        chosen = [held_out[row] for row in sorted(draw.permutation(len(held_out))[:HELD_OUT_QUESTIONS].tolist())]
         absent = ABSENT if all(example.answered for example in held_out) else 0.0
         dev = []
-        for example, wrong in zip(chosen, nearest(chosen, FEW, wrong=True), strict=True):
+        for example, wrong in zip(chosen, nearest(chosen, PASSAGES_DURING_TRAINING, wrong=True), strict=True):
             withheld = bool(wrong) and (not example.passages or (example.answered and draw.random() < absent))
-            if rows := [*([] if withheld else example.passages[:1]), *wrong][:FEW]:
+            if rows := [*([] if withheld else example.passages[:1]), *wrong][:PASSAGES_DURING_TRAINING]:
                 dev.append(HeldOut(example, rows, example.answered and not withheld))
         return cls(data, train, nearest(train, negatives, wrong=True), dev, _calibration(data, chosen, nearest, seed))
 

@@ -23,7 +23,7 @@ from palmette.types import Document
 __all__ = ["Question", "load_questions", "python_catalogue", "sample_data"]
 
 COLLECTOR = Path(__file__).with_name("collect.py")
-Entry = dict[str, str]
+SampleEntry = dict[str, str]
 """An entry of :mod:`palmette.sample.collect`: id, module, parent, kind, signature, doc."""
 SENTENCE = re.compile(r"(.+?(?<!e\.g)(?<!i\.e)(?<!etc)(?<!vs)[.!?])(?=\s+[A-Z(\"'`]|\Z)")
 SUMMARY_CHARS = 300
@@ -38,7 +38,7 @@ MAX_SHARED = 3
 
 
 @dataclass(frozen=True)
-class Question:
+class SampleQuestion:
     """A handwritten how-to question and the ids of the entries that answer it, the most typical first.
 
     Ids (``"howto-001"``, …) are stable. The split is ``"dev"`` to choose by, ``"test"`` to report: the parity of the
@@ -52,10 +52,10 @@ class Question:
 
 
 @cache
-def load_questions() -> tuple[Question, ...]:
+def load_questions() -> tuple[SampleQuestion, ...]:
     """All questions, in the order of their ids."""
     lines = Path(__file__).with_name("questions.jsonl").read_text("utf-8").splitlines()
-    return tuple(Question(**row | {"gold": tuple(row["gold"])}) for row in map(json.loads, lines))
+    return tuple(SampleQuestion(**row | {"gold": tuple(row["gold"])}) for row in map(json.loads, lines))
 
 
 def python_catalogue(
@@ -89,7 +89,7 @@ def python_catalogue(
 
 
 @cache
-def library_entries() -> Sequence[Entry]:
+def library_entries() -> Sequence[SampleEntry]:
     """Run the collector, once, with this Python isolated from its environment and site packages."""
     if not sys.executable:
         raise NotFoundError("sys.executable is empty: no interpreter to read the standard library with")
@@ -97,11 +97,11 @@ def library_entries() -> Sequence[Entry]:
     done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, text=True, check=False)
     if done.returncode:
         raise NotFoundError(f"{sys.executable} could not read the standard library:\n{done.stderr[-2000:]}")
-    entries: Sequence[Entry] = json.loads(done.stdout)
+    entries: Sequence[SampleEntry] = json.loads(done.stdout)
     return entries
 
 
-def _around_answers(entries: Sequence[Entry]) -> list[Entry]:
+def _around_answers(entries: Sequence[SampleEntry]) -> list[SampleEntry]:
     """Answers, their parents, and the neighbours of each question's first answer without submodules and exceptions."""
     parents = {entry["id"]: entry["parent"] for entry in entries}
     answers = {name for question in load_questions() for name in question.gold if name in parents}
@@ -119,7 +119,7 @@ def _lineage(name: str) -> list[str]:
     return list(accumulate(name.split("."), "{}.{}".format))
 
 
-def _document(entry: Entry) -> Document:
+def _document(entry: SampleEntry) -> Document:
     """Make the document of an entry: signature, summary and body, with its place in the library."""
     name, module = entry["id"], entry["module"]
     summary, body = summarise(entry["doc"])

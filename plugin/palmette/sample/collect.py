@@ -38,7 +38,7 @@ SKIPPED = {
     *("sre_compile", "sre_constants", "sre_parse", "sunau", "telnetlib", "uu", "xdrlib"),
 }
 ALIASES = {"socket.SocketType"}  # the C half of socket.socket, whose methods belong there
-GENERATED = re.compile(r"\w+\(.*\)\Z")  # what @dataclass and namedtuple write
+GENERATED_SIGNATURE = re.compile(r"\w+\(.*\)\Z")  # what @dataclass and namedtuple write
 # How docstrings in C begin: the call, then an arrow, a colon, a dash or the end of the line.
 CALL = r"(?:\w+\.)*{name}(\((?:[^()]|\([^()]*\))*\))[ \t]*(--?>|:| -|(?=\n|\Z))[ \t]*"
 UNREADABLE = (AttributeError, NameError, TypeError, ValueError)  # what inspect.signature raises
@@ -183,7 +183,7 @@ class Catalogue:
         if text and kind not in ("module", "property"):
             shown, text = signature(value, name, text)
         key = (module, name.rpartition(".")[2], text)
-        generated = kind == "class" and GENERATED.match(text)
+        generated = kind == "class" and GENERATED_SIGNATURE.match(text)
         if not text or generated or (kind == "method" and key in self.texts):
             return
         if kind == "function":

@@ -31,15 +31,15 @@ from palmette.machine.threads import get_threads
 from palmette.search.flat import Block, ExactEngine, Shortlist
 from palmette.search.plan import Metric
 
-NAMES = ("exact", "faiss", "ivf", "hnsw")
+ENGINE_NAMES = ("exact", "faiss", "ivf", "hnsw")
 """Names of engines, before their options."""
-FEW = 1024
+EXACT_UP_TO = 1024
 """Number of rows, after a filter, up to which a segment is searched exactly: as fast, and better."""
 NARROW = 0.02
 """Share of a segment's rows up to which a filter's rest is searched exactly."""
 TRAINED = 39
 """Smallest number of vectors per list for clustering."""
-WIDER = 4
+WIDENING = 4
 """Factor by which ``nprobe`` or ``ef`` grows if too few documents were found."""
 _EXTRA = 16  # additional rows of a flat search, so that rounding hides no hit
 _GPU_MOST = 2048  # largest k and nprobe of FAISS on a GPU
@@ -78,8 +78,8 @@ def engine_named(name: str) -> ExactEngine:
     if not isinstance(name, str):
         raise ConfigError(f"an engine is given by its name, such as 'exact' or 'ivf', got {name!r}")
     kind, _, option_text = name.partition(":")
-    if kind not in NAMES or (option_text and kind in ("exact", "faiss")):
-        raise ConfigError(f"unknown engine {name!r}. Engines: {', '.join(NAMES)}")
+    if kind not in ENGINE_NAMES or (option_text and kind in ("exact", "faiss")):
+        raise ConfigError(f"unknown engine {name!r}. Engines: {', '.join(ENGINE_NAMES)}")
     if kind == "exact":
         return ExactEngine()
     try:
@@ -94,7 +94,7 @@ def engine_named(name: str) -> ExactEngine:
 
 def is_engine(name: str) -> bool:
     """Return True for a name of an engine of this module, as opposed to another backend's."""
-    return name.partition(":")[0] in NAMES
+    return name.partition(":")[0] in ENGINE_NAMES
 
 
 class _Built(NamedTuple):
@@ -119,7 +119,7 @@ class FaissEngine(ExactEngine):
     def shortlist(self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int) -> Shortlist:
         """Select candidates among ``rows`` (ascending; ``None`` for all), widening while there are fewer than ``k``."""
         count = len(block.keys) if rows is None else len(rows)
-        few = max(FEW, k, NARROW * len(block.keys)) if self.approximate else k + _EXTRA
+        few = max(EXACT_UP_TO, k, NARROW * len(block.keys)) if self.approximate else k + _EXTRA
         if metric != "inner_product" or count <= few:
             return super().shortlist(block, rows, queries, metric, k)
         built = block.memo(("faiss", self.options), lambda: self._build(block.floats(slice(None))))
@@ -132,7 +132,7 @@ class FaissEngine(ExactEngine):
         row_numbers, _ = self._search(built, block, rows, queries, k, width)
         work = len(queries) * count * width // most
         while (short := (row_numbers >= 0).sum(axis=1) < k).any() and width < most:
-            width = min(most, width * WIDER)
+            width = min(most, width * WIDENING)
             row_numbers[short], _ = self._search(built, block, rows, queries[short], k, width)
             work += int(short.sum()) * count * width // most
         of, at = np.nonzero(row_numbers >= 0)

@@ -24,12 +24,12 @@ from palmette import __version__
 from palmette.errors import ConfigError, InputError, NotFoundError, PalmetteError, shown
 from palmette.machine.threads import WORKERS
 from palmette.service.callers import Caller, Callers, Token
-from palmette.service.calls import ENDPOINTS, answer_facts, find_passages, index_facts, listed, results_facts
+from palmette.service.calls import ENDPOINTS, find_passages, index_facts, listed, reply_of_answer, results_facts
 from palmette.service.gate import OPEN, POLICY, SHARE, Gate, Problem, Settings, problem_facts, status_of
 from palmette.service.indexes import Served
 from palmette.service.memory import free_pages_returned
 from palmette.service.metrics import TYPE, Metrics
-from palmette.service.schema import AnswerBody, Body, Endpoint, NameBody, openapi, read_body, to_json
+from palmette.service.schema import AnswerBody, Body, CallSchema, NameBody, openapi, read_body, to_json
 from palmette.service.turns import Turns
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ log = logging.getLogger("palmette.service")
 
 KEPT = 30.0
 """Seconds for which fields and topics are cached."""
-PAGE = {
+PAGE_FILES = {
     "/": ("index.html", "text/html"),
     "/page.js": ("page.js", "text/javascript"),
     "/page.css": ("page.css", "text/css"),
@@ -68,7 +68,7 @@ class Service:
         """Name of the index of each Unix socket, by its address."""
         self.paths = OPEN | {endpoint.path for endpoint in ENDPOINTS} | {"/metrics", "/v1/indexes"}
         self._routes: list[Route] = [
-            *(Route(path, partial(self._page, *file)) for path, file in PAGE.items()),
+            *(Route(path, partial(self._page, *file)) for path, file in PAGE_FILES.items()),
             Route("/openapi.json", partial(self._json, openapi(ENDPOINTS))),
             Route("/health", partial(self._json, {"status": "ok", "version": __version__})),
             Route("/ready", self._ready),
@@ -192,7 +192,7 @@ class Service:
             raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, self.hide_paths(self.failures[name], caller))
         return self.served[name]
 
-    async def _call(self, endpoint: Endpoint, request: Request) -> Response:
+    async def _call(self, endpoint: CallSchema, request: Request) -> Response:
         """Answer a call: read its body, pick the index, check the right to write, and run it."""
         caller = caller_of(request)
         body = read_body(endpoint.body, await self._body(request))
@@ -257,7 +257,9 @@ class Service:
             async with asyncio.timeout(self.settings.timeout):
                 results, reader = await served.read(caller.name, caller.filter, partial(find_passages, body))
                 yield _event("hits", {"results": results_facts(listed(body.question), results, False)})
-                answers = await served.read(caller.name, caller.filter, lambda *_: answer_facts(body, results, reader))
+                answers = await served.read(
+                    caller.name, caller.filter, lambda *_: reply_of_answer(body, results, reader)
+                )
                 yield _event("answer", {"answers": answers})
         except TimeoutError:
             yield _event("problem", problem_facts(HTTPStatus.GATEWAY_TIMEOUT, "TimeoutError", "no answer in time"))

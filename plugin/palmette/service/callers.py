@@ -18,7 +18,7 @@ from palmette.config import Config, check_path, parse_json
 from palmette.errors import ConfigError, NotFoundError, shown
 from palmette.store.filters import parse_filter
 
-SHORTEST = 16
+SHORTEST_TOKEN = 16
 """Smallest number of characters of a token."""
 REMEMBERED = 10_000
 """Number of callers whose rates are tracked."""
@@ -44,8 +44,8 @@ class Token(Config):
         """Check the secret and the filter."""
         if bool(self.token) == bool(self.sha256):
             raise ConfigError(f"token {self.name!r}: give either its token or its sha256")
-        if self.token and len(self.token) < SHORTEST:
-            raise ConfigError(f"token {self.name!r} has {len(self.token)} characters: use {SHORTEST} at least")
+        if self.token and len(self.token) < SHORTEST_TOKEN:
+            raise ConfigError(f"token {self.name!r} has {len(self.token)} characters: use {SHORTEST_TOKEN} at least")
         if self.sha256 and (len(self.sha256) != 64 or set(self.sha256) - set("0123456789abcdef")):
             raise ConfigError(f"token {self.name!r}: sha256 must be 64 digits 0-9 and a-f, got {shown(self.sha256)}")
         parse_filter(self.filter)

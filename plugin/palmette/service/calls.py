@@ -20,9 +20,9 @@ from palmette.service.schema import (
     AddBody,
     AnswerBody,
     Body,
+    CallSchema,
     ContextBody,
     DeleteBody,
-    Endpoint,
     ExplainBody,
     FeedbackBody,
     GetBody,
@@ -122,14 +122,14 @@ def find_passages(body: AnswerBody, index: Index, reader: Reader) -> tuple[list[
     return results, reader
 
 
-def answer_facts(body: AnswerBody, results: Sequence[Sequence[Hit]], reader: Reader) -> list[dict[str, Any]]:
+def reply_of_answer(body: AnswerBody, results: Sequence[Sequence[Hit]], reader: Reader) -> list[dict[str, Any]]:
     """Answer questions from their passages."""
     answers = reader.answer(listed(body.question), results, threshold=body.threshold)
     return [answer.to_dict() for answer in answers]
 
 
 def _answer(body: AnswerBody, index: Index, reader: Reader) -> dict[str, Any]:
-    return {"answers": answer_facts(body, *find_passages(body, index, reader))}
+    return {"answers": reply_of_answer(body, *find_passages(body, index, reader))}
 
 
 def _explain(body: ExplainBody, index: Index, reader: Reader) -> dict[str, Any]:
@@ -221,7 +221,7 @@ ANSWER = {"question": "…", "answer": "in September and October", "confidence":
 QUESTION = "when is the harvest?"
 QUINCE = {"id": "quince", "text": "Quinces are picked in October.", "metadata": {"topic": "fruit"}}
 ENDPOINTS = (
-    Endpoint(
+    CallSchema(
         "/v1/search",
         SearchBody,
         _search,
@@ -229,7 +229,7 @@ ENDPOINTS = (
         {"query": QUESTION, "k": 3, "filter": {"topic": "fruit"}, "explain": True},
         {"results": [{"query": QUESTION, "hits": [HIT]}]},
     ),
-    Endpoint(
+    CallSchema(
         "/v1/answer",
         AnswerBody,
         _answer,
@@ -238,7 +238,7 @@ ENDPOINTS = (
         {"question": QUESTION, "k": 5},
         {"answers": [ANSWER]},
     ),
-    Endpoint(
+    CallSchema(
         "/v1/context",
         ContextBody,
         _context,
@@ -246,7 +246,7 @@ ENDPOINTS = (
         {"question": QUESTION, "tokens": 300},
         {"question": QUESTION, "text": "[1] apples\n…", "tokens": 12, "excerpts": []},
     ),
-    Endpoint(
+    CallSchema(
         "/v1/explain",
         ExplainBody,
         _explain,
@@ -254,7 +254,7 @@ ENDPOINTS = (
         {"query": QUESTION, "id": "apples"},
         {"score": 2.6, "text": "…", "parts": []},
     ),
-    Endpoint(
+    CallSchema(
         "/v1/feedback",
         FeedbackBody,
         _feedback,
@@ -262,10 +262,10 @@ ENDPOINTS = (
         {"query": QUESTION, "id": "apples", "useful": True},
         {"kept": True},
     ),
-    Endpoint("/v1/get", GetBody, _get, "Return documents by id", {"ids": ["quince"]}, {"documents": [QUINCE]}),
-    Endpoint("/v1/list", ListBody, _list, "List documents", {"limit": 20}, {"documents": [QUINCE]}),
-    Endpoint("/v1/fields", NameBody, _fields, "Frequent metadata", {}, {"fields": {"topic": [["fruit", 4]]}}),
-    Endpoint(
+    CallSchema("/v1/get", GetBody, _get, "Return documents by id", {"ids": ["quince"]}, {"documents": [QUINCE]}),
+    CallSchema("/v1/list", ListBody, _list, "List documents", {"limit": 20}, {"documents": [QUINCE]}),
+    CallSchema("/v1/fields", NameBody, _fields, "Frequent metadata", {}, {"fields": {"topic": [["fruit", 4]]}}),
+    CallSchema(
         "/v1/overview",
         OverviewBody,
         overview,
@@ -273,10 +273,10 @@ ENDPOINTS = (
         {"query": QUESTION, "topics": 12},
         {"documents": 8, "topics": [{"name": "harvest, october", "documents": 3, "answers": 0.8}]},
     ),
-    Endpoint("/v1/topics", NameBody, _topics, "The tree of an index as HTML", {}, {"html": "<!doctype html>"}),
-    Endpoint("/v1/add", AddBody, _add, "Add documents", {"documents": [QUINCE]}, {"ids": ["quince"]}, write=True),
-    Endpoint("/v1/upsert", UpsertBody, _upsert, "Add or replace", {"documents": [QUINCE]}, CHANGES, write=True),
-    Endpoint(
+    CallSchema("/v1/topics", NameBody, _topics, "The tree of an index as HTML", {}, {"html": "<!doctype html>"}),
+    CallSchema("/v1/add", AddBody, _add, "Add documents", {"documents": [QUINCE]}, {"ids": ["quince"]}, write=True),
+    CallSchema("/v1/upsert", UpsertBody, _upsert, "Add or replace", {"documents": [QUINCE]}, CHANGES, write=True),
+    CallSchema(
         "/v1/sync",
         SyncBody,
         _sync,
@@ -285,6 +285,6 @@ ENDPOINTS = (
         SYNCED,
         write=True,
     ),
-    Endpoint("/v1/delete", DeleteBody, _delete, "Delete", {"ids": ["quince"]}, {"deleted": ["quince"]}, write=True),
+    CallSchema("/v1/delete", DeleteBody, _delete, "Delete", {"ids": ["quince"]}, {"deleted": ["quince"]}, write=True),
 )
 """Every call of the service."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-MOST = 4096
+MOST_CONNECTIONS = 4096
 """Largest number of connections; fewer where the system allows few open files."""
 SHARE_OF_FILES = 2
 """Connections take one of so many of the files that the process may open; indexes need the others."""
@@ -105,11 +105,13 @@ class Connection(H11Protocol):
 def most_connections() -> int:
     """Return the largest number of connections."""
     if sys.platform == "win32":
-        return MOST
+        return MOST_CONNECTIONS
     import resource
 
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MOST if files == resource.RLIM_INFINITY else max(1, min(MOST, files // SHARE_OF_FILES))
+    return (
+        MOST_CONNECTIONS if files == resource.RLIM_INFINITY else max(1, min(MOST_CONNECTIONS, files // SHARE_OF_FILES))
+    )
 
 
 def allow_many_files() -> None:

@@ -37,7 +37,7 @@ POLL = 2.0
 """Seconds between two checks of a followed folder."""
 MOST_LOOKS = 5
 """Checks for which vanished files, or a vanished index, wait for a folder to come to rest."""
-BATCH = 64
+PASSAGES_PER_COMMIT = 64
 """Number of documents of a followed folder that become visible together."""
 RETRY_AFTER = 1.0
 """Seconds after which a replaced index that could not be opened is tried again."""
@@ -289,7 +289,12 @@ class Served:
             return not self._stop.is_set()
 
         report = index.sync_listing(
-            folder.name, listing, batch_size=BATCH, per_commit=BATCH, progress=False, on_commit=report_progress
+            folder.name,
+            listing,
+            batch_size=PASSAGES_PER_COMMIT,
+            per_commit=PASSAGES_PER_COMMIT,
+            progress=False,
+            on_commit=report_progress,
         )
         self.progress.done = total
         outlast(index)

@@ -15,13 +15,13 @@ from palmette import __version__, errors
 
 HOME = ".palmette"
 """Folder of the index inside a served folder of documents."""
-LONGEST = 100
+LONGEST_SOCKET_PATH = 100
 """Longest path of a socket in bytes that every Unix supports (Linux: 107, macOS: 103)."""
 MOST_HITS = 1000
 """Largest ``k`` of a request."""
 MOST_QUERIES = 100
 """Largest number of queries of a request, and of ids of a get."""
-PATIENCE = 60.0
+ANSWER_SECONDS = 60.0
 """Seconds for which a client waits for an answer."""
 
 
@@ -45,7 +45,7 @@ def socket_path(index: str) -> str:
 
 def _short(path: str) -> tuple[str, int | None]:
     """Return an address short enough for a socket, and a descriptor that must stay open (Linux, for long paths)."""
-    if len(os.fsencode(path)) <= LONGEST:
+    if len(os.fsencode(path)) <= LONGEST_SOCKET_PATH:
         return path, None
     if not sys.platform.startswith("linux"):
         raise OSError(f"{path} is too long for a Unix socket: move the index to a shorter path")
@@ -63,7 +63,7 @@ def _is_own(path: str) -> bool:
     return stat.S_ISSOCK(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o077
 
 
-def connect(path: str, timeout: float = PATIENCE) -> socket.socket | None:
+def connect_socket(path: str, timeout: float = ANSWER_SECONDS) -> socket.socket | None:
     """Connect to the service of a socket; ``None`` if none listens, or if it is another user's."""
     if not hasattr(socket, "AF_UNIX") or not _is_own(path):
         return None
@@ -87,7 +87,7 @@ def connect(path: str, timeout: float = PATIENCE) -> socket.socket | None:
 
 def listen(path: str) -> socket.socket:
     """Bind the socket of a service, readable only by its owner; raises OSError if another service has it."""
-    if (other := connect(path, 1.0)) is not None:
+    if (other := connect_socket(path, 1.0)) is not None:
         other.close()
         raise OSError("another service of this index is running")
     if _is_own(path):  # left by a killed service
@@ -112,7 +112,7 @@ def request(index: str, path: str, body: Mapping[str, Any] | None = None) -> Any
 
     An error of the service is raised as the same class of PalmetteError.
     """
-    client = connect(socket_path(index_folder(index)))
+    client = connect_socket(socket_path(index_folder(index)))
     if client is None:
         return None
     text = b"" if body is None else json.dumps(body).encode()

@@ -23,12 +23,12 @@ from palmette.store.engines import is_url
 
 BACKLOG = 2048
 """Largest number of connections that wait to be accepted."""
-GRACE = 20
+SECONDS_TO_FINISH = 20
 """Seconds for which requests may finish after a signal to stop."""
 log = logging.getLogger("palmette.service")
 
 
-def read_places(places: Sequence[str], **options: Any) -> list[Served]:
+def parse_served(places: Sequence[str], **options: Any) -> list[Served]:
     """Return the indexes and folders of a command line by name: the last part of ``PATH``, or ``NAME=PATH``."""
     served = []
     for place in places:
@@ -85,7 +85,7 @@ class Sockets:
                 Path(path).unlink()
 
 
-def server_of(service: Service, grace: int = GRACE) -> uvicorn.Server:
+def server_of(service: Service, grace: int = SECONDS_TO_FINISH) -> uvicorn.Server:
     """Return the HTTP server of a service."""
     config = uvicorn.Config(
         service.app,

@@ -15,11 +15,11 @@ from palmette.errors import ConfigError, InputError, shown
 from palmette.service.local import MOST_HITS, MOST_QUERIES
 from palmette.types import Document
 
-PAGE = 100
+DOCUMENTS_PER_PAGE = 100
 """Largest number of documents in a list."""
 
 
-NAMED = frozenset(("self", "k", "query", "question", "id", "threshold", "explain"))
+NO_METHOD_OPTIONS = frozenset(("self", "k", "query", "question", "id", "threshold", "explain"))
 """Parameters of a search and an explanation that are not options of a method."""
 MOST_TOGETHER = 10_000
 """Largest number of hits of all queries of a request."""
@@ -107,7 +107,7 @@ class ContextBody(Ask):
 
 def _method_options(options: dict[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
     """Return options of a method; raise if one has the name of a parameter."""
-    if clash := sorted(options.keys() & {*others, *NAMED}):
+    if clash := sorted(options.keys() & {*others, *NO_METHOD_OPTIONS}):
         raise ConfigError(f"{clash[0]!r} is no option of a method: give it beside options")
     return options
 
@@ -156,7 +156,7 @@ class ListBody(Body):
     """Conditions on metadata."""
     offset: Annotated[int, Field(ge=0, le=MOST_DOCUMENTS)] = 0
     """Documents that are passed over."""
-    limit: Annotated[int, Field(ge=1, le=PAGE)] = 20
+    limit: Annotated[int, Field(ge=1, le=DOCUMENTS_PER_PAGE)] = 20
     """Number of documents."""
 
 
@@ -275,7 +275,7 @@ def to_json(value: Any) -> bytes:
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class CallSchema:
     """A call of the service."""
 
     path: str
@@ -290,7 +290,7 @@ class Endpoint:
     write: bool = False
 
 
-def openapi(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+def openapi(endpoints: Sequence[CallSchema]) -> dict[str, Any]:
     """Return the OpenAPI 3.1 description of the service."""
     problem = {"description": "A problem", "content": {"application/problem+json": {"schema": _PROBLEM}}}
     schemas: dict[str, Any] = {}

@@ -13,12 +13,12 @@ from itertools import pairwise
 from typing import Any
 
 from palmette.sources.code import code_blocks
-from palmette.sources.lines import Block, fill, indent_of, runs_of_lines
 from palmette.sources.lines import Lines as Lines
+from palmette.sources.lines import TextBlock, fill, indent_of, runs_of_lines
 from palmette.types import LINE_END
 
 
-def blocks_of(text: str, kind: str) -> list[Block]:
+def blocks_of(text: str, kind: str) -> list[TextBlock]:
     """Return the outermost blocks of a text; a kind without a parser of its own has paragraphs."""
     lines = Lines(text)
     family, _, language = kind.partition(":")
@@ -70,28 +70,28 @@ def front_matter(text: str) -> str:
     return match[0] if match else ""
 
 
-def _markdown(lines: Lines) -> list[Block]:
+def _markdown(lines: Lines) -> list[TextBlock]:
     """Return the blocks that CommonMark with tables sees, front matter and admonitions being blocks, too."""
     head = front_matter(lines.text)
     skipped = len(LINE_END.findall(head)) if head else 0
     rest = lines.text[len(head) :]
-    blocks = [Block(0, 0, "front matter")] if head else []
+    blocks = [TextBlock(0, 0, "front matter")] if head else []
     if rest.strip():
         blocks += _nodes(lines, _parser(inline=False).parse(rest), skipped)
     blocks = _admonitions(lines, blocks)
     return fill(blocks, 0, len(lines.text))
 
 
-def _nodes(lines: Lines, tokens: Sequence[Any], skipped: int) -> list[Block]:
+def _nodes(lines: Lines, tokens: Sequence[Any], skipped: int) -> list[TextBlock]:
     """Return the blocks of tokens that stand beside each other, and those inside them."""
-    blocks: list[Block] = []
+    blocks: list[TextBlock] = []
     at, reached = 0, skipped
     while at < len(tokens):
         token, last = tokens[at], _closing(tokens, at)
         if token.map and token.type != "inline":
             first, stop = (number + skipped for number in token.map)
             blocks += _unparsed(lines, reached, first)
-            block = Block(lines.start(first), lines.start(stop), _KINDS.get(token.type, "paragraph"))
+            block = TextBlock(lines.start(first), lines.start(stop), _KINDS.get(token.type, "paragraph"))
             if block.kind == "heading":
                 block.level, block.name = int(token.tag[1]), heading_name(tokens[at + 1].content)
             else:
@@ -111,12 +111,12 @@ def _closing(tokens: Sequence[Any], at: int) -> int:
     return at
 
 
-def _unparsed(lines: Lines, first: int, stop: int) -> Iterator[Block]:
+def _unparsed(lines: Lines, first: int, stop: int) -> Iterator[TextBlock]:
     """Yield the lines between blocks that give no tokens, such as definitions of links."""
     while first < stop and lines.blank(first, first + 1):
         first += 1
     if first < stop:
-        yield Block(lines.start(first), lines.start(stop), "paragraph")
+        yield TextBlock(lines.start(first), lines.start(stop), "paragraph")
 
 
 def heading_name(source: str) -> str:
@@ -126,15 +126,15 @@ def heading_name(source: str) -> str:
     return " ".join(words.split())
 
 
-def _admonitions(lines: Lines, blocks: list[Block]) -> list[Block]:
+def _admonitions(lines: Lines, blocks: list[TextBlock]) -> list[TextBlock]:
     """Join a line such as ``!!! note`` and the indented blocks below it, and a term and its definitions."""
-    joined: list[Block] = []
+    joined: list[TextBlock] = []
     for block in blocks:
         text = lines.text[block.start : block.start + 8]
         before = joined[-1] if joined else None
         if before and _belongs(lines, before, block, text):
             if before.kind != "group":
-                before = joined[-1] = Block(before.start, before.end, "group", inside=[before])
+                before = joined[-1] = TextBlock(before.start, before.end, "group", inside=[before])
             before.inside.append(block)
             before.end = block.end
         else:
@@ -145,7 +145,7 @@ def _admonitions(lines: Lines, blocks: list[Block]) -> list[Block]:
     return joined
 
 
-def _belongs(lines: Lines, before: Block, block: Block, text: str) -> bool:
+def _belongs(lines: Lines, before: TextBlock, block: TextBlock, text: str) -> bool:
     if before.kind not in ("paragraph", "group"):
         return False
     if text.startswith((": ", ":\t")):
@@ -160,9 +160,9 @@ _DEEPEST = 8  # levels of indented paragraphs inside each other
 _RST_MARK = re.compile(r"(?:[-*+•]|\(?(?:\d+|#|\w)[.)])[ \t]")
 
 
-def _rst(lines: Lines) -> list[Block]:
+def _rst(lines: Lines) -> list[TextBlock]:
     """Return titles by their adornments, and paragraphs with what is indented below them."""
-    blocks: list[Block] = []
+    blocks: list[TextBlock] = []
     levels: list[str] = []
     number, body = 0, 0
     while number < len(lines):
@@ -172,7 +172,7 @@ def _rst(lines: Lines) -> list[Block]:
             if mark not in levels:
                 levels.append(mark)
             start, stop = lines.start(number), lines.start(number + rows)
-            blocks.append(Block(start, stop, "heading", levels.index(mark) + 1, name))
+            blocks.append(TextBlock(start, stop, "heading", levels.index(mark) + 1, name))
             number = body = number + rows
         else:
             number += 1
@@ -195,7 +195,7 @@ def _title_rows(lines: Lines, number: int) -> int:
     return 2 if under and not _ADORNMENT.match(first) else 0
 
 
-def _indented(lines: Lines, first: int, last: int, depth: int = 0) -> list[Block]:
+def _indented(lines: Lines, first: int, last: int, depth: int = 0) -> list[TextBlock]:
     """Return the paragraphs and items of lines, each with the more deeply indented ones below it."""
     written = [n for n in range(first, last) if not lines.blank(n, n + 1)]
     if not written:
@@ -207,10 +207,12 @@ def _indented(lines: Lines, first: int, last: int, depth: int = 0) -> list[Block
             starts.append(n)
     blocks = []
     for n, stop in pairwise([*starts, last]):
-        block = Block(lines.start(n), lines.start(stop), "item" if _RST_MARK.match(lines[n], least) else "paragraph")
+        block = TextBlock(
+            lines.start(n), lines.start(stop), "item" if _RST_MARK.match(lines[n], least) else "paragraph"
+        )
         rest = next((m for m in range(n + 1, stop) if lines.blank(m - 1, m) and not lines.blank(m, m + 1)), stop)
         if rest < stop and depth < _DEEPEST:
-            head = Block(block.start, lines.start(rest), "paragraph")
+            head = TextBlock(block.start, lines.start(rest), "paragraph")
             block.inside = fill([head, *_indented(lines, rest, stop, depth + 1)], block.start, block.end)
         blocks.append(block)
     return blocks

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from palmette.sources.lines import Block, Lines, fill, indent_of, runs_of_lines
+from palmette.sources.lines import Lines, TextBlock, fill, indent_of, runs_of_lines
 
 _MODIFIERS = (
     r"(?:(?:export|default|async|pub(?:\([\w: ]+\))?|public|private|protected|internal|static|final|abstract|override|"
@@ -34,7 +34,7 @@ _parsing = threading.Lock()  # the filters of warnings are the whole process's: 
 _NAMED_NODES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def code_blocks(lines: Lines, language: str) -> list[Block]:
+def code_blocks(lines: Lines, language: str) -> list[TextBlock]:
     """Return definitions, with the comments above them, and the statements between."""
     blocks = _python(lines) if language == "python" else None
     if not blocks:  # it accepts comments alone, and names none of them
@@ -42,7 +42,7 @@ def code_blocks(lines: Lines, language: str) -> list[Block]:
     return fill(blocks, 0, len(lines.text))
 
 
-def _python(lines: Lines) -> list[Block] | None:
+def _python(lines: Lines) -> list[TextBlock] | None:
     """Return the blocks of Python's own parser; ``None`` where it does not accept the text."""
     try:
         with _parsing, warnings.catch_warnings():
@@ -53,9 +53,9 @@ def _python(lines: Lines) -> list[Block] | None:
         return None
 
 
-def _statements(lines: Lines, body: Sequence[ast.stmt], first: int, depth: int) -> list[Block]:
+def _statements(lines: Lines, body: Sequence[ast.stmt], first: int, depth: int) -> list[TextBlock]:
     """Return the blocks of statements from line ``first`` on; those without a blank line between them are one."""
-    blocks: list[Block] = []
+    blocks: list[TextBlock] = []
     reached = first
     for node in body:
         begin = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))]) - 1
@@ -65,7 +65,7 @@ def _statements(lines: Lines, body: Sequence[ast.stmt], first: int, depth: int) 
         begin = max(begin, reached)  # a semicolon puts two on a line
         stop = max(stop, begin)
         blocks += runs_of_lines(lines, reached, begin)
-        block = Block(lines.start(begin), lines.start(stop), "statement")
+        block = TextBlock(lines.start(begin), lines.start(stop), "statement")
         if named:
             word = "class" if isinstance(node, ast.ClassDef) else "def"
             block.kind, block.name, block.level = "definition", f"{word} {getattr(node, 'name', '')}", depth + 1
@@ -81,14 +81,14 @@ def _statements(lines: Lines, body: Sequence[ast.stmt], first: int, depth: int) 
     return blocks
 
 
-def _body(lines: Lines, node: Any, begin: int, stop: int, depth: int) -> list[Block]:
+def _body(lines: Lines, node: Any, begin: int, stop: int, depth: int) -> list[TextBlock]:
     """Return the head of a compound statement with its docstring, and the blocks of its bodies."""
     first = node.body[0]
     documented = isinstance(first, ast.Expr) and isinstance(getattr(first, "value", None), ast.Constant)
     head = (first.end_lineno or first.lineno) if documented else first.lineno - 1
     parts = [statement for name in ("body", "handlers", "orelse", "finalbody") for statement in getattr(node, name, ())]
     rest = [statement for statement in parts[documented:] if isinstance(statement, ast.stmt)]
-    blocks = [Block(lines.start(begin), lines.start(head), "head")]
+    blocks = [TextBlock(lines.start(begin), lines.start(head), "head")]
     named = isinstance(node, _NAMED_NODES)
     blocks += _statements(lines, rest, head, depth + named)
     return fill(blocks, lines.start(begin), lines.start(stop))
@@ -101,9 +101,9 @@ def _with_comments(lines: Lines, number: int, reached: int) -> int:
     return number
 
 
-def _definitions(lines: Lines, first: int, last: int, depth: int = 0) -> list[Block]:
+def _definitions(lines: Lines, first: int, last: int, depth: int = 0) -> list[TextBlock]:
     """Return definitions by their first lines and their indentation, and what stands between as paragraphs."""
-    blocks: list[Block] = []
+    blocks: list[TextBlock] = []
     number, body = first, first
     while number < last:
         line = lines[number]
@@ -117,7 +117,7 @@ def _definitions(lines: Lines, first: int, last: int, depth: int = 0) -> list[Bl
         begin = _with_comments(lines, number, body)
         blocks += runs_of_lines(lines, body, begin)
         name = re.split(r"(?<!\bfunc)(?<=[\w>\])])\s*[({;]|\s*[{=]|:\s*$", lines[number].strip())[0].strip()[:80]
-        block = Block(lines.start(begin), lines.start(stop), "definition", depth + 1, name)
+        block = TextBlock(lines.start(begin), lines.start(stop), "definition", depth + 1, name)
         if depth < _DEEPEST:
             inner = _definitions(lines, number + 1, stop, depth + 1)
             block.inside = fill(inner, block.start, block.end)

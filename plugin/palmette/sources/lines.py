@@ -12,7 +12,7 @@ from palmette.types import LINE_END
 
 
 @dataclass
-class Block:
+class TextBlock:
     """Characters ``start`` to ``end`` of a text, and the blocks inside."""
 
     start: int
@@ -23,7 +23,7 @@ class Block:
     """Of a heading or a definition: 1 for the outermost."""
     name: str = ""
     """Of a heading or a definition: its words without markup."""
-    inside: list[Block] = field(default_factory=list)
+    inside: list[TextBlock] = field(default_factory=list)
 
     def shift(self, characters: int) -> None:
         """Move the block and those inside it."""
@@ -61,7 +61,7 @@ class Lines:
         return not self.text[self.start(first) : self.start(last)].strip()
 
 
-def fill(blocks: Sequence[Block], start: int, end: int) -> list[Block]:
+def fill(blocks: Sequence[TextBlock], start: int, end: int) -> list[TextBlock]:
     """Let each block end where the next one begins, so that nothing between them is lost."""
     filled = list(blocks)
     places = [start, *(block.start for block in filled[1:]), end]
@@ -77,10 +77,10 @@ def fill(blocks: Sequence[Block], start: int, end: int) -> list[Block]:
     return filled
 
 
-def runs_of_lines(lines: Lines, first: int, last: int) -> list[Block]:
+def runs_of_lines(lines: Lines, first: int, last: int) -> list[TextBlock]:
     """Return the runs of lines between blank lines."""
     starts = [n for n in range(first, last) if not lines.blank(n, n + 1) and (n == first or lines.blank(n - 1, n))]
-    return [Block(lines.start(n), lines.start(n), "paragraph") for n in starts]
+    return [TextBlock(lines.start(n), lines.start(n), "paragraph") for n in starts]
 
 
 def indent_of(line: str) -> int:

@@ -14,7 +14,7 @@ from palmette.config import Config
 from palmette.encoder.sentences.splitting import split_sentences
 from palmette.errors import ConfigError
 from palmette.sources.blocks import blocks_of
-from palmette.sources.lines import Block, Lines
+from palmette.sources.lines import Lines, TextBlock
 from palmette.sources.stretches import stretches
 from palmette.types import LINE_END, Passage
 
@@ -122,9 +122,9 @@ class _Cutter:
         if pieces:
             yield pieces
 
-    def _pieces(self, blocks: Sequence[Block]) -> Iterator[_Piece]:
+    def _pieces(self, blocks: Sequence[TextBlock]) -> Iterator[_Piece]:
         """Yield the pieces of a stretch, in order."""
-        before: Block | None = None
+        before: TextBlock | None = None
         for block, tokens in zip(blocks, self._counts(blocks), strict=True):
             if block.kind == "heading":
                 above = [heading for heading in self._headings if heading[0] < block.level]
@@ -133,13 +133,13 @@ class _Cutter:
             yield from self._taken_apart(block, tokens, path, self._cost(before, block))
             before = block
 
-    def _counts(self, blocks: Sequence[Block]) -> Sequence[int]:
+    def _counts(self, blocks: Sequence[TextBlock]) -> Sequence[int]:
         return self._tokens([(block.start, block.end) for block in blocks])
 
     def _tokens(self, spans: Sequence[tuple[int, int]]) -> Sequence[int]:
         return [max(1, tokens) for tokens in self.count([self.text[start:end] for start, end in spans])]
 
-    def _cost(self, before: Block | None, block: Block) -> float:
+    def _cost(self, before: TextBlock | None, block: TextBlock) -> float:
         """Return what a cut between two blocks costs."""
         if before is not None and before.kind == "heading":
             return _HEADED
@@ -148,7 +148,9 @@ class _Cutter:
         announced = before is not None and self.text[before.start : before.end].rstrip().endswith(":")
         return _ANNOUNCED if announced else _BLOCK
 
-    def _taken_apart(self, block: Block, tokens: int, path: tuple[str, ...] | None, cost: float) -> Iterator[_Piece]:
+    def _taken_apart(
+        self, block: TextBlock, tokens: int, path: tuple[str, ...] | None, cost: float
+    ) -> Iterator[_Piece]:
         """Yield a block if it fits, else the blocks inside it, else parts of it."""
         if block.kind == "definition":
             path = (*(path or ()), block.name)

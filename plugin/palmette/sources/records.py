@@ -29,7 +29,7 @@ TEXT_KEYS = ("text", "title")
 SOURCE_KEYS = ("source", "file_path", "page", "page_label")
 """Metadata that name where a document comes from, in messages."""
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
-LONGEST = 2**25
+LONGEST_LINE = 2**25
 """Characters of a line, and of a table's cell: a whole book fits."""
 UNPACKED = 2**30
 """Bytes of a file that is read as a whole."""
@@ -82,11 +82,11 @@ def _open(path: Path, root: Path | None, encoding: str, newline: str | None = No
 def _lines(file: IO[str], path: Path, most: float) -> Iterator[str]:
     """Yield lines, within the limits of memory."""
     read, blank = 0, 0
-    while line := file.readline(LONGEST + 1):
+    while line := file.readline(LONGEST_LINE + 1):
         read += len(line)
         blank += line.isspace()
-        if len(line) > LONGEST:
-            raise InputError(f"{path}: a line is longer than {LONGEST:,} characters: one document a line")
+        if len(line) > LONGEST_LINE:
+            raise InputError(f"{path}: a line is longer than {LONGEST_LINE:,} characters: one document a line")
         if read > most:
             raise InputError(f"{path} unpacks to more than {most:,} characters: unpack it, if you trust it")
         if blank > BLANK:
@@ -166,7 +166,7 @@ def read_table(path: Path, required: Sequence[str] = (), root: Path | None = Non
 
 def table_rows(path: Path, required: Sequence[str] = (), root: Path | None = None) -> Iterator[Row[Cells]]:
     """Rows as of :func:`read_table`, or what is wrong with one."""
-    csv.field_size_limit(max(LONGEST, csv.field_size_limit()))
+    csv.field_size_limit(max(LONGEST_LINE, csv.field_size_limit()))
     try:
         with _open(path, root, encoding="utf-8-sig", newline="") as (lines, most):
             sign = separator(path)

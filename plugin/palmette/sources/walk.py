@@ -25,7 +25,7 @@ FOLDERS = frozenset(
     "CVS _darcs".split()
 )
 """Folders that hold other people's files, or what programs made."""
-GENERATED = (
+GENERATED_FILES = (
     "package-lock.json npm-shrinkwrap.json yarn.lock pnpm-lock.yaml poetry.lock uv.lock pdm.lock Pipfile.lock "
     "Cargo.lock composer.lock Gemfile.lock go.sum flake.lock *.min.js *.min.css *.map *.egg-info/ *.dist-info/"
 ).split()
@@ -132,7 +132,7 @@ class _Walker:
         self.root, self.rules, self.result, self.listed = root, rules, result, listed
         self.real, self.first = root.resolve(), len(result.files)
         self.links: list[Path] = []
-        self.generated = _patterns("generated", GENERATED)
+        self.generated = _patterns("generated", GENERATED_FILES)
 
     def folder(self, folder: Path) -> None:
         """List the files below a folder, depth first."""

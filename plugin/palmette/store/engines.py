@@ -18,7 +18,7 @@ from typing import TypeGuard
 from palmette.errors import ConfigError, shown
 from palmette.store.protocols import StorageEngine
 
-GROUP = "palmette.engines"
+ENTRY_POINTS = "palmette.engines"
 """Entry point group of storage engines."""
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9.-]+)(\+[A-Za-z0-9.-]+)?://")
 
@@ -36,7 +36,7 @@ def engine_of(url: str) -> type[StorageEngine]:
     """
     match = _URL.match(url)
     scheme = match[1].lower() if match else ""
-    engines = {entry.name: entry for entry in entry_points(group=GROUP)}
+    engines = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
     if scheme not in engines:
         without_key = url.partition("?")[0].rpartition("@")[2]
         known = ", ".join(f"{name}://" for name in sorted(engines)) or "none"

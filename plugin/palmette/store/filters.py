@@ -217,14 +217,14 @@ def flatten(metadata: Metadata) -> dict[str, set[Scalar]]:
     return values
 
 
-def names(filter: Filter) -> Iterator[str]:
+def names_in(filter: Filter) -> Iterator[str]:
     """Yield the metadata names whose values the filter compares (not those it only tests for presence)."""
     match filter:
         case And(parts) | Or(parts):
             for part in parts:
-                yield from names(part)
+                yield from names_in(part)
         case Not(part):
-            yield from names(part)
+            yield from names_in(part)
         case Condition(name, op) if op != "exists":
             yield name
 

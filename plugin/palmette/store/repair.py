@@ -19,8 +19,8 @@ from palmette.errors import CorruptIndexError, PalmetteError
 from palmette.machine.files import draft_beside
 from palmette.search.plan import ArraySpec
 from palmette.store.local.database import (
-    COLUMNS,
     DATABASE,
+    DOCUMENT_COLUMNS,
     bounded,
     check_stored,
     connect,
@@ -173,7 +173,7 @@ def _read_notes(connection: apsw.Connection, salvage: Salvage) -> None:
 
 def _rows(connection: apsw.Connection, keys: list[int]) -> Iterator[tuple[Any, ...]]:
     """Rows of some keys, each by itself where several cannot be read at once."""
-    query = f"SELECT key, {COLUMNS} FROM documents WHERE key IN (SELECT value FROM json_each(?))"
+    query = f"SELECT key, {DOCUMENT_COLUMNS} FROM documents WHERE key IN (SELECT value FROM json_each(?))"
     for start in range(0, len(keys), _BATCH):
         batch = keys[start : start + _BATCH]
         try:

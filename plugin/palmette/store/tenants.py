@@ -27,7 +27,7 @@ from palmette.store.filters import (
     Scoped,
     flatten,
     matches,
-    names,
+    names_in,
     parse_filter,
     pinned_value,
 )
@@ -163,7 +163,7 @@ class _FilteredWriter:
                     f"document {document.key!r} does not pass this view's filter, and would be outside of what its "
                     "caller may read: nothing was added; give it metadata that passes, or add it to the whole index"
                 )
-            for name in dict.fromkeys(names(within)):
+            for name in dict.fromkeys(names_in(within)):
                 value = single_value(name, document.metadata, document.key)
                 if prefix and name == self.owner.backend.tenant and value is not None:
                     prefix_of(value)  # raises for a value that only equals the tenant's

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from palmette.machine.threads import get_threads, run_in_threads
 from palmette.search.flat import overlap_scores
 
-BLOCK = 16_384
+ROWS_OF_A_BLOCK = 16_384
 """Rows of a covariance summed at a time."""
 
 
@@ -87,7 +87,7 @@ def principal_directions(x: Tensor, *, centre: bool = True) -> Tensor:
     width = x.shape[1]
     mean = x.mean(0, dtype=torch.float64) if centre else x.new_zeros(width, dtype=torch.float64)
     covariance = x.new_zeros(width, width, dtype=torch.float64)
-    for block in torch.split(x, BLOCK):
+    for block in torch.split(x, ROWS_OF_A_BLOCK):
         centred = block.double() - mean
         covariance += centred.T @ centred
     _, vectors = torch.linalg.eigh(covariance)  # ascending, as columns

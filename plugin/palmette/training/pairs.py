@@ -21,7 +21,7 @@ DEV_QUERIES = 500
 """Queries of a validation sample at most."""
 DEV_DOCUMENTS = 5_000
 """Documents of a validation sample at most."""
-NEAR = 100
+NEAREST_NEGATIVES = 100
 """Nearest documents of a validation query that may take part in it."""
 
 Similarity = Callable[[Tensor, Tensor], Tensor]
@@ -86,7 +86,7 @@ class Validation:
         needed = self.judged if keep is None else np.union1d(self.judged, keep)
         lengths = documents.norm(dim=1).clamp_min(1e-12)
         own = queries[torch.from_numpy(self.queries)]
-        near = top_documents(own, documents, lambda q, d: q @ d.T / lengths, NEAR)  # [Q, ≤ NEAR]
+        near = top_documents(own, documents, lambda q, d: q @ d.T / lengths, NEAREST_NEGATIVES)  # [Q, ≤ NEAR]
         ranked, first = np.unique(near.T, return_index=True)
         by_rank = ranked[np.argsort(first)]  # every query's nearest, then every query's next
         chosen = np.union1d(needed, by_rank[~np.isin(by_rank, needed)][: count - len(needed)])

@@ -33,35 +33,35 @@ from palmette.machine.progress import progress_bar
 from palmette.training.maths import symmetric_info_nce
 from palmette.training.pairs import TrainingPairs, Validation, top_documents
 
-STEPS = 150
+LEAST_STEPS = 150
 """Smallest number of optimiser steps."""
 MOST_STEPS = 400
 """Largest number of optimiser steps."""
 EPOCHS = 10
 """Passes over the questions, within these limits."""
-BATCH = 256
+QUESTIONS_PER_BATCH = 256
 """Number of questions in a batch."""
-RATE = 2e-3
+PEAK_RATE = 2e-3
 """Peak learning rate of Adam."""
 WARMUP = 20
 """Steps of linear warm-up."""
-SCALE = 20.0
+INVERSE_TEMPERATURE = 20.0
 """Factor of cosines in the softmax (inverse temperature)."""
 DECAY = 1e-2
 """Weight of the squared distance from the identity, per column."""
 RANDOM = 1024
 """Number of random negatives in a batch."""
-NEAR = 20
+NEAREST_OF_A_QUESTION = 20
 """Number of nearest documents of a question; a batch contains one of them as a hard negative."""
 INTERPOLATIONS = (0.25, 0.5, 0.75, 1.0)
 """Candidates for how far to move from the encoder's space (0) to the learned one (1)."""
-ENOUGH = 50
+ENOUGH_QUESTIONS = 50
 """Smallest number of judged questions to learn from, and of held-out questions without cross-validation."""
 FOLDS = 4
 """Number of folds of the training questions in cross-validation."""
 NEW = 0.25
 """Share of the judging questions that are about documents new to a space."""
-GROUP = 0.2
+LEFT_OUT_SHARE = 0.2
 """Share of the answered documents that :func:`learn_apart` leaves out."""
 ERRORS = 2.0
 """Standard errors by which the best choice must exceed the encoder."""
@@ -105,9 +105,9 @@ def fit_space(
     """
     questions = len(np.unique(pairs.query_rows))
     held_out = 0 if pairs.dev is None else len(pairs.dev.queries)
-    if questions < FOLDS or questions + held_out < ENOUGH:
+    if questions < FOLDS or questions + held_out < ENOUGH_QUESTIONS:
         return None, {}  # 30 pairs seemed to help on their own questions, and harmed others
-    folds = FOLDS if held_out < ENOUGH else 0
+    folds = FOLDS if held_out < ENOUGH_QUESTIONS else 0
     steps = _steps(questions) + folds * _steps(questions - questions // FOLDS)
     with one_thread(), _bar(2 * steps, progress) as bar:
         near = nearest_documents(pairs)
@@ -143,7 +143,7 @@ def learn_apart(pairs: TrainingPairs, choice: Choice, *, seed: int = 0) -> Apart
         return None
     vectors = _unit(pairs.documents[torch.from_numpy(taught)])
     centre = vectors[int(np.random.default_rng(seed).integers(len(taught)))]
-    group = taught[(vectors @ centre).topk(max(1, round(GROUP * len(taught)))).indices.numpy()]
+    group = taught[(vectors @ centre).topk(max(1, round(LEFT_OUT_SHARE * len(taught)))).indices.numpy()]
     rows = np.unique(pairs.query_rows[np.isin(pairs.document_rows, group)])
     if len(np.unique(pairs.query_rows)) - len(rows) < FOLDS:
         return None
@@ -177,7 +177,7 @@ def choose(table: _Scores) -> Choice:
 def nearest_documents(pairs: TrainingPairs) -> Rows:
     """Return the documents nearest to each training question in the encoder's space: [Q, ≤ NEAR]."""
     queries = pairs.queries[torch.from_numpy(np.unique(pairs.query_rows))]
-    return top_documents(queries, pairs.documents, lambda q, d: q @ d.T, NEAR)
+    return top_documents(queries, pairs.documents, lambda q, d: q @ d.T, NEAREST_OF_A_QUESTION)
 
 
 def learn_maps(
@@ -203,11 +203,11 @@ def learn_maps(
     near = near[np.searchsorted(np.unique(pairs.query_rows), questions)]
     draw, count, width = np.random.default_rng(seed), len(pairs.data.corpus), pairs.documents.shape[1]
     changes = [torch.zeros(width, width, requires_grad=True) for _ in range(maps)]
-    optimizer, identity, steps = torch.optim.Adam(changes, lr=RATE), torch.eye(width), _steps(len(questions))
+    optimizer, identity, steps = torch.optim.Adam(changes, lr=PEAK_RATE), torch.eye(width), _steps(len(questions))
     for step in range(steps):
         for group in optimizer.param_groups:
-            group["lr"] = RATE * min(1, (step + 1) / WARMUP) * (1 - 0.9 * step / steps)
-        rows = draw.permutation(len(questions))[:BATCH]
+            group["lr"] = PEAK_RATE * min(1, (step + 1) / WARMUP) * (1 - 0.9 * step / steps)
+        rows = draw.permutation(len(questions))[:QUESTIONS_PER_BATCH]
         own = answers.sample(rows, 1, draw)[:, 0]
         nearest = near[rows, draw.integers(0, near.shape[1], len(rows))]
         others = np.setdiff1d(np.concatenate([draw.integers(0, count, RANDOM), nearest]), own)
@@ -228,14 +228,14 @@ def _batch_loss(
     texts = torch.from_numpy(np.concatenate([own, others]))  # [M]
     queries = _unit(pairs.queries[torch.from_numpy(questions)] @ query_map)  # [B, d]
     documents = _unit(pairs.documents[texts] @ document_map)  # [M, d]
-    logits = SCALE * queries @ documents.T  # [B, M]
+    logits = INVERSE_TEMPERATURE * queries @ documents.T  # [B, M]
     known = torch.from_numpy(pairs.data.positives_mask(questions, texts.numpy()))  # [B, M]
     size = len(questions)
     return symmetric_info_nce(logits[:, :size], known[:, :size], logits[:, size:], known[:, size:])
 
 
 def _steps(questions: int) -> int:
-    return max(STEPS, min(MOST_STEPS, EPOCHS * questions // BATCH))
+    return max(LEAST_STEPS, min(MOST_STEPS, EPOCHS * questions // QUESTIONS_PER_BATCH))
 
 
 def _score(pairs: TrainingPairs, held_out: Validation, spaces: Mapping[int, Space]) -> _Scores:

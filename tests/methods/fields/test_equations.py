@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from palmette import load_data, load_encoder
 from palmette.encoder import Backbone
 from palmette.methods.fields.config import FieldsConfig
-from palmette.methods.fields.init import RATE, STEPS, fit_field_weights
+from palmette.methods.fields.init import WEIGHT_RATE, WEIGHT_STEPS, fit_field_weights
 from palmette.methods.fields.losses import losses
 from palmette.methods.fields.model import FieldsModel
 from palmette.methods.fields.module import FieldEncoder
@@ -191,10 +191,10 @@ def test_initial_weights_descend_the_aggregates_loss_at_its_temperature(folder: 
         return info_nce(q @ unit(np.einsum("mf,mfd->md", weights, h_f)).T / tau, own, known)
 
     bias, mean, square = np.zeros(3), np.zeros(3), np.zeros(3)
-    for step in range(1, STEPS + 1):
+    for step in range(1, WEIGHT_STEPS + 1):
         slope = np.array([(loss(bias + e) - loss(bias - e)) / 2e-5 for e in 1e-5 * np.eye(3)])
         mean, square = 0.9 * mean + 0.1 * slope, 0.999 * square + 0.001 * slope**2
-        bias = bias - RATE * mean / (1 - 0.9**step) / (np.sqrt(square / (1 - 0.999**step)) + 1e-8)
+        bias = bias - WEIGHT_RATE * mean / (1 - 0.9**step) / (np.sqrt(square / (1 - 0.999**step)) + 1e-8)
     backbone = Backbone.of(load_encoder(folder, device="cpu", dtype="float32"), new_tokens=3)
     module = FieldEncoder(FieldsConfig(fields=NAMES, temperature=tau), backbone)
     tensors = (torch.from_numpy(x) for x in (q.astype(np.float32), h_f.astype(np.float32), own, known))

@@ -16,7 +16,7 @@ from palmette import Document, FakeEncoder, LayersModel, RetrievalData, load_dat
 from palmette.encoder import Encoder, EncodingCache, States
 from palmette.errors import ConfigError
 from palmette.methods.layers.config import LayersConfig, LayersSearch
-from palmette.methods.layers.module import LayerNetworks, summary
+from palmette.methods.layers.module import LayerNetworks, layer_summary
 from support.tiny import pairs
 from support.tiny_encoder import save_tiny_encoder
 
@@ -55,7 +55,7 @@ def test_copies_begin_as_the_encoder_with_layers_left_out(
         for part in rest:
             out = part(x, hidden)
             x = out[0] if isinstance(out, tuple) else out
-        mean, first = summary(x, states.mask).chunk(2, dim=1)
+        mean, first = layer_summary(x, states.mask).chunk(2, dim=1)
         expected = F.normalize(mean if pooling == "mean" else first, dim=1)
         np.testing.assert_allclose(asked[:, layer - 1], expected.detach().cpu(), atol=2e-4)
     np.testing.assert_allclose(asked[:, 3], own, atol=1e-5)  # the last: the encoder's own

@@ -49,7 +49,7 @@ def test_leaves_are_visited_by_probability_and_centroid(weight: float) -> None:
 def test_many_texts_are_routed_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     made, vectors = module(3, 2).router(), texts(10).double()
     whole, held, inner = made.leaves_in_order(vectors, 4), [], Indexer.beam
-    monkeypatch.setattr(paths_module, "PART", 4)
+    monkeypatch.setattr(paths_module, "TEXTS_AT_ONCE", 4)
     counted = lambda self, x, width: (held.append(len(x)), inner(self, x, width))[1]  # noqa: E731
     monkeypatch.setattr(Indexer, "beam", counted)
     parts = made.leaves_in_order(vectors, 4)

@@ -156,7 +156,7 @@ def test_every_match_is_drawn_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> 
     assert (owner.tolist(), drawn.tolist()) == ([0, 0, 0, 1, 2, 2, 2], [1, 2, 3, 4, 1, 2, 3])
     asked = np.array([1, 2, 1, 1, 1]) / 3  # of three queries so many have the document
     np.testing.assert_allclose(Sampler(matches()).log_frequencies.exp().numpy(), asked, atol=1e-6)
-    monkeypatch.setattr("palmette.methods.taxonomy.data.MOST", 2)
+    monkeypatch.setattr("palmette.methods.taxonomy.data.MOST_MATCHES", 2)
     sampler = Sampler(matches())
     owner, drawn = sampler.draw(np.ones(3000, np.int64), generator)
     assert np.bincount(owner).tolist() == [2] * 3000

@@ -16,7 +16,7 @@ from palmette.methods.taxonomy import Hierarchy
 from palmette.methods.taxonomy.config import TaxonomyConfig, TaxonomySearch
 from palmette.methods.taxonomy.data import TaxonomyData
 from palmette.methods.taxonomy.hierarchy import Matches
-from palmette.methods.taxonomy.training import TaxonomyTask, found_matches, nearest_wrong, summary
+from palmette.methods.taxonomy.training import TaxonomyTask, found_matches, nearest_wrong, training_summary
 from support.alone import Index
 from support.taxonomies import KINDS, chain, train_zoo, zoo
 from support.taxonomies import zoo_model as texts
@@ -239,7 +239,7 @@ def test_recall_counts_the_matches_among_as_many_best() -> None:
     documents = torch.eye(4)
     queries = torch.tensor([[3.0, 2.0, 1.0, 0.0], [1.0, 9.0, 0.0, 0.0]])
     assert found_matches(queries, documents, matches).tolist() == [True, False, True]
-    scores = summary(found_matches(queries, documents, matches), matches)
+    scores = training_summary(found_matches(queries, documents, matches), matches)
     assert scores["recall"] == 0.75, "half of the first query's, all of the second's"
     assert (scores["recall at distance 0"], scores["recall at distance 3"]) == (1.0, 0.0)
     assert scores["worst recall"] == 0.0

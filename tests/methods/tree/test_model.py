@@ -69,7 +69,7 @@ def test_a_gentle_trees_ranking_is_kept_in_an_index(monkeypatch: pytest.MonkeyPa
     found = [[keys.index(hit.id) for hit in hits] for hits in index.search(data.query_texts, k=3, lexical=0)]
     assert (np.array(found) == best).mean() > 0.9
     assert model.record.metrics["ndcg@10"] == pytest.approx(stored_quality(model), abs=2e-3)
-    monkeypatch.setattr(tree_leaves, "STEPS", 0.0)  # fixed point all the same
+    monkeypatch.setattr(tree_leaves, "LEAST_DIFFERENCE", 0.0)  # fixed point all the same
     worse = trained(data=data, **gentle)
     assert worse.arrays()[0].dtype == "uint16"
     assert worse.record.metrics["ndcg@10"] < model.record.metrics["ndcg@10"] - 0.01, "what is stored is judged"

@@ -13,7 +13,7 @@ from palmette.encoder import States
 from palmette.methods.tree import TreeConfig, module
 from palmette.methods.tree.init import initialise
 from palmette.methods.tree.leaves import greedy_leaf
-from palmette.methods.tree.module import Tree, name_of, propagate
+from palmette.methods.tree.module import Tree, name_of_leaf, propagate
 from palmette.training.maths import ntvd, symmetric_info_nce
 
 WIDTH, TOKENS = 6, 5
@@ -54,7 +54,7 @@ def texts(count: int, seed: int, longest: int = 7) -> States:
 
 
 def test_names_are_the_way_from_the_root() -> None:
-    assert [name_of(node) for node in range(8)] == ["", "L", "R", "LL", "LR", "RL", "RR", "LLL"]
+    assert [name_of_leaf(node) for node in range(8)] == ["", "L", "R", "LL", "LR", "RL", "RR", "LLL"]
 
 
 @given(st.integers(1, 6), st.integers(0, 10_000))
@@ -83,8 +83,8 @@ def test_every_parameter_learns(kind: dict[str, Any]) -> None:
 def test_attention_does_not_see_how_it_was_cut_into_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     (tree, _), states = random_tree(4, 0, split="cross_attention"), texts(4, 3)
     found = []
-    for size in (module.PASS, 1):  # all nodes, and a node at a time, recomputed in the backward pass
-        monkeypatch.setattr(module, "PASS", size)
+    for size in (module.NUMBERS_OF_A_PASS, 1):  # all nodes, and a node at a time, recomputed in the backward pass
+        monkeypatch.setattr(module, "NUMBERS_OF_A_PASS", size)
         leaves = tree(states)
         found.append((leaves, *torch.autograd.grad(leaves.square().sum(), list(tree.parameters())[1:])))
     for whole, parts in zip(*found, strict=True):

@@ -25,7 +25,7 @@ from palmette.machine.progress import progress_bar
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-READ = 32
+TEXTS_AT_ONCE_OUTSIDE_TRAINING = 32
 """Texts that a learning encoder reads at a time outside training."""
 
 
@@ -216,8 +216,10 @@ def encode_texts(backbone: Backbone, texts: Sequence[str], kind: Kind, progress:
     learning = backbone.training
     backbone.eval()
     shown = progress if len(texts) > 1000 else False
-    for start in progress_bar(shown, range(0, len(order), READ), desc="Encoding", unit="batch", leave=False):
-        rows = order[start : start + READ]
+    for start in progress_bar(
+        shown, range(0, len(order), TEXTS_AT_ONCE_OUTSIDE_TRAINING), desc="Encoding", unit="batch", leave=False
+    ):
+        rows = order[start : start + TEXTS_AT_ONCE_OUTSIDE_TRAINING]
         out[torch.tensor(rows)] = backbone.embed([texts[row] for row in rows], kind)
     backbone.train(learning)
     return out

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from palmette.config import parse_json
 from palmette.errors import CheckpointError, shown
 
-WEIGHTS = "model.safetensors"
+WEIGHTS_FILE = "model.safetensors"
 """File of a module's weights."""
 SHARDS = "model.safetensors.index.json"
 """List of the files over which large weights are spread."""
@@ -75,7 +75,7 @@ class Size(NamedTuple):
     numbers: int
 
 
-def check_folder(folder: Path, name: str) -> Size:
+def check_encoder_folder(folder: Path, name: str) -> Size:
     """Raise CheckpointError unless every module has safetensors weights and only code of the library.
 
     Returns the size of the weights, which no network made of them may exceed by much.
@@ -102,8 +102,8 @@ def check_folder(folder: Path, name: str) -> Size:
 
 def _weights(kind: str, module: Path, name: str) -> list[Path]:
     """List the files that a module's weights are read from."""
-    if (module / WEIGHTS).is_file():
-        return [module / WEIGHTS]
+    if (module / WEIGHTS_FILE).is_file():
+        return [module / WEIGHTS_FILE]
     shards = read_settings(module / SHARDS).get("weight_map") if kind in _NETWORKS else None
     if isinstance(shards, dict):
         files = sorted({str(file) for file in shards.values()})
@@ -113,7 +113,7 @@ def _weights(kind: str, module: Path, name: str) -> list[Path]:
     pickled = [path.name for pattern in _PICKLES for path in sorted(module.glob(pattern))]
     content = f"only pickled weights ({pickled[0]})" if pickled else "no weights"
     raise CheckpointError(
-        f"encoder {name!r}: {kind} has {content} in {module}; palmette loads {WEIGHTS} only. "
+        f"encoder {name!r}: {kind} has {content} in {module}; palmette loads {WEIGHTS_FILE} only. "
         "Choose a revision that has it, or convert: SentenceTransformer(...).save_pretrained(folder)"
     )
 

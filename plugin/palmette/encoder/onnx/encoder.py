@@ -19,7 +19,7 @@ from palmette.encoder.options import check_truncate, chosen_prompts, fingerprint
 from palmette.encoder.states import States
 from palmette.encoder.tokens import without_limits
 from palmette.errors import CheckpointError, ConfigError, EncodingError, MissingExtraError
-from palmette.machine.cores import SHORT
+from palmette.machine.cores import TOKENS_FOR_ONE_THREAD
 from palmette.machine.threads import Renewed, get_threads
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -180,7 +180,7 @@ class _Graph(Renewed):
     def run(self, values: Mapping[str, NDArray[np.int64]]) -> NDArray[Any]:
         """Compute token states of token numbers."""
         count = next(iter(values.values())).size
-        session = self._session(1 if count < SHORT else self._threads or get_threads())
+        session = self._session(1 if count < TOKENS_FOR_ONE_THREAD else self._threads or get_threads())
         try:
             states: NDArray[Any] = session.run([self._output], {name: values[name] for name in self._inputs})[0]
         except Exception as error:  # of several kinds without a common base

@@ -43,7 +43,7 @@ CHECKED = (
     "Fever, headache and a stiff neck call for a doctor at once.",
 )
 """Texts on which an export is compared with its source."""
-LEAST_COSINE = {"float32": 0.99999, "int8": 0.9}
+LEAST_EXPORT_COSINE = {"float32": 0.99999, "int8": 0.9}
 """Cosine with the source below which an export is not kept, by precision."""
 _OPSET = 17
 """Version of ONNX's operators: ONNX Runtime has it since 1.12."""
@@ -228,10 +228,13 @@ def _compare(source: Encoder, exported: Encoder, precision: str) -> tuple[float,
     largest = max(float(np.abs(a - b).max()) for a, b in pairs)
     pairs.append((sentence_pair[0].floats(), sentence_pair[1].floats()))
     lowest = min(float((unit_rows(a) * unit_rows(b)).sum(axis=1).min()) for a, b in pairs)
-    if not lowest >= LEAST_COSINE[precision] - 1e-3 * (precision == "float32"):  # sentences are rounded to eight bits
+    if not lowest >= LEAST_EXPORT_COSINE[precision] - 1e-3 * (
+        precision == "float32"
+    ):  # sentences are rounded to eight bits
         raise EncodingError(
             f"{source.name!r}: vectors of the {precision} export have cosine {lowest:.4f} with the model's, and "
-            f"{LEAST_COSINE[precision]} is needed; it is not kept" + ("; export float32" if precision == "int8" else "")
+            f"{LEAST_EXPORT_COSINE[precision]} is needed; it is not kept"
+            + ("; export float32" if precision == "int8" else "")
         )
     return round(lowest, 6), round(largest, 8)
 

@@ -30,7 +30,7 @@ from palmette.errors import CheckpointError, ConfigError, shown
 RECORD = "palmette_onnx.json"
 """File that says what an encoder was exported from."""
 TOKENIZER = "tokenizer.json"
-PRECISIONS = ("float32", "int8")
+GRAPH_PRECISIONS = ("float32", "int8")
 """How the weights of an exported graph are kept."""
 MOST_TOKENS = 8192
 """Tokens of a pass where no file says how many the model reads."""
@@ -134,7 +134,7 @@ class OnnxFolder:
             return None
         try:
             record = Record(**facts)
-            if not isinstance(record.source, dict) or record.precision not in PRECISIONS:
+            if not isinstance(record.source, dict) or record.precision not in GRAPH_PRECISIONS:
                 raise TypeError(f"its source or precision is {shown(record.precision)}")
         except TypeError as error:
             raise CheckpointError(f"{self.path / RECORD} is damaged: {error}; export the encoder again") from error

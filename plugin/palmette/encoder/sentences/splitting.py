@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 VERSION = 1
 """Of what :func:`split_sentences` finds: sentences that another version found are not read from a cache."""
-SHORTEST = 12
+SHORTEST_SENTENCE = 12
 """Words of the shortest sentence; shorter ones join a neighbour."""
-LONGEST = 60
+WORDS_OF_A_PART = 60
 """Words of the parts into which much longer sentences are cut."""
 _CODE_SHORTEST = 30  # words of a run of code before a blank line may end it
 _WRAPPED = 160
@@ -58,7 +58,7 @@ def estimate_tokens(texts: Sequence[str]) -> list[int]:
     return [len(_TOKEN.findall(text)) for text in texts]
 
 
-def split_sentences(text: str, shortest: int = SHORTEST) -> list[tuple[int, int]]:
+def split_sentences(text: str, shortest: int = SHORTEST_SENTENCE) -> list[tuple[int, int]]:
     """Split a text into sentences: spans in order, which cover all characters but blanks.
 
     Prose ends at sentence marks of any script, at items of lists and at rows of tables; code at definitions and blank
@@ -224,8 +224,8 @@ def _end_of(text: str, at: int) -> int:
 
 def _cut(text: str, first: int, last: int, code: bool, wide: bool) -> Iterator[tuple[int, int]]:
     """Cut a long sentence into near equal parts: at lines of code, at commas, else between words, else anywhere."""
-    words = _count(text[first:last], wide) if last - first > 3 * LONGEST or wide else 0
-    parts = -(-words // LONGEST) if words > 1.5 * LONGEST else 1
+    words = _count(text[first:last], wide) if last - first > 3 * WORDS_OF_A_PART or wide else 0
+    parts = -(-words // WORDS_OF_A_PART) if words > 1.5 * WORDS_OF_A_PART else 1
     while parts > 1:
         step = (last - first) // parts
         ideal, low, high = first + step, first + step // 2, min(last - 1, first + 3 * step // 2)

@@ -164,7 +164,9 @@ def _body(document: Document) -> str:
     return text
 
 
-def read_tokens(backbone: Backbone, texts: Sequence[str], limit: int, label: str, progress: bool | None) -> Ragged:
+def read_field_tokens(
+    backbone: Backbone, texts: Sequence[str], limit: int, label: str, progress: bool | None
+) -> Ragged:
     """Token ids of texts, at most ``limit`` of each."""
     rows: list[list[int]] = []
     parts = range(0, len(texts), 512)
@@ -181,7 +183,7 @@ def query_tokens(
     """Tokens of queries, after the encoder's prompt."""
     limit = min(config.query_tokens, backbone.max_length - 2)
     prompt = backbone.prompts.get("query", "")
-    return read_tokens(backbone, [prompt + text for text in texts], limit, "Reading queries", progress)
+    return read_field_tokens(backbone, [prompt + text for text in texts], limit, "Reading queries", progress)
 
 
 def field_tokens(
@@ -206,7 +208,7 @@ def field_tokens(
             for field in np.flatnonzero(filled & ~(earlier & filled).any(1)).tolist():
                 row[field] = prompt + row[field]
     return [
-        read_tokens(backbone, [row[at] for row in texts], limit, f"Reading {name}", progress)
+        read_field_tokens(backbone, [row[at] for row in texts], limit, f"Reading {name}", progress)
         for at, (name, limit) in enumerate(zip(extractor.sources, limits, strict=True))
     ]
 

@@ -8,9 +8,9 @@ from torch import Tensor
 from palmette.methods.fields.module import FieldEncoder
 from palmette.training.maths import info_nce
 
-STEPS = 40
+WEIGHT_STEPS = 40
 """Steps that fit the initial weights: enough to tell fields apart, too few to silence any."""
-RATE = 0.1
+WEIGHT_RATE = 0.1
 """Learning rate of these steps."""
 
 
@@ -22,9 +22,9 @@ def fit_field_weights(module: FieldEncoder, queries: Tensor, fields: Tensor, tar
     """
     filled = (fields != 0).any(-1)  # [M, F]
     bias = module.field_weights.bias.detach().cpu().clone().requires_grad_(True)
-    optimizer = torch.optim.Adam([bias], lr=RATE)
+    optimizer = torch.optim.Adam([bias], lr=WEIGHT_RATE)
     lowest = torch.finfo(bias.dtype).min
-    for _ in range(STEPS):
+    for _ in range(WEIGHT_STEPS):
         weights = bias.expand(len(fields), -1).masked_fill(~filled, lowest).softmax(-1)  # [M, F]
         logits = queries @ module.aggregate(fields, weights).T / module.config.temperature
         optimizer.zero_grad()

@@ -28,7 +28,7 @@ from palmette.methods.fields.documents import (
 )
 from palmette.methods.fields.explain import explain
 from palmette.methods.fields.module import FieldEncoder
-from palmette.methods.fields.search import AGGREGATE, FIELDS, SCALES, WEIGHTS, plan
+from palmette.methods.fields.search import AGGREGATE, FIELD_SCALES, FIELD_WEIGHTS, FIELDS, plan
 from palmette.methods.fields.training import FieldsTask
 from palmette.ranking.score import options_key
 from palmette.search.plan import ArraySpec, SearchPlan
@@ -110,10 +110,15 @@ class FieldsModel(Model):
     def arrays(self) -> tuple[ArraySpec, ...]:
         """Aggregate, fields' vectors with their scales, and fields' weights in the aggregate."""
         count, width, stored = len(self.config.order), self.config.dimension, self.config.stored
-        scales = (ArraySpec(SCALES, (count,)),) if stored == "int8" else ()
-        factors = SCALES if scales else None
+        scales = (ArraySpec(FIELD_SCALES, (count,)),) if stored == "int8" else ()
+        factors = FIELD_SCALES if scales else None
         fields = ArraySpec(FIELDS, (count, width), stored, searched="inner_product", scales=factors)
-        return (ArraySpec(AGGREGATE, (width,), searched="inner_product"), fields, *scales, ArraySpec(WEIGHTS, (count,)))
+        return (
+            ArraySpec(AGGREGATE, (width,), searched="inner_product"),
+            fields,
+            *scales,
+            ArraySpec(FIELD_WEIGHTS, (count,)),
+        )
 
     def encode_documents(
         self, documents: Sequence[Document], vectors: Floats | None = None
@@ -129,9 +134,9 @@ class FieldsModel(Model):
         if len(bad):
             raise EncodingError(f"document {documents[bad[0]].key!r} became NaN or infinity; train with a lower rate")
         if self.config.stored == "float32":
-            return {AGGREGATE: aggregate, WEIGHTS: weights, FIELDS: fields}
+            return {AGGREGATE: aggregate, FIELD_WEIGHTS: weights, FIELDS: fields}
         codes, scales = quantise(fields)
-        return {AGGREGATE: aggregate, WEIGHTS: weights, FIELDS: codes, SCALES: scales}
+        return {AGGREGATE: aggregate, FIELD_WEIGHTS: weights, FIELDS: codes, FIELD_SCALES: scales}
 
     def encode_queries(self, queries: Sequence[str] | Floats, options: FieldsSearch | None) -> Queries:
         """Aggregates of queries [Q, d]; concurrent callers share a pass."""
@@ -155,12 +160,12 @@ class FieldsModel(Model):
         vector = query[AGGREGATE][0]
         stored = {name: np.asarray(array, np.float32) for name, array in arrays.items()}
         fields = stored[FIELDS].reshape(len(self.config.order), -1)
-        if SCALES in stored:
-            fields = fields * stored[SCALES].reshape(-1, 1)
+        if FIELD_SCALES in stored:
+            fields = fields * stored[FIELD_SCALES].reshape(-1, 1)
         document = evidence.get("document")
         texts = self.extractor.read(document) if document is not None else []
         return explain(
-            self.config, options, vector, fields, stored[WEIGHTS].reshape(-1), stored[AGGREGATE].reshape(-1),
+            self.config, options, vector, fields, stored[FIELD_WEIGHTS].reshape(-1), stored[AGGREGATE].reshape(-1),
             dict(zip(self.config.order, texts, strict=False)),
             lambda pieces: int((self.embed(pieces) @ vector).argmax()),
         )  # fmt: skip

@@ -23,13 +23,13 @@ WHOLE_FIRST = 3.0
 """Initial lead of the whole document's logit in the aggregate."""
 WHOLE_ALONE = 200.0
 """The same lead without labelled pairs, under which the other weights vanish."""
-TOKENS = 2048
+TOKENS_PER_PASS = 2048
 """Tokens of one pass on a CPU, whose cache they fit."""
 GPU_TOKENS = 16_384
 """Tokens of one pass on a GPU."""
 
 
-class Layout:
+class FieldLayout:
     """Positions of tokens and who attends to whom: block-triangular attention (equation 3).
 
     A document is the sequence ``CLS f₀ … f_{F−1}  text₀ SEP  text₁ SEP …``: one token per field right after CLS, so
@@ -149,7 +149,7 @@ class FieldEncoder(nn.Module):
         super().__init__()
         self.config, self.backbone, self.precision = config, backbone, precision
         set_dropout(backbone.network, config.dropout)
-        self.layout = Layout(torch.from_numpy(config.attended), printed=config.attention == "printed")
+        self.layout = FieldLayout(torch.from_numpy(config.attended), printed=config.attention == "printed")
         count, width = self.layout.fields, backbone.width
         self.frozen = config.trained_layers == 0
         self.transformer_learns = not self.frozen
@@ -220,7 +220,7 @@ class FieldEncoder(nn.Module):
         """Rows of texts of similar length, the longest first."""
         lengths = np.array([_length(text) + 2 * self.layout.fields + 1 for text in texts])
         order, start = np.argsort(-lengths, kind="stable"), 0
-        room = TOKENS if self.backbone.device.type == "cpu" else GPU_TOKENS
+        room = TOKENS_PER_PASS if self.backbone.device.type == "cpu" else GPU_TOKENS
         while start < len(order):
             stop = start + max(1, room // int(lengths[order[start]]))
             yield order[start:stop]

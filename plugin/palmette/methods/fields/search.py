@@ -12,9 +12,9 @@ AGGREGATE = "aggregate"
 """Stored array of the document's aggregate vector."""
 FIELDS = "fields"
 """Stored array of its field vectors."""
-SCALES = "scales"
+FIELD_SCALES = "scales"
 """Stored array of the scales of int8 field vectors."""
-WEIGHTS = "weights"
+FIELD_WEIGHTS = "weights"
 """Stored array of the fields' weights in the aggregate."""
 
 
@@ -40,7 +40,7 @@ def plan(config: FieldsConfig, queries: Floats, k: int, options: FieldsSearch) -
     first, share = Score(AGGREGATE, queries), blend(config, options)
     if share == 1:
         return SearchPlan(first)
-    scales = SCALES if config.stored == "int8" else None
+    scales = FIELD_SCALES if config.stored == "int8" else None
     best = Score(FIELDS, queries, part_weights=part_weights(config, options), scales=scales)
     if options.by == "best":
         return SearchPlan(best)

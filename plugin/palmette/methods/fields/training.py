@@ -23,9 +23,9 @@ from palmette.training.config import TrainingConfig
 from palmette.training.loop import Stage, Task, TrainingResult
 from palmette.training.pairs import Validation
 
-DEV_QUERIES = 200
+FIELDS_DEV_QUERIES = 200
 """Queries of a validation, which encodes all of them anew."""
-DEV_DOCUMENTS = 1000
+FIELDS_DEV_DOCUMENTS = 1000
 """Documents of a validation."""
 INITIAL_PAIRS = 256
 """Training pairs that fit the fields' initial weights."""
@@ -69,7 +69,7 @@ class FieldsTask(Task):
         limits, attended = config.limits, config.attended
         documents = field_tokens(backbone, extractor, data.corpus, limits, attended, progress=progress)
         queries = query_tokens(backbone, data.query_texts, config, progress=progress)
-        dev = Validation.of(data, seed, queries=DEV_QUERIES, documents=DEV_DOCUMENTS)
+        dev = Validation.of(data, seed, queries=FIELDS_DEV_QUERIES, documents=FIELDS_DEV_DOCUMENTS)
         task = cls(module, data, documents, queries, *data.pairs("train"), dev)
         if module.layout.fields > 1 and config.aggregate_weight:
             chosen = np.sort(np.random.default_rng(seed).permutation(task.size())[:INITIAL_PAIRS])

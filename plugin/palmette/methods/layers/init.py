@@ -20,9 +20,9 @@ from palmette.methods.layers.config import LayersConfig
 from palmette.methods.layers.module import LayerNetworks, RNetLayer
 from palmette.training.maths import ridge
 
-CLOSE = 0.05
+COPY_TOLERANCE = 0.05
 """Relative error up to which a copied layer computes what the encoder's does; bfloat16 makes about .01."""
-COLUMNS = 32
+HEAD_COLUMNS = 32
 """Columns of an attention head of networks that are no copies."""
 SAME = 0.999
 """Cosine from which on a summary is the encoder's own pooling."""
@@ -42,9 +42,9 @@ def complete_config(config: LayersConfig, encoder: Encoder, states: Tensor, mask
         layer = RNetLayer(same.states, copies.heads, 0.0, same.skip, same.wide)
         layer.load_state_dict(copies.layers[0])
         copy, target = layer(states[:, :, -2], mask)[mask], states[:, :, -1][mask]  # [Σ T, h]
-        if float((copy - target).norm() / target.norm()) < CLOSE:
+        if float((copy - target).norm() / target.norm()) < COPY_TOLERANCE:
             return same.replace(from_encoder=True)
-    most = max(1, config.states // COLUMNS)
+    most = max(1, config.states // HEAD_COLUMNS)
     return config.replace(heads=next(heads for heads in range(most, 0, -1) if config.states % heads == 0))
 
 

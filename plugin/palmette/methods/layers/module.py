@@ -46,7 +46,7 @@ class RNetLayer(nn.Module):
         return out
 
 
-def summary(x: Tensor, mask: Tensor, pooling: str = "both") -> Tensor:
+def layer_summary(x: Tensor, mask: Tensor, pooling: str = "both") -> Tensor:
     """[B, T, h] → the first token [B, h], or the mean over tokens and the first token [B, 2h]."""
     if pooling == "cls":
         return x[:, 0]
@@ -82,8 +82,8 @@ class RNet(nn.Module):
         y = x
         for layer in self.layers:
             y = layer(y, mask)
-        read = summary(y, mask, self.pooling)
-        return read if self.map is None else torch.cat([read, summary(x, mask, self.pooling)], dim=1)
+        read = layer_summary(y, mask, self.pooling)
+        return read if self.map is None else torch.cat([read, layer_summary(x, mask, self.pooling)], dim=1)
 
     def query(self, features: Tensor, own: Tensor | None) -> Tensor:
         """Features [B, p], and the encoder's own query [B, d] for its last layer → [B, d]."""

@@ -19,23 +19,23 @@ from palmette.errors import TrainingError
 from palmette.machine.progress import progress_bar
 from palmette.methods.layers.config import LayersConfig
 from palmette.methods.layers.init import complete_config, initialise
-from palmette.methods.layers.module import LayerNetworks, summary
+from palmette.methods.layers.module import LayerNetworks, layer_summary
 from palmette.methods.layers.weights import best_weights
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Stage, Task, TrainingResult
 from palmette.training.maths import info_nce
 from palmette.training.pairs import TokenRows, TrainingPairs
 
-BLOCK = 64
+QUERIES_IN_MEMORY = 64
 """Queries whose states are in memory together."""
-SAMPLE = 4096
+QUERIES_FOR_INIT = 4096
 """Queries that the initial weights are fitted to."""
 STANDING_IN = 1000
 """Documents whose first sentences stand in for queries where there are none."""
 
 
 def _blocks(rows: Rows) -> Sequence[Rows]:
-    return np.array_split(rows, -(-len(rows) // BLOCK))
+    return np.array_split(rows, -(-len(rows) // QUERIES_IN_MEMORY))
 
 
 @dataclass
@@ -88,13 +88,13 @@ class LayersTask(Task):
             )
         stored = cache.encode_tokens(encoder, texts, kind="query", outputs="layers", progress=progress)
         states = TokenRows(*stored, {row: at for at, row in enumerate(query_rows.tolist())})
-        drawn = np.random.default_rng(seed).permutation(training_rows)[:SAMPLE]
-        config = complete_config(config, encoder, *states.take(drawn[:BLOCK], torch.device("cpu")))
+        drawn = np.random.default_rng(seed).permutation(training_rows)[:QUERIES_FOR_INIT]
+        config = complete_config(config, encoder, *states.take(drawn[:QUERIES_IN_MEMORY], torch.device("cpu")))
 
         @lru_cache(1)
         def summaries(layer: int) -> Tensor:
             sampled = (states.take(block, torch.device("cpu")) for block in _blocks(drawn))
-            return torch.cat([summary(x[:, :, layer], mask, config.pooling) for x, mask in sampled])
+            return torch.cat([layer_summary(x[:, :, layer], mask, config.pooling) for x, mask in sampled])
 
         module = initialise(config, encoder, summaries, own[torch.from_numpy(drawn)], seed)
         task = cls(module.to(encoder.device), pairs, states)

@@ -21,22 +21,22 @@ from palmette.types import Explanation, Part
 
 REPORT = "leaves.json"
 """Checkpoint file of the report."""
-SHOWN = 5
+SHOWN_LEAVES = 5
 """Leaves listed where no search says how many were visited."""
-TERMS = 3
+TERMS_OF_A_LEAF = 3
 """Terms of a leaf in the sentence."""
-SAMPLE = 50_000
+TEXTS_READ_FOR_TERMS = 50_000
 """Texts whose words are read for the leaves' terms."""
 NOTICED = 2.0
 """Expected over ideal documents per leaf from which an index is called unbalanced."""
 WORSE = 1.5
 """Factor by which this ratio must exceed the training's."""
-ENOUGH = 10
+ENOUGH_DOCUMENTS = 10
 """Documents per leaf below which nothing is said."""
 
 LOAD = frozenset(("expected", "ideal", "worst", "empty"))
 """Names of :func:`leaf_load`."""
-Numbers = dict[str, int | float]
+Figures = dict[str, int | float]
 Name = Annotated[str, Field(pattern=r"^\d+(\.\d+)*$")]
 LeafTerms = dict[Name, list[tuple[Annotated[str, Field(min_length=1, max_length=80)], int | float]]]
 """Leaf, such as ``3.17`` → its terms with their weights, strongest first."""
@@ -47,9 +47,9 @@ class IndexReport(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
-    curve: dict[float, Numbers] = {}
+    curve: dict[float, Figures] = {}
     """Share of the documents that may be visited → recall on held-out queries; empty without any."""
-    load: Numbers = {}
+    load: Figures = {}
     """How full the leaves were with the training's documents, see :func:`leaf_load`."""
     documents: LeafTerms = {}
     """What each leaf is about, in the words of its documents."""
@@ -77,7 +77,7 @@ class IndexReport(BaseModel):
             ) from error
 
 
-def leaf_load(sizes: Rows) -> Numbers:
+def leaf_load(sizes: Rows) -> Figures:
     """How full leaves [L] are.
 
     ``expected`` is the number of documents in the leaf of a random document, Σ pᵢcᵢ (section 4.6), ``ideal`` that of
@@ -94,7 +94,7 @@ def leaf_load(sizes: Rows) -> Numbers:
 
 def load_warning(now: Mapping[str, float], trained: Mapping[str, float]) -> str | None:
     """Remedy for an index whose leaves have become unequal; ``None`` for others."""
-    ratio = now["expected"] / now["ideal"] if now["ideal"] >= ENOUGH else 0.0
+    ratio = now["expected"] / now["ideal"] if now["ideal"] >= ENOUGH_DOCUMENTS else 0.0
     before = trained["expected"] / trained["ideal"] if trained.get("ideal") else 1.0
     if ratio < max(NOTICED, WORSE * before):
         return None
@@ -108,7 +108,7 @@ def load_warning(now: Mapping[str, float], trained: Mapping[str, float]) -> str 
 
 def leaf_terms(text_of: Callable[[int], str], leaf_of: Tensor, router: Paths) -> LeafTerms:
     """Up to 8 terms of every leaf that has any, from an even sample of texts with these leaves [n]."""
-    rows = evenly_spaced(len(leaf_of), SAMPLE)
+    rows = evenly_spaced(len(leaf_of), TEXTS_READ_FOR_TERMS)
     leaves = leaf_of.cpu().numpy()[rows]
     spelled, text, term = count_terms([text_of(row) for row in rows.tolist()])
     totals, texts_in = np.bincount(term, minlength=len(spelled)), np.bincount(leaves)
@@ -129,7 +129,7 @@ def explain_leaf(
     beam = router.leaves_in_order(torch.from_numpy(q)[None], router.config.leaves)
     leaves, chances = beam.leaves[0].tolist(), beam.logs[0].exp().tolist()
     place = leaves.index(int(np.ravel(arrays[LEAVES])[0]))
-    visited = int(evidence.get(VISITED, SHOWN))
+    visited = int(evidence.get(VISITED, SHOWN_LEAVES))
 
     def facts(at: int) -> dict[str, Any]:
         leaf, path = router.indexer.name_of(leaves[at]), router.indexer.path_of(leaves[at])
@@ -137,7 +137,7 @@ def explain_leaf(
         return {"leaf": leaf, "path": path, "probability": chances[at], "keywords": words}
 
     details = {**facts(place), "place": place + 1}
-    name, about = details["leaf"], ", ".join(details["keywords"][:TERMS])
+    name, about = details["leaf"], ", ".join(details["keywords"][:TERMS_OF_A_LEAF])
     score, theme = float(np.float32(q @ d)), float(q @ router.centres[leaves[place]].numpy())
     parts = [Part(f"theme of leaf {name}", theme, details), Part("the document's own", score - theme, {})]
     text = (

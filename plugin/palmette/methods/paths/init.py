@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from palmette.methods.paths.config import SHARPNESS
 from palmette.methods.paths.module import ROUTED, Indexer
 
-ROUNDS = 20
+KMEANS_ROUNDS = 20
 """Rounds of k-means."""
 POINTS = 128
 """Points per centre that k-means reads."""
@@ -34,7 +34,7 @@ def kmeans(x: Tensor, centres: int, seed: int, *, unit: bool = False) -> Tensor:
     order = np.random.default_rng(seed).permutation(len(x))[: POINTS * centres]
     x = x[np.resize(order, max(len(order), centres))]  # at least one point per centre
     c = x[:centres].clone()
-    for _ in range(ROUNDS):
+    for _ in range(KMEANS_ROUNDS):
         own, score = nearest(x, c)
         sums = torch.zeros_like(c).index_add_(0, own, x)
         counts = own.bincount(minlength=centres)

@@ -28,9 +28,9 @@ from palmette.store.protocols import View
 from palmette.training.pairs import TrainingPairs, Validation
 from palmette.types import Document, Explanation
 
-DEV_QUERIES = 300
+PATHS_DEV_QUERIES = 300
 """Queries of a validation that encodes its texts again, because the encoder learns."""
-DEV_DOCUMENTS = 2000
+PATHS_DEV_DOCUMENTS = 2000
 """Documents of such a validation."""
 
 
@@ -81,7 +81,7 @@ class PathsModel(Model):
         config = config.for_documents(len(data.corpus)).replace(width=encoder.dimension)
         pairs = TrainingPairs.encode(data, encoder, cache, seed=seed, progress=progress)
         backbone = Backbone.of(encoder) if config.encoder_learns == "all" else None
-        fewer: dict[str, Any] = {"queries": DEV_QUERIES, "documents": DEV_DOCUMENTS} if backbone else {}
+        fewer: dict[str, Any] = {"queries": PATHS_DEV_QUERIES, "documents": PATHS_DEV_DOCUMENTS} if backbone else {}
         validation = Validation.of(data, seed, **fewer)  # random documents fill the leaves as all of them do
         with torch.random.fork_rng():
             torch.manual_seed(seed)

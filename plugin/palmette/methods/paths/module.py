@@ -16,13 +16,13 @@ from palmette.methods.paths.config import ENCODER_RATE, SHARPNESS, PathsConfig
 TextBatch = Tensor | tuple[Tensor, Tensor]
 """Texts: embeddings [n, m], or padded token ids and token mask [n, T] each."""
 
-SMALL = 0.02
+INITIAL_DEVIATION = 0.02
 """Initial standard deviation of U."""
-WIDER = 2
+BEAM_FACTOR = 2
 """Width of the beam below the root, as a multiple of the leaves that are then ordered."""
 LEAST = -69.08
 """Log probability below which leaves are ordered by their centroids alone."""
-PART = 64
+TEXTS_AT_ONCE = 64
 """Texts whose wide beams are in memory together."""
 ROUTED = 4096
 """Texts routed together to their likeliest leaf."""
@@ -52,7 +52,7 @@ class Indexer(nn.Module):
         super().__init__()
         self.branches, self.height = branches, height
         sizes = [branches * h + width for h in range(height)]
-        self.inner = nn.ParameterList(nn.Parameter(torch.randn(s, s) * SMALL * s**-0.5) for s in sizes)
+        self.inner = nn.ParameterList(nn.Parameter(torch.randn(s, s) * INITIAL_DEVIATION * s**-0.5) for s in sizes)
         self.outer = nn.ParameterList(nn.Parameter(torch.randn(s, branches) * s**-0.5) for s in sizes)
         self.bias = nn.ParameterList(nn.Parameter(torch.zeros(branches)) for _ in sizes)
 
@@ -161,9 +161,9 @@ class Paths(nn.Module):
         Leaves of a beam are ordered by log probability plus weighted cosine with the leaf's centroid.
         """
         weight, every = self.config.centroid_weight * SHARPNESS, self.config.leaves
-        wide = every if self.indexer.height == 1 else min(every, WIDER * count)
+        wide = every if self.indexer.height == 1 else min(every, BEAM_FACTOR * count)
         parts = []
-        for part in torch.split(x, PART):
+        for part in torch.split(x, TEXTS_AT_ONCE):
             leaves, logs = self.indexer.beam(part, wide)
             near = (part @ self.centres.T).gather(1, leaves)
             score = logs.clamp(min=LEAST) + weight * near if weight else logs

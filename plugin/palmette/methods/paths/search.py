@@ -20,15 +20,15 @@ LEAVES = "leaves"
 """Stored array of the document's leaf."""
 VISITED = "visited"
 """Evidence: leaves that the query visited; 0 if it looked everywhere."""
-SMALL = 10_000
+EXHAUSTIVE_UP_TO = 10_000
 """Documents up to which ``visit="auto"`` looks at all: faster than encoding the query."""
 BLIND = 0.2
 """Share that it visits if training held nothing out to learn it from."""
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0)
 """Shares of the documents at which recall is measured."""
-DEPTH = 100
+RECALL_DEPTH = 100
 """Documents per query of the recall curve."""
-PART = 64
+QUERIES_AT_ONCE = 64
 """Queries of the recall curve that are computed together."""
 
 Curve = Mapping[float, Mapping[str, float]]
@@ -36,7 +36,7 @@ Curve = Mapping[float, Mapping[str, float]]
 
 def auto_share(curve: Curve, tolerance: float, documents: int) -> float:
     """Least share of documents at which held-out recall was within ``tolerance`` of the full recall."""
-    if documents <= SMALL:
+    if documents <= EXHAUSTIVE_UP_TO:
         return 1.0
     if not curve:
         return BLIND
@@ -92,16 +92,16 @@ def recall_curve(
     looked = [(cumulative <= budget).sum(1).clamp(min=1) for budget in budgets]  # [Q] each
     ranks: list[list[Tensor]] = [[] for _ in shares]
     visited = [0.0 for _ in shares]
-    for start in range(0, len(queries), PART):
-        part = slice(start, start + PART)
+    for start in range(0, len(queries), QUERIES_AT_ONCE):
+        part = slice(start, start + QUERIES_AT_ONCE)
         cosine = queries[part] @ documents.T  # [64, N]
         places = rank[part][:, leaves]  # [64, N]
         for at in range(len(shares)):
             inside = places < looked[at][part, None]
-            top = cosine.masked_fill(~inside, -torch.inf).topk(min(DEPTH, len(documents)), dim=1)
+            top = cosine.masked_fill(~inside, -torch.inf).topk(min(RECALL_DEPTH, len(documents)), dim=1)
             ranks[at].append(top.indices.masked_fill(top.values == -torch.inf, -1))
             visited[at] += float(inside.sum())
-    scored = [score_ranks(torch.cat(top).cpu().numpy(), judgements, ks=(10, DEPTH)) for top in ranks]
+    scored = [score_ranks(torch.cat(top).cpu().numpy(), judgements, ks=(10, RECALL_DEPTH)) for top in ranks]
     return {
         share: {
             "visited": visited_share / (len(queries) * len(documents)),

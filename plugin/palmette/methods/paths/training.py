@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from palmette.arrays import Rows
 from palmette.encoder import Kind
 from palmette.encoder.local.backbone import encode_texts
-from palmette.methods.paths.explain import IndexReport, Numbers, leaf_load, leaf_terms
+from palmette.methods.paths.explain import Figures, IndexReport, leaf_load, leaf_terms
 from palmette.methods.paths.losses import intra_leaf, triplet
 from palmette.methods.paths.module import Paths, TextBatch
 from palmette.methods.paths.search import SHARES, recall_curve
@@ -139,7 +139,7 @@ class PathsTask(Task):
             **{f"recall@100 at {share:.0%} visited": row["recall@100"] for share, row in curve.items()},
         }
 
-    def _measure(self, dev: Validation, shares: Sequence[float]) -> dict[float, Numbers]:
+    def _measure(self, dev: Validation, shares: Sequence[float]) -> dict[float, Figures]:
         """Recall curve of the held-out queries."""
         module = self.module
         queries, documents = self._embed("query", dev.queries), self._embed("document", dev.documents)

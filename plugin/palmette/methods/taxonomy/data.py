@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from palmette.arrays import Rows
 from palmette.data import RetrievalData, load_data
 from palmette.errors import InputError
-from palmette.methods.taxonomy.hierarchy import Hierarchy, Matches, name_of
+from palmette.methods.taxonomy.hierarchy import Hierarchy, Matches, name_of_node
 
 DEV = 500
 """Validation queries, at most."""
 DEV_SHARE = 10
 """One node in this many has its name held out for validation; its text remains in training."""
-MOST = 64
+MOST_MATCHES = 64
 """Matches of one query per draw of ``every``, at most, so that a batch stays a batch."""
 
 
@@ -49,7 +49,7 @@ class TaxonomyData(RetrievalData):
         loaded = data if isinstance(data, RetrievalData) else load_data(data, seed=seed)
         corpus, hierarchy = loaded.corpus, None
         if edges is not None:
-            ids, names = [node.key for node in corpus], [name_of(node) for node in corpus]
+            ids, names = [node.key for node in corpus], [name_of_node(node) for node in corpus]
             hierarchy = Hierarchy.from_edges(edges, ids, names)
         elif parents != "":
             hierarchy = Hierarchy.from_documents(corpus, parents)
@@ -98,7 +98,7 @@ def training_queries(
     train, dev = (_judged(data, closure, split) for split in ("train", "dev"))
     if closure is None:
         return train, dev
-    texts = [list(dict.fromkeys((name_of(node), node.content))) for node in data.corpus]
+    texts = [list(dict.fromkeys((name_of_node(node), node.content))) for node in data.corpus]
     if not len(dev):
         two = np.flatnonzero([len(names) == 2 for names in texts])
         dev_rows = np.sort(draw.permutation(two)[: min(DEV, len(two) // DEV_SHARE)])
@@ -157,9 +157,9 @@ class Sampler:
         if self.kind == "every":
             matches = self.matches.take(queries)
             owner, documents = matches.owners, matches.documents
-            if matches.counts.max(initial=0) > MOST:
+            if matches.counts.max(initial=0) > MOST_MATCHES:
                 order = np.lexsort((random.random(len(owner)), owner))  # shuffled within each query
-                chosen = np.sort(order[np.arange(len(owner)) - matches.starts[owner] < MOST])
+                chosen = np.sort(order[np.arange(len(owner)) - matches.starts[owner] < MOST_MATCHES])
                 owner, documents = owner[chosen], documents[chosen]
         else:
             starts, ends = self.matches.starts[queries], self.matches.starts[queries + 1]
@@ -188,7 +188,7 @@ class Sampler:
         """[documents] log P(a query draws this document); floor 1/P for documents never drawn."""
         matches, weights = self.matches, self._probability
         if self.kind == "every":
-            weights = np.minimum(1.0, MOST / np.maximum(1, matches.counts))[matches.owners]  # [P]
+            weights = np.minimum(1.0, MOST_MATCHES / np.maximum(1, matches.counts))[matches.owners]  # [P]
         drawn = np.bincount(matches.documents, weights=weights, minlength=matches.size)
         total = len(matches) if self.kind == "every" else float(weights.sum())
         frequency, least = drawn / max(1.0, total), 1 / max(1, len(matches.documents))

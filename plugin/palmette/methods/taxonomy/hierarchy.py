@@ -159,7 +159,7 @@ class Hierarchy:
                 raise InputError(f"no document has metadata {key!r} to name its parents by")
             return None
         edges = [(d.key, parent) for d in documents for parent in _parents(d, used)]
-        return cls.from_edges(edges, [d.key for d in documents], [name_of(d) for d in documents])
+        return cls.from_edges(edges, [d.key for d in documents], [name_of_node(d) for d in documents])
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -259,7 +259,7 @@ class Nodes:
     @classmethod
     def of(cls, documents: Sequence[Document], hierarchy: Hierarchy | None, generality: NDArray[np.float32]) -> Self:
         """Nodes of a corpus."""
-        names = [name_of(document) for document in documents]
+        names = [name_of_node(document) for document in documents]
         return cls([d.key for d in documents], names, [_digest(d) for d in documents], hierarchy, generality)
 
     def __len__(self) -> int:
@@ -348,7 +348,7 @@ def _rows_of(keys: Sequence[str]) -> dict[str, int]:
     return {key: row for row, key in reversed(list(enumerate(keys)))}  # of equal ones the first
 
 
-def name_of(document: Document) -> str:
+def name_of_node(document: Document) -> str:
     """Name of a node: ``name`` or ``title`` among metadata and fields, else its text."""
     for holder in (document.metadata, document.fields):
         for key in ("name", "title"):

@@ -16,8 +16,8 @@ from palmette.config import check_range
 from palmette.methods.taxonomy.hierarchy import Hierarchy, Matches
 from palmette.methods.taxonomy.training import found_matches
 
-LARGEST = 8_192
-SAMPLE = 300
+LARGEST_DIMENSION = 8_192
+QUERIES_TRIED = 300
 """Queries that a dimension is tried on."""
 
 
@@ -39,14 +39,14 @@ def dimension_needed(
     """
     check_range("dimension_needed", "recall", recall, 0.01, 1)
     every = hierarchy.matches(max_distance)
-    tried = every.take(np.sort(np.random.default_rng(seed).permutation(len(every))[:SAMPLE]))
+    tried = every.take(np.sort(np.random.default_rng(seed).permutation(len(every))[:QUERIES_TRIED]))
 
     def enough(dimension: int) -> bool:
         queries, documents = construct(tried, dimension, torch.Generator().manual_seed(seed))
         return float(found_matches(queries, documents, tried).mean()) >= recall
 
     high = 1
-    while high < LARGEST and not enough(high):
+    while high < LARGEST_DIMENSION and not enough(high):
         high *= 2
     low = high // 2  # too few
     while high - low > max(1, high // 32):

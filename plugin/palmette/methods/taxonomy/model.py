@@ -33,7 +33,7 @@ FILE = "nodes.json"
 PAIRS_RATE = 0.2
 """Share of the learning rate without a hierarchy: towers that begin as the encoder stay near it, and no document's row
 learns the questions about it by heart before the towers have learned what is true of all."""
-WORDS = 0.2
+WORD_WEIGHT_OF_NODES = 0.2
 """Weight of words in a hierarchy: they find the exact match, and ancestors share few of them."""
 
 
@@ -258,7 +258,7 @@ class TaxonomyModel(Model):
 
     def default_words(self, options: TaxonomySearch) -> float | None:
         """Weight of words in a hierarchy: so little that an exact match comes first and ancestors stay."""
-        return None if self.nodes.hierarchy is None else WORDS
+        return None if self.nodes.hierarchy is None else WORD_WEIGHT_OF_NODES
 
     def lexical_key(self, options: TaxonomySearch) -> str | None:
         """One key for all searches that rank by score alone."""

@@ -110,7 +110,7 @@ class TaxonomyTask(Task):
         if not len(self.dev):
             return {}
         retrieved, matches = self.found(), self.dev.matches
-        metrics, recall = summary(retrieved, matches), by_query(retrieved, matches)
+        metrics, recall = training_summary(retrieved, matches), by_query(retrieved, matches)
         # Few queries do not tell luck from learning: with them the first weights stay the best.
         luck = 0.0 if self.start is None else SURE * float((recall - self.start).std()) / len(recall) ** 0.5
         return {**metrics, "sure recall": metrics["recall"] - luck}
@@ -211,7 +211,7 @@ def recall_by_distance(retrieved: NDArray[np.bool_], distances: NDArray[np.int16
     return {int(d): float(retrieved[distances == d].mean()) for d in np.unique(distances)}
 
 
-def summary(retrieved: NDArray[np.bool_], matches: Matches) -> dict[str, float]:
+def training_summary(retrieved: NDArray[np.bool_], matches: Matches) -> dict[str, float]:
     """Recall with k = |S(q)|: of one random match of a query, as in the paper; at the worst distance; by distance."""
     by_distance = recall_by_distance(retrieved, matches.distances)
     named = {f"recall at distance {d}": value for d, value in by_distance.items()}

@@ -12,17 +12,17 @@ from palmette.arrays import Rows, as_floats, evenly_spaced
 from palmette.lexical.terms import TopicTerms, add_counts, count_terms, divergence, top_terms
 from palmette.methods.base import Arrays
 from palmette.methods.tree.leaves import ADAPTED, LEAVES, greedy_leaf
-from palmette.methods.tree.module import name_of
+from palmette.methods.tree.module import name_of_leaf
 from palmette.methods.tree.training import TreeTask
 from palmette.types import Explanation, Part
 
 BOTH = 0.5
 """Least probability with which both texts must be under a node that is named as their topic."""
-NEAR = 2
+TOPIC_LEVELS = 2
 """Levels above the leaves where a node is still one topic."""
-TERMS = 3
+TERMS_OF_A_TOPIC = 3
 """Terms of a topic in a sentence."""
-SAMPLE = 50_000
+EXPLAINED_DOCUMENTS = 50_000
 """Documents of a training that topics are read from."""
 
 
@@ -48,13 +48,13 @@ def topics_of_texts(texts: Iterable[str], leaves: Rows, depth: int, *, terms: in
         for place, chosen in top_terms(below, term, weight, spelled, terms):
             topics[2**level - 1 + place] = chosen
         below = below >> 1
-    return {name_of(node): topics[node] for node in sorted(topics)}
+    return {name_of_leaf(node): topics[node] for node in sorted(topics)}
 
 
 def topics_of_training(task: TreeTask) -> TopicTerms:
     """Terms of a tree's nodes in the corpus that it was trained on (an even sample of a large one)."""
     config, corpus = task.module.config, task.pairs.data.corpus
-    chosen = evenly_spaced(len(corpus), SAMPLE)
+    chosen = evenly_spaced(len(corpus), EXPLAINED_DOCUMENTS)
     leaves = np.concatenate([greedy_leaf(part) for part in task.leaves(chosen)])
     return topics_of_texts((corpus[row].content for row in chosen.tolist()), leaves, config.depth)
 
@@ -76,16 +76,16 @@ def explain(query: Arrays, arrays: Arrays, level: int | None, depth: int, topics
     for down in range(1, (level or depth) + 1):
         turn, other = (2, 1) if shared[2 * node + 2] > shared[2 * node + 1] else (1, 2)
         off, node = 2 * node + other, 2 * node + turn
-        name = name_of(node)
-        parts.append(Part(f"subtree {name_of(off)}", shared[off], {"node": name_of(off)}))
+        name = name_of_leaf(node)
+        parts.append(Part(f"subtree {name_of_leaf(off)}", shared[off], {"node": name_of_leaf(off)}))
         step = {"node": name, "query": in_query[node], "document": in_document[node]}
         step["topic"] = [term for term, _ in topics.get(name, ())]
         steps.append(step)
-        if step["topic"] and down >= depth - NEAR and min(in_query[node], in_document[node]) >= BOTH:
+        if step["topic"] and down >= depth - TOPIC_LEVELS and min(in_query[node], in_document[node]) >= BOTH:
             topic = step
-    kind, path = "leaf" if len(nodes[0]) == leaves.shape[1] else "node", name_of(node)
+    kind, path = "leaf" if len(nodes[0]) == leaves.shape[1] else "node", name_of_leaf(node)
     parts.append(Part(f"{kind} {path}", shared[node], {"node": path}))
-    brief = f"both about: {', '.join(topic['topic'][:TERMS])}" if topic else ""
+    brief = f"both about: {', '.join(topic['topic'][:TERMS_OF_A_TOPIC])}" if topic else ""
     score, text = shared[0], f"overlap {shared[0]:.3f}"
     if level is None:
         vectors = (x[ADAPTED].reshape(1, -1).astype(np.float64) for x in (query, arrays))

@@ -20,11 +20,11 @@ from palmette.training.maths import ridge
 
 RESTARTS = 4
 """Starts of the search for a node's two halves."""
-ROUNDS = 10
+SEARCH_ROUNDS = 10
 """Rounds of each search."""
 PENALTY = 1.0
 """Of the hyperplanes' weights."""
-SAMPLE = 50_000
+CLUSTERED_DOCUMENTS = 50_000
 """Documents that the clusters are found in."""
 
 
@@ -38,7 +38,7 @@ def initialise(tree: Tree, x: Tensor, seed: int) -> None:
     x = x.float().cpu()
     if config.start == "clusters":
         with one_thread():
-            fit_clusters(linear, x[torch.from_numpy(evenly_spaced(len(x), SAMPLE))], config.depth, seed)
+            fit_clusters(linear, x[torch.from_numpy(evenly_spaced(len(x), CLUSTERED_DOCUMENTS))], config.depth, seed)
         return
     generator = torch.Generator().manual_seed(seed)
     linear.directions.copy_(F.normalize(torch.randn(config.splits, config.width, generator=generator)))
@@ -77,7 +77,7 @@ def halve(centres: Floats, draw: np.random.Generator) -> tuple[Rows, Rows]:
     for _ in range(RESTARTS):
         first, second = draw.choice(len(centres), 2, replace=False)
         means = centres[[first, second]]
-        for _ in range(ROUNDS):
+        for _ in range(SEARCH_ROUNDS):
             order = np.argsort(centres @ (means[1] - means[0]), kind="stable")
             means = np.stack([centres[order[:half]].mean(0), centres[order[half:]].mean(0)])
         if (apart := float(np.square(means[0] - means[1]).sum())) > best:

@@ -24,16 +24,16 @@ from palmette.errors import ConfigError, InputError, NotFoundError
 from palmette.machine.progress import progress_bar
 from palmette.methods.tree.explain import node_masses, topics_of_texts
 from palmette.methods.tree.leaves import ADAPTED, LEAVES, greedy_leaf
-from palmette.methods.tree.module import name_of
+from palmette.methods.tree.module import name_of_leaf
 from palmette.store.protocols import View, by_documents
 from palmette.types import Document, Hit
 from palmette.types.text import shorten
 
-CHUNK = 1024
+DOCUMENTS_AT_ONCE = 1024
 """Documents read at a time."""
-READ = 100_000
+DOCUMENTS_READ = 100_000
 """Documents sampled for topics."""
-COMPARED = 1500
+DOCUMENTS_COMPARED = 1500
 """Documents sampled for pairwise cosines."""
 CHARACTERS = 200
 """Characters of a document on the page."""
@@ -185,13 +185,13 @@ class TreeInspection:
         config = index.model.config
         depth, queries = config.depth, [queries] if isinstance(queries, str) else list(queries)
         results = index.search(queries, k=FOUND, lexical=0) if queries else []
-        names = [name_of(node) for node in range(2 ** (depth + 1) - 1)]
+        names = [name_of_leaf(node) for node in range(2 ** (depth + 1) - 1)]
         with index.backend.read() as view:
             keys = view.keys()
             if not len(keys):
                 raise InputError("this index holds no documents to inspect the tree with: add some first")
             leaf, probability, share, decided, spread = _survey(view, keys, depth, progress)
-            sampled, compared = (evenly_spaced(len(keys), most) for most in (READ, COMPARED))
+            sampled, compared = (evenly_spaced(len(keys), most) for most in (DOCUMENTS_READ, DOCUMENTS_COMPARED))
             topics = topics_of_texts(_texts(view, keys[sampled]), leaf[sampled], depth, terms=terms)
             vectors = view.rows(ADAPTED, keys[compared].tolist()).astype(np.float32)
             picked = _picked(leaf, probability, listed)
@@ -285,8 +285,8 @@ def _survey(
     leaf, probability = np.empty(len(keys), np.int64), np.empty(len(keys))
     share, likelier, spread = np.zeros(2 ** (depth + 1) - 1), np.zeros(2**depth - 1), 0.0
     with progress_bar(progress, total=len(keys), desc="Inspecting", unit="document", delay=2) as bar:
-        for start in range(0, len(keys), CHUNK):
-            rows = _distributions(view.rows(LEAVES, keys[start : start + CHUNK].tolist()))
+        for start in range(0, len(keys), DOCUMENTS_AT_ONCE):
+            rows = _distributions(view.rows(LEAVES, keys[start : start + DOCUMENTS_AT_ONCE].tolist()))
             masses, part = node_masses(rows), slice(start, start + len(rows))
             leaf[part] = greedy_leaf(rows)
             probability[part] = rows[np.arange(len(rows)), leaf[part]]

@@ -14,7 +14,7 @@ LEAVES = "leaves"
 """Stored array of leaf probabilities."""
 ADAPTED = "adapted"
 """Stored array of unit vectors in the space."""
-STEPS = 4.0
+LEAST_DIFFERENCE = 4.0
 """Least mean difference between two documents' leaves, in steps of the fixed point, that keeps the ranking.
 
 SciFact, 1,024 leaves, nDCG@10 in floats / in fixed point: at 8 steps .653 / .653, at 5 .642 / .643, at 2.7 .651 / .649,
@@ -25,8 +25,8 @@ at .8 .651 / .632, at .5 .643 / .574. float16 keeps each to .001.
 def stored_format(leaves: NDArray[Any]) -> Literal["fixed", "float16"]:
     """Number format that keeps the ranking of documents with these leaf probabilities [n, C]."""
     half = len(leaves) // 2
-    apart = np.abs(leaves[:half] - leaves[half : 2 * half]).mean() * ONE if half else STEPS
-    return "fixed" if apart >= STEPS and leaves.shape[1] <= FIXED_POINT else "float16"
+    apart = np.abs(leaves[:half] - leaves[half : 2 * half]).mean() * ONE if half else LEAST_DIFFERENCE
+    return "fixed" if apart >= LEAST_DIFFERENCE and leaves.shape[1] <= FIXED_POINT else "float16"
 
 
 def to_stored(leaves: NDArray[Any], dtype: str) -> NDArray[Any]:

@@ -22,7 +22,7 @@ from palmette.methods.tree.explain import explain, topics_of_training
 from palmette.methods.tree.init import initialise
 from palmette.methods.tree.leaves import ADAPTED, LEAVES, as_searched, stored_format, to_stored
 from palmette.methods.tree.module import DoubleRouter, Tree
-from palmette.methods.tree.training import SAMPLE, TreeTask
+from palmette.methods.tree.training import DOCUMENTS_FOR_FORMAT, TreeTask
 from palmette.ranking.score import options_key
 from palmette.search.plan import ArraySpec, Score, SearchPlan
 from palmette.store.protocols import View
@@ -106,7 +106,7 @@ class TreeModel(Model):
 
     def after_fit(self, task: TreeTask) -> None:
         """Keep the nodes' topics, and the format of the leaves."""
-        sample = evenly_spaced(len(task.pairs.data.corpus), SAMPLE)
+        sample = evenly_spaced(len(task.pairs.data.corpus), DOCUMENTS_FOR_FORMAT)
         self.config = self.config.replace(stored=stored_format(np.concatenate(list(task.leaves(sample)))))
         self.topics = topics_of_training(task)
 

@@ -28,15 +28,15 @@ NODE_HIDDEN = 8
 """Hidden width of the small network that each node (and each leaf) has of its own."""
 NODE_DROPOUT = 0.1
 """Dropout of these networks in training."""
-PASS = 1 << 25
+NUMBERS_OF_A_PASS = 1 << 25
 """Numbers that one pass of attention or routing may hold; larger inputs are split into parts."""
-LOWEST = 1e-4
+LEAST_MULTIPLIER = 1e-4
 """Lower bound of a learned multiplier of similarities."""
-HIGHEST = 1e4
+MOST_MULTIPLIER = 1e4
 """Upper bound of a learned multiplier of similarities."""
 
 
-def name_of(node: int) -> str:
+def name_of_leaf(node: int) -> str:
     """Turns from the root, one letter each: node 4 (left, then right) is ``LR``; the root is empty."""
     return bin(node + 1)[3:].replace("0", "L").replace("1", "R")
 
@@ -90,7 +90,9 @@ class CrossAttention(nn.Module):
         assert tokens is not None
         assert mask is not None
         key, value = _heads(self.key(tokens)), _heads(self.value(tokens))  # [B, H, T, k]
-        size = max(1, PASS // (len(tokens) * HEADS * max(tokens.shape[1], key.shape[-1])))  # nodes of a part
+        size = max(
+            1, NUMBERS_OF_A_PASS // (len(tokens) * HEADS * max(tokens.shape[1], key.shape[-1]))
+        )  # nodes of a part
         parts = []
         for start in range(0, n, size):
             nodes = slice(start, min(start + size, n))
@@ -205,7 +207,7 @@ class Tree(nn.Module):
 
     def multiplier(self, level: int) -> Tensor:
         """Factor of a level's nTVD in the loss: overlaps of few columns differ by less than those of many."""
-        return self.log_multipliers[level - 1].exp().clamp(LOWEST, HIGHEST)
+        return self.log_multipliers[level - 1].exp().clamp(LEAST_MULTIPLIER, MOST_MULTIPLIER)
 
     def forward(self, states: States, level: int | None = None) -> Tensor:
         """Probabilities of the nodes of a level, the leaves by default: [B, 2^level]."""
@@ -236,7 +238,7 @@ class DoubleRouter:
         device = tree.log_multipliers.device
         self.device = torch.device("cpu") if device.type == "mps" else device  # mps has no double precision
         self.tree = copy.deepcopy(tree).to(self.device).double()
-        self.part = max(1, PASS // (tree.config.leaves * tree.config.depth))
+        self.part = max(1, NUMBERS_OF_A_PASS // (tree.config.leaves * tree.config.depth))
 
     def leaves(self, embeddings: Tensor) -> NDArray[np.float64]:
         """Leaf probabilities [B, C] of embeddings [B, d], for trees that read no tokens."""

@@ -20,9 +20,9 @@ from palmette.training.loop import Stage, Task
 from palmette.training.maths import ntvd, symmetric_info_nce
 from palmette.training.pairs import TrainingPairs
 
-SAMPLE = 1_000
+DOCUMENTS_FOR_FORMAT = 1_000
 """Documents whose leaves decide on the stored format."""
-PART = 1024
+ROUTED_AT_ONCE = 1024
 """Documents routed at a time; fewer where their token states are read."""
 
 
@@ -82,7 +82,7 @@ class TreeTask(Task):
         held_out_leaves = [leaves.detach().cpu().numpy() for leaves in self.pairs.held_out(module)]  # [Q, C], [N, C]
         # what a search compares is judged: leaves in the format that an index stores
         dtype = config.replace(
-            stored=stored_format(held_out_leaves[1][evenly_spaced(len(held_out_leaves[1]), SAMPLE)])
+            stored=stored_format(held_out_leaves[1][evenly_spaced(len(held_out_leaves[1]), DOCUMENTS_FOR_FORMAT)])
         ).dtype
         device = self.pairs.documents.device
         queries, documents = (torch.from_numpy(as_searched(leaves, dtype)).to(device) for leaves in held_out_leaves)
@@ -99,6 +99,6 @@ class TreeTask(Task):
     def leaves(self, rows: NDArray[np.int64]) -> Iterator[Floats]:
         """Leaf probabilities [n, C] of documents, in parts."""
         pairs = self.pairs.to(self.module.log_multipliers.device)
-        size = PART if pairs.document_tokens is None else PART // 32
+        size = ROUTED_AT_ONCE if pairs.document_tokens is None else ROUTED_AT_ONCE // 32
         for start in range(0, len(rows), size):
             yield self.module(pairs.document_states(rows[start : start + size])).cpu().numpy()

@@ -30,8 +30,8 @@ from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec
 from palmette.store.filters import FilterLike, parse_filter
 from palmette.store.local.database import (
-    COLUMNS,
     DATABASE,
+    DOCUMENT_COLUMNS,
     LONG_LOG,
     bounded,
     connect,
@@ -377,7 +377,7 @@ class LocalBackend(Backend):
             return
         values, lookup = 0, "SELECT count(*) FROM metadata WHERE name = ? AND value = ? AND key = ?"
         with progress(len(keys), "checking documents") as bar:
-            for key, *row in connection.execute(f"SELECT key, {COLUMNS} FROM documents"):
+            for key, *row in connection.execute(f"SELECT key, {DOCUMENT_COLUMNS} FROM documents"):
                 stored = stored_of(*row)
                 if len(stored.passages) != len(snapshot.passages_of(key)):
                     expected = f"{len(snapshot.passages_of(key))} passages of document {row[0]!r}"

@@ -48,10 +48,10 @@ TABLES = {
 """
 SCHEMA = "".join(f"CREATE TABLE {name}{definition};" for name, definition in TABLES.items())
 SCHEMA += "CREATE INDEX by_source ON documents(source) WHERE source <> '';"
-COLUMNS = "id, text, metadata, fields, payload, digest, passages, source"
+DOCUMENT_COLUMNS = "id, text, metadata, fields, payload, digest, passages, source"
 MOST_KEY = 2**53
 """Largest key of a document, and number of a commit."""
-CHUNK = 500  # parameters of one statement
+KEYS_PER_STATEMENT = 500  # parameters of one statement
 LONG_LOG = 6 << 20
 """Bytes of the log from which it is emptied; SQLite begins it anew from 4 MB on, where no reader is in the way."""
 
@@ -137,12 +137,12 @@ def rows_among(connection: apsw.Connection, query: str, values: Sequence[Scalar]
     Half surrogate pairs are no text, so nothing stored equals a value that holds one.
     """
     values = [value for value in values if not isinstance(value, str) or _SURROGATE.search(value) is None]
-    for start in range(0, len(values), CHUNK):
-        chunk = values[start : start + CHUNK]
+    for start in range(0, len(values), KEYS_PER_STATEMENT):
+        chunk = values[start : start + KEYS_PER_STATEMENT]
         yield from connection.execute(query.format(", ".join("?" * len(chunk))), chunk)
 
 
-class Row(NamedTuple):
+class DatabaseRow(NamedTuple):
     """A document as it is stored."""
 
     id: str
@@ -157,7 +157,7 @@ class Row(NamedTuple):
     values: list[tuple[str, Scalar]]
 
 
-def row_of(stored_document: StoredDocument) -> Row:
+def row_of(stored_document: StoredDocument) -> DatabaseRow:
     """Convert a document into a row; raises for what cannot be stored."""
     document = stored_document.document
     digest = document.digest  # raises for what is not JSON
@@ -166,7 +166,7 @@ def row_of(stored_document: StoredDocument) -> Row:
     for name in ("metadata", "fields", "payload"):
         stored[name] = _to_json(dict(getattr(document, name)))
     check_characters(document.key, stored)
-    return Row(**stored, digest=digest, values=values_of(document.metadata))
+    return DatabaseRow(**stored, digest=digest, values=values_of(document.metadata))
 
 
 def values_of(metadata: Metadata) -> list[tuple[str, Scalar]]:
@@ -207,7 +207,7 @@ def write_places(passages: Sequence[Passage]) -> str:
     return json.dumps(places, ensure_ascii=False, separators=(",", ":"))
 
 
-def read_places(text: str, document: Document) -> StoredDocument:
+def parse_passages(text: str, document: Document) -> StoredDocument:
     """Read the places of a document's passages; raises ValueError where they are none."""
     if not text:
         return StoredDocument.whole(document)
@@ -233,10 +233,10 @@ def count_places(text: object) -> int:
 
 
 def stored_of(*row: str) -> StoredDocument:
-    """Convert a row of ``COLUMNS`` into a document with its passages."""
+    """Convert a row of ``DOCUMENT_COLUMNS`` into a document with its passages."""
     document, places, source = document_of(*row), row[6], row[7]
     try:
-        return replace(read_places(places, document), source=source)
+        return replace(parse_passages(places, document), source=source)
     except (TypeError, ValueError, RecursionError) as error:
         raise CorruptIndexError(f"document {shown(row[0])} is damaged in {DATABASE} ({error}); {REPAIR}") from error
 
@@ -244,7 +244,7 @@ def stored_of(*row: str) -> StoredDocument:
 def document_of(
     id: str, text: str, metadata: str, fields: str, payload: str, digest: str, places: str = "", source: str = ""
 ) -> Document:
-    """Convert a row of ``COLUMNS`` into a document; raises where its content is not what was written."""
+    """Convert a row of ``DOCUMENT_COLUMNS`` into a document; raises where its content is not what was written."""
     try:
         for value in (id, text, metadata, fields, payload, places, source):
             if not isinstance(value, str):

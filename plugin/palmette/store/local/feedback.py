@@ -28,17 +28,17 @@ from palmette.types.text import is_unicode
 
 FEEDBACK = "feedback.sqlite3"
 """Name of the file."""
-PATIENCE = 60.0
+LOCK_SECONDS = 60.0
 """Seconds to wait for another process that writes feedback."""
-LONGEST = 8192
+LONGEST_QUERY = 8192
 """Most characters of a query that is kept."""
 MOST_PAGES = 2**16
 """Most pages of 4,096 bytes of the file: a caller that may only read can fill it, and no more of the disk."""
 YEAR_9999 = 253_402_300_800
 """Seconds from 1970 to the last time that Python's datetime knows."""
-STEPS = 16
+STEPS_PER_BYTE = 16
 """Steps of queries for each byte of the file: more, and its pages refer to each other in a knot."""
-SHORT = 256
+LONGEST_NAME_OF_A_RUN = 256
 """Most characters of the name of a person or a run."""
 _SCHEMA = """CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)
 CREATE TABLE votes (number INTEGER PRIMARY KEY, time REAL NOT NULL, scope TEXT NOT NULL, query TEXT NOT NULL, \
@@ -90,8 +90,8 @@ class FeedbackLog:
         self, query: str, document: str, useful: bool, *, person: str | None = None, run: str | None = None
     ) -> None:
         """Keep a vote; it is on the disk when this returns."""
-        query, document = _checked("query", query, LONGEST), _checked("id", document, LONGEST)
-        named = _checked("run", run or "", SHORT)
+        query, document = _checked("query", query, LONGEST_QUERY), _checked("id", document, LONGEST_QUERY)
+        named = _checked("run", run or "", LONGEST_NAME_OF_A_RUN)
         with self._writing() as database:
             row = (
                 time.time(),
@@ -113,9 +113,9 @@ class FeedbackLog:
             raise InputError(f"record_search takes a list of ids, got {shown(documents)}")
         if not self.recording:
             return False
-        if len(query) > LONGEST or not is_unicode(query):
+        if len(query) > LONGEST_QUERY or not is_unicode(query):
             return True
-        named = _checked("run", run or "", SHORT)
+        named = _checked("run", run or "", LONGEST_NAME_OF_A_RUN)
         with self._writing() as database:
             ids = json.dumps([self._prefix + id for id in documents])
             row = (time.time(), self._scope, query, ids, _hashed(database, person), named)
@@ -143,7 +143,7 @@ class FeedbackLog:
         """
         if document is None and person is None and before is None:
             raise InputError("delete feedback by document=, person= or before=: give at least one")
-        for name, given, longest in (("document", document, LONGEST), ("person", person, SHORT)):
+        for name, given, longest in (("document", document, LONGEST_QUERY), ("person", person, LONGEST_NAME_OF_A_RUN)):
             if given is not None and not _checked(name, given, longest):
                 raise InputError(f"delete feedback of a {name}: its name must not be empty")
         if before is not None:
@@ -302,8 +302,8 @@ def _connect(path: Path, *, create: bool) -> sqlite3.Connection:
             raise CorruptIndexError(f"{file} {flaw}: an index has none such; copy the files themselves")
     mode = "rwc" if create else "rw" if os.access(path, os.W_OK) else "ro"
     uri = f"{path.absolute().as_uri()}?mode={mode}"
-    database = sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=None)
-    limit_steps(database, path, STEPS)
+    database = sqlite3.connect(uri, uri=True, timeout=LOCK_SECONDS, isolation_level=None)
+    limit_steps(database, path, STEPS_PER_BYTE)
     return database
 
 
@@ -335,7 +335,7 @@ def _hashed(database: sqlite3.Connection, person: str | None) -> str:
     """Hash the name of a person with the key of this file."""
     if not person:
         return ""
-    name = _checked("person", person, SHORT).encode("utf-8", "surrogatepass")
+    name = _checked("person", person, LONGEST_NAME_OF_A_RUN).encode("utf-8", "surrogatepass")
     return hmac.new(_setting(database, "key").encode(), name, hashlib.sha256).hexdigest()[:32]
 
 

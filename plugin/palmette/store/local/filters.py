@@ -10,8 +10,8 @@ import apsw
 import numpy as np
 
 from palmette.arrays import Keys
-from palmette.store.filters import And, Condition, Filter, Ids, Not, Or, Scalar, matches, names, unknown_name
-from palmette.store.local.database import CHUNK, keys_of, parsed, rows_among
+from palmette.store.filters import And, Condition, Filter, Ids, Not, Or, Scalar, matches, names_in, unknown_name
+from palmette.store.local.database import KEYS_PER_STATEMENT, keys_of, parsed, rows_among
 
 _FEW = 256  # documents that are quicker read and judged one by one
 _SOME = 4096  # documents that are quicker looked up in a condition's index entries than found among them
@@ -54,8 +54,10 @@ def _select_condition(connection: apsw.Connection, node: Condition, within: Keys
     if op == "all":
         each = tuple(Condition(name, "in", (value,)) for value in values)
         return select_keys(connection, And(each), within)
-    if len(values) > CHUNK:
-        chunks = (Condition(name, op, values[i : i + CHUNK]) for i in range(0, len(values), CHUNK))
+    if len(values) > KEYS_PER_STATEMENT:
+        chunks = (
+            Condition(name, op, values[i : i + KEYS_PER_STATEMENT]) for i in range(0, len(values), KEYS_PER_STATEMENT)
+        )
         return select_keys(connection, Or(tuple(chunks)), within)
     query, arguments = _sql(node)
     if op == "in" and len(within) <= _SOME and _estimate(connection, node, len(within)) == len(within):
@@ -78,7 +80,7 @@ def _estimate(connection: apsw.Connection, node: Filter, most: int) -> int:
             return min(sum(_estimate(connection, part, most) for part in parts), most)
         case Condition(name, "all", values):
             return min(_estimate(connection, Condition(name, "in", (value,)), most) for value in values)
-        case Condition(_, "in" | "gt" | "gte" | "lt" | "lte", values) if len(values) <= CHUNK:
+        case Condition(_, "in" | "gt" | "gte" | "lt" | "lte", values) if len(values) <= KEYS_PER_STATEMENT:
             query, arguments = _sql(node)
             [(count,)] = connection.execute(f"SELECT count(*) FROM ({query} LIMIT {most})", arguments)
             return int(count)
@@ -106,7 +108,7 @@ def _sql(condition: Condition) -> tuple[str, list[Scalar]]:
 
 def check_names(connection: apsw.Connection, filter: Filter, visible: Keys | None = None, *, hint: bool = True) -> None:
     """Raise for a name that no document (none of the ``visible`` ones) has."""
-    for name in dict.fromkeys(names(filter)):
+    for name in dict.fromkeys(names_in(filter)):
         if not _occurs(connection, name, visible):
             raise unknown_name(name, _suggest(connection, name, visible) if hint else "")
 

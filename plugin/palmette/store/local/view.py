@@ -25,8 +25,8 @@ from palmette.search.lists import add_sizes
 from palmette.search.plan import ArraySpec, Candidates, SearchPlan, WordMatches
 from palmette.store.filters import Filter, Scoped, matches
 from palmette.store.local.database import (
-    COLUMNS,
     DATABASE,
+    DOCUMENT_COLUMNS,
     keys_of,
     parsed,
     read_number,
@@ -340,11 +340,11 @@ class LocalView(View):
 
     def stored(self, keys: Sequence[int]) -> list[StoredDocument]:
         """Whole documents of passages, in the order of ``keys``."""
-        return self._columns(COLUMNS, keys, self._stored_of)
+        return self._columns(DOCUMENT_COLUMNS, keys, self._stored_of)
 
     def scan(self, keys: Sequence[int]) -> Iterator[tuple[int, StoredDocument, int]]:
         """Read documents by the keys of their first passages, each when the one before it is done with."""
-        query, missing = f"SELECT key, {COLUMNS} FROM documents WHERE key IN ({{}})", set(keys)
+        query, missing = f"SELECT key, {DOCUMENT_COLUMNS} FROM documents WHERE key IN ({{}})", set(keys)
         with self._lock, storage_errors(self._shared.folder):
             for key, *row in self._rows_among(query, keys):
                 missing.discard(key)

@@ -15,8 +15,8 @@ from palmette.errors import DuplicateIdError, EncodingError, InputError, StoreEr
 from palmette.lexical.analyser import stemmer_version
 from palmette.search.plan import ArraySpec
 from palmette.store.local.database import (
-    COLUMNS,
-    Row,
+    DOCUMENT_COLUMNS,
+    DatabaseRow,
     count_places,
     keys_of,
     parsed,
@@ -87,7 +87,9 @@ class LocalWriter:
             self._segment.append(keys, keys - np.repeat(heads, counts), arrays, [t for d in stored for t in d.words()])
             keyed = list(zip(heads.tolist(), rows.values(), strict=True))
             documented = ((key, *row[:-1]) for key, row in keyed)
-            self._db.executemany(f"INSERT INTO documents VALUES (?{', ?' * (len(Row._fields) - 1)})", documented)
+            self._db.executemany(
+                f"INSERT INTO documents VALUES (?{', ?' * (len(DatabaseRow._fields) - 1)})", documented
+            )
             described = ((name, value, key) for key, row in keyed for name, value in row.values)
             self._db.executemany("INSERT INTO metadata VALUES (?, ?, ?)", described)
             self._next += len(keys)
@@ -208,7 +210,7 @@ class LocalWriter:
         """Texts of passages whose words are found anew."""
         lower = "SELECT max(key) FROM documents WHERE key <= ?"
         [(first,)] = self._db.execute(lower, [int(keys[0])])
-        query = f"SELECT key, {COLUMNS} FROM documents WHERE key BETWEEN ? AND ?"
+        query = f"SELECT key, {DOCUMENT_COLUMNS} FROM documents WHERE key BETWEEN ? AND ?"
         rows = self._db.execute(query, [first, int(keys[-1])])
         texts = {key + number: text for key, *row in rows for number, text in enumerate(stored_of(*row).words())}
         return [texts[key] for key in keys.tolist()]
@@ -223,7 +225,7 @@ def fresh_rows(
     documents: Sequence[StoredDocument],
     arrays: Mapping[str, Stored],
     digests: Mapping[str, str],
-) -> dict[int, Row]:
+) -> dict[int, DatabaseRow]:
     """Rows of the documents to put, by place; raises for what cannot be stored.
 
     ``digests`` are those of the ids that the same write has put already.
