@@ -96,7 +96,8 @@ def _deepest(ks: Sequence[Any]) -> int:
 def ndcg(gains: Gains, ideal: Gains) -> Gains:
     """Return nDCG [Q] from the grades of each ranking and the best ones possible, both [Q, ≤ k] and best first."""
     dcg, ideal_dcg = ((part / np.log2(np.arange(2, part.shape[1] + 2))).sum(axis=1) for part in (gains, ideal))
-    return np.divide(dcg, ideal_dcg, out=np.zeros_like(ideal_dcg), where=ideal_dcg > 0)
+    scores: Gains = np.divide(dcg, ideal_dcg, out=np.zeros_like(ideal_dcg), where=ideal_dcg > 0)
+    return scores
 
 
 def query_scores(rows: ArrayLike, judgements: Judgements, *, ks: Sequence[int] = KS) -> dict[str, Gains]:
