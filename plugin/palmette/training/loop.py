@@ -180,7 +180,7 @@ class Loop:
             for (scale, vectors), params in sorted(groups.items(), key=itemgetter(0))
         ]
         self.optimizer = AdamW(options, lr=config.learning_rate)
-        precision = config.precision
+        precision: str = config.precision
         if precision == "auto":  # on a CPU, bfloat16 pays where a transformer learns
             pays = self.device.type != "cpu" or getattr(task.module, "transformer_learns", False)
             precision = auto_precision(self.device) if pays else "float32"
