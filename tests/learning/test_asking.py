@@ -20,7 +20,7 @@ from learning.conftest import ChatServer, animal_of, animals
 from palmette import Document, SpaceModel, load_data
 from palmette.cli import main
 from palmette.errors import ConfigError, DuplicateIdError, InputError, ReadOnlyError
-from palmette.learning.answers import AnswerLog, LoggedAnswer
+from palmette.learning.calls import AnswerLog, LoggedAnswer
 from palmette.learning.llm import LLMError, OpenAI, as_llm
 from palmette.learning.questions import estimate_questions, write_questions
 from palmette.machine import endpoint

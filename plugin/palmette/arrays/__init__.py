@@ -143,11 +143,11 @@ def fold_columns(stored: NDArray[Any], fold: int) -> NDArray[Any]:
     return sums
 
 
-def quantise(vectors: Floats) -> tuple[NDArray[np.int8], Floats]:
-    """Round vectors [N, F, d] to int8, with the factor of each [N, F]."""
-    scales = np.abs(vectors).max(axis=-1) / np.float32(127)  # [N, F]
-    steps = np.divide(vectors, scales[..., None], out=np.zeros_like(vectors), where=scales[..., None] > 0)
-    return np.rint(steps).astype(np.int8), scales.astype(np.float32)
+def quantise(vectors: NDArray[np.floating]) -> tuple[NDArray[np.int8], Floats]:
+    """Round vectors [..., d] to int8, the largest value of each to ±127, with the factor of each [...]."""
+    largest = np.abs(vectors).max(axis=-1, initial=0)
+    steps = np.rint(vectors * (127 / np.where(largest > 0, largest, 1))[..., None])
+    return steps.astype(np.int8), (largest / np.float32(127)).astype(np.float32)
 
 
 def to_numpy(values: Any) -> NDArray[Any]:

@@ -93,17 +93,22 @@ def _deepest(ks: Sequence[Any]) -> int:
     return int(max(ks))
 
 
+def ndcg(gains: Gains, ideal: Gains) -> Gains:
+    """Return nDCG [Q] from the grades of each ranking and the best ones possible, both [Q, ≤ k] and best first."""
+    dcg, ideal_dcg = ((part / np.log2(np.arange(2, part.shape[1] + 2))).sum(axis=1) for part in (gains, ideal))
+    scores: Gains = np.divide(dcg, ideal_dcg, out=np.zeros_like(ideal_dcg), where=ideal_dcg > 0)
+    return scores
+
+
 def query_scores(rows: ArrayLike, judgements: Judgements, *, ks: Sequence[int] = KS) -> dict[str, Gains]:
     """Each measure at each k, by query [Q]; queries without a relevant document score 0 here."""
     gains, ideal = judgements.gains(rows), judgements.ideal(_deepest(ks))  # [Q, K], [Q, max k]
     relevant = np.maximum(judgements.relevant, 1)
-    place = np.arange(1, max(gains.shape[1], ideal.shape[1]) + 1)
-    discount = np.log2(1 + place)
+    place = np.arange(1, gains.shape[1] + 1)
     scores: dict[str, Gains] = {}
     for k in ks:
         top, best = gains[:, :k], ideal[:, :k]
-        dcg, ideal_dcg = ((part / discount[: part.shape[1]]).sum(axis=1) for part in (top, best))
-        scores[f"ndcg@{k}"] = np.divide(dcg, ideal_dcg, out=np.zeros_like(ideal_dcg), where=ideal_dcg > 0)
+        scores[f"ndcg@{k}"] = ndcg(top, best)
         scores[f"recall@{k}"] = np.count_nonzero(top > 0, axis=1) / relevant
         scores[f"mrr@{k}"] = ((top > 0) / place[: top.shape[1]]).max(axis=1, initial=0.0)
         scores[f"hit@{k}"] = np.asarray((top > 0).any(axis=1), np.float64)
@@ -135,18 +140,23 @@ def score_run(run: Mapping[str, Sequence[str]], qrels: QrelsLike, *, ks: Sequenc
     Judged queries that the run lacks score 0; queries of the run that nobody judged count as ``unjudged``.
     """
     queries = [*qrels, *(query for query in run if query not in qrels)]
-    ids = dict.fromkeys(doc for judged in qrels.values() for doc in judged)
-    known = {doc: row for row, doc in enumerate(ids)}
-    judgements = Judgements.of_queries([qrels.get(query, {}) for query in queries], known, len(known))
-    ranks = np.full((len(queries), _deepest(ks)), -1, np.int64)
-    for row, query in enumerate(queries):
-        ranked = run.get(query, ())
+    for query, ranked in run.items():
         if len(set(ranked)) != len(ranked):
             twice = next(doc for place, doc in enumerate(ranked) if doc in ranked[:place])
             raise InputError(f"run: query {query!r} lists document {twice!r} twice")
-        rows = [known.get(doc, -1) for doc in ranked[: ranks.shape[1]]]
-        ranks[row, : len(rows)] = rows
-    return score_ranks(ranks, judgements, ks=ks)
+    judged, ranked_ids = [qrels.get(query, {}) for query in queries], [run.get(query, ()) for query in queries]
+    return score_ranks(*judged_rows(ranked_ids, judged, _deepest(ks)), ks=ks)
+
+
+def judged_rows(
+    ranked_ids: Sequence[Sequence[str]], judged: Sequence[Mapping[str, int]], k: int
+) -> tuple[Rows, Judgements]:
+    """Rows of the judged documents in each query's ranking of ids [Q, k], −1 for others, and the judgements."""
+    known = {doc: row for row, doc in enumerate(dict.fromkeys(doc for grades in judged for doc in grades))}
+    ranks = np.full((len(judged), k), -1, np.int64)
+    for row, ids in enumerate(ranked_ids):
+        ranks[row, : min(k, len(ids))] = [known.get(doc, -1) for doc in ids[:k]]
+    return ranks, Judgements.of_queries(judged, known, len(known))
 
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")

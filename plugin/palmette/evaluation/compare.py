@@ -12,6 +12,7 @@ import numpy as np
 
 from palmette.config import check_path
 from palmette.data import load_data
+from palmette.data.metrics import ndcg
 from palmette.errors import InputError
 from palmette.index import Index
 from palmette.sources.records import read_lines
@@ -31,8 +32,7 @@ class ComparedQuestion:
         """Return nDCG@k of hits."""
         gains = [self.by_id.get(hit.id, self.by_text.get(hit.document.content, 0)) for hit in hits[:k]]
         ideal = sorted(self.by_id.values(), reverse=True)[:k]
-        discounts = 1 / np.log2(np.arange(2, max(len(gains), len(ideal)) + 2))
-        return float(gains @ discounts[: len(gains)] / (ideal @ discounts[: len(ideal)]))
+        return float(ndcg(np.array([gains], np.float64), np.array([ideal], np.float64))[0])
 
 
 @dataclass(frozen=True)

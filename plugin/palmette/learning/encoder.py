@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from palmette.arrays import Rows
 from palmette.config import Config, check_path
 from palmette.data import load_data
-from palmette.encoder import Backbone, Encoder, EncodingCache, Kind, load_encoder
+from palmette.encoder import Backbone, Encoder, EncodingCache, load_encoder
 from palmette.encoder.local.backbone import encode_texts
 from palmette.encoder.local.sentence_transformer import without_bars
 from palmette.encoder.options import own_prompts
@@ -82,27 +82,31 @@ class EncoderTask(Task):
     module: _Vectors
     pairs: TrainingPairs
     hard: Rows
-    """[P, ≤ NEAR] hard negatives of each pair, padded with −1."""
+    """[P, ≤ NEAR] hard negatives of each pair, −1 where it has none."""
     metric: ClassVar[str] = "ndcg@10"
 
     def size(self) -> int:
         """Training pairs."""
         return len(self.pairs)
 
-    def to(self, device: torch.device) -> None:
-        """Do nothing: the loss reads texts."""
-
     def loss(self, module: nn.Module, rows: Rows, generator: torch.Generator, progress: float) -> Tensor:
         """InfoNCE of a batch of pairs."""
+        # 1. The documents: answers, a mined negative of each question at random, and given ones, each document once.
         pairs, queries = self.pairs, self.pairs.query_rows[rows]
         own, given = pairs.document_rows[rows], pairs.hard_negatives(rows, generator)
         draw = torch.randint(self.hard.shape[1], (len(rows),), generator=generator).numpy()
         parts = [own, self.hard[rows, draw], *([given.rows] if given else [])]
         documents = np.unique(np.concatenate(parts))
         documents = documents[documents >= 0]
-        asked, read = module(self._tokens("query", queries), self._tokens("document", documents))
-        with torch.autocast(asked.device.type, enabled=False):
-            logits = COSINE_SCALE * asked.float() @ read.float().T  # [B, M]
+        # 2. Their cosines with the questions, in float32.
+        plain, data = self.module.backbone.plain, pairs.data
+        query_vectors, document_vectors = module(
+            plain([data.query_texts[row] for row in queries.tolist()], "query"),
+            plain([data.texts[row] for row in documents.tolist()], "document"),
+        )
+        with torch.autocast(query_vectors.device.type, enabled=False):
+            logits = COSINE_SCALE * query_vectors.float() @ document_vectors.float().T  # [B, M]
+        # 3. The softmax, without other known answers of a question.
         known = torch.from_numpy(pairs.data.positives_mask(queries, documents)).to(logits.device)
         return info_nce(logits, torch.from_numpy(np.searchsorted(documents, own)).to(logits.device), known)
 
@@ -112,15 +116,9 @@ class EncoderTask(Task):
         if dev is None:
             return {}
         data, backbone = self.pairs.data, self.module.backbone
-        asked = encode_texts(backbone, [data.query_texts[row] for row in dev.queries.tolist()], "query")
-        read = encode_texts(backbone, [data.texts[row] for row in dev.documents.tolist()], "document")
-        queries, documents = F.normalize(asked, dim=1), F.normalize(read, dim=1)
-        return dev.score_ranking(top_documents(queries, documents, lambda q, d: q @ d.T))
-
-    def _tokens(self, kind: Kind, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Ids and mask [n, T] of rows of queries or documents."""
-        texts = self.pairs.data.query_texts if kind == "query" else self.pairs.data.texts
-        return self.module.backbone.plain([texts[row] for row in rows.tolist()], kind)
+        queries = encode_texts(backbone, [data.query_texts[row] for row in dev.queries.tolist()], "query")
+        documents = encode_texts(backbone, [data.texts[row] for row in dev.documents.tolist()], "document")
+        return dev.score_ranking(top_documents(F.normalize(queries, dim=1), F.normalize(documents, dim=1)))
 
 
 class TrainedEncoder:
@@ -173,12 +171,14 @@ class TrainedEncoder:
             cache: Where encodings by the encoder as it is are kept.
             options: Single options of the config or of the loop.
         """
+        # 1. The options and the pairs.
         settings, loop = fit_configs(
             cls.config_class, cls.training_defaults, config, None, training, options, "TrainedEncoder"
         )
         loaded = load_data(data, seed=loop.seed)
         if not loaded.trainable:
             raise TrainingError(f"{loaded.name} has no training pairs, and an encoder learns from nothing else")
+        # 2. The encoder as it is: what it can learn with, and where documents lie to it.
         store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
         with main_process_first(device):  # of several processes one encodes; the cache then serves the others
             start = load_encoder(encoder, device=device).plain
@@ -189,17 +189,19 @@ class TrainedEncoder:
                 )
             backbone = Backbone.of(start)  # raises before a text is encoded, which a server may ask money for
             pairs = TrainingPairs.encode(loaded, start, store, seed=loop.seed, progress=progress)
+        # 3. Held-out questions, and hard negatives.
         dev = Validation.of(loaded, loop.seed, queries=HELD_OUT_QUERIES, documents=HELD_OUT_DOCUMENTS)
         dev = None if dev is None else dev.with_nearest_documents(pairs.queries, pairs.documents)
         backbone.max_length = min(backbone.max_length, settings.max_length)
         task = EncoderTask(_Vectors(backbone), replace(pairs, dev=dev), hard_negatives(pairs))
+        # 4. The run, validated after each epoch.
         epoch = max(1, task.size() // min(loop.batch_size, task.size()))
         if not loop.steps:
             loop = loop.replace(steps=max(1, round(settings.epochs * epoch)))
         if loop.evaluate_every is None:
             loop = loop.replace(evaluate_every=epoch)
-        where: dict[str, Any] = {"device": device, "output_dir": output_dir, "resume": resume}
-        trained = train(task, loop, label="Training the encoder", progress=progress, **where)
+        label = "Training the encoder"
+        trained = train(task, loop, device=device, output_dir=output_dir, resume=resume, progress=progress, label=label)
         return cls(start, task.module, TrainingRecord.after(loaded, loop, task, trained))
 
     def save_pretrained(self, path: str | Path) -> Path:
@@ -250,16 +252,16 @@ def check_new(folder: Path) -> None:
 def hard_negatives(pairs: TrainingPairs) -> Rows:
     """Return the nearest documents of each pair's question that are clearly farther than its answer: [P, ≤ NEAR].
 
-    Rows are padded with −1; a known answer of the question is none of them.
+    They repeat to fill a row, which is −1 without any; a known answer of the question is none of them.
     """
     queries = F.normalize(pairs.queries[torch.from_numpy(pairs.query_rows)], dim=1)  # [P, d]
     documents = F.normalize(pairs.documents, dim=1)  # [N, d]
-    own = (queries * documents[torch.from_numpy(pairs.document_rows)]).sum(dim=1)  # [P]
-    near = top_documents(queries, documents, lambda q, d: q @ d.T, NEAREST_DOCUMENTS)  # [P, ≤ NEAR]
-    out = np.full_like(near, -1)
-    for row, (places, query) in enumerate(zip(near, pairs.query_rows, strict=True)):
-        far = (documents[torch.from_numpy(places)] @ queries[row] < MARGIN * own[row]).numpy()
-        known = pairs.data.positives_mask(np.array([query]), places)[0]
-        if (kept := places[far & ~known]).size:
-            out[row] = np.resize(kept, near.shape[1])
-    return out
+    answers = (queries * documents[torch.from_numpy(pairs.document_rows)]).sum(dim=1)  # [P] cosines
+    nearest = top_documents(queries, documents, depth=NEAREST_DOCUMENTS)  # [P, ≤ NEAR]
+    hard = np.full_like(nearest, -1)
+    for row, (near, query) in enumerate(zip(nearest, pairs.query_rows, strict=True)):
+        far = (documents[torch.from_numpy(near)] @ queries[row] < MARGIN * answers[row]).numpy()
+        known = pairs.data.positives_mask(np.array([query]), near)[0]
+        if (kept := near[far & ~known]).size:
+            hard[row] = np.resize(kept, nearest.shape[1])
+    return hard

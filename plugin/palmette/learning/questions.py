@@ -1,7 +1,12 @@
-"""Training pairs from a language model that writes questions about documents."""
+"""Training pairs from a language model that writes questions about documents.
+
+The file's order: options and cost, :func:`write_questions` and :func:`estimate_questions`, then their steps: documents
+are cut into passages, calls are planned, replies are parsed, questions are checked, and the folder is written.
+"""
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Mapping, Sequence
@@ -11,16 +16,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from palmette.config import Config, check_keys
+from palmette.config import Config, check_keys, check_path
 from palmette.data import RetrievalData, drop_blanks, iter_documents
 from palmette.encoder.sentences.splitting import estimate_tokens
-from palmette.errors import ConfigError, DuplicateIdError, InputError, shown
+from palmette.errors import ConfigError, DuplicateIdError, InputError, StorageFullError, shown
 from palmette.index import Index
-from palmette.learning.answers import AnswerLog, LoggedAnswer
-from palmette.learning.asking import PlannedCall, QuestionReport, ask, key_of
-from palmette.learning.folder import ANSWERS, check_questions_folder, make_folder, write_beir
+from palmette.learning.calls import AnswerLog, LoggedAnswer, PlannedCall, QuestionReport, ask, key_of, make_folder
 from palmette.learning.llm import LLM, as_llm
-from palmette.learning.replies import QUESTION_KINDS, is_refusal, parse_questions, prompt_for
 from palmette.methods.base import DEFAULT_ENCODER
 from palmette.methods.space import SpaceModel
 from palmette.sources.cutting import Cutter
@@ -31,6 +33,35 @@ from palmette.types.values import json_fault
 
 REPLY_TOKENS = 30
 """Estimated number of tokens per question in a reply."""
+QUESTION_KINDS = {
+    "keywords": "search queries of two to six keywords that this passage is the best result for",
+    "question": "natural questions that this passage answers",
+    "paraphrase": "natural questions that this passage answers, in other words than its own: replace its nouns and "
+    "verbs by synonyms or descriptions",
+    "related": "natural questions that need both passages for their answer",
+}
+"""Instruction for each kind of questions."""
+QUESTIONS_PROMPT = """Write {count} {kind}.
+Each must make sense to somebody who does not see the text: name things, and never write "this passage".
+Use the language of the text. Reply with JSON only: {{"questions": ["…"]}}
+
+{text}"""
+QUESTIONS_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"questions": {"type": "array", "items": {"type": "string"}}},
+    "required": ["questions"],
+    "additionalProperties": False,
+}
+"""JSON schema of a reply."""
+LONGEST_QUESTION = 300
+"""Largest number of characters of a question; longer lines are remarks of the model."""
+_ITEM = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):]|Q\d*[.:])?\s*[\"“]?(.*?)[\"”]?,?\s*$")
+_REFUSAL = re.compile(
+    r"\b(?:I(?:'|’)m sorry|I apologi[sz]e|I can(?:'|’|no)t|I am (?:unable|not able)|As an AI)\b", re.I
+)
+ANSWERS = "answers.jsonl"
+"""File of the answers, which tells that the folder's other files may be written anew."""
+_FILES = ("corpus.jsonl", "queries.jsonl", "qrels/train.tsv")
 
 
 class QuestionOptions(Config):
@@ -99,6 +130,7 @@ def write_questions(
         options: Fields of :class:`QuestionOptions`.
     """
     settings, model = _options("write_questions", options, "encoder", "progress"), as_llm(llm)
+    # 1. Whatever can be wrong is found before a call is paid for.
     folder = check_questions_folder(out, documents)
     passages = _cut(documents)
     make_folder(folder)
@@ -106,11 +138,22 @@ def write_questions(
     index = None
     if settings.round_trip or "related" in settings.kinds:
         index = Index.build(passages, SpaceModel.untrained(encoder), progress=progress)
+    # 2. The calls, and the questions of their replies.
     with AnswerLog(folder / ANSWERS) as log:
         calls = _plan_calls(passages, settings, index)
         limits = {"max_calls": settings.max_calls, "max_tokens": settings.max_tokens}
-        ask(calls, model, log, report, concurrency=settings.concurrency, progress=progress, **limits)
+        ask(
+            calls,
+            model,
+            log,
+            report,
+            schema=QUESTIONS_SCHEMA,
+            concurrency=settings.concurrency,
+            progress=progress,
+            **limits,
+        )
         questions = _collect(calls, model, log, report)
+    # 3. Questions by which an untrained search finds their passage become pairs.
     checked = _retrievable(questions, passages, index, settings.round_trip, report)
     if index is not None:
         index.close()
@@ -220,6 +263,40 @@ def _nearest(passages: Sequence[Document], index: Index) -> dict[int, int]:
     return nearest
 
 
+def prompt_for(kind: str, texts: Sequence[str], count: int) -> str:
+    """Return the prompt for questions of a kind about one passage, or about several together."""
+    numbers = [f" {number}" for number in range(1, len(texts) + 1)] if len(texts) > 1 else [""]
+    parts = [f"Passage{number}:\n{text}" for number, text in zip(numbers, texts, strict=True)]
+    return QUESTIONS_PROMPT.format(count=count, kind=QUESTION_KINDS[kind], text="\n\n".join(parts))
+
+
+def is_refusal(text: str) -> bool:
+    """Return whether a reply begins with an apology and holds no JSON."""
+    return "{" not in text and _REFUSAL.search(text[:200]) is not None
+
+
+def parse_questions(text: str) -> list[str]:
+    """Parse questions from a reply: JSON anywhere in it, or else its lines without numbers, marks and quotes."""
+    for opening, closing in ("{}", "[]"):
+        start, end = text.find(opening), text.rfind(closing)
+        if 0 <= start < end:
+            try:
+                value = json.loads(text[start : end + 1])
+            except (ValueError, RecursionError):
+                continue
+            listed = value.get("questions") if isinstance(value, dict) else value
+            if isinstance(listed, list):
+                questions = [" ".join(item.split()) for item in listed if isinstance(item, str)]
+                return [
+                    question for question in questions if 0 < len(question) <= LONGEST_QUESTION and is_unicode(question)
+                ]
+    if text.lstrip().startswith(("{", "[", "`")):  # incomplete JSON
+        return []
+    lines = [" ".join(match[1].split()) for line in text.splitlines() if (match := _ITEM.match(line))]
+    lines = [line for line in lines if 2 < len(line) <= LONGEST_QUESTION and is_unicode(line)]
+    return [line for line in lines if not line.endswith((":", "{", "[", "`"))]
+
+
 def _collect(
     calls: Sequence[PlannedCall], model: LLM, log: AnswerLog, report: QuestionReport
 ) -> dict[str, tuple[int, ...]]:
@@ -271,3 +348,54 @@ def _to_data(questions: Mapping[str, tuple[int, ...]], passages: Sequence[Docume
     judged = zip(queries, questions.values(), strict=True)
     qrels = {query: {passages[row].key: 1 for row in rows} for query, rows in judged}
     return RetrievalData(name, passages, queries, {"train": qrels} if qrels else {})
+
+
+def check_questions_folder(out: str | Path, documents: Any) -> Path:
+    """Return the path of ``out``; raise if it holds what a run must not replace, or is read as documents."""
+    folder = check_path(out)
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"out: {folder} is a file; name a folder, which need not exist")
+    for place in (folder / name for name in (ANSWERS, *_FILES)):
+        if place.is_dir():
+            raise ConfigError(f"out: {place} is a folder, but a file of that name is to be written; name a new folder")
+    if (folder / "qrels").exists() and not (folder / "qrels").is_dir():
+        raise ConfigError(f"out: {folder / 'qrels'} is a file, but is to be a folder; name a new folder")
+    source = check_path(documents) if isinstance(documents, str | Path) else None
+    if source is not None and source.is_dir() and folder.resolve().is_relative_to(source.resolve()):
+        raise ConfigError(
+            f"out: {folder} lies in {source}, whose files are the documents: the next run would read its answers as "
+            "documents. Name a folder outside"
+        )
+    names = ("corpus.jsonl", "corpus.jsonl.gz", "queries.jsonl", "queries.jsonl.gz", "qrels")
+    held = [name for name in names if (folder / name).exists()]
+    if held and not (folder / ANSWERS).exists():
+        raise ConfigError(
+            f"out: {folder} holds {', '.join(held)} and no {ANSWERS}: that is other data, which would be replaced. "
+            "Name a new folder, or delete these files"
+        )
+    return folder
+
+
+def write_beir(data: RetrievalData, folder: Path) -> None:
+    """Write data in BEIR format; each file replaces that of an earlier run in one step."""
+    corpus = [{"_id": d.key, "text": d.content, "metadata": dict(d.metadata)} for d in data.corpus]
+    queries = [{"_id": key, "text": text} for key, text in data.queries.items()]
+    judged = data.qrels.get("train", {}).items()
+    rows = [f"{query}\t{document}\t{grade}" for query, grades in judged for document, grade in grades.items()]
+    lines = (map(_line, corpus), map(_line, queries), ["query-id\tcorpus-id\tscore", *rows])
+    try:
+        (folder / "qrels").mkdir(exist_ok=True)
+        for name, content in zip(_FILES, lines, strict=True):
+            draft = folder / f"{name}.new"
+            draft.write_text("".join(f"{line}\n" for line in content), encoding="utf-8")
+            draft.replace(folder / name)
+    except OSError as error:
+        raise StorageFullError(
+            f"{folder} cannot be written ({error.strerror}): make room and run again; the answers are kept"
+        ) from error
+
+
+def _line(record: dict[str, Any]) -> str:
+    """Return a record as JSON that UTF-8 can encode: halves of surrogate pairs are escaped."""
+    line = json.dumps(record, ensure_ascii=False)
+    return line if is_unicode(line) else json.dumps(record)

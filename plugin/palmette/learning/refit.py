@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from palmette.config import check_path
 from palmette.data import RetrievalData, load_data
-from palmette.data.metrics import Judgements, query_scores
+from palmette.data.metrics import judged_rows, query_scores
 from palmette.errors import InputError, NotFoundError, StoreError
 from palmette.index import Index
 from palmette.index.copies import update_copy
@@ -174,13 +174,8 @@ def _train(model: Model, data: RetrievalData, seed: int, progress: bool | None, 
 def _ndcg(index: Index, queries: Mapping[str, str], qrels: Mapping[str, Mapping[str, int]]) -> Qualities:
     """Return nDCG@10 of each held-out question: [Q]."""
     ranked_ids = index.rank([queries[key] for key in qrels], NDCG_DEPTH).ids
-    judged_ids = dict.fromkeys(id for grades in qrels.values() for id in grades)
-    rows = {id: row for row, id in enumerate(judged_ids)}
-    judgements = Judgements.of_queries(list(qrels.values()), rows, len(rows))
-    ranking = np.full((len(qrels), NDCG_DEPTH), -1, np.int64)  # [Q, k] rows of judged documents, −1 for others
-    for query, ids in enumerate(ranked_ids):
-        ranking[query, : len(ids)] = [rows.get(id, -1) for id in ids]
-    return query_scores(ranking, judgements, ks=(NDCG_DEPTH,))[f"ndcg@{NDCG_DEPTH}"]
+    rows, judgements = judged_rows(ranked_ids, list(qrels.values()), NDCG_DEPTH)
+    return query_scores(rows, judgements, ks=(NDCG_DEPTH,))[f"ndcg@{NDCG_DEPTH}"]
 
 
 def _gain(before: Qualities, after: Qualities) -> tuple[float, float]:

@@ -19,9 +19,7 @@ from palmette.data import RetrievalData
 from palmette.encoder.local.files import sha256_of
 from palmette.errors import ConfigError, InputError, shown
 from palmette.index import Index
-from palmette.learning.answers import AnswerLog, LoggedAnswer
-from palmette.learning.asking import WRONG_PROMPT
-from palmette.learning.folder import make_folder
+from palmette.learning.calls import WRONG_PROMPT, AnswerLog, LoggedAnswer, make_folder
 from palmette.learning.llm import RefusedError, as_llm, name_of_model
 from palmette.machine.progress import progress_bar
 

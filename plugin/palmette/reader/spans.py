@@ -356,9 +356,6 @@ class SpanTask(Task):
         """Number of training questions."""
         return len(self.training_set.train)
 
-    def to(self, device: torch.device) -> None:
-        """Do nothing: windows are made on the CPU and sent batch by batch."""
-
     def loss(self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float) -> Tensor:
         """Loss of a batch of questions, each read in one window of some passages."""
         draw = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))

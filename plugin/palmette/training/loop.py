@@ -76,8 +76,7 @@ class Task(ABC):
     def validate(self, module: nn.Module) -> dict[str, float]:
         """Retrieval metrics on held-out queries; empty without any."""
 
-    @abstractmethod
-    def to(self, device: torch.device) -> None:
+    def to(self, device: torch.device) -> None:  # noqa: B027 (texts and token ids stay where they are)
         """Move the tensors that the loss reads to the training device."""
 
     def stages(self, training: TrainingConfig) -> Sequence[Stage]:
@@ -112,9 +111,6 @@ class Untrained(Task):
     def validate(self, module: nn.Module) -> dict[str, float]:
         """Return no metrics."""
         return {}
-
-    def to(self, device: torch.device) -> None:
-        """Do nothing."""
 
 
 class AdamW(torch.optim.AdamW):
@@ -164,28 +160,6 @@ def _epoch_order(size: int, *seeds: int) -> NDArray[np.int64]:
     return order
 
 
-def _groups(module: nn.Module, config: TrainingConfig) -> list[dict[str, Any]]:
-    """Optimiser groups by weight decay and by the module's ``lr_scale``."""
-    scales: Mapping[str, float] = getattr(module, "lr_scale", {})
-    groups: dict[tuple[float, bool], list[nn.Parameter]] = {(1.0, False): [], (1.0, True): []}
-    for name, parameter in module.named_parameters():
-        if parameter.requires_grad:
-            scale = next((scales[prefix] for prefix in scales if name.startswith(prefix)), 1.0)
-            groups.setdefault((scale, parameter.ndim <= 1), []).append(parameter)
-    return [
-        {"params": params, "weight_decay": 0.0 if vectors else config.weight_decay, "lr_scale": scale}
-        for (scale, vectors), params in sorted(groups.items(), key=itemgetter(0))
-    ]
-
-
-def _autocast(config: TrainingConfig, module: nn.Module, device: torch.device) -> Any:
-    precision = config.precision
-    if precision == "auto":
-        pays = device.type != "cpu" or getattr(module, "transformer_learns", False)
-        precision = "bfloat16" if pays and auto_precision(device) == "bfloat16" else "float32"
-    return torch.autocast(device.type, dtype=torch.bfloat16) if precision == "bfloat16" else nullcontext()
-
-
 class Loop:
     """State of one run."""
 
@@ -194,7 +168,23 @@ class Loop:
         self.device, self.main = group.device, group.rank == 0
         task.to(self.device)
         self.module = group.prepare(task.module)
-        self.optimizer = AdamW(_groups(task.module, config), lr=config.learning_rate)
+        # Parameters by the module's lr_scale and by weight decay; vectors (biases, scales) have none.
+        scales: Mapping[str, float] = getattr(task.module, "lr_scale", {})
+        groups: dict[tuple[float, bool], list[nn.Parameter]] = {(1.0, False): [], (1.0, True): []}
+        for name, parameter in task.module.named_parameters():
+            if parameter.requires_grad:
+                scale = next((scales[prefix] for prefix in scales if name.startswith(prefix)), 1.0)
+                groups.setdefault((scale, parameter.ndim <= 1), []).append(parameter)
+        options = [
+            {"params": params, "weight_decay": 0.0 if vectors else config.weight_decay, "lr_scale": scale}
+            for (scale, vectors), params in sorted(groups.items(), key=itemgetter(0))
+        ]
+        self.optimizer = AdamW(options, lr=config.learning_rate)
+        precision: str = config.precision
+        if precision == "auto":  # on a CPU, bfloat16 pays where a transformer learns
+            pays = self.device.type != "cpu" or getattr(task.module, "transformer_learns", False)
+            precision = auto_precision(self.device) if pays else "float32"
+        self.half = precision == "bfloat16"
         self.state = TrainingState()
         self.folder = folder if self.main else None
         # Reading a value off a GPU waits for it: losses stay there until a validation or a save.
@@ -215,29 +205,34 @@ class Loop:
     def step(self, step: int) -> None:
         """One optimiser step."""
         config, device, process, size = self.config, self.device, self.processes.rank, self.task.size()
-        for group in self.optimizer.param_groups:
-            group["lr"] = config.rate(step) * group["lr_scale"]
+        # 1. The batch: rows of this epoch's order, in which each process has its own.
         batch = min(config.batch_size, size)
         epoch, index = divmod(step, size // batch)
         rows = _epoch_order(size, config.seed, 1, epoch, process)[index * batch : (index + 1) * batch]
+        # 2. The loss. Its random draws depend on seed and step alone, so that a resumed run repeats them.
         devices = [device] if device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices), _autocast(config, self.task.module, device):
+        half = torch.autocast(device.type, dtype=torch.bfloat16) if self.half else nullcontext()
+        with torch.random.fork_rng(devices=devices), half:
             generator = _generator(config.seed, 2, step, process)
             # Dropout's seed; torch.manual_seed would note down a stack for every accelerator that is not there.
             seeded = torch.manual_seed if devices else torch.default_generator.manual_seed
             seeded(int(torch.randint(2**62, (), generator=generator)))
             loss = self.task.loss(self.module, rows, generator, step / config.steps)
+        # 3. The first loss that is not finite is remembered; where reading it costs nothing, it raises at once.
         value = loss.detach().to(self.precise)
         first_bad = (self.bad_step < 0) & ~torch.isfinite(value)
         self.bad_step = torch.where(first_bad, step, self.bad_step)
         self.bad_loss = torch.where(first_bad, value, self.bad_loss)
         if self.eager:
             self.check()
+        # 4. The gradient, clipped, and the update at this step's rate.
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         if config.clip:
             dense = [p for p in self.module.parameters() if p.grad is not None and not p.grad.is_sparse]
             self.processes.clip(dense, config.clip)
+        for group in self.optimizer.param_groups:
+            group["lr"] = config.rate(step) * group["lr_scale"]
         self.optimizer.step()
         self.running = value if self.running is None else 0.9 * self.running + 0.1 * value
 
@@ -278,6 +273,7 @@ class Loop:
         if state.step == 0:
             self.log(0, metrics=self.validate(0))
         for step in range(state.step, config.steps):
+            # 1. Learn.
             self.step(step)
             done, last = step + 1, step + 1 == config.steps
             state.seconds += time.monotonic() - clock
@@ -285,8 +281,10 @@ class Loop:
             bar.update(1)
             due = done % config.interval == 0 or last
             saving = (due if config.save_every is None else done % config.save_every == 0) or last
+            # 2. Never score or keep weights that a bad loss has reached.
             if (due or saving) and not self.eager:
                 self.check()
+            # 3. Score the weights, and tell it.
             if due:
                 assert self.running is not None
                 metrics, loss = self.validate(done), float(self.running)
@@ -294,10 +292,10 @@ class Loop:
                 if metrics:
                     name = self.task.metric
                     bar.set_postfix({"loss": f"{loss:.3f}", name: f"{metrics[name]:.3f}"})
+            # 4. Keep the state, and end where patience is spent.
             stopped = state.stopped(config)
             if (saving or stopped) and self.folder is not None:
-                size = self.task.size()
-                state.save(self.folder, done, self.task.module, self.optimizer, config, size)
+                state.save(self.folder, done, self.task.module, self.optimizer, config, self.task.size())
             if stopped:
                 return done, True
         return max(config.steps, state.step), False
@@ -334,6 +332,7 @@ def train(
     group = processes(device, alone=alone)
     result = TrainingResult(0, 0, {}, 0.0, False, main_process=group.rank == 0)
     for stage in stages:
+        # 1. The state's folder: made, and held so that no other process writes there.
         folder = None if output_dir is None else Path(output_dir, stage.name)
         loop = Loop(stage.task, stage.training, group, folder)
         if loop.folder is not None:
@@ -342,6 +341,7 @@ def train(
             except OSError as error:
                 raise unwritable(loop.folder, error) from error
         with nullcontext() if loop.folder is None else folder_lock(loop.folder.resolve(), patience=0):
+            # 2. The run, from its start or from the saved state.
             if resume and folder is not None:
                 loop.resume(folder)
             loop.module.train()
@@ -354,6 +354,7 @@ def train(
                 unit="step",
             ) as bar:
                 steps, stopped = loop.run(bar)
+        # 3. The best weights, and the sum of all stages so far.
         state.restore(module)
         module.eval()
         result = TrainingResult(

@@ -28,7 +28,12 @@ Similarity = Callable[[Tensor, Tensor], Tensor]
 """[Q, c], [N, c] → [Q, N]."""
 
 
-def top_documents(queries: Tensor, documents: Tensor, similarity: Similarity, depth: int = 10) -> Rows:
+def inner_product(queries: Tensor, documents: Tensor) -> Tensor:
+    """[Q, c], [N, c] → [Q, N]."""
+    return queries @ documents.T
+
+
+def top_documents(queries: Tensor, documents: Tensor, similarity: Similarity = inner_product, depth: int = 10) -> Rows:
     """Places of the most similar documents [N, c] of each query [Q, c], best first: [Q, ≤ depth]."""
     depth = min(depth, len(documents))
     parts = [similarity(part, documents).topk(depth, dim=1).indices for part in torch.split(queries, 64)]

@@ -177,7 +177,7 @@ def choose(table: _Scores) -> Choice:
 def nearest_documents(pairs: TrainingPairs) -> Rows:
     """Return the documents nearest to each training question in the encoder's space: [Q, ≤ NEAR]."""
     queries = pairs.queries[torch.from_numpy(np.unique(pairs.query_rows))]
-    return top_documents(queries, pairs.documents, lambda q, d: q @ d.T, NEAREST_OF_A_QUESTION)
+    return top_documents(queries, pairs.documents, depth=NEAREST_OF_A_QUESTION)
 
 
 def learn_maps(
@@ -244,7 +244,7 @@ def _score(pairs: TrainingPairs, held_out: Validation, spaces: Mapping[int, Spac
     documents = pairs.documents[torch.from_numpy(held_out.documents)]
 
     def each(query_vectors: Tensor, document_vectors: Tensor) -> NDArray[np.float64]:
-        return held_out.each(top_documents(query_vectors, document_vectors, lambda q, d: q @ d.T))
+        return held_out.each(top_documents(query_vectors, document_vectors))
 
     table = {_ENCODER: each(queries, documents)}
     for maps, space in spaces.items():

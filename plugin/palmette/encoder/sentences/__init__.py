@@ -9,6 +9,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from palmette.arrays import quantise
+
 
 @dataclass(frozen=True, eq=False)
 class Sentences:
@@ -37,7 +39,7 @@ class Sentences:
     @classmethod
     def of(cls, rows: NDArray[Any], spans: NDArray[np.int32], starts: NDArray[np.int64]) -> Self:
         """Round vectors of any length to int8, unless they are, and scale them to unit length."""
-        vectors: NDArray[np.int8] = rows if rows.dtype == np.int8 else quantise(rows)
+        vectors: NDArray[np.int8] = rows if rows.dtype == np.int8 else quantise(rows)[0]
         squares = np.einsum("sd,sd->s", vectors, vectors, dtype=np.int32)
         return cls(vectors, (1 / np.sqrt(np.maximum(squares, 1))).astype(np.float32), spans, starts)
 
@@ -61,9 +63,3 @@ def whole_texts(texts: Sequence[str], pooled: NDArray[np.float32]) -> Sentences:
     spans = [(len(text) - len(text.lstrip()), len(text.rstrip())) for text in texts if text.strip()]
     filled = np.array([bool(text.strip()) for text in texts], np.bool_)
     return Sentences.of(pooled[filled], np.array(spans, np.int32).reshape(-1, 2), np.append(0, np.cumsum(filled)))
-
-
-def quantise(rows: NDArray[np.floating]) -> NDArray[np.int8]:
-    """Round rows [S, d] of any length to int8, the largest value of each to ±127."""
-    most = np.abs(rows).max(axis=1, keepdims=True, initial=0)
-    return np.rint(rows * (127 / np.where(most > 0, most, 1))).astype(np.int8)

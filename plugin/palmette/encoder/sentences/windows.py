@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.arrays import Floats, Rows, to_numpy
-from palmette.encoder.sentences import Sentences, quantise
+from palmette.arrays import Floats, Rows, quantise, to_numpy
+from palmette.encoder.sentences import Sentences
 from palmette.encoder.sentences.splitting import split_sentences
 from palmette.encoder.states import like, sum_rows
 
@@ -64,7 +64,7 @@ def encode_sentences(
                 unread += _rest(window._replace(first=last), spans, reach)
                 read.append(window._replace(last=last))
             rows, means = _means(encoder, read, states, spans)
-            vectors[rows] = quantise(means)
+            vectors[rows] = quantise(means)[0]
             if beginnings:
                 pooled[[window.text for window in read]] = to_numpy(states.pooled)
                 done(len(batch))

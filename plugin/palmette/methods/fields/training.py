@@ -89,9 +89,6 @@ class FieldsTask(Task):
         """One run of the loop; none without labelled pairs."""
         return super().stages(training) if self.size() else []
 
-    def to(self, device: torch.device) -> None:
-        """Keep token ids where they are."""
-
     def texts(self, kind: TextKind, rows: Rows) -> list[Any]:
         """Token ids of some documents or queries."""
         if kind == "query":

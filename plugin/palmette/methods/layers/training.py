@@ -24,7 +24,7 @@ from palmette.methods.layers.weights import best_weights
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Stage, Task, TrainingResult
 from palmette.training.maths import info_nce
-from palmette.training.pairs import TokenRows, TrainingPairs
+from palmette.training.pairs import TokenRows, TrainingPairs, inner_product
 
 QUERIES_IN_MEMORY = 64
 """Queries whose states are in memory together."""
@@ -162,7 +162,7 @@ class LayersTask(Task):
             return {}
         queries, documents = self._held_out()
         variants = [self.module.fused(queries), *queries.unbind(1)]
-        fused, *alone = (self.pairs.score_ranking(q, documents, lambda q, d: q @ d.T) for q in variants)
+        fused, *alone = (self.pairs.score_ranking(q, documents, inner_product) for q in variants)
         by_layer = zip(self.config.query_layers, alone, strict=True)
         return {**fused, **{f"ndcg@10 of layer {layer}": scores["ndcg@10"] for layer, scores in by_layer}}
 
