@@ -6,10 +6,7 @@ errors of nDCG@10) exchanges the folders, in one step. The former index is kept,
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
-import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -25,10 +22,11 @@ from palmette.data.metrics import Judgements, query_scores
 from palmette.errors import InputError, NotFoundError, StoreError
 from palmette.index import Index
 from palmette.index.copies import update_copy
-from palmette.machine.files import draft_beside, fsync_folder
+from palmette.machine.files import fsync_folder
+from palmette.machine.folders import between, draft_beside, exchange_folders
 from palmette.methods.base import Model
 from palmette.store.local.feedback import FEEDBACK, Vote
-from palmette.store.local.folder import COMMIT, OpenedFolder, between, write_lock
+from palmette.store.local.folder import COMMIT, OpenedFolder, write_lock
 
 HELD_OUT = 0.3
 """Share of the judged questions that are not trained on, and decide about the exchange."""
@@ -40,10 +38,6 @@ DEPTH = 10
 """Depth of nDCG."""
 LOCK_TIMEOUT = 60.0
 """Seconds to wait for a writer before the exchange."""
-_AT_FDCWD = -100
-"""Argument of renameat2: relative paths start at the working directory."""
-_RENAME_EXCHANGE = 2
-"""Flag of renameat2: exchange two paths."""
 
 Scores = NDArray[np.float64]
 
@@ -159,7 +153,7 @@ def restore_former(path: str | Path) -> Path:
         Index.open(former, device="cpu") as other,
         _brought_over(index, other, place, former),
     ):
-        _exchange_folders(place, former)
+        exchange_folders(place, former)
     (former / FEEDBACK).unlink(missing_ok=True)
     return place
 
@@ -201,7 +195,7 @@ def _exchange(index: Index, new: Index, place: Path, draft: Path) -> Path:
             former.rename(older)
         try:
             draft.rename(former)
-            _exchange_folders(place, former)
+            exchange_folders(place, former)
         except OSError:
             if former.exists():
                 former.rename(draft)
@@ -221,21 +215,6 @@ def _brought_over(index: Index, other: Index, place: Path, folder: Path) -> Iter
         update_copy(index.backend, other.backend, other.model)
         index.feedback_log.copy_to(folder)
         yield
-
-
-def _exchange_folders(first: Path, second: Path) -> None:
-    """Exchange two folders: in one step where the system supports it, or else by three renames."""
-    if sys.platform == "linux":
-        libc = ctypes.CDLL(None, use_errno=True)
-        paths = _AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second)
-        if hasattr(libc, "renameat2") and libc.renameat2(*paths, _RENAME_EXCHANGE) == 0:
-            fsync_folder(first.parent)
-            return
-    temporary = between(first)
-    first.rename(temporary)
-    second.rename(first)
-    temporary.rename(second)
-    fsync_folder(first.parent)
 
 
 def _former(place: Path) -> Path:
