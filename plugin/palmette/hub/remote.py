@@ -1,4 +1,4 @@
-"""Checkpoints to and from the Hugging Face Hub, and the client's errors in palmette's words."""
+"""Checkpoints to and from the Hugging Face Hub, and the client's errors as palmette's."""
 
 from __future__ import annotations
 
@@ -18,6 +18,14 @@ from palmette.hub.manifest import LAYOUT, dump_manifest, flaws, foreign, read_ma
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
+
+_NAMES = (
+    "Check the name (a folder's, or 'owner/name') and the revision; for a private or gated repository, or to write,"
+    " pass token=…, set HF_TOKEN, or run: hf auth login"
+)
+"""What to do where the Hub has answered, or the name is none."""
+_NETWORK = "Check the network, HF_ENDPOINT, HF_HUB_OFFLINE and local_files_only, and the cache's disk"
+"""What to do about other errors of the Hub's client."""
 
 
 def open_checkpoint(
@@ -118,15 +126,6 @@ def pull(repo_id: str, out_dir: str | Path | None = None, **options: Any) -> Pat
     return folder
 
 
-_NAMES = (
-    "Check the name (a folder's, or 'owner/name') and the revision; for a private or gated repository, or to write,"
-    " pass token=…, set HF_TOKEN, or run: hf auth login"
-)
-"""What to do where the Hub has answered, or the name is none."""
-_NETWORK = "Check the network, HF_ENDPOINT, HF_HUB_OFFLINE and local_files_only, and the cache's disk"
-"""What to do about other errors of the Hub's client."""
-
-
 @dataclass(frozen=True)
 class Repository:
     """A repository at a revision, and how it may be reached."""
@@ -212,18 +211,18 @@ def hub_errors(repo_id: str, revision: str | None = None) -> Iterator[None]:
             raise
         from huggingface_hub import errors
 
-        told: BaseException = error
+        cause: BaseException = error
         uncached = isinstance(error, errors.LocalEntryNotFoundError)
         # The cause of a failed request or transfer says more than that there is nothing in the cache.
-        while isinstance(told.__cause__, Exception) and (
-            isinstance(told, errors.LocalEntryNotFoundError | ValueError | RuntimeError)
+        while isinstance(cause.__cause__, Exception) and (
+            isinstance(cause, errors.LocalEntryNotFoundError | ValueError | RuntimeError)
         ):
-            told = told.__cause__
+            cause = cause.__cause__
         names = errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.HFValidationError
-        absent = isinstance(told, (*names, errors.LocalEntryNotFoundError))
-        absent = absent or (uncached and isinstance(told, errors.OfflineModeIsEnabled))
-        kind = NotFoundError if absent and not isinstance(told, errors.GatedRepoError) else HubError
+        absent = isinstance(cause, (*names, errors.LocalEntryNotFoundError))
+        absent = absent or (uncached and isinstance(cause, errors.OfflineModeIsEnabled))
+        kind = NotFoundError if absent and not isinstance(cause, errors.GatedRepoError) else HubError
         target = f"{repo_id!r}" + (f" at revision {revision!r}" if revision else "")
-        words = f"{type(told).__name__}: {' '.join(str(told).split()).rstrip('.')}"
-        advice = _NAMES if isinstance(told, errors.HfHubHTTPError | errors.HFValidationError) else _NETWORK
+        words = f"{type(cause).__name__}: {' '.join(str(cause).split()).rstrip('.')}"
+        advice = _NAMES if isinstance(cause, errors.HfHubHTTPError | errors.HFValidationError) else _NETWORK
         raise kind(f"{target}{' is not in the cache' if uncached else ''}: {words}. {advice}") from error

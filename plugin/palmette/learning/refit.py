@@ -24,7 +24,6 @@ from palmette.index import Index
 from palmette.index.copies import update_copy
 from palmette.machine.files import fsync_folder
 from palmette.machine.folders import between, draft_beside, exchange_folders
-from palmette.methods.base import Model
 from palmette.store.local.feedback import FEEDBACK, Vote
 from palmette.store.local.folder import COMMIT, OpenedFolder, write_lock
 
@@ -86,7 +85,9 @@ def feedback_data(index: Index, pairs: Any = None, *, seed: int = 0) -> Retrieva
     if not judged:
         raise InputError("nobody has said of a document that it was useful, and there are no pairs: nothing to learn")
     queries = {f"q{number}": query for number, query in enumerate(sorted(judged))}
-    order = sorted(queries, key=lambda key: _digest(f"{seed} {queries[key]}"))
+    # A random order that is the same wherever the questions are: by the hash of their text.
+    texts = {key: f"{seed} {query}".encode("utf-8", "surrogatepass") for key, query in queries.items()}
+    order = sorted(queries, key=lambda key: hashlib.sha256(texts[key]).hexdigest())
     test_keys = set(order[: round(HELD_OUT * len(order))])
     qrels: dict[str, dict[str, dict[str, int]]] = {"train": {}, "test": {}}
     for key, query in queries.items():
@@ -129,15 +130,21 @@ def refit(
             return Refit(questions, len(test), np.nan, np.nan, np.nan, False, None, reason)
         train = replace(data, qrels={"train": data.qrels["train"]})
         with draft_beside(place) as holder:
-            model = _train(index.model, train, seed, progress, options)
+            # 1. Train a model of the same method and options over the same encoder.
+            settings = index.model.config.to_dict() | options
+            encoder = index.model.encoder.plain
+            model = type(index.model).fit(train, encoder=encoder, seed=seed, progress=progress, **settings)
             if model.fingerprint == index.model.fingerprint:
                 return Refit(questions, len(test), np.nan, np.nan, np.nan, False, None, "training changed nothing")
+            # 2. Build its index beside the old one, and ask both the held-out questions.
             with index.copy_to(holder / "index", model=model, progress=progress) as new:
                 before, after = _ndcg(index, data.queries, test), _ndcg(new, data.queries, test)
-                gain, error = _gain(before, after)
+                gains = after - before
+                gain, error = float(gains.mean()), float(gains.std(ddof=1) / np.sqrt(len(gains)))
                 facts = questions, len(test), float(before.mean()), float(after.mean()), error
                 if gain <= ERRORS * error or gain <= 0:
                     return Refit(*facts, False, None, "the new index is not clearly better")
+                # 3. Exchange the folders.
                 former = _exchange(index, new, place, holder / "index")
     return Refit(*facts, True, former, "the new index is better")
 
@@ -158,12 +165,6 @@ def restore_former(path: str | Path) -> Path:
     return place
 
 
-def _train(model: Model, data: RetrievalData, seed: int, progress: bool | None, options: Mapping[str, Any]) -> Model:
-    """Train a model of the same method and options over the same encoder."""
-    settings = model.config.to_dict() | dict(options)
-    return type(model).fit(data, encoder=model.encoder.plain, seed=seed, progress=progress, **settings)
-
-
 def _ndcg(index: Index, queries: Mapping[str, str], qrels: Mapping[str, Mapping[str, int]]) -> Scores:
     """Return nDCG@10 of each held-out question: [Q]."""
     ranked_ids = index.rank([queries[key] for key in qrels], DEPTH).ids
@@ -174,12 +175,6 @@ def _ndcg(index: Index, queries: Mapping[str, str], qrels: Mapping[str, Mapping[
     for query, ids in enumerate(ranked_ids):
         ranking[query, : len(ids)] = [rows.get(id, -1) for id in ids]
     return query_scores(ranking, judgements, ks=(DEPTH,))[f"ndcg@{DEPTH}"]
-
-
-def _gain(before: Scores, after: Scores) -> tuple[float, float]:
-    """Return the mean difference, and its standard error."""
-    difference = after - before
-    return float(difference.mean()), float(difference.std(ddof=1) / np.sqrt(len(difference)))
 
 
 def _exchange(index: Index, new: Index, place: Path, draft: Path) -> Path:
@@ -261,8 +256,3 @@ def grades_of_votes(votes: Iterable[Vote]) -> dict[str, dict[str, int]]:
 def _one_spaced(query: str) -> str:
     """Return a query with single spaces, so that a vote and a pair about it are of one question."""
     return " ".join(query.split())
-
-
-def _digest(text: str) -> str:
-    """Hash a text, to put questions in a random but stable order."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -92,8 +92,8 @@ def draft_beside(path: Path) -> Iterator[Path]:
     ours = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{32}}{re.escape(_DRAFT)}")
     for entry in path.parent.iterdir():
         if ours.fullmatch(entry.name):
-            with suppress(OSError), _locked(entry) as held:  # a process that is at work holds its own
-                if held or time.time() - entry.stat().st_mtime > _ABANDONED:
+            with suppress(OSError), _locked(entry) as locked:  # a process that is at work holds its own
+                if locked or time.time() - entry.stat().st_mtime > _ABANDONED:
                     shutil.rmtree(entry, ignore_errors=True)
     with ExitStack() as lock:
         while True:
@@ -120,8 +120,8 @@ def folder_lock(folder: Path, patience: float = _PATIENCE) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() >= until:
-                    told = f"another process uses {folder}: wait for its end, or choose another folder"
-                    raise LockedError(told) from None
+                    reason = f"another process uses {folder}: wait for its end, or choose another folder"
+                    raise LockedError(reason) from None
                 time.sleep(_POLL)
         yield
 
@@ -139,13 +139,13 @@ def _locked(folder: Path) -> Iterator[bool]:
 
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        held = True
+        locked = True
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise
         except OSError:
-            held = False
-        yield held
+            locked = False
+        yield locked
     finally:
         os.close(descriptor)
