@@ -45,7 +45,7 @@ def atomic_folder(path: Path, *, flush: bool = True) -> Iterator[Path]:
     ``flush`` brings its files to the disk first, for those whose writer does not.
     """
     if is_occupied(path):
-        raise InputError(f"{path} exists and is not an empty folder: choose another, or open what is there")
+        raise InputError(f"{path} exists and is not an empty folder: choose another")
     for parent in path.parents:
         if parent.exists() and not parent.is_dir():
             raise InputError(f"{path} cannot be made: {parent} is a file; choose another folder")

@@ -34,7 +34,7 @@ from palmette.errors import (
 )
 from palmette.lexical.analyser import LANGUAGE, SCHEME, check_language, stemmer_version
 from palmette.machine.files import flaw_of, fsync_folder, read_regular, write_anew
-from palmette.machine.folders import atomic_folder, between
+from palmette.machine.folders import atomic_folder, between, is_occupied
 from palmette.search.plan import ArraySpec
 from palmette.store.local.database import DATABASE, create_database, no_fork, read_number, storage_errors
 
@@ -374,6 +374,8 @@ def _read_owner(folder: Path) -> str:
 @contextmanager
 def new_index_folder(path: Path) -> Iterator[Path]:
     """Yield where to make an index, moved to ``path`` on a clean exit; it flushes its own files."""
+    if is_occupied(path):
+        raise InputError(f"{path} exists and is not an empty folder: choose another, or Index.open it")
     _check_exchange(path)
     with storage_errors(path), atomic_folder(path, flush=False) as draft:
         yield draft
