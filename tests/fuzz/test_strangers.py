@@ -121,8 +121,7 @@ def test_links_and_paths_out_of_a_folder(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="link out of"):
         load_data(texts)
     saved = MODEL.save_pretrained(tmp_path / "saved")
-    (saved / ".palmette-lock").unlink(missing_ok=True)
-    (saved / ".palmette-lock").symlink_to(victim)
+    (saved / ".palmette-ready").symlink_to(other)
     with pytest.raises(CheckpointError, match="symbolic link"):
         MODEL.save_pretrained(saved)
     assert victim.read_text() == "precious"

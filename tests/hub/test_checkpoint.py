@@ -130,11 +130,21 @@ def test_saving_again_replaces_only_what_is_ours(tmp_path: Path):
     assert weight_of(save(tmp_path, 2.0)) == weight_of(open_checkpoint(tmp_path)) == 2.0
     with pytest.raises(CheckpointError, match=r"model.safetensors has changed since .* was opened"):
         old.tensors()
-    names = {path.name for path in tmp_path.iterdir() if path.name != ".palmette-lock"}
+    names = {path.name for path in tmp_path.iterdir()}
     assert names == {"config.json", "model.safetensors", "README.md", "manifest.json", "notes", "diary.txt"}
     (tmp_path / LAYOUT.weights).unlink()
     with pytest.raises(CheckpointError, match="can no longer be read"):
         old.tensors()
+
+
+def test_the_working_directory_stays_the_folder_that_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """As a mount point does, which no rename can replace either."""
+    monkeypatch.chdir(tmp_path)
+    for value in (1.0, 2.0):
+        save(Path(), value)
+        assert weight_of(open_checkpoint(tmp_path)) == value
+        assert Path.cwd().samefile(tmp_path)
+        assert len(list(tmp_path.iterdir())) == 4
 
 
 def test_a_new_folder_sweeps_what_killed_saves_left_beside_it(tmp_path: Path):
@@ -191,8 +201,8 @@ def test_a_kill_at_any_moment_leaves_the_old_checkpoint_or_the_new(tmp_path: Pat
         outcomes.append(weight_of(found))
         assert ("leaves.json" in found.files) == (outcomes[-1] == 1.0), point
         assert weight_of(save(folder, 3.0)) == 3.0, "the next save goes on as usual"
-        left = [path.name for path in folder.iterdir() if path.name.startswith(".palmette-")]
-        assert left in ([".palmette-lock"], []), point
+        left = [path.name for path in folder.iterdir() if path.name.startswith(".palmette")]
+        assert not left, point
     assert status == 0
     assert set(outcomes) == {1.0, 2.0}
     assert outcomes == sorted(outcomes), "once the new one is there, it stays"
@@ -211,4 +221,4 @@ def test_no_room_leaves_the_old_checkpoint(tmp_path: Path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert weight_of(open_checkpoint(tmp_path)) == 1.0
-    assert not list(tmp_path.glob(".palmette-stage*"))
+    assert not list(tmp_path.glob(".palmette*"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -95,11 +96,11 @@ def test_without_a_hub(hub: LocalHub, cache: Path, monkeypatch: pytest.MonkeyPat
     hub.requests.clear()
     assert weight_of(open_checkpoint(REPO, cache_dir=cache, local_files_only=True)) == 1.0
     assert hub.requests == []
-    with pytest.raises(NotFoundError, match=r"'me/other' is not.* in the cache, and local_files_only=True"):
+    with pytest.raises(NotFoundError, match=r"'me/other' is not in the cache: .*local_files_only"):
         open_checkpoint("me/other", cache_dir=cache, local_files_only=True)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     assert weight_of(open_checkpoint(REPO, cache_dir=cache)) == 1.0  # a dead Hub, and a cache to go on with
-    with pytest.raises(HubError, match=r"'me/other': no connection to .*:9 .*not in the cache"):
+    with pytest.raises(HubError, match=r"'me/other' is not in the cache: Connect.*refused. Check the network"):
         open_checkpoint("me/other", cache_dir=cache)
 
 
@@ -128,17 +129,17 @@ def test_offline_by_environment(hub: LocalHub, cache: Path, tmp_path: Path, monk
     done = run_python(script, tmp_path / "ckpt", cache)
     assert done.returncode == 0, done.stderr
     one, two, three = done.stdout.splitlines()
-    assert one.startswith("NotFoundError 'me/other' is not, or not wholly, in the cache, and HF_HUB_OFFLINE")
+    assert re.match("NotFoundError 'me/other' is not in the cache: .*HF_HUB_OFFLINE", one)
     assert two.startswith("NotFoundError 'me/ckpt' at revision '0000")
-    assert three.startswith("HubError 'me/ckpt': the Hub is switched off by HF_HUB_OFFLINE")
+    assert re.match("HubError 'me/ckpt': OfflineModeIsEnabled: .*HF_HUB_OFFLINE", three)
     assert hub.requests == []
 
 
 def test_what_is_not_there(hub: LocalHub, cache: Path, monkeypatch: pytest.MonkeyPatch):
-    with pytest.raises(NotFoundError, match=r"no repository 'me/nothing' at http.*Check the name.*HF_TOKEN"):
+    with pytest.raises(NotFoundError, match=r"'me/nothing': Repo.*Not Found for url: http.*Check the name.*HF_TOKEN"):
         open_checkpoint("me/nothing", cache_dir=cache)
     for revision in ("v9", "0" * 40):
-        with pytest.raises(NotFoundError, match=f"'me/ckpt' has no revision '{revision}'; its branches"):
+        with pytest.raises(NotFoundError, match=f"'me/ckpt' at revision '{revision}'.*: Revision.*Check the name"):
             open_checkpoint(REPO, revision=revision, cache_dir=cache)
     before = len(hub.requests)
     with pytest.raises(ConfigError, match=r"revision='v1' was given, but .* is a folder"):
@@ -146,36 +147,36 @@ def test_what_is_not_there(hub: LocalHub, cache: Path, monkeypatch: pytest.Monke
     for path in ("./ckpt", "/no/such", "a/b/c", "ckpt/", Path("me/ckpt"), "~/nothing"):
         with pytest.raises(NotFoundError, match=r"no folder .*'owner/name'"):
             open_checkpoint(path, cache_dir=cache)
-    with pytest.raises(NotFoundError, match="'two words' is neither a folder here"):
+    with pytest.raises(NotFoundError, match="'two words': HFValidationError: .*Check the name .*a folder's"):
         open_checkpoint("two words", cache_dir=cache)
     assert len(hub.requests) == before
 
 
 def test_tokens(hub: LocalHub, tmp_path: Path, cache: Path):
-    with pytest.raises(HubError, match=r"not accept the token \(401: Invalid cred.*hf auth login"):
+    with pytest.raises(HubError, match=r"401.*Invalid credentials.*hf auth login"):
         open_checkpoint(REPO, token="hf_wrong", cache_dir=cache)
     for repo, token, told in (
-        (REPO, "hf_wrong", r"does not accept the token \(401"),
-        (REPO, READ_TOKEN, r"the token may not do this \(403: .*write token"),
-        ("me/new", READ_TOKEN, r"the token may not do this \(403"),
+        (REPO, "hf_wrong", "401.*HF_TOKEN"),
+        (REPO, READ_TOKEN, "403.*write token.*HF_TOKEN"),
+        ("me/new", READ_TOKEN, "403.*HF_TOKEN"),
     ):
         with pytest.raises(HubError, match=told):
             push_checkpoint(tmp_path / "ckpt", repo, token=token)
     push_checkpoint(tmp_path / "ckpt", "secret", private=True)
     assert hub.repos["me/secret"].private
-    with pytest.raises(NotFoundError, match=r"no repository 'me/secret'.*if it is private, pass token"):
+    with pytest.raises(NotFoundError, match=r"'me/secret': Repo.*private or gated repository.* pass token"):
         open_checkpoint("me/secret", token=False, cache_dir=cache)
     assert weight_of(open_checkpoint("me/secret", token=TOKEN, cache_dir=cache)) == 1.0
 
 
 def test_gated_and_out_of_order(hub: LocalHub, cache: Path, tmp_path: Path):
     hub.repos[REPO].gated = True
-    with pytest.raises(HubError, match=rf"'me/ckpt'.* is gated: ask for access at {hub.url}/me/ckpt"):
+    with pytest.raises(HubError, match=rf"'me/ckpt'.* gated repo for url {hub.url}/me/ckpt.*HF_TOKEN"):
         open_checkpoint(REPO, cache_dir=cache)
     hub.fail(500)
-    with pytest.raises(HubError, match=r"'me/ckpt': http://127.* answered 500: out of order"):
+    with pytest.raises(HubError, match=r"'me/ckpt'.*500.*out of order"):
         open_checkpoint(REPO, cache_dir=cache / "empty")
-    with pytest.raises(HubError, match="answered 500"):
+    with pytest.raises(HubError, match="500.*out of order"):
         push_checkpoint(tmp_path / "ckpt", REPO)
     with pytest.raises(HubError, match=r"'me/ckpt': .*Name or service not known.*Check"), hub_errors(REPO):
         raise RuntimeError("Error while uploading") from OSError("Name or service not known")
@@ -212,7 +213,7 @@ def test_a_tampered_cache_is_fetched_afresh(hub: LocalHub, commit: str, cache: P
     assert fetched(hub) == [f"/{REPO}/resolve/{commit}/{LAYOUT.weights}"]
     tamper()
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(CheckpointError, match=r"cached model.safetensors was altered.*: .*no connection"):
+    with pytest.raises(CheckpointError, match=r"cached model.safetensors was altered.*: Connect.*Check the network"):
         open_checkpoint(REPO, revision=commit, cache_dir=cache)
 
 

@@ -18,8 +18,7 @@ from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.data.listing import list_source
 from palmette.errors import LockedError, PalmetteError, StoreError
 from palmette.index import sync as syncing
-from palmette.learning.refit import _exchange_folders
-from palmette.machine.files import draft_beside
+from palmette.machine.folders import draft_beside, exchange_folders
 from support.services import until
 
 MODEL = SpaceModel.untrained(FakeEncoder(16))
@@ -175,7 +174,7 @@ def test_a_watching_command_goes_on(tmp_path: Path) -> None:
             until(lambda: "notes/b.md" in ids())
             with Index.open(place) as index:
                 index.copy_to(tmp_path / "other", model=SpaceModel.untrained(FakeEncoder(8)), **QUIET).close()
-            _exchange_folders(place, tmp_path / "other")
+            exchange_folders(place, tmp_path / "other")
             (notes / "c.md").write_text("Foxes run.")
             until(lambda: "notes/c.md" in ids())
             assert watching.poll() is None
@@ -183,5 +182,5 @@ def test_a_watching_command_goes_on(tmp_path: Path) -> None:
             watching.terminate()
     with Index.open(tmp_path / "other", verify="full") as index, pytest.raises(StoreError, match="holds another index"):
         assert set(held(index)) == {"notes/a.md", "notes/b.md"}
-        _exchange_folders(place, tmp_path / "other")
+        exchange_folders(place, tmp_path / "other")
         held(index)

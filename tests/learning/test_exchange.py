@@ -15,7 +15,7 @@ from learning.conftest import QUIET, TOPICS, VOTES
 from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.errors import InputError, StoreError
 from palmette.learning.refit import refit, restore_former
-from palmette.store.local.folder import between
+from palmette.machine.folders import between
 from support.syscalls import KILL, is_possible, watch
 
 pytestmark = pytest.mark.skipif(not is_possible(), reason="needs seccomp's user notifications")

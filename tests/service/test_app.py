@@ -585,7 +585,7 @@ def test_a_folder_is_indexed_and_followed(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_replaced_index_of_a_folder_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where no request makes the service open it again, as after a refit at night."""
-    from palmette.learning.refit import _exchange_folders
+    from palmette.machine.folders import exchange_folders
     from palmette.service import indexes
 
     monkeypatch.setattr(indexes, "POLL", 0.05)
@@ -602,7 +602,7 @@ def test_a_replaced_index_of_a_folder_is_followed(tmp_path: Path, monkeypatch: p
     with running(Served("notes", str(notes), model=str(tmp_path / "model"))) as service:
         until(lambda: ids() == {"notes/a.md"})
         Index.create(tmp_path / "other", model).close()
-        _exchange_folders(place, tmp_path / "other")
+        exchange_folders(place, tmp_path / "other")
         until(lambda: ids() == {"notes/a.md"})
         (notes / "b.md").write_text("Hens eat.")
         until(lambda: ids() == {"notes/a.md", "notes/b.md"})

@@ -157,7 +157,8 @@ def test_a_name_is_moved_by_many_at_once(folder: Path) -> None:
 
 def test_what_a_killed_move_left_goes(folder: Path) -> None:
     left = folder / f".docs.{'0' * 32}.new"
-    left.symlink_to("docs-v1")
+    left.mkdir()
+    (left / "docs").symlink_to("../docs-v1")
     set_alias(folder / "docs", folder / "docs-v1")
     assert {path.name for path in folder.iterdir()} == {"docs", "docs-v1", "docs-v2"}
 

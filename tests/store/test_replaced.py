@@ -14,7 +14,7 @@ import pytest
 
 from palmette.errors import StoreError
 from palmette.store.local.backend import LocalBackend
-from palmette.store.local.folder import atomic_folder
+from palmette.store.local.folder import new_index_folder
 from palmette.store.local.view import Snapshots
 from support.forks import in_child
 from support.stores import SPECS, State, arrays_of, delete, doc, plan, put, state_of
@@ -262,17 +262,17 @@ def test_the_draft_of_a_killed_process_goes_with_the_next_try(tmp_path: Path) ->
     path = tmp_path / "index"
 
     def begin() -> None:
-        with atomic_folder(path) as draft:
+        with new_index_folder(path) as draft:
             create(draft, "killed").close()
             os.kill(os.getpid(), signal.SIGKILL)
 
     with pytest.raises(AssertionError):
         in_child(begin)
     [left] = tmp_path.iterdir()
-    with atomic_folder(path) as slow:
+    with new_index_folder(path) as slow:
         create(slow, "slow").close()
         assert not left.exists()
-        with atomic_folder(path) as quick:
+        with new_index_folder(path) as quick:
             create(quick, "quick").close()
         assert slow.exists()
         shutil.rmtree(path)

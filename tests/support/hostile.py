@@ -452,7 +452,7 @@ FILES = [
 def spoil_files(folder: Path, draw: random.Random) -> str:
     """Put a pipe, a link, a folder, a socket, or a second name of the stranger's victim in place of a file."""
     names = [*FILES, "index.sqlite3", "index.sqlite3-journal", "model/config.json", "model/manifest.json"]
-    names += ["model/.palmette-lock", "model/README.md", "model/.palmette-ready", "manifest.json.tmp"]
+    names += ["model/README.md", "model/.palmette-ready", "manifest.json.tmp"]
     arrays = sorted(folder.glob("segments/*/*.npy"))
     path = draw.choice([*(folder / name for name in names), *draw.sample(arrays, 3)])
     kind = draw.choice(["pipe", "link", "hard link", "hard link", "folder", "socket", "empty"])

@@ -1,43 +1,38 @@
 """Checkpoints on disk: folders written atomically, and verified when opened.
 
 A kill while a folder is written leaves the old checkpoint or the new one, whole. A new folder is written beside its
-place and becomes visible by one rename. Over an earlier checkpoint, everything is first written to a stage inside the
-folder and flushed; renaming the stage to ``.palmette-ready`` is the step that decides. After it the files only move
-up, manifest last, which the next reader or writer can finish. The user's other files in the folder stay.
+place and becomes visible by one rename. An earlier checkpoint's folder stays the folder that it is, with the user's
+other files, mount points and the working directory included: everything is first written to a stage inside it, and
+renaming the stage to ``.palmette-ready`` is the step that decides. After it the files only move up, which the next
+reader or writer can finish.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import shutil
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from palmette.config import check_path, parse_json
-from palmette.errors import CheckpointError, NotFoundError
+from palmette.errors import CheckpointError, InputError, LockedError, NotFoundError
 from palmette.hub.manifest import LAYOUT, PICKLES, Entry, dump_manifest, flaws, foreign, read_manifest
-from palmette.machine.files import draft_beside, flaw_of, fsync_folder, reading, write_anew
+from palmette.machine.files import fsync_folder, reading, write_anew
+from palmette.machine.folders import atomic_folder, draft_beside, folder_lock, is_occupied
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _PROGRAMS = (".bat", ".cmd", ".dll", ".dylib", ".exe", ".pth", ".py", ".pyc", ".pyd", ".sh", ".so")
-_OURS = ".palmette-"
-_STAGE = _OURS + "stage-"
-"""Prefix of a folder that is being written."""
-READY = _OURS + "ready"
+_OURS = "palmette"
+READY = f".{_OURS}-ready"
 """Folder that is complete and will replace the checkpoint."""
-_LOCK = _OURS + "lock"
-"""File that writers lock."""
 _PATIENCE = 60.0  # seconds: far longer than a save takes
 _DTYPES: dict[str, Any] = {"F64": np.float64, "F32": np.float32, "F16": np.float16}
 """Types of safetensors that are read as arrays."""
@@ -53,56 +48,29 @@ def write_folder(folder: Path, files: Mapping[str, bytes], card: str) -> dict[st
         )
     entries = {name: Entry.of(files[name]) for name in sorted(files)}
     content = {**files, LAYOUT.card: card.encode(), LAYOUT.manifest: dump_manifest(entries)}
-    _check_is_no_file(folder)
     with _writing(folder):
-        check_target(folder, content)  # before anything is written there, the lock file included
-        if _create(folder, content):
-            return entries
+        check_target(folder, content)
+        if folder.name and not is_occupied(folder):  # "." stays the folder that it is
+            with suppress(OSError, InputError):  # it cannot be replaced, as a mount point, or is no longer empty
+                with atomic_folder(folder, flush=False) as draft:
+                    draft.mkdir()
+                    _fill(draft, content)
+                return entries
         folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / _LOCK, timeout=_PATIENCE):
-            _move_up(folder)
+        with folder_lock(folder, _PATIENCE), draft_beside(folder / _OURS) as stage:
+            _move_up(folder)  # of a save that was killed
             check_target(folder, content)
-            for stale in folder.glob(_STAGE + "*"):  # of a process that was killed, since we hold the lock
-                shutil.rmtree(stale)
-            stage = folder / f"{_STAGE}{uuid.uuid4().hex}"
-            try:
-                stage.mkdir()
-                _fill(stage, content)
-                stage.rename(folder / READY)
-            finally:
-                shutil.rmtree(stage, ignore_errors=True)
+            _fill(stage, content)
+            stage.rename(folder / READY)
             fsync_folder(folder)
             _move_up(folder)
     return entries
 
 
-def _create(folder: Path, content: Mapping[str, bytes]) -> bool:
-    """Make a new or empty folder the checkpoint by one rename; False where no rename can, as on a mount point."""
-    if not folder.name or (folder.is_dir() and any(folder.iterdir())):  # "." stays the folder that it is
-        return False
-    with contextlib.ExitStack() as removed:
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            stage = removed.enter_context(draft_beside(folder)) / folder.name
-            stage.mkdir()  # with the modes that the user's folders have
-            if folder.is_dir():
-                shutil.copymode(folder, stage)
-        except OSError:
-            return False
-        _fill(stage, content)
-        try:
-            stage.rename(folder)
-        except OSError:  # another process was faster, or the folder cannot be replaced
-            return False
-        fsync_folder(folder.parent)
-    return True
-
-
-def _fill(stage: Path, content: Mapping[str, bytes]) -> None:
-    """Write files to an empty folder, and flush them to the disk."""
+def _fill(folder: Path, content: Mapping[str, bytes]) -> None:
     for name, data in content.items():
-        write_anew(stage / name, data, durable=True)
-    fsync_folder(stage)
+        write_anew(folder / name, data, durable=True)
+    fsync_folder(folder)
 
 
 def check_target(folder: Path, content: Iterable[str] = ()) -> None:
@@ -110,31 +78,29 @@ def check_target(folder: Path, content: Iterable[str] = ()) -> None:
 
     The folder must be absent, empty, or a checkpoint without another file in the way of ``content``.
     """
-    _check_is_no_file(folder)
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError(f"cannot save to {folder}: it is a file; name a folder")
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    ours = {name for name in names if name.startswith(_OURS)}
-    names -= ours
-    if not names or READY in ours:
+    theirs = {name for name in names if not name.startswith(f".{_OURS}")}
+    if not theirs or READY in names:
         return
     advice = "Nothing was changed. Choose an empty folder or an earlier checkpoint's"
-    if LAYOUT.manifest not in names:
-        raise CheckpointError(f"cannot save over {folder}: {foreign(str(folder), names)}. {advice}")
+    if LAYOUT.manifest not in theirs:
+        raise CheckpointError(f"cannot save over {folder}: {foreign(str(folder), theirs)}. {advice}")
     try:
         earlier = _earlier(folder) | {LAYOUT.card, LAYOUT.manifest}
     except CheckpointError as error:
         raise CheckpointError(f"cannot save over {folder}: {error}. {advice}") from error
-    if blocked := sorted(names & set(content) - earlier):
+    if blocked := sorted(theirs & set(content) - earlier):
         why = f"its {blocked[0]!r} is not part of the existing checkpoint"
         raise CheckpointError(f"cannot save over {folder}: {why}. {advice}")
 
 
-def _check_is_no_file(folder: Path) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise CheckpointError(f"cannot save to {folder}: it is a file; name a folder")
-
-
 def _move_up(folder: Path) -> None:
+    """Finish a save that was decided: its files replace the earlier checkpoint's, the manifest last."""
     ready = folder / READY
+    if ready.is_symlink():
+        raise CheckpointError(f"{ready} is a symbolic link, which palmette never makes: remove it")
     if not ready.is_dir():
         return
     if (ready / LAYOUT.manifest).is_file():  # else only the emptied stage was left
@@ -153,20 +119,13 @@ def _earlier(folder: Path) -> set[str]:
     return set(read_manifest(path.read_bytes(), str(folder))) if path.is_file() else set()
 
 
-@contextlib.contextmanager
+@contextmanager
 def _writing(folder: Path) -> Iterator[None]:
     """Turn errors of the disk and the lock into CheckpointError."""
     try:
-        flaws = {folder / _LOCK: flaw_of(folder / _LOCK, written=True)}
-        if (folder / READY).is_symlink():
-            flaws[folder / READY] = "is a symbolic link"
-        for path, flaw in flaws.items():
-            if flaw:
-                raise CheckpointError(f"{path} {flaw}, which palmette never makes: remove it")
         yield
-    except Timeout as error:
-        busy = f"another process has been saving to {folder} for {_PATIENCE:g} s; end it, or wait"
-        raise CheckpointError(busy) from error
+    except LockedError as error:
+        raise CheckpointError(f"{error} (it has been saving for {_PATIENCE:g} s)") from error
     except OSError as error:
         raise CheckpointError(
             f"cannot write the checkpoint to {folder}: {error.strerror or error}. What was there before is"
@@ -285,25 +244,21 @@ def save_checkpoint(
 def open_folder(folder: Path) -> Checkpoint:
     """Open and verify a checkpoint on this machine."""
     with reading(folder, CheckpointError):
-        return _open_folder(folder)
-
-
-def _open_folder(folder: Path) -> Checkpoint:
-    if (folder / READY).is_dir():  # a save was decided, and killed before its files had moved up
-        with _writing(folder), FileLock(folder / _LOCK, timeout=_PATIENCE):
-            _move_up(folder)
-    if not (folder / LAYOUT.manifest).is_file():
-        raise foreign(str(folder), [item.name for item in folder.iterdir()])
-    files = read_manifest((folder / LAYOUT.manifest).read_bytes(), str(folder))
-    for path in sorted(folder.iterdir()):
-        if path.suffix.lower() in (*PICKLES, *_PROGRAMS):  # somebody means it to be loaded
-            raise CheckpointError(
-                f"{folder} holds {path.name!r}, which can run code: a checkpoint is only data"
-                f" ({', '.join(LAYOUT.suffixes)}). Move it away, or get the checkpoint from one you trust"
-            )
-    for name, flaw in flaws(files, folder).items():
-        raise CheckpointError(f"{folder}: {name} {flaw}. Save or pull the checkpoint again")
-    return read_checkpoint(folder, files)
+        if (folder / READY).is_dir():  # a save was decided, and killed before its files had moved up
+            with _writing(folder), folder_lock(folder, _PATIENCE):
+                _move_up(folder)
+        if not (folder / LAYOUT.manifest).is_file():
+            raise foreign(str(folder), [item.name for item in folder.iterdir()])
+        files = read_manifest((folder / LAYOUT.manifest).read_bytes(), str(folder))
+        for path in sorted(folder.iterdir()):
+            if path.suffix.lower() in (*PICKLES, *_PROGRAMS):  # somebody means it to be loaded
+                raise CheckpointError(
+                    f"{folder} holds {path.name!r}, which can run code: a checkpoint is only data"
+                    f" ({', '.join(LAYOUT.suffixes)}). Move it away, or get the checkpoint from one you trust"
+                )
+        for name, flaw in flaws(files, folder).items():
+            raise CheckpointError(f"{folder}: {name} {flaw}. Save or pull the checkpoint again")
+        return read_checkpoint(folder, files)
 
 
 def read_checkpoint(

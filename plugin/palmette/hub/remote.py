@@ -1,4 +1,4 @@
-"""Checkpoints to and from the Hugging Face Hub, and the client's errors in palmette's words."""
+"""Checkpoints to and from the Hugging Face Hub, and the client's errors as palmette's."""
 
 from __future__ import annotations
 
@@ -8,13 +8,24 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from palmette.config import check_path
 from palmette.errors import CheckpointError, ConfigError, HubError, NotFoundError, PalmetteError
 from palmette.hub.card import PLACE
 from palmette.hub.checkpoint import Checkpoint, open_folder, read_checkpoint, write_folder
 from palmette.hub.manifest import LAYOUT, dump_manifest, flaws, foreign, read_manifest
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+_NAMES = (
+    "Check the name (a folder's, or 'owner/name') and the revision; for a private or gated repository, or to write,"
+    " pass token=…, set HF_TOKEN, or run: hf auth login"
+)
+"""What to do where the Hub has answered, or the name is none."""
+_NETWORK = "Check the network, HF_ENDPOINT, HF_HUB_OFFLINE and local_files_only, and the cache's disk"
+"""What to do about other errors of the Hub's client."""
 
 
 def open_checkpoint(
@@ -45,7 +56,9 @@ def open_checkpoint(
         raise NotFoundError(
             f"no folder {str(folder)!r} (looked from {Path.cwd()}); a repository's name reads 'owner/name'"
         )
-    repository = Repository(repo_or_dir, revision, token, cache_dir, local_files_only or is_offline())
+    from huggingface_hub import is_offline_mode
+
+    repository = Repository(repo_or_dir, revision, token, cache_dir, local_files_only or is_offline_mode())
     if revision is not None and re.fullmatch("[0-9a-f]{40}", revision) and not repository.offline:
         with suppress(CheckpointError, NotFoundError):  # a commit that is cached whole needs no request
             return _load(replace(repository, offline=True))
@@ -67,7 +80,7 @@ def push_checkpoint(
     Only the files of its manifest, and the card, are sent. The repository (``private``, if so given) and the branch are
     made if they are not there; ``create_tag`` names this commit.
     """
-    from huggingface_hub import CommitOperationAdd, HfApi
+    from huggingface_hub import CommitOperationAdd
 
     folder = check_path(path)
     if not folder.is_dir():
@@ -75,7 +88,7 @@ def push_checkpoint(
     checkpoint = open_folder(folder)
     content = {name: checkpoint.file(name) for name in checkpoint.files}
     content[LAYOUT.manifest] = dump_manifest(checkpoint.files)
-    api = HfApi(endpoint=endpoint(), token=token)
+    api = hub_api(token)
     with hub_errors(repo_id, branch):
         if "/" not in repo_id or not api.repo_exists(repo_id):  # a token may write there, yet not create
             repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
@@ -128,23 +141,29 @@ class Repository:
 
         ``afresh`` replaces each of these files, since a snapshot trusts what is cached.
         """
-        from huggingface_hub import hf_hub_download, snapshot_download
+        with hub_errors(self.repo_id, self.revision):
+            return Path(
+                hub_api(self.token).snapshot_download(
+                    self.repo_id,
+                    revision=self.revision,
+                    cache_dir=self.cache_dir,
+                    allow_patterns=list(names),
+                    ignore_patterns=list(ignore),
+                    local_files_only=self.offline,
+                    force_download=afresh,
+                )
+            )
 
-        options: dict[str, Any] = {"revision": self.revision, "token": self.token, "cache_dir": self.cache_dir}
-        options["endpoint"] = endpoint()
-        with hub_errors(self.repo_id, self.revision, self.offline and not is_offline()):
-            if afresh:
-                for name in names:
-                    path = hf_hub_download(self.repo_id, name, force_download=True, **options)
-                return Path(path).parent
-            options |= {"allow_patterns": list(names), "ignore_patterns": list(ignore)}
-            return Path(snapshot_download(self.repo_id, local_files_only=self.offline, **options))
+
+def hub_api(token: str | bool | None) -> HfApi:
+    """Make a client of the Hub at ``HF_ENDPOINT`` as it is now (the client reads it at import)."""
+    from huggingface_hub import HfApi
+
+    return HfApi(endpoint=os.environ.get("HF_ENDPOINT", "").rstrip("/") or None, token=token)
 
 
 def _load(repository: Repository) -> Checkpoint:
     """Fetch a checkpoint as far as needed, and verify it."""
-    from huggingface_hub import HfApi
-
     folder = repository.fetch([LAYOUT.manifest])
     repository = replace(repository, revision=folder.name)  # the commit: now all files are of one
     offline, where, path = repository.offline, f"{repository.repo_id}@{folder.name}", folder / LAYOUT.manifest
@@ -154,8 +173,7 @@ def _load(repository: Repository) -> Checkpoint:
                 f"{where}: {path.name} is not in the cache. Load it once with the network, which replaces {path}"
             )
         with hub_errors(repository.repo_id, repository.revision):
-            api = HfApi(endpoint=endpoint(), token=repository.token)
-            names = api.list_repo_files(repository.repo_id, revision=repository.revision)
+            names = hub_api(repository.token).list_repo_files(repository.repo_id, revision=repository.revision)
         raise foreign(f"the repository {where}", names)
     try:
         files = read_manifest(path.read_bytes(), where)
@@ -182,96 +200,29 @@ def _load(repository: Repository) -> Checkpoint:
     return read_checkpoint(folder, files, repository.repo_id, folder.name)
 
 
-# -- the client's errors --------------------------------------------------------------------------------
-
-
-def endpoint() -> str:
-    """Address of the Hub: ``HF_ENDPOINT`` as it is now (the client reads it at import)."""
-    from huggingface_hub import constants
-
-    return os.environ.get("HF_ENDPOINT", "").rstrip("/") or str(constants.ENDPOINT)
-
-
-def is_offline() -> bool:
-    """Tell whether the client may make no request (``HF_HUB_OFFLINE``)."""
-    from huggingface_hub import is_offline_mode
-
-    return is_offline_mode()
-
-
 @contextmanager
-def hub_errors(repo_id: str, revision: str | None = None, local_files_only: bool = False) -> Iterator[None]:
-    """Turn errors of the Hub's client into a PalmetteError that names the repository and the fix."""
+def hub_errors(repo_id: str, revision: str | None = None) -> Iterator[None]:
+    """Turn an error of the Hub's client into a PalmetteError: the repository, the client's words, and what to do."""
     try:
         yield
     except Exception as error:
-        known = isinstance(error, ValueError | RuntimeError | OSError) or _by_http(error)
-        if isinstance(error, PalmetteError) or not known:
+        by_http = type(error).__module__.startswith("httpx")  # the client's HTTP library is httpx or httpx2
+        if isinstance(error, PalmetteError) or not (by_http or isinstance(error, ValueError | RuntimeError | OSError)):
             raise
-        raise _translate(error, repo_id, revision, local_files_only) from error
+        from huggingface_hub import errors
 
-
-def _by_http(error: BaseException) -> bool:
-    """Recognise errors of the client's HTTP library, which is httpx or httpx2."""
-    return type(error).__module__.startswith("httpx")
-
-
-def _translate(error: BaseException, repo_id: str, revision: str | None, local: bool) -> PalmetteError:
-    """Turn an error of the Hub's client into one of palmette's, which names the cause and the fix."""
-    from huggingface_hub import errors
-
-    target = f"{repo_id!r}" + (f" at revision {revision!r}" if revision else "")
-    if isinstance(error, errors.HFValidationError):
-        return NotFoundError(
-            f"{repo_id!r} is neither a folder here ({Path.cwd()}) nor a repository's name, which reads"
-            f" 'owner/name': {error}"
-        )
-    uncached = isinstance(error, errors.LocalEntryNotFoundError)
-    if uncached and (local or is_offline()):
-        switch = "local_files_only=True" if local else "HF_HUB_OFFLINE"
-        return NotFoundError(
-            f"{target} is not, or not wholly, in the cache, and {switch} forbids fetching it. Load it once"
-            f" without {switch}, or name the cache_dir it was loaded to"
-        )
-    while isinstance(error.__cause__, Exception) and (
-        isinstance(error, errors.LocalEntryNotFoundError | ValueError | RuntimeError)
-    ):
-        error = error.__cause__  # the client's own words for a failed request or transfer
-    if isinstance(error, errors.HfHubHTTPError) and not isinstance(error, errors.LocalEntryNotFoundError):
-        return _refused(error, repo_id, revision, target)
-    if isinstance(error, errors.OfflineModeIsEnabled) and not uncached:
-        return HubError(f"{target}: the Hub is switched off by HF_HUB_OFFLINE; unset it to go on")
-    if uncached or _by_http(error):
-        return HubError(
-            f"{target}: no connection to {endpoint()} ({type(error).__name__}: {error})"
-            f"{', and it is not in the cache' if uncached else ''}. Check the network and HF_ENDPOINT"
-        )
-    return HubError(
-        f"{target}: {str(error).strip().rstrip('.')}. Check the token, the disk's space and who may write to the cache"
-    )
-
-
-def _refused(error: Exception, repo_id: str, revision: str | None, target: str) -> PalmetteError:
-    """Translate an answer other than success."""
-    from huggingface_hub import errors
-
-    hub, page = endpoint(), f"{endpoint()}/{repo_id}"
-    login = "pass token=…, set HF_TOKEN, or run: hf auth login"
-    if isinstance(error, errors.GatedRepoError):
-        return HubError(f"{target} is gated: ask for access at {page}, then {login}")
-    if isinstance(error, errors.RevisionNotFoundError):
-        return NotFoundError(
-            f"{repo_id!r} has no revision {revision or 'main'!r}; its branches and tags are at {page}/tree/main"
-        )
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return NotFoundError(
-            f"no repository {repo_id!r} at {hub}, and no such folder in {Path.cwd()}."
-            f" Check the name; if it is private, {login}"
-        )
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    answer = f"{status}: {str(getattr(error, 'server_message', None) or error).strip().rstrip('.')}"
-    if status == 401:
-        return HubError(f"{target}: {hub} does not accept the token ({answer}). For a valid one, {login}")
-    if status == 403:
-        return HubError(f"{target}: the token may not do this ({answer}). With one that may (write), {login}")
-    return HubError(f"{target}: {hub} answered {answer}. Try again later, or see {page}")
+        cause: BaseException = error
+        uncached = isinstance(error, errors.LocalEntryNotFoundError)
+        # The cause of a failed request or transfer says more than that there is nothing in the cache.
+        while isinstance(cause.__cause__, Exception) and (
+            isinstance(cause, errors.LocalEntryNotFoundError | ValueError | RuntimeError)
+        ):
+            cause = cause.__cause__
+        names = errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.HFValidationError
+        absent = isinstance(cause, (*names, errors.LocalEntryNotFoundError))
+        absent = absent or (uncached and isinstance(cause, errors.OfflineModeIsEnabled))
+        kind = NotFoundError if absent and not isinstance(cause, errors.GatedRepoError) else HubError
+        target = f"{repo_id!r}" + (f" at revision {revision!r}" if revision else "")
+        words = f"{type(cause).__name__}: {' '.join(str(cause).split()).rstrip('.')}"
+        advice = _NAMES if isinstance(cause, errors.HfHubHTTPError | errors.HFValidationError) else _NETWORK
+        raise kind(f"{target}{' is not in the cache' if uncached else ''}: {words}. {advice}") from error

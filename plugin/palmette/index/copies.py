@@ -24,7 +24,7 @@ from palmette.sources.cutting import AUTO, new_cutter
 from palmette.store.engines import engine_of, is_url
 from palmette.store.local.backend import LocalBackend
 from palmette.store.local.feedback import FEEDBACK, FeedbackLog
-from palmette.store.local.folder import atomic_folder
+from palmette.store.local.folder import new_index_folder
 from palmette.store.protocols import Backend, StoredDocument, View, read_array
 from palmette.store.repair import Repair, salvage
 
@@ -53,7 +53,7 @@ def copy_index(
         finally:
             remote.close()
         return
-    with atomic_folder(Path(path)) as draft:
+    with new_index_folder(Path(path)) as draft:
         local = LocalBackend.create(
             draft,
             arrays,
@@ -149,7 +149,7 @@ def repair_folder(source: Path, path: Path, model: Model | None, progress: bool 
     except PalmetteError as error:
         reason = f"the model inside {source} cannot be loaded ({error}): give it, as model= or --model"
         raise CheckpointError(reason) from error
-    with atomic_folder(path) as draft, salvage(source, path) as salvaged:
+    with new_index_folder(path) as draft, salvage(source, path) as salvaged:
         manifest, cutter = salvaged.manifest, new_cutter(model, AUTO)
         sentences = manifest is None or stores_sentences(manifest)
         arrays = index_arrays(model, sentences)

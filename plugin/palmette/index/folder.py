@@ -12,6 +12,7 @@ from palmette.errors import ConfigError, InputError, ModelMismatchError
 from palmette.index.encoding import index_arrays
 from palmette.index.inputs import absolute
 from palmette.lexical.analyser import check_language
+from palmette.machine.folders import is_occupied
 from palmette.methods import load_model
 from palmette.methods.base import Model
 from palmette.methods.space import SpaceModel
@@ -20,7 +21,7 @@ from palmette.search.plan import ArraySpec
 from palmette.store.engines import engine_of, is_url
 from palmette.store.local.backend import LocalBackend
 from palmette.store.local.database import storage_errors
-from palmette.store.local.folder import atomic_folder, check_entries, check_tenant, is_occupied
+from palmette.store.local.folder import check_entries, check_tenant, new_index_folder
 from palmette.store.protocols import Backend, BackendStats
 
 MODEL = "model"
@@ -82,7 +83,7 @@ def create_index(
             saved = model.save_pretrained(Path(folder) / MODEL)
             engine_of(path).create(path, arrays, model=saved, draft=draft, **manifest)
         return
-    with atomic_folder(Path(path)) as new:
+    with new_index_folder(Path(path)) as new:
         LocalBackend.create(new, arrays, **manifest).close()
         model.save_pretrained(new / MODEL)
 

@@ -50,7 +50,7 @@ from palmette.store.engines import is_url
 from palmette.store.filters import Filter, FilterLike, parse_filter
 from palmette.store.local.backend import LocalBackend, Verify
 from palmette.store.local.feedback import FeedbackLog
-from palmette.store.local.folder import atomic_folder
+from palmette.store.local.folder import new_index_folder
 from palmette.store.protocols import Backend, View
 from palmette.store.repair import Repair
 from palmette.store.tenants import FilteredBackend, with_tenants
@@ -799,7 +799,7 @@ class Index:
         """
         if not isinstance(self.backend, LocalBackend):
             raise StoreError("only a whole local index can be backed up: index.copy_to(…) copies this one")
-        with atomic_folder(local_path(path)) as draft:
+        with new_index_folder(local_path(path)) as draft:
             self.backend.backup(draft)
             self.feedback_log.copy_to(draft)
             self.model.save_pretrained(draft / MODEL)

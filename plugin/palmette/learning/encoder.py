@@ -34,6 +34,7 @@ from palmette.encoder.options import own_prompts
 from palmette.errors import CheckpointError, ConfigError, TrainingError
 from palmette.hub.checkpointed import TrainingRecord
 from palmette.machine.devices import main_process_first
+from palmette.machine.folders import atomic_folder
 from palmette.methods.base import DEFAULT_ENCODER
 from palmette.training.config import TrainingConfig, fit_configs
 from palmette.training.loop import Task, train
@@ -209,12 +210,8 @@ class TrainedEncoder:
         folder = check_path(path)
         check_new(folder)
         model = self._learned()
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as beside:
-            with without_bars():
-                model.save(str(Path(beside) / "encoder"), create_model_card=False)
-            if folder.is_dir():
-                folder.rmdir()
-            (Path(beside) / "encoder").replace(folder)
+        with atomic_folder(folder) as draft, without_bars():
+            model.save(str(draft), create_model_card=False)
         return folder
 
     @property

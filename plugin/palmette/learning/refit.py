@@ -6,10 +6,7 @@ errors of nDCG@10) exchanges the folders, in one step. The former index is kept,
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
-import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -25,10 +22,10 @@ from palmette.data.metrics import judged_rows, query_scores
 from palmette.errors import InputError, NotFoundError, StoreError
 from palmette.index import Index
 from palmette.index.copies import update_copy
-from palmette.machine.files import draft_beside, fsync_folder
-from palmette.methods.base import Model
+from palmette.machine.files import fsync_folder
+from palmette.machine.folders import between, draft_beside, exchange_folders
 from palmette.store.local.feedback import FEEDBACK, Vote
-from palmette.store.local.folder import COMMIT, OpenedFolder, between, write_lock
+from palmette.store.local.folder import COMMIT, OpenedFolder, write_lock
 
 HELD_OUT_SHARE = 0.3
 """Share of the judged questions that are not trained on, and decide about the exchange."""
@@ -40,10 +37,6 @@ NDCG_DEPTH = 10
 """Depth of nDCG."""
 LOCK_TIMEOUT = 60.0
 """Seconds to wait for a writer before the exchange."""
-_AT_FDCWD = -100
-"""Argument of renameat2: relative paths start at the working directory."""
-_RENAME_EXCHANGE = 2
-"""Flag of renameat2: exchange two paths."""
 
 Qualities = NDArray[np.float64]
 
@@ -92,7 +85,9 @@ def feedback_data(index: Index, pairs: Any = None, *, seed: int = 0) -> Retrieva
     if not judged:
         raise InputError("nobody has said of a document that it was useful, and there are no pairs: nothing to learn")
     queries = {f"q{number}": query for number, query in enumerate(sorted(judged))}
-    order = sorted(queries, key=lambda key: _digest(f"{seed} {queries[key]}"))
+    # A random order that is the same wherever the questions are: by the hash of their text.
+    texts = {key: f"{seed} {query}".encode("utf-8", "surrogatepass") for key, query in queries.items()}
+    order = sorted(queries, key=lambda key: hashlib.sha256(texts[key]).hexdigest())
     test_keys = set(order[: round(HELD_OUT_SHARE * len(order))])
     qrels: dict[str, dict[str, dict[str, int]]] = {"train": {}, "test": {}}
     for key, query in queries.items():
@@ -136,15 +131,21 @@ def refit(
             return Refit(questions, len(test), np.nan, np.nan, np.nan, False, None, reason)
         train = replace(data, qrels={"train": data.qrels["train"]})
         with draft_beside(place) as holder:
-            model = _train(index.model, train, seed, progress, options)
+            # 1. Train a model of the same method and options over the same encoder.
+            settings = index.model.config.to_dict() | options
+            encoder = index.model.encoder.plain
+            model = type(index.model).fit(train, encoder=encoder, seed=seed, progress=progress, **settings)
             if model.fingerprint == index.model.fingerprint:
                 return Refit(questions, len(test), np.nan, np.nan, np.nan, False, None, "training changed nothing")
+            # 2. Build its index beside the old one, and ask both the held-out questions.
             with index.copy_to(holder / "index", model=model, progress=progress) as new:
                 before, after = _ndcg(index, data.queries, test), _ndcg(new, data.queries, test)
-                gain, error = _gain(before, after)
+                gains = after - before
+                gain, error = float(gains.mean()), float(gains.std(ddof=1) / np.sqrt(len(gains)))
                 facts = questions, len(test), float(before.mean()), float(after.mean()), error
                 if gain <= STANDARD_ERRORS * error or gain <= 0:
                     return Refit(*facts, False, None, "the new index is not clearly better")
+                # 3. Exchange the folders.
                 former = _exchange(index, new, place, holder / "index")
     return Refit(*facts, True, former, "the new index is better")
 
@@ -160,15 +161,9 @@ def restore_former(path: str | Path) -> Path:
         Index.open(former, device="cpu") as other,
         _brought_over(index, other, place, former),
     ):
-        _exchange_folders(place, former)
+        exchange_folders(place, former)
     (former / FEEDBACK).unlink(missing_ok=True)
     return place
-
-
-def _train(model: Model, data: RetrievalData, seed: int, progress: bool | None, options: Mapping[str, Any]) -> Model:
-    """Train a model of the same method and options over the same encoder."""
-    settings = model.config.to_dict() | dict(options)
-    return type(model).fit(data, encoder=model.encoder.plain, seed=seed, progress=progress, **settings)
 
 
 def _ndcg(index: Index, queries: Mapping[str, str], qrels: Mapping[str, Mapping[str, int]]) -> Qualities:
@@ -176,12 +171,6 @@ def _ndcg(index: Index, queries: Mapping[str, str], qrels: Mapping[str, Mapping[
     ranked_ids = index.rank([queries[key] for key in qrels], NDCG_DEPTH).ids
     rows, judgements = judged_rows(ranked_ids, list(qrels.values()), NDCG_DEPTH)
     return query_scores(rows, judgements, ks=(NDCG_DEPTH,))[f"ndcg@{NDCG_DEPTH}"]
-
-
-def _gain(before: Qualities, after: Qualities) -> tuple[float, float]:
-    """Return the mean difference, and its standard error."""
-    difference = after - before
-    return float(difference.mean()), float(difference.std(ddof=1) / np.sqrt(len(difference)))
 
 
 def _exchange(index: Index, new: Index, place: Path, draft: Path) -> Path:
@@ -197,7 +186,7 @@ def _exchange(index: Index, new: Index, place: Path, draft: Path) -> Path:
             former.rename(older)
         try:
             draft.rename(former)
-            _exchange_folders(place, former)
+            exchange_folders(place, former)
         except OSError:
             if former.exists():
                 former.rename(draft)
@@ -217,21 +206,6 @@ def _brought_over(index: Index, other: Index, place: Path, folder: Path) -> Iter
         update_copy(index.backend, other.backend, other.model)
         index.feedback_log.copy_to(folder)
         yield
-
-
-def _exchange_folders(first: Path, second: Path) -> None:
-    """Exchange two folders: in one step where the system supports it, or else by three renames."""
-    if sys.platform == "linux":
-        libc = ctypes.CDLL(None, use_errno=True)
-        paths = _AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second)
-        if hasattr(libc, "renameat2") and libc.renameat2(*paths, _RENAME_EXCHANGE) == 0:
-            fsync_folder(first.parent)
-            return
-    temporary = between(first)
-    first.rename(temporary)
-    second.rename(first)
-    temporary.rename(second)
-    fsync_folder(first.parent)
 
 
 def _former(place: Path) -> Path:
@@ -278,8 +252,3 @@ def grades_of_votes(votes: Iterable[Vote]) -> dict[str, dict[str, int]]:
 def _one_spaced(query: str) -> str:
     """Return a query with single spaces, so that a vote and a pair about it are of one question."""
     return " ".join(query.split())
-
-
-def _digest(text: str) -> str:
-    """Hash a text, to put questions in a random but stable order."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

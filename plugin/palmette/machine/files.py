@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import stat
-import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
-from uuid import uuid4
 
-from palmette.errors import LockedError, PalmetteError
+from palmette.errors import PalmetteError
 
 RATIO = 200
 """Times its size that a compressed file may unpack to; texts reach 10."""
 SMALL = 2**22
 """Bytes that any compressed file may unpack to."""
-_DRAFT = ".new"
-_ABANDONED = 86_400.0
-"""Seconds after which a draft is a dead process's, where nothing else tells."""
-_PATIENCE = 10.0
-"""Seconds to wait for the lock of a folder."""
-_POLL = 0.02
-"""Seconds between two attempts to take it."""
 
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",
@@ -122,80 +110,3 @@ def fsync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def draft_beside(path: Path) -> Iterator[Path]:
-    """Yield an empty folder beside ``path``, removed at the end; those that killed processes left go first."""
-    ours = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{32}}{re.escape(_DRAFT)}")
-    for entry in path.parent.iterdir():
-        if ours.fullmatch(entry.name):
-            with suppress(OSError):
-                _remove_abandoned(entry)
-    folder, lock = _make_draft(path)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
-
-
-@contextmanager
-def folder_lock(folder: Path, patience: float = _PATIENCE) -> Iterator[None]:
-    """Hold a lock of a folder, that leaves no file; holds nothing where the system has no such locks."""
-    until = time.monotonic() + patience
-    while True:
-        free, lock = _lock_folder(folder)
-        if free:
-            break
-        if time.monotonic() >= until:
-            raise LockedError(f"another process uses {folder}: wait for its end, or choose another folder")
-        time.sleep(_POLL)
-    try:
-        yield
-    finally:
-        if lock is not None:
-            os.close(lock)
-
-
-def _make_draft(path: Path) -> tuple[Path, int | None]:
-    while True:
-        folder = path.with_name(f".{path.name}.{uuid4().hex}{_DRAFT}")
-        folder.mkdir()
-        try:
-            free, lock = _lock_folder(folder)
-        except FileNotFoundError:  # swept before it was locked
-            continue
-        if free and folder.is_dir():  # else a process that sweeps was between the two steps
-            return folder, lock
-        if lock is not None:
-            os.close(lock)
-
-
-def _remove_abandoned(folder: Path) -> None:
-    free, lock = _lock_folder(folder)
-    try:
-        if free and (lock is not None or time.time() - folder.stat().st_mtime > _ABANDONED):
-            shutil.rmtree(folder, ignore_errors=True)
-    finally:
-        if lock is not None:
-            os.close(lock)
-
-
-def _lock_folder(folder: Path) -> tuple[bool, int | None]:
-    """Lock a folder until the descriptor is closed or its process ends: whether it was free, and the descriptor.
-
-    There is no descriptor where the system has no such locks.
-    """
-    if sys.platform == "win32":
-        return True, None
-    import fcntl
-
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        return not isinstance(error, BlockingIOError), None
-    return True, descriptor

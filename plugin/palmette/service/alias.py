@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import uuid4
 
 from palmette.config import check_path
 from palmette.errors import InputError, LockedError, NotFoundError
 from palmette.hub.checkpoint import open_folder
 from palmette.index import MODEL
-from palmette.machine.files import folder_lock, fsync_folder
+from palmette.machine.files import fsync_folder
+from palmette.machine.folders import draft_beside, folder_lock
 from palmette.store.local.backend import LocalBackend
 from palmette.store.local.database import storage_errors
 
@@ -81,13 +80,10 @@ def _check_opens(folder: Path) -> None:
 
 @contextmanager
 def _moving(link: Path) -> Iterator[None]:
-    """Let one process at a time move the names in a folder, and remove what a killed one has left."""
+    """Let one process at a time move the names in a folder."""
     if not link.parent.is_dir():
         raise NotFoundError(f"there is no folder {link.parent} for the name {link.name}: make it first")
     with storage_errors(link), folder_lock(link.parent):
-        for draft in link.parent.glob(f".{glob.escape(link.name)}.{'[0-9a-f]' * 32}.new"):
-            if draft.is_symlink():
-                draft.unlink()
         yield
 
 
@@ -118,10 +114,8 @@ def _target(link: Path) -> Path:
 
 def _link(link: Path, target: Path) -> None:
     """Create or replace a link by one rename; it is relative within a folder, so that the folder can be moved."""
-    draft = link.with_name(f".{link.name}.{uuid4().hex}.new")
-    draft.symlink_to(target.name if target.parent == link.parent else target)
-    try:
+    with draft_beside(link) as holder:
+        draft = holder / link.name
+        draft.symlink_to(target.name if target.parent == link.parent else target)
         draft.replace(link)
-    finally:
-        draft.unlink(missing_ok=True)
     fsync_folder(link.parent)

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 from palmette.data.listing import list_source
 from palmette.errors import InputError, LockedError, NotFoundError, PalmetteError, StoreError
 from palmette.index import Index
-from palmette.machine.files import draft_beside, write_anew
+from palmette.machine.files import write_anew
+from palmette.machine.folders import draft_beside
 from palmette.machine.threads import run_in_thread
 from palmette.reader import Reader
 from palmette.service.local import HOME

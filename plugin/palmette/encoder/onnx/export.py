@@ -23,7 +23,7 @@ from palmette.encoder.local.find import GRAPHS
 from palmette.encoder.onnx.encoder import INPUTS, OUTPUTS, OnnxEncoder
 from palmette.encoder.onnx.folder import RECORD, TOKENIZER, OnnxFolder, Record
 from palmette.errors import ConfigError, EncodingError, InputError, MissingExtraError
-from palmette.machine.files import draft_beside
+from palmette.machine.folders import atomic_folder, is_occupied
 
 if TYPE_CHECKING:
     from palmette.encoder.local.sentence_transformer import SentenceEncoder
@@ -74,12 +74,12 @@ def export_onnx(encoder: str | Path | Encoder, folder: str | Path, *, int8: bool
             from the source's, so that an index built with the source takes questions from it, and no documents.
     """
     place = check_path(folder).absolute()
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+    if is_occupied(place):
         raise InputError(f"{place} is not an empty folder: name a new one")
     source = _check_source(load_encoder(encoder, device="cpu", dtype="float32").plain)
     precision = "int8" if int8 else "float32"
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with draft_beside(place) as draft:
+    with atomic_folder(place) as draft:
+        draft.mkdir()
         _write_modules(source, draft)
         graph = draft / GRAPHS[0]
         graph.parent.mkdir()
@@ -97,9 +97,6 @@ def export_onnx(encoder: str | Path | Encoder, folder: str | Path, *, int8: bool
             versions={name: version(name) for name in ("palmette", "torch", "transformers", "onnxruntime")},
         )
         (draft / RECORD).write_text(json.dumps(asdict(record), indent=2, ensure_ascii=False) + "\n", "utf-8")
-        if place.exists():
-            place.rmdir()
-        draft.rename(place)
     size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
     return Export(place, precision, size, lowest, largest)
 

@@ -33,7 +33,8 @@ from palmette.errors import (
     shown,
 )
 from palmette.lexical.analyser import LANGUAGE, SCHEME, check_language, stemmer_version
-from palmette.machine.files import draft_beside, flaw_of, fsync_folder, read_regular, write_anew
+from palmette.machine.files import flaw_of, fsync_folder, read_regular, write_anew
+from palmette.machine.folders import atomic_folder, between, is_occupied
 from palmette.search.plan import ArraySpec
 from palmette.store.local.database import DATABASE, create_database, no_fork, read_number, storage_errors
 
@@ -269,11 +270,6 @@ def check_commit(connection: apsw.Connection, folder: Path, noted: Commit) -> No
         raise CorruptIndexError(f"{folder / DATABASE} is damaged: its header names no checksums; {REPAIR}")
 
 
-def between(folder: Path) -> Path:
-    """Return the place of an index while another folder takes its own, where no system call exchanges the two."""
-    return folder.with_name(f".{folder.name}.between")
-
-
 def _check_exchange(folder: Path) -> None:
     """Raise where a process was killed while it exchanged an index for another."""
     if (waiting := between(folder)).is_dir():
@@ -380,25 +376,11 @@ def _read_owner(folder: Path) -> str:
     return f"process {pid} on {host} since {since}"
 
 
-def is_occupied(path: Path) -> bool:
-    """Return whether a file or a folder with content exists there."""
-    return path.exists() and (not path.is_dir() or any(path.iterdir()))
-
-
 @contextmanager
-def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield a folder to fill, moved to ``path`` on a clean exit; whatever lies at ``path`` is never touched."""
+def new_index_folder(path: Path) -> Iterator[Path]:
+    """Yield where to make an index, moved to ``path`` on a clean exit; it flushes its own files."""
     if is_occupied(path):
         raise InputError(f"{path} exists and is not an empty folder: choose another, or Index.open it")
     _check_exchange(path)
-    for parent in path.parents:
-        if parent.exists() and not parent.is_dir():
-            raise InputError(f"{path} cannot be made: {parent} is a file; choose another folder")
-    with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with draft_beside(path) as holder:
-            yield holder / path.name
-            if path.is_dir():
-                path.rmdir()  # empty: a move onto a folder is not allowed everywhere
-            (holder / path.name).replace(path)
-            fsync_folder(path.parent)
+    with storage_errors(path), atomic_folder(path, flush=False) as draft:
+        yield draft
