@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from palmette.machine.progress import progress_bar
-from palmette.types.text import shorten
+from palmette.machine.text import shorten
 
 
 @pytest.mark.parametrize(

@@ -261,7 +261,7 @@ def test_pipes_and_links_beside_the_file_are_not_waited_for(index: Index, end: s
 def test_values_of_other_types_are_refused(index: Index, values: str) -> None:
     index.feedback("which?", "d1", useful=True)
     with sqlite3.connect(index.path / FEEDBACK) as database:
-        columns = "time, wall, query, document, useful, person, run"
+        columns = "time, scope, query, document, useful, person, run"
         database.execute(f"INSERT INTO votes ({columns}) VALUES (1, '', {values})")
     database.close()
     with pytest.raises(CorruptIndexError, match="other types"):

@@ -369,7 +369,7 @@ ENCODER: Mapping[str, Callable[[World], Any]] = {
     "encode_queries": lambda w: w.model.encoder.encode_queries([OTHER]),
     "encode_sentences": lambda w: w.model.encoder.encode_sentences([f"{QUESTION} {OTHER} " * 9])[1].floats(),
     "states": lambda w: w.model.encoder.states([OTHER], kind="query", outputs=("layers",), depth=2).mask.shape,
-    "copies": lambda w: w.model.encoder.copies(w.model.encoder.num_layers) is None,
+    "layer_weights": lambda w: w.model.encoder.layer_weights(w.model.encoder.num_layers) is None,
 }
 """Calls of the encoder that all of them share."""
 RARE = {"backup", "copy_to", "restore", "repair", "compact", "create", "open_or_create", "verify", "from_persist_dir"}

@@ -62,7 +62,7 @@ def test_errors_are_the_services_sentences(service: Running, folder: Path, capsy
     with pytest.raises(FilterError, match="Did you mean 'colour'"):
         local.request(str(folder), "/v1/search", {"query": "owl", "filter": {"color": 1}})
     assert main(["search", str(folder), "owl", "--levle", "3"]) == 1
-    assert "Did you mean 'level'" in capsys.readouterr().err
+    assert "did you mean --level?" in capsys.readouterr().err
 
 
 def test_what_a_service_does_not_take_is_done_here(service: Running, folder: Path, capsys: Any) -> None:

@@ -161,7 +161,7 @@ def test_words_of_another_stemmer_are_stemmed_anew_by_a_compaction(
     import Stemmer
 
     with monkeypatch.context() as former:
-        former.setattr(Stemmer, "Stemmer", lambda language: SimpleNamespace(stemWord=str))  # stems nothing
+        former.setattr(Stemmer, "Stemmer", lambda language, size: SimpleNamespace(stemWord=str))  # stems nothing
         former.setattr(Stemmer, "version", lambda: "0.1")
         analyser_of.cache_clear()
         with LocalBackend.create(tmp_path / "i", SPECS, fingerprint="f") as backend:

@@ -13,7 +13,7 @@ from importlib import import_module
 
 from palmette import __version__
 from palmette.errors import PalmetteError
-from palmette.types.text import Printed, printable
+from palmette.machine.text import Printed, printable
 
 __all__ = ["COMMANDS", "build_parser", "main", "parse"]
 

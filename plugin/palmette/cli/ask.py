@@ -13,8 +13,8 @@ from typing import Any
 import palmette
 from palmette.cli.arguments import CHECKPOINT, describe, search_options
 from palmette.machine.compiled import without_compiled_loops
+from palmette.machine.text import shorten
 from palmette.service.local import MOST_HITS, MOST_QUERIES, index_folder, request
-from palmette.types.text import shorten
 
 
 def _add_search(command: argparse.ArgumentParser) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import palmette
 from palmette.cli.arguments import describe, need_module
-from palmette.types.text import shorten
+from palmette.machine.text import shorten
 
 if TYPE_CHECKING:
     from palmette import Index, Reader, RetrievalData

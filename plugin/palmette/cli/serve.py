@@ -9,8 +9,8 @@ import sys
 from typing import Any
 
 from palmette.cli.arguments import CHECKPOINT, describe, need_module, read_encoder
+from palmette.machine.text import printable
 from palmette.service.local import index_folder, request
-from palmette.types.text import printable
 
 
 def _add_service(add: Any) -> None:

@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from palmette.errors import ConfigError, InputError, LockedError, ReadOnlyError, StorageFullError, StoreError
 from palmette.learning.llm import LLM, LLMError, RefusedError
 from palmette.machine.progress import progress_bar
-from palmette.types.text import is_unicode
+from palmette.machine.text import is_unicode
 
 SECONDS_TO_END = 1.0
 """Seconds that running calls have to end after an interruption or an error; then nobody waits for them."""

@@ -23,12 +23,12 @@ from palmette.errors import ConfigError, DuplicateIdError, InputError, StorageFu
 from palmette.index import Index
 from palmette.learning.calls import AnswerLog, LoggedAnswer, PlannedCall, QuestionReport, ask, key_of, make_folder
 from palmette.learning.llm import LLM, as_llm
+from palmette.machine.text import is_unicode
 from palmette.methods.base import DEFAULT_ENCODER
 from palmette.methods.space import SpaceModel
 from palmette.sources.cutting import Cutter
 from palmette.sources.passages import PassageOptions
 from palmette.types import Document
-from palmette.types.text import is_unicode
 from palmette.types.values import json_fault
 
 REPLY_TOKENS = 30

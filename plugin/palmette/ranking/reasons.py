@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from palmette.lexical.analyser import Analyser, WordKind
+from palmette.machine.text import shorten
 from palmette.ranking.score import BEST_SENTENCE, EXPECTED_WORD_SHARE, METHOD_SCORE, SPAN, Evidence, probability
 from palmette.search.plan import WordMatches
 from palmette.types import Document, Explanation, Metadata, Part
-from palmette.types.text import shorten
 
 WORDS_SHOWN = 5
 """Largest number of common words in an explanation's text."""

@@ -21,13 +21,13 @@ from starlette.routing import Route
 
 from palmette import __version__
 from palmette.errors import PalmetteError
+from palmette.machine.text import printable, shorten
 from palmette.service.app import Service
 from palmette.service.callers import Caller
 from palmette.service.calls import ENDPOINTS
 from palmette.service.gate import Problem
 from palmette.service.local import MOST_QUERIES
 from palmette.service.schema import AnswerBody, Body, GetBody, ListBody, OverviewBody, SearchBody
-from palmette.types.text import printable, shorten
 
 INSTRUCTIONS = (
     "Search documents, read what surrounds a passage, and answer questions in the documents' own words. Cite the id of "

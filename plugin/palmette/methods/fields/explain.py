@@ -15,10 +15,10 @@ import numpy as np
 
 from palmette.arrays import Floats
 from palmette.encoder.sentences.splitting import split_sentences
+from palmette.machine.text import shorten
 from palmette.methods.fields.config import FieldsConfig, FieldsSearch
 from palmette.methods.fields.search import blend, part_weights
 from palmette.types import Explanation, Part
-from palmette.types.text import shorten
 
 _SENTENCES = 12  # number of sentences of a long field compared with the query
 _LONG = 200  # number of characters up to which a field is quoted in full

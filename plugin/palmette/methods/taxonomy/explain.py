@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from palmette.arrays import Floats
+from palmette.machine.text import shorten
 from palmette.methods.taxonomy.hierarchy import Nodes
 from palmette.methods.taxonomy.search import RelevanceCutoff
 from palmette.types import Explanation, Part
-from palmette.types.text import shorten
 
 
 def explain(nodes: Nodes, cutoff: RelevanceCutoff, query: Floats, vector: Floats, node: int) -> Explanation:

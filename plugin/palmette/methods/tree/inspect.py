@@ -22,12 +22,12 @@ from palmette.arrays import Rows, evenly_spaced, unit_rows
 from palmette.config import check_range
 from palmette.errors import ConfigError, InputError, NotFoundError
 from palmette.machine.progress import progress_bar
+from palmette.machine.text import shorten
 from palmette.methods.tree.explain import node_masses, topics_of_texts
 from palmette.methods.tree.leaves import ADAPTED, LEAVES, greedy_leaf
 from palmette.methods.tree.module import name_of_leaf
 from palmette.store.protocols import View, by_documents
 from palmette.types import Document, Hit
-from palmette.types.text import shorten
 
 DOCUMENTS_AT_ONCE = 1024
 """Documents read at a time."""

@@ -23,8 +23,8 @@ from typing import Any
 from palmette.config import check_kind, check_range
 from palmette.errors import CorruptIndexError, InputError, NotFoundError, ReadOnlyError, StorageFullError, shown
 from palmette.machine.files import flaw_of
+from palmette.machine.text import is_unicode
 from palmette.store.local.database import limit_steps
-from palmette.types.text import is_unicode
 
 FEEDBACK = "feedback.sqlite3"
 """Name of the file."""
