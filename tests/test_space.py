@@ -14,7 +14,7 @@ from palmette.data import RetrievalData
 from palmette.encoder import CachedEncoder, EncodingCache
 from palmette.encoder.space import Space, SpaceEncoder
 from palmette.errors import CheckpointError
-from palmette.training import space_module
+from palmette.training import space as space_module
 from palmette.training.pairs import TrainingPairs, Validation
 from palmette.training.space import Choice, fit_space, learn_apart
 from support.tiny import documents, pairs, settings
@@ -24,7 +24,7 @@ WIDTH, COUNT = 24, 100
 
 @pytest.fixture
 def enough_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(space_module, "STEPS", 60)
+    monkeypatch.setattr(space_module, "LEAST_STEPS", 60)
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +177,7 @@ def test_a_group_of_documents_teaches_nothing(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(
         space_module, "learn_maps", lambda *how, **more: seen.append(more["without"]) or learn(*how, **more)
     )
-    monkeypatch.setattr(space_module, "STEPS", 2)
+    monkeypatch.setattr(space_module, "LEAST_STEPS", 2)
     assert learn_apart(given, Choice(1, 1.0)) is None, "its held-out documents are all new"
     assert learn_apart(pairs, Choice(1, 1.0)) is None, "a quarter of them are"
     known = {q: {f"d{60 + n % 40}": 1} if n < 51 else answers for n, (q, answers) in enumerate(judged["dev"].items())}
@@ -217,7 +217,7 @@ def test_near_documents_are_negatives(monkeypatch: pytest.MonkeyPatch) -> None:
     given = replace(every, query_rows=every.query_rows[:40], document_rows=every.document_rows[:40])
     monkeypatch.setattr(space_module, "symmetric_info_nce", lambda *how: seen.append(how[2].detach()) or loss(*how))
     monkeypatch.setattr(space_module, "RANDOM", 0)
-    monkeypatch.setattr(space_module, "NEAR", 3)
+    monkeypatch.setattr(space_module, "NEAREST_OF_A_QUESTION", 3)
     space_module.learn_maps(given, space_module.nearest_documents(given), 1)
     asked = torch.from_numpy(np.unique(given.query_rows))
     third = (given.queries[asked] @ given.documents.T).topk(3, dim=1).values[:, -1]

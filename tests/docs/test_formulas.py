@@ -198,8 +198,8 @@ def _passage() -> None:
     config = ReaderConfig(max_length=40, overlap=6, max_answer=4, max_question=16)
     reader, question = SpanModule(config, encoder).eval(), "where does the red cat live?"
     passages, w, b = ["the red cat lives in house 7", "a blue dog sings"], np.array([1.5, -0.7]), 0.4
-    reader.weigh.weight.copy_(torch.from_numpy(w)[None])
-    reader.weigh.bias.fill_(b)
+    reader.bias_layer.weight.copy_(torch.from_numpy(w)[None])
+    reader.bias_layer.bias.fill_(b)
     cosine = unit(encoder.encode(passages)) @ unit(encoder.encode_queries([question]))[0]
     asked = words_of(question)
     common = np.array([len(asked & words_of(passage)) / len(asked) for passage in passages])
