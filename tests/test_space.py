@@ -221,7 +221,7 @@ def test_near_documents_are_negatives(monkeypatch: pytest.MonkeyPatch) -> None:
     space_module.learn_maps(given, space_module.nearest_documents(given), 1)
     asked = torch.from_numpy(np.unique(given.query_rows))
     third = (given.queries[asked] @ given.documents.T).topk(3, dim=1).values[:, -1]
-    first = seen[0] / space_module.SCALE  # of the first step, which is taken in the encoder's space
+    first = seen[0] / space_module.INVERSE_TEMPERATURE  # of the first step, which is taken in the encoder's space
     assert 0 < first.shape[1] <= len(first)
     assert (first.amax(dim=0) >= third.min() - 1e-6).all()
 
