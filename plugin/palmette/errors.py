@@ -91,8 +91,9 @@ class NotFoundError(PalmetteError, LookupError):
 class MissingExtraError(PalmetteError, ImportError):
     """An optional dependency is not installed."""
 
-    def __init__(self, module: str, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs {module!r}, which is not installed. Run: pip install 'palmette[{extra}]'")
+    def __init__(self, module: str, extra: str, purpose: str, otherwise: str = "") -> None:
+        way = f"Run: pip install 'palmette[{extra}]'{otherwise}"
+        super().__init__(f"{purpose} needs {module!r}, which is not installed. {way}")
 
 
 class StoreError(PalmetteError):

@@ -195,7 +195,7 @@ def _quantise(path: Path) -> None:
     try:
         from onnxruntime.quantization import QuantType, quantize_dynamic
     except ImportError as error:
-        raise MissingExtraError("onnx", "onnx", "An int8 export") from error
+        raise MissingExtraError("onnx", "train", "An int8 export") from error
     small = path.with_name("small.onnx")
     with _quiet():
         quantize_dynamic(path, small, weight_type=QuantType.QInt8, per_channel=True)
@@ -207,7 +207,7 @@ def _move_weights(path: Path) -> None:
     try:
         import onnx
     except ImportError as error:
-        raise MissingExtraError("onnx", "onnx", "An export") from error
+        raise MissingExtraError("onnx", "train", "An export") from error
     graph = onnx.load(path)
     path.unlink()
     beside = f"{path.name}_data"
