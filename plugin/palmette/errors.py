@@ -25,6 +25,9 @@ A message names the offending value, what was expected, and what to do about it.
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 __all__ = [
     "CheckpointError",
     "ConfigError",
@@ -58,6 +61,16 @@ def shown(value: object, length: int = 80) -> str:
         return repr(value)[:length]
     except Exception as error:  # nested too deeply, an integer of thousands of digits, a class of the user's
         return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
+
+
+def load_name(module: str, name: str) -> Any:
+    """Import a name of palmette's; where a package of the extra ``train`` is missing, the error says so."""
+    try:
+        return getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "transformers", "sentence_transformers"):
+            raise
+        raise MissingExtraError("torch", "train", name) from error
 
 
 class PalmetteError(Exception):

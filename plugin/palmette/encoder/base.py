@@ -136,7 +136,7 @@ class Encoder(ABC):
         return {}
 
     def with_torch(self) -> Encoder:
-        """Return the encoder that torch computes, where another engine computes this one: its weights can be trained."""
+        """Return the same encoder as torch computes it, whose weights can be trained."""
         return self
 
     def finish(self, means: Any) -> Any:

@@ -245,7 +245,7 @@ def _load_folder(
 
     A device or a precision that is asked for is torch's, where it is installed.
     """
-    folder, name, revision = source
+    folder, name, _ = source
 
     def by_torch() -> Encoder:
         return _load_torch(source, device, dtype, batch_size, threads, **options)

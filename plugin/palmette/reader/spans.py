@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -38,7 +38,8 @@ from palmette.machine.devices import auto_precision
 from palmette.machine.progress import progress_bar
 from palmette.reader.answer import AnswerCandidates
 from palmette.reader.config import ReaderConfig
-from palmette.reader.scores import NEVER, UnitVectors, batches, grouped_logsumexp, learn_gains, reading_loss, words_of
+from palmette.reader.losses import grouped_logsumexp, learn_gains, reading_loss
+from palmette.reader.scores import NEVER, UnitVectors, batches, words_of
 from palmette.reader.training import TrainingSet, answers, examine, span_credit
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Task, TrainingResult, train
@@ -169,6 +170,10 @@ class SpanModule(nn.Module):
         """Weights that a checkpoint stores."""
         state = self.state_dict()
         return {name: state[name] for name in self.learned}
+
+    def load(self, weights: Mapping[str, Tensor]) -> None:
+        """Load the weights of a checkpoint; RuntimeError where their shapes differ."""
+        self.load_state_dict(dict(weights), strict=False)
 
     def windows(self, question: str, passages: Sequence[str]) -> list[Window]:
         """Cut passages by the tokenizer's overflow, in their order; a blank passage has no window."""
