@@ -15,6 +15,7 @@ from typing import Any
 
 import palmette
 from palmette.cli.arguments import CHECKPOINT, describe, read_encoder, search_options
+from palmette.cli.ask import once
 from palmette.errors import ConfigError, LockedError, NotFoundError, StoreError
 
 SHOWN = 10
@@ -276,7 +277,7 @@ def _add_overview(command: argparse.ArgumentParser) -> None:
 def _run_overview(args: argparse.Namespace) -> None:
     args.extra, args.lexical = (), None
     options = search_options(args) | {name: getattr(args, name) for name in ("topics", "since", "date")}
-    with palmette.Index.open(args.index, device=args.device, encoder=args.encoder) as index:
+    with once(), palmette.Index.open(args.index, device=args.device, encoder=args.encoder) as index:
         overview = index.overview(args.query, **options)
     print(json.dumps(overview.to_dict(), ensure_ascii=False, indent=2) if args.json else overview)
 

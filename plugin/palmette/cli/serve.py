@@ -138,8 +138,9 @@ def _stats(path: str) -> dict[str, Any]:
     if reply is not None:
         return {**reply["indexes"][0], "service": reply["service"]}
     import palmette
+    from palmette.cli.ask import once
 
-    with palmette.Index.open(index_folder(path), device="cpu", verify=False) as index:
+    with once(), palmette.Index.open(index_folder(path), device="cpu", verify=False) as index:
         return {**asdict(index.stats()), "encoder": index.model.encoder.name, "service": None}
 
 
