@@ -14,7 +14,7 @@ from palmette.data import RetrievalData
 from palmette.encoder import CachedEncoder, EncodingCache
 from palmette.encoder.space import Space, SpaceEncoder
 from palmette.errors import CheckpointError
-from palmette.training import space_module
+from palmette.training import space as space_module
 from palmette.training.pairs import TrainingPairs, Validation
 from palmette.training.space import Choice, fit_space, learn_apart
 from support.tiny import documents, pairs, settings

@@ -28,7 +28,8 @@ def k_means(vectors: Floats, count: int, seed: int) -> tuple[Floats, Rows]:
     squares = np.einsum("nd,nd->n", x, x)  # [n]
 
     def distances(centres: Floats) -> Floats:  # squared: [n, K]
-        return np.maximum(squares[:, None] - 2 * (x @ centres.T) + np.einsum("kd,kd->k", centres, centres), 0)
+        products = squares[:, None] - 2 * (x @ centres.T) + np.einsum("kd,kd->k", centres, centres)
+        return np.asarray(np.maximum(products, 0))
 
     # 1. draw the first centres
     trials, first = 2 + int(np.log(max(1, count))), [int(draw.integers(len(x)))]

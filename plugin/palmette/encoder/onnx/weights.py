@@ -71,7 +71,9 @@ def write_graph(folder: Path, name: str) -> Written:
         raise Unknown(f"weights in other files than {WEIGHTS}")
     if config.get("position_embedding_type", "absolute") != "absolute" or config.get("is_decoder"):
         raise Unknown("positions that are not absolute, or a decoder")
-    facts = {new: config.get(_SETTINGS.get(new, "") if family == "distilbert" else new) for new in _SETTINGS}
+    facts: dict[str, Any] = {
+        new: config.get(_SETTINGS.get(new, "") if family == "distilbert" else new) for new in _SETTINGS
+    }
     if facts["hidden_act"] != "gelu":
         raise Unknown(f"the activation {facts['hidden_act']!r}, not 'gelu'")
     width, heads, layers = (facts[key] for key in list(_SETTINGS)[:3])
