@@ -108,9 +108,11 @@ def _run_mcp(args: argparse.Namespace) -> None:
         return
     import asyncio
 
+    from palmette.cli.ask import once
     from palmette.service.mcp import run_stdio
 
-    asyncio.run(run_stdio(_service(args)))
+    with once():  # an agent starts this for each session: the first answer counts
+        asyncio.run(run_stdio(_service(args)))
 
 
 def _add_stats(command: argparse.ArgumentParser) -> None:
