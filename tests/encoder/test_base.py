@@ -34,7 +34,7 @@ class Spy(FakeEncoder):
             if "NaN" in text:
                 for value in (states.pooled, states.tokens, states.layers):
                     if value is not None:
-                        value[row].view(-1)[0] = float("nan")
+                        value[row].flat[0] = float("nan")
         return states
 
 

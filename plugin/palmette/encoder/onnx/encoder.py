@@ -32,7 +32,7 @@ TOKENS_PER_PASS = 2048
 
 
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
-"""Setting of ONNX Runtime: where the weights of a graph given as bytes lie."""
+"""Setting of ONNX Runtime (since 1.22): where the weights of a graph given as bytes lie."""
 MANY = 4096
 """Texts that are worth the seconds until torch is there, where it encodes faster."""
 
