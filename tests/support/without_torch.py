@@ -6,8 +6,10 @@ In an environment that has those packages they are made unimportable first.
 from __future__ import annotations
 
 import sys
+from contextlib import redirect_stderr
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +84,13 @@ def main(encoder: str, folder: Path) -> None:
         except MissingExtraError as error:
             told = str(error)
         assert "pip install 'palmette[train]'" in told
+    from palmette.cli import main as command
+
+    told = StringIO()
+    with redirect_stderr(told):
+        assert command(["train", "space", str(folder / "no such data"), "--out", str(folder / "new")]) == 1
+    assert "training needs 'torch'" in told.getvalue()
+    assert command(["overview", str(path)]) == command(["inspect", str(path)]) == 0
     assert not [name for name in LACKING if name in sys.modules]
 
 

@@ -213,7 +213,6 @@ def _add_inspect(command: argparse.ArgumentParser) -> None:
 
 def _run_inspect(args: argparse.Namespace) -> None:
     from palmette.index import MODEL
-    from palmette.methods.tree import TreeInspection
     from palmette.store.qdrant.url import is_url
 
     if is_url(args.what) or (Path(args.what) / MODEL).is_dir():
@@ -221,6 +220,8 @@ def _run_inspect(args: argparse.Namespace) -> None:
             about = dataclasses.asdict(index.stats()) | index.survey()
             facts: dict[str, Any] = {"index": about, "model": _model_facts(index.model)}
             if args.html:
+                from palmette.methods.tree import TreeInspection
+
                 drawn = TreeInspection.of(index, queries=args.query)
                 facts["html"] = str(drawn.save_html(args.html))
                 if not args.json:

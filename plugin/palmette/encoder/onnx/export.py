@@ -22,6 +22,7 @@ from palmette.encoder.local.find import GRAPHS
 from palmette.encoder.onnx.encoder import INPUTS, OUTPUTS, OnnxEncoder
 from palmette.encoder.onnx.folder import RECORD, TOKENIZER, OnnxFolder, Record
 from palmette.errors import ConfigError, EncodingError, InputError, MissingExtraError
+from palmette.machine.devices import needs_train
 from palmette.machine.files import draft_beside
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def export_onnx(encoder: str | Path | Encoder, folder: str | Path, *, int8: bool
         int8: Keep weights in eight bits: a quarter of the size, and faster. Its vectors differ a little
             from the source's, so that an index built with the source takes questions from it, and no documents.
     """
+    needs_train("an export")
     place = check_path(folder).absolute()
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise InputError(f"{place} is not an empty folder: name a new one")
