@@ -16,7 +16,8 @@ from palmette.methods.taxonomy.search import RelevanceCutoff
 from palmette.ranking.score import Calibration, Evidence, ScoreScale, ScoreScales, expected_word_share, probability
 from palmette.reader import ReaderConfig
 from palmette.reader.answer import AnswerCandidates
-from palmette.reader.scores import reading_loss, words_of
+from palmette.reader.losses import reading_loss
+from palmette.reader.scores import words_of
 from palmette.reader.spans import SpanModule
 from palmette.training.maths import ntvd
 from support.pages import ROOT
