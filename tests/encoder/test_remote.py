@@ -21,6 +21,7 @@ from palmette.encoder.pooled import PROBE
 from palmette.encoder.remote import RemoteEncoder, usage_of
 from palmette.encoder.sentences.splitting import estimate_tokens
 from palmette.errors import ConfigError, EncodingError, ModelMismatchError, RemoteError
+from palmette.machine import endpoint
 from support.model_server import WIDTH, EmbeddingServer, Served
 
 TEXTS = [f"the {colour} {animal} sleeps" for colour in ("red", "blue", "green") for animal in ("owl", "fox", "hen")]
@@ -163,7 +164,7 @@ def test_vectors_are_put_in_the_order_of_the_texts(server: EmbeddingServer) -> N
         ((200, {}, {"data": [{"index": 7, "embedding": [1.0]}]}), RemoteError, "not those of the texts"),
         ((200, {}, {"data": [{"embedding": [1.0, 2.0]}]}), EncodingError, "vectors of 2 numbers, and 48 before"),
         ((200, {}, {"data": [{"embedding": [float("nan")] * WIDTH}]}), EncodingError, "NaN or infinity.*'a b'"),
-        ((307, {"location": "http://example.org/v1"}, b""), RemoteError, "redirects to 'example.org'"),
+        ((307, {"location": "http://example.org/v1"}, b""), RemoteError, "redirects to 'http://example.org/v1'"),
     ],
 )
 def test_errors_name_the_cause(
@@ -188,7 +189,7 @@ def test_a_key_follows_no_redirect(server: EmbeddingServer) -> None:
 
 def test_a_server_that_hangs(server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = RemoteEncoder("openai:small")
-    monkeypatch.setattr(remote, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(endpoint, "SILENCE", 0.2)
     monkeypatch.setattr(remote, "QUERY_PATIENCE", 0.5)
 
     def hang(body: dict[str, Any]) -> Served:

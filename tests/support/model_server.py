@@ -62,9 +62,6 @@ class ModelServer:
 class ChatServer(ModelServer):
     """Answers ``/chat/completions``, and counts the prompts."""
 
-    def __init__(self, reply: Callable[[dict[str, Any]], Served]) -> None:
-        super().__init__(reply)
-
     @property
     def prompts(self) -> Counter[str]:
         """Number of requests by their prompt."""

@@ -38,14 +38,8 @@ MAX_LENGTH = 8192
 """Estimated tokens of a text that are sent; a text that the server finds too long is cut further."""
 SHORTEST_CUT = 256
 """Characters of a text that is not cut further when a server refuses it."""
-SILENT_SECONDS = 60.0
-"""Seconds until a server that sends nothing has failed."""
 LARGEST_WIDTH = 65_536
 """Largest width of a vector that a record may have."""
-NUMBER_BYTES = 32
-"""Bytes that a number of a vector takes in a reply at most."""
-REPLY_BYTES = 1 << 20
-"""Bytes of a reply beside its vectors."""
 TOO_LARGE = (400, 413, 422)
 """HTTP statuses that may mean too many texts, or a text that is too long."""
 QUERY_PATIENCE = 30.0
@@ -221,15 +215,7 @@ class ServerEncoder(PooledEncoder):
         """Return the vectors of a batch; what a server refuses for its size is asked for in parts."""
         tokens = sum(estimate_tokens(texts))
         body = {"model": self.model, "input": texts, "encoding_format": "float"}
-        largest = REPLY_BYTES + NUMBER_BYTES * len(texts) * (self.width or LARGEST_WIDTH)
-        reply = self.endpoint.post(
-            body,
-            lambda facts: _read(facts, len(texts)),
-            tokens=tokens,
-            patience=patience,
-            silence=SILENT_SECONDS,
-            largest=largest,
-        )
+        reply = self.endpoint.post(body, lambda facts: _read(facts, len(texts)), tokens=tokens, patience=patience)
         if reply.status == 200:
             rows, counted = reply.content
             with self._lock_of_usage:
@@ -264,21 +250,12 @@ class _Answer(NamedTuple):
 def _read(facts: Any, count: int) -> tuple[Floats, int]:
     """Return the vectors of a reply in the order of the texts, and the tokens that the server counted."""
     items = facts["data"]
-    if len(items) != count:
-        raise ValueError(f"{len(items)} vectors for {count} texts")
     places = [item.get("index", place) for place, item in enumerate(items)]
     if sorted(places) != list(range(count)):
-        raise ValueError("vectors whose numbers are not those of the texts")
-    vectors = [items[row]["embedding"] for row in np.argsort(places)]
-    if any(not isinstance(vector, list) or not vector for vector in vectors):
+        raise ValueError(f"{len(items)} vectors for {count} texts, or numbers that are not those of the texts")
+    numbers = np.array([items[row]["embedding"] for row in np.argsort(places)])  # of different widths, it raises
+    if numbers.ndim != 2 or not numbers.size or numbers.dtype.kind not in "fiu":  # texts, nulls, truth values
         raise ValueError("vectors that are no lists of numbers")
-    if len({len(vector) for vector in vectors}) > 1:
-        raise ValueError("vectors of different widths")
-    numbers = np.array(vectors)  # of texts, nulls and truth values another kind of array
-    if numbers.ndim != 2 or numbers.dtype.kind not in "fiu":
-        raise ValueError("vectors that are no lists of numbers")
-    if numbers.shape[1] > LARGEST_WIDTH:
-        raise ValueError(f"vectors of {numbers.shape[1]:,} numbers")
     with np.errstate(over="ignore"):  # what is not finite is refused by name
         rows = numbers.astype(np.float32)
     usage = facts.get("usage")

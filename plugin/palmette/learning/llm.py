@@ -11,7 +11,7 @@ from types import CodeType
 from typing import Any, Protocol
 
 from palmette.errors import ConfigError, RemoteError, shown
-from palmette.machine.endpoint import Endpoint, Rates, split_name
+from palmette.machine.endpoint import Endpoint, split_name
 
 
 class LLMError(RemoteError):
@@ -173,19 +173,6 @@ def _digest(held: list[str]) -> str:
     return hashlib.sha256("\0".join(held).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-class _Rates(Rates):
-    """Rates of an endpoint that can be stopped: no request is sent afterwards."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.stopped = threading.Event()
-
-    def wait(self, tokens: int) -> None:
-        super().wait(tokens)
-        if self.stopped.is_set():
-            raise LLMError("the call was given up, since its run has ended")
-
-
 class OpenAI:
     """A model behind OpenAI's chat protocol: OpenAI itself, vLLM, Ollama, llama.cpp and others.
 
@@ -193,21 +180,17 @@ class OpenAI:
     """
 
     def __init__(self, model: str, base_url: str | None = None) -> None:
-        self.name, self._base_url = model, base_url
-        self._endpoint, self._rates = self._connect()
+        self.name, self._endpoint = model, Endpoint("/chat/completions", base_url, error=LLMError)
+        self._stopped = threading.Event()
         self._structured = True  # until the server refuses a schema
-
-    def _connect(self) -> tuple[Endpoint, _Rates]:
-        rates = _Rates()
-        return Endpoint("/chat/completions", self._base_url, error=LLMError, rates=rates), rates
 
     def stop(self) -> None:
         """Begin no further attempt of the calls that are running; later calls are made as ever."""
-        self._rates.stopped.set()
-        self._endpoint, self._rates = self._connect()
+        self._stopped.set()
+        self._stopped = threading.Event()
 
     def complete(self, prompt: str, schema: Mapping[str, Any]) -> ModelReply:  # noqa: D102
-        endpoint = self._endpoint  # until the end of this call, also if it is stopped
+        stopped = self._stopped  # that of the calls that run with this one
         body: dict[str, Any] = {"model": self.name, "messages": [{"role": "user", "content": prompt}]}
         structured = self._structured
         if structured:
@@ -215,13 +198,13 @@ class OpenAI:
                 "type": "json_schema",
                 "json_schema": {"name": "reply", "schema": dict(schema), "strict": True},
             }
-        response = endpoint.post(body, _read_reply)
+        response = self._endpoint.post(body, _read_reply, stopped=stopped)
         if response.status in (400, 422) and structured:  # the server knows no schemas
             self._structured = False
             del body["response_format"]
-            response = endpoint.post(body, _read_reply)
+            response = self._endpoint.post(body, _read_reply, stopped=stopped)
         if response.status != 200:
-            raise RefusedError(str(endpoint.refusal(self.name, response)), response.status)
+            raise RefusedError(str(self._endpoint.refusal(self.name, response)), response.status)
         reply: ModelReply = response.content
         return reply
 

@@ -12,17 +12,12 @@ import json
 import os
 import random
 import re
-import socket
 import threading
 import time
-import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
-from weakref import finalize
 
 from palmette.config import parse_json
 from palmette.errors import ConfigError, RemoteError, shown
@@ -40,13 +35,9 @@ LONGEST_WAIT = 60.0
 SILENCE = 120.0
 """Seconds until a server that sends nothing has failed."""
 SLOWEST = 300.0
-"""Seconds that one reply may take, however steadily it comes."""
-LARGEST_REPLY = 1 << 24
-"""Bytes of the largest reply that is read, unpacked, unless a caller expects a larger one."""
-MOST_REPLY_VALUES = 1 << 23
-"""Most commas and brackets of a reply: each value takes up to 64 bytes of memory."""
-UNPACKED_AT_ONCE = 1 << 20
-"""Bytes that are unpacked before their number is looked at."""
+"""Seconds that one reply may take from its head on, however steadily it comes."""
+LARGEST_REPLY = 1 << 27
+"""Bytes of the largest reply that is read: twice what 64 vectors of 65,536 numbers take."""
 FATAL = (400, 401, 403, 404, 405, 413, 422)
 """HTTP statuses that another attempt does not mend."""
 NO_MONEY = "insufficient_quota"
@@ -129,7 +120,7 @@ def check_url(url: str) -> str:
 
 
 class Endpoint:
-    """One method of a server, such as ``/embeddings``; threads may share it.
+    """One method of a server, such as ``/embeddings``; threads may share it. The server is trusted to be one.
 
     Args:
         path: The method, which is appended to the URL.
@@ -151,7 +142,7 @@ class Endpoint:
         self.base_url = check_url(base_url or default_url())
         self.url, self.error, self.send_key = self.base_url + path, error, send_key
         self.rates = rates or Rates()
-        self._free: list[_Line] = []
+        self._client: Any = None
         self._process = 0
 
     def post(
@@ -161,15 +152,13 @@ class Endpoint:
         *,
         tokens: int = 0,
         patience: float = float("inf"),
-        silence: float | None = None,
-        largest: int | None = None,
+        stopped: threading.Event | None = None,
     ) -> Reply:
         """Send a request, again where that may help.
 
-        ``read`` makes the content of a reply's JSON, and raises ValueError, KeyError, IndexError or TypeError where
-        that is not whole. ``tokens`` count towards the limits of rate. All attempts together take ``patience``
-        seconds at most, and one of them ``silence`` without a byte. Nothing is read beyond ``largest`` bytes, by
-        default ``LARGEST_REPLY``.
+        ``read`` makes the content of a reply's JSON, and raises ValueError, KeyError, IndexError, TypeError or
+        AttributeError where that is not whole. ``tokens`` count towards the limits of rate. All attempts together take
+        ``patience`` seconds at most, and none is sent once ``stopped`` is set.
 
         Raises:
             RemoteError: Every attempt failed, or the server leads elsewhere. A status that another attempt does not
@@ -177,88 +166,66 @@ class Endpoint:
         """
         import httpx
 
-        end, wait, status, reason = time.monotonic() + patience, FIRST_WAIT, 0, ""
+        end, wait, stopped = time.monotonic() + patience, FIRST_WAIT, stopped or threading.Event()
         for attempt in range(1, ATTEMPTS + 1):
             key = read_key() if self.send_key else ""
             self.rates.wait(tokens)
-            status, retry_after = 0, 0.0
+            if stopped.is_set():
+                raise self.error("the call was given up, since its run has ended")
+            status, asked_wait = 0, 0.0
             try:
-                status, headers, data = self._send(
-                    body, key, min(silence or SILENCE, end - time.monotonic()), end, largest or LARGEST_REPLY
-                )
-                if 300 <= status < 400:
-                    raise self._leads_elsewhere(headers.get("location", ""))
-                facts = self._facts(data)
+                status, headers, data = self._send(body, key, min(time.monotonic() + SLOWEST, end))
+                facts = _parsed(data)
                 if status in FATAL or _code(facts) == NO_MONEY:
-                    return Reply(status, facts if isinstance(facts, dict) else {})
+                    return Reply(status, facts)
                 if status == 200:
                     if facts is None:
                         raise ValueError("no JSON, or half of it")
                     return Reply(status, read(facts))
-                reason, retry_after = told_by(facts), _seconds(headers.get("retry-after"))
-            except (httpx.TransportError, zlib.error, TimeoutError) as error:
+                reason, asked_wait = told_by(facts), _seconds(headers.get("retry-after", ""))
+            except (httpx.TransportError, httpx.DecodingError, TimeoutError) as error:
                 reason = hide_key(f"{type(error).__name__} {error}".strip())
-            except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
+            except (ValueError, LookupError, TypeError, AttributeError) as error:
                 reason = f"an unusable reply: {type(error).__name__} {_shown_without_key(str(error), 200)}"
-            pause = min(LONGEST_WAIT, max(retry_after, wait * random.uniform(0.5, 1.5)))
+            pause = min(LONGEST_WAIT, max(asked_wait, wait * random.uniform(0.5, 1.5)))
             if attempt == ATTEMPTS or time.monotonic() + pause >= end:
                 break
-            time.sleep(pause)
+            stopped.wait(pause)
             wait *= 2
         raise self.error(
             f"{self.url} failed {attempt} times, the last time with status {status or 'none'} ({reason}). Try again "
             "later, or check the address"
         )
 
-    def _send(
-        self, body: Mapping[str, Any], key: str, silence: float, end: float, largest: int
-    ) -> tuple[int, Any, bytes]:
-        """Send one request and read the reply within its limits of time and size."""
+    def _send(self, body: Mapping[str, Any], key: str, end: float) -> tuple[int, Mapping[str, str], bytes]:
+        """Send one request; return status, headers and body of a reply that is there at ``end`` and of usable size."""
         import httpx
 
-        headers = {"content-type": "application/json", "accept-encoding": "gzip"}
-        headers |= {"authorization": f"Bearer {key}"} if key else {}
-        if self._process != os.getpid():  # a forked child must not share a connection
-            self._free, self._process = [], os.getpid()
+        if self._process != os.getpid():  # a forked child must not share connections
+            # a proxy of the environment is asked for other machines only
+            self._client = httpx.Client(follow_redirects=False, trust_env=not is_loopback(self.base_url))
+            self._process = os.getpid()
+        headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
+        sent = json.dumps(body, allow_nan=False).encode()  # escaped, since UTF-8 has no halves of surrogate pairs
+        timeout, content = max(0.01, min(SILENCE, end - time.monotonic())), bytearray()
         try:
-            line = self._free.pop()
-        except IndexError:
-            line = _Line(trust_env=not is_loopback(self.base_url))
-        request: dict[str, Any] = {"content": _encoded(body), "headers": headers, "timeout": max(0.01, silence)}
-        content, usable = bytearray(), False
-        try:
-            with line.limited(min(SLOWEST, end - time.monotonic())), line.stream("POST", self.url, request) as reply:
-                for part in _unpacked(reply):
+            with self._client.stream("POST", self.url, content=sent, headers=headers, timeout=timeout) as reply:
+                if reply.is_redirect:
+                    raise self._leads_elsewhere(reply.headers.get("location", ""))
+                for part in reply.iter_bytes():
                     content += part
-                    if len(content) > largest:
-                        raise self.error(f"{self.url} answered with more than {largest:,} bytes: it is no model server")
-            usable = not line.was_cut
-            return reply.status_code, reply.headers, bytes(content)
+                    if len(content) > LARGEST_REPLY:
+                        raise self.error(f"{self.url} answered with more than {LARGEST_REPLY:,} bytes")
+                    if time.monotonic() > end:
+                        raise TimeoutError("the reply took too long")
+                return reply.status_code, reply.headers, bytes(content)
         except httpx.InvalidURL as error:
             raise self.error(f"{shown(self.url)} is no URL that can be reached ({error}): correct it") from error
-        finally:
-            if usable:
-                self._free.append(line)
-            else:
-                line.close()
-
-    def _facts(self, data: bytes) -> Any:
-        """Parse a body; what is no JSON, such as a proxy's page, is ``None``."""
-        if sum(map(data.count, (b",", b"[", b"{"))) > MOST_REPLY_VALUES:
-            raise self.error(f"{self.url} answered with more than {MOST_REPLY_VALUES:,} values: it is no model server")
-        try:
-            return parse_json(data)
-        except ValueError:
-            return None
 
     def _leads_elsewhere(self, location: str) -> RemoteError:
-        try:
-            host = urlsplit(location).netloc.rpartition("@")[2] or "another path"
-        except ValueError:
-            host = "nowhere"
         return self.error(
-            f"{self.url} redirects to {_shown_without_key(host, 80)}, which palmette does not follow: neither texts "
-            "nor the key go to a server that you have not named. Name that one, if it is meant"
+            f"{self.url} redirects to {_shown_without_key(location, 80)}, which palmette does not follow: neither "
+            "texts nor the key go to a server that you have not named. Name that one, if it is meant"
         )
 
     def refusal(self, model: str, reply: Reply) -> RemoteError:
@@ -298,75 +265,12 @@ def _shown_without_key(value: Any, length: int) -> str:
     return hide_key(shown(value, LARGEST_REPLY))[:length]
 
 
-class _Line:
-    """A client of one connection, which can be cut while a request waits in it."""
-
-    def __init__(self, *, trust_env: bool) -> None:
-        import httpx
-
-        # a proxy of the environment is asked for other machines only
-        limits = httpx.Limits(max_connections=1)
-        self._client = httpx.Client(follow_redirects=False, trust_env=trust_env, limits=limits)
-        self._socket: socket.socket | None = None
-        self._forget_socket: Callable[[], object] = lambda: None
-        self.was_cut = False
-
-    def stream(self, method: str, url: str, request: Mapping[str, Any]) -> Any:
-        """Send a request, and read its reply in parts."""
-        return self._client.stream(method, url, extensions={"trace": self._remember_socket}, **request)
-
-    @contextmanager
-    def limited(self, seconds: float) -> Iterator[None]:
-        """Cut the connection after so many seconds, whatever has arrived; each byte alone may take long enough."""
-        timer = threading.Timer(max(0.01, seconds), self._cut)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        except Exception as error:
-            if self.was_cut:
-                raise TimeoutError("the reply took too long") from error
-            raise
-        finally:
-            timer.cancel()
-
-    def _remember_socket(self, event: str, facts: Mapping[str, Any]) -> None:
-        """Keep a second descriptor of the connection, which stays while TLS takes over the first."""
-        if event == "connection.connect_tcp.complete":
-            self._forget_socket()
-            self._socket = facts["return_value"].get_extra_info("socket").dup()
-            self._forget_socket = finalize(self, self._socket.close)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._forget_socket()
-        self._client.close()
-
-    def _cut(self) -> None:
-        self.was_cut = True
-        if self._socket is not None:
-            with suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
-
-
-def _encoded(body: Mapping[str, Any]) -> bytes:
-    """Encode JSON as UTF-8; halves of surrogate pairs, which UTF-8 cannot encode, are escaped."""
+def _parsed(data: bytes) -> Any:
+    """Parse a body; what is no JSON, such as a proxy's page, is ``None``."""
     try:
-        return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
-    except UnicodeEncodeError:
-        return json.dumps(body, allow_nan=False).encode()
-
-
-def _unpacked(reply: Any) -> Iterator[bytes]:
-    """Yield the parts of a reply, unpacked by a bounded amount: a small part may hide gigabytes."""
-    packing = reply.headers.get("content-encoding", "identity").strip().lower()
-    if packing not in ("identity", "gzip"):
-        raise ValueError(f"a reply packed as {shown(packing)}, which was not asked for")
-    unpack = zlib.decompressobj(16 + zlib.MAX_WBITS) if packing == "gzip" else None
-    for part in reply.iter_raw():
-        while part:
-            yield part if unpack is None else unpack.decompress(part, UNPACKED_AT_ONCE)
-            part = b"" if unpack is None else unpack.unconsumed_tail
+        return parse_json(data)
+    except ValueError:
+        return None
 
 
 def _code(facts: Any) -> Any:
@@ -374,15 +278,9 @@ def _code(facts: Any) -> Any:
     return error.get("code") if isinstance(error, Mapping) else None
 
 
-def _seconds(header: str | None) -> float:
-    """Return the seconds that a Retry-After asks for: a number, or a date."""
-    if not header:
-        return 0.0
+def _seconds(header: str) -> float:
+    """Return the seconds that a Retry-After asks for; 0 for a date, which is no number."""
     try:
         return max(0.0, float(header))
     except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
-    except (ValueError, TypeError, OverflowError):
         return 0.0

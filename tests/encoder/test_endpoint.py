@@ -1,4 +1,4 @@
-"""A model server that means harm: replies that never end, unpack to gigabytes, or repeat the key."""
+"""Requests to a model server: limits of time and size, the key, and addresses, against sockets on this machine."""
 
 from __future__ import annotations
 
@@ -62,67 +62,34 @@ def reply(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
     return "\r\n".join(lines).encode() + body
 
 
-def drip(client: socket.socket, first: bytes, part: bytes, pause: float = 0.02) -> None:
-    client.sendall(first)
+def drip(client: socket.socket) -> None:
+    """Send a body that never ends, each byte soon after the one before, so that no silence ends it."""
+    client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9999999\r\n\r\n")
     while True:
-        client.sendall(part)
-        time.sleep(pause)
+        client.sendall(b" ")
+        time.sleep(0.02)
 
 
-SLOW: dict[str, Talk] = {
-    "a status line": lambda client: drip(client, b"HTTP/1.1 200 O", b"O"),
-    "a head": lambda client: drip(client, b"HTTP/1.1 200 OK\r\n", b"x: 1\r\n"),
-    "interim replies": lambda client: drip(client, b"", b"HTTP/1.1 102 Processing\r\n\r\n", 0),
-    "a body": lambda client: drip(client, b"HTTP/1.1 200 OK\r\nContent-Length: 9999999\r\n\r\n", b" "),
-    "chunks": lambda client: drip(client, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
-    "a chunk's head": lambda client: drip(client, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;", b"x"),
-    "trailers": lambda client: drip(
-        client, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n", b"x: 1\r\n"
-    ),
-    "blocks that unpack to nothing": lambda client: drip(
-        client,
-        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 9999999\r\n\r\n" + gzip.compress(b"")[:10],
-        b"\x00\x00\x00\xff\xff",
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", SLOW)
-def test_no_reply_takes_for_ever(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each byte comes soon after the one before, so that no silence ends it."""
-    monkeypatch.setattr(endpoint, "SLOWEST", 0.5)
+@pytest.mark.parametrize("options", [{}, {"patience": 0.4}])
+def test_no_reply_takes_for_ever(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "SLOWEST", 60 if options else 0.3)
     monkeypatch.setattr(endpoint, "ATTEMPTS", 2)
     begun = time.monotonic()
-    with server(SLOW[kind]) as url, pytest.raises(RemoteError, match="failed 2 times"):
-        asked(url)
-    assert time.monotonic() - begun < 5
+    with server(drip) as url, pytest.raises(RemoteError, match=r"failed [12] times.*took too long"):
+        asked(url, **options)
+    assert time.monotonic() - begun < 10
 
 
-def test_a_question_waits_no_longer_than_its_patience() -> None:
-    begun = time.monotonic()
-    with server(SLOW["interim replies"]) as url, pytest.raises(RemoteError, match="took too long"):
-        asked(url, patience=0.5)
-    assert time.monotonic() - begun < 3
-
-
-BOMB = gzip.compress(bytes(1 << 22))
-PACKED = {
-    "gzip": (gzip.compress(b" " * (1 << 23)), "more than 4,194,304 bytes"),
-    "gzip, gzip": (gzip.compress(BOMB), "which was not asked for"),
-    "br": (b"\x1b\x00", "which was not asked for"),
-    "zstd": (b"\x28\xb5\x2f\xfd", "which was not asked for"),
-}
-
-
-@pytest.mark.parametrize("packing", PACKED)
-def test_small_replies_that_unpack_to_large_ones(packing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "LARGEST_REPLY", 1 << 22)
-    content, words = PACKED[packing]
-    with (
-        server(lambda client: client.sendall(reply(content, f"Content-Encoding: {packing}"))) as url,
-        pytest.raises(RemoteError, match=words),
-    ):
-        asked(url)
+def test_replies_are_read_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "LARGEST_REPLY", 1 << 20)
+    packed = gzip.compress(b" " * (1 << 21))
+    for body, headers in ((b" " * (1 << 21), []), (packed, ["Content-Encoding: gzip"])):
+        content = reply(body, *headers)
+        with (
+            server(lambda client, content=content: client.sendall(content)) as url,  # type: ignore[misc]
+            pytest.raises(RemoteError, match="answered with more than 1,048,576 bytes"),
+        ):
+            asked(url)
 
 
 def test_a_packed_reply_is_read() -> None:
@@ -130,16 +97,6 @@ def test_a_packed_reply_is_read() -> None:
     packed = gzip.compress(json.dumps(facts).encode())
     with server(lambda client: client.sendall(reply(packed, "Content-Encoding: gzip"))) as url:
         assert asked(url).content == facts
-
-
-def test_values_are_counted_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "MOST_REPLY_VALUES", 1000)
-    content = b"[" + b"[]," * 600 + b"[]]"
-    with (
-        server(lambda client: client.sendall(reply(content))) as url,
-        pytest.raises(RemoteError, match="more than 1,000 values"),
-    ):
-        asked(url)
 
 
 LEAKS = {
@@ -183,7 +140,7 @@ def test_a_proxy_is_not_asked_for_this_machine(monkeypatch: pytest.MonkeyPatch) 
         assert asked(url).content == {"data": 1}
 
 
-NUMBERS = ['["1", "2"]', "[null, 1]", "[true, false]", "[[1], 2]", "[1e999]", f"[{'1,' * 70_000}1]", "[{}]", "1", '"a"']
+NUMBERS = ['["1", "2"]', "[null, 1]", "[true, false]", "[[1], 2]", "[1e999]", "[{}]", "1", '"a"', "[]"]
 
 
 @pytest.mark.parametrize("vector", NUMBERS)
