@@ -73,7 +73,7 @@ def test_an_index_made_with_one_is_opened_and_added_to_with_the_other(tmp_path: 
 def test_layers_and_weights_to_train_are_torch_s(tmp_path: Path) -> None:
     light = load_encoder(save_tiny_encoder(tmp_path / "tiny"))
     assert light.states(TEXTS[:2], outputs=("layers",)).layers.shape[:2] == (2, 3)
-    copies = light.copies(1)
+    copies = light.layer_weights(1)
     assert copies is not None
     assert copies.heads == 2
     assert Backbone.of(light).width == 16

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import threading
@@ -307,7 +308,8 @@ def test_a_bad_export_is_not_kept(source: Path, tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_missing_package_names_the_extra(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    found = importlib.util.find_spec
+    monkeypatch.setattr("palmette.encoder.onnx.export.find_spec", lambda name: None if name == "onnx" else found(name))
     with pytest.raises(MissingExtraError, match=r"pip install 'palmette\[train\]'"):
         export_onnx(source, tmp_path / "new")
 

@@ -297,12 +297,12 @@ def test_a_pass_that_stops_gives_the_first_layers(kind: str, shared: Encoder, tm
     whole = encoder.states(QUERIES, kind="query", outputs=("layers",))
     for depth in range(1, encoder.num_layers + 1):
         part = encoder.states(QUERIES, kind="query", outputs=("layers",), depth=depth)
-        assert torch.equal(part.layers, whole.layers[:, : depth + 1])
-        assert torch.equal(part.mask, whole.mask)
+        np.testing.assert_array_equal(part.layers, whole.layers[:, : depth + 1])
+        np.testing.assert_array_equal(part.mask, whole.mask)
     _, first = next(encoder.iter_states(QUERIES[:1], kind="query", outputs=("layers",), depth=1))
-    assert torch.allclose(first.layers, whole.layers[:1, :2, : first.layers.shape[2]], atol=1e-6)
+    np.testing.assert_allclose(first.layers, whole.layers[:1, :2, : first.layers.shape[2]], atol=1e-6)
     again = encoder.states(QUERIES, kind="query", outputs=("layers",))
-    assert torch.equal(again.layers, whole.layers)  # all layers are back
+    np.testing.assert_array_equal(again.layers, whole.layers)  # all layers are back
     assert encoder.states([], outputs=("layers",), depth=1).layers.shape == (0, 2, 0, 16)
 
 

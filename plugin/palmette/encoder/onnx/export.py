@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +76,8 @@ def export_onnx(encoder: str | Path | Encoder, folder: str | Path, *, int8: bool
             from the source's, so that an index built with the source takes questions from it, and no documents.
     """
     needs_train("an export")
+    if find_spec("onnx") is None:
+        raise MissingExtraError("onnx", "train", "an export")
     place = check_path(folder).absolute()
     if is_occupied(place):
         raise InputError(f"{place} is not an empty folder: name a new one")
@@ -206,10 +209,8 @@ def _quantise(path: Path) -> None:
 
 def _move_weights(path: Path) -> None:
     """Move the weights of a graph to a file beside it, which ONNX Runtime maps: half the memory, and half the time."""
-    try:
-        import onnx
-    except ImportError as error:
-        raise MissingExtraError("onnx", "train", "An export") from error
+    import onnx
+
     graph = onnx.load(path)
     path.unlink()
     beside = f"{path.name}_data"
