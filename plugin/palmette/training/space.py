@@ -255,18 +255,14 @@ def _score(pairs: TrainingPairs, held_out: Validation, spaces: Mapping[int, Spac
     """Return nDCG@10 of every choice on each held-out question."""
     queries = pairs.queries[torch.from_numpy(held_out.queries)]
     documents = pairs.documents[torch.from_numpy(held_out.documents)]
-
-    def each(query_vectors: Tensor, document_vectors: Tensor) -> NDArray[np.float64]:
-        return held_out.each(top_documents(query_vectors, document_vectors))
-
-    table = {_ENCODER: each(queries, documents)}
+    table = {_ENCODER: held_out.each(top_documents(queries, documents))}
     for maps, space in spaces.items():
         query_map, document_map = map(torch.from_numpy, space.maps)
         mapped_queries, mapped_documents = queries @ query_map, documents @ document_map
         for share in INTERPOLATIONS:
             query_vectors = _unit(torch.lerp(queries, mapped_queries, share))
             document_vectors = _unit(torch.lerp(documents, mapped_documents, share))
-            table[Choice(maps, share)] = each(query_vectors, document_vectors)
+            table[Choice(maps, share)] = held_out.each(top_documents(query_vectors, document_vectors))
     return table
 
 
