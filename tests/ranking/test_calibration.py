@@ -9,7 +9,7 @@ from scipy.special import expit
 
 from palmette import Document, RetrievalData, SpaceModel, load_data
 from palmette.data.metrics import Judgements, query_scores
-from palmette.methods.layers.weights import best_weights
+from palmette.methods.layers.training import best_weights
 from palmette.ranking import calibration
 from palmette.ranking.calibration import draw_sample, fit_probability, learn, quality_by_weight, scores
 from palmette.ranking.score import PRIOR, SLOPE, WORDS, Calibration, Evidence, ScoreScale, ScoreScales

@@ -58,7 +58,10 @@ def _add_train(command: argparse.ArgumentParser) -> None:
         _add_method_options(command, method)
     elif {"-h", "--help"} & set(words):
         width = 2 + max(map(len, methods))
-        lines = "".join(f"\n  {name.ljust(width)}{_summary(name)}" for name in methods)
+        lines = ""
+        for name in methods:  # each with the first sentence about it
+            about = (_class(name).__doc__ or "").partition("\n")[0].partition(". ")[0]
+            lines += f"\n  {name.ljust(width)}{about.rstrip('.')}"
         command.description = f"{command.description}\n\nmethods:{lines}"
     add_config_options(command.add_argument_group("training options"), TrainingConfig, defaults)
 
@@ -76,12 +79,6 @@ def _add_method_options(command: argparse.ArgumentParser, method: str) -> None:
         group.add_argument("--parents", help="metadata key of a document's parents")
         about = "lookup tables by the paper's construction, without training"
         group.add_argument("--construct", action="store_true", help=about)
-
-
-def _summary(method: str) -> str:
-    """Return the first sentence about a method."""
-    line = (_class(method).__doc__ or "").partition("\n")[0]
-    return line.partition(". ")[0].rstrip(".")
 
 
 def _class(method: str) -> Any:

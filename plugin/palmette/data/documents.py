@@ -29,7 +29,6 @@ from palmette.store.checks import check_storable
 from palmette.types import Document
 
 T = TypeVar("T")
-ReadDocuments = Callable[[str, SourceText], Iterator[Document]]
 """Makes documents of a file under a name."""
 
 NAMED_IN_A_WARNING = 3
@@ -117,7 +116,7 @@ def iter_documents(
         InputError: There is no document, or a malformed one (its file and line, or its position, is named).
     """
     if isinstance(data, str | Path):
-        documents = _from_path(data, titles, _passages if passages else _whole)
+        documents = _from_path(data, titles, passages)
     elif isinstance(data, Mapping | bytes) or not hasattr(data, "__iter__"):
         raise InputError(f"expected a path or an iterable of documents, got {type(data).__name__} {shown(data)}")
     else:
@@ -133,12 +132,12 @@ def iter_documents(
         raise InputError(f"there are no documents{where}; give at least one")
 
 
-def _from_path(source: str | Path, titles: bool, documents_of: ReadDocuments) -> Iterator[Document]:
+def _from_path(source: str | Path, titles: bool, passages: bool) -> Iterator[Document]:
     """Read documents from a folder of files, a BEIR corpus, a JSONL file, a table or a single file."""
     path = documents_path(source)
     corpus = existing(path / "corpus.jsonl") if path.is_dir() else path
     if corpus is None:
-        yield from _from_folder(path, documents_of)
+        yield from _from_folder(path, passages)
     elif is_jsonl(corpus) or separator(corpus):
         for _, record in record_documents(corpus, titles=titles):
             if isinstance(record, InputError):
@@ -146,7 +145,7 @@ def _from_path(source: str | Path, titles: bool, documents_of: ReadDocuments) ->
             yield record
     else:
         for document in read_file(path):
-            yield from documents_of(path.name, document)
+            yield from _documents(path.name, document, passages)
 
 
 def documents_path(source: str | Path) -> Path:
@@ -171,7 +170,7 @@ def read_named(path: Path, name: str, root: Path | None = None) -> Iterator[tupl
             yield f"{name}#{source.id or number}" if kind_of(path) == RECORDS else name, source
 
 
-def _from_folder(folder: Path, documents_of: ReadDocuments) -> Iterator[Document]:
+def _from_folder(folder: Path, passages: bool) -> Iterator[Document]:
     """Yield the documents of the files below a folder; those that cannot be read are named in one warning."""
     listed = walk(folder)
     files, broken = listed.files, list[str]()
@@ -186,7 +185,7 @@ def _from_folder(folder: Path, documents_of: ReadDocuments) -> Iterator[Document
                 if isinstance(source, InputError):
                     broken.append(str(source))
                     continue
-                for document in documents_of(own, source):
+                for document in _documents(own, source, passages):
                     check_storable(document)
                     yield document
         except (InputError, MissingExtraError) as error:
@@ -196,19 +195,17 @@ def _from_folder(folder: Path, documents_of: ReadDocuments) -> Iterator[Document
         warnings.warn(f"{len(broken)} of {len(files)} files in {folder} cannot be read: {named}", stacklevel=4)
 
 
-def _whole(name: str, source: SourceText) -> Iterator[Document]:
-    """Yield a file as one document."""
-    yield Document(name, source.text, metadata_of(name, source), source.fields)
-
-
 def metadata_of(name: str, source: SourceText) -> dict[str, Any]:
     """Metadata of a file: its own, its name and its title."""
     return {**source.metadata, "source": name} | ({"title": source.title} if source.title else {})
 
 
-def _passages(name: str, source: SourceText) -> Iterator[Document]:
-    """Yield a document of a file: ``name``, or ``name#1``, ``name#2``, … where it is long."""
+def _documents(name: str, source: SourceText, passages: bool) -> Iterator[Document]:
+    """Yield a file as one document, or with ``passages`` as ``name#1``, ``name#2``, … where it is long."""
     metadata = metadata_of(name, source)
+    if not passages:
+        yield Document(name, source.text, metadata, source.fields)
+        return
     places = split(source.text, source.kind, PassageOptions(), estimate_tokens)
     for number, place in enumerate(places, 1):
         text = source.text if len(places) == 1 else source.text[place.start : place.end]

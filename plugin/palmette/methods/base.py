@@ -250,6 +250,7 @@ class Model(Checkpointed):
         from palmette.training.pairs import TrainingPairs
         from palmette.training.space import Choice, fit_space, learn_apart
 
+        # 1. The options, and the data.
         defaults = cls.training_defaults
         settings, loop = fit_configs(cls.config_class, defaults, config, preset, training, options)
         loaded = load_data(data, seed=loop.seed)
@@ -259,6 +260,7 @@ class Model(Checkpointed):
             )
         store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
         with main_process_first(device):  # of several processes one encodes; the cache then serves the others
+            # 2. A space, where labelled pairs teach one that held-out questions gain from.
             coder = plain = load_encoder(encoder, device=device).plain
             facts, apart, vectors = dict[str, Any](), None, None
             learns = preset is None if learn_space is None else learn_space
@@ -270,6 +272,7 @@ class Model(Checkpointed):
                     coder = SpaceEncoder(plain, space)
                     if not loaded.judged_by:  # a reranker's judgements choose no weight of words
                         apart = learn_apart(pairs, Choice(facts["maps"], facts["way"]), seed=loop.seed)
+            # 3. The method's task, on texts that are encoded once, and its training.
             settings, task = cls.task(settings, loaded, coder, store, seed=loop.seed, progress=progress)
         where: dict[str, Any] = {"device": device, "output_dir": output_dir, "resume": resume}
         trained = train(task, loop, label=f"Training the {cls.method} model", progress=progress, **where)
@@ -277,9 +280,9 @@ class Model(Checkpointed):
         model = cls(settings, coder, task.module, record=record)
         model.after_fit(task)
         model.cache = store
-        if (
-            loaded.labelled or trained.steps
-        ):  # else nothing was learned, and an index measures the encoder's score scales
+        # 4. The probability of a hit, from method and words; where nothing was learned, an index measures the encoder's
+        # score scales instead.
+        if loaded.labelled or trained.steps:
             judging = None
             if apart is not None and not trained.steps:  # only the space has learned
                 other = cls(settings, SpaceEncoder(plain, apart.space), task.module, record=record)

@@ -1,4 +1,13 @@
-"""Answers: from scored candidates to a text, its confidence and the passages that support it."""
+"""Answers: from scored candidates to a text, its confidence and the passages that support it.
+
+Candidates share one softmax with "no answer", and the same words in several places are one answer::
+
+    candidate            passage    probability     answer             confidence
+    "the red owl"        2          .40             the red owl        .40 + .25 = .65, by passages 2 and 0
+    "The red owl"        0          .25             a blue fox         .20, the next best
+    "a blue fox"         1          .20
+    no answer            –          .15             1 − .15 reaches the threshold of .5: an answer is given
+"""
 
 from __future__ import annotations
 
@@ -134,6 +143,7 @@ class AnswerCandidates:
 
 def answer_of(question: str, candidates: AnswerCandidates, documents: Sequence[Document], threshold: float) -> Answer:
     """Most probable answer; none where the probability that there is one is below the threshold."""
+    # 1. Candidates that say the same are one answer, whose probability is their sum.
     places, none = candidates.places.tolist(), candidates.none
     texts = [documents[passage].content[start:end] for passage, start, end in places]
     groups: dict[str, list[int]] = {}  # equal answers, the most probable place first
@@ -141,11 +151,13 @@ def answer_of(question: str, candidates: AnswerCandidates, documents: Sequence[D
         if said := normalise(readable(text)):  # as the model read it: half an emoji says nothing
             groups.setdefault(said, []).append(at)
     shares = {said: float(candidates.shares[rows].sum()) for said, rows in groups.items()}
+    # 2. The best answer, and the next best ones; without one where "no answer" is too probable.
     ranked = sorted(groups, key=lambda said: -shares[said])
     best = ranked.pop(0) if ranked and 1 - none >= threshold else None
     others = {texts[groups[said][0]]: shares[said] for said in ranked[:ALTERNATIVES]}
     if best is None:
         return Answer(question, confidence=none, alternatives=others, no_answer=none)
+    # 3. Each passage that says it supports it, by its share of the probability and with the sentences around.
     by_passage: dict[int, list[int]] = {}
     for at in groups[best]:
         by_passage.setdefault(places[at][0], []).append(at)

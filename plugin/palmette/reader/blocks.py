@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterator
 
 from palmette.sources.blocks import blocks_of
+from palmette.sources.lines import indent_of
 
 LONGEST_ANSWER_BLOCK = 1500
 """Characters of a block that an answer takes along; longer ones stay out."""
@@ -52,6 +53,7 @@ def with_neighbours(text: str, start: int, end: int) -> tuple[int, int]:
 
     A text of one paragraph has nothing to add, and what is under another heading stays out.
     """
+    # 1. The blocks that the answer lies in. A text of one paragraph, or one too long to parse, adds nothing.
     blocks = blocks_of(text, "markdown") if len(text) <= PARSED else []
     overlapping = [at for at, block in enumerate(blocks) if block.start < end and block.end > start]
     if sum(block.kind not in ("heading", "front matter") for block in blocks) < 2 or not overlapping:
@@ -61,14 +63,17 @@ def with_neighbours(text: str, start: int, end: int) -> tuple[int, int]:
     def fits(start: int, end: int) -> bool:
         return len(text[start:end].split()) <= WORDS_AROUND_AN_ANSWER
 
+    # 2. The rest of the paragraph; where that does not fit, nothing else does.
     if not fits(start, blocks[last].end):
         return start, end
     end = max(end, _trimmed(text, blocks[last].end))
+    # 3. Blocks after it, up to the next heading.
     for block in blocks[last + 1 : last + 1 + BLOCKS_AFTER]:
         if block.kind == "heading" or not fits(start, block.end):
             break
         end = _trimmed(text, block.end)
-    opens = not text[blocks[first].start : start].strip()  # the answer opens its block
+    # 4. Blocks before it, nearest first, where the answer opens its block: else words between would be left out.
+    opens = not text[blocks[first].start : start].strip()
     for block in reversed(blocks[max(0, first - BLOCKS_BEFORE) : first] if opens else []):
         if block.kind in ("heading", "front matter") or not fits(block.start, end):
             break
@@ -83,20 +88,17 @@ def _lines(text: str, start: int) -> Iterator[tuple[int, int, str]]:
         start += len(line)
 
 
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip())
-
-
 def _block_after(text: str, end: int) -> int:
     """Return the end of the code, list, table or tabs that follow, or ``end`` where something else does."""
     newline = text.find("\n", end)
     if newline < 0:
         return end
-    kind: re.Pattern[str] | None = None
-    fence, stop = "", end
+    kind: re.Pattern[str] | None = None  # of the list, table or tabs whose lines are read
+    fence, stop = "", end  # the marks of the code that is open; the end of what belongs to the block
     for _, after, line in _lines(text, newline + 1):
         mark = _FENCE.match(line)
-        if fence:  # inside code
+        # 1. Inside code everything belongs, until its marks close it. Code alone is the whole block.
+        if fence:
             stop = after
             if mark and mark[1].startswith(fence):
                 fence = ""
@@ -105,11 +107,13 @@ def _block_after(text: str, end: int) -> int:
             continue
         if not line.strip():
             continue
+        # 2. The first line says what the block is; a line of prose means that there is none.
         if kind is None:
             kind = next((pattern for pattern in (_TAB, _ITEM, _TABLE) if pattern.match(line)), None)
             if mark is None and kind is None:
                 return end
-        elif not (kind.match(line) or (kind is not _TABLE and _indent(line) >= 2)):
+        # 3. Further lines of its kind belong to it, and indented ones below an item; any other ends it.
+        elif not (kind.match(line) or (kind is not _TABLE and indent_of(line) >= 2)):
             break
         fence, stop = mark[1] if mark else "", after
     return _trimmed(text, stop)
@@ -118,19 +122,21 @@ def _block_after(text: str, end: int) -> int:
 def _steps_around(text: str, start: int, end: int) -> tuple[int, int]:
     """Return the characters of the numbered steps that the sentence is one of, or those of the sentence."""
     run: list[tuple[int, int]] = []  # lines of the steps in view
-    inside = False
+    inside = False  # the sentence is in one of them
+    # Numbered lines follow each other, with blank and indented ones between; the run with the sentence is kept.
     for first, after, line in _lines(text, 0):
-        if _STEP.match(line) or (run and (not line.strip() or _indent(line) >= 2)):
+        if _STEP.match(line) or (run and (not line.strip() or indent_of(line) >= 2)):
             run.append((first, after))
             inside = inside or first <= start < after
         elif inside:
             break
         else:
             run = []
+    # One step alone has nothing to be completed by. From the first number on, without the indentation before it.
     steps = sum(1 for first, after in run if _STEP.match(text[first:after]))
     if not inside or steps < 2:
         return start, end
-    first = run[0][0] + _indent(text[run[0][0] : run[0][1]])
+    first = run[0][0] + indent_of(text[run[0][0] : run[0][1]])
     return first, max(end, _trimmed(text, run[-1][1]))
 
 

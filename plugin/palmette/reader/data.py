@@ -257,10 +257,10 @@ def _squad(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def from_retrieval(data: RetrievalData, answers: Mapping[str, tuple[str, ...]]) -> ReadingData:
     """Questions from judged queries, and the answers of those that have any."""
-
-    def example_of(query: str, grades: Mapping[str, int]) -> Example:
-        rows = tuple(data.rows[id] for id, grade in grades.items() if grade > 0)
-        return Example(data.queries[query], answers.get(query), rows)
-
-    splits = {name: [example_of(*judged) for judged in qrels.items()] for name, qrels in data.qrels.items()}
+    splits = {}
+    for name, qrels in data.qrels.items():
+        examples = splits[name] = list[Example]()
+        for query, grades in qrels.items():
+            rows = tuple(data.rows[id] for id, grade in grades.items() if grade > 0)
+            examples.append(Example(data.queries[query], answers.get(query), rows))
     return ReadingData(data.name, data.corpus, splits)

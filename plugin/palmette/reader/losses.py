@@ -73,12 +73,14 @@ def learn_passage_bias(
     owner = torch.from_numpy(np.repeat(np.arange(count), sizes))
     w, b = torch.zeros(2, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
 
+    # 1. w, by questions whose right passages are there: −log probability of a right one among all.
     def choice() -> Tensor:
         scores = base + x @ w
         every = grouped_logsumexp(scores, owner, count)
         hit = grouped_logsumexp(scores.masked_fill(wrong, NEVER), owner, count)
         return torch.where(hit > NEVER / 2, every - hit, 0.0).sum() + BIAS_PENALTY * w.square().sum()
 
+    # 2. b, by all questions: beside "no answer", which is right where no passage is.
     def answer() -> Tensor:
         scores = base + x @ w + b
         loss = reading_loss(scores, scores.masked_fill(wrong, NEVER), owner, count).sum()

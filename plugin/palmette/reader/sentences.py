@@ -1,7 +1,11 @@
 """The sentence reader: six weights over the frozen encoder's similarities, fitted by L-BFGS.
 
 A sentence scores w · x + b, with x as in :data:`FEATURES`; "no answer" scores 0, and one softmax runs over all
-sentences of all passages. Some hundred questions are enough, of which only the answering passages need be known.
+sentences of all passages::
+
+    P(sentence s) = exp(w · x_s + b) / (1 + Σ over all sentences of exp(w · x + b))
+
+Some hundred questions are enough, of which only the answering passages need be known.
 """
 
 from __future__ import annotations
@@ -76,11 +80,9 @@ class SentenceModule:
         from palmette.reader.losses import minimise, reading_loss
         from palmette.training.loop import TrainingResult
 
-        started, examples, most = (
-            time.monotonic(),
-            training_set.train[:MOST_QUESTIONS],
-            max(1, self.config.passages - 1),
-        )
+        started, examples = time.monotonic(), training_set.train[:MOST_QUESTIONS]
+        # 1. Each question with its own passages and wrong ones: the sentences' features, and which of them are right.
+        most = max(1, self.config.passages - 1)
         rows = [
             [*example.passages, *rest[:most]] for example, rest in zip(examples, training_set.negatives, strict=False)
         ]
@@ -94,6 +96,7 @@ class SentenceModule:
             ]
             own.append(places[:, 0] < (len(example.passages) if example.answered else 0))
             right.append(own[-1] & np.array(holds_answer, bool))
+        # 2. One row for each sentence of all questions.
         x = torch.from_numpy(np.concatenate([features for _, features in read])).double()  # [S, F]
         withheld, answers = (torch.from_numpy(np.concatenate(marks)) for marks in (own, right))
         owner = torch.from_numpy(np.repeat(np.arange(len(read)), [len(places) for places, _ in read]))
@@ -110,8 +113,11 @@ class SentenceModule:
             missed = absent * reading_loss(others, nothing, owner, count)
             return (answered + missed).mean() + WEIGHT_PENALTY * (weights - start)[:-1].square().sum()
 
+        # 3. The weights under which the best right sentence is most probable and, with a question's own passages
+        # withheld, no answer is.
         minimise(weights, loss, training.steps)
         self.weights = weights.numpy().astype(np.float32)
+        # 4. The threshold and the accuracy on held-out questions.
         dev = training_set.dev
         candidates = self.candidates(
             [example.example.question for example in dev], [training_set.texts(example.rows) for example in dev]
@@ -132,6 +138,7 @@ class SentenceModule:
         self, questions: Sequence[str], passages: Sequence[Sequence[str]], progress: bool | None = None
     ) -> list[tuple[Rows, Floats]]:
         """Places (passage, first, last character) [S, 3] and features [S, F] of each question's sentences."""
+        # 1. Passages and their sentences, each text encoded once.
         cut = {text: cut_sentences(text) for question_passages in passages for text in question_passages}
         texts = list(dict.fromkeys([*cut, *(text[a:b] for text, spans in cut.items() for a, b in spans)]))
         vectors = dict(zip(texts, self.vectors.documents(texts, progress), strict=True))
@@ -139,14 +146,16 @@ class SentenceModule:
         for question, query, question_passages in zip(
             questions, self.vectors.queries(questions), passages, strict=True
         ):
+            # 2. The question's words, of which those count more that fewer of the sentences have.
             places = [(at, a, b, text) for at, text in enumerate(question_passages) for a, b in cut[text]]
             sentence_words = [words[text[a:b]] for _, a, b, text in places]
             frequencies = Counter(word for sentence in sentence_words for word in sentence)
-            word_weights = {  # words count more that fewer of the sentences have
+            word_weights = {
                 word: math.log(1 + len(sentence_words) / (0.5 + frequencies[word])) for word in words_of(question)
             }
             total = sum(word_weights.values()) or 1.0
-            share = {  # of the question's weight in words
+            # 3. The share of that weight in each sentence and passage, and their cosines with the question.
+            share = {
                 text: sum(word_weights[word] for word in word_weights.keys() & words[text]) / total
                 for text in {*question_passages, *(text[a:b] for _, a, b, text in places)}
             }

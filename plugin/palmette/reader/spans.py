@@ -263,22 +263,26 @@ class SpanModule(nn.Module):
             self.bias_layer.weight.device,
         )
         half = auto_precision(device) == "bfloat16"
+        # Some questions at a time:
         for start in progress_bar(None, blocks, desc="reading", unit="block", delay=2, leave=False):
+            # 1. Their passages as windows of tokens, of all questions together.
             part = slice(start, start + QUESTIONS_TOKENISED_AT_ONCE)
             windows = [self.windows(*pair) for pair in zip(questions[part], passages[part], strict=True)]
             flat = [window for question_windows in windows for window in question_windows]
             totals, best_spans = np.zeros(len(flat)), list[Any]([None] * len(flat))
+            # 2. Of each window log Σ exp of all spans, and the best spans with their passage, characters and score.
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
                 for group, scores, log_sums in self.passes(flat):
                     totals[group] = log_sums.cpu().numpy()
                     best = scores.flatten(1).topk(min(KEEP, scores[0].numel()), dim=1)
                     first, more = np.divmod(best.indices.cpu().numpy(), scores.shape[2])
                     for place, *row in zip(group, best.values.tolist(), first, first + more, strict=True):
-                        best_spans[place] = [  # passage, characters and score
+                        best_spans[place] = [
                             (flat[place].passage, flat[place].offsets[start, 0], flat[place].offsets[end, 1], score)
                             for score, start, end in zip(*row, strict=True)
                             if score > NEVER / 2
                         ]
+            # 3. Back to the questions.
             place = 0
             for question_windows in windows:
                 rows = slice(place, place := place + len(question_windows))
@@ -327,6 +331,7 @@ class SpanModule(nn.Module):
         right = [
             [item.answered and answers(training_set.data, item.example, row) for row in item.rows] for item in held_out
         ]
+        # What a passage biases, from log Σ exp of the spans of all its windows and from its features.
         totals = [np.full(len(marks), NEVER) for marks in right]  # log Σ exp of each passage's spans
         for item, sums in zip(read, totals, strict=True):
             np.logaddexp.at(sums, item.passages, item.totals)
@@ -334,6 +339,7 @@ class SpanModule(nn.Module):
         with torch.no_grad():
             self.bias_layer.weight.copy_(w[None])
             self.bias_layer.bias.copy_(b)
+        # The threshold, and the measures, with that.
         candidates = [
             item.candidates(self.passage_bias(features)) for item, features in zip(read, all_features, strict=True)
         ]

@@ -66,9 +66,11 @@ class TrainingSet:
 
         From some of these the answering passage is withheld, so that no answer is right.
         """
+        # 1. Near passages that do not answer a training question: more than one reading takes, to draw from.
         nearest = _Nearest(data, encoder, cache, progress)
         train, held_out = data.split("train"), data.splits.get("dev", ())
         negatives = 4 * (config.passages - 1) + 2 if config.passages > 1 or config.absent else 0
+        # 2. Held-out questions, each with its own passage, or without it, among wrong ones.
         draw = np.random.default_rng(seed)
         chosen = [held_out[row] for row in sorted(draw.permutation(len(held_out))[:HELD_OUT_QUESTIONS].tolist())]
         absent = ABSENT if all(example.answered for example in held_out) else 0.0

@@ -97,12 +97,6 @@ def is_documentable(value: Any) -> bool:
     return inspect.isclass(value) or inspect.isroutine(value) or value.__doc__ != type(value).__doc__
 
 
-def clean(doc: object) -> str:
-    """A docstring without its indentation, trailing blanks and machine-dependent addresses."""
-    text = inspect.cleandoc(doc) if isinstance(doc, str) else ""
-    return re.sub(r" at 0x[0-9A-Fa-f]+", "", "\n".join(line.rstrip() for line in text.splitlines())).strip()
-
-
 class Source(str):
     """Text that a signature shows as it is."""
 
@@ -179,7 +173,9 @@ class Catalogue:
 
     def add(self, name: str, module: str, parent: str, kind: str, value: Any, doc: object) -> None:
         """Keep an entry with a docstring that no function of that name in its module has."""
-        text, shown = clean(doc), ""
+        # The docstring without its indentation, trailing blanks and machine-dependent addresses.
+        lines = inspect.cleandoc(doc).splitlines() if isinstance(doc, str) else []
+        text, shown = re.sub(r" at 0x[0-9A-Fa-f]+", "", "\n".join(map(str.rstrip, lines))).strip(), ""
         if text and kind not in ("module", "property"):
             shown, text = signature(value, name, text)
         key = (module, name.rpartition(".")[2], text)

@@ -1,13 +1,25 @@
 """The block structure of a text: headings, paragraphs, lists, tables, fences, definitions, with their characters.
 
 Blocks of one level follow each other without a gap and cover the text, blank lines included; a block that is too long
-for a passage is taken apart into its own blocks.
+for a passage is taken apart into its own blocks::
+
+    # Pruning                    heading, level 1, "Pruning"; the blank line below it belongs to it
+
+    Old nodes are pruned:        paragraph
+
+    - by age                     list, inside: two items, the second of a paragraph and a list
+    - by size, unless
+      - they are pinned
+
+    !!! note                     group, inside: the line and the indented block below it
+
+        pruned once a day
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -72,10 +84,12 @@ def front_matter(text: str) -> str:
 
 def _markdown(lines: Lines) -> list[TextBlock]:
     """Return the blocks that CommonMark with tables sees, front matter and admonitions being blocks, too."""
+    # 1. Front matter stays out of the parser, whose numbers of lines begin after it.
     head = front_matter(lines.text)
     skipped = len(LINE_END.findall(head)) if head else 0
     rest = lines.text[len(head) :]
     blocks = [TextBlock(0, 0, "front matter")] if head else []
+    # 2. The parser's tokens as blocks inside each other, and 3. the blocks that CommonMark does not know.
     if rest.strip():
         blocks += _nodes(lines, _parser(inline=False).parse(rest), skipped)
     blocks = _admonitions(lines, blocks)
@@ -90,7 +104,11 @@ def _nodes(lines: Lines, tokens: Sequence[Any], skipped: int) -> list[TextBlock]
         token, last = tokens[at], _closing(tokens, at)
         if token.map and token.type != "inline":
             first, stop = (number + skipped for number in token.map)
-            blocks += _unparsed(lines, reached, first)
+            # Lines between blocks that give no tokens, such as definitions of links, are a paragraph.
+            while reached < first and lines.blank(reached, reached + 1):
+                reached += 1
+            if reached < first:
+                blocks.append(TextBlock(lines.start(reached), lines.start(first), "paragraph"))
             block = TextBlock(lines.start(first), lines.start(stop), _KINDS.get(token.type, "paragraph"))
             if block.kind == "heading":
                 block.level, block.name = int(token.tag[1]), heading_name(tokens[at + 1].content)
@@ -109,14 +127,6 @@ def _closing(tokens: Sequence[Any], at: int) -> int:
         at += 1
         depth += tokens[at].nesting
     return at
-
-
-def _unparsed(lines: Lines, first: int, stop: int) -> Iterator[TextBlock]:
-    """Yield the lines between blocks that give no tokens, such as definitions of links."""
-    while first < stop and lines.blank(first, first + 1):
-        first += 1
-    if first < stop:
-        yield TextBlock(lines.start(first), lines.start(stop), "paragraph")
 
 
 def heading_name(source: str) -> str:
@@ -167,6 +177,7 @@ def _rst(lines: Lines) -> list[TextBlock]:
     number, body = 0, 0
     while number < len(lines):
         if rows := _title_rows(lines, number):
+            # A title ends the text before it. Its level is the order in which its adornment first appeared.
             blocks += _indented(lines, body, number)
             mark, name = lines[number + rows - 1].strip()[0] + str(rows), lines[number + rows - 2].strip()
             if mark not in levels:
@@ -200,6 +211,7 @@ def _indented(lines: Lines, first: int, last: int, depth: int = 0) -> list[TextB
     written = [n for n in range(first, last) if not lines.blank(n, n + 1)]
     if not written:
         return []
+    # A block begins at each line of least indent below a blank line, or with the mark of an item.
     least = min(indent_of(lines[n]) for n in written)
     starts = written[:1]
     for n in written[1:]:
@@ -210,6 +222,7 @@ def _indented(lines: Lines, first: int, last: int, depth: int = 0) -> list[TextB
         block = TextBlock(
             lines.start(n), lines.start(stop), "item" if _RST_MARK.match(lines[n], least) else "paragraph"
         )
+        # Below its first paragraph, what is indented more deeply is cut in the same way.
         rest = next((m for m in range(n + 1, stop) if lines.blank(m - 1, m) and not lines.blank(m, m + 1)), stop)
         if rest < stop and depth < _DEEPEST:
             head = TextBlock(block.start, lines.start(rest), "paragraph")

@@ -123,8 +123,10 @@ def _text(path: Path, root: Path | None) -> tuple[str, str]:
 
 
 def _plain(path: Path, kind: str, root: Path | None) -> SourceText:
+    """Return a text as it is; only reStructuredText has headings that it may take its title from."""
     text, encoding = _text(path, root)
-    return SourceText(text, kind, encoding=encoding)
+    title = _first_heading(text, kind) if kind == "rst" else None
+    return SourceText(text, kind, title, encoding=encoding)
 
 
 def _markdown(path: Path, kind: str, root: Path | None) -> SourceText:
@@ -151,17 +153,16 @@ def _facts(head: str) -> dict[str, Any]:
     if max(map(inside.count, "[{")) > _MOST_SIGNS or any(line.count(".") > _MOST_SIGNS for line in inside.splitlines()):
         return {}
     with suppress(Exception):  # a file with broken metadata is still worth reading
-        values = _toml(inside) if head.lstrip("\ufeff").startswith("+++") else _yaml(inside)
+        if head.lstrip("\ufeff").startswith("+++"):
+            import tomllib
+
+            values: Any = tomllib.loads(inside)
+        else:
+            values = _yaml(inside)
         if isinstance(values, Mapping):
             facts = {str(key): storable(json_value(value)) for key, value in values.items() if value is not None}
             return {key: value for key, value in facts.items() if json_fault(value, key) is None}
     return {}
-
-
-def _toml(text: str) -> Any:
-    import tomllib
-
-    return tomllib.loads(text)
 
 
 def _yaml(text: str) -> Any:
@@ -170,11 +171,6 @@ def _yaml(text: str) -> Any:
     if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text, yaml.SafeLoader)):
         raise InputError("aliases unfold without limit")
     return yaml.safe_load(text)
-
-
-def _rst(path: Path, kind: str, root: Path | None) -> SourceText:
-    text, encoding = _text(path, root)
-    return SourceText(text, kind, _first_heading(text, kind), {}, encoding)
 
 
 def _html(path: Path, kind: str, root: Path | None) -> SourceText:
@@ -273,7 +269,6 @@ def _office(path: Path, kind: str, root: Path | None) -> SourceText:
 _READERS: Mapping[str, Callable[[Path, str, Path | None], SourceText]] = {
     "markdown": _markdown,
     "mdx": _markdown,
-    "rst": _rst,
     "html": _html,
     "notebook": _notebook,
     "office": _office,

@@ -178,7 +178,14 @@ def table_rows(path: Path, required: Sequence[str] = (), root: Path | None = Non
                     yield place, InputError(f"{place}: more cells than the heading has columns ({', '.join(names)})")
                     continue
                 cells = {name: (cell or "").strip() for name, cell in row.items()}
-                yield place, {n: _value(n, cell) for n, cell in cells.items() if cell or n in required}
+                values: dict[str, str | int | float] = {}
+                for name, cell in cells.items():
+                    if not cell and name not in required:
+                        continue
+                    # Cells that are numbers become numbers, but not ids and texts.
+                    number = None if name in _TEXT_COLUMNS else _NUMBER.fullmatch(cell)
+                    values[name] = cell if number is None else float(cell) if number[1] else int(cell)
+                yield place, values
     except (UnicodeDecodeError, OSError, zlib.error, EOFError, csv.Error) as error:
         raise InputError(f"{path}: cannot be read as a table ({error}); expected UTF-8 text with a heading") from error
 
@@ -201,12 +208,6 @@ def _heading(path: Path, names: list[str]) -> list[str]:
             raise InputError(f"{path}: two columns are named {name!r}: give them different names")
         before.add(name)
     return names
-
-
-def _value(name: str, cell: str) -> str | int | float:
-    if name in _TEXT_COLUMNS or not (number := _NUMBER.fullmatch(cell)):
-        return cell
-    return float(cell) if number[1] else int(cell)
 
 
 def make_document(

@@ -50,7 +50,7 @@ class Worker:
 
     def convert(self, size: int, **request: Any) -> Converted:
         """Convert a file of ``size`` bytes; what goes wrong, and the end of the process, raise InputError."""
-        seconds = seconds_for(size)
+        seconds = min(MOST_SECONDS, SECONDS + SECONDS_PER_MEGABYTE * size // 10**6)  # of processor time
         line = json.dumps({**request, "seconds": seconds, "memory": MEMORY}).encode() + b"\n"
         if not sys.executable or getattr(sys, "frozen", False):  # no Python to start: without protection
             return _converted(request)
@@ -118,11 +118,6 @@ def _start() -> subprocess.Popen[bytes]:
     )  # fmt: skip
 
 
-def seconds_for(size: int) -> int:
-    """Processor time that the conversion of a file of this many bytes may take."""
-    return min(MOST_SECONDS, SECONDS + SECONDS_PER_MEGABYTE * size // 10**6)
-
-
 def _end(status: int, seconds: int) -> str:
     """Say why the process ended, by its exit status."""
     if status == -getattr(signal, "SIGXCPU", 0):
@@ -157,10 +152,6 @@ class _Limits:
     def __init__(self) -> None:
         self.base, self.before, self.memory, self.exceeded = 0, _data(), MEMORY, False
 
-    def importing(self) -> None:
-        """Note what there is before libraries are imported."""
-        self.before = _data()
-
     def converting(self, seconds: int, memory: int) -> None:
         """Limit what follows."""
         self.memory = memory
@@ -174,10 +165,6 @@ class _Limits:
             if _data():
                 resource.setrlimit(resource.RLIMIT_DATA, (self.base + memory, resource.RLIM_INFINITY))
 
-    def worn_out(self) -> bool:
-        """Tell whether the last conversion ran out of memory, or left much behind."""
-        return self.exceeded or _data() > self.base + self.memory // 4
-
 
 def _data() -> int:
     """Bytes that this process has of its own, as Linux counts them for its limit; 0 elsewhere."""
@@ -188,8 +175,8 @@ def _data() -> int:
 
 def _converted(request: dict[str, Any], limits: _Limits | None = None) -> Converted:
     """Convert what a request names: a page that it holds, or a file."""
-    if limits:
-        limits.importing()
+    if limits:  # what the imports below add is no part of the conversion
+        limits.before = _data()
     convert = None if "page" in request else converter(request["suffix"])
     if convert is None:
         import markdownify  # noqa: F401
@@ -243,7 +230,8 @@ def main() -> None:
             break
         replies.write(json.dumps(_reply(line, limits)).encode() + b"\n")
         replies.flush()
-        if limits.worn_out():
+        # It ends where the last conversion ran out of memory, or left much behind.
+        if limits.exceeded or _data() > limits.base + limits.memory // 4:
             break
     os._exit(0)
 

@@ -88,16 +88,19 @@ class Validation:
         count = len(self.documents)
         if count == len(documents):
             return self
+        # 1. Judged documents stay; then every query's nearest, every query's next, and so on.
         needed = self.judged if keep is None else np.union1d(self.judged, keep)
         lengths = documents.norm(dim=1).clamp_min(1e-12)
         own = queries[torch.from_numpy(self.queries)]
         near = top_documents(own, documents, lambda q, d: q @ d.T / lengths, NEAREST_NEGATIVES)  # [Q, ≤ NEAR]
         ranked, first = np.unique(near.T, return_index=True)
-        by_rank = ranked[np.argsort(first)]  # every query's nearest, then every query's next
+        by_rank = ranked[np.argsort(first)]
         chosen = np.union1d(needed, by_rank[~np.isin(by_rank, needed)][: count - len(needed)])
+        # 2. Where these are too few, documents from everywhere fill the number up.
         others = np.setdiff1d(self.documents, chosen)
         spread = np.linspace(0, len(others) - 1, count - len(chosen)).astype(np.int64)
         rows = np.union1d(chosen, others[spread]).astype(np.int64)
+        # 3. The judgements, by the documents' new places.
         query, place = np.divmod(self.judgements.keys, count)
         local, grades = np.searchsorted(rows, self.documents[place]), self.judgements.grades
         judgements = Judgements.of(len(self.queries), count, query, local, grades)
@@ -237,11 +240,12 @@ class TrainingPairs:
         """Validation queries and the documents they are ranked against, after ``represent``, in parts."""
         assert self.dev is not None
         size = 1024 if self.document_tokens is None else 32
-
-        def whole(states: Callable[[Rows], States], rows: Rows) -> Tensor:
-            return torch.cat([represent(states(rows[at : at + size])) for at in range(0, len(rows), size)])
-
-        return whole(self.query_states, self.dev.queries), whole(self.document_states, self.dev.documents)
+        sides = ((self.query_states, self.dev.queries), (self.document_states, self.dev.documents))
+        queries, documents = (
+            torch.cat([represent(states(rows[at : at + size])) for at in range(0, len(rows), size)])
+            for states, rows in sides
+        )
+        return queries, documents
 
     def score_ranking(self, queries: Tensor, documents: Tensor, similarity: Similarity) -> dict[str, float]:
         """nDCG@10, Recall@10 and MRR@10 of :meth:`held_out`'s [Q, c] and [N, c] under a similarity."""

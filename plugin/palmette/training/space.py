@@ -103,20 +103,25 @@ def fit_space(
 
     Returns the space, or ``None`` where the encoder's own is as good, and the facts of the choice.
     """
+    # 1. Enough questions, or the encoder's own space; too few to judge by are judged in folds as well.
     questions = len(np.unique(pairs.query_rows))
     held_out = 0 if pairs.dev is None else len(pairs.dev.queries)
     if questions < FOLDS or questions + held_out < ENOUGH_QUESTIONS:
         return None, {}  # 30 pairs seemed to help on their own questions, and harmed others
     folds = FOLDS if held_out < ENOUGH_QUESTIONS else 0
-    steps = _steps(questions) + folds * _steps(questions - questions // FOLDS)
-    with one_thread(), _bar(2 * steps, progress) as bar:
+    steps = 2 * (_steps(questions) + folds * _steps(questions - questions // FOLDS))
+    shown: dict[str, Any] = {"desc": "Learning the space", "unit": "step", "delay": 1, "leave": False}
+    with one_thread(), progress_bar(progress, total=steps, **shown) as bar:
+        # 2. Both candidates: one map for both sides, and one map for each.
         near = nearest_documents(pairs)
         learned = {maps: learn_maps(pairs, near, maps, seed, bar) for maps in (1, 2)}
+        # 3. nDCG@10 of every judging question, by candidate and by how far to move to it; the choice.
         scores = [] if pairs.dev is None else [_score(pairs, pairs.dev, learned)]
         if folds:
             scores += _score_folds(pairs, near, folds, seed, bar)
         table = {choice: np.concatenate([part[choice] for part in scores]) for choice in scores[0]}
         chosen = choose(table)
+        # 4. What it gained, also where nothing is kept.
         quality = {
             name: round(float(table[choice].mean()), 6) for name, choice in (("encoder", _ENCODER), ("ndcg@10", chosen))
         }
@@ -135,18 +140,21 @@ def learn_apart(pairs: TrainingPairs, choice: Choice, *, seed: int = 0) -> Apart
     by them alone it gets too much weight beside words: on FairytaleQA nDCG@10 of questions about new stories fell from
     .697 to .663. Returns ``None`` where enough of the held-out questions are about new documents already.
     """
+    # 1. Held-out questions about documents that no training question taught.
     taught = np.unique(pairs.document_rows)
     held_out = pairs.data.qrels.get("dev", {})
     known = {pairs.data.corpus[row].key for row in taught.tolist()}
     new = sum(known.isdisjoint(id for id, grade in judged.items() if grade > 0) for judged in held_out.values())
     if new >= NEW * len(held_out):
         return None
+    # 2. A fifth of the taught documents, nearest to one drawn at random, and the questions about them.
     vectors = _unit(pairs.documents[torch.from_numpy(taught)])
     centre = vectors[int(np.random.default_rng(seed).integers(len(taught)))]
     group = taught[(vectors @ centre).topk(max(1, round(LEFT_OUT_SHARE * len(taught)))).indices.numpy()]
     rows = np.unique(pairs.query_rows[np.isin(pairs.document_rows, group)])
     if len(np.unique(pairs.query_rows)) - len(rows) < FOLDS:
         return None
+    # 3. The space without these questions; they get the share that makes a quarter of all be about new documents.
     with one_thread():
         space = learn_maps(pairs, nearest_documents(pairs), choice.maps, seed, without=rows)
     ids = list(pairs.data.queries)
@@ -197,20 +205,25 @@ def learn_maps(
         bar: Progress bar, advanced by one each step.
         without: Query rows to leave out, for cross-validation.
     """
+    # 1. Each question's documents and near ones, without those of a fold.
     included = slice(None) if without is None else ~np.isin(pairs.query_rows, without)
     questions, place = np.unique(pairs.query_rows[included], return_inverse=True)
     answers = RowLists.of(place, pairs.document_rows[included], len(questions))
     near = near[np.searchsorted(np.unique(pairs.query_rows), questions)]
+    # 2. Changes W − I begin at zero, so that training begins at the encoder's space.
     draw, count, width = np.random.default_rng(seed), len(pairs.data.corpus), pairs.documents.shape[1]
     changes = [torch.zeros(width, width, requires_grad=True) for _ in range(maps)]
     optimizer, identity, steps = torch.optim.Adam(changes, lr=PEAK_RATE), torch.eye(width), _steps(len(questions))
     for step in range(steps):
+        # 3. The rate rises during the warm-up, and falls to a tenth.
         for group in optimizer.param_groups:
             group["lr"] = PEAK_RATE * min(1, (step + 1) / WARMUP) * (1 - 0.9 * step / steps)
+        # 4. Different questions, a document of each, and negatives: random ones, and one near to each question.
         rows = draw.permutation(len(questions))[:QUESTIONS_PER_BATCH]
         own = answers.sample(rows, 1, draw)[:, 0]
         nearest = near[rows, draw.integers(0, near.shape[1], len(rows))]
         others = np.setdiff1d(np.concatenate([draw.integers(0, count, RANDOM), nearest]), own)
+        # 5. InfoNCE, and the squared distance from the identity.
         loss = _batch_loss(pairs, questions[rows], own, others, identity + changes[0], identity + changes[-1])
         loss = loss + sum((DECAY / width * change.square().sum() for change in changes), torch.zeros(()))
         optimizer.zero_grad()
@@ -242,18 +255,14 @@ def _score(pairs: TrainingPairs, held_out: Validation, spaces: Mapping[int, Spac
     """Return nDCG@10 of every choice on each held-out question."""
     queries = pairs.queries[torch.from_numpy(held_out.queries)]
     documents = pairs.documents[torch.from_numpy(held_out.documents)]
-
-    def each(query_vectors: Tensor, document_vectors: Tensor) -> NDArray[np.float64]:
-        return held_out.each(top_documents(query_vectors, document_vectors))
-
-    table = {_ENCODER: each(queries, documents)}
+    table = {_ENCODER: held_out.each(top_documents(queries, documents))}
     for maps, space in spaces.items():
         query_map, document_map = map(torch.from_numpy, space.maps)
         mapped_queries, mapped_documents = queries @ query_map, documents @ document_map
         for share in INTERPOLATIONS:
             query_vectors = _unit(torch.lerp(queries, mapped_queries, share))
             document_vectors = _unit(torch.lerp(documents, mapped_documents, share))
-            table[Choice(maps, share)] = each(query_vectors, document_vectors)
+            table[Choice(maps, share)] = held_out.each(top_documents(query_vectors, document_vectors))
     return table
 
 
@@ -272,7 +281,3 @@ def _score_folds(pairs: TrainingPairs, near: Rows, folds: int, seed: int, bar: A
 
 def _unit(vectors: Tensor) -> Tensor:
     return F.normalize(vectors, dim=1)
-
-
-def _bar(total: int, progress: bool | None) -> Any:
-    return progress_bar(progress, total=total, desc="Learning the space", unit="step", delay=1, leave=False)

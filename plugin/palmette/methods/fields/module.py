@@ -85,10 +85,6 @@ class FieldLayout:
         present = torch.stack([(codes == field).any(1) for field in range(self.fields)], dim=1)  # [B, F]
         return present | (codes == 3 * self.fields + 1).any(1)[:, None]
 
-    def filled_fields(self, present: Tensor) -> Tensor:
-        """Fields that attend to at least one word [B, F]; others, before the first present one, get no vector."""
-        return present.float() @ self.attended.T.to(present.device).float() > 0
-
     def documents(self, documents: Sequence[Sequence[Sequence[int]]], backbone: Backbone) -> list[Tensor]:
         """Token ids, codes and positions [B, T] of documents, given as token ids by field."""
         rows = []
@@ -187,7 +183,8 @@ class FieldEncoder(nn.Module):
             members = self.layout.members(codes).to(states.dtype)  # [B, F, T]
             fields = members @ states / members.sum(-1, keepdim=True)
         present = self.layout.present_fields(codes)
-        filled = self.layout.filled_fields(present)
+        # Fields that attend to at least one word; others, before the first present one, get no vector.
+        filled = present.float() @ self.layout.attended.T.to(present.device).float() > 0  # [B, F]
         # Untrained weights do not know that a field without words repeats those before it.
         return Pooled(fields, states[:, 0], filled, filled if self.config.labelled else present)
 

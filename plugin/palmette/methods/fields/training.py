@@ -1,4 +1,14 @@
-"""Training of the field encoder: queries near their documents, by the aggregate and by every field."""
+"""Training of the field encoder: queries near their documents, by the aggregate and by every field.
+
+A batch is B pairs of query and document; against each query stand the other M − 1 documents of the batch, among them a
+hard negative (graded 0) of each query that has one. With the fields' vectors h_f and the aggregate h = Σ_f w_f h_f::
+
+    loss = λ_Agg InfoNCE(q · h) + λ_Fields mean over f of InfoNCE(q · h_f) + λ_Max InfoNCE(max over f of q · h_f)
+
+(equation 6, ``losses.py``). A search lists documents by q · h, and ranks these by blend q · h + (1 − blend) max over f
+of q · h_f; the blend is chosen on held-out queries after training. A frozen encoder reads each text once, and only the
+linear maps over it learn.
+"""
 
 from __future__ import annotations
 
@@ -66,11 +76,13 @@ class FieldsTask(Task):
         if not config.labelled:
             empty = np.empty(0, np.int64)
             return cls(module, data, [], query_tokens(backbone, [], config), empty, empty, None)
+        # 1. Tokens of every field and query, and the held-out queries.
         limits, attended = config.limits, config.attended
         documents = field_tokens(backbone, extractor, data.corpus, limits, attended, progress=progress)
         queries = query_tokens(backbone, data.query_texts, config, progress=progress)
         dev = Validation.of(data, seed, queries=FIELDS_DEV_QUERIES, documents=FIELDS_DEV_DOCUMENTS)
         task = cls(module, data, documents, queries, *data.pairs("train"), dev)
+        # 2. Initial weights of the fields, fitted to some of the pairs.
         if module.layout.fields > 1 and config.aggregate_weight:
             chosen = np.sort(np.random.default_rng(seed).permutation(task.size())[:INITIAL_PAIRS])
             query_rows, answers = task.query_rows[chosen], task.document_rows[chosen]
@@ -110,18 +122,22 @@ class FieldsTask(Task):
 
     def loss(self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float) -> Tensor:
         """Equation 6 on a batch of pairs, against its other documents and a hard negative (graded 0) per query."""
+        # 1. The batch: pairs, and a hard negative of each query that has one.
         draw = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
         queries, answers = self.query_rows[rows], self.document_rows[rows]
         hard = self.data.negatives.sample(queries, 1, draw)
         documents = np.unique(np.concatenate([answers, hard[hard >= 0]]))  # [M], each once
-
-        def encoded(kind: TextKind, chosen: Rows) -> Encoded:
+        # 2. Their vectors: from the states of a frozen encoder, else by passes that keep the activations of one chunk.
+        rows_of: dict[TextKind, Rows] = {"document": documents, "query": queries}
+        encoded: list[Encoded] = []
+        for kind, chosen in rows_of.items():
             if kind in self.states:
-                return Encoded(*module("pooled", self.states[kind][chosen]))
-            return gradient_cached(module, kind, self.texts(kind, chosen), self.module.config.chunk)
-
-        fields, _, aggregate = encoded("document", documents)
-        _, _, q = encoded("query", queries)
+                encoded.append(Encoded(*module("pooled", self.states[kind][chosen])))
+            else:
+                texts = self.texts(kind, chosen)
+                encoded.append(gradient_cached(module, kind, texts, self.module.config.chunk))
+        (fields, _, aggregate), (_, _, q) = encoded
+        # 3. The loss of each query at the place of its document, no known answer being a negative.
         target, known = (part.to(q.device) for part in self.targets(queries, answers, documents))
         with torch.autocast(q.device.type, enabled=False):  # similarities divided by τ want every digit
             return self.objective(self.module.config, q, fields, aggregate, target, known)
@@ -130,6 +146,7 @@ class FieldsTask(Task):
         """Retrieval quality on held-out queries: in two stages, by the aggregate, and by the best field."""
         if self.dev is None:
             return {}
+        # Two stages as a search has them: the shortlist by the aggregate, ranked by both.
         by_aggregate, best, listed = self.similarities()
         two_stage = np.where(listed, BLEND * by_aggregate + (1 - BLEND) * best, -np.inf)
         tables = {"": two_stage, " by aggregate": by_aggregate, " by best field": best}
@@ -154,6 +171,7 @@ class FieldsTask(Task):
                 table = np.where(listed, share * aggregate + (1 - share) * best, -np.inf)
                 each[share] = self.dev.each(best_of_each(table, 10))
             share = max(each, key=lambda share: each[share].mean())
+            # Another share than half needs a mean gain above its standard error.
             gain = each[share] - each[BLEND]
             clear = gain.mean() > gain.std() / len(gain) ** 0.5
             self.module.config = self.module.config.replace(blend=share if clear else BLEND)

@@ -75,7 +75,7 @@ class LayersModel(Model):
         if config.layers is not None:
             config.replace(last=encoder.num_layers)  # refuse unknown layers before anything is encoded
         task = LayersTask.of(config, data, encoder, cache, seed=seed, progress=progress)
-        return task.config, task
+        return task.module.config, task
 
     @classmethod
     def module_for(cls, config: LayersConfig, encoder: Encoder) -> LayerNetworks:

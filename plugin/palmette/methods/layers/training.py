@@ -9,10 +9,12 @@ from typing import ClassVar, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from palmette.arrays import Rows
+from palmette.arrays import Floats, Rows
 from palmette.data import RetrievalData
+from palmette.data.metrics import Judgements
 from palmette.encoder import Encoder, EncodingCache
 from palmette.encoder.sentences.splitting import first_sentences
 from palmette.errors import TrainingError
@@ -20,7 +22,7 @@ from palmette.machine.progress import progress_bar
 from palmette.methods.layers.config import LayersConfig
 from palmette.methods.layers.init import complete_config, initialise
 from palmette.methods.layers.module import LayerNetworks, layer_summary
-from palmette.methods.layers.weights import best_weights
+from palmette.ranking.calibration import ndcg_by_query
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Stage, Task, TrainingResult
 from palmette.training.maths import info_nce
@@ -49,11 +51,6 @@ class LayersTask(Task):
     features: list[Tensor] = field(default_factory=list)
     """Inputs of the heads for every query [n, p], by layer, where only the heads are trained."""
     metric: ClassVar[str] = "ndcg@10"  # of the fused list
-
-    @property
-    def config(self) -> LayersConfig:
-        """Complete config of the networks."""
-        return self.module.config
 
     @classmethod
     def of(
@@ -112,7 +109,7 @@ class LayersTask(Task):
         query_rows = np.unique(np.concatenate([pairs.query_rows, dev_rows]))
         for block in progress_bar(progress, _blocks(query_rows), desc="Reading the layers", unit="batch", delay=2):
             x, mask = self.states.take(block, device)
-            parts = module.features([x[:, :, layer] for layer in self.config.query_layers], mask)
+            parts = module.features([x[:, :, layer] for layer in self.module.config.query_layers], mask)
             self.features = self.features or [torch.zeros(len(pairs.queries), p.shape[1]) for p in parts]
             for whole, part in zip(self.features, parts, strict=True):
                 whole[torch.from_numpy(block)] = part.cpu()
@@ -136,14 +133,14 @@ class LayersTask(Task):
         inputs = [features[at] for features in self.features]
         if not inputs:
             x, mask = self.states.take(rows, self.pairs.queries.device)
-            inputs = [x[:, :, layer] for layer in self.config.query_layers]
+            inputs = [x[:, :, layer] for layer in self.module.config.query_layers]
         queries: Tensor = module(inputs, mask, self.pairs.queries[at])
         return queries
 
     def documents(self, rows: Rows) -> Tensor:
         """Vectors [C, d] of document rows, as an index stores them."""
         vectors = self.pairs.documents[torch.from_numpy(rows)]
-        return nn.functional.normalize(vectors, dim=1) if self.config.similarity == "cosine" else vectors
+        return nn.functional.normalize(vectors, dim=1) if self.module.config.similarity == "cosine" else vectors
 
     def loss(self, module: nn.Module, rows: Rows, generator: torch.Generator, progress: float) -> Tensor:
         """Mean over the layers of InfoNCE (section 3.2 of the paper) on their similarities (equation 1)."""
@@ -152,7 +149,7 @@ class LayersTask(Task):
         columns = np.unique(np.concatenate([own, *([hard.rows] if hard else [])]))  # each document once: [C]
         queries, documents = self.queries(module, query_rows), self.documents(columns)
         with torch.autocast(queries.device.type, enabled=False):
-            scores = torch.einsum("bld,cd->lbc", queries.float(), documents.float()) * self.config.multiplier
+            scores = torch.einsum("bld,cd->lbc", queries.float(), documents.float()) * self.module.config.multiplier
         known = torch.from_numpy(pairs.data.positives_mask(query_rows, columns)).to(scores.device)
         return info_nce(scores, torch.from_numpy(np.searchsorted(columns, own)).to(scores.device), known)
 
@@ -163,7 +160,7 @@ class LayersTask(Task):
         queries, documents = self._held_out()
         variants = [self.module.fused(queries), *queries.unbind(1)]
         fused, *alone = (self.pairs.score_ranking(q, documents, inner_product) for q in variants)
-        by_layer = zip(self.config.query_layers, alone, strict=True)
+        by_layer = zip(self.module.config.query_layers, alone, strict=True)
         return {**fused, **{f"ndcg@10 of layer {layer}": scores["ndcg@10"] for layer, scores in by_layer}}
 
     def _held_out(self) -> tuple[Tensor, Tensor]:
@@ -182,3 +179,31 @@ class LayersTask(Task):
             moved = torch.tensor(best_weights(tables, self.pairs.dev.judgements)).to(now) * now
             self.module.shares.copy_(moved / moved.sum())
         return result
+
+
+def best_weights(tables: Floats, judgements: Judgements | None) -> tuple[float, ...]:
+    """Weigh several rankings' scores [M, Q, N]: equally, moved where held-out judgements clearly gain by it."""
+    # 1. Equal weights, and the nDCG of each judged query by them.
+    count = len(tables)
+    weights = np.full(count, 1 / count)
+    if judgements is None:
+        return tuple(weights.tolist())
+    rated = judgements.relevant > 0
+
+    def quality(mix: NDArray[np.float64]) -> NDArray[np.float64]:
+        return ndcg_by_query(np.tensordot(mix, tables, 1), judgements)[rated]
+
+    best = quality(weights)
+    # 2. Twice through the rankings: each weight is dropped, halved, doubled and quadrupled, and a change stays if the
+    # mean gain is above its standard error.
+    for place in (*range(count), *range(count)):
+        for factor in (0.0, 0.5, 2.0, 4.0):
+            tried = weights.copy()
+            tried[place] *= factor
+            if tried.sum() == 0:
+                continue
+            tried /= tried.sum()
+            gain = quality(tried) - best
+            if gain.mean() > gain.std() / np.sqrt(max(1, rated.sum())):
+                weights, best = tried, best + gain
+    return tuple(weights.tolist())

@@ -109,7 +109,7 @@ class PathsTask(Task):
     @torch.no_grad()
     def mine_negatives(self) -> Rows:
         """Nearest irrelevant documents in the leaf of each training row's query: [P, n], padded with −1."""
-        pairs, vectors = self.pairs, self._corpus()
+        pairs, vectors = self.pairs, self._embed("document", np.arange(len(self.pairs.data.corpus)))
         placed = self.module.leaf_of(vectors)
         query_rows, back = np.unique(pairs.query_rows, return_inverse=True)
         mined = []
@@ -121,10 +121,6 @@ class PathsTask(Task):
             best = scores.masked_fill(out, -torch.inf).topk(min(NEAREST, len(vectors)), dim=1)
             mined.append(best.indices.masked_fill(best.values == -torch.inf, -1).cpu().numpy())
         return np.concatenate(mined)[back]
-
-    def _corpus(self) -> Tensor:
-        """Vectors [N, m] of the whole corpus."""
-        return self._embed("document", np.arange(len(self.pairs.data.corpus)))
 
     @torch.no_grad()
     def validate(self, module: nn.Module) -> dict[str, float]:
@@ -150,7 +146,7 @@ class PathsTask(Task):
     def finish(self, result: TrainingResult) -> TrainingResult:
         """Keep the leaves' mean documents, and write the report."""
         module, config = self.module, self.module.config
-        vectors = self._corpus()
+        vectors = self._embed("document", np.arange(len(self.pairs.data.corpus)))
         leaves = module.leaf_of(vectors)  # [N]
         sums = torch.zeros_like(module.centres).index_add_(0, leaves, vectors)
         counts = torch.bincount(leaves, minlength=config.leaves)

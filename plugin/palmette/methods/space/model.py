@@ -14,7 +14,7 @@ from palmette.encoder import Encoder, load_encoder
 from palmette.hub.checkpointed import TrainingRecord
 from palmette.methods.base import DEFAULT_ENCODER, Arrays, Model, Queries
 from palmette.methods.space.config import SpaceConfig, SpaceSearch
-from palmette.ranking.score import USUAL, ScoreScales
+from palmette.ranking.score import USUAL
 from palmette.search.plan import ArraySpec, Score, SearchPlan
 from palmette.store.protocols import View
 from palmette.types import Document, Explanation, Part
@@ -37,6 +37,7 @@ class SpaceModel(Model):
     config_class = SpaceConfig
     search_class = SpaceSearch
     accepts_embeddings = True
+    usual_score_scales = USUAL  # of the cosines that the shipped coefficients were learned on
     config: SpaceConfig
 
     @classmethod
@@ -53,11 +54,6 @@ class SpaceModel(Model):
     def arrays(self) -> tuple[ArraySpec, ...]:
         """The document's vector."""
         return (ArraySpec(VECTOR, (self.encoder.dimension,), "float16", searched="inner_product"),)
-
-    @property
-    def usual_score_scales(self) -> ScoreScales | None:
-        """ScoreScales of the cosines that the shipped coefficients were learned on."""
-        return USUAL
 
     def encode_documents(
         self, documents: Sequence[Document], vectors: Floats | None = None

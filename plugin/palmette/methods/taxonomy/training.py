@@ -60,15 +60,18 @@ class TaxonomyTask(Task):
         self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float = 0.0
     ) -> Tensor:
         """Loss of a batch of queries and the matches drawn of them."""
+        # 1. Matches drawn of each query, each document once, and hard negatives in the last steps.
         config, device = self.module.config, self.train_inputs.device
         owner, drawn = self.sampler.draw(rows, generator)
         rows = rows[np.unique(owner)]  # a query without draws is left out
         columns, target, counts = np.unique(drawn, return_inverse=True, return_counts=True)
         hard = self._hard_negatives(rows, progress)  # [B, H]
+        # 2. Their embeddings by both towers.
         at = torch.from_numpy(np.concatenate([columns, hard.ravel()])).to(device)  # [U + BH]
         texts = None if self.document_inputs is None else self.document_inputs[at]
         queries, documents = module(self.train_inputs[torch.from_numpy(rows).to(device)], texts, at)
         documents, wrong = documents.split([len(columns), hard.size])  # [U, d], [BH, d]
+        # 3. Weights of the columns, and which columns match which query.
         frequencies = self.sampler.log_frequencies[torch.from_numpy(columns)]  # [U]
         weights = column_weights(torch.from_numpy(counts).float(), frequencies, len(rows), config.correction)
         masked = config.negatives == "masked"
@@ -137,15 +140,17 @@ class TaxonomyTask(Task):
     @torch.no_grad()
     def calibrate(self) -> dict[str, float]:
         """Store the nodes' embeddings and the calibration; measure the cut-off on queries it was not fitted to."""
+        # 1. The nodes' embeddings, and queries to judge by: held-out ones, or training queries where these are few.
         module, nodes = self.module, self.documents()
         if len(module.vectors):
             module.vectors.copy_(nodes)
         queries, inputs = self.dev, self.dev_inputs
-        if len(queries) < 20:  # too few to calibrate by
+        if len(queries) < 20:
             rows = np.linspace(0, self.size() - 1, min(DEV, self.size())).astype(np.int64)
             queries, inputs = self.train.take(rows), self.train_inputs[torch.from_numpy(rows).to(inputs.device)]
         matches, depth = queries.matches, 2 * int(self.train.matches.counts.max())
         k = min(len(nodes), int(matches.counts.max()) + JUDGED)
+        # 2. Gap and score of each query's best nodes, and which of them match it.
         parts = []
         for vectors in torch.split(module.queries(inputs) * module.config.multiplier, AT_ONCE):
             every = vectors @ nodes.T  # [B, N]
@@ -155,9 +160,11 @@ class TaxonomyTask(Task):
         keys = matches.owners * matches.size + matches.documents
         positions = np.arange(len(queries))[:, None] * matches.size + place.cpu().numpy()
         relevant = torch.from_numpy(np.isin(positions, keys)).to(gap.device)
+        # 3. Precision and recall on every other query, of a cut fitted to the rest.
         fitted = fit_cut(gap[::2], score[::2], relevant[::2]).tolist()
         accepted = fitted[0] * gap[1::2].clamp(-MAX_GAP, MAX_GAP) + fitted[1] * score[1::2] + fitted[2] >= 0
         right = float((accepted & relevant[1::2]).sum())
+        # 4. The cut that is kept, fitted to all of them.
         module.cut[:3] = fit_cut(gap, score, relevant)
         module.cut[3] = depth
         answers = max(1, int(matches.counts[1::2].sum()))

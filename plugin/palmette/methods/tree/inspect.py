@@ -7,7 +7,7 @@ import json
 import math
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from html import escape
@@ -192,7 +192,8 @@ class TreeInspection:
                 raise InputError("this index holds no documents to inspect the tree with: add some first")
             leaf, probability, share, decided, spread = _survey(view, keys, depth, progress)
             sampled, compared = (evenly_spaced(len(keys), most) for most in (DOCUMENTS_READ, DOCUMENTS_COMPARED))
-            topics = topics_of_texts(_texts(view, keys[sampled]), leaf[sampled], depth, terms=terms)
+            read = (document.content for part in by_documents(view, keys[sampled]) for document in view.documents(part))
+            topics = topics_of_texts(read, leaf[sampled], depth, terms=terms)
             vectors = view.rows(ADAPTED, keys[compared].tolist()).astype(np.float32)
             picked = _picked(leaf, probability, listed)
             documents = view.documents(keys[picked].tolist())
@@ -303,11 +304,6 @@ def _distributions(stored: NDArray[Any]) -> NDArray[np.float32]:
     rows: NDArray[np.float32] = stored.astype(np.float32)
     rows /= np.maximum(rows.sum(axis=1, keepdims=True), 1e-12)
     return rows
-
-
-def _texts(view: View, keys: Rows) -> Iterator[str]:
-    for part in by_documents(view, keys):
-        yield from (document.content for document in view.documents(part))
 
 
 def _picked(leaf: Rows, probability: NDArray[np.float64], most: int) -> Rows:

@@ -41,12 +41,6 @@ def name_of_leaf(node: int) -> str:
     return bin(node + 1)[3:].replace("0", "L").replace("1", "R")
 
 
-def pooled(states: States) -> Tensor:
-    """Embedding [B, d]."""
-    embedding: Tensor = states.pooled
-    return embedding
-
-
 # -- split functions: f(states, n) → [B, n] scores of the first n nodes ---------------------------------------
 
 
@@ -66,7 +60,8 @@ class Linear(nn.Module):
 
     def forward(self, states: States, n: int) -> Tensor:
         """[B, n]."""
-        return F.linear(pooled(states), self.directions[:n], self.offsets[:n]) * self.slopes[:n]
+        embeddings: Tensor = states.pooled  # [B, d]
+        return F.linear(embeddings, self.directions[:n], self.offsets[:n]) * self.slopes[:n]
 
 
 class CrossAttention(nn.Module):
