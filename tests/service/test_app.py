@@ -24,8 +24,8 @@ from palmette.errors import ConfigError, NotFoundError, StoreError
 from palmette.service.app import Service
 from palmette.service.callers import Callers, Rate, Token, read_tokens
 from palmette.service.calls import ENDPOINTS
-from palmette.service.gate import OPEN, Settings
-from palmette.service.indexes import Served
+from palmette.service.checks import OPEN, Settings
+from palmette.service.indexes import ServedIndex
 from palmette.service.local import request
 from palmette.store.local import feedback
 from support.services import Running, running, until
@@ -399,7 +399,7 @@ def test_slow_and_lost_clients_disturb_nobody(index: Index) -> None:
             assert b" 408 " in client.recv(1 << 16).partition(b"\r\n")[0]
             client.close()
         until(lambda: service.service.metrics.in_flight == 0)
-        until(lambda: all(one.handle is None or one.handle.users == 0 for one in service.service.served.values()))
+        until(lambda: all(one.opened is None or one.opened.users == 0 for one in service.service.served.values()))
 
 
 def test_searches_are_answered_where_they_cannot_be_recorded(
@@ -477,14 +477,14 @@ def test_a_full_disk_loses_nothing(writable: Running, monkeypatch: pytest.Monkey
 
 def test_an_index_that_was_replaced_is_picked_up(writable: Running, tmp_path: Path, caplog: Any) -> None:
     served = writable.service.served["colours"]
-    first = served.handle
+    first = served.opened
     Index.build(documents()[:3], space(), tmp_path / "next").close()
     Path(served.path).rename(tmp_path / "before")
     assert writable.post("search", query="owl").status_code in (200, 503), "nothing lies there for a moment"
     (tmp_path / "next").rename(served.path)
     until(lambda: len(writable.post("list", limit=100).json().get("documents", ())) == 3)
     assert writable.post("search", query="owl").status_code == 200
-    assert served.handle is not first
+    assert served.opened is not first
     assert writable.http.get("/v1/indexes").json()["indexes"][0]["method"] == "space"
     Path(served.path).rename(tmp_path / "next")
     Path(served.path).mkdir()
@@ -525,14 +525,14 @@ def test_an_index_that_cannot_be_opened_is_named(index: Index, tmp_path: Path) -
         assert str(tmp_path) not in told["detail"]
         assert service.post("search", query="owl", index="colours").status_code == 200
     with pytest.raises(ConfigError, match="same name"):
-        Service([Served("a", "x"), Served("a", "y")])
+        Service([ServedIndex("a", "x"), ServedIndex("a", "y")])
 
 
 def test_searches_that_arrive_together_share_a_pass(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(Path(index.path)) as service:
-        handle = service.service.served["colours"].handle
-        assert handle is not None
-        encoder, sizes = handle.index.model.encoder.plain, list[int]()
+        opened = service.service.served["colours"].opened
+        assert opened is not None
+        encoder, sizes = opened.index.model.encoder.plain, list[int]()
         forward = type(encoder).forward
 
         def slow(self: Any, texts: Any, *args: Any, **options: Any) -> Any:
@@ -559,7 +559,7 @@ def test_a_folder_is_indexed_and_followed(tmp_path: Path, monkeypatch: pytest.Mo
     space().save_pretrained(tmp_path / "model")
     for document in documents()[:7]:
         (notes / f"{document.id}.md").write_text(document.text)
-    with running(Served("notes", str(notes), model=str(tmp_path / "model"))) as service:
+    with running(ServedIndex("notes", str(notes), model=str(tmp_path / "model"))) as service:
 
         def ids() -> set[str]:
             return {one["id"] for one in service.post("list", limit=100).json()["documents"]}
@@ -599,7 +599,7 @@ def test_a_replaced_index_of_a_folder_is_followed(tmp_path: Path, monkeypatch: p
         with Index.open(place, model, verify=False) as index:
             return {one.key for one in index.documents()}
 
-    with running(Served("notes", str(notes), model=str(tmp_path / "model"))) as service:
+    with running(ServedIndex("notes", str(notes), model=str(tmp_path / "model"))) as service:
         until(lambda: ids() == {"notes/a.md"})
         Index.create(tmp_path / "other", model).close()
         exchange_folders(place, tmp_path / "other")
@@ -618,7 +618,7 @@ def test_a_followed_folder_goes_and_returns(tmp_path: Path, monkeypatch: pytest.
     for name in ("notes", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.md").write_text("Owls sing.")
-    served = [Served(name, str(tmp_path / name), model=str(tmp_path / "model")) for name in ("notes", "other")]
+    served = [ServedIndex(name, str(tmp_path / name), model=str(tmp_path / "model")) for name in ("notes", "other")]
     with running(*served) as service:
 
         def ids() -> list[str]:
@@ -673,7 +673,7 @@ def test_a_folder_is_ready_when_it_is_indexed(tmp_path: Path, monkeypatch: pytes
     space().save_pretrained(tmp_path / "model")
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a.md").write_text("Owls sing.")
-    with running(Served("notes", str(tmp_path / "notes"), model=str(tmp_path / "model")), wait=False) as service:
+    with running(ServedIndex("notes", str(tmp_path / "notes"), model=str(tmp_path / "model")), wait=False) as service:
         try:
             told = {"ready": False, "reasons": ["an index indexes its folder: 0 of 1"]}
             until(lambda: service.http.get("/ready").json() == told)
@@ -691,7 +691,7 @@ def test_a_strangers_folder_writes_nowhere_else(tmp_path: Path) -> None:
     (notes / ".palmette").mkdir(parents=True)
     (notes / "a.md").write_text("The red owl lives here.")
     (notes / ".palmette" / ".gitignore").symlink_to(outside)
-    served = Served("notes", str(notes), model=str(tmp_path / "model"))
+    served = ServedIndex("notes", str(notes), model=str(tmp_path / "model"))
     served.open()
     served.close()
     assert outside.read_text() == "mine"
@@ -699,7 +699,7 @@ def test_a_strangers_folder_writes_nowhere_else(tmp_path: Path) -> None:
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked" / ".palmette").symlink_to(tmp_path)
     with pytest.raises(StoreError, match="is a link: serve the index behind it"):
-        Served("linked", str(tmp_path / "linked"), model=str(tmp_path / "model")).open()
+        ServedIndex("linked", str(tmp_path / "linked"), model=str(tmp_path / "model")).open()
     assert not (tmp_path / "index").exists()
 
 

@@ -25,7 +25,7 @@ from palmette.machine.text import printable, shorten
 from palmette.service.app import Service
 from palmette.service.callers import Caller
 from palmette.service.calls import ENDPOINTS
-from palmette.service.gate import Problem
+from palmette.service.checks import Problem
 from palmette.service.local import MOST_QUERIES
 from palmette.service.schema import AnswerBody, Body, GetBody, ListBody, OverviewBody, SearchBody
 
@@ -219,7 +219,7 @@ class Server(MCPServer[Any]):
 
     async def list_resources(self) -> list[Resource]:
         """List the first documents of every index that the caller may read."""
-        await self._service.opened()
+        await self._service.wait_until_open()
         resources: list[Resource] = []
         for name in self._service.names(_caller.get()):
             _, reply = await self._ask("list", ListBody(limit=LISTED, index=name))
@@ -230,7 +230,7 @@ class Server(MCPServer[Any]):
         """Call the service for the sender of the message, and turn its errors into errors of the tool."""
         try:
             async with asyncio.timeout(self._service.settings.timeout):
-                await self._service.opened()
+                await self._service.wait_until_open()
             served = self._service.pick(_caller.get(), body.index)
             return served.name, await self._service.read(served, _caller.get(), READS[call], body)
         except TimeoutError as error:
@@ -266,7 +266,7 @@ class Server(MCPServer[Any]):
 
 
 def mount(service: Service) -> None:
-    """Serve agents under ``/mcp``, behind the gate, which checks host, token and size."""
+    """Serve agents under ``/mcp``, behind the checks of host, token and size."""
     server = Server(service)
     app = server.streamable_http_app(
         stateless_http=True,
