@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from palmette import __version__
 from palmette.config import Config, parse_untrusted_json
 from palmette.errors import ConfigError, InputError, shown
+from palmette.index.overview import TypicalPassage
 from palmette.service.local import MOST_HITS, MOST_QUERIES
-from palmette.types import Document
+from palmette.types import Document, Highlights, Part, Passage
+from palmette.types.hits import Surroundings
 
 DOCUMENTS_PER_PAGE = 100
 """Largest number of documents in a list."""
@@ -249,6 +251,295 @@ class OverviewBody(Body):
     """Name of the metadata that date them."""
 
 
+class Reply(BaseModel):
+    """Reply to a request, or a part of one; a field with a default is left out where there is nothing to say."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class ExplanationReply(Reply):
+    """Why a document has its score."""
+
+    score: float
+    """Of a hit a probability, whose log-odds the parts add up to; of its method the sum of the parts."""
+    text: str
+    parts: list[Part]
+    detail: dict[str, Any]
+    method: ExplanationReply | None = None
+    """The score of the method alone."""
+
+
+class HitReply(Reply):
+    """A passage found."""
+
+    id: str
+    """Id of its document."""
+    score: float
+    """Probability that it is relevant."""
+    text: str
+    metadata: dict[str, Any]
+    evidence: dict[str, float]
+    """What the score is made of."""
+    highlights: Highlights
+    citation: str
+    """Place for readers: ``guide.md › Pruning, lines 40–52``."""
+    passage: Passage | None = None
+    """Place in the document, if that has several passages or headings."""
+    around: Surroundings | None = None
+    """What ``expand`` adds around it."""
+    others: list[HitReply] = []
+    """Further passages of the document, with ``group_by``."""
+    copies: list[str] = []
+    """Citations of passages with the same text, with ``distinct``."""
+    explanation: ExplanationReply | None = None
+    """Why it matched, with ``explain``."""
+
+
+class ResultReply(Reply):
+    """Hits of a question."""
+
+    query: str
+    hits: list[HitReply]
+    run: str | None = None
+    """Name of the search for ``/v1/feedback``, where searches are recorded."""
+
+
+class SearchReply(Reply):
+    """Hits of every question, in their order."""
+
+    results: list[ResultReply]
+
+
+class SupportReply(Reply):
+    """A passage that gives an answer."""
+
+    id: str
+    citation: str
+    passage: int
+    """Its position among the hits."""
+    text: str
+    """The answer in its words."""
+    start: int
+    """First character of the answer in the passage."""
+    end: int
+    """Character after its last."""
+    share: float
+    """Share of the answer's confidence."""
+    sentence: str
+
+
+class OneAnswerReply(Reply):
+    """An answer in the documents' own words; empty where they have none."""
+
+    question: str
+    answer: str
+    confidence: float
+    supports: list[SupportReply]
+    alternatives: dict[str, float]
+    """Next best answers, each with its confidence."""
+    no_answer: float
+    """Probability that the passages have no answer."""
+
+
+class AnswerReply(Reply):
+    """Answers of every question, in their order."""
+
+    answers: list[OneAnswerReply]
+
+
+class ExcerptReply(Reply):
+    """Consecutive sentences of a document."""
+
+    id: str
+    text: str
+    citation: str
+    score: float
+    start: int
+    end: int
+    headings: list[str]
+    first_line: int
+    last_line: int
+    metadata: dict[str, Any]
+
+
+class ContextReply(Reply):
+    """Excerpts for a question, and all of them as one text."""
+
+    question: str
+    text: str
+    tokens: int
+    excerpts: list[ExcerptReply]
+
+
+class FeedbackReply(Reply):
+    """A judgement that was kept."""
+
+    kept: Literal[True]
+
+
+class DocumentReply(Reply):
+    """A document as ``add`` takes it; the places of its passages where it has several."""
+
+    id: str
+    text: str
+    metadata: dict[str, Any]
+    fields: dict[str, Any] = {}
+    payload: dict[str, Any] = {}
+    passages: list[Passage] = []
+
+
+class ListReply(Reply):
+    """Documents in the order they were added."""
+
+    documents: list[DocumentReply]
+
+
+class GetReply(Reply):
+    """Documents in the order of their ids; null where there is none."""
+
+    documents: list[DocumentReply | None]
+
+
+class FieldsReply(Reply):
+    """Frequent values of metadata, with their numbers of documents."""
+
+    fields: dict[str, list[tuple[Any, int]]]
+
+
+class TopicReply(Reply):
+    """A cluster of passages with similar vectors."""
+
+    name: str
+    words: list[str]
+    """The most distinctive first."""
+    passages: int
+    documents: int
+    typical: list[TypicalPassage]
+    changed: int | None
+    """Documents that are dated ``since`` or later."""
+    answers: float | None
+    """Probability that the best passage answers the question."""
+    relevant: int | None
+    """Passages among the best hundred that answer it."""
+
+
+class IndexFacts(Reply):
+    """Contents and size of an index that is open."""
+
+    documents: int
+    passages: int
+    bytes: int
+    segments: int
+    reclaimable: int
+    """Passages deleted or replaced whose space compacting would give back."""
+    log: int
+    """Bytes that the log of recent writes takes."""
+    method: str
+    model: str
+    """Fingerprint of the model."""
+    tenant: str | None
+    encoder: str
+
+
+class OverviewReply(IndexFacts, FieldsReply):
+    """What an index holds."""
+
+    topics: list[TopicReply]
+    query: str | None
+    since: str | None
+
+
+class TopicsReply(Reply):
+    """The tree of an index as a page."""
+
+    html: str
+
+
+class AddReply(Reply):
+    """Ids of the documents given."""
+
+    ids: list[str]
+
+
+class DeleteReply(Reply):
+    """Ids of the documents that existed."""
+
+    deleted: list[str]
+
+
+class Follows(Reply):
+    """Progress of indexing a followed folder, for callers who may read all documents."""
+
+    folder: str
+    done: int = 0
+    total: int | None = None
+    error: str = ""
+
+
+class IndexState(Reply):
+    """An index of the service, and whether it can be searched."""
+
+    name: str
+    write: bool
+    """Whether the caller may change documents."""
+    ready: bool
+    follows: Follows | None = None
+    error: str = ""
+    """Why it cannot be read."""
+    warning: str = ""
+    """What keeps it from being up to date."""
+
+
+class OpenIndexState(IndexState, IndexFacts):
+    """An index that is open."""
+
+    location: str
+
+
+class ServiceCounts(Reply):
+    """Requests since the service began, and their times in seconds."""
+
+    requests: int
+    failed: int
+    uptime: float
+    p50: float
+    p95: float
+
+
+class IndexesReply(Reply):
+    """Indexes that the caller may use."""
+
+    indexes: list[OpenIndexState | IndexState]
+    service: ServiceCounts | None
+    """For callers who may read all documents of all indexes."""
+
+
+class HealthReply(Reply):
+    """The process lives."""
+
+    status: Literal["ok"]
+    version: str
+
+
+class ReadyReply(Reply):
+    """Whether every index can be searched."""
+
+    ready: bool
+    reasons: list[str] = []
+
+
+class ProblemReply(Reply):
+    """An error, as RFC 9457 describes it."""
+
+    type: str
+    title: str
+    status: int
+    error: str
+    """Name of the exception."""
+    detail: str
+    """What is wrong, and what helps."""
+
+
 def read_body(kind: type[Body], text: bytes) -> Body:
     """Parse the JSON of a request; unknown fields and NaN raise."""
     try:
@@ -280,58 +571,56 @@ class CallSchema:
 
     path: str
     body: type[Body]
+    reply: type[Any]
+    """Model of the reply: it describes the reply to readers; replies are not validated when they are sent."""
     call: Callable[..., Any]
     """Function of the body, the index and (of a reading call) the reader."""
     summary: str
-    sent: Mapping[str, Any]
-    """Schema of the request's body."""
-    reply: Mapping[str, Any]
-    """Schema of the reply."""
+    example: Mapping[str, Any]
+    """Example of the request's body."""
     write: bool = False
 
 
 def openapi(endpoints: Sequence[CallSchema]) -> dict[str, Any]:
     """Return the OpenAPI 3.1 description of the service."""
-    problem = {"description": "A problem", "content": {"application/problem+json": {"schema": _PROBLEM}}}
-    schemas: dict[str, Any] = {}
+    gets = {
+        "/v1/indexes": (IndexesReply, "Indexes that the caller may use"),
+        "/health": (HealthReply, "The process lives"),
+        "/ready": (ReadyReply, "Every index can be searched"),
+    }
+    # 1. schemas of all bodies and replies, each under the name of its class
+    replies = [*(one.reply for one in endpoints), *(reply for reply, _ in gets.values()), ProblemReply]
+    kinds: list[tuple[Any, Any]] = [(one.body, "validation") for one in endpoints]
+    kinds += [(reply, "serialization") for reply in replies]
+    adapters = [(kind, mode, TypeAdapter(kind)) for kind, mode in kinds]
+    references, schemas = TypeAdapter.json_schemas(adapters, ref_template="#/components/schemas/{model}")
+
+    def content(kind: type[Any], mode: Any = "serialization", media: str = "json", **example: Any) -> dict[str, Any]:
+        return {"content": {f"application/{media}": {"schema": references[kind, mode], **example}}}
+
+    # 2. the paths
     paths: dict[str, Any] = {}
+    problem = {"description": "A problem"} | content(ProblemReply, media="problem+json")
     for endpoint in endpoints:
-        schema = endpoint.body.model_json_schema(ref_template="#/components/schemas/{model}")
-        schemas |= schema.pop("$defs", {})
-        schemas[endpoint.body.__name__] = schema
-        sent = {"schema": {"$ref": f"#/components/schemas/{endpoint.body.__name__}"}, "example": endpoint.sent}
+        body = content(endpoint.body, "validation", example=endpoint.example)
+        reply = content(endpoint.reply)
         paths[endpoint.path] = {
             "post": {
                 "summary": endpoint.summary.partition(". ")[0],
                 "description": f"{endpoint.summary}.",
                 "operationId": endpoint.path.rpartition("/")[2],
-                "requestBody": {"required": True, "content": {"application/json": sent}},
-                "responses": {
-                    "200": {"description": "Done", "content": {"application/json": {"example": endpoint.reply}}},
-                    "default": problem,
-                },
+                "requestBody": {"required": True} | body,
+                "responses": {"200": {"description": "Done"} | reply, "default": problem},
             }
         }
-    for path, summary in (("/v1/indexes", "Indexes that the caller may use"), ("/health", "The process lives")):
-        paths[path] = {"get": {"summary": summary, "responses": {"200": {"description": "Done"}}}}
-    responses = {"200": {"description": "All indexes are open"}, "503": {"description": "Some are not yet"}}
-    paths["/ready"] = {"get": {"summary": "Every index can be searched", "responses": responses}}
+    for path, (kind, summary) in gets.items():
+        responses = {"200": {"description": "Done"} | content(kind), "default": problem}
+        paths[path] = {"get": {"summary": summary, "operationId": path.rpartition("/")[2], "responses": responses}}
+    paths["/ready"]["get"]["responses"]["503"] = {"description": "Some are not yet"} | content(ReadyReply)
     return {
         "openapi": "3.1.0",
         "info": {"title": "palmette", "version": __version__},
         "paths": paths,
-        "components": {"schemas": schemas, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "components": {"schemas": schemas["$defs"], "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{"token": []}],
     }
-
-
-_PROBLEM = {
-    "type": "object",
-    "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "error": {"type": "string"},
-        "detail": {"type": "string"},
-    },
-}
