@@ -39,7 +39,7 @@ def _same_precision() -> Iterator[None]:
     from palmette.machine import devices
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(devices, "_cpu_has_bfloat16", lambda: False)
+        patch.setattr(devices, "cpu_has_bfloat16", lambda: False)
         yield
 
 

@@ -158,7 +158,7 @@ def test_one_thread_is_of_the_caller_alone():
 
 
 def test_a_question_takes_one_thread_and_a_long_pass_all(tmp_path):
-    encoder = load_encoder(save_tiny_encoder(tmp_path / "encoder"), device="cpu")
+    encoder = load_encoder(save_tiny_encoder(tmp_path / "encoder"), device="cpu", dtype="float32")
     before, seen = torch.get_num_threads(), list[int]()
     hook = encoder.model[0].register_forward_hook(lambda *_: seen.append(torch.get_num_threads()))
     torch.set_num_threads(2)

@@ -137,8 +137,10 @@ def test_the_extras_are_those_that_errors_name() -> None:
     project = pyproject("palmette")["project"]
     extras = set(project["optional-dependencies"])
     assert extras == set(
-        "langchain llama-index files onnx cpu gpu baselines qdrant serve mcp demo docs dev all".split()
+        "train langchain llama-index files cpu gpu baselines qdrant serve mcp demo docs dev all".split()
     )
+    for extra in ("demo", "all", "dev"):
+        assert re.match(r"palmette\[(\w|-|,)*\btrain\b", project["optional-dependencies"][extra][0]), extra
     assert not any("==" in line and "gt-all" not in line for line in project["dependencies"]), "ranges, not pins"
     source = "".join(path.read_text() for folder in ("plugin", "adapters") for path in (ROOT / folder).rglob("*.py"))
     named = set(re.findall(r'raise MissingExtraError\(\s*[^,]+,\s*"([\w-]+)"', source))

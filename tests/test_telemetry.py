@@ -139,7 +139,7 @@ def test_without_the_package_nothing_is_done() -> None:
     script = (
         f"import sys; sys.path[:0] = {sys.path!r}\n"
         "sys.modules['opentelemetry.trace'] = None\n"  # importing it would fail
-        "from palmette import Index, telemetry\n"
+        "from palmette import Index\nfrom palmette.machine import telemetry\n"
         "from support.tiny import documents, tree\n"
         "index = Index.build(documents(), tree())\n"
         "assert index.search('red owl')[0].id and index.delete(['red-owl']) == ['red-owl']\n"

@@ -236,7 +236,7 @@ def test_bfloat16_where_it_is_faster(vendor: str, flags: str, pays: bool) -> Non
 @pytest.mark.parametrize("capable", [True, False])
 @pytest.mark.parametrize("transformer", [True, False])
 def test_on_a_cpu_bfloat16_is_for_transformers(capable: bool, transformer: bool, monkeypatch) -> None:
-    monkeypatch.setattr(where, "_cpu_has_bfloat16", lambda: capable)
+    monkeypatch.setattr(where, "cpu_has_bfloat16", lambda: capable)
     task = Quadratic()
     task.module.transformer_learns = transformer
     train(task, TrainingConfig(steps=2, batch_size=8), device="cpu")

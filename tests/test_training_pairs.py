@@ -159,6 +159,6 @@ def test_token_states_come_padded_with_their_mask(tmp_path: Path) -> None:
         count = int(states.mask[row].sum())
         assert count == int(expected.mask[row].sum())
         torch.testing.assert_close(
-            states.tokens[row, :count], expected.tokens[row, :count].float(), atol=2e-3, rtol=1e-2
+            states.tokens[row, :count], torch.from_numpy(expected.tokens[row, :count]), atol=2e-3, rtol=1e-2
         )
     assert not states.tokens[~states.mask].any()

@@ -14,7 +14,6 @@ Names are loaded when they are first used, so that importing palmette costs noth
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from palmette.machine.cores import prepare_environment
@@ -103,7 +102,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'palmette' has no attribute {name!r}")
-    return getattr(import_module(f"palmette.{_HOME[name]}"), name)
+    from palmette.errors import load_name
+
+    return load_name(f"palmette.{_HOME[name]}", name)
 
 
 def __dir__() -> list[str]:

@@ -25,6 +25,9 @@ A message names the offending value, what was expected, and what to do about it.
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 __all__ = [
     "CheckpointError",
     "ConfigError",
@@ -60,6 +63,16 @@ def shown(value: object, length: int = 80) -> str:
         return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
 
 
+def load_name(module: str, name: str) -> Any:
+    """Import a name of palmette's; where a package of the extra ``train`` is missing, the error says so."""
+    try:
+        return getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "transformers", "sentence_transformers"):
+            raise
+        raise MissingExtraError("torch", "train", name) from error
+
+
 class PalmetteError(Exception):
     """Base of every error that palmette raises on purpose."""
 
@@ -91,8 +104,9 @@ class NotFoundError(PalmetteError, LookupError):
 class MissingExtraError(PalmetteError, ImportError):
     """An optional dependency is not installed."""
 
-    def __init__(self, module: str, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs {module!r}, which is not installed. Run: pip install 'palmette[{extra}]'")
+    def __init__(self, module: str, extra: str, purpose: str, otherwise: str = "") -> None:
+        way = f"Run: pip install 'palmette[{extra}]'{otherwise}"
+        super().__init__(f"{purpose} needs {module!r}, which is not installed. {way}")
 
 
 class StoreError(PalmetteError):

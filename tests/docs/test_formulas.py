@@ -16,7 +16,8 @@ from palmette.methods.taxonomy.search import RelevanceCutoff
 from palmette.ranking.score import Calibration, Evidence, ScoreScale, ScoreScales, expected_word_share, probability
 from palmette.reader import ReaderConfig
 from palmette.reader.answer import AnswerCandidates
-from palmette.reader.scores import reading_loss, words_of
+from palmette.reader.losses import reading_loss
+from palmette.reader.scores import words_of
 from palmette.reader.spans import SpanModule
 from palmette.training.maths import ntvd
 from support.pages import ROOT
@@ -198,8 +199,8 @@ def _passage() -> None:
     config = ReaderConfig(max_length=40, overlap=6, max_answer=4, max_question=16)
     reader, question = SpanModule(config, encoder).eval(), "where does the red cat live?"
     passages, w, b = ["the red cat lives in house 7", "a blue dog sings"], np.array([1.5, -0.7]), 0.4
-    reader.weigh.weight.copy_(torch.from_numpy(w)[None])
-    reader.weigh.bias.fill_(b)
+    reader.bias_layer.weight.copy_(torch.from_numpy(w)[None])
+    reader.bias_layer.bias.fill_(b)
     cosine = unit(encoder.encode(passages)) @ unit(encoder.encode_queries([question]))[0]
     asked = words_of(question)
     common = np.array([len(asked & words_of(passage)) / len(asked) for passage in passages])

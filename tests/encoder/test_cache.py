@@ -44,7 +44,7 @@ def files(cache: EncodingCache) -> list[Path]:
 
 
 def tokens_of(encoder: FakeEncoder, text: str) -> np.ndarray:
-    return encoder.states([text], outputs=("tokens",)).tokens[0].numpy().astype(np.float16)
+    return encoder.states([text], outputs=("tokens",)).tokens[0].astype(np.float16)
 
 
 def test_only_what_is_missing_is_encoded(cache):
@@ -332,7 +332,7 @@ def test_token_states_are_mapped_into_memory(cache):
 
 def test_layers_are_kept_per_token(cache):
     encoder = FakeEncoder(8, num_layers=2)
-    expected = encoder.states([TEXTS[1]], outputs=("layers",)).layers[0].transpose(0, 1).numpy().astype(np.float16)
+    expected = encoder.states([TEXTS[1]], outputs=("layers",)).layers[0].transpose(1, 0, 2).astype(np.float16)
     for _ in range(2):
         flat, offsets = cache.encode_tokens(encoder, TEXTS, outputs="layers")
         assert flat.shape == (offsets[-1], 3, 8)
@@ -343,7 +343,7 @@ def test_values_beyond_half_precision_are_refused(cache):
     class Huge(FakeEncoder):
         def forward(self, texts, kind, outputs):
             states = super().forward(texts, kind, outputs)
-            states.tokens.mul_(1e6)
+            states.tokens[:] *= 1e6
             return states
 
     with pytest.raises(EncodingError, match="tokens of text 0 exceed half precision"):

@@ -306,10 +306,10 @@ def test_a_bad_export_is_not_kept(source: Path, tmp_path: Path, monkeypatch: pyt
     assert not list(tmp_path.iterdir())
 
 
-def test_a_missing_package_names_the_extra(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'palmette\[onnx\]'"):
-        load_encoder(f"onnx:{exported}", batch_size=7)
+def test_a_missing_package_names_the_extra(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'palmette\[train\]'"):
+        export_onnx(source, tmp_path / "new")
 
 
 # -- folders of strangers ------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ from typing import Any
 import nbformat
 import pytest
 
-from palmette import evaluation, sample
+from palmette import sample
+from palmette.evaluation import judged
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 MODULES, STEPS = ("itertools", "pathlib", "random", "shutil"), 4
@@ -46,7 +47,7 @@ async def test_it_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         return catalogue([name for name in MODULES if name in modules], **how)
 
     monkeypatch.setattr(sample, "python_catalogue", smaller)
-    monkeypatch.setattr(evaluation, "TIMED_QUERIES", 2)
+    monkeypatch.setattr(judged, "TIMED_QUERIES", 2)
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__", "show": show}
     for cell in nbformat.read(path, as_version=4).cells:

@@ -13,7 +13,8 @@ from palmette import FakeEncoder
 from palmette.encoder import load_encoder
 from palmette.errors import ConfigError
 from palmette.reader import Reader, ReaderConfig
-from palmette.reader.scores import NEVER, grouped_logsumexp, learn_passage_bias, reading_loss
+from palmette.reader.losses import grouped_logsumexp, learn_passage_bias, reading_loss
+from palmette.reader.scores import NEVER
 from palmette.reader.spans import Read, SpanModule, batches, right_spans
 from support import readers
 

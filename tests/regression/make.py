@@ -62,7 +62,7 @@ def make_fixtures() -> None:
 
 
 def main() -> None:
-    devices._cpu_has_bfloat16 = lambda: False  # type: ignore[assignment]  # the precision of tests/conftest.py
+    devices.cpu_has_bfloat16 = lambda: False  # type: ignore[assignment]  # the precision of tests/conftest.py
     vectors.RecordedVectors.recording = True
     names = sys.argv[1:]
     if names == ["--fixtures"]:

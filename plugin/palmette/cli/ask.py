@@ -50,7 +50,7 @@ def _run_search(args: argparse.Namespace) -> None:
         results = [result["hits"] for result in reply["results"]]
     else:
         search_arguments = options | {"threshold": args.threshold} | shown
-        with _once(), _open(args, engine=args.engine) as index:
+        with once(), _open(args, engine=args.engine) as index:
             hits_of_queries = index.search(args.query, args.k, **search_arguments)
             results = [[hit.to_dict(explain=args.explain) for hit in hits] for hits in hits_of_queries]
     if args.json:
@@ -74,7 +74,7 @@ def _run_search(args: argparse.Namespace) -> None:
 
 
 @contextmanager
-def _once() -> Iterator[None]:
+def once() -> Iterator[None]:
     """Disable what pays only after several questions: compiled loops, and pydantic's search for plugins."""
     if "pydantic" not in sys.modules:
         os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
@@ -145,8 +145,10 @@ def _run_answer(args: argparse.Namespace) -> None:
 
 def _read_answers(args: argparse.Namespace, options: dict[str, Any]) -> list[dict[str, Any]]:
     """Answer without a service."""
-    reader = args.reader and palmette.Reader.from_pretrained(args.reader, revision=args.revision, device=args.device)
-    with _open(args) as index:
+    with once(), _open(args) as index:
+        reader = args.reader and palmette.Reader.from_pretrained(
+            args.reader, revision=args.revision, device=args.device
+        )
         reader = reader or palmette.Reader.untrained(index.model.encoder.plain)
         passages = index.search(args.question, args.k, **options)
         return [answer.to_dict() for answer in reader.answer(args.question, passages, threshold=args.threshold)]
@@ -174,6 +176,6 @@ def _run_context(args: argparse.Namespace) -> None:
         context = _from_service(args, "/v1/context", body, options, 1)
     if context is None:
         settings = options | {"k": args.k, "threshold": args.threshold}
-        with _once(), _open(args) as index:
+        with once(), _open(args) as index:
             context = index.context(args.question, args.tokens, **settings).to_dict()
     print(json.dumps(context, ensure_ascii=False, indent=2) if args.json else context["text"] or "nothing found")

@@ -15,6 +15,7 @@ from typing import Any
 
 import palmette
 from palmette.cli.arguments import CHECKPOINT, describe, read_encoder, search_options
+from palmette.cli.ask import once
 from palmette.errors import ConfigError, LockedError, NotFoundError, StoreError
 
 REASONS_PRINTED = 10
@@ -217,7 +218,6 @@ def _add_inspect(command: argparse.ArgumentParser) -> None:
 
 def _run_inspect(args: argparse.Namespace) -> None:
     from palmette.index import MODEL
-    from palmette.methods.tree import TreeInspection
     from palmette.store.engines import is_url
 
     if is_url(args.what) or (Path(args.what) / MODEL).is_dir():
@@ -225,6 +225,8 @@ def _run_inspect(args: argparse.Namespace) -> None:
             about = dataclasses.asdict(index.stats()) | index.survey()
             facts: dict[str, Any] = {"index": about, "model": _model_facts(index.model)}
             if args.html:
+                from palmette.methods.tree import TreeInspection
+
                 drawn = TreeInspection.of(index, queries=args.query)
                 facts["html"] = str(drawn.save_html(args.html))
                 if not args.json:
@@ -281,7 +283,7 @@ def _add_overview(command: argparse.ArgumentParser) -> None:
 def _run_overview(args: argparse.Namespace) -> None:
     args.extra, args.lexical = (), None
     options = search_options(args) | {name: getattr(args, name) for name in ("topics", "since", "date")}
-    with palmette.Index.open(args.index, device=args.device, encoder=args.encoder) as index:
+    with once(), palmette.Index.open(args.index, device=args.device, encoder=args.encoder) as index:
         overview = index.overview(args.query, **options)
     print(json.dumps(overview.to_dict(), ensure_ascii=False, indent=2) if args.json else overview)
 

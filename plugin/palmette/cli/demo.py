@@ -81,7 +81,7 @@ def _add_demo(command: argparse.ArgumentParser) -> None:
 
 
 def _run_demo(args: argparse.Namespace) -> None:
-    for module in ("langchain_core", "llama_index.core"):
+    for module in ("torch", "langchain_core", "llama_index.core"):
         need_module(module, "demo", "palmette demo")
     begun = time.monotonic()
     with _stage("Reading the standard library's documentation"):

@@ -108,9 +108,11 @@ def _run_mcp(args: argparse.Namespace) -> None:
         return
     import asyncio
 
+    from palmette.cli.ask import once
     from palmette.service.mcp import run_stdio
 
-    asyncio.run(run_stdio(_service(args)))
+    with once():  # an agent starts this for each session: the first answer counts
+        asyncio.run(run_stdio(_service(args)))
 
 
 def _add_stats(command: argparse.ArgumentParser) -> None:
@@ -138,8 +140,9 @@ def _stats(path: str) -> dict[str, Any]:
     if reply is not None:
         return {**reply["indexes"][0], "service": reply["service"]}
     import palmette
+    from palmette.cli.ask import once
 
-    with palmette.Index.open(index_folder(path), device="cpu", verify=False) as index:
+    with once(), palmette.Index.open(index_folder(path), device="cpu", verify=False) as index:
         return {**asdict(index.stats()), "encoder": index.model.encoder.name, "service": None}
 
 

@@ -86,6 +86,9 @@ def _summary(method: str) -> str:
 
 def _class(method: str) -> Any:
     """Return the class of a method's model, or the reader's or the encoder's."""
+    from palmette.machine.devices import needs_train
+
+    needs_train()
     from palmette.learning.encoder import TrainedEncoder
     from palmette.methods import model_class
     from palmette.reader import Reader
@@ -134,8 +137,10 @@ def _read(kinds: Sequence[Any], text: str) -> Any:
 
 def _run_train(args: argparse.Namespace) -> None:
     from palmette.hub import check_target
+    from palmette.machine.devices import finish, main_process, needs_train
+
+    needs_train()
     from palmette.learning.encoder import check_new
-    from palmette.machine.devices import finish, main_process
     from palmette.training.state import STATE
 
     args.out = check_path(args.out)

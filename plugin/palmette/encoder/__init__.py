@@ -5,8 +5,9 @@ torch is loaded with the first name that is used.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from palmette.errors import load_name
 
 if TYPE_CHECKING:
     from palmette.encoder.base import Encoder, Kind, Output
@@ -55,4 +56,4 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES.get(name, 'base')}"), name)
+    return load_name(f"{__name__}.{_HOMES.get(name, 'base')}", name)

@@ -135,6 +135,10 @@ class Encoder(ABC):
         """Maps of the learned space by their names in a checkpoint; none where nothing is learned."""
         return {}
 
+    def with_torch(self) -> Encoder:
+        """Return the same encoder as torch computes it, whose weights can be trained."""
+        return self
+
     def finish(self, means: Any) -> Any:
         """Apply what follows the pooling (projections, unit length) to means of token states: [S, w] → [S, d]."""
         return means
@@ -359,7 +363,7 @@ class Encoder(ABC):
 class WrappedEncoder(Encoder):
     """An encoder around another one, whose attributes it shares, locks included."""
 
-    copies, finish, to_config = inner("copies"), inner("finish"), inner("to_config")
+    copies, finish, to_config, with_torch = inner("copies"), inner("finish"), inner("to_config"), inner("with_torch")
     pool, count_tokens = inner("pool"), inner("count_tokens")
 
     def __init__(self, encoder: Encoder) -> None:

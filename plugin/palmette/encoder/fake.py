@@ -10,11 +10,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
-from palmette.arrays import Floats
+from palmette.arrays import Floats, Mask
 from palmette.config import check_range
 from palmette.encoder.base import Encoder, Kind, Output
 from palmette.encoder.states import States
@@ -73,7 +71,7 @@ class FakeEncoder(Encoder):
         self.name = f"fake:{dimension}:{num_layers}"
         self.dimension = self.hidden_size = dimension
         self.num_layers, self.max_length, self.batch_size = num_layers, max_length, batch_size
-        self.device, self.prompts = torch.device("cpu"), {}
+        self.device, self.prompts = "cpu", {}
         facts = f"fake encoder 1\0{dimension}\0{num_layers}\0{max_length}"
         self.fingerprint = hashlib.sha256(facts.encode()).hexdigest()
 
@@ -91,23 +89,22 @@ class FakeEncoder(Encoder):
         places = [_places(text)[: self.max_length - 1] or [("[empty]", (0, 0))] for text in texts]
         last = self.num_layers if depth is None else depth
         each = [self._text([word for word, _ in words], last) for words in places]
-        layers = _padded([states for states, _ in each]).transpose(1, 2)  # [B, L + 1, 1 + T, d]
+        layers = _padded([states for states, _ in each]).transpose(0, 2, 1, 3)  # [B, L + 1, 1 + T, d]
         pooled = [total / (math.sqrt(math.fsum(total * total)) or 1.0) for _, total in each]
         mask = _padded([np.ones(1 + len(words), np.bool_) for words in places])
         return States(
-            pooled=torch.from_numpy(np.array(pooled, np.float32)) if "pooled" in outputs else None,
-            tokens=layers[:, -1].clone() if "tokens" in outputs else None,
-            layers=layers.contiguous() if "layers" in outputs else None,
+            pooled=np.array(pooled, np.float32) if "pooled" in outputs else None,
+            tokens=layers[:, -1].copy() if "tokens" in outputs else None,
+            layers=np.ascontiguousarray(layers) if "layers" in outputs else None,
             mask=mask if outputs - {"pooled"} else None,
-            offsets=_padded([np.array([(0, 0), *(at for _, at in words)]) for words in places]).numpy(),
+            offsets=_padded([np.array([(0, 0), *(at for _, at in words)]) for words in places]),
         )
 
-    def pool(self, tokens: Tensor, mask: Tensor) -> Tensor:  # noqa: D102
-        words = mask.clone()
+    def pool(self, tokens: Floats, mask: Mask) -> Floats:  # noqa: D102
+        words = mask.copy()
         words[:, 0] = False  # the leading token
-        sums = (tokens.double() * words[..., None]).sum(dim=1)
-        vectors: Tensor = (sums / sums.norm(dim=1, keepdim=True).clamp(min=1e-300)).float()
-        return vectors
+        sums = (tokens.astype(np.float64) * words[..., None]).sum(axis=1)
+        return np.asarray(sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-300), np.float32)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:  # noqa: D102
         return [len(_places(text)) for text in texts]
@@ -124,5 +121,9 @@ class FakeEncoder(Encoder):
         return np.stack(layers, axis=1, dtype=np.float32, casting="same_kind"), state.sum(axis=0) / 4.0**last
 
 
-def _padded(rows: list[NDArray[Any]]) -> Tensor:
-    return nn.utils.rnn.pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True)
+def _padded(rows: list[NDArray[Any]]) -> NDArray[Any]:
+    """Stack arrays [T, …] of different lengths, zeros after the shorter ones: [B, T, …]."""
+    padded = np.zeros((len(rows), max(map(len, rows)), *rows[0].shape[1:]), rows[0].dtype)
+    for out, row in zip(padded, rows, strict=True):
+        out[: len(row)] = row
+    return padded

@@ -11,14 +11,15 @@ from weakref import WeakValueDictionary
 from palmette.config import check_choice, check_keys, check_range
 from palmette.encoder.base import Encoder
 from palmette.encoder.given import PREFIX, GivenEncoder, is_embedder
-from palmette.encoder.local.files import fingerprint
+from palmette.encoder.local.files import check_encoder_folder, fingerprint
 from palmette.encoder.local.find import GRAPHS, ONNX, EncoderSource, find_encoder, find_onnx
+from palmette.encoder.onnx.weights import Unknown
 from palmette.encoder.options import check_plain, chosen_prompts
 from palmette.encoder.sentences.separate import separate, without_option
 from palmette.encoder.stand_in import StandInEncoder
-from palmette.errors import CheckpointError, ConfigError, InputError, ModelMismatchError, shown
+from palmette.errors import CheckpointError, ConfigError, InputError, MissingExtraError, ModelMismatchError, shown
 from palmette.hub.checkpointed import loading
-from palmette.machine.devices import auto_precision, check_device
+from palmette.machine.devices import auto_precision, can_train, check_device, may_have_gpu, needs_train
 from palmette.machine.files import reading
 
 if TYPE_CHECKING:
@@ -65,14 +66,16 @@ def load_encoder(
         token: For private repositories; by default the login of ``hf auth login``.
         cache_dir: Replaces the Hub's usual cache.
         local_files_only: Never use the network.
-        device: ``cuda``, ``cuda:1``, ``mps``, ``cpu``; by default the best that is there.
-        dtype: ``float32``, ``bfloat16``, ``float16``, or ``auto``: see :func:`auto_precision`.
+        device: ``cuda``, ``cuda:1``, ``mps``, ``cpu``; by default the best that is there. On a CPU, ONNX Runtime
+            computes encoders of BERT's family, and torch (the extra ``train``) all others.
+        dtype: Precision of torch: ``float32``, ``bfloat16``, ``float16``, or ``auto``: see :func:`auto_precision`. Any
+            but ``auto`` takes torch where it is installed.
         batch_size: Texts per forward pass.
         max_length: Tokens per text; by default the model's own limit.
         prompts: Text put before a query and before a document, ``{"query": "query: ", "document": "passage: "}``; by
             default the model's own.
         truncate: Columns of the vectors that are kept, of a model that was trained for it (Matryoshka).
-        threads: CPU threads of torch, for the whole process; of an ONNX encoder its own. Workers times threads should
+        threads: CPU threads of a pass; of torch for the whole process. Workers times threads should
             not exceed the cores: a query is 10 to 50 times slower when it does.
         sentences: ``"separate"`` encodes each sentence of a document by itself, for encoders that give one vector a
             text (:class:`palmette.encoder.sentences.separate.SeparateSentences`): dearer, and sentences rank too.
@@ -98,12 +101,11 @@ def _load(
     threads, device = made_on["threads"], made_on["device"]
     if threads is not None:
         check_range("load_encoder", "threads", threads, 1)
-        if not str(name_or_encoder).startswith(ONNX):
-            import torch
-
-            torch.set_num_threads(threads)
-    # also where it will not be used; that there is a CPU needs no torch
-    made_on["device"] = check_device(device) if device is not None and str(device) != "cpu" else device
+    if device is not None and str(device) != "cpu":  # also where it will not be used; there is a CPU without torch
+        needs_train(f"device={str(device)!r}")
+        made_on["device"] = check_device(device)
+    else:
+        made_on["device"] = None if device is None else "cpu"
     if isinstance(name_or_encoder, Encoder):
         if prompts is not None or truncate is not None:
             raise ConfigError("prompts= and truncate= go with a name or an embedder: an Encoder has them already")
@@ -190,7 +192,7 @@ def _load_named(
             return _load_graph(source, graph, batch_size, threads, **options)
     source = find_encoder(name, verified=verified, **hub)
     with reading(source.folder, CheckpointError):
-        return _load_folder(*source, check_device(device), dtype, batch_size, **options)
+        return _load_folder(source, device, dtype, batch_size, threads, **options)
 
 
 def encoder_of(facts: Mapping[str, Any], given: str | Encoder | None, where: str | Path, **options: Any) -> Encoder:
@@ -237,12 +239,70 @@ def _load_graph(
 
 
 def _load_folder(
-    folder: Path,
-    name: str,
-    revision: str | None,
-    device: torch.device,
+    source: EncoderSource,
+    device: torch.device | str | None,
     dtype: str,
     batch_size: int,
+    threads: int | None,
+    **options: Any,
+) -> Encoder:
+    """Load a sentence-transformers folder: by ONNX Runtime on a CPU, else by torch; both have one fingerprint.
+
+    A device or a precision that is asked for is torch's, where it is installed.
+    """
+    folder, name, _ = source
+
+    def by_torch() -> Encoder:
+        return _load_torch(source, device, dtype, batch_size, threads, **options)
+
+    asked = dtype not in ("auto", "float32") or device not in (None, "cpu")
+    if asked or (can_train() and (dtype != "auto" or (device is None and may_have_gpu()))):
+        needs_train(f"device={str(device)!r}, dtype={dtype!r}")
+        return by_torch()
+    check_encoder_folder(folder, name)
+    try:
+        with loading(folder):
+            return _load_light(source, by_torch, batch_size, threads, **options)
+    except Unknown as error:
+        if can_train():
+            return by_torch()
+        raise MissingExtraError("torch", "train", f"encoder {name!r} ({error})", EXPORT.format(name)) from None
+
+
+EXPORT = ", or where torch is installed write `palmette export-onnx {} FOLDER`, and give 'onnx:FOLDER' here"
+"""Second way out for an encoder that needs torch."""
+
+
+def _load_light(
+    source: EncoderSource,
+    by_torch: Callable[[], Encoder],
+    batch_size: int,
+    threads: int | None,
+    *,
+    max_length: int | None,
+    prompts: Mapping[str, str] | None,
+    truncate: int | None,
+) -> Encoder:
+    from palmette.encoder.onnx.encoder import LightEncoder
+    from palmette.encoder.onnx.folder import OnnxFolder
+
+    files = OnnxFolder.over_weights(source.folder, source.name)
+    options: dict[str, Any] = {"name": source.name, "revision": source.revision, "batch_size": batch_size}
+    options |= {"max_length": files.limit(max_length), "threads": threads}
+    facts = "light", files.fingerprint(options["max_length"]), truncate, *options.values()
+
+    def make() -> Encoder:
+        return LightEncoder(files, by_torch, prompts=prompts, truncate=truncate, **options)
+
+    return _share(lambda _: facts, make, max_length, prompts)
+
+
+def _load_torch(
+    source: EncoderSource,
+    device: torch.device | str | None,
+    dtype: str,
+    batch_size: int,
+    threads: int | None,
     *,
     max_length: int | None,
     prompts: Mapping[str, str] | None,
@@ -250,8 +310,14 @@ def _load_folder(
 ) -> Encoder:
     from palmette.encoder.local.sentence_transformer import SentenceEncoder
 
-    precision = auto_precision(device) if dtype == "auto" else dtype
-    options: dict[str, Any] = {"name": name, "revision": revision, "device": device, "precision": precision}
+    folder, name, revision = source
+    where = check_device(device)
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+    precision = auto_precision(where) if dtype == "auto" else dtype
+    options: dict[str, Any] = {"name": name, "revision": revision, "device": where, "precision": precision}
     options["batch_size"] = batch_size
 
     def make() -> Encoder:

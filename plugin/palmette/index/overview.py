@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from palmette.arrays import Floats, Keys, Rows, evenly_spaced, unit_rows
+from palmette.arrays.solvers import k_means
 from palmette.config import check_count
 from palmette.errors import ConfigError, shown
 from palmette.lexical.terms import add_counts, count_terms, divergence, top_terms
@@ -186,12 +187,9 @@ def _date(since: object) -> datetime:
 
 def _centres(vectors: Floats, topics: int) -> Floats:
     """Cluster unit vectors [n, d] by k-means, and return the unit vectors of the centres [K, d]."""
-    from sklearn.cluster import KMeans
-
     distinct = len(np.unique(vectors, axis=0))
     clusters = max(1, min(topics, distinct, len(vectors) // PASSAGES_PER_TOPIC))
-    k_means = KMeans(clusters, n_init=1, random_state=SEED).fit(vectors)
-    return unit_rows(k_means.cluster_centers_.astype(np.float32))
+    return unit_rows(k_means(vectors, clusters, SEED)[0])
 
 
 def _chunks(keys: Keys) -> Iterator[list[int]]:

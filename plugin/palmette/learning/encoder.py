@@ -182,7 +182,7 @@ class TrainedEncoder:
         # 2. The encoder as it is: what it can learn with, and where documents lie to it.
         store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
         with main_process_first(device):  # of several processes one encodes; the cache then serves the others
-            start = load_encoder(encoder, device=device).plain
+            start = load_encoder(encoder, device=device).plain.with_torch()
             if start.truncate is not None:
                 raise ConfigError(
                     f"an encoder learns with all its columns: leave truncate={start.truncate} out here, and give it "

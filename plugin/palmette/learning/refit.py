@@ -22,6 +22,7 @@ from palmette.data.metrics import judged_rows, query_scores
 from palmette.errors import InputError, NotFoundError, StoreError
 from palmette.index import Index
 from palmette.index.copies import update_copy
+from palmette.machine.devices import needs_train
 from palmette.machine.files import fsync_folder
 from palmette.machine.folders import between, draft_beside, exchange_folders
 from palmette.store.local.feedback import FEEDBACK, Vote
@@ -119,6 +120,7 @@ def refit(
         progress: Progress bars; ``None`` shows them on a terminal.
         options: Options of the method and of the training that replace those of the model.
     """
+    needs_train()
     place = _real_folder(path)
     _check_former(place)
     with Index.open(place, device=device) as index:

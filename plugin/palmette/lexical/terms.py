@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated
 
@@ -59,16 +60,23 @@ _STOP = frozenset(
 
 def count_terms(texts: Iterable[str]) -> tuple[list[str], Rows, Rows]:
     """Count terms in texts: return the spelled terms, and the text's and the term's number of every occurrence."""
-    from sklearn.feature_extraction.text import CountVectorizer
+    documents = list(texts)
+    telling = _neither_rare_nor_common(set(_words(text)) for text in documents)
+    found = [set(_terms(text, telling)) for text in documents]
+    number = _neither_rare_nor_common(found)
+    occurrences = [(row, number[term]) for row, terms in enumerate(found) for term in terms & number.keys()]
+    text, term = np.array(sorted(occurrences), np.int64).reshape(-1, 2).T
+    return list(number), text, term
 
-    documents, limits = list(texts), {"binary": True, "min_df": RARE, "max_df": COMMON}
-    try:
-        telling = CountVectorizer(analyzer=_words, **limits).fit(documents).vocabulary_
-        counter = CountVectorizer(analyzer=lambda text: _terms(text, telling), **limits)
-        text, term = counter.fit_transform(documents).nonzero()
-    except ValueError:  # no term is left
-        return [], np.empty(0, np.int64), np.empty(0, np.int64)
-    return counter.get_feature_names_out().tolist(), text.astype(np.int64), term.astype(np.int64)
+
+def _neither_rare_nor_common(texts: Iterable[set[str]]) -> dict[str, int]:
+    """Number the terms in alphabetical order that at least ``RARE`` texts have, and at most ``COMMON`` of all."""
+    counts, total = Counter[str](), 0
+    for terms in texts:
+        counts.update(terms)
+        total += 1
+    kept = sorted(term for term, count in counts.items() if RARE <= count <= COMMON * total)
+    return {term: number for number, term in enumerate(kept)}
 
 
 def _words(text: str) -> Iterator[str]:

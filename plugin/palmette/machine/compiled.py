@@ -28,6 +28,12 @@ def without_compiled_loops() -> Iterator[None]:
         _compiles = before
 
 
+def compile_loops() -> None:
+    """Compile loops from now on, also where a caller does :func:`without_compiled_loops`."""
+    global _compiles
+    _compiles = True
+
+
 def machine_code(loop: Callable[..., Any], *signature: str, **options: Any) -> Callable[..., Any]:
     """Compile a loop by numba, or read it from numba's cache; it runs without the GIL."""
     import numba

@@ -3,20 +3,42 @@
 from __future__ import annotations
 
 import os
+import platform
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from palmette.errors import ConfigError
+from palmette.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
 _PATIENCE = timedelta(days=1)  # for another process may encode for hours; launchers end those that crashed
+
+
+@cache
+def can_train() -> bool:
+    """Return whether the packages of the extra ``train`` are installed, without importing them."""
+    return all(find_spec(name) is not None for name in ("torch", "sentence_transformers"))
+
+
+def needs_train(purpose: str = "training") -> None:
+    """Raise MissingExtraError where torch is not installed: called before anything is read or written."""
+    if not can_train():
+        raise MissingExtraError("torch", "train", purpose)
+
+
+def may_have_gpu() -> bool:
+    """Return whether torch is worth asking for a GPU: there is a driver's file, or an Apple processor."""
+    if sys.platform == "darwin":
+        return platform.machine() == "arm64"
+    return any(Path(name).exists() for name in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")) or sys.platform == "win32"
 
 
 def check_device(device: str | torch.device | None) -> torch.device:
@@ -62,11 +84,11 @@ def auto_precision(device: torch.device) -> str:
 
     if device.type == "cuda":
         return "bfloat16" if torch.cuda.get_device_capability(device) >= (8, 0) else "float16"
-    return "bfloat16" if device.type == "cpu" and _cpu_has_bfloat16() else "float32"
+    return "bfloat16" if device.type == "cpu" and cpu_has_bfloat16() else "float32"
 
 
 @cache
-def _cpu_has_bfloat16() -> bool:
+def cpu_has_bfloat16() -> bool:
     """Ask Linux: torch answers yes on CPUs that emulate the instructions, too."""
     try:
         return bfloat16_pays(Path("/proc/cpuinfo").read_text("utf-8", "replace"))

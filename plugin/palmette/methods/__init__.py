@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from palmette.config import check_path
-from palmette.errors import CheckpointError, ConfigError
+from palmette.errors import CheckpointError, ConfigError, load_name
 from palmette.machine.files import reading
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def model_class(method: str) -> type[Model]:
     if method not in METHODS:
         raise ConfigError(f"there is no method {method!r}; there are: {', '.join(names())}")
     module, _, name = METHODS[method].partition(":")
-    loaded: type[Model] = getattr(import_module(module), name)
+    loaded: type[Model] = load_name(module, name)
     return loaded
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Floats, best_of_each, concatenate
+from palmette.arrays.solvers import minimise_convex, sigmoid
 from palmette.data import RetrievalData
 from palmette.data.metrics import Judgements, query_scores
 from palmette.encoder import Encoder
@@ -254,14 +255,16 @@ def _total(calibration: Calibration, own: Floats, best: Floats, shares: Floats) 
 
 def fit_probability(x: NDArray[Any], y: NDArray[Any]) -> tuple[float, float]:
     """Fit slope and prior of a logistic function to sums of evidence [n] and their relevance [n]."""
-    from scipy.optimize import minimize
+    inputs = np.stack([np.asarray(x, np.float64), np.ones(len(x))])  # [2, n]
 
-    def loss(weights: NDArray[np.float64]) -> float:
-        logits = weights[0] * x + weights[1]
-        distance = ((weights - (SLOPE, PRIOR)) ** 2).sum()
-        return float(np.sum(np.logaddexp(0, logits) - y * logits) + SHRINKAGE * distance)
+    def derivatives(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+        logits, away = weights @ inputs, weights - (SLOPE, PRIOR)
+        chance = sigmoid(logits)
+        value = float(np.sum(np.logaddexp(0, logits) - y * logits) + SHRINKAGE * np.square(away).sum())
+        curvature = (inputs * chance * (1 - chance)) @ inputs.T + 2 * SHRINKAGE * np.eye(2)
+        return value, inputs @ (chance - y) + 2 * SHRINKAGE * away, curvature
 
-    fitted = minimize(loss, np.array([SLOPE, PRIOR]), method="L-BFGS-B", bounds=[(0.5, None), (None, None)]).x
+    fitted = minimise_convex(derivatives, (SLOPE, PRIOR), (0.5, -np.inf))
     return round(float(fitted[0]), 4), round(float(fitted[1]), 4)
 
 

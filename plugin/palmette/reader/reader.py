@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 from weakref import WeakValueDictionary
-
-import torch
-from torch import Tensor
 
 from palmette.config import check_keys, check_range
 from palmette.data.documents import text_of, to_document
@@ -19,17 +16,19 @@ from palmette.errors import CheckpointError, InputError, shown
 from palmette.hub import Checkpoint
 from palmette.hub.checkpointed import Checkpointed, TrainingRecord
 from palmette.lexical.analyser import check_query
-from palmette.machine.devices import main_process_first
+from palmette.machine.devices import main_process_first, needs_train
 from palmette.machine.telemetry import span
 from palmette.methods.base import DEFAULT_ENCODER
 from palmette.reader.answer import Answer, answer_of, with_blocks, with_places
 from palmette.reader.config import TRAINING, ReaderConfig
 from palmette.reader.data import load_reading
 from palmette.reader.sentences import SentenceModule
-from palmette.reader.spans import SpanModule
 from palmette.reader.training import TrainingSet
 from palmette.training.config import TrainingConfig
 from palmette.types import Document, Hit
+
+if TYPE_CHECKING:
+    from palmette.reader.spans import SpanModule
 
 RELEVANT = 0.2
 """Probability of a hit from which on it is worth reading."""
@@ -37,7 +36,6 @@ RELEVANT = 0.2
 MOST_READ = 2**21
 """Characters of a question's passages: their sentences take 150 MB."""
 
-UNITS: dict[str, type[SentenceModule] | type[SpanModule]] = {"sentence": SentenceModule, "span": SpanModule}
 LOADED_READERS: WeakValueDictionary[tuple[object, ...], Reader] = WeakValueDictionary()
 """Readers in use, so that many chains over one checkpoint share one."""
 
@@ -63,8 +61,9 @@ class Reader(Checkpointed):
         record: TrainingRecord | None = None,
     ) -> None:
         self.config, self.encoder = config, encoder
-        self.module = UNITS[config.unit](config, encoder) if module is None else module
-        self.module.to(encoder.device).eval().requires_grad_(False)
+        self.module = new_module(config, encoder) if module is None else module
+        if not isinstance(self.module, SentenceModule):
+            self.module.to(encoder.device).eval().requires_grad_(False)
         self.threshold = threshold
         """Probability of there being an answer below which none is given; learned on held-out questions."""
         self.record = record or TrainingRecord()
@@ -106,6 +105,7 @@ class Reader(Checkpointed):
             options: Options of :class:`ReaderConfig` and :class:`palmette.TrainingConfig`. Sentences are fitted by
                 L-BFGS in ``steps`` iterations at most, and use no other option of the loop but ``seed``.
         """
+        needs_train()
         check_keys("Reader.fit", options, [*ReaderConfig.choices(), *TrainingConfig.choices()])
         own = {name: options.pop(name) for name in ReaderConfig.choices() if name in options}
         config, training = ReaderConfig(**own), TrainingConfig(**{**TRAINING, **options})
@@ -121,9 +121,11 @@ class Reader(Checkpointed):
         with main_process_first(device):
             coder = load_encoder(encoder, device=device)
             training_set = TrainingSet.of(loaded, config, coder, store, seed=training.seed, progress=progress)
+        import torch
+
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(training.seed)  # of the head's first weights
-            module = UNITS[config.unit](config, coder)
+            module = new_module(config, coder)
         if start is not None:
             begun = start if isinstance(start, Reader) else cls.from_pretrained(start, encoder=coder)
             load_weights(module, begun.module.kept(), f"start={shown(start)}")
@@ -203,8 +205,8 @@ class Reader(Checkpointed):
             "record": self.record.to_dict(),
         }
 
-    def weights(self) -> dict[str, Tensor]:  # noqa: D102
-        return {name: value.detach().cpu().contiguous() for name, value in self.module.kept().items()}
+    def weights(self) -> dict[str, Any]:  # noqa: D102
+        return dict(self.module.kept())
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint, *, encoder: str | Encoder | None = None, **options: Any) -> Self:
@@ -219,8 +221,9 @@ class Reader(Checkpointed):
         key = (checkpoint.fingerprint, checkpoint.origin, checkpoint.revision, id(coder))
         if isinstance(known := LOADED_READERS.get(key), cls):
             return known
-        module = UNITS[config.unit](config, coder)
-        load_weights(module, checkpoint.tensors(), str(checkpoint.path))
+        module = new_module(config, coder)
+        stored = checkpoint.weights("")[0] if config.unit == "sentence" else checkpoint.tensors()
+        load_weights(module, stored, str(checkpoint.path))
         record = TrainingRecord.from_dict(facts.get("record", {}))
         reader = cls(config, coder, module, threshold=float(facts["config"]["threshold"]), record=record)
         reader.origin, reader.revision = checkpoint.origin, checkpoint.revision
@@ -233,12 +236,22 @@ class Reader(Checkpointed):
         return f"<Reader of {self.config.unit}s {self.fingerprint[:12]}{where}, encoder {self.encoder.name}>"
 
 
-def load_weights(module: SentenceModule | SpanModule, tensors: Mapping[str, Tensor], where: str) -> None:
+def new_module(config: ReaderConfig, encoder: Encoder) -> SentenceModule | SpanModule:
+    """Make the part that reads, with the weights that training begins with."""
+    if config.unit == "sentence":
+        return SentenceModule(config, encoder)
+    needs_train("a reader of spans")
+    from palmette.reader.spans import SpanModule
+
+    return SpanModule(config, encoder)
+
+
+def load_weights(module: SentenceModule | SpanModule, tensors: Mapping[str, Any], where: str) -> None:
     """Load the weights of a checkpoint."""
     if missing := sorted(module.kept().keys() ^ tensors.keys()):
         raise CheckpointError(f"{where}: weights do not fit the config ({missing[0]} is on one side only)")
     try:
-        module.load_state_dict(dict(tensors), strict=False)
+        module.load(tensors)
     except RuntimeError as error:
         raise CheckpointError(f"{where}: weights do not fit the config ({error})") from error
 

@@ -10,22 +10,24 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from palmette.arrays import Floats, Rows
 from palmette.encoder import Encoder
 from palmette.encoder.sentences.splitting import split_sentences
 from palmette.reader.answer import SHORTEST_ANSWER, AnswerCandidates
 from palmette.reader.config import ReaderConfig
-from palmette.reader.scores import NEVER, UnitVectors, minimise, reading_loss, words_of
+from palmette.reader.scores import NEVER, UnitVectors, words_of
 from palmette.reader.training import TrainingSet, examine, sentence_credit
 from palmette.training.config import TrainingConfig
-from palmette.training.loop import TrainingResult
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from palmette.training.loop import TrainingResult
 
 FEATURES = (
     "similarity of sentence and question",
@@ -44,26 +46,36 @@ MOST_QUESTIONS = 200
 _HEADINGS = re.compile(r"(?:\s*#{1,6}[ \t][^\n]*(?:\n|\Z))+")
 
 
-class SentenceModule(nn.Module):
-    """Chooses sentences by the frozen encoder's similarities and by words."""
+class SentenceModule:
+    """Chooses sentences by the frozen encoder's similarities and by words; only to fit its weights needs torch."""
 
     metric = "accuracy of answers"
 
     def __init__(self, config: ReaderConfig, encoder: Encoder) -> None:
-        super().__init__()
         self.config, self.vectors = config, UnitVectors(encoder)
-        self.bias_layer = nn.Linear(len(FEATURES), 1).requires_grad_(False)
-        self.bias_layer.weight.copy_(torch.tensor([START[:-1]]))
-        self.bias_layer.bias.fill_(START[-1])
+        self.weights = np.array(START, np.float32)
+        """Weights of the features, and the bias."""
 
-    def kept(self) -> dict[str, Tensor]:
+    def kept(self) -> dict[str, Any]:
         """Weights that a checkpoint stores."""
-        return self.state_dict()
+        return {"bias_layer.weight": self.weights[None, :-1], "bias_layer.bias": self.weights[-1:]}
+
+    def load(self, weights: Mapping[str, Any]) -> None:
+        """Load the weights of a checkpoint; RuntimeError where their shapes differ."""
+        for name, own in self.kept().items():
+            if weights[name].shape != own.shape:
+                raise RuntimeError(f"{name} is {[*weights[name].shape]} instead of {[*own.shape]}")
+        self.weights = np.array([*weights["bias_layer.weight"][0], *weights["bias_layer.bias"]], np.float32)
 
     def fit(
         self, training_set: TrainingSet, training: TrainingConfig, *, progress: bool | None, **run: Any
     ) -> TrainingResult:
         """Fit the weights to the most probable right sentence of each question, with and without its passages."""
+        import torch
+
+        from palmette.reader.losses import minimise, reading_loss
+        from palmette.training.loop import TrainingResult
+
         started, examples, most = (
             time.monotonic(),
             training_set.train[:MOST_QUESTIONS],
@@ -99,9 +111,7 @@ class SentenceModule(nn.Module):
             return (answered + missed).mean() + WEIGHT_PENALTY * (weights - start)[:-1].square().sum()
 
         minimise(weights, loss, training.steps)
-        with torch.no_grad():
-            self.bias_layer.weight.copy_(weights[None, :-1])
-            self.bias_layer.bias.copy_(weights[-1:])
+        self.weights = weights.numpy().astype(np.float32)
         dev = training_set.dev
         candidates = self.candidates(
             [example.example.question for example in dev], [training_set.texts(example.rows) for example in dev]
@@ -111,10 +121,9 @@ class SentenceModule(nn.Module):
 
     def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[AnswerCandidates]:
         """All sentences of each question's passages, with probabilities."""
-        w, b = (parameter.double().cpu().numpy() for parameter in self.bias_layer.parameters())
-        candidates = []
+        weights, candidates = self.weights.astype(np.float64), list[AnswerCandidates]()
         for places, features in self.read(questions, passages):
-            scores = features @ w[0] + b  # [S]
+            scores = features @ weights[:-1] + weights[-1]  # [S]
             total = float(np.logaddexp.reduce([0.0, *scores]))  # "no answer" scores 0
             candidates.append(AnswerCandidates.of(places, scores, total))
         return candidates

@@ -17,7 +17,7 @@ Letters: W windows · T tokens · L tokens of an answer at most · P passages of
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -37,15 +37,8 @@ from palmette.machine.devices import auto_precision
 from palmette.machine.progress import progress_bar
 from palmette.reader.answer import AnswerCandidates
 from palmette.reader.config import ReaderConfig
-from palmette.reader.scores import (
-    NEVER,
-    UnitVectors,
-    batches,
-    grouped_logsumexp,
-    learn_passage_bias,
-    reading_loss,
-    words_of,
-)
+from palmette.reader.losses import grouped_logsumexp, learn_passage_bias, reading_loss
+from palmette.reader.scores import NEVER, UnitVectors, batches, words_of
 from palmette.reader.training import TrainingSet, answers, examine, span_credit
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Task, TrainingResult, train
@@ -176,6 +169,10 @@ class SpanModule(nn.Module):
         """Weights that a checkpoint stores."""
         state = self.state_dict()
         return {name: state[name] for name in self.learned}
+
+    def load(self, weights: Mapping[str, Tensor]) -> None:
+        """Load the weights of a checkpoint; RuntimeError where their shapes differ."""
+        self.load_state_dict(dict(weights), strict=False)
 
     def windows(self, question: str, passages: Sequence[str]) -> list[Window]:
         """Cut passages by the tokenizer's overflow, in their order; a blank passage has no window."""

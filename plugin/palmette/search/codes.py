@@ -11,14 +11,15 @@ below the k-th best lower bound, so the shortlist certainly contains the k best:
     bounds   .68–.72    .66–.70    .55–.59       c is out; a and b are compared in full
 
 Among 100,000 sentence vectors 20 to 30 rows remain for k = 10. Few queries are multiplied by a compiled loop, many by
-a matrix product of torch. Which product is faster depends on the processor, so ``matrix_product`` measures both once;
-the results are equal integers either way.
+a matrix product: of float32 by NumPy, or of int8 where torch is loaded and its product is faster on the processor,
+which ``matrix_product`` measures once. The results are equal integers either way.
 
 Letters: N rows, C columns, Q queries, n rows of a tile, m pairs of a query and a row.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import cache, partial
 from itertools import pairwise
@@ -165,7 +166,7 @@ def integer_products(queries: Bytes, rows: Bytes) -> NDArray[np.int32]:
 
 
 def product_of_bytes(a: Bytes, b: Bytes) -> NDArray[np.int32]:
-    """Multiply as int8: fast on processors with integer dot products."""
+    """Multiply as int8 by torch: fast on processors with integer dot products."""
     import torch
 
     products: NDArray[np.int32] = torch._int_mm(torch.from_numpy(a), torch.from_numpy(b).t()).numpy()
@@ -174,19 +175,22 @@ def product_of_bytes(a: Bytes, b: Bytes) -> NDArray[np.int32]:
 
 def product_of_floats(a: Bytes, b: Bytes) -> NDArray[np.int32]:
     """Multiply as float32, in blocks that stay in the cache and are narrow enough for exact sums."""
-    import torch
-
     products = np.zeros((len(a), len(b)), np.int32)
     for first in range(0, a.shape[1], _EXACT):
-        left, right = (torch.from_numpy(x[:, first : first + _EXACT]) for x in (a, b))
-        left = left.float()
+        left, right = a[:, first : first + _EXACT].astype(np.float32), b[:, first : first + _EXACT]
         for row in range(0, len(b), _CACHED):
-            products[:, row : row + _CACHED] += (left @ right[row : row + _CACHED].float().t()).int().numpy()
+            product = left @ right[row : row + _CACHED].astype(np.float32).T
+            products[:, row : row + _CACHED] += product.astype(np.int32)
     return products
 
 
-@cache
 def matrix_product() -> Callable[[Bytes, Bytes], NDArray[np.int32]]:
+    """Return the fastest exact product: torch's of bytes can be one, in a process that has loaded torch anyway."""
+    return _faster_with_torch() if "torch" in sys.modules else product_of_floats
+
+
+@cache
+def _faster_with_torch() -> Callable[[Bytes, Bytes], NDArray[np.int32]]:
     """Choose the faster product on this processor by timing both; int8 is out where its sums saturate."""
     import torch
 

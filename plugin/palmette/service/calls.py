@@ -15,7 +15,6 @@ import numpy as np
 from palmette.errors import ConfigError, InputError
 from palmette.index import Changes, Index
 from palmette.index.sync import SyncReport
-from palmette.methods.tree import TreeInspection
 from palmette.reader import Reader
 from palmette.service.schema import (
     AddBody,
@@ -203,6 +202,8 @@ def overview(body: OverviewBody, index: Index, reader: Reader) -> dict[str, Any]
 
 
 def _topics(body: Body, index: Index, reader: Reader) -> dict[str, Any]:
+    from palmette.methods.tree import TreeInspection
+
     return {"html": TreeInspection.of(index, progress=False).to_html()}
 
 

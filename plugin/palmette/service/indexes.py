@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from palmette.data.listing import list_source
 from palmette.errors import InputError, LockedError, NotFoundError, PalmetteError, StoreError
 from palmette.index import Index
+from palmette.machine.compiled import compile_loops, compiles_loops
 from palmette.machine.files import write_anew
 from palmette.machine.folders import draft_beside
 from palmette.machine.threads import run_in_thread
@@ -42,6 +43,8 @@ PASSAGES_PER_COMMIT = 64
 """Number of documents of a followed folder that become visible together."""
 RETRY_AFTER = 1.0
 """Seconds after which a replaced index that could not be opened is tried again."""
+SMALL = 20_000
+"""Documents up to which a service that was started without compiled loops does without them."""
 
 
 @dataclass(eq=False)
@@ -143,9 +146,11 @@ class ServedIndex:
         stamp = stamp_of(self.path)
         index = Index.open(self.path, **self._options)
         try:
+            if len(index) > SMALL:
+                compile_loops()
             encoder = index.model.encoder.plain
             reader = Reader.untrained(encoder) if self._reader is None else Reader.from_pretrained(self._reader)
-            if len(index):
+            if len(index) and compiles_loops():
                 reader.answer("first", index.search("first", 1))
             if self.source is not None:
                 outlast(index)

@@ -121,7 +121,7 @@ class Long(FakeEncoder):
         states = super().forward(texts, kind, outputs, depth)
         if kind == "query" or states.pooled is None:
             return states
-        lengths = torch.tensor([1.0 + 20 * (len(text) % 5 == 0) for text in texts])
+        lengths = np.array([1.0 + 20 * (len(text) % 5 == 0) for text in texts], np.float32)
         return replace(states, pooled=states.pooled * lengths[:, None])
 
 

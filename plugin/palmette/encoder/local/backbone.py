@@ -81,7 +81,7 @@ class Backbone(nn.Module):
         ``pretrained=False`` is for copies whose weights will be loaded: they may begin as rounded ones, which is faster
         where the encoder computes in half precision.
         """
-        encoder = getattr(encoder, "encoder", encoder)  # the one behind a cache
+        encoder = getattr(encoder, "encoder", encoder).with_torch()  # the one behind a cache
         family = encoder.family if isinstance(encoder, SentenceEncoder) else None
         if not isinstance(encoder, SentenceEncoder) or family not in FAMILIES:
             what = f"a transformer of type {family!r}" if family else "no such model"

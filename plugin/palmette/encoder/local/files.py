@@ -61,6 +61,12 @@ def _sha256(path: Path, size: int, mtime: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+@lru_cache(maxsize=256)
+def _tokenizer_sha256(_real: Path, path: Path, _size: int, _mtime: int) -> str:
+    text = json.dumps({**read_settings(path), "padding": None, "truncation": None}, sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 class Module(NamedTuple):
     """A module of the folder: the name of its class in the library, and where its files lie."""
 
@@ -204,8 +210,9 @@ def module_content(module: Path) -> Iterator[tuple[str, Any]]:
             yield path.name, settings
     tokenizers = sorted({path for pattern in _TOKENIZERS for path in module.glob(pattern)})
     for path in tokenizers:  # how it pads and cuts is set at run time
-        text = json.dumps({**read_settings(path), "padding": None, "truncation": None}, sort_keys=True)
-        yield path.name, hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        real = path.resolve()
+        stat = real.stat()
+        yield path.name, _tokenizer_sha256(real, path, stat.st_size, stat.st_mtime_ns)
     if not (module / "tokenizer.json").is_file():
         for path in sorted({path for pattern in _VOCABULARY for path in module.glob(pattern)}):
             yield f"vocabulary {path.name}", sha256_of(path)

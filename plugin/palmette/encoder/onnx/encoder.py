@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,16 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Mask
 from palmette.config import check_range
-from palmette.encoder.base import Encoder, Kind, Output, readable
+from palmette.encoder.base import Encoder, Kind, LayerWeights, Output, readable
 from palmette.encoder.local.files import read_settings
 from palmette.encoder.onnx.folder import TOKENIZER, OnnxFolder
 from palmette.encoder.options import check_truncate, chosen_prompts, fingerprint_with, own_prompts, truncated
+from palmette.encoder.sentences import Sentences
 from palmette.encoder.states import States
 from palmette.encoder.tokens import without_limits
-from palmette.errors import CheckpointError, ConfigError, EncodingError, MissingExtraError
+from palmette.errors import CheckpointError, ConfigError, EncodingError
 from palmette.machine.cores import TOKENS_FOR_ONE_THREAD
+from palmette.machine.devices import can_train, cpu_has_bfloat16
 from palmette.machine.threads import Renewed, get_threads
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -28,6 +30,12 @@ OUTPUTS = ("last_hidden_state", "token_embeddings")
 """Names that the output of token states may have: [B, T, w]."""
 TOKENS_PER_PASS = 2048
 """Tokens of a pass that stay in a processor's cache."""
+
+
+_WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
+"""Setting of ONNX Runtime (since 1.22): where the weights of a graph given as bytes lie."""
+MANY = 4096
+"""Texts that are worth the seconds until torch is there, where it encodes faster."""
 
 
 class OnnxEncoder(Encoder):
@@ -73,7 +81,7 @@ class OnnxEncoder(Encoder):
         record = folder.record
         self.precision = "float32" if record is None else record.precision
         self._tokenizer = _load_tokenizer(folder, self.max_length)
-        self._graph = _Graph(folder.graph, name, threads)
+        self._graph = _Graph(folder, threads)
         tokens = self._tokens(["a"], "document")[0]
         self.hidden_size = tokens.shape[2]
         if folder.width not in (None, self.hidden_size):
@@ -147,11 +155,57 @@ class OnnxEncoder(Encoder):
         return np.asarray(mask & (place >= count))
 
 
+class LightEncoder(OnnxEncoder):
+    """A sentence-transformers model that ONNX Runtime computes from its own weights, with torch's fingerprint.
+
+    What a graph does not give, layers and weights to train, comes from :meth:`with_torch`.
+    """
+
+    def __init__(self, folder: OnnxFolder, make_torch: Callable[[], Encoder], **options: Any) -> None:
+        super().__init__(folder, **options)
+        assert folder.written is not None
+        self.num_layers, self._make_torch = folder.written.layers, make_torch
+        self._lock_torch = Lock()
+
+    def with_torch(self) -> Encoder:
+        """Return the same model as torch computes it, loaded when it is first needed."""
+        with self._lock_torch:
+            return self._torch
+
+    @cached_property
+    def _torch(self) -> Encoder:
+        return self._make_torch()
+
+    def forward(self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None) -> States:
+        """Run one pass; layer states are torch's."""
+        if "layers" in outputs:
+            return self.with_torch().forward(texts, kind, outputs, depth)
+        return super().forward(texts, kind, outputs, depth)
+
+    def layer_weights(self, count: int) -> LayerWeights | None:  # noqa: D102
+        return self.with_torch().layer_weights(count)
+
+    def encode(self, texts: Sequence[str], **options: Any) -> Floats:  # noqa: D102
+        faster = self._for_many(texts)
+        return super().encode(texts, **options) if faster is None else faster.encode(texts, **options)
+
+    def encode_sentences(self, texts: Sequence[str], **options: Any) -> tuple[Floats, Sentences]:  # noqa: D102
+        faster = self._for_many(texts)
+        return (
+            super().encode_sentences(texts, **options) if faster is None else faster.encode_sentences(texts, **options)
+        )
+
+    def _for_many(self, texts: Sequence[str]) -> Encoder | None:
+        """Return torch's encoder for many texts on a processor where half precision is twice as fast."""
+        return self.with_torch() if len(texts) >= MANY and can_train() and cpu_has_bfloat16() else None
+
+
 class _Graph(Renewed):
     """Sessions of ONNX Runtime by their threads, made again in a forked child, which has none of these."""
 
-    def __init__(self, path: Path, name: str, threads: int | None) -> None:
-        self._path, self._name, self._threads = path, name, threads
+    def __init__(self, folder: OnnxFolder, threads: int | None) -> None:
+        self._path, self._name, self._threads, self._written = folder.graph, folder.name, threads, folder.written
+        path, name = self._path, self._name
         self._left: list[dict[int, Any]] = []
         """Sessions of the parent process: to end them would wait for threads that are not there."""
         self._sessions: dict[int, Any] = {}
@@ -194,14 +248,19 @@ class _Graph(Renewed):
         """Return the session of so many threads; one that computes questions never pays for the other's."""
         if threads in self._sessions:
             return self._sessions[threads]
-        runtime = _import_runtime()
+        import onnxruntime as runtime
+
         options = runtime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # waiting must cost nothing
+        model: str | bytes = str(self._path)
+        if self._written is not None:
+            model = self._written.graph
+            options.add_session_config_entry(_WEIGHTS_FOLDER, str(self._written.folder))
         try:
-            session = runtime.InferenceSession(str(self._path), options, providers=["CPUExecutionProvider"])
+            session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # of several kinds without a common base
             raise CheckpointError(
                 f"encoder {self._name!r}: {self._path} cannot be loaded ({str(error)[:300]}); export it again"
@@ -210,20 +269,10 @@ class _Graph(Renewed):
         return session
 
 
-def _import_runtime() -> Any:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise MissingExtraError("onnxruntime", "onnx", "An ONNX encoder") from error
-    return onnxruntime
-
-
 def _load_tokenizer(folder: OnnxFolder, max_length: int) -> Any:
     """Load the tokenizer, which pads to the longest text of a pass and cuts after ``max_length`` tokens."""
-    try:
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise MissingExtraError("tokenizers", "onnx", "An ONNX encoder") from error
+    from tokenizers import Tokenizer
+
     path = folder.path / TOKENIZER
     try:
         tokenizer = Tokenizer.from_file(str(path))

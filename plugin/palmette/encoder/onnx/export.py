@@ -23,6 +23,7 @@ from palmette.encoder.local.find import GRAPHS
 from palmette.encoder.onnx.encoder import INPUTS, OUTPUTS, OnnxEncoder
 from palmette.encoder.onnx.folder import RECORD, TOKENIZER, OnnxFolder, Record
 from palmette.errors import ConfigError, EncodingError, InputError, MissingExtraError
+from palmette.machine.devices import needs_train
 from palmette.machine.folders import atomic_folder, is_occupied
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def export_onnx(encoder: str | Path | Encoder, folder: str | Path, *, int8: bool
         int8: Keep weights in eight bits: a quarter of the size, and faster. Its vectors differ a little
             from the source's, so that an index built with the source takes questions from it, and no documents.
     """
+    needs_train("an export")
     place = check_path(folder).absolute()
     if is_occupied(place):
         raise InputError(f"{place} is not an empty folder: name a new one")
@@ -195,7 +197,7 @@ def _quantise(path: Path) -> None:
     try:
         from onnxruntime.quantization import QuantType, quantize_dynamic
     except ImportError as error:
-        raise MissingExtraError("onnx", "onnx", "An int8 export") from error
+        raise MissingExtraError("onnx", "train", "An int8 export") from error
     small = path.with_name("small.onnx")
     with _quiet():
         quantize_dynamic(path, small, weight_type=QuantType.QInt8, per_channel=True)
@@ -207,7 +209,7 @@ def _move_weights(path: Path) -> None:
     try:
         import onnx
     except ImportError as error:
-        raise MissingExtraError("onnx", "onnx", "An export") from error
+        raise MissingExtraError("onnx", "train", "An export") from error
     graph = onnx.load(path)
     path.unlink()
     beside = f"{path.name}_data"

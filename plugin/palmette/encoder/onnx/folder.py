@@ -22,9 +22,19 @@ from typing import Any
 
 import numpy as np
 
-from palmette.encoder.local.files import check_shape, module_content, modules_of, read_settings, read_size, sha256_of
+from palmette.encoder.local.files import (
+    WEIGHTS_FILE,
+    check_shape,
+    fingerprint,
+    module_content,
+    modules_of,
+    read_settings,
+    read_size,
+    sha256_of,
+)
 from palmette.encoder.onnx.graph import external_files, lies_within
 from palmette.encoder.onnx.pooling import ACTIVATIONS, POOLINGS, Dense, Head, pooling_names
+from palmette.encoder.onnx.weights import Unknown, Written, write_graph
 from palmette.errors import CheckpointError, ConfigError, shown
 
 RECORD = "palmette_onnx.json"
@@ -52,6 +62,7 @@ class OnnxFolder:
         head: Everything after the transformer.
         prompts: The model's prompts, and its default one by ``""``.
         width: Width of token states that the pooling expects; ``None`` if it does not say.
+        written: Graph that palmette writes over the model's own weights, which lie at ``graph``.
     """
 
     path: Path
@@ -61,6 +72,25 @@ class OnnxFolder:
     head: Head
     prompts: Mapping[str, str]
     width: int | None
+    written: Written | None = None
+
+    @classmethod
+    def over_weights(cls, path: Path, name: str) -> OnnxFolder:
+        """Read a sentence-transformers folder, and write the graph of its transformer.
+
+        Raises:
+            Unknown: The encoder is none that can be computed so.
+        """
+        kinds = [module.kind for module in modules_of(path, name)]
+        body = read_settings(path / "sentence_bert_config.json")
+        if kinds[:1] != ["Transformer"] or not set(kinds[1:]) <= set(_KINDS) or body.get("do_lower_case"):
+            raise Unknown(f"the modules {', '.join(kinds)}")
+        if not (path / TOKENIZER).is_file():
+            raise Unknown(f"no {TOKENIZER}")
+        if modules_of(path, name)[0].folder != path:
+            raise Unknown("a transformer in a folder of its own")
+        written = write_graph(path, name)
+        return cls._read(path, path / WEIGHTS_FILE, name, (), written)
 
     @classmethod
     def read(cls, path: Path, graph: str | None, usual: Sequence[str], name: str) -> OnnxFolder:
@@ -72,6 +102,13 @@ class OnnxFolder:
         file = _find_graph(path, usual if graph is None else (graph,), name)
         if not (path / TOKENIZER).is_file():
             raise CheckpointError(f"encoder {name!r}: {path} has no {TOKENIZER}; {_export(name)}")
+        return cls._read(path, file, name, tuple(external_files(file, path, name)))
+
+    @classmethod
+    def _read(
+        cls, path: Path, file: Path, name: str, external: tuple[Path, ...], written: Written | None = None
+    ) -> OnnxFolder:
+        """Read the settings beside a graph."""
         head, width = _read_head(path, name)
         facts = read_settings(path / "config_sentence_transformers.json")
         prompts = facts.get("prompts") or {}
@@ -82,7 +119,7 @@ class OnnxFolder:
         if truncate is not None and (type(truncate) is not int or truncate < 1):
             raise CheckpointError(f"encoder {name!r}: truncate_dim must be a whole number, got {shown(truncate)}")
         head = Head(head.poolings, head.includes_prompt, head.after, truncate)
-        return cls(path, file, name, tuple(external_files(file, path, name)), head, {**prompts, "": default}, width)
+        return cls(path, file, name, external, head, {**prompts, "": default}, width, written)
 
     @cached_property
     def max_length(self) -> int:
@@ -124,6 +161,8 @@ class OnnxFolder:
 
     def fingerprint(self, max_length: int) -> str:
         """SHA-256 over what determines the vectors."""
+        if self.written is not None:
+            return fingerprint(self.path, max_length)
         return hashlib.sha256(f"onnx encoder 1\0{self.content}\0{max_length}".encode()).hexdigest()
 
     @cached_property

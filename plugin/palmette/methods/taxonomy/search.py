@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.special import expit
 from torch import Tensor
 
 from palmette.arrays import Floats, Rows
+from palmette.arrays.solvers import minimise_convex, sigmoid
 from palmette.methods.taxonomy.config import TaxonomySearch
 from palmette.methods.taxonomy.hierarchy import Nodes
 from palmette.search.plan import Candidates, Score, SearchPlan, stack_rows
@@ -145,15 +144,19 @@ def fit_cut(gaps: Tensor, scores: Tensor, relevant: Tensor) -> Tensor:
     spread = np.maximum(x.std(axis=1, ddof=1), 1e-6)
     x /= spread[:, None]
 
-    def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        logits = weights[:2] @ x + weights[2]
-        penalty = 1e-4 * (weights[0] + weights[1] + weights[2] ** 2)
-        value = np.mean(np.logaddexp(0, logits) - y * logits) + penalty
-        wrong = (expit(logits) - y) / len(y)
-        return float(value), np.append(x @ wrong + 1e-4, wrong.sum() + 2e-4 * weights[2])
+    inputs = np.vstack([x, np.ones(len(y))])  # [3, n]
 
-    bounds = [(0, None), (0, None), (None, None)]
-    fitted = minimize(loss, np.array([1.0, 1.0, 0.0]), jac=True, method="L-BFGS-B", bounds=bounds).x
+    def derivatives(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+        logits = weights @ inputs
+        chance = sigmoid(logits)
+        penalty = 1e-4 * (weights[0] + weights[1] + weights[2] ** 2)
+        value = float(np.mean(np.logaddexp(0, logits) - y * logits) + penalty)
+        gradient = inputs @ (chance - y) / len(y) + 1e-4 * np.array([1, 1, 2 * weights[2]])
+        # two inputs that rise together leave their weights undecided: a little curvature decides
+        curvature = (inputs * chance * (1 - chance)) @ inputs.T / len(y) + np.diag([1e-9, 1e-9, 2e-4])
+        return value, gradient, curvature
+
+    fitted = minimise_convex(derivatives, (1.0, 1.0, 0.0), (0.0, 0.0, -np.inf))
     return torch.from_numpy(np.append(fitted[:2] / spread, fitted[2])).float()
 
 
@@ -186,7 +189,7 @@ class RelevanceCutoff:
 
     def probability(self, queries: Floats, scores: Floats) -> Floats:
         """Return P(relevant) of documents with scores [Q, k] for queries [Q, d]; 0 for missing ones (−∞)."""
-        return np.asarray(expit(self.logits(queries, scores)[:, 1:]), np.float32)
+        return np.asarray(sigmoid(self.logits(queries, scores)[:, 1:]), np.float32)
 
     def likely(self, queries: Floats, scores: Floats, least: float, *, chains: bool) -> NDArray[np.bool_]:
         """Mark documents with scores [Q, k] that are relevant with a probability of at least ``least``.
@@ -194,7 +197,7 @@ class RelevanceCutoff:
         In a hierarchy (``chains``) the ancestors of a match are matches too, and an unusual query would keep the root
         only. So the limit is relative: ``least`` times the probability of the query's best node, if that is likely.
         """
-        chances = np.asarray(expit(self.logits(queries, scores)), np.float32)
+        chances = np.asarray(sigmoid(self.logits(queries, scores)), np.float32)
         best, own = chances[:, :1], chances[:, 1:]
         best = np.maximum(best, own)
         return np.asarray((best >= least) & (own >= least * best) if chains else own >= least)

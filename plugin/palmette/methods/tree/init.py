@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from palmette.arrays import Floats, Rows, evenly_spaced
+from palmette.arrays.solvers import k_means
 from palmette.machine.cores import one_thread
 from palmette.methods.tree.module import Linear, Tree
 from palmette.training.maths import ridge
@@ -50,13 +51,10 @@ def fit_clusters(linear: Linear, x: Tensor, depth: int, seed: int) -> None:
 
     A node of one cluster, or of none, does not decide.
     """
-    from sklearn.cluster import KMeans
-
     linear.directions.zero_()
     linear.offsets.zero_()
     distinct = len(np.unique(x.numpy(), axis=0))
-    clustering = KMeans(min(2**depth, distinct), n_init=1, random_state=seed).fit(x.numpy())
-    centres, cluster = clustering.cluster_centers_.astype(np.float32), clustering.labels_.astype(np.int64)
+    centres, cluster = k_means(x.numpy(), min(2**depth, distinct), seed)
     draw, under = np.random.default_rng(seed), {0: np.arange(len(centres))}
     for node in range(len(linear.offsets)):
         here = under.get(node, np.empty(0, np.int64))
