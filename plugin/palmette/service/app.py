@@ -30,7 +30,7 @@ from palmette.service.indexes import ServedIndex
 from palmette.service.memory import free_pages_returned
 from palmette.service.metrics import TYPE, Metrics
 from palmette.service.per_caller import PerCallerLimit
-from palmette.service.schema import AnswerBody, Body, CallSchema, NameBody, openapi, read_body, to_json
+from palmette.service.schema import AnswerBody, Body, CallSchema, NameBody, read_body, to_json
 
 T = TypeVar("T")
 log = logging.getLogger("palmette.service")
@@ -61,6 +61,7 @@ class Service:
         for index in served:
             index.limit = limit
         self._kept: dict[tuple[str, str, str, bool], tuple[float, Any]] = {}
+        self._description: dict[str, Any] | None = None
         self._opening: list[asyncio.Task[None]] = []
         self.failures: dict[str, str] = {}
         """Error of the index that could not be opened."""
@@ -69,7 +70,7 @@ class Service:
         self.paths = OPEN | {endpoint.path for endpoint in ENDPOINTS} | {"/metrics", "/v1/indexes"}
         self._routes: list[Route] = [
             *(Route(path, partial(self._page, *file)) for path, file in PAGE_FILES.items()),
-            Route("/openapi.json", partial(self._json, openapi(ENDPOINTS))),
+            Route("/openapi.json", self._openapi),
             Route("/health", partial(self._json, {"status": "ok", "version": __version__})),
             Route("/ready", self._ready),
             Route("/metrics", self._metrics),
@@ -125,6 +126,13 @@ class Service:
 
     async def _json(self, value: Any, request: Request) -> Response:
         return Response(to_json(value), media_type="application/json")
+
+    async def _openapi(self, request: Request) -> Response:
+        if self._description is None:
+            from palmette.service.replies import openapi  # its models cost a start that nobody needs them for
+
+            self._description = openapi(ENDPOINTS)
+        return await self._json(self._description, request)
 
     async def _ready(self, request: Request) -> Response:
         """Answer ``/ready``; no index is named, since no token is needed."""

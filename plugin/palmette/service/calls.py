@@ -13,36 +13,23 @@ from uuid import uuid4
 import numpy as np
 
 from palmette.errors import ConfigError, InputError
-from palmette.index import Changes, Index
-from palmette.index.sync import SyncReport
+from palmette.index import Index
 from palmette.reader import Reader
 from palmette.service.schema import (
     AddBody,
-    AddReply,
     AnswerBody,
-    AnswerReply,
     Body,
     CallSchema,
     ContextBody,
-    ContextReply,
     DeleteBody,
-    DeleteReply,
     ExplainBody,
-    ExplanationReply,
     FeedbackBody,
-    FeedbackReply,
-    FieldsReply,
     GetBody,
-    GetReply,
     ListBody,
-    ListReply,
     NameBody,
     OverviewBody,
-    OverviewReply,
     SearchBody,
-    SearchReply,
     SyncBody,
-    TopicsReply,
     UpsertBody,
     document_facts,
     to_json,
@@ -229,7 +216,6 @@ ENDPOINTS = (
     CallSchema(
         "/v1/search",
         SearchBody,
-        SearchReply,
         _search,
         "Find documents",
         {"query": QUESTION, "k": 3, "filter": {"topic": "fruit"}, "explain": True},
@@ -237,7 +223,6 @@ ENDPOINTS = (
     CallSchema(
         "/v1/answer",
         AnswerBody,
-        AnswerReply,
         _answer,
         "Answer in the documents' own words. With `Accept: text/event-stream` the passages come first, as the event "
         "`hits`, then the event `answer`",
@@ -246,45 +231,35 @@ ENDPOINTS = (
     CallSchema(
         "/v1/context",
         ContextBody,
-        ContextReply,
         _context,
         "Gather the best sentences for a question, each with its place, for a language model",
         {"question": QUESTION, "tokens": 300},
     ),
     CallSchema(
-        "/v1/explain",
-        ExplainBody,
-        ExplanationReply,
-        _explain,
-        "Say why a document has its score",
-        {"query": QUESTION, "id": "apples"},
+        "/v1/explain", ExplainBody, _explain, "Say why a document has its score", {"query": QUESTION, "id": "apples"}
     ),
     CallSchema(
         "/v1/feedback",
         FeedbackBody,
-        FeedbackReply,
         _feedback,
         "Say whether a document was useful",
         {"query": QUESTION, "id": "apples", "useful": True},
     ),
-    CallSchema("/v1/get", GetBody, GetReply, _get, "Return documents by id", {"ids": ["quince"]}),
-    CallSchema("/v1/list", ListBody, ListReply, _list, "List documents", {"limit": 20}),
-    CallSchema("/v1/fields", NameBody, FieldsReply, _fields, "Frequent metadata", {}),
-    CallSchema(
-        "/v1/overview", OverviewBody, OverviewReply, overview, "What an index holds", {"query": QUESTION, "topics": 12}
-    ),
-    CallSchema("/v1/topics", NameBody, TopicsReply, _topics, "The tree of an index as HTML", {}),
-    CallSchema("/v1/add", AddBody, AddReply, _add, "Add documents", {"documents": [QUINCE]}, write=True),
-    CallSchema("/v1/upsert", UpsertBody, Changes, _upsert, "Add or replace", {"documents": [QUINCE]}, write=True),
+    CallSchema("/v1/get", GetBody, _get, "Return documents by id", {"ids": ["quince"]}),
+    CallSchema("/v1/list", ListBody, _list, "List documents", {"limit": 20}),
+    CallSchema("/v1/fields", NameBody, _fields, "Frequent metadata", {}),
+    CallSchema("/v1/overview", OverviewBody, overview, "What an index holds", {"query": QUESTION, "topics": 12}),
+    CallSchema("/v1/topics", NameBody, _topics, "The tree of an index as HTML", {}),
+    CallSchema("/v1/add", AddBody, _add, "Add documents", {"documents": [QUINCE]}, write=True),
+    CallSchema("/v1/upsert", UpsertBody, _upsert, "Add or replace", {"documents": [QUINCE]}, write=True),
     CallSchema(
         "/v1/sync",
         SyncBody,
-        SyncReport,
         _sync,
         "Bring a source up to date",
         {"source": "orchard", "documents": [QUINCE]},
         write=True,
     ),
-    CallSchema("/v1/delete", DeleteBody, DeleteReply, _delete, "Delete", {"ids": ["quince"]}, write=True),
+    CallSchema("/v1/delete", DeleteBody, _delete, "Delete", {"ids": ["quince"]}, write=True),
 )
 """Every call of the service."""
