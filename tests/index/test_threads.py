@@ -33,7 +33,7 @@ from palmette import Document, Index, Model, SpaceModel, load_encoder
 from palmette.data.listing import list_source
 from palmette.service.callers import Token
 from palmette.service.calls import ENDPOINTS
-from palmette.service.indexes import Served
+from palmette.service.indexes import ServedIndex
 from support import tiny
 from support.services import Running, running
 from support.threads import search_threads
@@ -87,7 +87,7 @@ def world(model: Model, folder: Path) -> Iterator[World]:
         tokens = (Token(name="reader", token=READER, filter=STABLE), Token(name="writer", token=WRITER, write=True))
         langchain = langchain_palmette.PalmetteRetriever.from_index(stable, k=5)
         llama = llama_palmette.PalmetteRetriever.from_index(stable, similarity_top_k=5)
-        served = Served("index", str(folder / "index"), lock_timeout=300)
+        served = ServedIndex("index", str(folder / "index"), lock_timeout=300)
         with running(served, tokens=tokens, rate=1e6, timeout=300.0) as service:
             service.http.timeout = 300
             yield World(whole, stable, model, folder, langchain, llama, service)

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -17,6 +18,7 @@ from typing import Any
 
 import httpx
 import pytest
+from jsonschema import Draft202012Validator
 
 from palmette import Index, Reader
 from palmette.cli import main
@@ -24,8 +26,8 @@ from palmette.errors import ConfigError, NotFoundError, StoreError
 from palmette.service.app import Service
 from palmette.service.callers import Callers, Rate, Token, read_tokens
 from palmette.service.calls import ENDPOINTS
-from palmette.service.gate import OPEN, Settings
-from palmette.service.indexes import Served
+from palmette.service.checks import OPEN, Settings
+from palmette.service.indexes import ServedIndex
 from palmette.service.local import request
 from palmette.store.local import feedback
 from support.services import Running, running, until
@@ -118,26 +120,87 @@ def test_answers_stream(plain: Running) -> None:
     assert wrong.startswith('event: problem\ndata: {"type": "urn:palmette:error:FilterError"')
 
 
+def check_described(description: dict[str, Any], reply: httpx.Response) -> None:
+    """Check a reply against its schema in the service's description; it may have no fields that are not there."""
+    operation = description["paths"][reply.request.url.path][reply.request.method.lower()]
+    kind = reply.headers["content-type"]
+    content = operation["responses"].get(str(reply.status_code), operation["responses"]["default"])["content"]
+    schemas = {
+        name: one | {"additionalProperties": False} for name, one in description["components"]["schemas"].items()
+    }
+    Draft202012Validator(content[kind]["schema"] | {"components": {"schemas": schemas}}).validate(reply.json())
+
+
+def test_the_description_is_whole(plain: Running) -> None:
+    described = plain.http.get("/openapi.json").json()
+    assert described["openapi"] == "3.1.0"
+    schemas, paths = described["components"]["schemas"], described["paths"]
+    assert set(paths) == plain.service.paths - {"/", "/page.js", "/page.css", "/openapi.json", "/metrics"}
+    operations = [operation for path in paths.values() for operation in path.values()]
+    assert len({operation["operationId"] for operation in operations}) == len(operations)
+    for schema in schemas.values():
+        Draft202012Validator.check_schema(schema)
+    named = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(described)))
+    assert named == set(schemas), "each schema is used, and each name has one"
+    for operation in operations:
+        assert operation["responses"]["200"]["content"]["application/json"]["schema"]
+        assert operation["responses"]["default"]["content"]["application/problem+json"]["schema"]
+
+
 def test_every_example_of_the_description_works(writable: Running) -> None:
     described = writable.http.get("/openapi.json").json()
-    assert described["openapi"].startswith("3.1")
     for path, call in described["paths"].items():
-        if "post" in call:
+        if "get" in call:
+            reply = writable.http.get(path)
+        else:
             content = call["post"]["requestBody"]["content"]["application/json"]
             name = content["schema"]["$ref"].rpartition("/")[2]
             assert set(content["example"]) <= set(described["components"]["schemas"][name]["properties"])
-            body = (
-                {**content["example"], "filter": {"colour": "red"}}
-                if "filter" in content["example"]
-                else content["example"]
-            )
-            body = {**body, "id": "red-owl"} if "id" in body else body
+            own = {"filter": {"colour": "red"}, "id": "red-owl"}  # of this index
+            body = {field: own.get(field, value) for field, value in content["example"].items()}
             reply = writable.http.post(path, json=body)
-            assert reply.status_code == 200, (path, reply.text)
-            example = call["post"]["responses"]["200"]["content"]["application/json"]["example"]
-            assert set(example) <= set(reply.json()), path
-        else:
-            assert writable.http.get(path).status_code == 200
+        assert reply.status_code == 200, (path, reply.text)
+        check_described(described, reply)
+
+
+def test_replies_are_as_described(index: Index, tmp_path: Path) -> None:
+    """Also those with fields that most replies lack."""
+    index.backup(tmp_path / "colours")
+    with running(tmp_path / "colours", tmp_path / "nowhere", write=True) as service:
+        described = service.http.get("/openapi.json").json()
+
+        def post(path: str, status: int = 200, **body: Any) -> Any:
+            reply = service.post(path, index="colours", **body)
+            assert reply.status_code == status, reply.text
+            check_described(described, reply)
+            return reply.json()
+
+        until(lambda: service.service.failures and service.service.served["colours"].opened)
+        opened = service.service.served["colours"].opened
+        assert opened is not None
+        opened.index.feedback_log.recording = True
+        long = "\n\n".join(f"# Part {n}\n\n" + f"Quinces of kind {n} ripen late. " * 60 for n in range(4))
+        twin = {"text": "Quinces grow on walls.", "metadata": {"year": 2024}}
+        post("upsert", documents=[{"id": "long", "text": long}, {"id": "a", **twin}, {"id": "b", **twin}], delete=["x"])
+        post("add", documents=[{"id": "f", "fields": {"title": "Quince"}, "payload": {"n": [None, 1.5]}}])
+        [stored] = post("get", ids=["long"])["documents"]
+        assert len(stored["passages"]) > 1
+        assert post("get", ids=["f", "nobody"])["documents"][0]["payload"] == {"n": [None, 1.5]}
+        options = {"group_by": "document", "distinct": True, "expand": "section", "explain": True}
+        [result] = post("search", query="quinces", k=20, **options)["results"]
+        fields = {field for hit in result["hits"] for field in hit}
+        assert {"others", "copies", "around", "passage", "explanation"} <= fields
+        assert post("feedback", run=result["run"], useful=True) == {"kept": True}
+        post("answer", question=["when do quinces ripen?", "who?"], threshold=0)
+        post("context", question="when do quinces ripen?")
+        post("explain", query="quinces", id="long")
+        post("overview", query="quinces", since="2020-01-01")
+        post("sync", source="s", documents=[{"id": "a", "text": "not mine"}, {"id": "s1", "text": "A plum."}])
+        post("sync", source="s", documents=[{"id": "s2", "text": "A plum."}])
+        post("search", 400, query="x", k=0)
+        check_described(described, service.http.get("/v1/indexes"))
+        check_described(described, service.http.get("/ready"))
+        assert service.http.get("/ready").status_code == 503
 
 
 def test_a_source_is_brought_up_to_date(writable: Running) -> None:
@@ -399,7 +462,7 @@ def test_slow_and_lost_clients_disturb_nobody(index: Index) -> None:
             assert b" 408 " in client.recv(1 << 16).partition(b"\r\n")[0]
             client.close()
         until(lambda: service.service.metrics.in_flight == 0)
-        until(lambda: all(one.handle is None or one.handle.users == 0 for one in service.service.served.values()))
+        until(lambda: all(one.opened is None or one.opened.users == 0 for one in service.service.served.values()))
 
 
 def test_searches_are_answered_where_they_cannot_be_recorded(
@@ -477,14 +540,14 @@ def test_a_full_disk_loses_nothing(writable: Running, monkeypatch: pytest.Monkey
 
 def test_an_index_that_was_replaced_is_picked_up(writable: Running, tmp_path: Path, caplog: Any) -> None:
     served = writable.service.served["colours"]
-    first = served.handle
+    first = served.opened
     Index.build(documents()[:3], space(), tmp_path / "next").close()
     Path(served.path).rename(tmp_path / "before")
     assert writable.post("search", query="owl").status_code in (200, 503), "nothing lies there for a moment"
     (tmp_path / "next").rename(served.path)
     until(lambda: len(writable.post("list", limit=100).json().get("documents", ())) == 3)
     assert writable.post("search", query="owl").status_code == 200
-    assert served.handle is not first
+    assert served.opened is not first
     assert writable.http.get("/v1/indexes").json()["indexes"][0]["method"] == "space"
     Path(served.path).rename(tmp_path / "next")
     Path(served.path).mkdir()
@@ -518,21 +581,21 @@ def test_requests_that_have_begun_are_finished(index: Index, monkeypatch: pytest
 
 def test_an_index_that_cannot_be_opened_is_named(index: Index, tmp_path: Path) -> None:
     with running(Path(index.path), tmp_path / "nowhere") as service:
-        until(lambda: service.service.failures)
+        until(lambda: service.service.failures and service.service.served["colours"].opened)
         reply = service.http.get("/ready")
         assert (reply.status_code, reply.json()) == (503, {"ready": False, "reasons": ["an index cannot be opened"]})
         told = problem(service.post("search", query="owl", index="nowhere"), 503, "there is no index at nowhere")
         assert str(tmp_path) not in told["detail"]
         assert service.post("search", query="owl", index="colours").status_code == 200
     with pytest.raises(ConfigError, match="same name"):
-        Service([Served("a", "x"), Served("a", "y")])
+        Service([ServedIndex("a", "x"), ServedIndex("a", "y")])
 
 
 def test_searches_that_arrive_together_share_a_pass(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(Path(index.path)) as service:
-        handle = service.service.served["colours"].handle
-        assert handle is not None
-        encoder, sizes = handle.index.model.encoder.plain, list[int]()
+        opened = service.service.served["colours"].opened
+        assert opened is not None
+        encoder, sizes = opened.index.model.encoder.plain, list[int]()
         forward = type(encoder).forward
 
         def slow(self: Any, texts: Any, *args: Any, **options: Any) -> Any:
@@ -559,7 +622,7 @@ def test_a_folder_is_indexed_and_followed(tmp_path: Path, monkeypatch: pytest.Mo
     space().save_pretrained(tmp_path / "model")
     for document in documents()[:7]:
         (notes / f"{document.id}.md").write_text(document.text)
-    with running(Served("notes", str(notes), model=str(tmp_path / "model"))) as service:
+    with running(ServedIndex("notes", str(notes), model=str(tmp_path / "model"))) as service:
 
         def ids() -> set[str]:
             return {one["id"] for one in service.post("list", limit=100).json()["documents"]}
@@ -599,7 +662,7 @@ def test_a_replaced_index_of_a_folder_is_followed(tmp_path: Path, monkeypatch: p
         with Index.open(place, model, verify=False) as index:
             return {one.key for one in index.documents()}
 
-    with running(Served("notes", str(notes), model=str(tmp_path / "model"))) as service:
+    with running(ServedIndex("notes", str(notes), model=str(tmp_path / "model"))) as service:
         until(lambda: ids() == {"notes/a.md"})
         Index.create(tmp_path / "other", model).close()
         exchange_folders(place, tmp_path / "other")
@@ -618,7 +681,7 @@ def test_a_followed_folder_goes_and_returns(tmp_path: Path, monkeypatch: pytest.
     for name in ("notes", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.md").write_text("Owls sing.")
-    served = [Served(name, str(tmp_path / name), model=str(tmp_path / "model")) for name in ("notes", "other")]
+    served = [ServedIndex(name, str(tmp_path / name), model=str(tmp_path / "model")) for name in ("notes", "other")]
     with running(*served) as service:
 
         def ids() -> list[str]:
@@ -673,7 +736,7 @@ def test_a_folder_is_ready_when_it_is_indexed(tmp_path: Path, monkeypatch: pytes
     space().save_pretrained(tmp_path / "model")
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a.md").write_text("Owls sing.")
-    with running(Served("notes", str(tmp_path / "notes"), model=str(tmp_path / "model")), wait=False) as service:
+    with running(ServedIndex("notes", str(tmp_path / "notes"), model=str(tmp_path / "model")), wait=False) as service:
         try:
             told = {"ready": False, "reasons": ["an index indexes its folder: 0 of 1"]}
             until(lambda: service.http.get("/ready").json() == told)
@@ -691,7 +754,7 @@ def test_a_strangers_folder_writes_nowhere_else(tmp_path: Path) -> None:
     (notes / ".palmette").mkdir(parents=True)
     (notes / "a.md").write_text("The red owl lives here.")
     (notes / ".palmette" / ".gitignore").symlink_to(outside)
-    served = Served("notes", str(notes), model=str(tmp_path / "model"))
+    served = ServedIndex("notes", str(notes), model=str(tmp_path / "model"))
     served.open()
     served.close()
     assert outside.read_text() == "mine"
@@ -699,7 +762,7 @@ def test_a_strangers_folder_writes_nowhere_else(tmp_path: Path) -> None:
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked" / ".palmette").symlink_to(tmp_path)
     with pytest.raises(StoreError, match="is a link: serve the index behind it"):
-        Served("linked", str(tmp_path / "linked"), model=str(tmp_path / "model")).open()
+        ServedIndex("linked", str(tmp_path / "linked"), model=str(tmp_path / "model")).open()
     assert not (tmp_path / "index").exists()
 
 

@@ -22,7 +22,7 @@ from palmette.machine import threads
 from palmette.service import app, calls, connections
 from palmette.service.callers import Token
 from palmette.service.calls import ENDPOINTS
-from palmette.service.indexes import Served
+from palmette.service.indexes import ServedIndex
 from palmette.service.schema import GetBody, ListBody, SearchBody
 from support.services import Running, running, until
 from support.tiny import documents, space, tree
@@ -512,7 +512,7 @@ def test_progress_and_paths_of_a_followed_folder(tmp_path: Path) -> None:
         (notes / f"{n}.md").write_text(f"---\ncolour: red\n---\nAn owl in house {n}.")
     space().save_pretrained(tmp_path / "model")
     tokens = (*TOKENS, Token(name="all", token="all of it, long enough"))
-    with running(Served("notes", str(notes), model=str(tmp_path / "model")), tokens=tokens) as service:
+    with running(ServedIndex("notes", str(notes), model=str(tmp_path / "model")), tokens=tokens) as service:
         followed = service.service.served["notes"]
         until(lambda: followed.progress.done == 3)
         followed.progress.error = f"{notes}/secret.md: cannot be read"

@@ -13,7 +13,7 @@ import pytest
 
 from palmette import Document, Index
 from palmette.service.callers import Token
-from palmette.service.indexes import Served
+from palmette.service.indexes import ServedIndex
 from support.chromium import BINARY, Tab
 from support.services import Running, running, until
 from support.tiny import documents, space, tree
@@ -236,7 +236,7 @@ def test_hostile_places_lead_nowhere(tab: Tab, tmp_path: Path) -> None:
     text = f"# {HOSTILE}\n\n{'words ' * 400}\n\n## {HOSTILE}\n\nThe imp sings."
     bad = [Document(f"javascript:hurt={n}", f"{text} Number {n}.", places | {"t": HOSTILE[n:]}) for n in range(3)]
     Index.build([*documents(), *bad], space(), tmp_path / HOSTILE.replace("/", "")).close()
-    with running(Served(HOSTILE, str(tmp_path / HOSTILE.replace("/", "")))) as service:
+    with running(ServedIndex(HOSTILE, str(tmp_path / HOSTILE.replace("/", "")))) as service:
         opened(tab, service)
         ask(tab, "The imp sings. Number 1.")
         assert "javascript:hurt=" in tab.evaluate("document.getElementById('results').textContent")
@@ -341,7 +341,7 @@ def test_a_folder_shows_how_far_it_is(tab: Tab, tmp_path: Path, monkeypatch: pyt
     space().save_pretrained(tmp_path / "model")
     for document in documents():
         (tmp_path / "notes" / f"{document.id}.md").write_text(document.text)
-    served = Served("notes", str(tmp_path / "notes"), model=str(tmp_path / "model"))
+    served = ServedIndex("notes", str(tmp_path / "notes"), model=str(tmp_path / "model"))
     with running(served, wait=False) as service:
         tab.goto(f"{service.url}/")
         wait(tab, "document.getElementById('state').textContent === '48 documents'")

@@ -14,8 +14,8 @@ import httpx
 
 from palmette.service.app import Service
 from palmette.service.callers import Token
-from palmette.service.gate import Settings
-from palmette.service.indexes import Served
+from palmette.service.checks import Settings
+from palmette.service.indexes import ServedIndex
 from palmette.service.run import Sockets, bind, server_of
 
 
@@ -34,9 +34,9 @@ class Running:
 
 @contextmanager
 def running(
-    *places: Served | Path, tokens: Sequence[Token] = (), mcp: bool = False, wait: bool = True, **settings: Any
+    *places: ServedIndex | Path, tokens: Sequence[Token] = (), mcp: bool = False, wait: bool = True, **settings: Any
 ) -> Iterator[Running]:
-    served = [one if isinstance(one, Served) else Served(one.name, str(one)) for one in places]
+    served = [one if isinstance(one, ServedIndex) else ServedIndex(one.name, str(one)) for one in places]
     service = Service(served, Settings(port=0, **settings), tokens)
     if mcp:
         from palmette.service.mcp import mount

@@ -68,7 +68,7 @@ def _service(args: argparse.Namespace) -> Any:
     """Open the indexes that a service serves, logging to standard error: standard output carries the protocol."""
     from palmette.service.app import Service
     from palmette.service.callers import read_tokens
-    from palmette.service.gate import Settings
+    from palmette.service.checks import Settings
     from palmette.service.run import parse_served
 
     logging.captureWarnings(True)  # such as of files that cannot be read

@@ -1,4 +1,4 @@
-"""The HTTP service: ``Gate`` admits requests, ``Service`` answers them."""
+"""The HTTP service: ``RequestChecks`` admits requests, ``Service`` answers them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from palmette.errors import ConfigError, InputError, NotFoundError, PalmetteErro
 from palmette.machine.threads import WORKERS
 from palmette.service.callers import Caller, Callers, Token
 from palmette.service.calls import ENDPOINTS, find_passages, index_facts, listed, reply_of_answer, results_facts
-from palmette.service.gate import OPEN, POLICY, SHARE, Gate, Problem, Settings, problem_facts, status_of
-from palmette.service.indexes import Served
+from palmette.service.checks import OPEN, POLICY, SHARE, Problem, RequestChecks, Settings, problem_facts, status_of
+from palmette.service.indexes import ServedIndex
 from palmette.service.memory import free_pages_returned
 from palmette.service.metrics import TYPE, Metrics
-from palmette.service.schema import AnswerBody, Body, CallSchema, NameBody, openapi, read_body, to_json
-from palmette.service.turns import Turns
+from palmette.service.per_caller import PerCallerLimit
+from palmette.service.schema import AnswerBody, Body, CallSchema, NameBody, read_body, to_json
 
 T = TypeVar("T")
 log = logging.getLogger("palmette.service")
@@ -49,7 +49,7 @@ class Service:
     """Indexes served over HTTP; ``Service(…).app`` is an ASGI application."""
 
     def __init__(
-        self, served: Sequence[Served], settings: Settings | None = None, tokens: Sequence[Token] = ()
+        self, served: Sequence[ServedIndex], settings: Settings | None = None, tokens: Sequence[Token] = ()
     ) -> None:
         self.settings, self.served = settings or Settings(), {index.name: index for index in served}
         if len(self.served) < len(served):
@@ -57,10 +57,11 @@ class Service:
         if not tokens and not self.settings.is_loopback:
             raise ConfigError(f"host {self.settings.host!r} can be reached by others: give --tokens FILE")
         self.callers, self.metrics = Callers(tokens, write=self.settings.write), Metrics()
-        turns = Turns(max(1, WORKERS // SHARE) if tokens else None)
+        limit = PerCallerLimit(max(1, WORKERS // SHARE) if tokens else None)
         for index in served:
-            index.turns = turns
+            index.limit = limit
         self._kept: dict[tuple[str, str, str, bool], tuple[float, Any]] = {}
+        self._description: dict[str, Any] | None = None
         self._opening: list[asyncio.Task[None]] = []
         self.failures: dict[str, str] = {}
         """Error of the index that could not be opened."""
@@ -69,7 +70,7 @@ class Service:
         self.paths = OPEN | {endpoint.path for endpoint in ENDPOINTS} | {"/metrics", "/v1/indexes"}
         self._routes: list[Route] = [
             *(Route(path, partial(self._page, *file)) for path, file in PAGE_FILES.items()),
-            Route("/openapi.json", partial(self._json, openapi(ENDPOINTS))),
+            Route("/openapi.json", self._openapi),
             Route("/health", partial(self._json, {"status": "ok", "version": __version__})),
             Route("/ready", self._ready),
             Route("/metrics", self._metrics),
@@ -81,7 +82,7 @@ class Service:
     @property
     def app(self) -> ASGIApp:
         """The application."""
-        return Gate(Router(routes=self._routes, lifespan=self.lifespan), self)
+        return RequestChecks(Router(routes=self._routes, lifespan=self.lifespan), self)
 
     def mount(self, routes: Sequence[Route], context: Callable[[], Any]) -> None:
         """Add routes, and the context manager that is entered while the service runs."""
@@ -89,7 +90,7 @@ class Service:
         self.paths |= {route.path for route in routes}
         self._contexts.append(context)
 
-    async def opened(self) -> None:
+    async def wait_until_open(self) -> None:
         """Wait until every index is open or has failed to open."""
         await asyncio.gather(*self._opening)
 
@@ -102,10 +103,10 @@ class Service:
             for context in self._contexts:
                 await stack.enter_async_context(context())
             yield
-        await self.opened()
+        await self.wait_until_open()
         await asyncio.gather(*(asyncio.to_thread(index.close) for index in self.served.values()))
 
-    async def _open(self, served: Served) -> None:
+    async def _open(self, served: ServedIndex) -> None:
         """Open an index in a thread; a failure is logged, and kept to be shown."""
         try:
             await asyncio.to_thread(served.open)
@@ -126,6 +127,13 @@ class Service:
     async def _json(self, value: Any, request: Request) -> Response:
         return Response(to_json(value), media_type="application/json")
 
+    async def _openapi(self, request: Request) -> Response:
+        if self._description is None:
+            from palmette.service.replies import openapi  # its models cost a start that nobody needs them for
+
+            self._description = openapi(ENDPOINTS)
+        return await self._json(self._description, request)
+
     async def _ready(self, request: Request) -> Response:
         """Answer ``/ready``; no index is named, since no token is needed."""
         unready = [index.unready for name, index in self.served.items() if name not in self.failures]
@@ -142,7 +150,7 @@ class Service:
         counts = dict[str, int | None]()
         for name, served in self.served.items():
             counts[name] = None
-            if served.handle is not None:
+            if served.opened is not None:
                 with suppress(PalmetteError):  # one that cannot be read hides no other
                     counts[name] = await served.read("", None, lambda index, reader: len(index))
         return Response(self.metrics.text(counts), headers={"content-type": TYPE})
@@ -163,7 +171,7 @@ class Service:
                 facts["error"] = self.hide_paths(self.failures[name], caller)
             if served.warning:
                 facts["warning"] = served.warning
-            if served.handle is not None:
+            if served.opened is not None:
                 try:
                     facts |= await served.read(caller.name, caller.filter, index_facts)
                     facts |= {"ready": not served.unready, "location": self.hide_paths(facts["location"], caller)}
@@ -179,7 +187,7 @@ class Service:
         """Return the indexes that a caller may use."""
         return [name for name in self.served if caller.indexes is None or name in caller.indexes]
 
-    def pick(self, caller: Caller, name: str | None) -> Served:
+    def pick(self, caller: Caller, name: str | None) -> ServedIndex:
         """Return the index that a request names, or the only one."""
         names = self.names(caller)
         if name is None and len(names) == 1:
@@ -209,7 +217,7 @@ class Service:
             value = await self._until_gone(request, self.read(served, caller, endpoint.call, body))
         return Response(to_json(value), media_type="application/json")
 
-    async def read(self, served: Served, caller: Caller, call: Callable[..., T], body: Body) -> T:
+    async def read(self, served: ServedIndex, caller: Caller, call: Callable[..., T], body: Body) -> T:
         """Answer a reading call within the time limit."""
         # callers without a filter share; a token may have the local owner's name
         key = call.__name__, served.name, caller.name if caller.filter is not None else "", caller.local
@@ -227,7 +235,7 @@ class Service:
         return value
 
     async def _body(self, request: Request) -> bytes:
-        """Read the body of a request, which must be JSON; the gate sees to it that it arrives in time."""
+        """Read the body of a request, which must be JSON; :class:`RequestChecks` bounds its time and size."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             message = f"send Content-Type: application/json, got {shown(kind)}"
@@ -251,7 +259,7 @@ class Service:
             task.cancel()
             watch.cancel()
 
-    async def _stream(self, served: Served, caller: Caller, body: AnswerBody) -> AsyncIterator[bytes]:
+    async def _stream(self, served: ServedIndex, caller: Caller, body: AnswerBody) -> AsyncIterator[bytes]:
         """Stream an answer as server-sent events: the hits first, then the answer, or a problem."""
         try:
             async with asyncio.timeout(self.settings.timeout):
@@ -272,7 +280,7 @@ class Service:
         if not caller.local:
             names: dict[str, str] = {}
             for name, served in self.served.items():
-                folder = served.handle.folder if served.handle is not None else None
+                folder = served.opened.folder if served.opened is not None else None
                 places = [place for place in (folder, served.path, served.source) if place is not None]
                 names |= {written: name for place in places for written in (str(place), os.path.realpath(place))}
             for place in sorted(names, key=len, reverse=True):  # a path may begin with another index's

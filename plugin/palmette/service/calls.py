@@ -139,7 +139,15 @@ def _get(body: GetBody, index: Index, reader: Reader) -> dict[str, Any]:
     with index.backend.read() as view:
         keys = {id: passages[0] for id, passages in view.keys_of(body.ids).items()}
         stored = _read_bounded(view, [keys[id] for id in body.ids if id in keys])
-    return {"documents": [stored_facts(stored[keys[id]]) if id in keys else None for id in body.ids]}
+    documents: list[dict[str, Any] | None] = []
+    for id in body.ids:
+        if id not in keys:
+            documents.append(None)
+            continue
+        places = [place.to_dict() for place in stored[keys[id]].passages]
+        passages = {"passages": places} if len(places) > 1 else {}  # of a short document it is the document itself
+        documents.append(document_facts(stored[keys[id]].document) | passages)
+    return {"documents": documents}
 
 
 def _read_bounded(view: View, keys: Sequence[int]) -> dict[int, StoredDocument]:
@@ -152,12 +160,6 @@ def _read_bounded(view: View, keys: Sequence[int]) -> dict[int, StoredDocument]:
     if len(sizes) < len(set(keys)) or sum(sizes[key] for key in keys) > LARGEST_REPLY:
         raise InputError(f"these {len(keys)} documents have more than {LARGEST_REPLY:,} bytes: ask for fewer")
     return stored
-
-
-def stored_facts(stored: StoredDocument) -> dict[str, Any]:
-    """Describe a whole document, with the places of its passages where it has several."""
-    places = [place.to_dict() for place in stored.passages]
-    return document_facts(stored.document) | ({"passages": places} if len(places) > 1 else {})
 
 
 def _list(body: ListBody, index: Index, reader: Reader) -> dict[str, Any]:
@@ -208,17 +210,6 @@ def _delete(body: DeleteBody, index: Index) -> dict[str, Any]:
     return {"deleted": index.delete(body.ids, filter=body.filter)}
 
 
-HIT = {
-    "id": "apples",
-    "score": 0.93,
-    "text": "Apples are picked in September and October.",
-    "metadata": {"topic": "fruit"},
-    "evidence": {"method_score": 0.61, "best_sentence": 0.7, "word_share": 0.5, "expected_word_share": 0.01},
-    "highlights": {"sentence": [0, 43], "words": []},
-}
-CHANGES = {"added": ["quince"], "updated": [], "unchanged": [], "deleted": [], "encoded": 1}
-SYNCED = {"source": "orchard", "added": ["quince"], "removed": ["medlar"], "unchanged": 7, "encoded": 1}
-ANSWER = {"question": "…", "answer": "in September and October", "confidence": 0.8, "supports": []}
 QUESTION = "when is the harvest?"
 QUINCE = {"id": "quince", "text": "Quinces are picked in October.", "metadata": {"topic": "fruit"}}
 ENDPOINTS = (
@@ -228,7 +219,6 @@ ENDPOINTS = (
         _search,
         "Find documents",
         {"query": QUESTION, "k": 3, "filter": {"topic": "fruit"}, "explain": True},
-        {"results": [{"query": QUESTION, "hits": [HIT]}]},
     ),
     CallSchema(
         "/v1/answer",
@@ -237,7 +227,6 @@ ENDPOINTS = (
         "Answer in the documents' own words. With `Accept: text/event-stream` the passages come first, as the event "
         "`hits`, then the event `answer`",
         {"question": QUESTION, "k": 5},
-        {"answers": [ANSWER]},
     ),
     CallSchema(
         "/v1/context",
@@ -245,15 +234,9 @@ ENDPOINTS = (
         _context,
         "Gather the best sentences for a question, each with its place, for a language model",
         {"question": QUESTION, "tokens": 300},
-        {"question": QUESTION, "text": "[1] apples\n…", "tokens": 12, "excerpts": []},
     ),
     CallSchema(
-        "/v1/explain",
-        ExplainBody,
-        _explain,
-        "Say why a document has its score",
-        {"query": QUESTION, "id": "apples"},
-        {"score": 2.6, "text": "…", "parts": []},
+        "/v1/explain", ExplainBody, _explain, "Say why a document has its score", {"query": QUESTION, "id": "apples"}
     ),
     CallSchema(
         "/v1/feedback",
@@ -261,31 +244,22 @@ ENDPOINTS = (
         _feedback,
         "Say whether a document was useful",
         {"query": QUESTION, "id": "apples", "useful": True},
-        {"kept": True},
     ),
-    CallSchema("/v1/get", GetBody, _get, "Return documents by id", {"ids": ["quince"]}, {"documents": [QUINCE]}),
-    CallSchema("/v1/list", ListBody, _list, "List documents", {"limit": 20}, {"documents": [QUINCE]}),
-    CallSchema("/v1/fields", NameBody, _fields, "Frequent metadata", {}, {"fields": {"topic": [["fruit", 4]]}}),
-    CallSchema(
-        "/v1/overview",
-        OverviewBody,
-        overview,
-        "What an index holds",
-        {"query": QUESTION, "topics": 12},
-        {"documents": 8, "topics": [{"name": "harvest, october", "documents": 3, "answers": 0.8}]},
-    ),
-    CallSchema("/v1/topics", NameBody, _topics, "The tree of an index as HTML", {}, {"html": "<!doctype html>"}),
-    CallSchema("/v1/add", AddBody, _add, "Add documents", {"documents": [QUINCE]}, {"ids": ["quince"]}, write=True),
-    CallSchema("/v1/upsert", UpsertBody, _upsert, "Add or replace", {"documents": [QUINCE]}, CHANGES, write=True),
+    CallSchema("/v1/get", GetBody, _get, "Return documents by id", {"ids": ["quince"]}),
+    CallSchema("/v1/list", ListBody, _list, "List documents", {"limit": 20}),
+    CallSchema("/v1/fields", NameBody, _fields, "Frequent metadata", {}),
+    CallSchema("/v1/overview", OverviewBody, overview, "What an index holds", {"query": QUESTION, "topics": 12}),
+    CallSchema("/v1/topics", NameBody, _topics, "The tree of an index as HTML", {}),
+    CallSchema("/v1/add", AddBody, _add, "Add documents", {"documents": [QUINCE]}, write=True),
+    CallSchema("/v1/upsert", UpsertBody, _upsert, "Add or replace", {"documents": [QUINCE]}, write=True),
     CallSchema(
         "/v1/sync",
         SyncBody,
         _sync,
         "Bring a source up to date",
         {"source": "orchard", "documents": [QUINCE]},
-        SYNCED,
         write=True,
     ),
-    CallSchema("/v1/delete", DeleteBody, _delete, "Delete", {"ids": ["quince"]}, {"deleted": ["quince"]}, write=True),
+    CallSchema("/v1/delete", DeleteBody, _delete, "Delete", {"ids": ["quince"]}, write=True),
 )
 """Every call of the service."""

@@ -22,7 +22,7 @@ from palmette.machine.folders import draft_beside
 from palmette.machine.threads import run_in_thread
 from palmette.reader import Reader
 from palmette.service.local import HOME
-from palmette.service.turns import Turns
+from palmette.service.per_caller import PerCallerLimit
 from palmette.sources.walk import file_stamps
 from palmette.store.engines import is_url
 from palmette.store.local.backend import LocalBackend
@@ -48,7 +48,7 @@ SMALL = 20_000
 
 
 @dataclass(eq=False)
-class Handle:
+class OpenIndex:
     """An open index, and its filtered views for callers."""
 
     index: Index
@@ -73,7 +73,7 @@ class Handle:
         return self.folder is None or stamp_of(self.folder) == self.stamp
 
     def release(self) -> None:
-        """Close a retired handle once its last user is done."""
+        """Close a replaced index once its last user is done."""
         if self.retired and not self.users:
             self.index.close()
 
@@ -87,7 +87,7 @@ class Progress:
     error: str = ""
 
 
-class Served:
+class ServedIndex:
     """A named index of a service."""
 
     def __init__(
@@ -105,9 +105,9 @@ class Served:
         """Whether a followed folder has been indexed as a whole since the service began."""
         self.warning = ""
         """What keeps an index that answers from being up to date."""
-        self.turns = Turns()
-        """Shares of the threads that read, of all indexes of a service."""
-        self.handle: Handle | None = None
+        self.limit = PerCallerLimit()
+        """Limit of a caller's reading calls, shared by all indexes of a service."""
+        self.opened: OpenIndex | None = None
         self._opening: asyncio.Task[None] | None = None
         self._failed: tuple[float, Stamp | None] = (0.0, None)  # time and database of the last failure to reopen
         self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"palmette-write-{name}")
@@ -118,17 +118,17 @@ class Served:
         if self.source is not None:
             make_home(self.source)
             Index.open_or_create(self.path, self._model, encoder=self._options.get("encoder")).close()
-        self.handle = self._load()
+        self.opened = self._load()
         if self.source is not None:
             self._follower.start()
 
     @property
     def unready(self) -> str:
         """Why the index cannot be searched, or not as a whole yet; empty where it can."""
-        handle = self.handle
-        if handle is None:
+        opened = self.opened
+        if opened is None:
             return "is not open"
-        if self.source is None and handle.folder is not None and stamp_of(self.path) is None:
+        if self.source is None and opened.folder is not None and stamp_of(self.path) is None:
             return "is no longer where it was opened"
         return "" if self.is_indexed else f"indexes its folder: {self.progress.done:,} of {self.progress.total or 0:,}"
 
@@ -138,10 +138,10 @@ class Served:
         if self._follower.ident is not None:
             self._follower.join()
         self._writer.shutdown(cancel_futures=True)
-        if self.handle is not None:
-            self.handle.index.close()
+        if self.opened is not None:
+            self.opened.index.close()
 
-    def _load(self) -> Handle:
+    def _load(self) -> OpenIndex:
         """Open index and reader, and search once, so that the loops of a search are compiled."""
         stamp = stamp_of(self.path)
         index = Index.open(self.path, **self._options)
@@ -158,39 +158,39 @@ class Served:
             index.close()
             raise
         folder = getattr(index.backend, "path", None)
-        return Handle(index, reader, stamp, folder)
+        return OpenIndex(index, reader, stamp, folder)
 
     @asynccontextmanager
-    async def use(self) -> AsyncIterator[Handle]:
+    async def use(self) -> AsyncIterator[OpenIndex]:
         """Provide the open index; if it is replaced meanwhile, it stays open until the block ends."""
-        handle = await self._current()
-        handle.users += 1
+        opened = await self._current()
+        opened.users += 1
         try:
-            yield handle
+            yield opened
         finally:
-            handle.users -= 1
-            handle.release()
+            opened.users -= 1
+            opened.release()
 
-    async def _current(self) -> Handle:
+    async def _current(self) -> OpenIndex:
         """Return the open index, reopened if its folder was replaced."""
-        handle, stamp = self.handle, stamp_of(self.path)
-        if handle is None:
+        opened, stamp = self.opened, stamp_of(self.path)
+        if opened is None:
             raise StoreError(f"index {self.name!r} is being opened: try again in a moment")
-        if stamp is None or stamp == handle.stamp:
-            return handle
+        if stamp is None or stamp == opened.stamp:
+            return opened
         now = asyncio.get_running_loop().time()
         if self._opening is None and (stamp != self._failed[1] or now - self._failed[0] > RETRY_AFTER):
             self._opening = asyncio.create_task(self._exchange(stamp))
         opening = self._opening
-        if opening is not None and not handle.is_current:
+        if opening is not None and not opened.is_current:
             await asyncio.shield(opening)
-        current = self.handle
-        return handle if current is None else current
+        current = self.opened
+        return opened if current is None else current
 
     async def _exchange(self, stamp: Stamp) -> None:
         """Open the index that replaced the current one, and retire that."""
         try:
-            former, self.handle = self.handle, await run_in_thread(self._load)
+            former, self.opened = self.opened, await run_in_thread(self._load)
             log.info("%s: picked up the index that replaced it", self.name)
             if former is not None:
                 former.retired = True
@@ -204,11 +204,11 @@ class Served:
     async def read(self, caller: str, filter: Mapping[str, Any] | None, call: Callable[[Index, Reader], T]) -> T:
         """Run a reading call in a thread; repeat it if the index was replaced during the call."""
         for attempt in range(2):
-            async with self.use() as handle:
+            async with self.use() as opened:
                 try:
-                    return await self.turns.run(caller, call, handle.view(caller, filter), handle.reader)
+                    return await self.limit.run(caller, call, opened.view(caller, filter), opened.reader)
                 except StoreError:
-                    if attempt or handle.is_current:
+                    if attempt or opened.is_current:
                         raise
         raise AssertionError("unreachable")
 
@@ -216,8 +216,8 @@ class Served:
         """Run a change after the earlier ones; a change that has begun is finished even if its client disconnects."""
         if self.source is not None:
             raise InputError(f"index {self.name!r} follows the folder {self.source.name!r}: change its files")
-        async with self.use() as handle:
-            view, loop = handle.view(caller, filter), asyncio.get_running_loop()
+        async with self.use() as opened:
+            view, loop = opened.view(caller, filter), asyncio.get_running_loop()
             return await loop.run_in_executor(self._writer, partial(call, view))
 
     # -- following a folder -----------------------------------------------------------------------------------
@@ -264,11 +264,11 @@ class Served:
 
     def _index_anew(self, folder: Path) -> None:
         """Index a folder whose index is gone, and put the new index in its place once it is whole."""
-        assert self.handle is not None
+        assert self.opened is not None
         make_home(folder)
         with draft_beside(Path(self.path)) as draft:
             # its own model, which may have lain in the folder too
-            with Index.create(draft / "index", self.handle.index.model) as index:
+            with Index.create(draft / "index", self.opened.index.model) as index:
                 self._synchronize(index, folder)
             if not self._stop.is_set():
                 (draft / "index").rename(self.path)
@@ -276,12 +276,12 @@ class Served:
 
     def _bring_up_to_date(self, folder: Path) -> None:
         """Synchronize the index with the folder, and report progress."""
-        assert self.handle is not None
-        if not self.handle.is_current:  # replaced, and no request has made the service open it again
+        assert self.opened is not None
+        if not self.opened.is_current:  # replaced, and no request has made the service open it again
             with Index.open(self.path, **self._options) as index:
                 self._synchronize(index, folder)
         else:
-            self._synchronize(self.handle.index, folder)
+            self._synchronize(self.opened.index, folder)
 
     def _synchronize(self, index: Index, folder: Path) -> None:
         listing = list_source(folder, folder.name, progress=False)

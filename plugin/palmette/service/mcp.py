@@ -25,7 +25,7 @@ from palmette.machine.text import printable, shorten
 from palmette.service.app import Service
 from palmette.service.callers import Caller
 from palmette.service.calls import ENDPOINTS
-from palmette.service.gate import Problem
+from palmette.service.checks import Problem
 from palmette.service.local import MOST_QUERIES
 from palmette.service.schema import AnswerBody, Body, GetBody, ListBody, OverviewBody, SearchBody
 
@@ -100,7 +100,7 @@ class Answered(BaseModel):
     sources: list[AnswerSource]
 
 
-class OverviewReply(BaseModel):
+class OverviewResult(BaseModel):
     """Contents of an index."""
 
     index: str
@@ -196,10 +196,10 @@ class Server(MCPServer[Any]):
         query: Annotated[str | None, Field(description="A question: topics say how far they answer it")] = None,
         filter: Conditions = None,
         index: IndexName = None,
-    ) -> Annotated[CallToolResult, OverviewReply]:
+    ) -> Annotated[CallToolResult, OverviewResult]:
         """Say what an index holds: its topics with words and counts, and metadata to filter by."""
         name, reply = await self._ask("overview", OverviewBody(query=query, filter=filter, index=index))
-        value = OverviewReply(index=name, **{key: reply[key] for key in ("documents", "fields", "topics")})
+        value = OverviewResult(index=name, **{key: reply[key] for key in ("documents", "fields", "topics")})
         lines = [f"{name}: {value.documents:,} documents"]
         shown = ((name, ", ".join(f"{item} ({n})" for item, n in counts[:8])) for name, counts in value.fields.items())
         lines += [_line(f"{field}: {values}") for field, values in shown]
@@ -219,18 +219,20 @@ class Server(MCPServer[Any]):
 
     async def list_resources(self) -> list[Resource]:
         """List the first documents of every index that the caller may read."""
-        await self._service.opened()
+        await self._service.wait_until_open()
         resources: list[Resource] = []
         for name in self._service.names(_caller.get()):
             _, reply = await self._ask("list", ListBody(limit=LISTED, index=name))
-            resources += [_resource(name, document) for document in reply["documents"]]
+            for document in reply["documents"]:
+                id, about = document["id"], _brief({"text": _content(document)})
+                resources.append(Resource(uri=_uri(name, id), name=id, description=about, mime_type="text/plain"))
         return resources
 
     async def _ask(self, call: str, body: Body) -> tuple[str, Any]:
         """Call the service for the sender of the message, and turn its errors into errors of the tool."""
         try:
             async with asyncio.timeout(self._service.settings.timeout):
-                await self._service.opened()
+                await self._service.wait_until_open()
             served = self._service.pick(_caller.get(), body.index)
             return served.name, await self._service.read(served, _caller.get(), READS[call], body)
         except TimeoutError as error:
@@ -266,7 +268,7 @@ class Server(MCPServer[Any]):
 
 
 def mount(service: Service) -> None:
-    """Serve agents under ``/mcp``, behind the gate, which checks host, token and size."""
+    """Serve agents under ``/mcp``, behind the checks of host, token and size."""
     server = Server(service)
     app = server.streamable_http_app(
         stateless_http=True,
@@ -334,11 +336,6 @@ def _part_of(document: dict[str, Any], number: int, part: str) -> str:
 
 def _uri(index: str, id: str) -> str:
     return f"palmette://{quote(index, safe='')}/{quote(id, safe='')}"
-
-
-def _resource(index: str, document: dict[str, Any]) -> Resource:
-    about = _brief({"text": _content(document)})
-    return Resource(uri=_uri(index, document["id"]), name=document["id"], description=about, mime_type="text/plain")
 
 
 def _content(document: dict[str, Any]) -> str:

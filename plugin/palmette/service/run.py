@@ -14,9 +14,9 @@ import uvicorn
 
 from palmette.errors import ConfigError, InputError
 from palmette.service.app import Service
+from palmette.service.checks import Settings
 from palmette.service.connections import Connection, allow_many_files
-from palmette.service.gate import Settings
-from palmette.service.indexes import Served
+from palmette.service.indexes import ServedIndex
 from palmette.service.local import listen, socket_path
 from palmette.service.memory import use_few_heaps
 from palmette.store.engines import is_url
@@ -28,7 +28,7 @@ SECONDS_TO_FINISH = 20
 log = logging.getLogger("palmette.service")
 
 
-def parse_served(places: Sequence[str], **options: Any) -> list[Served]:
+def parse_served(places: Sequence[str], **options: Any) -> list[ServedIndex]:
     """Return the indexes and folders of a command line by name: the last part of ``PATH``, or ``NAME=PATH``."""
     served = []
     for place in places:
@@ -37,7 +37,7 @@ def parse_served(places: Sequence[str], **options: Any) -> list[Served]:
             name, path = place.rpartition("/")[2] if is_url(place) else Path(place).absolute().name, place
         if not name.strip() or not path.strip():
             raise InputError(f"serve an index or a folder as PATH or NAME=PATH, got {place!r}")
-        served.append(Served(name, path, **options))
+        served.append(ServedIndex(name, path, **options))
     return served
 
 

@@ -1,15 +1,14 @@
-"""Schemas of the service: request bodies, hits and documents as JSON, and their OpenAPI description."""
+"""Schemas of the service: request bodies, hits and documents as JSON."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from palmette import __version__
 from palmette.config import Config, parse_untrusted_json
 from palmette.errors import ConfigError, InputError, shown
 from palmette.service.local import MOST_HITS, MOST_QUERIES
@@ -283,55 +282,6 @@ class CallSchema:
     call: Callable[..., Any]
     """Function of the body, the index and (of a reading call) the reader."""
     summary: str
-    sent: Mapping[str, Any]
-    """Schema of the request's body."""
-    reply: Mapping[str, Any]
-    """Schema of the reply."""
+    example: Mapping[str, Any]
+    """Example of the request's body."""
     write: bool = False
-
-
-def openapi(endpoints: Sequence[CallSchema]) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 description of the service."""
-    problem = {"description": "A problem", "content": {"application/problem+json": {"schema": _PROBLEM}}}
-    schemas: dict[str, Any] = {}
-    paths: dict[str, Any] = {}
-    for endpoint in endpoints:
-        schema = endpoint.body.model_json_schema(ref_template="#/components/schemas/{model}")
-        schemas |= schema.pop("$defs", {})
-        schemas[endpoint.body.__name__] = schema
-        sent = {"schema": {"$ref": f"#/components/schemas/{endpoint.body.__name__}"}, "example": endpoint.sent}
-        paths[endpoint.path] = {
-            "post": {
-                "summary": endpoint.summary.partition(". ")[0],
-                "description": f"{endpoint.summary}.",
-                "operationId": endpoint.path.rpartition("/")[2],
-                "requestBody": {"required": True, "content": {"application/json": sent}},
-                "responses": {
-                    "200": {"description": "Done", "content": {"application/json": {"example": endpoint.reply}}},
-                    "default": problem,
-                },
-            }
-        }
-    for path, summary in (("/v1/indexes", "Indexes that the caller may use"), ("/health", "The process lives")):
-        paths[path] = {"get": {"summary": summary, "responses": {"200": {"description": "Done"}}}}
-    responses = {"200": {"description": "All indexes are open"}, "503": {"description": "Some are not yet"}}
-    paths["/ready"] = {"get": {"summary": "Every index can be searched", "responses": responses}}
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "palmette", "version": __version__},
-        "paths": paths,
-        "components": {"schemas": schemas, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
-        "security": [{"token": []}],
-    }
-
-
-_PROBLEM = {
-    "type": "object",
-    "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "error": {"type": "string"},
-        "detail": {"type": "string"},
-    },
-}

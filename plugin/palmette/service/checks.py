@@ -1,4 +1,4 @@
-"""Gate of a service: checks a request's host, origin, token, rate and size, and adds headers and problem details."""
+"""Checks of a request: host, origin, token, rate and size; its reply gets headers, and its error problem details."""
 
 from __future__ import annotations
 
@@ -138,13 +138,8 @@ async def read_refused(receive: Receive) -> None:
                     return
 
 
-def has_body(headers: Headers) -> bool:
-    """Return True if a body follows a request's head."""
-    return "transfer-encoding" in headers or headers.get("content-length", "0").strip("0") != ""
-
-
 class Guarded(Protocol):
-    """Interface of a service for its gate."""
+    """Interface of a service for the checks of its requests."""
 
     settings: Settings
     callers: Callers
@@ -188,7 +183,7 @@ class _Arrival:
             waiting.reschedule(0.0)
 
 
-class Gate:
+class RequestChecks:
     """Checks host, origin, token, rate and size of a request, counts it, and turns errors into problem details."""
 
     def __init__(self, app: ASGIApp, service: Guarded) -> None:
@@ -226,7 +221,9 @@ class Gate:
         service.metrics.in_flight += 1
         try:
             caller = scope["palmette.caller"] = self._admit(scope, path)
-            arrival = _Arrival(caller.name, service.settings.timeout, is_whole=not has_body(Headers(scope=scope)))
+            headers = Headers(scope=scope)
+            has_body = "transfer-encoding" in headers or headers.get("content-length", "0").strip("0") != ""
+            arrival = _Arrival(caller.name, service.settings.timeout, is_whole=not has_body)
             if arrival.is_whole:
                 self._take_place(arrival)
             else:

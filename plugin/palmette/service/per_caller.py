@@ -1,4 +1,4 @@
-"""Shares of the threads that read: how many of them one token may occupy."""
+"""Limit of the reading threads that one token may occupy."""
 
 from __future__ import annotations
 
@@ -13,34 +13,33 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Turns:
-    """Runs calls in threads, of one caller a few at a time; further ones of that caller wait for a turn.
+class PerCallerLimit:
+    """Runs calls in threads, at most ``limit`` at a time of one caller; further ones of that caller wait.
 
-    A call that has begun keeps its turn until it ends, also where its client has gone or its time is over: its thread
-    is busy until then.
+    A running call counts until its thread ends, also after its client has disconnected or its time is over.
     """
 
-    def __init__(self, share: int | None = None) -> None:
-        self.share = share
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = limit
         """Largest number of threads of a caller; ``None`` for all."""
-        self._turns: dict[str, asyncio.Semaphore] = {}
+        self._semaphores: dict[str, asyncio.Semaphore] = {}
 
     async def run(self, caller: str, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Await a call that runs in a thread when it is the caller's turn."""
-        if self.share is None:
+        """Run a call in a thread once its caller is below the limit."""
+        if self.limit is None:
             return await asyncio.wrap_future(submit(call, *args, **kwargs))
-        turns = self._turns.setdefault(caller, asyncio.Semaphore(self.share))
-        await turns.acquire()
+        semaphore = self._semaphores.setdefault(caller, asyncio.Semaphore(self.limit))
+        await semaphore.acquire()
         loop = asyncio.get_running_loop()
 
         def end(_: object) -> None:
             with suppress(RuntimeError):  # the service has stopped meanwhile
-                loop.call_soon_threadsafe(turns.release)
+                loop.call_soon_threadsafe(semaphore.release)
 
         try:
             running = submit(call, *args, **kwargs)
         except BaseException:
-            turns.release()
+            semaphore.release()
             raise
         running.add_done_callback(end)  # of a thread that ends, or of a call that was dropped before it began
         return await asyncio.wrap_future(running)

@@ -1,0 +1,369 @@
+"""Replies of the service and its OpenAPI description: models that describe replies, which are sent without them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from palmette import __version__
+from palmette.index import Changes
+from palmette.index.overview import TypicalPassage
+from palmette.index.sync import SyncReport
+from palmette.service.schema import CallSchema
+from palmette.types import Highlights, Part, Passage
+from palmette.types.hits import Surroundings
+
+
+class Reply(BaseModel):
+    """Reply to a request, or a part of one; a field with a default is left out where there is nothing to say."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class ExplanationReply(Reply):
+    """Why a document has its score."""
+
+    score: float
+    """Of a hit a probability, whose log-odds the parts add up to; of its method the sum of the parts."""
+    text: str
+    parts: list[Part]
+    detail: dict[str, Any]
+    method: ExplanationReply | None = None
+    """The score of the method alone."""
+
+
+class HitReply(Reply):
+    """A passage found."""
+
+    id: str
+    """Id of its document."""
+    score: float
+    """Probability that it is relevant."""
+    text: str
+    metadata: dict[str, Any]
+    evidence: dict[str, float]
+    """What the score is made of."""
+    highlights: Highlights
+    citation: str
+    """Place for readers: ``guide.md › Pruning, lines 40–52``."""
+    passage: Passage | None = None
+    """Place in the document, if that has several passages or headings."""
+    around: Surroundings | None = None
+    """What ``expand`` adds around it."""
+    others: list[HitReply] = []
+    """Further passages of the document, with ``group_by``."""
+    copies: list[str] = []
+    """Citations of passages with the same text, with ``distinct``."""
+    explanation: ExplanationReply | None = None
+    """Why it matched, with ``explain``."""
+
+
+class ResultReply(Reply):
+    """Hits of a question."""
+
+    query: str
+    hits: list[HitReply]
+    run: str | None = None
+    """Name of the search for ``/v1/feedback``, where searches are recorded."""
+
+
+class SearchReply(Reply):
+    """Hits of every question, in their order."""
+
+    results: list[ResultReply]
+
+
+class SupportReply(Reply):
+    """A passage that gives an answer."""
+
+    id: str
+    citation: str
+    passage: int
+    """Its position among the hits."""
+    text: str
+    """The answer in its words."""
+    start: int
+    """First character of the answer in the passage."""
+    end: int
+    """Character after its last."""
+    share: float
+    """Share of the answer's confidence."""
+    sentence: str
+
+
+class OneAnswerReply(Reply):
+    """An answer in the documents' own words; empty where they have none."""
+
+    question: str
+    answer: str
+    confidence: float
+    supports: list[SupportReply]
+    alternatives: dict[str, float]
+    """Next best answers, each with its confidence."""
+    no_answer: float
+    """Probability that the passages have no answer."""
+
+
+class AnswerReply(Reply):
+    """Answers of every question, in their order."""
+
+    answers: list[OneAnswerReply]
+
+
+class ExcerptReply(Reply):
+    """Consecutive sentences of a document."""
+
+    id: str
+    text: str
+    citation: str
+    score: float
+    start: int
+    end: int
+    headings: list[str]
+    first_line: int
+    last_line: int
+    metadata: dict[str, Any]
+
+
+class ContextReply(Reply):
+    """Excerpts for a question, and all of them as one text."""
+
+    question: str
+    text: str
+    tokens: int
+    excerpts: list[ExcerptReply]
+
+
+class FeedbackReply(Reply):
+    """A judgement that was kept."""
+
+    kept: Literal[True]
+
+
+class DocumentReply(Reply):
+    """A document as ``add`` takes it; the places of its passages where it has several."""
+
+    id: str
+    text: str
+    metadata: dict[str, Any]
+    fields: dict[str, Any] = {}
+    payload: dict[str, Any] = {}
+    passages: list[Passage] = []
+
+
+class ListReply(Reply):
+    """Documents in the order they were added."""
+
+    documents: list[DocumentReply]
+
+
+class GetReply(Reply):
+    """Documents in the order of their ids; null where there is none."""
+
+    documents: list[DocumentReply | None]
+
+
+class FieldsReply(Reply):
+    """Frequent values of metadata, with their numbers of documents."""
+
+    fields: dict[str, list[tuple[Any, int]]]
+
+
+class TopicReply(Reply):
+    """A cluster of passages with similar vectors."""
+
+    name: str
+    words: list[str]
+    """The most distinctive first."""
+    passages: int
+    documents: int
+    typical: list[TypicalPassage]
+    changed: int | None
+    """Documents that are dated ``since`` or later."""
+    answers: float | None
+    """Probability that the best passage answers the question."""
+    relevant: int | None
+    """Passages among the best hundred that answer it."""
+
+
+class IndexFacts(Reply):
+    """Contents and size of an index that is open."""
+
+    documents: int
+    passages: int
+    bytes: int
+    segments: int
+    reclaimable: int
+    """Passages deleted or replaced whose space compacting would give back."""
+    log: int
+    """Bytes that the log of recent writes takes."""
+    method: str
+    model: str
+    """Fingerprint of the model."""
+    tenant: str | None
+    encoder: str
+
+
+class OverviewReply(IndexFacts, FieldsReply):
+    """What an index holds."""
+
+    topics: list[TopicReply]
+    query: str | None
+    since: str | None
+
+
+class TopicsReply(Reply):
+    """The tree of an index as a page."""
+
+    html: str
+
+
+class AddReply(Reply):
+    """Ids of the documents given."""
+
+    ids: list[str]
+
+
+class DeleteReply(Reply):
+    """Ids of the documents that existed."""
+
+    deleted: list[str]
+
+
+class Follows(Reply):
+    """Progress of indexing a followed folder, for callers who may read all documents."""
+
+    folder: str
+    done: int = 0
+    total: int | None = None
+    error: str = ""
+
+
+class IndexState(Reply):
+    """An index of the service, and whether it can be searched."""
+
+    name: str
+    write: bool
+    """Whether the caller may change documents."""
+    ready: bool
+    follows: Follows | None = None
+    error: str = ""
+    """Why it cannot be read."""
+    warning: str = ""
+    """What keeps it from being up to date."""
+
+
+class OpenIndexState(IndexState, IndexFacts):
+    """An index that is open."""
+
+    location: str
+
+
+class ServiceCounts(Reply):
+    """Requests since the service began, and their times in seconds."""
+
+    requests: int
+    failed: int
+    uptime: float
+    p50: float
+    p95: float
+
+
+class IndexesReply(Reply):
+    """Indexes that the caller may use."""
+
+    indexes: list[OpenIndexState | IndexState]
+    service: ServiceCounts | None
+    """For callers who may read all documents of all indexes."""
+
+
+class HealthReply(Reply):
+    """The process lives."""
+
+    status: Literal["ok"]
+    version: str
+
+
+class ReadyReply(Reply):
+    """Whether every index can be searched."""
+
+    ready: bool
+    reasons: list[str] = []
+
+
+class ProblemReply(Reply):
+    """An error, as RFC 9457 describes it."""
+
+    type: str
+    title: str
+    status: int
+    error: str
+    """Name of the exception."""
+    detail: str
+    """What is wrong, and what helps."""
+
+
+REPLIES: dict[str, type[Any]] = {
+    "/v1/search": SearchReply,
+    "/v1/answer": AnswerReply,
+    "/v1/context": ContextReply,
+    "/v1/explain": ExplanationReply,
+    "/v1/feedback": FeedbackReply,
+    "/v1/get": GetReply,
+    "/v1/list": ListReply,
+    "/v1/fields": FieldsReply,
+    "/v1/overview": OverviewReply,
+    "/v1/topics": TopicsReply,
+    "/v1/add": AddReply,
+    "/v1/upsert": Changes,
+    "/v1/sync": SyncReport,
+    "/v1/delete": DeleteReply,
+}
+"""Model of each call's reply."""
+
+
+def openapi(endpoints: Sequence[CallSchema]) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 description of the service."""
+    gets = {
+        "/v1/indexes": (IndexesReply, "Indexes that the caller may use"),
+        "/health": (HealthReply, "The process lives"),
+        "/ready": (ReadyReply, "Every index can be searched"),
+    }
+    # 1. schemas of all bodies and replies, each under the name of its class
+    replies = [*REPLIES.values(), *(reply for reply, _ in gets.values()), ProblemReply]
+    kinds: list[tuple[Any, Any]] = [(one.body, "validation") for one in endpoints]
+    kinds += [(reply, "serialization") for reply in replies]
+    adapters = [(kind, mode, TypeAdapter(kind)) for kind, mode in kinds]
+    references, schemas = TypeAdapter.json_schemas(adapters, ref_template="#/components/schemas/{model}")
+
+    def content(kind: type[Any], mode: Any = "serialization", media: str = "json", **example: Any) -> dict[str, Any]:
+        return {"content": {f"application/{media}": {"schema": references[kind, mode], **example}}}
+
+    # 2. the paths
+    paths: dict[str, Any] = {}
+    problem = {"description": "A problem"} | content(ProblemReply, media="problem+json")
+    for endpoint in endpoints:
+        body = content(endpoint.body, "validation", example=endpoint.example)
+        reply = content(REPLIES[endpoint.path])
+        paths[endpoint.path] = {
+            "post": {
+                "summary": endpoint.summary.partition(". ")[0],
+                "description": f"{endpoint.summary}.",
+                "operationId": endpoint.path.rpartition("/")[2],
+                "requestBody": {"required": True} | body,
+                "responses": {"200": {"description": "Done"} | reply, "default": problem},
+            }
+        }
+    for path, (kind, summary) in gets.items():
+        responses = {"200": {"description": "Done"} | content(kind), "default": problem}
+        paths[path] = {"get": {"summary": summary, "operationId": path.rpartition("/")[2], "responses": responses}}
+    paths["/ready"]["get"]["responses"]["503"] = {"description": "Some are not yet"} | content(ReadyReply)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "palmette", "version": __version__},
+        "paths": paths,
+        "components": {"schemas": schemas["$defs"], "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "security": [{"token": []}],
+    }
