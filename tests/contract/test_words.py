@@ -21,7 +21,7 @@ def test_a_score_is_the_sum_of_its_evidence(shared: Index, model: Model) -> None
         score_scales = score_scales_of(shared, model.search_options({}))
         for hit in [hit for hits in shared.search(QUERIES, k=48, lexical=lexical) for hit in hits]:
             meaning = score_scales.method.apply(hit.evidence["method_score"])
-            if "best" in hit.evidence:
+            if "best_sentence" in hit.evidence:
                 meaning = (meaning + score_scales.sentence.apply(hit.evidence["best_sentence"])) / 2
             total = (1 - lexical) * meaning + lexical * (
                 hit.evidence.get("word_share", 0) - hit.evidence.get("expected_word_share", 0)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from palmette.arrays import Floats, Mask, Rows, unit_rows
 from palmette.errors import ConfigError, InputError, NotFoundError, shown
 from palmette.lexical.analyser import analyser_of, check_query
-from palmette.lexical.query import searched_part
+from palmette.lexical.bm25 import searched_part
 from palmette.machine import telemetry
 from palmette.methods.base import Model, Queries
 from palmette.ranking import reasons

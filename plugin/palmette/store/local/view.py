@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from palmette.arrays import Floats, Keys, Mask, Ragged, Rows
 from palmette.errors import NotFoundError, StoreError
 from palmette.lexical.analyser import Analyser
-from palmette.lexical.bm25 import PostingsOfSome, WordSearcher, WordSource
-from palmette.lexical.query import query_terms
+from palmette.lexical.bm25 import PostingsOfSome, WordSearcher, WordSource, query_terms
 from palmette.search.flat import ExactEngine
 from palmette.search.lists import add_sizes
 from palmette.search.plan import ArraySpec, Candidates, SearchPlan, WordMatches
