@@ -23,6 +23,17 @@ class ArraySegment(Memo):
     def __init__(self, keys: Keys, arrays: Mapping[str, Any]) -> None:
         super().__init__()
         self.keys, self.arrays = keys, arrays
+        self._first, self._stop = (int(keys[0]), int(keys[-1]) + 1) if len(keys) else (0, 0)
+        self._dense = self._stop - self._first == len(keys)
+
+    def rows(self, keys: Keys) -> Rows:
+        """Row numbers of those keys that lie here (``keys`` rises)."""
+        low, high = np.searchsorted(keys, (self._first, self._stop))
+        own = keys[low:high]
+        if self._dense:
+            return own - self._first
+        rows = np.searchsorted(self.keys, own)
+        return rows[self.keys[rows] == own] if len(rows) else rows
 
     def array(self, name: str) -> NDArray[Any]:
         """Stored array of one row per document: [n, *shape]."""

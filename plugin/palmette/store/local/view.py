@@ -26,6 +26,7 @@ from palmette.store.filters import Filter, Scoped, matches
 from palmette.store.local.database import (
     DATABASE,
     DOCUMENT_COLUMNS,
+    OpenedFolder,
     keys_of,
     parsed,
     read_number,
@@ -34,7 +35,6 @@ from palmette.store.local.database import (
     stored_of,
 )
 from palmette.store.local.filters import check_names, select_keys
-from palmette.store.local.folder import OpenedFolder
 from palmette.store.local.segments import Segment, damaged
 from palmette.store.memory import execute
 from palmette.store.protocols import StoredDocument, View, find_array
