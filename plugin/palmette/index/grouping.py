@@ -13,7 +13,7 @@ from palmette.arrays import Floats, Keys, Rows
 from palmette.config import check_choice
 from palmette.errors import ConfigError, shown
 from palmette.index.results import FindScales, QueryBatch, SearchResult
-from palmette.ranking.score import WORD_SHARE
+from palmette.ranking.score import METHOD_SCORE, WORD_SHARE
 from palmette.search.plan import Candidates, stack_rows
 from palmette.store.protocols import View
 from palmette.types import Hit
@@ -120,7 +120,7 @@ def _with_groups(result: SearchResult, view: View, row: int, candidates: Candida
         scoring = batch.model.scoring_options(batch.options)
         plan = batch.model.plan(batch.arrays, len(keys), scoring, view).one_query(row).among(keys)
         candidates = batch.model.execute(view, plan, len(keys), scoring).one_query(0)
-        if batch.sums(result.evidence):
+        if METHOD_SCORE in result.candidates.evidence:  # a score is a sum of evidence
             scored = result.evidence.score(view, row, candidates.keys[0], candidates.scores[0])
             candidates = replace(scored, evidence={**candidates.evidence, **scored.evidence})
     candidates = _columns(candidates, 0, np.lexsort((candidates.keys[0], -candidates.scores[0])))

@@ -236,9 +236,10 @@ class Evidence:
                 scored = self.score(view, row, listed.keys[0], listed.scores[0])
             order = np.lexsort((scored.keys[0], -listed.scores[0], -scored.scores[0]))
             order = order[scored.scores[0][order] > -np.inf][:k]
-            facts = {**listed.evidence, **scored.evidence}
-            chosen = {name: array[0][order] for name, array in facts.items()}
-            rows.append((scored.keys[0][order], scored.scores[0][order], chosen))
+            facts: dict[str, NDArray[Any]] = {}
+            for name, array in {**listed.evidence, **scored.evidence}.items():
+                facts[name] = array[0][order]
+            rows.append((scored.keys[0][order], scored.scores[0][order], facts))
         return stack_rows(rows, candidates)
 
     def score(self, view: View, row: int, keys: Keys, own: Floats) -> Candidates:

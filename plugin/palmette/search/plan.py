@@ -118,10 +118,12 @@ class SearchPlan:
     @property
     def arrays(self) -> list[str]:
         """Stored arrays that the plan compares."""
-        scores = [score for score in (self.first, self.rescore) if score is not None]
-        names = [name for score in scores for name in (score.array, score.scales)]
-        names.append(None if self.lists is None else self.lists.array)
-        return [name for name in dict.fromkeys(names) if name is not None]
+        names = [self.first.array, self.first.scales]
+        if self.rescore is not None:
+            names += [self.rescore.array, self.rescore.scales]
+        if self.lists is not None:
+            names.append(self.lists.array)
+        return list(filter(None, dict.fromkeys(names)))
 
     def among(self, keys: Keys) -> SearchPlan:
         """Plan that scores exactly these documents (ascending keys), whatever lists they are in."""

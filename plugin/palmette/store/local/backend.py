@@ -337,12 +337,12 @@ class LocalBackend(Backend):
     def verify(self, documents: bool = True) -> None:
         """Check files against checksums, the database against itself and the arrays, ``documents`` by digest."""
         with self._pool.connection() as connection, storage_errors(self.path):
-            self._snapshots.read(connection, partial(self._verify, documents, connection))
+            self._snapshots.open_snapshot(connection, partial(self._verify, documents, connection))
 
     def backup(self, folder: Path) -> None:
         """Copy one consistent state into a new folder and check the copy, while others write."""
         with self._pool.connection() as connection, storage_errors(self.path):
-            self._snapshots.read(connection, partial(self._copy, folder, connection))
+            self._snapshots.open_snapshot(connection, partial(self._copy, folder, connection))
         LocalBackend.open(folder).close()
 
     def _copy(self, folder: Path, connection: apsw.Connection, snapshot: Snapshot) -> None:
@@ -455,7 +455,19 @@ class Pool:
             yield connection
         finally:
             if os.getpid() == pid:
-                self._give_back(connection)
+                sound = False  # a connection in doubt is closed, not lent again
+                with suppress(apsw.Error):
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    connection.execute("PRAGMA query_only=ON")
+                    sound = True
+                with self._lock:
+                    if sound and not self._closed:
+                        self._idle.append(connection)
+                    else:
+                        connection.close()
+                    del self._lent[connection]
+                    self._lock.notify_all()
 
     def _borrow(self, write: bool) -> apsw.Connection:
         """Lend an idle connection, or a new one, to this thread; waits while a fork is being prepared."""
@@ -476,22 +488,6 @@ class Pool:
             connection = self._idle.pop() if self._idle else self._open()
             self._lent[connection] = thread, write
             return connection
-
-    def _give_back(self, connection: apsw.Connection) -> None:
-        """Take a connection back; one that cannot be reset is closed."""
-        sound = False  # a connection in doubt is not lent again
-        with suppress(apsw.Error):
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            connection.execute("PRAGMA query_only=ON")
-            sound = True
-        with self._lock:
-            if sound and not self._closed:
-                self._idle.append(connection)
-            else:
-                connection.close()
-            del self._lent[connection]
-            self._lock.notify_all()
 
     def before_fork(self) -> None:
         """Wait for other threads' connections, close idle ones, and lend none until :meth:`after_fork`."""
