@@ -193,12 +193,13 @@ def candidates(
     are added in another order than scores are defined, so they only select: the caller computes the scores.
     """
     # 1. the terms in the order of the most that each can add
-    waiting = [postings for postings in lists if len(postings.hits)]
-    waiting.sort(key=attrgetter("most"), reverse=True)
+    waiting = sorted(lists, key=attrgetter("most"), reverse=True)
     rest = sum(map(attrgetter("most"), waiting))  # the most that the terms still waiting can add together
     documents = np.empty(0, np.int32) if among is None else among
     sums = np.zeros(len(documents), np.float32)
     for postings in waiting:
+        if not len(postings.hits):
+            continue
         # 2. a document needs `least` by now to reach the floor with all that waits
         unseen = among is None and rest + SLACK >= floor  # documents without the terms so far can still reach the floor
         rest -= postings.most

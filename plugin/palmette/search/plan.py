@@ -165,7 +165,9 @@ class Candidates:
     def one_query(self, row: int) -> Candidates:
         """Candidates of one query, without padding."""
         real = self.keys[row] >= 0
-        evidence = {name: array[row][real][None] for name, array in self.evidence.items()}
+        evidence: dict[str, NDArray[Any]] = {}
+        for name, array in self.evidence.items():
+            evidence[name] = array[row][real][None]
         return replace(self, keys=self.keys[row][real][None], scores=self.scores[row][real][None], evidence=evidence)
 
 

@@ -457,7 +457,7 @@ class Pool:
             if os.getpid() == pid:
                 sound = False  # a connection in doubt is closed, not lent again
                 with suppress(apsw.Error):
-                    if connection.in_transaction:
+                    if connection.in_transaction:  # left uncommitted
                         connection.execute("ROLLBACK")
                     connection.execute("PRAGMA query_only=ON")
                     sound = True
