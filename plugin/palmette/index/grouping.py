@@ -171,18 +171,14 @@ def _without_duplicates(view: View, keys: Keys, shares: Floats | None, *, near: 
         read = np.sort(order[np.append(False, equal) | np.append(equal, False)])
     # 2. the place of the best passage of the same text, for each
     texts = [document.content.casefold().split() for document in view.documents(keys[read].tolist())]
-    same_as = read[_first_near(texts) if near else _first_equal(texts)]
+    first: dict[tuple[str, ...], int] = {}
+    places = _first_near(texts) if near else [first.setdefault(tuple(words), at) for at, words in enumerate(texts)]
+    same_as = read[places]
     copies = Duplicates()
     for place, original in zip(read.tolist(), same_as.tolist(), strict=True):
         if place != original:
             copies.setdefault(int(keys[original]), []).append(int(keys[place]))
     return np.setdiff1d(np.arange(len(keys)), read[read != same_as]), copies
-
-
-def _first_equal(texts: Sequence[Sequence[str]]) -> list[int]:
-    """Return for each text, a list of words, the place of the first that has the same words."""
-    first: dict[tuple[str, ...], int] = {}
-    return [first.setdefault(tuple(words), place) for place, words in enumerate(texts)]
 
 
 def _first_near(texts: Sequence[Sequence[str]]) -> list[int]:
