@@ -10,9 +10,8 @@ import numpy as np
 
 from palmette.arrays import Floats, Keys
 from palmette.errors import CorruptIndexError, InputError
-from palmette.lexical.bm25 import PAIR, matches_of, norms, weights
+from palmette.lexical.bm25 import PAIR, QueryTerms, matches_of, norms, query_terms, weights
 from palmette.lexical.packed import SPARSE, from_texts, impacts, parts_of, scores_of, sparse
-from palmette.lexical.query import QueryTerms, query_terms
 from palmette.search.flat import ExactEngine
 from palmette.search.plan import Candidates, Score, SearchPlan, WordMatches, stack_rows
 from palmette.store.memory import ArraySegment, execute

@@ -9,7 +9,7 @@ import pytest
 
 from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.errors import InputError
-from palmette.lexical import query as query_module
+from palmette.lexical import bm25
 from palmette.lexical.analyser import MAX_QUERY
 from palmette.store import checks
 
@@ -51,14 +51,14 @@ def test_too_long_queries_are_refused(parts: Index, monkeypatch: pytest.MonkeyPa
 def test_the_first_words_of_a_query_are_searched(parts: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     analyser = parts.backend._snapshots.analyser  # type: ignore[attr-defined]
     for text in (" ".join(f"q{number}" for number in range(15_000)), "q," * 45_000, "中文" * 40_000):
-        terms = query_module.query_terms(analyser, text)
-        assert len(terms.terms) <= 4 * query_module.MOST_WORDS
-    monkeypatch.setattr(query_module, "MOST_WORDS", 3)
+        terms = bm25.query_terms(analyser, text)
+        assert len(terms.terms) <= 4 * bm25.MOST_WORDS
+    monkeypatch.setattr(bm25, "MOST_WORDS", 3)
     for text in ("q1 q2 q3", 'q1 q2 q3 q4 "q5"'):
-        query_module.query_terms.cache_clear()
-        terms = query_module.query_terms(analyser, text)
+        bm25.query_terms.cache_clear()
+        terms = bm25.query_terms(analyser, text)
         assert (terms.words, terms.required) == (["q1", "q2", "q3", "q1 q2", "q2 q3"], frozenset())
-    query_module.query_terms.cache_clear()
+    bm25.query_terms.cache_clear()
 
 
 def test_too_long_documents_are_refused_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from palmette.lexical import postings
 from palmette.lexical.analyser import analyser_of
+from palmette.lexical.bm25 import query_terms
 from palmette.lexical.postings import COUNT_BITS, MAX_COUNT, Postings, PostingsBuilder, Terms, merge_parts
-from palmette.lexical.query import query_terms
 
 ANALYSER = analyser_of(None)
 

@@ -1,4 +1,15 @@
-"""Selection among the ranked passages of a search: the best passages of each document, or each text once."""
+"""Selection among the ranked passages of a search: the best passages of each document, or each text once.
+
+Passages are ranked until there are enough documents or distinct texts among them. Example for k = 2, with passages
+numbered within documents A to C, of which A2 and B1 have the same text:
+
+    ranked                        A2  B1  A1  C3  A5  A4  B2
+    distinct                      A2      A1                        B1 is one of the copies of A2
+    group_by="document"           A2  B1  A1      A5      B2        the best documents are A and B: C is out
+    three passages of each        A [A2 A1 A5]    B [B1 B2]         by their best passages, others behind it
+
+A group has all passages of its document to choose from, those that ranked too low for the list included.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +24,7 @@ from palmette.arrays import Floats, Keys, Rows
 from palmette.config import check_choice
 from palmette.errors import ConfigError, shown
 from palmette.index.results import FindScales, QueryBatch, SearchResult
-from palmette.ranking.score import WORD_SHARE
+from palmette.ranking.score import METHOD_SCORE, WORD_SHARE
 from palmette.search.plan import Candidates, stack_rows
 from palmette.store.protocols import View
 from palmette.types import Hit
@@ -66,6 +77,7 @@ class Selection:
         Returns the selected passages, and the copies of the passages of each query. In a grouped search, all passages
         of a document are scored, wherever they rank, so that its group has the best of them.
         """
+        # 1. rank more until every query has enough, or nothing is left
         ranked = max(RANKED, 4 * k)
         while True:
             result = batch.search(view, ranked, measure)
@@ -75,6 +87,7 @@ class Selection:
             if ranked >= len(view) or all(chosen[row].enough or exhausted[row] for row in rows):
                 break
             ranked *= 4
+        # 2. keep what was chosen for each query; of a group, the best passages of the whole document
         selected = []
         for row, passages in enumerate(chosen):
             candidates = _columns(result.candidates, row, passages.columns)
@@ -87,6 +100,7 @@ class Selection:
 
     def _choose(self, result: SearchResult, view: View, row: int, k: int) -> ChosenPassages:
         """Choose among the passages that were ranked for one query."""
+        # 1. each text once
         keys = result.candidates.keys[row]
         columns, copies = np.flatnonzero(keys >= 0), Duplicates()
         if self.distinct and len(columns) > 1:
@@ -96,6 +110,7 @@ class Selection:
             columns = columns[kept]
         if not self.group_by:
             return ChosenPassages(columns[:k], copies, len(columns) >= k)
+        # 2. the passages of the k documents that come first
         owners = view.document_keys(keys[columns])
         documents, first = np.unique(owners, return_index=True)
         best = documents[np.argsort(first)][:k]
@@ -111,18 +126,21 @@ def _columns(candidates: Candidates, row: int, columns: Rows) -> Candidates:
 
 def _with_groups(result: SearchResult, view: View, row: int, candidates: Candidates) -> Candidates:
     """Score all passages of the documents among one query's candidates, and keep the best of each document."""
+    # 1. all passages of these documents
     batch = result.batch
     documents = np.unique(view.document_keys(candidates.keys[0]))
     keys_of = view.keys_of(view.ids(documents.tolist()))
     passages = [np.asarray(keys_of_document, np.int64) for keys_of_document in keys_of.values()]
     keys = np.sort(np.concatenate(passages or [documents]))
+    # 2. their scores, as the search scored its candidates
     if len(keys) > len(documents):
         scoring = batch.model.scoring_options(batch.options)
         plan = batch.model.plan(batch.arrays, len(keys), scoring, view).one_query(row).among(keys)
         candidates = batch.model.execute(view, plan, len(keys), scoring).one_query(0)
-        if batch.sums(result.evidence):
+        if METHOD_SCORE in result.candidates.evidence:  # a score is a sum of evidence
             scored = result.evidence.score(view, row, candidates.keys[0], candidates.scores[0])
             candidates = replace(scored, evidence={**candidates.evidence, **scored.evidence})
+    # 3. best first, and the first three of each document
     candidates = _columns(candidates, 0, np.lexsort((candidates.keys[0], -candidates.scores[0])))
     return _columns(candidates, 0, _first_of_each(view.document_keys(candidates.keys[0])))
 
@@ -145,24 +163,22 @@ def _without_duplicates(view: View, keys: Keys, shares: Floats | None, *, near: 
     have equal shares of the query's words [n]: only passages whose share another one has are read. Near-identical ones
     may have any.
     """
+    # 1. passages whose text another may have
     read = np.arange(len(keys))
     if shares is not None and not near:
         order = np.argsort(shares)
         equal = np.diff(shares[order]) <= SHARE_TOLERANCE
         read = np.sort(order[np.append(False, equal) | np.append(equal, False)])
+    # 2. the place of the best passage of the same text, for each
     texts = [document.content.casefold().split() for document in view.documents(keys[read].tolist())]
-    same_as = read[_first_near(texts) if near else _first_equal(texts)]
+    first: dict[tuple[str, ...], int] = {}
+    places = _first_near(texts) if near else [first.setdefault(tuple(words), at) for at, words in enumerate(texts)]
+    same_as = read[places]
     copies = Duplicates()
     for place, original in zip(read.tolist(), same_as.tolist(), strict=True):
         if place != original:
             copies.setdefault(int(keys[original]), []).append(int(keys[place]))
     return np.setdiff1d(np.arange(len(keys)), read[read != same_as]), copies
-
-
-def _first_equal(texts: Sequence[Sequence[str]]) -> list[int]:
-    """Return for each text, a list of words, the place of the first that has the same words."""
-    first: dict[tuple[str, ...], int] = {}
-    return [first.setdefault(tuple(words), place) for place, words in enumerate(texts)]
 
 
 def _first_near(texts: Sequence[Sequence[str]]) -> list[int]:

@@ -150,7 +150,11 @@ def overview_of(
     sampled = evenly_spaced(len(keys), CLUSTERED_PASSAGES)
     vectors = unit_rows(np.asarray(view.rows(spec.name, keys[sampled].tolist()), np.float32))  # [n, d]
     centres = _centres(vectors, topics)  # [K, d]
-    topic_of = _nearest_centres(view, spec.name, keys, centres)  # [N]
+    nearest = []
+    for start in range(0, len(keys), ROWS_OF_A_CHUNK):
+        rows = view.rows(spec.name, keys[start : start + ROWS_OF_A_CHUNK].tolist())
+        nearest.append((np.asarray(rows, np.float32) @ centres.T).argmax(1))
+    topic_of = np.concatenate(nearest)  # [N] the nearest centre of every passage
     documents = view.document_keys(keys)
     words = _words(view, keys[sampled], topic_of[sampled], len(centres))
     changed = None if earliest is None else _changed(view, documents, earliest, date)
@@ -190,18 +194,6 @@ def _centres(vectors: Floats, topics: int) -> Floats:
     distinct = len(np.unique(vectors, axis=0))
     clusters = max(1, min(topics, distinct, len(vectors) // PASSAGES_PER_TOPIC))
     return unit_rows(k_means(vectors, clusters, SEED)[0])
-
-
-def _chunks(keys: Keys) -> Iterator[list[int]]:
-    """Yield keys in lists of ``ROWS_OF_A_CHUNK``."""
-    for start in range(0, len(keys), ROWS_OF_A_CHUNK):
-        yield keys[start : start + ROWS_OF_A_CHUNK].tolist()
-
-
-def _nearest_centres(view: View, array: str, keys: Keys, centres: Floats) -> Rows:
-    """Return the number of the nearest centre of every passage: [N]."""
-    chunks = (np.asarray(view.rows(array, chunk), np.float32) for chunk in _chunks(keys))
-    return np.concatenate([(vectors @ centres.T).argmax(1) for vectors in chunks])
 
 
 def _words(view: View, keys: Keys, topic_of: Rows, topics: int) -> dict[int, tuple[str, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from palmette.arrays import Floats, Mask, Rows, unit_rows
 from palmette.errors import ConfigError, InputError, NotFoundError, shown
 from palmette.lexical.analyser import analyser_of, check_query
-from palmette.lexical.query import searched_part
+from palmette.lexical.bm25 import searched_part
 from palmette.machine import telemetry
 from palmette.methods.base import Model, Queries
 from palmette.ranking import reasons
@@ -79,15 +80,11 @@ class QueryBatch:
         model, k = self.model, min(k, max(1, len(view)))
         plan = model.plan(self.arrays, k, self.options, view)
         evidence = self.evidence(measure, view)
-        if not self.sums(evidence):
+        adds_to_method = self.vectors is not None or evidence.texts or self.boosts is not None
+        if self.calibration is None or not adds_to_method:  # the method ranks alone
             return SearchResult(self, evidence, model.execute(view, plan, k, self.options))
         execute = partial(model.execute, view, options=self.options)
         return SearchResult(self, evidence, evidence.rank(execute, view, plan, k))
-
-    def sums(self, evidence: Evidence) -> bool:
-        """Return True if a score is a sum of evidence, False if the method ranks alone."""
-        adds_to_method = self.vectors is not None or bool(evidence.texts) or self.boosts is not None
-        return self.calibration is not None and adds_to_method
 
     def evidence(self, measure: FindScales, view: View) -> Evidence:
         """Combine coefficients, score scales, texts, sentence vectors and boosts of these queries on a view."""
@@ -111,9 +108,8 @@ def encode_query_batch(
         raise ConfigError(
             f"boost adds to a score, but these {model.method} options do not rank by score alone: leave one of both out"
         )
-    texts_of_queries = _texts_of_queries(queries)
-    texts = [text for texts_of_query in texts_of_queries for text in texts_of_query]
-    has_means = not isinstance(queries, np.ndarray) and any(isinstance(query, tuple) for query in queries)
+    texts_of_queries, has_means = _texts_of_queries(queries)
+    texts = list(chain.from_iterable(texts_of_queries))
     if (has_means or not texts) and lexical not in ("auto", 0):
         raise ConfigError(f"lexical={lexical!r} needs the words of a query: search with its text, or lexical=0")
     encoder_input: Any
@@ -127,22 +123,21 @@ def encode_query_batch(
     counts_sentences = sentences and calibration is not None
     vectors = model.sentence_queries(arrays, encoder_input) if counts_sentences else None
     if has_means:
-        sizes = [len(texts_of_query) for texts_of_query in texts_of_queries]
+        sizes = list(map(len, texts_of_queries))
         arrays = {name: _means(array, sizes) for name, array in arrays.items()}
         vectors = None if vectors is None else unit_rows(_means(vectors, sizes))
     return QueryBatch(model, arrays, search_options, calibration, () if has_means else texts, vectors, boosts)
 
 
-def _texts_of_queries(queries: QueryList) -> list[tuple[str, ...]]:
-    """Check queries and return the texts of each; no texts for an array of embeddings."""
+def _texts_of_queries(queries: QueryList) -> tuple[list[tuple[str, ...]], bool]:
+    """Check queries; return the texts of each (none for an array of embeddings), and whether any has several."""
     if isinstance(queries, str) or not isinstance(queries, Sequence | np.ndarray):
         raise InputError(
             f"queries are a list of str or an array of embeddings, got {type(queries).__name__} {shown(queries)}"
         )
-    if isinstance(queries, np.ndarray):
-        return []
-    texts_of_queries: list[tuple[str, ...]] = []
-    for query in queries:
+    texts_of_queries, has_means = list[tuple[str, ...]](), False
+    for query in () if isinstance(queries, np.ndarray) else queries:
+        has_means = has_means or isinstance(query, tuple)
         texts = query if isinstance(query, tuple) else (query,)
         if not texts:
             raise InputError("a query of several texts has none: give it at least one")
@@ -153,7 +148,7 @@ def _texts_of_queries(queries: QueryList) -> list[tuple[str, ...]]:
                 raise InputError("the query is empty: give it at least one word")
             check_query(text)
         texts_of_queries.append(texts)
-    return texts_of_queries
+    return texts_of_queries, has_means
 
 
 def _means(array: NDArray[Any], sizes: Sequence[int]) -> NDArray[Any]:

@@ -224,16 +224,12 @@ def _commit(
 ) -> None:
     """Write prepared documents, deletions and notes in one transaction."""
     with backend.write() as writer:
-        _check_unchanged(writer.digests([*(document.key for document in documents), *gone]), arrays.digests)
+        for id, digest in writer.digests([*(document.key for document in documents), *gone]).items():
+            if digest != arrays.digests.get(id):
+                raise LockedError(f"document {shown(id)} was changed by another writer meanwhile: sync again")
         writer.delete(gone)
         for name, value in notes.items():
             writer.note(name, value)
         if documents:
             writer.put(*arrays.arrays_of(documents))
     arrays.forget()
-
-
-def _check_unchanged(digests: Mapping[str, str], known: Mapping[str, str]) -> None:
-    """Raise if another writer has added or changed one of these documents since the index was read."""
-    if others := [id for id, digest in digests.items() if digest != known.get(id)]:
-        raise LockedError(f"document {shown(others[0])} was changed by another writer meanwhile: sync again")

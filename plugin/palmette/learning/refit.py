@@ -25,8 +25,9 @@ from palmette.index.copies import update_copy
 from palmette.machine.devices import needs_train
 from palmette.machine.files import fsync_folder
 from palmette.machine.folders import between, draft_beside, exchange_folders
+from palmette.store.local.database import OpenedFolder
 from palmette.store.local.feedback import FEEDBACK, Vote
-from palmette.store.local.folder import COMMIT, OpenedFolder, write_lock
+from palmette.store.local.folder import COMMIT, write_lock
 
 HELD_OUT_SHARE = 0.3
 """Share of the judged questions that are not trained on, and decide about the exchange."""

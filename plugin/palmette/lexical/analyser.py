@@ -101,7 +101,10 @@ class Analyser:
 
     def words(self, text: str) -> list[Word]:
         """List the words of a text in order, repetitions included."""
-        return [word for chunk in self.chunks(text) for word in self.words_of_chunk(chunk)]
+        words: list[Word] = []
+        for chunk in self.chunks(text):
+            words += self.words_of_chunk(chunk)
+        return words
 
     def words_of_chunk(self, chunk: str) -> Iterable[Word]:
         """Yield the words of one chunk, cached unless it is long or of a script without spaces, which seldom recurs."""

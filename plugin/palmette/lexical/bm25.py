@@ -16,14 +16,18 @@ night", with at most .5 for "owl", .3 for "hunts" and .2 for "night":
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Keys, Mask, Rows, best
-from palmette.lexical.analyser import Analyser
+from palmette.lexical.analyser import Analyser, Word, WordKind, pair_terms
 from palmette.lexical.kernels import (
     Counts,
     DocumentNumbers,
@@ -36,7 +40,6 @@ from palmette.lexical.kernels import (
     renumber_hits,
 )
 from palmette.lexical.postings import COUNT_BITS, Hits, Postings, PostingsBuilder
-from palmette.lexical.query import QueryTerms, query_terms
 from palmette.search.plan import WordMatches
 
 K1 = 1.2
@@ -54,6 +57,79 @@ _COPIED = 4  # cached copies of hits per document in a tenant's scope
 _MANY = 128  # number of terms above which all postings are read, without MaxScore
 _WORDS = 1 << 16  # words whose statistics are cached
 _FEW = 16  # a filter that leaves less than 1/16 of the documents is searched document by document
+
+LONGEST = 1 << 14
+"""Characters of a query whose words are searched."""
+MOST_WORDS = 1 << 10
+"""Words of a query that are searched, and twice as many parts of compounds and of scripts without spaces."""
+_PHRASE = re.compile(  # a phrase in double quotes, of any shape
+    r"""(?<!\S)["“„«]([^"“”„«»\n]+)["“”»](?!\w)"""
+)
+
+
+class QueryTerms(NamedTuple):
+    """The distinct words of a query in order, then its pairs of neighbouring words."""
+
+    words: list[str]
+    terms: list[int]
+    singles: int
+    """Number of words among the terms."""
+    skipped: list[int]
+    """Terms of function words, which are not searched, but count in the query's reach."""
+    required: frozenset[int]
+    """Terms of the phrases in quotes; a match contains all of them."""
+
+
+def searched_part(text: str) -> str:
+    """Return the beginning of a query whose words are searched: the time of a search grows with their number."""
+    text = text[:LONGEST]
+    parts = text.split(None, MOST_WORDS)
+    return text if len(parts) <= MOST_WORDS else text[: -len(parts[-1])]
+
+
+@lru_cache(16)
+def query_terms(analyser: Analyser, text: str) -> QueryTerms:
+    """Split a query into words and pairs; function words count only where it has no others.
+
+    Of a long query the first words count (:func:`searched_part`), as an encoder reads the beginning of a long text.
+
+    A phrase in double quotes must match: the document contains each of its words, and each pair of its neighbours as
+    neighbours, in this order. Function words may stand between them or lack; a phrase of nothing else needs each of
+    them anywhere. A sentence that quotes something, with a question mark or
+    function words outside the quotes, requires nothing: such phrases are names more often than conditions.
+    """
+    text = searched_part(text)
+    words = analyser.words(text)[: 2 * MOST_WORDS]
+    # 1. the words that are searched, each once; function words only if there are no others
+    singles: dict[str, int] = {}
+    functions: dict[str, int] = {}
+    for word in words:
+        (functions if word.kind == WordKind.FUNCTION else singles)[word.text] = word.term
+    if not singles:
+        singles, functions = functions, {}
+    skipped = sorted(set(functions.values()).difference(singles.values()))
+    # 2. the terms of quoted phrases, unless a sentence stands around the quotes
+    required: set[int] = set()
+    outside = _PHRASE.sub(" ", text)
+    sentence = "?" in outside or any(word.kind == WordKind.FUNCTION for word in analyser.words(outside))
+    for phrase in () if sentence else _PHRASE.findall(text):
+        phrase_words = analyser.words(phrase)
+        needed = [word for word in phrase_words if word.kind in (WordKind.WORD, WordKind.PIECE)] or phrase_words
+        required.update([word.term for word in needed], _pairs(phrase_words).values())
+    # 3. the pairs of neighbouring words follow the words
+    known = singles | _pairs(words)
+    return QueryTerms(list(known), list(known.values()), len(singles), skipped, frozenset(required))
+
+
+def _pairs(words: Sequence[Word]) -> dict[str, int]:
+    """Return the terms of the pairs of neighbouring words, by the text of both, among words of that kind."""
+    texts, terms = list[str](), list[int]()
+    for word in words:
+        if word.kind == WordKind.WORD:
+            texts.append(word.text)
+            terms.append(word.term)
+    numbers = np.array(terms, np.uint64)
+    return dict(zip(map(" ".join, pairwise(texts)), pair_terms(numbers[:-1], numbers[1:]).tolist(), strict=True))
 
 
 def weights(query: QueryTerms, holding: Sequence[float], documents: int) -> tuple[NDArray[np.float64], float]:
@@ -84,7 +160,7 @@ def matches_of(query: QueryTerms, keys: Keys, scores: Floats, holding: Sequence[
     """Wrap scores of documents with the document frequencies and the rarity of the query's terms."""
     _, reach = weights(query, holding, documents)
     rarity = reach / (REACH * float(np.log1p((documents + 0.5) / 0.5)))
-    frequencies = [round(count) for count in holding[: len(query.terms)]]
+    frequencies = list(map(round, holding[: len(query.terms)]))
     return WordMatches(query.words, scores, keys, bool(query.required), frequencies, documents, rarity)
 
 
@@ -94,10 +170,6 @@ class PostingList(NamedTuple):
     hits: Hits
     weight: np.float32
     most: float
-
-    def scaled(self, factor: float) -> PostingList:
-        """Multiply the weight."""
-        return PostingList(self.hits, np.float32(float(self.weight) * factor), self.most * factor)
 
 
 PostingLists = list[list[PostingList]]
@@ -120,14 +192,19 @@ def candidates(
     An empty ``mask`` allows all documents; ``among``, unless ``None``, lists the only ones to consider. The sums here
     are added in another order than scores are defined, so they only select: the caller computes the scores.
     """
-    waiting = sorted((postings for postings in lists if len(postings.hits)), key=lambda postings: -postings.most)
-    rest = sum(postings.most for postings in waiting)
+    # 1. the terms in the order of the most that each can add
+    waiting = sorted(lists, key=attrgetter("most"), reverse=True)
+    rest = sum(map(attrgetter("most"), waiting))  # the most that the terms still waiting can add together
     documents = np.empty(0, np.int32) if among is None else among
     sums = np.zeros(len(documents), np.float32)
     for postings in waiting:
+        if not len(postings.hits):
+            continue
+        # 2. a document needs `least` by now to reach the floor with all that waits
         unseen = among is None and rest + SLACK >= floor  # documents without the terms so far can still reach the floor
         rest -= postings.most
         least = np.float32(floor - rest - SLACK)
+        # 3. add the term's shares, to new documents too or to the candidates alone, and drop who has less
         if unseen:
             documents, sums = merge_postings(documents, sums, postings.hits, norms, mask, postings.weight, least)
         else:
@@ -136,6 +213,7 @@ def candidates(
             sums = sums + shares(counts_in(documents, postings.hits), norms[documents], postings.weight)
             can_reach = sums >= least
             documents, sums = documents[can_reach], sums[can_reach]
+        # 4. the k-th best sum so far is a floor for all
         if len(documents) >= k:
             floor = max(floor, float(kth_best(sums, k)))
     return documents
@@ -175,6 +253,7 @@ class WordSearcher:
         self._queries: dict[tuple[int, ...], WeighedQuery] = {}
         self._copied = 0  # hits that remembered queries hold copies of
         self._words: dict[tuple[int, int], tuple[int, float]] = {}
+        self._living = [source.alive for source in sources]
         self._alive = [np.empty(0, bool) if s.alive is None else _mask(s, s.alive) for s in sources]
         living = [s.postings.lengths if s.alive is None else s.postings.lengths[s.alive] for s in sources]
         self.documents = sum(map(len, living))
@@ -211,25 +290,9 @@ class WordSearcher:
     def _weigh(self, query: QueryTerms) -> WeighedQuery:
         """Look up the postings of a query's terms, with weights divided by the query's reach; cached."""
         key = (query.singles, len(query.terms), *query.terms, *query.skipped)
-        known = self._queries.get(key)
-        if known is None:
-            known = self._weigh_anew(query)
-            lists = zip(self.sources, known.lists, strict=True)
-            copied = sum(
-                len(postings.hits)
-                for s, of_source in lists
-                if isinstance(s.postings, PostingsOfSome)
-                for postings in of_source
-            )
-            if len(self._queries) >= _QUERIES or self._copied + copied > _COPIED * self.documents:
-                self._queries.clear()
-                self._copied = 0
-            self._copied += copied
-            self._queries[key] = known
-        return known
-
-    def _weigh_anew(self, query: QueryTerms) -> WeighedQuery:
-        """Weigh a query's terms: collect their postings in all sources, and scale their shares to 0 … 1."""
+        if (known := self._queries.get(key)) is not None:
+            return known
+        # 1. the postings of each term in each source, and its document frequency in all
         terms = (*query.terms, *query.skipped)
         holding, hits_of_sources = [0] * len(terms), list[list[tuple[Hits, float]]]()
         for place, source in enumerate(self.sources):
@@ -239,16 +302,30 @@ class WordSearcher:
                 count, impact = self._statistics(place, term, hits)
                 holding[at] += count
                 hits_of_sources[place].append((hits, impact))
+        # 2. weights that add up to 1; skipped function words have none, and come last
         weight, reach = weights(query, holding, self.documents)
         total = max(float(weight.sum()), 1e-12)
         scaled = np.asarray(weight / total, np.float32)
-        lists = [
-            [PostingList(hits, w, float(w) * impact) for (hits, impact), w in zip(terms_hits, scaled, strict=False)]
-            for terms_hits in hits_of_sources
-        ]
-        _, scores = self._best(lists, [source.alive for source in self.sources], 1, reach / total)
+        lists: PostingLists = []
+        for terms_hits in hits_of_sources:
+            lists.append([])
+            for (hits, impact), w in zip(terms_hits, scaled, strict=False):
+                lists[-1].append(PostingList(hits, w, float(w) * impact))
+        # 3. weights that make the reach a score of 1, or the best document's sum if that is more
+        _, scores = self._best(lists, self._living, 1, reach / total)
         factor = 1 / max(reach / total, *scores.tolist(), 1e-12)
-        return WeighedQuery([[postings.scaled(factor) for postings in of_source] for of_source in lists], holding)
+        copied = 0
+        for source, of_source in zip(self.sources, lists, strict=True):
+            for at, (hits, w, most) in enumerate(of_source):
+                of_source[at] = PostingList(hits, np.float32(float(w) * factor), most * factor)
+                copied += len(hits) if isinstance(source.postings, PostingsOfSome) else 0
+        # 4. remember them, up to a number of queries and of hits that are copies
+        if len(self._queries) >= _QUERIES or self._copied + copied > _COPIED * self.documents:
+            self._queries.clear()
+            self._copied = 0
+        self._copied += copied
+        self._queries[key] = WeighedQuery(lists, holding)
+        return self._queries[key]
 
     def best(self, query: QueryTerms, within: Sequence[Rows | None], k: int) -> tuple[Keys, Floats]:
         """Find the ``k`` best documents that share a word, with their scores.
@@ -274,7 +351,23 @@ class WordSearcher:
         """Find the ``k`` best documents with a score of at least ``floor``."""
         keys, scores = np.empty(0, np.int64), np.empty(0, np.float32)
         for place, (source, lists, rows) in enumerate(zip(self.sources, every, within, strict=True)):
-            documents, added = self._candidates(place, lists, rows, k, floor)
+            # 1. rows of this source that include its k best, and their scores
+            documents: NDArray[np.integer]
+            if len(lists) > _MANY:
+                sums = self._all_scores(place, lists)
+                documents = np.flatnonzero(sums >= floor) if rows is None else rows[sums[rows] >= floor]
+                added = sums[documents]
+            else:
+                mask, among = np.empty(0, bool), None
+                if rows is not None and rows is source.alive:
+                    mask = self._alive[place]
+                elif rows is not None and len(rows) * _FEW <= len(source.keys):
+                    among = rows.astype(np.int32)
+                elif rows is not None:
+                    mask = _mask(source, rows)
+                documents = candidates(lists, self._norms[place], k, floor, mask, among)
+                added = self._scores(place, lists, documents)
+            # 2. the best of these and of the sources before
             matched = np.flatnonzero((added >= floor) & (added > 0))
             keys = np.concatenate([keys, source.keys[documents[matched]]])
             scores = np.concatenate([scores, added[matched]])
@@ -283,26 +376,6 @@ class WordSearcher:
             if len(keys) == k:
                 floor = max(floor, float(scores[-1]))
         return keys, scores
-
-    def _candidates(
-        self, place: int, lists: list[PostingList], rows: Rows | None, k: int, floor: float
-    ) -> tuple[NDArray[np.integer], Floats]:
-        """Find rows of a source that include its ``k`` best with at least ``floor``, and their scores."""
-        source, mask = self.sources[place], np.empty(0, bool)
-        among: NDArray[np.int32] | None = None
-        if len(lists) > _MANY:
-            sums = self._all_scores(place, lists)
-            chosen = np.flatnonzero(sums >= floor) if rows is None else rows[sums[rows] >= floor]
-            return chosen, sums[chosen]
-        if rows is not None:
-            if rows is source.alive:
-                mask = self._alive[place]
-            elif len(rows) * _FEW <= len(source.keys):
-                among = rows.astype(np.int32)
-            else:
-                mask = _mask(source, rows)
-        documents = candidates(lists, self._norms[place], k, floor, mask, among)
-        return documents, self._scores(place, lists, documents)
 
     def _all_scores(self, place: int, lists: Sequence[PostingList]) -> Floats:
         """Score all documents of a source [N], reading every posting."""

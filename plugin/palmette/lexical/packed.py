@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Rows
 from palmette.lexical.analyser import Analyser
-from palmette.lexical.bm25 import shares
+from palmette.lexical.bm25 import QueryTerms, shares
 from palmette.lexical.postings import COUNT_BITS, MAX_COUNT, PostingsBuilder
-from palmette.lexical.query import QueryTerms
 
 Entries = NDArray[np.uint64]
 """Terms of a document, each with its count in the lower ``COUNT_BITS`` bits."""

@@ -137,7 +137,9 @@ class Postings:
             end = int(self.bases[head + 1]) if last else base + int(self.starts[at + 1])
             hits = self.hits[begin:end]
             if term not in self._sound:
-                if not begin < end <= len(self.hits) or not _rises(hits, len(self.lengths)):
+                rows = hits >> COUNT_BITS
+                inside = begin < end <= len(self.hits) and int(rows[-1]) < len(self.lengths)
+                if not inside or (rows[1:] <= rows[:-1]).any():
                     raise self._damaged()
                 if len(self._sound) >= _REMEMBERED:
                     self._sound.clear()
@@ -164,12 +166,6 @@ class Postings:
         if not all(_is_sound(run, len(self.lengths)) for run in runs):
             raise self._damaged()
         return runs
-
-
-def _rises(hits: Hits, documents: int) -> bool:
-    """Return True if a term's hits have rising rows below the number of documents."""
-    rows = hits >> COUNT_BITS
-    return int(rows[-1]) < documents and bool((rows[1:] > rows[:-1]).all())
 
 
 def _is_sound(run: Run, documents: int) -> bool:

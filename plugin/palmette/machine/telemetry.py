@@ -93,18 +93,18 @@ def public_name(name: str) -> str:
 @contextmanager
 def searching(method: str, place: str, queries: Any) -> Iterator[Callable[[Sequence[Sequence[Any]]], None]]:
     """Span, duration and slow line of a search; the block hands over its hits."""
-    begun, listed = time.perf_counter(), isinstance(queries, list | tuple)  # vectors, and what the search will refuse
-    texts = [query for query in queries if isinstance(query, str)] if listed else []
+    begun, texts, results = time.perf_counter(), list[str](), list[Sequence[Any]]()
+    for query in queries if isinstance(queries, list | tuple) else ():  # not vectors, nor what the search will refuse
+        if isinstance(query, str):
+            texts.append(query)
     with span("search", "RETRIEVER", {"palmette.method": method}) as open_span:
         if open_span is not None and texts and not _hides("INPUTS"):
             open_span.set_attribute("input.value", texts[0] if len(texts) == 1 else json.dumps(texts))
 
-        def tell(results: Sequence[Sequence[Any]]) -> None:
-            if open_span is not None and open_span.is_recording():
-                for name, value in _hit_attributes(results):
-                    open_span.set_attribute(name, value)
-
-        yield tell
+        yield results.extend
+        if results and open_span is not None and open_span.is_recording():
+            for name, value in _hit_attributes(results):
+                open_span.set_attribute(name, value)
     seconds = time.perf_counter() - begun
     measure("palmette.search.duration", seconds, "s", "Time of a search", method=method)
     if seconds >= float(os.environ.get("PALMETTE_SLOW_SECONDS") or SLOW):

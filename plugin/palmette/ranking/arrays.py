@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import Any
 
 from palmette.arrays import Floats, Ragged, concatenate
-from palmette.encoder.sentences import Sentences
 from palmette.machine.telemetry import encoding
 from palmette.search.plan import ArraySpec
 from palmette.types import Document
@@ -39,12 +38,6 @@ def stores_sentences(backend: Any) -> bool:
     return any(spec.name == SENTENCES for spec in backend.arrays)
 
 
-def sentence_rows(sentences: Sentences) -> dict[str, Ragged]:
-    """Return the sentences of documents as stored arrays, by name."""
-    columns = ((SENTENCES, sentences.vectors), (SENTENCE_SCALES, sentences.scales), (SPANS, sentences.spans))
-    return {name: Ragged(values, sentences.starts) for name, values in columns}
-
-
 def stored_arrays(
     model: Any, documents: Sequence[Document], sentences: bool, vectors: Floats | None = None, above: Sequence[str] = ()
 ) -> dict[str, Any]:
@@ -73,11 +66,15 @@ def stored_arrays(
         if cache is not None and not isinstance(encoder, CachedEncoder):  # texts encoded in training
             encoder = CachedEncoder(encoder, cache)
         with encoding(encoder.name, len(documents)):
-            text_vectors, sentence_vectors = encoder.encode_sentences(
-                [document.content for document in documents], above=above
-            )
+            text_vectors, split = encoder.encode_sentences([document.content for document in documents], above=above)
         encoder_vectors = (text_vectors,) if model.indexes_embeddings else ()
-        return {**model.encode_documents(documents, *encoder_vectors), **sentence_rows(sentence_vectors)}
+        starts = split.starts
+        rows = {
+            SENTENCES: Ragged(split.vectors, starts),
+            SENTENCE_SCALES: Ragged(split.scales, starts),
+            SPANS: Ragged(split.spans, starts),
+        }
+        return {**model.encode_documents(documents, *encoder_vectors), **rows}
     arrays: dict[str, Any] = dict(model.encode_documents(documents, vectors))
     for spec in sentence_arrays(model.encoder.dimension):
         arrays[spec.name] = Ragged.empty(len(documents), spec.shape, spec.dtype)

@@ -6,7 +6,9 @@
                  a space, a quarter of the questions are about documents that taught it nothing
     4. fit       a logistic regression of relevance on the sum of evidence, on each query's first hit
 
-Few judgements move the coefficients little from the shipped ones.
+Few judgements move the coefficients little from the shipped ones. Example: of the weights 0, .05, … 1, .6 has the best
+nDCG@10, and .4 to .7 lie within one standard error of it: their mean is .55. With 40 judged queries, and 10 that the
+shipped weight .5 counts for, the weight is (40 · .55 + 10 · .5) / 50 = .54.
 """
 
 from __future__ import annotations
@@ -211,14 +213,17 @@ def learn(
     plain = Calibration(score_scales=score_scales)
     if judgements is None:
         return plain
+    # 1. the weights that are about as good as the best one, for these questions and for the others
     rated = judgements.relevant > 0
     quality = quality_by_weight(own, best, shares, score_scales, judgements)
     as_good = _as_good((quality, 1.0))
     if others is not None:
         both = as_good & _as_good((quality, 1 - share), (others, share))
         as_good = both if both.any() else as_good
+    # 2. their mean, pulled towards the shipped weight by as many queries as that counts for
     own_share = rated.sum() / (rated.sum() + SHIPPED_QUERIES)
     chosen = round(float(own_share * np.array(WORD_WEIGHTS)[as_good].mean() + (1 - own_share) * plain.words), 4)
+    # 3. slope and prior: how often each query's first hit is relevant, by its sum of evidence
     sums = _total(plain.replace(words=chosen), own, best, shares)
     first = best_of_each(sums, 1)  # [Q, 1]
     relevant = judgements.gains(first) > 0

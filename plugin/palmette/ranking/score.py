@@ -219,12 +219,14 @@ class Evidence:
 
     def rank(self, search: Execute, view: View, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best documents of every query, with log-odds as scores."""
+        # 1. the best by the method, for all queries together
         depth = min(max(SHORTLIST, 2 * k), max(1, len(view)))
         read = () if self.vectors is None else (SENTENCES, SENTENCE_SCALES)
         view.expect(plan, depth, self.texts, read)
         with span("candidates"):
             candidates, rows = search(plan, depth), []
         for row in range(len(candidates.keys)):
+            # 2. the best by words beside them, with the method's scores
             listed = candidates.one_query(row)
             if self.texts and listed.keys.shape[1] < len(view):
                 with span("words"):
@@ -232,26 +234,31 @@ class Evidence:
                 if plan.only is not None:  # a search of one subtree
                     matched = np.intersect1d(matched, plan.only)
                 listed = score_others(search, plan.one_query(row), listed, matched)
+            # 3. all evidence of each, and the k best; equal ones by the method's score, then by key
             with span("rank"):
                 scored = self.score(view, row, listed.keys[0], listed.scores[0])
             order = np.lexsort((scored.keys[0], -listed.scores[0], -scored.scores[0]))
             order = order[scored.scores[0][order] > -np.inf][:k]
-            facts = {**listed.evidence, **scored.evidence}
-            chosen = {name: array[0][order] for name, array in facts.items()}
-            rows.append((scored.keys[0][order], scored.scores[0][order], chosen))
+            facts: dict[str, NDArray[Any]] = {}
+            for name, array in {**listed.evidence, **scored.evidence}.items():
+                facts[name] = array[0][order]
+            rows.append((scored.keys[0][order], scored.scores[0][order], facts))
         return stack_rows(rows, candidates)
 
     def score(self, view: View, row: int, keys: Keys, own: Floats) -> Candidates:
         """Score documents of one query by the method's score ``own``, best sentence, words and boosts."""
+        # 1. meaning: cosine and number of the best sentence, beside the method's score
         best, at = np.full(len(keys), np.nan, np.float32), np.full(len(keys), -1, np.int32)
         if self.vectors is not None and len(keys):
             best, at = best_sentences(
                 view.ragged(SENTENCES, keys), view.ragged(SENTENCE_SCALES, keys), self.vectors[row]
             )
+        # 2. words: the share of the query that each document answers, and what an unrelated one would answer
         share, expected, matched = np.zeros(len(keys), np.float32), np.zeros((), np.float32), None
         if self.texts and len(keys):
             matched = view.words(self.texts[row], 0, only=keys)
             share, expected = matched.scores, expected_word_share(matched.rarity)
+        # 3. their sum as log-odds, then boosts; without a quoted phrase a document is no hit
         logit = self.logit(self.total(own, best, share - expected))
         evidence = {
             METHOD_SCORE: own[None],

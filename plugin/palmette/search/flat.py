@@ -4,6 +4,14 @@ Overlaps of fixed-point numbers are sums of integers, exact at once. Other score
 bytes (inner products, :mod:`palmette.search.codes`) or in any order (overlaps), shortlists what its error bound cannot
 rule out, and sums in float64, in one fixed order, decide. Equal scores are ordered by key.
 
+Example for the two best of four rows, whose fast scores may be wrong by .02:
+
+    row              a          b          c          d
+    fast score     .71        .69        .68        .60
+    bounds       .69–.73    .67–.71    .66–.70    .58–.62       the second best lower bound is .67
+    shortlist       a          b          c                     d cannot reach it
+    exact          .709       .684       .692                   the best are a and c
+
 Letters: Q queries, N rows of a block, d columns, F vectors of a document, m pairs of a query and a row.
 """
 
@@ -128,6 +136,7 @@ def top_k(
     blocks: Sequence[tuple[Block, Rows | None]], queries: Floats, metric: Metric, k: int, engine: ExactEngine
 ) -> Candidates:
     """Find the ``k`` best of all given rows for each query: [Q, min(k, number of rows)]."""
+    # 1. room for the k best of each query
     compared = read = total = 0
     for block, rows in blocks:
         total += len(block.keys) if rows is None else len(rows)
@@ -135,11 +144,13 @@ def top_k(
     for start in range(0, len(queries), _BATCH):
         batch, pairs = queries[start : start + _BATCH], []
         for block, rows in blocks:
+            # 2. of each block the rows that bounds cannot rule out, and their exact scores
             if rows is None or len(rows):
                 near = engine.shortlist(block, rows, batch, metric, k)
                 scores = exact_scores(block, near, batch, metric) if near.scores is None else near.scores
                 pairs.append((near.of + start, block.keys[near.rows], scores))
                 compared, read = compared + near.compared, read + near.read
+        # 3. the best of all blocks
         fill_in(pairs, out)
     each, read_each = compared / max(1, len(queries)), read / max(1, len(queries))
     visited = each if engine.approximate else total

@@ -118,10 +118,12 @@ class SearchPlan:
     @property
     def arrays(self) -> list[str]:
         """Stored arrays that the plan compares."""
-        scores = [score for score in (self.first, self.rescore) if score is not None]
-        names = [name for score in scores for name in (score.array, score.scales)]
-        names.append(None if self.lists is None else self.lists.array)
-        return [name for name in dict.fromkeys(names) if name is not None]
+        names = [self.first.array, self.first.scales]
+        if self.rescore is not None:
+            names += [self.rescore.array, self.rescore.scales]
+        if self.lists is not None:
+            names.append(self.lists.array)
+        return list(filter(None, dict.fromkeys(names)))
 
     def among(self, keys: Keys) -> SearchPlan:
         """Plan that scores exactly these documents (ascending keys), whatever lists they are in."""
@@ -163,7 +165,9 @@ class Candidates:
     def one_query(self, row: int) -> Candidates:
         """Candidates of one query, without padding."""
         real = self.keys[row] >= 0
-        evidence = {name: array[row][real][None] for name, array in self.evidence.items()}
+        evidence: dict[str, NDArray[Any]] = {}
+        for name, array in self.evidence.items():
+            evidence[name] = array[row][real][None]
         return replace(self, keys=self.keys[row][real][None], scores=self.scores[row][real][None], evidence=evidence)
 
 

@@ -23,30 +23,36 @@ class ArraySegment(Memo):
     def __init__(self, keys: Keys, arrays: Mapping[str, Any]) -> None:
         super().__init__()
         self.keys, self.arrays = keys, arrays
+        self._first, self._stop = (int(keys[0]), int(keys[-1]) + 1) if len(keys) else (0, 0)
+        self._dense = self._stop - self._first == len(keys)
 
-    def array(self, name: str) -> NDArray[Any]:
-        """Stored array of one row per document: [n, *shape]."""
-        array: NDArray[Any] = self.arrays[name]
-        return array
+    def rows(self, keys: Keys) -> Rows:
+        """Row numbers of those keys that lie here (``keys`` rises)."""
+        low, high = np.searchsorted(keys, (self._first, self._stop))
+        own = keys[low:high]
+        if self._dense:
+            return own - self._first
+        rows = np.searchsorted(self.keys, own)
+        return rows[self.keys[rows] == own] if len(rows) else rows
 
     def block(self, score: Score) -> Block:
         """Stored array of a score as the kernels need it: columns summed or left out, factors beside it."""
-        array, scales = self.array(score.array), None if score.scales is None else self.array(score.scales)
+        array, scales = self.arrays[score.array], None if score.scales is None else self.arrays[score.scales]
         width = score.queries.shape[1] if score.prefix and score.queries.shape[1] < array.shape[1] else None
         key = (score.array, score.fold, width, score.scales)
         return self.memo(key, lambda: as_block(array, self.keys, score.fold, width, scales))
 
     def part_block(self, score: Score) -> PartBlock:
         """Stored array of several vectors per document, of which a score compares some leading numbers."""
-        array, scales = self.array(score.array), None if score.scales is None else self.array(score.scales)
+        array, scales = self.arrays[score.array], None if score.scales is None else self.arrays[score.scales]
         width = score.queries.shape[1]
         if width < array.shape[2]:
-            array = self.memo((score.array, width), lambda: np.ascontiguousarray(self.array(score.array)[..., :width]))
+            array = self.memo((score.array, width), lambda: np.ascontiguousarray(self.arrays[score.array][..., :width]))
         return PartBlock(self.keys, array, scales)
 
     def list_order(self, name: str) -> ListOrder:
         """Inverted lists of a stored array of list numbers: the rows of each list."""
-        return self.memo(name, lambda: ListOrder(self.array(name)))
+        return self.memo(name, lambda: ListOrder(self.arrays[name]))
 
 
 def execute(
@@ -86,7 +92,7 @@ def execute(
 
 def _check_shape(score: Score, segment: ArraySegment) -> None:
     """Raise InputError unless query vectors and factors fit the shape of the stored arrays."""
-    shape, width = segment.array(score.array).shape[1:], score.queries.shape[1]
+    shape, width = segment.arrays[score.array].shape[1:], score.queries.shape[1]
     expected = (width * score.fold,) if score.part_weights is None else (len(score.part_weights), width)
     fits = shape[:-1] == expected[:-1] and (shape[-1:] >= expected[-1:] if score.prefix else shape == expected)
     if not fits:
@@ -94,7 +100,7 @@ def _check_shape(score: Score, segment: ArraySegment) -> None:
             f"array {score.array!r} holds {shape} numbers per document; queries of {width} numbers do not fit: "
             f"they compare with {expected}"
         )
-    if score.scales is not None and segment.array(score.scales).shape[1:] != shape[:-1]:
+    if score.scales is not None and segment.arrays[score.scales].shape[1:] != shape[:-1]:
         vectors = f"each of the {shape[0]} vectors" if shape[:-1] else "the vector"
         raise InputError(f"array {score.scales!r} holds no number for {vectors} of a document")
 

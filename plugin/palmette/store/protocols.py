@@ -138,17 +138,22 @@ class View(Protocol):
         owners = self.document_keys(keys).tolist()
         found: dict[int, tuple[Document, Passage]] = {}
         of_document: dict[int, list[int]] = {}
-        for key, owner in zip(np.asarray(keys, np.int64).reshape(-1).tolist(), owners, strict=True):
+        order = np.asarray(keys, np.int64).reshape(-1).tolist()
+        for key, owner in zip(order, owners, strict=True):
             of_document.setdefault(owner, []).append(key)
         most, size = READ_LIMIT.get(), 0
         for owner, stored, others in self.scan(list(of_document)):
             size += others
             for key in dict.fromkeys(of_document[owner]):
-                found[key] = part_of(stored, key - owner)
+                number = key - owner
+                if not 0 <= number < len(stored.passages):
+                    why = f"it has no place for its passage {number}"
+                    raise CorruptIndexError(f"document {shown(stored.document.key)} is damaged: {why}; {REPAIR}")
+                found[key] = stored.part(number), stored.passages[number]
                 size += len(found[key][0].content)
             if most is not None and size > most:
                 raise InputError(f"these passages have more than {most:,} characters together: ask for fewer")
-        return [found[key] for key in np.asarray(keys, np.int64).reshape(-1).tolist()]
+        return list(map(found.__getitem__, order))
 
     def scan(self, keys: Sequence[int]) -> Iterator[tuple[int, StoredDocument, int]]:
         """Read documents by the keys of their first passages, each when the one before it is done with.
@@ -377,15 +382,6 @@ def score_rows(view: View, score: Score, keys: Keys) -> tuple[NDArray[np.float64
         parts = np.zeros(keys.shape, np.int64)
         parts[real] = table.argmax(axis=1)
     return scores, parts
-
-
-def part_of(stored: StoredDocument, number: int) -> tuple[Document, Passage]:
-    """Return a passage as a document, and its place."""
-    if not 0 <= number < len(stored.passages):
-        raise CorruptIndexError(
-            f"document {shown(stored.document.key)} is damaged: it has no place for its passage {number}; {REPAIR}"
-        )
-    return stored.part(number), stored.passages[number]
 
 
 def by_documents(view: View, keys: Keys) -> Iterator[list[int]]:

@@ -9,9 +9,11 @@ segments/<name>/     keys.npy, one .npy per array (two if ragged), the documents
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import tempfile
+import threading
 import time
 import warnings
 import weakref
@@ -22,23 +24,28 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import apsw
+import filelock  # noqa: F401  # its fork hooks must be registered first: they keep writers from finishing
 import numpy as np
 
-from palmette.errors import ConfigError, ModelMismatchError, ReadOnlyError, StorageFullError, StoreError
+from palmette.errors import ConfigError, LockedError, ModelMismatchError, ReadOnlyError, StorageFullError, StoreError
 from palmette.lexical.analyser import LANGUAGE, analyser_of, stemmer_version
 from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec
 from palmette.store.filters import FilterLike, parse_filter
 from palmette.store.local.database import (
+    DAMAGED,
     DATABASE,
     DOCUMENT_COLUMNS,
     LONG_LOG,
+    OpenedFolder,
     bounded,
+    check_schema,
     connect,
     empty_log,
     has_zeroed_page,
     keys_of,
     log_size,
+    no_fork,
     read_meta,
     storage_errors,
     stored_of,
@@ -49,14 +56,14 @@ from palmette.store.local.folder import (
     SEGMENTS,
     Commit,
     Manifest,
-    OpenedFolder,
+    check_commit,
     check_entries,
+    check_own,
     create_files,
     note_commit,
     read_commit,
     write_lock,
 )
-from palmette.store.local.pool import Pool
 from palmette.store.local.segments import damaged, progress, remove_orphans
 from palmette.store.local.view import LocalView, Snapshot, Snapshots
 from palmette.store.local.writer import LocalWriter
@@ -204,7 +211,7 @@ class LocalBackend(Backend):
         try:
             with self._pool.connection() as connection:
                 with storage_errors(self.path):
-                    view = LocalView(connection, self._snapshots, parse_filter(filter))
+                    view = LocalView(connection, self._snapshots, None if filter is None else parse_filter(filter))
                 try:
                     yield view
                 finally:
@@ -330,12 +337,12 @@ class LocalBackend(Backend):
     def verify(self, documents: bool = True) -> None:
         """Check files against checksums, the database against itself and the arrays, ``documents`` by digest."""
         with self._pool.connection() as connection, storage_errors(self.path):
-            self._snapshots.read(connection, partial(self._verify, documents, connection))
+            self._snapshots.open_snapshot(connection, partial(self._verify, documents, connection))
 
     def backup(self, folder: Path) -> None:
         """Copy one consistent state into a new folder and check the copy, while others write."""
         with self._pool.connection() as connection, storage_errors(self.path):
-            self._snapshots.read(connection, partial(self._copy, folder, connection))
+            self._snapshots.open_snapshot(connection, partial(self._copy, folder, connection))
         LocalBackend.open(folder).close()
 
     def _copy(self, folder: Path, connection: apsw.Connection, snapshot: Snapshot) -> None:
@@ -408,3 +415,201 @@ def _close(pool: Pool, temporary: Path | None, pid: int) -> None:
     pool.close()
     if temporary and os.getpid() == pid:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+# -- connections ------------------------------------------------------------------------------------------
+
+
+class Pool:
+    """Connections to one database, each lent to one user at a time.
+
+    Safe across threads and forks. SQLite must not be in use when a process forks: its record of locks is copied into
+    the child, which would believe to hold them. So a fork waits, as long as a writer waits for another, until other
+    threads have given their connections back. A child opens its own connections; where the fork found another thread
+    still reading, or any write open, the child is refused, since SQLite cannot be used there.
+    """
+
+    def __init__(self, opened: OpenedFolder, *, durable: bool, busy_timeout: float) -> None:
+        self.opened, self.folder, self.read_only = opened, opened.path, False
+        self._durable, self._busy_timeout = durable, busy_timeout
+        self._reset_lock()
+        self._idle: list[apsw.Connection] = []
+        self._lent: dict[apsw.Connection, tuple[int, bool]] = {}  # thread, and whether it writes
+        self._stamp: tuple[int, int, bool] | None = None
+        self._closed = False
+        with no_fork:
+            _pools.add(self)
+
+    def _reset_lock(self) -> None:
+        # a finaliser may close the pool inside a call of the same thread
+        self._lock, self._forking = threading.Condition(threading.RLock()), False
+
+    @contextmanager
+    def connection(self, *, write: bool = False) -> Iterator[apsw.Connection]:
+        """Borrow a connection; anything left uncommitted is rolled back at the end."""
+        pid = os.getpid()
+        connection = self._borrow(write)
+        try:
+            if write:
+                connection.execute("PRAGMA query_only=OFF")
+            yield connection
+        finally:
+            if os.getpid() == pid:
+                sound = False  # a connection in doubt is closed, not lent again
+                with suppress(apsw.Error):
+                    if connection.in_transaction:  # left uncommitted
+                        connection.execute("ROLLBACK")
+                    connection.execute("PRAGMA query_only=ON")
+                    sound = True
+                with self._lock:
+                    if sound and not self._closed:
+                        self._idle.append(connection)
+                    else:
+                        connection.close()
+                    del self._lent[connection]
+                    self._lock.notify_all()
+
+    def _borrow(self, write: bool) -> apsw.Connection:
+        """Lend an idle connection, or a new one, to this thread; waits while a fork is being prepared."""
+        thread = threading.get_ident()
+        with self._lock, storage_errors(self.folder):
+            # a thread that has one may need another before it can give either back
+            while self._forking and thread not in (holder for holder, _ in self._lent.values()):
+                self._lock.wait()
+            if self._closed:
+                raise StoreError(f"the index {self.folder} is closed; open it again")
+            # else documents of one index would meet the arrays of another
+            is_there = self.opened.check(reading=not write)
+            if is_there and self._stamp is not None and self._stamp != self._read_only_stamp():
+                self.drain()
+                self._stamp = None
+            if not is_there and not self._lock.wait_for(lambda: self._idle or self._closed, self._busy_timeout):
+                raise LockedError(f"the index {self.folder} is away, and too many read what is open of it: try again")
+            connection = self._idle.pop() if self._idle else self._open()
+            self._lent[connection] = thread, write
+            return connection
+
+    def before_fork(self) -> None:
+        """Wait for other threads' connections, close idle ones, and lend none until :meth:`after_fork`."""
+        own = threading.get_ident()
+        self._lock.acquire()
+        self._forking = True
+        self._lock.wait_for(lambda: all(holder == own for holder, _ in self._lent.values()), self._busy_timeout)
+        self.drain()
+
+    def after_fork(self, *, child: bool) -> None:
+        """Lend connections again; a child first parts from those that were lent to its parent."""
+        if not child:
+            self._forking = False
+            self._lock.notify_all()
+            self._lock.release()
+            return
+        self._reset_lock()
+        for connection, (thread, write) in self._lent.items():
+            if thread == threading.get_ident() and not write:
+                connection.close()  # between two calls: nothing that the parent shares is written
+            else:
+                # closing it would undo the parent's write
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+                _unusable.add(self.opened.database)
+        self._lent = {}
+
+    def _open(self) -> apsw.Connection:
+        """Open read-write where possible, so that what a crashed writer left is recovered; otherwise read-only."""
+        if self.opened.database in _unusable:
+            raise StoreError(
+                f"{self.folder} was in use when this process was forked: fork while no write is open and no other "
+                "thread reads it, or start processes by spawn"
+            )
+        if os.access(self.folder, os.W_OK) and os.access(self.folder / DATABASE, os.W_OK):
+            try:
+                connection = self._connect("mode=rw")
+                self.read_only = False
+                return connection
+            except (apsw.ReadOnlyError, apsw.CantOpenError, apsw.IOError) as error:
+                if getattr(error, "extendedresult", 0) in DAMAGED:
+                    raise
+        self.read_only = True
+        self._stamp = self._read_only_stamp()
+        *_, has_log = self._stamp
+        if has_log:
+            try:
+                return self._connect("mode=ro")
+            except (apsw.ReadOnlyError, apsw.CantOpenError) as error:
+                raise ReadOnlyError(
+                    f"{self.folder} holds changes that a writer left in {DATABASE}-wal, and cannot be written to "
+                    "take them in; open it once where it can be written, then copy it again"
+                ) from error
+        return self._connect("immutable=1")
+
+    def _connect(self, mode: str) -> apsw.Connection:
+        """Open a connection with its settings, and check schema and last commit."""
+        for end in ("", "-wal", "-shm"):
+            check_own(self.folder / f"{DATABASE}{end}")
+        committed = read_commit(self.folder)  # before the database: a writer notes a commit when it is done
+        path = self.folder / DATABASE
+        connection = connect(path, mode)
+        try:
+            connection.set_busy_timeout(int(1000 * self._busy_timeout))
+            connection.execute(
+                f"PRAGMA synchronous={'FULL' if self._durable else 'OFF'}; PRAGMA temp_store=MEMORY;"
+                f"PRAGMA cache_size=-16000; PRAGMA journal_size_limit={LONG_LOG}; PRAGMA query_only=ON;"
+            ).fetchall()
+            connection.create_scalar_function("folded_contains", _contains_folded, 2, deterministic=True)
+            with bounded(connection, path):
+                check_schema(connection, path)
+                check_commit(connection, self.folder, committed)  # reads the file and its WAL
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _read_only_stamp(self) -> tuple[int, int, bool]:
+        """Return what changes when the database does, for those who cannot take part in its locking."""
+        status, log = (self.folder / DATABASE).stat(), self.folder / f"{DATABASE}-wal"
+        return status.st_mtime_ns, status.st_size, log.exists() and log.stat().st_size > 0
+
+    def drain(self) -> None:
+        """Close what is idle."""
+        with self._lock:
+            while self._idle:
+                self._idle.pop().close()
+
+    def close(self) -> None:
+        """Close what is idle; what is lent is closed when it comes back."""
+        with self._lock:
+            self._closed = True
+            self.drain()
+            self.opened.close()
+
+
+def _contains_folded(*values: Any) -> bool:
+    value, folded = values
+    return folded in str(value).casefold()
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+# databases, by device and inode, that were in use when this process was forked
+_unusable: set[tuple[int, int]] = set()
+_forking: list[Pool] = []
+
+
+def _before_fork() -> None:
+    no_fork.acquire()
+    _forking.extend(_pools)
+    for pool in _forking:
+        pool.before_fork()
+
+
+def _after_fork(*, child: bool) -> None:
+    while _forking:
+        _forking.pop().after_fork(child=child)
+    no_fork.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=partial(_after_fork, child=False),
+        after_in_child=partial(_after_fork, child=True),
+    )

@@ -1,4 +1,4 @@
-"""The SQLite side of a local index: schema, checked pages, document rows, and what SQLite's failures mean.
+"""The SQLite side of a local index: which one is open, schema, checked pages, document rows, what failures mean.
 
 SQLite holds everything but the arrays and is the one commit point: a segment of arrays exists for readers
 when, and only when, a committed row names it. WAL gives every reader a snapshot and never makes it wait.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -75,6 +76,60 @@ _COUNTED = 10_000
 _FREE_STEPS = 1_000_000
 """Steps that opening a database of any size may take."""
 _to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+
+class OpenedFolder:
+    """An index's folder as it was opened, and whether its path still leads there.
+
+    Another index may come to lie at the path: restored after a deletion, moved there, or behind a link that was
+    switched. Device and inode of the folder and of its database tell them apart; the folder is kept open, so that its
+    inode is given to no other meanwhile.
+    """
+
+    outlasts = False
+    """Whether reading goes on, by what is open, while nothing lies at the path."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._names = str(path), str(path / DATABASE)
+        self._pin = os.open(path, os.O_RDONLY | os.O_DIRECTORY) if hasattr(os, "O_DIRECTORY") else None
+        self._identity = self._look()
+
+    @property
+    def database(self) -> tuple[int, int]:
+        """Device and inode of the database."""
+        return self._identity[1]
+
+    def _look(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return device and inode of what the path leads to now: the folder, and its database."""
+        folder, database = map(os.stat, self._names)
+        return (folder.st_dev, folder.st_ino), (database.st_dev, database.st_ino)
+
+    def is_there(self) -> bool:
+        """Return whether the path leads to the folder that was opened."""
+        try:
+            return self._look() == self._identity
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def check(self, *, reading: bool = False) -> bool:
+        """Return True if the path leads to the folder, and False where reading outlasts it; else raise StoreError."""
+        if self.is_there():
+            return True
+        if (self.path / DATABASE).exists():
+            raise StoreError(f"{self.path} holds another index than the one that was opened: open it again")
+        if reading and self.outlasts:
+            return False
+        raise StoreError(
+            f"the index {self.path} is no longer there: it was moved or deleted; open it where it is now, or restore a "
+            "backup and open it again"
+        )
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        pin, self._pin = self._pin, None
+        if pin is not None:
+            os.close(pin)
 
 
 @contextmanager
@@ -232,31 +287,21 @@ def count_places(text: object) -> int:
         raise damaged_database(DATABASE, f"passages of a document are {shown(text)}: {error}") from error
 
 
-def stored_of(*row: str) -> StoredDocument:
-    """Convert a row of ``DOCUMENT_COLUMNS`` into a document with its passages."""
-    document, places, source = document_of(*row), row[6], row[7]
-    try:
-        return replace(parse_passages(places, document), source=source)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise CorruptIndexError(f"document {shown(row[0])} is damaged in {DATABASE} ({error}); {REPAIR}") from error
-
-
-def document_of(
+def stored_of(
     id: str, text: str, metadata: str, fields: str, payload: str, digest: str, places: str = "", source: str = ""
-) -> Document:
+) -> StoredDocument:
     """Convert a row of ``DOCUMENT_COLUMNS`` into a document; raises where its content is not what was written."""
     try:
         for value in (id, text, metadata, fields, payload, places, source):
             if not isinstance(value, str):
                 raise TypeError(f"{shown(value)} is no text")
-        parts = [parse_json(part) for part in (metadata, fields, payload)]
+        parts = parse_json(metadata), parse_json(fields), parse_json(payload)
         document, actual = Document(id, text, *parts), content_digest(text, *parts)
-    except (TypeError, ValueError, RecursionError) as error:  # no JSON, no mapping, no document
-        actual, why = "", str(error)
-    if actual == digest:
-        return document
-    why = f"its digest is {actual}, not {shown(digest)}" if actual else why
-    raise CorruptIndexError(f"document {shown(id)} is damaged in {DATABASE} ({why}); {REPAIR}")
+        if actual != digest:
+            raise ValueError(f"its digest is {actual}, not {shown(digest)}")
+        return replace(parse_passages(places, document), source=source)
+    except (TypeError, ValueError, RecursionError) as error:  # no JSON, no mapping, no document, no places
+        raise CorruptIndexError(f"document {shown(id)} is damaged in {DATABASE} ({error}); {REPAIR}") from error
 
 
 @cache

@@ -36,7 +36,7 @@ from palmette.lexical.analyser import LANGUAGE, SCHEME, check_language, stemmer_
 from palmette.machine.files import flaw_of, fsync_folder, read_regular, write_anew
 from palmette.machine.folders import atomic_folder, between, is_occupied
 from palmette.search.plan import ArraySpec
-from palmette.store.local.database import DATABASE, create_database, no_fork, read_number, storage_errors
+from palmette.store.local.database import DATABASE, OpenedFolder, create_database, no_fork, read_number, storage_errors
 
 FORMAT = 5
 MOST_NUMBERS = 2**22
@@ -160,59 +160,6 @@ def draft_json(path: Path, content: object, *, durable: bool) -> Path:
     temporary = path.with_name(f"{path.name}.tmp")
     write_anew(temporary, json.dumps(content, indent=2).encode() + b"\n", durable=durable)
     return temporary
-
-
-class OpenedFolder:
-    """An index's folder as it was opened, and whether its path still leads there.
-
-    Another index may come to lie at the path: restored after a deletion, moved there, or behind a link that was
-    switched. Device and inode of the folder and of its database tell them apart; the folder is kept open, so that its
-    inode is given to no other meanwhile.
-    """
-
-    outlasts = False
-    """Whether reading goes on, by what is open, while nothing lies at the path."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._names = str(path), str(path / DATABASE)
-        self._pin = os.open(path, os.O_RDONLY | os.O_DIRECTORY) if hasattr(os, "O_DIRECTORY") else None
-        self._identity = self._look()
-
-    @property
-    def database(self) -> tuple[int, int]:
-        """Device and inode of the database."""
-        return self._identity[1]
-
-    def _look(self) -> tuple[tuple[int, int], ...]:
-        states = map(os.stat, self._names)
-        return tuple((state.st_dev, state.st_ino) for state in states)
-
-    def is_there(self) -> bool:
-        """Return whether the path leads to the folder that was opened."""
-        try:
-            return self._look() == self._identity
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-
-    def check(self, *, reading: bool = False) -> bool:
-        """Return True if the path leads to the folder, and False where reading outlasts it; else raise StoreError."""
-        if self.is_there():
-            return True
-        if (self.path / DATABASE).exists():
-            raise StoreError(f"{self.path} holds another index than the one that was opened: open it again")
-        if reading and self.outlasts:
-            return False
-        raise StoreError(
-            f"the index {self.path} is no longer there: it was moved or deleted; open it where it is now, or restore a "
-            "backup and open it again"
-        )
-
-    def close(self) -> None:
-        """Let go of the folder."""
-        pin, self._pin = self._pin, None
-        if pin is not None:
-            os.close(pin)
 
 
 class Commit(NamedTuple):

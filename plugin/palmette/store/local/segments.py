@@ -185,8 +185,6 @@ class Segment(ArraySegment):
         super().__init__(keys, {spec.name: self._open(spec) for spec in arrays})
         self.numbers: Rows = self._map(NUMBERS, np.int32, (count,))
         self._check_numbers()
-        self._first = int(self.keys[0])
-        self._dense = int(self.keys[-1]) - self._first + 1 == count
         self.words = Postings.read(lambda name, dtype: self._map(f"words-{name}", dtype), str(self.path))
         if fault := self.words.fault(count):
             raise damaged(self._file(f"words-{fault[0]}"), *fault[1:])
@@ -255,15 +253,6 @@ class Segment(ArraySegment):
                 raise damaged(self._file(spec.name), f"numbers from {low} to {high}", f"{array.min()} to {array.max()}")
         if spec.aligned and not np.array_equal(array.starts, self.arrays[spec.aligned].starts):
             raise damaged(self._file(_starts(spec)), f"the numbers of {spec.aligned}.starts.npy", "others")
-
-    def rows(self, keys: Keys) -> Rows:
-        """Row numbers of those keys that lie here (``keys`` rises)."""
-        low, high = np.searchsorted(keys, (self._first, int(self.keys[-1]) + 1))
-        block_keys = keys[low:high]
-        if self._dense:
-            return block_keys - self._first
-        rows = np.searchsorted(self.keys, block_keys)
-        return rows[self.keys[rows] == block_keys] if len(rows) else rows
 
     def verify(self, advance: Callable[[int], object], names: Iterable[str] | None = None) -> None:
         """Compare files, by default all, with their checksums."""

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from palmette.arrays import Floats, Keys, Mask, Ragged, Rows
 from palmette.errors import NotFoundError, StoreError
 from palmette.lexical.analyser import Analyser
-from palmette.lexical.bm25 import PostingsOfSome, WordSearcher, WordSource
-from palmette.lexical.query import query_terms
+from palmette.lexical.bm25 import PostingsOfSome, WordSearcher, WordSource, query_terms
 from palmette.search.flat import ExactEngine
 from palmette.search.lists import add_sizes
 from palmette.search.plan import ArraySpec, Candidates, SearchPlan, WordMatches
@@ -27,6 +26,7 @@ from palmette.store.filters import Filter, Scoped, matches
 from palmette.store.local.database import (
     DATABASE,
     DOCUMENT_COLUMNS,
+    OpenedFolder,
     keys_of,
     parsed,
     read_number,
@@ -35,7 +35,6 @@ from palmette.store.local.database import (
     stored_of,
 )
 from palmette.store.local.filters import check_names, select_keys
-from palmette.store.local.folder import OpenedFolder
 from palmette.store.local.segments import Segment, damaged
 from palmette.store.memory import execute
 from palmette.store.protocols import StoredDocument, View, find_array
@@ -169,11 +168,11 @@ class Snapshot:
         """Copy the rows of ``keys`` (any order, all present) into ``out``."""
         if (keys[1:] >= keys[:-1]).all():
             for segment, rows, places in self.locate(keys):
-                segment.array(name).take(rows, axis=0, out=out[places], mode="clip")  # others copy twice
+                segment.arrays[name].take(rows, axis=0, out=out[places], mode="clip")  # others copy twice
             return
         order = np.argsort(keys, kind="stable")
         for segment, rows, places in self.locate(keys[order]):
-            out[order[places]] = segment.array(name)[rows]
+            out[order[places]] = segment.arrays[name][rows]
 
 
 class Snapshots:
@@ -194,12 +193,11 @@ class Snapshots:
         self.latest: Snapshot | None = None
         self._loading, self._pid = threading.Lock(), os.getpid()
 
-    def open_snapshot(self, connection: apsw.Connection) -> Snapshot:
-        """Start a read transaction, and return the arrays that belong to it."""
-        return self.read(connection, lambda snapshot: snapshot)
+    def open_snapshot(self, connection: apsw.Connection, use: Callable[[Snapshot], object] | None = None) -> Snapshot:
+        """Start a read transaction, and return the arrays that belong to it.
 
-    def read(self, connection: apsw.Connection, use: Callable[[Snapshot], _T]) -> _T:
-        """Start a read transaction and use its arrays, again where a writer has merged files away meanwhile."""
+        Begins again where a writer has merged files away meanwhile, which ``use`` of them may be the first to miss.
+        """
         if self._pid != os.getpid():  # forked: a thread that is not here may have held the lock
             self._pid, self._loading, self.latest = os.getpid(), threading.Lock(), None
         for _ in range(_RETRIES):
@@ -209,7 +207,9 @@ class Snapshots:
             try:
                 if snapshot is None or snapshot.generation != generation:
                     snapshot = self._load(connection, generation)
-                return use(snapshot)
+                if use is not None:
+                    use(snapshot)
+                return snapshot
             except FileNotFoundError as error:
                 connection.execute("ROLLBACK")
                 if read_number(connection, "generation") == generation:
@@ -258,21 +258,19 @@ class LocalView(View):
                 self._released = True
                 self._connection.execute("ROLLBACK")
 
-    def _check_open(self) -> None:
+    def _check_open(self, *, documents: bool = False) -> None:
+        """Raise unless arrays, or ``documents`` too, can be read."""
         if self._pid != os.getpid():
             raise StoreError("this view is open in the process that was forked: open another here")
         if not self.is_open:
             raise StoreError("this view is closed: use it inside its `with backend.read() as view:` block")
+        if documents and self._released:  # the connection would read the latest state
+            raise StoreError("this view has been released: only its arrays can be read")
 
     def _query(self, query: str, values: Sequence[str | int]) -> list[tuple[Any, ...]]:
         with self._lock, storage_errors(self._shared.folder):
-            return list(self._rows_among(query, values))
-
-    def _rows_among(self, query: str, values: Sequence[str | int]) -> Iterator[tuple[Any, ...]]:
-        self._check_open()
-        if self._released:  # the connection would read the latest state
-            raise StoreError("this view has been released: only its arrays can be read")
-        return rows_among(self._connection, query, values)
+            self._check_open(documents=True)
+            return list(rows_among(self._connection, query, values))
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -321,40 +319,35 @@ class LocalView(View):
             )
         return checked
 
-    def _columns(self, columns: str, keys: Sequence[int], read: Callable[..., _T]) -> list[_T]:
-        """Read some columns of passages' documents, each document once, in the order of ``keys``."""
-        document_keys = self.document_keys(keys).tolist()
-        query = f"SELECT key, {columns} FROM documents WHERE key IN ({{}})"
-        values = {key: read(*row) for key, *row in self._query(query, list(dict.fromkeys(document_keys)))}
-        for key in document_keys:
-            if key not in values:
-                raise damaged(self._shared.folder / DATABASE, f"a row for document {key}", "none")
-        return [values[key] for key in document_keys]
-
-    def _stored_of(self, *row: str) -> StoredDocument:
-        stored = stored_of(*row)
-        if self._filter and not matches(self._filter, stored.document.metadata, stored.document.key):
-            expected = f"metadata of document {stored.document.key!r} that pass"
-            raise damaged(self._shared.folder / DATABASE, expected, "others")
-        return stored
-
     def stored(self, keys: Sequence[int]) -> list[StoredDocument]:
-        """Whole documents of passages, in the order of ``keys``."""
-        return self._columns(DOCUMENT_COLUMNS, keys, self._stored_of)
+        """Whole documents of passages, in the order of ``keys``; each is read once."""
+        owners = self.document_keys(keys).tolist()
+        stored = {key: document for key, document, _ in self.scan(list(dict.fromkeys(owners)))}
+        return [stored[key] for key in owners]
 
     def scan(self, keys: Sequence[int]) -> Iterator[tuple[int, StoredDocument, int]]:
         """Read documents by the keys of their first passages, each when the one before it is done with."""
         query, missing = f"SELECT key, {DOCUMENT_COLUMNS} FROM documents WHERE key IN ({{}})", set(keys)
+        database = self._shared.folder / DATABASE
         with self._lock, storage_errors(self._shared.folder):
-            for key, *row in self._rows_among(query, keys):
+            self._check_open(documents=True)
+            for key, *row in rows_among(self._connection, query, keys):
                 missing.discard(key)
-                yield key, self._stored_of(*row), sum(map(len, row)) - len(row[1])
+                stored = stored_of(*row)
+                if self._filter and not matches(self._filter, stored.document.metadata, stored.document.key):
+                    raise damaged(database, f"metadata of document {stored.document.key!r} that pass", "others")
+                yield key, stored, sum(map(len, row)) - len(row[1])
         if missing:
-            raise damaged(self._shared.folder / DATABASE, f"a row for document {min(missing)}", "none")
+            raise damaged(database, f"a row for document {min(missing)}", "none")
 
     def ids(self, keys: Sequence[int]) -> list[str]:
         """Ids of passages' documents in the order of ``keys``."""
-        return self._columns("id", keys, str)
+        owners = self.document_keys(keys).tolist()
+        rows = self._query("SELECT key, id FROM documents WHERE key IN ({})", list(dict.fromkeys(owners)))
+        ids = {key: str(id) for key, id in rows}
+        if missing := set(owners).difference(ids):
+            raise damaged(self._shared.folder / DATABASE, f"a row for document {min(missing)}", "none")
+        return [ids[key] for key in owners]
 
     def note(self, name: str) -> str | None:
         """Text that a writer noted of all documents; none in a scope."""
