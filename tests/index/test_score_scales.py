@@ -37,3 +37,11 @@ def test_a_search_of_few_documents_that_comes_first_changes_no_score() -> None:
     assert len(index.search(QUERY, **LEVEL)) == 1
     index.add(documents()[1:])
     assert scores(index) == expected
+
+
+def test_scales_of_earlier_numbers_of_documents_are_forgotten() -> None:
+    with Index.in_memory(tree()) as index:
+        for count in (4, 40, 8, 48, 12):
+            index.sync(documents()[:count], "some", progress=False)
+            scores(index)
+        assert len(index._measured) == 1

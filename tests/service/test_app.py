@@ -20,7 +20,7 @@ import httpx
 import pytest
 from jsonschema import Draft202012Validator
 
-from palmette import Index, Reader
+from palmette import Document, Index, Reader
 from palmette.cli import main
 from palmette.errors import ConfigError, NotFoundError, StoreError
 from palmette.service.app import Service
@@ -589,6 +589,29 @@ def test_an_index_that_cannot_be_opened_is_named(index: Index, tmp_path: Path) -
         assert service.post("search", query="owl", index="colours").status_code == 200
     with pytest.raises(ConfigError, match="same name"):
         Service([ServedIndex("a", "x"), ServedIndex("a", "y")])
+
+
+def test_what_could_not_be_opened_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that was away, and an index that was broken, when the service began."""
+    from palmette.service import app
+
+    monkeypatch.setattr(app, "RETRY_AFTER", 0.1)
+    Index.build([Document("a", "Owls sing.")], space(), tmp_path / "index").close()
+    (tmp_path / "index" / "index.sqlite3").rename(tmp_path / "kept")
+    space().save_pretrained(tmp_path / "model")
+    served = [
+        ServedIndex("notes", str(tmp_path / "notes"), model=str(tmp_path / "model")),
+        ServedIndex("i", f"{tmp_path}/index"),
+    ]
+    with running(*served) as service:
+        until(lambda: len(service.service.failures) == 2)
+        (tmp_path / "new").mkdir()
+        (tmp_path / "new" / "b.md").write_text("Owls sleep.")
+        (tmp_path / "new").rename(tmp_path / "notes")
+        (tmp_path / "kept").rename(tmp_path / "index" / "index.sqlite3")
+        until(lambda: service.http.get("/ready").status_code == 200)
+        hits = [service.post("search", query="owl", index=name).json()["results"][0]["hits"] for name in ("notes", "i")]
+        assert [[hit["id"] for hit in some] for some in hits] == [["notes/b.md"], ["a"]]
 
 
 def test_searches_that_arrive_together_share_a_pass(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:

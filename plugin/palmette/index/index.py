@@ -82,7 +82,8 @@ class Index:
         self.model = model
         self.backend = backend
         self._sentences = model.sentences and stores_sentences(backend)
-        self._measured: dict[tuple[str, int], ScoreScales] = {}  # by variant of the options and number of documents
+        # by variant of the options: the note or number of documents at the measurement, and the score scales
+        self._measured: dict[str, tuple[str | int, ScoreScales]] = {}
         self._measured_within: dict[tuple[Filter | None, str], tuple[Keys, ScoreScales]] = {}
         self._cutter = opened_cutter(model, backend, passages)
         self.path = path
@@ -535,11 +536,12 @@ class Index:
         if stored is not None and not variant:
             return stored
         documents = stored.documents if stored else max(1, len(view))
-        key = (variant, documents)
-        if key not in self._measured:
+        state, remembered = documents if note is None else note, self._measured.get(variant)
+        if remembered is None or remembered[0] != state:
             with self.backend.read() as unfiltered:
-                self._measured[key] = score_scales_for(self.model, options, unfiltered, self._sentences)
-        return self._measured[key].model_copy(update={"documents": documents})
+                remembered = state, score_scales_for(self.model, options, unfiltered, self._sentences)
+            self._measured[variant] = remembered
+        return remembered[1].model_copy(update={"documents": documents})
 
     def _score_scales_within(self, options: Any, view: View) -> ScoreScales:
         """Score scales of a filtered index: learned in training, or measured on the documents it shows."""

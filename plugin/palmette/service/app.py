@@ -37,6 +37,8 @@ log = logging.getLogger("palmette.service")
 
 KEPT = 30.0
 """Seconds for which fields and topics are cached."""
+RETRY_AFTER, RETRY_AFTER_AT_MOST = 2.0, 60.0
+"""Seconds after which an index that could not be opened is tried again: first, and after many failures."""
 PAGE_FILES = {
     "/": ("index.html", "text/html"),
     "/page.js": ("page.js", "text/javascript"),
@@ -64,7 +66,7 @@ class Service:
         self._description: dict[str, Any] | None = None
         self._opening: list[asyncio.Task[None]] = []
         self.failures: dict[str, str] = {}
-        """Error of the index that could not be opened."""
+        """Errors of the indexes that could not be opened, by name; each is tried again."""
         self.sockets: dict[str, str] = {}
         """Name of the index of each Unix socket, by its address."""
         self.paths = OPEN | {endpoint.path for endpoint in ENDPOINTS} | {"/metrics", "/v1/indexes"}
@@ -98,25 +100,44 @@ class Service:
     async def lifespan(self, app: Any = None) -> AsyncIterator[None]:
         """Open the indexes in the background, and close them when all requests are done."""
         self._opening = [asyncio.create_task(self._open(index)) for index in self.served.values()]
+        self._stopping = asyncio.Event()
+        again = asyncio.create_task(self._open_again())
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(free_pages_returned())
             for context in self._contexts:
                 await stack.enter_async_context(context())
             yield
-        await self.wait_until_open()
+        self._stopping.set()
+        await again
         await asyncio.gather(*(asyncio.to_thread(index.close) for index in self.served.values()))
 
     async def _open(self, served: ServedIndex) -> None:
         """Open an index in a thread; a failure is logged, and kept to be shown."""
+        before = self.failures.get(served.name)
         try:
             await asyncio.to_thread(served.open)
-            log.info("%s: %s is open", served.name, served.path)
         except PalmetteError as error:
             self.failures[served.name] = str(error)
-            log.error("%s: %s", served.name, error)
+            if str(error) != before:
+                log.error("%s: %s", served.name, error)
         except Exception as error:
             self.failures[served.name] = f"{type(error).__name__}: {error}"
-            log.exception("%s cannot be opened", served.name)
+            if self.failures[served.name] != before:
+                log.exception("%s cannot be opened", served.name)
+        else:
+            self.failures.pop(served.name, None)
+            log.info("%s: %s is open", served.name, served.path)
+
+    async def _open_again(self) -> None:
+        """Try again to open what could not be opened, later each time, until the service stops."""
+        await self.wait_until_open()
+        pause = RETRY_AFTER
+        while self.failures:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause)
+                return
+            await asyncio.gather(*(self._open(self.served[name]) for name in [*self.failures]))
+            pause = min(2 * pause, RETRY_AFTER_AT_MOST)
 
     # -- what needs no index ----------------------------------------------------------------------------------
 

@@ -94,15 +94,13 @@ class ServedIndex:
         self, name: str, path: str, *, model: str | None = None, reader: str | None = None, **options: Any
     ) -> None:
         self.name, self._model, self._reader, self._options = name, model, reader, options
+        self.is_indexed = True
+        """Whether a followed folder has been indexed as a whole since the service began."""
         self.source: Path | None = None
         """Folder of documents that the index follows, if any."""
         self.path = path if is_url(path) else str(Path(path).expanduser().absolute())
-        folder, names = Path(self.path), (DATABASE, "manifest.json")
-        if not is_url(path) and folder.is_dir() and not any((folder / name).exists() for name in names):
-            self.source, self.path = folder, str(folder / HOME / "index")
+        self._find_source()
         self.progress = Progress()
-        self.is_indexed = self.source is None
-        """Whether a followed folder has been indexed as a whole since the service began."""
         self.warning = ""
         """What keeps an index that answers from being up to date."""
         self.limit = PerCallerLimit()
@@ -113,8 +111,16 @@ class ServedIndex:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"palmette-write-{name}")
         self._stop, self._follower = threading.Event(), threading.Thread(target=self._follow, daemon=True)
 
+    def _find_source(self) -> None:
+        """Follow the place if it is a folder of documents, and no index."""
+        folder, names = Path(self.path), (DATABASE, "manifest.json")
+        if not is_url(self.path) and folder.is_dir() and not any((folder / name).exists() for name in names):
+            self.source, self.path, self.is_indexed = folder, str(folder / HOME / "index"), False
+
     def open(self) -> None:
         """Open the index, or create that of a followed folder; blocks."""
+        if self.source is None:  # the folder may have been away until now
+            self._find_source()
         if self.source is not None:
             make_home(self.source)
             Index.open_or_create(self.path, self._model, encoder=self._options.get("encoder")).close()
