@@ -347,7 +347,7 @@ def test_whatever_is_sent_is_answered_or_refused(seeds: range, folder: Path, tmp
 
 
 def test_replies_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "LARGEST_REPLY", 100_000)
+    monkeypatch.setattr(calls, "MOST_DOCUMENT_BYTES", 100_000)
     long = [Document(f"long{n}", f"word{n} " * 5000) for n in range(4)]
     Index.build([*documents(), *long], space(), tmp_path / "long", passages=None).close()
     with running(tmp_path / "long") as service:
@@ -370,7 +370,7 @@ def test_replies_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_no_more_documents_are_loaded_than_a_reply_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "LARGEST_REPLY", 2_000_000)
+    monkeypatch.setattr(calls, "MOST_DOCUMENT_BYTES", 2_000_000)
     long = [Document(f"long{n}", f"word{n} " * 140_000, {"t": "a"}, payload={"n": n}) for n in range(24)]
     ids = [document.id for document in long]
     with Index.build(long, space(), tmp_path / "long", passages=None, sentences=False, tenant="t") as index:

@@ -1,1 +1,1 @@
-"""What the process meets: cores, threads, devices, files, servers, terminals, and telemetry."""
+"""The process and its surroundings: cores, threads, devices, files, servers, terminals, and telemetry."""

@@ -15,7 +15,7 @@ from palmette.lexical.analyser import LANGUAGE, analyser_of
 
 NEVER = -1e4
 """Score of what is no candidate: exp of it is 0, and differences of two of them are finite."""
-MEMORY = 32 << 20
+REMEMBERED_BYTES = 32 << 20
 """Bytes of document vectors that are remembered: 21,845 of 384 numbers."""
 
 
@@ -27,7 +27,7 @@ def words_of(text: str) -> set[str]:
 class UnitVectors:
     """Encoder vectors of length 1, with an LRU cache of document vectors; safe for several threads."""
 
-    def __init__(self, encoder: Encoder, memory: int = MEMORY) -> None:
+    def __init__(self, encoder: Encoder, memory: int = REMEMBERED_BYTES) -> None:
         self.encoder = encoder
         self._most = memory // (4 * encoder.dimension) if encoder.frozen else 0
         self._vectors: OrderedDict[bytes, Floats] = OrderedDict()  # the one used last comes last

@@ -37,8 +37,10 @@ log = logging.getLogger("palmette.service")
 
 KEPT = 30.0
 """Seconds for which fields and topics are cached."""
-RETRY_AFTER, RETRY_AFTER_AT_MOST = 2.0, 60.0
-"""Seconds after which an index that could not be opened is tried again: first, and after many failures."""
+RETRY_AFTER = 2.0
+"""Seconds after which an index that could not be opened is tried again; twice as many after each failure."""
+RETRY_AFTER_AT_MOST = 60.0
+"""Most seconds between two tries."""
 PAGE_FILES = {
     "/": ("index.html", "text/html"),
     "/page.js": ("page.js", "text/javascript"),

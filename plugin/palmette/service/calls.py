@@ -41,7 +41,7 @@ from palmette.types import Hit
 T = TypeVar("T")
 SCANNED = 5000
 """Number of documents whose metadata values are counted."""
-LARGEST_REPLY = 2**26
+MOST_DOCUMENT_BYTES = 2**26
 """Bytes of all documents of a reply."""
 
 
@@ -63,8 +63,8 @@ def results_facts(queries: Sequence[str], results: Sequence[Sequence[Hit]], expl
         for hit in hits:
             described.append(hit.to_dict(explain=explain))
             size += len(to_json(described[-1]))
-            if size > LARGEST_REPLY:
-                raise InputError(f"these hits have more than {LARGEST_REPLY:,} bytes: ask for fewer")
+            if size > MOST_DOCUMENT_BYTES:
+                raise InputError(f"these hits have more than {MOST_DOCUMENT_BYTES:,} bytes: ask for fewer")
         facts.append({"query": query, "hits": described})
     return facts
 
@@ -74,7 +74,7 @@ def _bounded(call: Callable[[Any, Index, Reader], T]) -> Callable[[Any, Index, R
 
     @wraps(call)
     def bounded(body: Any, index: Index, reader: Reader) -> T:
-        token = READ_LIMIT.set(LARGEST_REPLY)
+        token = READ_LIMIT.set(MOST_DOCUMENT_BYTES)
         try:
             return call(body, index, reader)
         finally:
@@ -155,10 +155,10 @@ def _read_bounded(view: View, keys: Sequence[int]) -> dict[int, StoredDocument]:
     stored, sizes = dict[int, StoredDocument](), dict[int, int]()
     for key, document, _ in view.scan(list(dict.fromkeys(keys))):
         stored[key], sizes[key] = document, len(to_json(document_facts(document.document)))
-        if sum(sizes.values()) > LARGEST_REPLY:
+        if sum(sizes.values()) > MOST_DOCUMENT_BYTES:
             break
-    if len(sizes) < len(set(keys)) or sum(sizes[key] for key in keys) > LARGEST_REPLY:
-        raise InputError(f"these {len(keys)} documents have more than {LARGEST_REPLY:,} bytes: ask for fewer")
+    if len(sizes) < len(set(keys)) or sum(sizes[key] for key in keys) > MOST_DOCUMENT_BYTES:
+        raise InputError(f"these {len(keys)} documents have more than {MOST_DOCUMENT_BYTES:,} bytes: ask for fewer")
     return stored
 
 

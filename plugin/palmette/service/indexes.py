@@ -43,7 +43,7 @@ PASSAGES_PER_COMMIT = 64
 """Number of documents of a followed folder that become visible together."""
 RETRY_AFTER = 1.0
 """Seconds after which a replaced index that could not be opened is tried again."""
-SMALL = 20_000
+UNCOMPILED_UP_TO = 20_000
 """Documents up to which a service that was started without compiled loops does without them."""
 
 
@@ -152,7 +152,7 @@ class ServedIndex:
         stamp = stamp_of(self.path)
         index = Index.open(self.path, **self._options)
         try:
-            if len(index) > SMALL:
+            if len(index) > UNCOMPILED_UP_TO:
                 compile_loops()
             encoder = index.model.encoder.plain
             reader = Reader.untrained(encoder) if self._reader is None else Reader.from_pretrained(self._reader)

@@ -207,7 +207,7 @@ class IndexFacts(Reply):
 
 
 class OverviewReply(IndexFacts, FieldsReply):
-    """What an index holds."""
+    """Contents of an index."""
 
     topics: list[TopicReply]
     query: str | None
@@ -287,7 +287,7 @@ class HealthReply(Reply):
 
 
 class ReadyReply(Reply):
-    """Whether every index can be searched."""
+    """State of all indexes: ready if each can be searched."""
 
     ready: bool
     reasons: list[str] = []

@@ -20,7 +20,7 @@ from palmette.sources.kinds import kind_of as kind_of
 from palmette.sources.pages import html_to_markdown as html_to_markdown
 from palmette.sources.records import (
     TEXT_KEYS,
-    Row,
+    RowOrFault,
     from_record,
     from_row,
     json_rows,
@@ -235,7 +235,7 @@ def record_documents(
     path: Path, root: Path | None = None, *, titles: bool
 ) -> Iterator[tuple[Mapping[str, Any], Document | InputError]]:
     """Yield the rows of a table or a JSONL file, each with its document, or with what is wrong with it."""
-    rows: Iterable[Row[Any]] = table_rows(path, TEXT_KEYS, root) if separator(path) else json_rows(path, root)
+    rows: Iterable[RowOrFault[Any]] = table_rows(path, TEXT_KEYS, root) if separator(path) else json_rows(path, root)
     convert = from_row if separator(path) else from_record
     for place, row in rows:
         if isinstance(row, InputError):

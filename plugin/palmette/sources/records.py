@@ -22,7 +22,7 @@ from palmette.types import Document
 from palmette.types.values import written
 
 T = TypeVar("T")
-Row = tuple[str, T | InputError]
+RowOrFault = tuple[str, T | InputError]
 """A row, or what is wrong with it, with its place ``file:number``."""
 Cells = dict[str, str | int | float]
 TEXT_KEYS = ("text", "title")
@@ -134,7 +134,7 @@ def read_jsonl(path: Path, root: Path | None = None) -> Iterator[tuple[str, dict
     return _or_raise(json_rows(path, root))
 
 
-def json_rows(path: Path, root: Path | None = None) -> Iterator[Row[dict[str, Any]]]:
+def json_rows(path: Path, root: Path | None = None) -> Iterator[RowOrFault[dict[str, Any]]]:
     """Objects of a file, or what is wrong with a line, each with its place ``file:number``."""
     for place, line in read_lines(path, root):
         try:
@@ -149,7 +149,7 @@ def json_rows(path: Path, root: Path | None = None) -> Iterator[Row[dict[str, An
             yield place, InputError(f"{place}: {reason}")
 
 
-def _or_raise(rows: Iterable[Row[T]]) -> Iterator[tuple[str, T]]:
+def _or_raise(rows: Iterable[RowOrFault[T]]) -> Iterator[tuple[str, T]]:
     for place, row in rows:
         if isinstance(row, InputError):
             raise row
@@ -164,7 +164,7 @@ def read_table(path: Path, required: Sequence[str] = (), root: Path | None = Non
     return _or_raise(table_rows(path, required, root))
 
 
-def table_rows(path: Path, required: Sequence[str] = (), root: Path | None = None) -> Iterator[Row[Cells]]:
+def table_rows(path: Path, required: Sequence[str] = (), root: Path | None = None) -> Iterator[RowOrFault[Cells]]:
     """Rows as of :func:`read_table`, or what is wrong with one."""
     csv.field_size_limit(max(LONGEST_LINE, csv.field_size_limit()))
     try:

@@ -24,10 +24,14 @@ from palmette.sources.pages import html_to_markdown
 from palmette.sources.strangers import Converted, converter, reason_of
 from palmette.types import LONGEST_DOCUMENT
 
-MEMORY = 2**28
+MOST_MEMORY = 2**28
 """Bytes that a conversion may take beyond the libraries."""
-SECONDS, SECONDS_PER_MEGABYTE, MOST_SECONDS = 5, 20, 300
-"""Processor time of a conversion: the least limit, what it grows by with the size of the file, and the largest."""
+SECONDS = 5
+"""Processor time of a conversion of a small file."""
+SECONDS_PER_MEGABYTE = 20
+"""Processor time that a larger file adds."""
+MOST_SECONDS = 300
+"""Largest processor time of a conversion."""
 FILES = 200
 """Number of files after which a new process takes over."""
 IDLE = 60.0
@@ -51,7 +55,7 @@ class Worker:
     def convert(self, size: int, **request: Any) -> Converted:
         """Convert a file of ``size`` bytes; what goes wrong, and the end of the process, raise InputError."""
         seconds = min(MOST_SECONDS, SECONDS + SECONDS_PER_MEGABYTE * size // 10**6)  # of processor time
-        line = json.dumps({**request, "seconds": seconds, "memory": MEMORY}).encode() + b"\n"
+        line = json.dumps({**request, "seconds": seconds, "memory": MOST_MEMORY}).encode() + b"\n"
         if not sys.executable or getattr(sys, "frozen", False):  # no Python to start: without protection
             return _converted(request)
         with self.lock:
@@ -150,7 +154,7 @@ class _Limits:
     """Limits of memory and processor time, where the system has them."""
 
     def __init__(self) -> None:
-        self.base, self.before, self.memory, self.exceeded = 0, _data(), MEMORY, False
+        self.base, self.before, self.memory, self.exceeded = 0, _data(), MOST_MEMORY, False
 
     def converting(self, seconds: int, memory: int) -> None:
         """Limit what follows."""

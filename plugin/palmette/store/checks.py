@@ -1,4 +1,4 @@
-"""What no index stores: checked before anything is encoded, so that the error names the document."""
+"""Checks of documents before anything is encoded: what an index cannot store raises, and names the document."""
 
 from __future__ import annotations
 

@@ -28,13 +28,13 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 """Inputs that a graph may have: [B, T] int64."""
 OUTPUTS = ("last_hidden_state", "token_embeddings")
 """Names that the output of token states may have: [B, T, w]."""
-TOKENS_PER_PASS = 2048
+CACHED_TOKENS = 2048
 """Tokens of a pass that stay in a processor's cache."""
 
 
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 """Setting of ONNX Runtime (since 1.22): where the weights of a graph given as bytes lie."""
-MANY = 4096
+TEXTS_WORTH_TORCH = 4096
 """Texts that are worth the seconds until torch is there, where it encodes faster."""
 
 
@@ -56,7 +56,7 @@ class OnnxEncoder(Encoder):
     """
 
     has_offsets = True
-    tokens_per_pass = TOKENS_PER_PASS
+    tokens_per_pass = CACHED_TOKENS
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class LightEncoder(OnnxEncoder):
 
     def _for_many(self, texts: Sequence[str]) -> Encoder | None:
         """Return torch's encoder for many texts on a processor where half precision is twice as fast."""
-        return self.with_torch() if len(texts) >= MANY and can_train() and cpu_has_bfloat16() else None
+        return self.with_torch() if len(texts) >= TEXTS_WORTH_TORCH and can_train() and cpu_has_bfloat16() else None
 
 
 class _Graph(Renewed):

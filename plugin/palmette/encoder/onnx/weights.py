@@ -37,7 +37,8 @@ _SETTINGS |= {"hidden_act": "activation"}
 """DistilBERT's names of the settings that are read."""
 _TYPES = {"F32": 1, "F16": 10, "BF16": 16}
 """ONNX's numbers of the types that weights may have."""
-_INT32, _INT64 = 6, 7
+_INT32 = 6
+_INT64 = 7
 _OPSET = 17
 _CONTRIB = "com.microsoft"
 """Operators of ONNX Runtime: attention, and sums with what follows them."""

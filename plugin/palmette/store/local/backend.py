@@ -228,7 +228,7 @@ class LocalBackend(Backend):
                     empty_log(connection)
 
     def outlast(self, readers: int = 4) -> None:
-        """From now on answer also while nothing lies at the path, by what is open: for so many readers at a time.
+        """Keep answering while nothing lies at the path, by files that are open, for so many readers at a time.
 
         Called again after a change, it opens what that has written. Where files that are open cannot be deleted
         (Windows), they cannot go away either.
