@@ -315,7 +315,7 @@ OTHER += [
 
 def a_body(draw: random.Random, endpoint: Any) -> Any:
     """A request that is right but for one to three odd values, or odd altogether."""
-    body = dict(endpoint.sent)
+    body = dict(endpoint.example)
     if draw.random() < 0.1:
         return draw.choice(OTHER)
     for _ in range(draw.choice([1, 1, 2, 3])):

@@ -179,7 +179,9 @@ class LightEncoder(OnnxEncoder):
     def forward(self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None) -> States:
         """Run one pass; layer states are torch's."""
         if "layers" in outputs:
-            return self.with_torch().forward(texts, kind, outputs, depth)
+            by_torch = self.with_torch()
+            with by_torch._lock:  # its passes and its copies have a lock of their own
+                return by_torch.forward(texts, kind, outputs, depth)
         return super().forward(texts, kind, outputs, depth)
 
     def layer_weights(self, count: int) -> LayerWeights | None:  # noqa: D102
