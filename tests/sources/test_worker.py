@@ -62,7 +62,7 @@ def test_one_process_serves_all_files_and_imports_little(write) -> None:
 
 
 @pytest.mark.parametrize(("limit", "value", "reason"), [
-    ("SECONDS", 0, "more than 0 s of processor time"), ("MEMORY", 2**22, "more than 4 MiB of memory"),
+    ("SECONDS", 0, "more than 0 s of processor time"), ("MOST_MEMORY", 2**22, "more than 4 MiB of memory"),
 ])  # fmt: skip
 def test_limits_of_time_and_memory(write, monkeypatch: pytest.MonkeyPatch, limit, value, reason) -> None:
     monkeypatch.setattr(worker, "SECONDS_PER_MEGABYTE", 0)
