@@ -96,7 +96,7 @@ def list_source(
 
 def _list_records(listing: Listing, file: Path, titles: bool) -> None:
     """Read the documents of a table or of JSON lines, under ids of their own; unreadable ones are noted."""
-    for _, document in record_documents(file, titles=titles):
+    for _, _, document in record_documents(file, titles=titles):
         if not isinstance(document, InputError):
             listing.take(document, document.key)
             continue
@@ -135,7 +135,7 @@ def _list_files(
                 if isinstance(text, InputError):
                     listing.skip(file, text, f"{source}/{name}")
                 else:
-                    listing.take(Document(id, text.text, metadata_of(name, text), text.fields), str(file))
+                    listing.take(Document(id, text.text, metadata_of(name, text), text.fields, text.payload), str(file))
         except (InputError, MissingExtraError) as error:
             listing.skip(file, error, f"{source}/{name}")
     listing.skipped += [(str(path), reason) for path, reason in walked.skipped]  # after the files that failed
