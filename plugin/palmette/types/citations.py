@@ -74,7 +74,7 @@ def cite(document: Document, passage: Passage | None, span: tuple[int, int] | No
     label = str(document.metadata.get("page_label", ""))  # a framework's loader gives a document for each page
     if file.lower().endswith(".pdf") and label.isdecimal():
         return Citation(file, place.headings, "page", "", int(label), int(label), start, end)
-    is_only_line = passage is None or (first == last and place.count == 1)
+    is_only_line = passage is None or (place.first_line == place.last_line and place.count == 1)
     return Citation(file, place.headings, "lines", "", first, last, start, end, is_only_line)
 
 
