@@ -30,8 +30,6 @@ OUTPUTS = ("last_hidden_state", "token_embeddings")
 """Names that the output of token states may have: [B, T, w]."""
 CACHED_TOKENS = 2048
 """Tokens of a pass that stay in a processor's cache."""
-
-
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 """Setting of ONNX Runtime (since 1.22): where the weights of a graph given as bytes lie."""
 TEXTS_WORTH_TORCH = 4096
