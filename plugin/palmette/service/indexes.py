@@ -41,7 +41,7 @@ MOST_LOOKS = 5
 """Checks for which vanished files, or a vanished index, wait for a folder to come to rest."""
 PASSAGES_PER_COMMIT = 64
 """Number of documents of a followed folder that become visible together."""
-RETRY_AFTER = 1.0
+EXCHANGE_AGAIN_AFTER = 1.0
 """Seconds after which a replaced index that could not be opened is tried again."""
 UNCOMPILED_UP_TO = 20_000
 """Documents up to which a service that was started without compiled loops does without them."""
@@ -185,7 +185,7 @@ class ServedIndex:
         if stamp is None or stamp == opened.stamp:
             return opened
         now = asyncio.get_running_loop().time()
-        if self._opening is None and (stamp != self._failed[1] or now - self._failed[0] > RETRY_AFTER):
+        if self._opening is None and (stamp != self._failed[1] or now - self._failed[0] > EXCHANGE_AGAIN_AFTER):
             self._opening = asyncio.create_task(self._exchange(stamp))
         opening = self._opening
         if opening is not None and not opened.is_current:
