@@ -238,7 +238,7 @@ def _by_product(block: Block, rows: Rows, queries: Floats, k: int) -> Shortlist:
             part = slice(start, start + step)
             scores[:, part] = queries @ block.floats(rows[part]).T
         lowest = np.partition(scores, -k, axis=1)[:, -k] - block.margin(queries, "inner_product")
-    of, at = np.nonzero(~(scores < lowest[:, None]))
+    of, at = np.nonzero(~(scores < lowest[:, None]))  # NaN stays: float64 decides
     compared = scores.size
     return Shortlist(of, rows[at], compared, compared * block.data[0].nbytes)
 

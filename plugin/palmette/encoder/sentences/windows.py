@@ -17,7 +17,7 @@ from palmette.encoder.states import like, sum_rows
 
 
 class _Window(NamedTuple):
-    """Sentences ``first`` to ``last`` of a text, read in one pass over its characters ``begin`` to ``end``."""
+    """Sentences ``first:last`` of all, which are of one text, read in one pass over its characters ``begin:end``."""
 
     text: int
     first: int
