@@ -20,7 +20,7 @@ from palmette.errors import ConfigError, LockedError, NotFoundError, StoreError
 
 REASONS_PRINTED = 10
 """Largest number of reasons for skipped files that are printed."""
-WATCHED = 2.0
+WATCH_SECONDS = 2.0
 """Seconds between two checks of followed files."""
 
 
@@ -104,7 +104,7 @@ def _watch(args: argparse.Namespace, index: Any, paths: Sequence[str], patterns:
         except StoreError:
             if stamp_of(args.out) == opened:
                 raise
-        time.sleep(WATCHED)
+        time.sleep(WATCH_SECONDS)
 
 
 def _sync_all(args: argparse.Namespace, index: Any, paths: Sequence[str], patterns: Mapping[str, Any]) -> None:

@@ -44,7 +44,7 @@ _TILE = 8192  # rows scored between two looks at the k best so far
 _PART_TILE = 256  # documents that stay in the cache
 _PIECE = 1 << 19  # numbers handled at once: they stay in the cache
 _WORTH_A_THREAD = 1 << 22  # numbers to compare before a second thread pays
-_FEW = 512  # pairs of a query and a row that are compared in full at once
+_PAIRS_IN_FULL = 512  # pairs of a query and a row that are compared in full at once
 
 _T = TypeVar("_T")
 _Pairs = tuple[Rows, Rows, Floats]  # query, row and score of each
@@ -220,7 +220,7 @@ class ExactEngine:
         if metric == "overlap":
             return _by_overlap(block, np.arange(count) if rows is None else rows, queries, k)
         of, work = np.arange(len(queries)), count * len(queries)
-        if count <= k or work <= _FEW:
+        if count <= k or work <= _PAIRS_IN_FULL:
             near = np.tile(np.arange(count) if rows is None else rows, len(of))
             return Shortlist(np.repeat(of, count), near, work, work * block.data[0].nbytes)
         if not compiles_loops():

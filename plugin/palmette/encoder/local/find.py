@@ -25,7 +25,7 @@ ONNX = "onnx:"
 """Beginning of the names of encoders that ONNX Runtime computes."""
 GRAPHS = ("onnx/model.onnx", "model.onnx")
 """Where the graph lies in the folder of an ONNX encoder, unless the encoder's name says it."""
-_SECONDS = 2.0  # for the Hub's first answer: without a network nobody should wait longer
+_HUB_SECONDS = 2.0  # for the Hub's first answer: without a network nobody should wait longer
 
 
 class EncoderFiles(NamedTuple):
@@ -173,7 +173,7 @@ def _download(repository: Repository, files: EncoderFiles) -> EncoderSource:
     """Download, and check the weights, whose hashes the client does not compare."""
     name, revision = repository.repo_id, repository.revision
     with hub_errors(name, revision):
-        info = hub_api(repository.token).model_info(name, revision=revision, timeout=_SECONDS, files_metadata=True)
+        info = hub_api(repository.token).model_info(name, revision=revision, timeout=_HUB_SECONDS, files_metadata=True)
     listed = info.siblings or ()
     if not any(fnmatch(file.rfilename, pattern) for file in listed for pattern in files.weights):
         if files is not SENTENCE_TRANSFORMERS:

@@ -69,9 +69,9 @@ _CHECKSUM_BYTES = 8  # at the end of each page
 _VFS = "cksmvfs"
 _MARKS = re.compile(r"([(),])")
 _READ_SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
-_INTERRUPTED = 5_000_000
+_STEPS_PER_INTERRUPT_CHECK = 5_000_000
 """Steps of a query (a second, about) after which an interrupt is looked for."""
-_COUNTED = 10_000
+_STEPS_PER_COUNT = 10_000
 """Steps that are counted at once while a database is opened."""
 _FREE_STEPS = 1_000_000
 """Steps that opening a database of any size may take."""
@@ -329,7 +329,7 @@ def connect(path: Path, mode: str) -> apsw.Connection:
     connection = apsw.Connection(f"{path.absolute().as_uri()}?{mode}", flags, _VFS)
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
-    connection.set_progress_handler(lambda: False, _INTERRUPTED)
+    connection.set_progress_handler(lambda: False, _STEPS_PER_INTERRUPT_CHECK)
     return connection
 
 
@@ -343,10 +343,10 @@ def limit_steps(connection: Any, path: Path, per_byte: int) -> int:
 
     def is_over() -> bool:
         nonlocal left
-        left -= _COUNTED
+        left -= _STEPS_PER_COUNT
         return left < 0
 
-    connection.set_progress_handler(is_over, _COUNTED)
+    connection.set_progress_handler(is_over, _STEPS_PER_COUNT)
     return size
 
 
@@ -359,7 +359,7 @@ def bounded(connection: apsw.Connection, path: Path, per_byte: int = 16) -> Iter
     except apsw.InterruptError as error:
         raise damaged_database(path, f"reading it takes longer than its {size:,} bytes explain") from error
     finally:
-        connection.set_progress_handler(lambda: False, _INTERRUPTED)
+        connection.set_progress_handler(lambda: False, _STEPS_PER_INTERRUPT_CHECK)
 
 
 def _schema_of(connection: apsw.Connection, most: int) -> list[tuple[Any, ...]]:
