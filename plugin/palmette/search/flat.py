@@ -170,6 +170,7 @@ def fill_in(pairs: Sequence[tuple[Rows, Keys, Floats]], out: Candidates) -> None
         of, places = of[order], np.arange(len(of))
         first = np.ones(len(of), bool)
         first[1:] = of[1:] != of[:-1]
+        # place among the pairs of its query
         rank = places - np.maximum.accumulate(np.where(first, places, 0))
         within_k = rank < out.keys.shape[1]
         of, rank, order = of[within_k], rank[within_k], order[within_k]
