@@ -20,6 +20,7 @@ from palmette.encoder.sentences import Sentences
 from palmette.encoder.states import States
 from palmette.encoder.tokens import without_limits
 from palmette.errors import CheckpointError, ConfigError, EncodingError
+from palmette.machine.compiled import compiles_loops
 from palmette.machine.cores import TOKENS_FOR_ONE_THREAD
 from palmette.machine.devices import can_train, cpu_has_bfloat16
 from palmette.machine.threads import Renewed, get_threads
@@ -212,7 +213,7 @@ class _Graph(Renewed):
         """Sessions of the parent process: to end them would wait for threads that are not there."""
         self._sessions: dict[int, Any] = {}
         super().__init__()
-        session = self._session(1)
+        session = self._session(self._threads_for(1))
         names = [node.name for node in session.get_inputs()]
         outputs = {node.name: node for node in session.get_outputs()}
         if foreign := [each for each in names if each not in INPUTS]:
@@ -236,7 +237,7 @@ class _Graph(Renewed):
     def run(self, values: Mapping[str, NDArray[np.int64]]) -> NDArray[Any]:
         """Compute token states of token numbers."""
         count = next(iter(values.values())).size
-        session = self._session(1 if count < TOKENS_FOR_ONE_THREAD else self._threads or get_threads())
+        session = self._session(self._threads_for(count))
         try:
             states: NDArray[Any] = session.run([self._output], {name: values[name] for name in self._inputs})[0]
         except Exception as error:  # of several kinds without a common base
@@ -245,6 +246,10 @@ class _Graph(Renewed):
                 "belong to another model: export it again"
             ) from error
         return states
+
+    def _threads_for(self, tokens: int) -> int:
+        """Return one thread for a question, and more for documents; a process that ends at once has one session."""
+        return 1 if tokens < TOKENS_FOR_ONE_THREAD and compiles_loops() else self._threads or get_threads()
 
     def _session(self, threads: int) -> Any:
         """Return the session of so many threads; one that computes questions never pays for the other's."""
