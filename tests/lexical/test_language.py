@@ -38,7 +38,7 @@ LETTERS = {
     "لأن التأمين لا يعاد إلى المستأجر الذي لم يسلم المفاتيح في هذا اليوم أو بعد ذلك.",
     "japanese": "アパートの賃貸契約は月の最後の日に終わります。引っ越す前に管理人に鍵を渡してください。" * 3,
     "chinese": "公寓的租约在本月最后一天到期。请在搬走之前把钥匙交给管理员，否则押金不予退还。" * 4,
-    "korean": "아파트 임대 계약은 이달 마지막 날에 끝납니다. 이사하기 전에 관리인에게 열쇠를 돌려주십시오." * 3,
+    "korean": "아파트 임대 계약은 이달 마지막 날에 끝납니다. 이사하기 전에 관리인에게 열쇠를 돌려주십시오." * 4,
 }
 """One letter in many languages."""
 CODE = "def area(shape):\n    if shape.kind in KINDS:\n        return shape.w * shape.h\n    raise ValueError(shape)\n"
