@@ -3,8 +3,7 @@
     PALMETTE_DATA=FOLDER python benchmarks/light.py quality [NAME ...]
     taskset -c 0 python benchmarks/light.py time
 
-*quality*: nDCG@10 of a default search, where each engine reads the documents and the questions: up to 300 test questions,
-over their judged documents and others at random, 800 in all. *time*: seconds for 1,000 short documents, on the
+*quality*: nDCG@10 of a default search, where each engine reads documents and questions: up to 300 test questions, over their judged documents and others at random, 800 in all. *time*: seconds for 1,000 short documents, on the
 processors that ``taskset`` leaves: entries of the standard library's documentation, of 300 characters at most.
 """
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from difflib import get_close_matches
 from importlib import import_module
+from typing import Any
 
 from palmette import __version__
 from palmette.errors import PalmetteError
@@ -117,7 +118,7 @@ def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Nam
     return args
 
 
-def _show_warning(message: Warning | str, *place: object) -> None:
+def _show_warning(message: Warning | str, *place: Any, **to: Any) -> None:
     """Print a warning as errors are printed, without the line of code that it comes from."""
     print(_paragraph(printable(f"palmette: warning: {message}")), file=sys.stderr, flush=True)
 

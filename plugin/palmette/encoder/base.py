@@ -46,10 +46,6 @@ def inner(name: str) -> Any:
     return property(attrgetter(f"encoder.{name}"))
 
 
-ALIKE = 0.7
-"""Least length of a text in a pass on a processor, relative to the longest."""
-
-
 class Encoder(ABC):
     """A frozen text encoder, safe to share between threads.
 
@@ -215,8 +211,6 @@ class Encoder(ABC):
             if self.tokens_per_pass:
                 tokens = min(self.max_length, 2 + len(texts[order[0]]) // 4)
                 count = min(size, max(1, self.tokens_per_pass // tokens))
-                # a processor computes padding as dearly as text: the others of a pass are nearly as long as its first
-                count = max(1, sum(len(texts[row]) >= ALIKE * len(texts[order[0]]) for row in order[:count]))
             rows, order = order[:count], order[count:]
             batch, named = list(map(texts.__getitem__, rows)), list(map(names.__getitem__, rows))
             yield rows, self._run_batch(batch, named, kind, output_names, depth)

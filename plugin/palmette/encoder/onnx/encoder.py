@@ -39,6 +39,10 @@ TEXTS_WORTH_TORCH = 4096
 """Texts that are worth the seconds until torch is there, where it encodes faster."""
 
 
+ALIKE = 0.7
+"""Least length of a text that is computed together with a longer one, relative to it."""
+
+
 class OnnxEncoder(Encoder):
     """An ONNX graph of a transformer, and in NumPy what follows it: pooled and token states from one pass.
 
@@ -136,13 +140,33 @@ class OnnxEncoder(Encoder):
         mask = np.array([encoding.attention_mask for encoding in encodings], np.int64)
         types = np.array([encoding.type_ids for encoding in encodings], np.int64)
         offsets = np.array([encoding.offsets for encoding in encodings], np.int64)
-        states = self._graph.run(dict(zip(INPUTS, (ids, mask, types), strict=True)))
+        states = self._run(ids, mask, types)
         if states.ndim != 3 or states.shape[:2] != ids.shape:
             raise EncodingError(
                 f"encoder {self.name!r}: its graph gives an array {list(states.shape)} for {list(ids.shape)} tokens; "
                 "export it again"
             )
         return np.asarray(states, np.float32), mask.astype(np.bool_), np.maximum(offsets - len(prompt), 0)
+
+    def _run(self, *values: NDArray[np.int64]) -> NDArray[Any]:
+        """Run the graph: token states [B, T, w]; texts of similar length together, since padding costs as much."""
+        mask, states = values[1], None
+        lengths = mask.sum(axis=1)
+        if lengths.min() >= ALIKE * lengths.max() or not mask[:, 0].all():  # all alike, or padded at the left
+            return self._graph.run(dict(zip(INPUTS, values, strict=True)))
+        order = np.argsort(-lengths, kind="stable")
+        while len(order):
+            longest = int(lengths[order[0]])
+            count = int((lengths[order] >= ALIKE * longest).sum())
+            rows, order = order[:count], order[count:]
+            part = self._graph.run({name: each[rows, :longest] for name, each in zip(INPUTS, values, strict=True)})
+            if part.ndim != 3:  # no token states: the caller refuses them
+                return part
+            if states is None:
+                states = np.zeros((*mask.shape, part.shape[2]), part.dtype)
+            states[rows, : part.shape[1]] = part
+        assert states is not None
+        return states
 
     def _pooled_part(self, mask: Mask, kind: Kind) -> Mask:
         """Return the mask without the prompt's tokens, of a model whose pooling leaves them out."""
