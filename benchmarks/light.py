@@ -3,8 +3,9 @@
     PALMETTE_DATA=FOLDER python benchmarks/light.py quality [NAME ...]
     taskset -c 0 python benchmarks/light.py time
 
-*quality*: nDCG@10 of a default search, where each engine reads documents and questions: up to 300 test questions, over their judged documents and others at random, 800 in all. *time*: seconds for 1,000 short documents, on the
-processors that ``taskset`` leaves: entries of the standard library's documentation, of 300 characters at most.
+*quality*: nDCG@10, where each engine reads documents and questions: up to 300 test questions, over their judged
+documents and others at random, 800 in all. *time*: seconds of processor time for 1,000 short documents, of 300
+characters at most, on the processors that ``taskset`` leaves: entries of the standard library's documentation.
 """
 
 from __future__ import annotations
