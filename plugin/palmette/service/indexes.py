@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from palmette.data.listing import list_source
 from palmette.errors import InputError, LockedError, NotFoundError, PalmetteError, StoreError
 from palmette.index import Index
+from palmette.index.languages import language_of_sources
 from palmette.machine.compiled import compile_loops, compiles_loops
 from palmette.machine.files import write_anew
 from palmette.machine.folders import draft_beside
@@ -123,7 +124,9 @@ class ServedIndex:
             self._find_source()
         if self.source is not None:
             make_home(self.source)
-            Index.open_or_create(self.path, self._model, encoder=self._options.get("encoder")).close()
+            language = None if Path(self.path).exists() else language_of_sources([self.source])
+            encoder = self._options.get("encoder")
+            Index.open_or_create(self.path, self._model, encoder=encoder, language=language).close()
         self.opened = self._load()
         if self.source is not None:
             self._follower.start()
@@ -274,7 +277,8 @@ class ServedIndex:
         make_home(folder)
         with draft_beside(Path(self.path)) as draft:
             # its own model, which may have lain in the folder too
-            with Index.create(draft / "index", self.opened.index.model) as index:
+            opened = self.opened.index
+            with Index.create(draft / "index", opened.model, language=opened.backend.language) as index:
                 self._synchronize(index, folder)
             if not self._stop.is_set():
                 (draft / "index").rename(self.path)
