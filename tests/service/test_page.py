@@ -73,12 +73,15 @@ def ask(tab: Tab, question: str) -> None:
     tab.evaluate("document.getElementById('results').replaceChildren(); document.getElementById('question').select()")
     tab.type(question)
     tab.press("Enter")
-    wait(tab, "document.querySelector('.hit, .problem') && !document.querySelector('.waiting, [aria-busy]')")
+    wait(tab, "document.querySelector('.hit, .problem') && !document.querySelector('[aria-busy]')")
 
 
 def opened(tab: Tab, service: Running, place: str = "", **screen: Any) -> None:
     tab.goto(f"{service.url}/{place}", **screen)
-    wait(tab, "document.getElementById('state').textContent.match(/document/) && document.querySelector('#filters h3')")
+    wait(
+        tab,
+        "document.getElementById('state').textContent.match(/document/) && document.querySelector('#filters legend')",
+    )
 
 
 TITLES = "[...document.querySelectorAll('.hit .open')].map(e => e.textContent)"
@@ -100,16 +103,11 @@ def test_a_question_finds_answers_and_their_places(tab: Tab, service: Running) -
         "lives",
     ]
     assert tab.evaluate("document.querySelector('.hit small').textContent") == f"{round(100 * hits[0]['score'])} %"
-    assert tab.evaluate("document.querySelector('.hit .place').textContent") == "line 1"
+    assert tab.evaluate("document.querySelector('.hit .place').textContent") == hits[0]["citation"]
     assert tab.evaluate("document.title") == f"{QUESTION} · palmette"
     answer = service.post("answer", question=QUESTION, k=10).json()["answers"][0]
-    if answer["supports"]:
-        assert (
-            tab.evaluate("document.querySelector('.answer blockquote').textContent")
-            == answer["supports"][0]["sentence"]
-        )
-    else:
-        assert "No passage answers this" in tab.evaluate("document.getElementById('results').textContent")
+    is_likely = bool(answer["supports"]) and answer["confidence"] >= 0.5
+    assert tab.evaluate("document.querySelectorAll('.answer').length") == int(is_likely), "else the passages speak"
     nonsense = (f"zz{n} qq{n}" for n in range(99))
     scores = lambda text: [hit["score"] for hit in service.post("search", query=text).json()["results"][0]["hits"]]  # noqa: E731
     ask(tab, next(text for text in nonsense if max(scores(text)) < 0.2))
@@ -127,7 +125,7 @@ def test_an_answer_is_told_and_leads_to_its_source(tab: Tab, folder: Path) -> No
         wait(tab, "document.getElementById('state').textContent.match(/2 documents/)")
         ask(tab, "The red owl lives in house 2 and sings at night.")
         assert tab.evaluate("document.querySelector('.answer blockquote').textContent") == few[0].text
-        assert tab.evaluate("document.querySelector('.answer p').textContent").endswith("red-owl")
+        assert tab.evaluate("document.querySelector('.answer > p').textContent").endswith("red-owl")
         tab.click(".answer button")
         wait(tab, SOURCE)
         assert tab.evaluate("document.querySelector('#source mark').textContent") == few[0].text
@@ -145,19 +143,23 @@ def test_sources_open_at_the_line(tab: Tab, service: Running) -> None:
     ask(tab, question)
     tab.evaluate(f"{find('#filters label', 'bdi', 'purple')}.querySelector('input').click()")
     wait(tab, f"{TITLES}.every(title => title === 'sea.md')")  # its passages
-    assert tab.evaluate(MARKS)[0] == sentence
-    assert tab.evaluate("document.querySelector('.hit .place').textContent") == f"notes/sea.md › The sea › line {line}"
+    first = "[...document.querySelector('.hit').querySelectorAll('mark')].map(e => e.textContent).join(' ')"
+    assert tab.evaluate(first).split() == sentence.split()
+    assert tab.evaluate("document.querySelector('.hit .place').textContent") == found["citation"]
     tab.click(".hit .open")
     wait(tab, SOURCE)
-    assert tab.evaluate("document.querySelectorAll('#source .line').length") == len(LONG.split("\n"))
+    assert tab.evaluate("document.querySelector('#source h3').textContent") == "The sea", "Markdown is rendered"
     shown = "document.querySelector('#source mark').getBoundingClientRect()"
     frame = "document.getElementById('source-text').getBoundingClientRect()"
     assert tab.evaluate(f"{shown}.top > {frame}.top && {shown}.bottom < {frame}.bottom"), "scrolled into view"
-    assert tab.evaluate("document.querySelector('#source mark').closest('.line').dataset.line") == str(line)
+    assert tab.evaluate("document.querySelector('#source mark').closest('[data-line]').dataset.line") == str(line)
     marks = "[...document.querySelectorAll('#source mark')].map(e => e.textContent)"
     assert tab.evaluate(marks) == [part for part in sentence.split("\n") if part]
     bold = tab.evaluate("[...document.querySelectorAll('#source b')].map(e => e.textContent)")
     assert bold == ["Ahoy", "purple", "whale", "swims", "harbour", "nine"]
+    tab.evaluate(f"{find('#source-more button', '', 'Lines')}.click()")
+    wait(tab, f"document.querySelectorAll('#source .line').length === {len(LONG.split(chr(10)))}")
+    assert tab.evaluate("document.querySelector('#source mark').closest('.line').dataset.line") == str(line)
     tab.press("Escape")
     wait(tab, f"!{SOURCE}")
 
@@ -179,8 +181,8 @@ def test_reasons_come_when_asked_for(tab: Tab, service: Running) -> None:
 
 def test_filters_narrow_what_is_found(tab: Tab, service: Running) -> None:
     opened(tab, service)
-    names = tab.evaluate("[...document.querySelectorAll('#filters h3')].map(e => e.textContent)")
-    assert names == ["colour", "animal", "tags"]
+    names = tab.evaluate("[...document.querySelectorAll('#filters legend')].map(e => e.textContent)")
+    assert names == ["folder", "colour", "animal", "tags"]
     ask(tab, "owl")
     tab.evaluate(f"{find('#filters label', 'bdi', 'green')}.querySelector('input').click()")
     wait(tab, f"{TITLES}.every(e => e.startsWith('green'))")
@@ -244,8 +246,13 @@ def test_hostile_places_lead_nowhere(tab: Tab, tmp_path: Path) -> None:
         wait(tab, SOURCE)
         tab.press("Escape")
         tab.click("#to-browse")
-        wait(tab, "document.querySelectorAll('#browse .hit').length === 20")
-        assert HOSTILE in tab.evaluate("document.getElementById('browse').textContent")
+        wait(tab, "document.querySelectorAll('#results .hit').length === 20")
+        wait(tab, "document.querySelector('.topic li button')")
+        tab.evaluate(f"{find('#results button', '', 'More')}.click()")
+        wait(tab, "document.querySelectorAll('#results .hit').length === 40")
+        tab.evaluate(f"{find('#results button', '', 'More')}.click()")
+        wait(tab, "document.querySelectorAll('#results .hit').length === 51")
+        assert "javascript:hurt=" in tab.evaluate("document.getElementById('results').textContent")
         assert tab.evaluate("document.querySelectorAll('a:not(.skip), img, iframe, script:not([src])').length") == 0
         assert tab.evaluate("typeof hurt") == "undefined"
 
@@ -286,28 +293,28 @@ def test_topics_are_browsed_in_the_tree_and_read(tab: Tab, service: Running) -> 
     assert tab.evaluate("document.getElementById('source-title').textContent") == name
     tab.press("Escape")
     tab.click("#to-ask")
-    assert tab.evaluate("document.getElementById('browse').hidden") is True
+    wait(tab, "!document.querySelector('iframe')")
 
 
 def test_an_index_without_a_tree_is_browsed_by_its_metadata(tab: Tab, folder: Path) -> None:
     with running(folder / "plain", folder / "colours") as service:
         opened(tab, service, "#in=plain")
         tab.click("#to-browse")
-        wait(tab, "document.querySelectorAll('#browse .hit').length === 20")
-        wait(tab, "document.querySelectorAll('#browse .topic li button').length > 10")
-        topic = "document.querySelector('#browse .topic').textContent"
+        wait(tab, "document.querySelectorAll('#results .hit').length === 20")
+        wait(tab, "document.querySelectorAll('#results .topic li button').length > 10")
+        topic = "document.querySelector('#results .topic')?.textContent"
         assert "passages" in tab.evaluate(topic)
         assert "changed" not in tab.evaluate(topic)
         tab.evaluate("document.querySelector('.since input').value = '2025-11-03'")
         tab.evaluate("document.querySelector('.since input').dispatchEvent(new Event('change'))")
-        wait(tab, f"{topic}.includes('0 changed since 2025-11-03')")
-        tab.click("#browse .topic li button")
+        wait(tab, f"{topic}?.includes('0 changed since 2025-11-03')")
+        tab.click("#results .topic li button")
         wait(tab, SOURCE)
         tab.press("Escape")
-        tab.evaluate(f"{find('#browse button', '', 'More')}.click()")
-        wait(tab, "document.querySelectorAll('#browse .hit').length === 40")
-        tab.evaluate(f"{find('.topics button', '', 'owl 6')}.click()")
-        wait(tab, "document.querySelectorAll('#browse .hit').length === 6")
+        tab.evaluate(f"{find('#results button', '', 'More')}.click()")
+        wait(tab, "document.querySelectorAll('#results .hit').length === 40")
+        tab.evaluate(f"{find('#filters label', 'bdi', 'owl')}.querySelector('input').click()")
+        wait(tab, "document.querySelectorAll('#results .hit').length === 6")
         tab.click("#to-ask")
         assert tab.evaluate("document.getElementById('index').value") == "plain"
         tab.evaluate(
