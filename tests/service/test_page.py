@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -354,6 +355,145 @@ def test_a_folder_shows_how_far_it_is(tab: Tab, tmp_path: Path, monkeypatch: pyt
         wait(tab, "document.getElementById('state').textContent === '48 documents'")
         ask(tab, QUESTION)
         assert tab.evaluate(TITLES)[0] == "notes/red-owl.md"
+
+
+BLANK_PDF = b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n"
+BLANK_PDF += b"3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 99 99]>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF\n"
+
+
+def test_every_state_has_an_address(tab: Tab, folder: Path) -> None:
+    """Each step goes into the address; Back takes it back, and a new page at the address shows the same."""
+    with running(folder / "plain", folder / "colours") as service:
+        opened(tab, service, "#in=plain")
+        ask(tab, "owl")
+        tab.evaluate(f"{find('#filters label', 'bdi', 'green')}.querySelector('input').click()")
+        wait(tab, f"{TITLES}.length && {TITLES}.every(e => e.startsWith('green'))")
+        tab.evaluate(f"{find('.open', '', 'green-owl')}.click()")
+        wait(tab, SOURCE)
+        marked = tab.evaluate("document.querySelector('#source mark').textContent")
+        address = tab.evaluate("location.hash")
+        tab.goto(f"{service.url}/{address}")
+        wait(tab, SOURCE)
+        assert tab.evaluate("document.querySelector('#source mark').textContent") == marked
+        assert tab.evaluate("document.getElementById('question').value") == "owl"
+        assert tab.evaluate(f"{find('#filters label', 'bdi', 'green')}.querySelector('input').checked")
+        assert tab.evaluate("document.getElementById('index').value") == "plain"
+        tab.press("Escape")
+        wait(tab, f"!{SOURCE} && !location.hash.includes('doc=')")
+        tab.click("#to-browse")
+        wait(tab, "document.querySelectorAll('#results .hit').length === 8 && location.hash.includes('view=browse')")
+        tab.evaluate("history.back()")
+        wait(tab, f"{TITLES}[0] === 'green-owl' && !document.querySelector('.topic')")
+        assert tab.evaluate("document.getElementById('to-ask').getAttribute('aria-pressed')") == "true"
+        tab.evaluate("history.back()")  # the document again
+        wait(tab, SOURCE)
+        tab.evaluate("location.hash = '#q=bee&in=colours'")
+        wait(tab, f"!{SOURCE} && document.title.startsWith('bee') && {TITLES}.length > 8")
+        assert tab.evaluate("document.getElementById('index').value") == "colours"
+
+
+def test_keys_work_after_a_click_on_a_filter(tab: Tab, service: Running) -> None:
+    opened(tab, service)
+    ask(tab, "owl")
+    tab.click("#filters input")
+    wait(tab, "location.hash.includes('f=')")
+    wait(tab, "document.querySelector('.hit') && !document.querySelector('[aria-busy]')")
+    assert tab.evaluate("document.activeElement.type") == "checkbox"
+    tab.press("ArrowDown")
+    assert tab.evaluate("document.activeElement.className") == "plain open"
+    tab.evaluate("document.querySelector('#filters input').focus()")
+    tab.press("/")
+    assert tab.evaluate("document.activeElement.id") == "question"
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A followed folder of files of several kinds."""
+    from palmette.service import indexes
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(indexes, "POLL", 0.05)
+        path = tmp_path_factory.mktemp("mixed")
+        space().save_pretrained(path / "model")
+        notes = path / "notes"
+        (notes / "code").mkdir(parents=True)
+        (notes / "tables").mkdir()
+        for document in documents()[:12]:
+            (notes / f"{document.id}.md").write_text(
+                f"# {document.id}\n\n{document.text}\n\nSee [code](code/turn.py).\n"
+            )
+        wide = "| " + " | ".join(f"column {n} of the owls" for n in range(14)) + " |\n|" + "---|" * 14 + "\n"
+        (notes / "tables" / "wide.md").write_text("# Owls\n\n" + wide + "| red owl " * 14 + "|\n")
+        (notes / "code" / "turn.py").write_text(
+            "def owl(house):\n    return house + 1  # " + "the owl turns " * 30 + "\n"
+        )
+        (notes / "arabic.txt").write_text("البومة الحمراء تعيش في المنزل رقم اثنين وتغني في الليل (owl).\n", "utf-8")
+        (notes / "prices.csv").write_text("id,owl,price\n1,red owl,12.50\n2,blue owl,9\n")
+        (notes / "file.pdf").write_bytes(BLANK_PDF)
+        served = ServedIndex("notes", str(notes), model=str(path / "model"))
+        with running(served, wait=False) as service:
+            until(lambda: service.http.get("/ready").status_code == 200)
+            yield service
+
+
+AXE = find_spec("axe_playwright_python")
+
+
+@pytest.mark.skipif(AXE is None, reason="needs axe-playwright-python")
+@pytest.mark.parametrize(("dark", "width"), [(False, 1280), (True, 390)])
+def test_axe_finds_no_serious_violation(tab: Tab, mixed: Running, dark: bool, width: int) -> None:
+    assert AXE is not None
+    script = (Path(AXE.submodule_search_locations[0]) / "axe.min.js").read_text("utf-8")
+    run = "axe.run().then(found => found.violations.map(v => [v.impact, v.id, v.nodes.map(n => n.html).slice(0, 3)]))"
+    states = (
+        "#",
+        "#q=owl+price+red",
+        "#view=browse",
+        "#q=owl&doc=notes/code/turn.py&line=2",
+        "#doc=notes/tables/wide.md",
+    )
+    for state in (*states, "#doc=notes/prices.csv%231", "#doc=notes/arabic.txt&as=lines"):
+        tab.goto(f"{mixed.url}/{state}", width=width, height=844, dark=dark)
+        wait(tab, "document.querySelector('#filters legend') && !document.querySelector('[aria-busy]')")
+        wait(tab, "document.querySelector('.topic') || !location.hash.includes('browse')")
+        wait(tab, "document.querySelector('#source-text > div') || !location.hash.includes('doc=')")
+        assert tab.evaluate("document.documentElement.scrollWidth") == width, state
+        tab.evaluate(script + ";0")
+        serious = [one for one in tab.evaluate(run) if one[0] in ("serious", "critical")]
+        assert serious == [], state
+
+
+def test_kinds_are_shown_as_what_they_are(tab: Tab, mixed: Running) -> None:
+    opened(tab, mixed, "#q=owl+turns+house")
+    wait(tab, "document.querySelector('.hit .code .line')")
+    assert "mono" in tab.evaluate("getComputedStyle(document.querySelector('.hit .code')).fontFamily").lower()
+    names = tab.evaluate("[...document.querySelectorAll('#filters legend')].map(e => e.textContent)")
+    assert names == ["folder", "kind"]
+    tab.evaluate(f"{find('#filters label', 'bdi', 'code/')}.querySelector('input').click()")
+    wait(tab, f"{TITLES}.length === 1")
+    tab.goto(f"{mixed.url}/#doc=notes/red-owl.md")
+    wait(tab, "document.querySelector('#source-text a')")
+    tab.evaluate("document.querySelector('#source-text a').click()")
+    wait(tab, "document.getElementById('source-place').textContent === 'code/turn.py'")
+    tab.evaluate("history.back()")
+    wait(tab, "document.getElementById('source-title').textContent === 'red-owl'")
+
+
+def test_changes_and_silence_are_said(tab: Tab, tmp_path: Path) -> None:
+    Index.build(documents()[:12], space(), tmp_path / "few").close()
+    notice = "document.getElementById('notice').textContent"
+    with running(tmp_path / "few", write=True) as service:
+        tab.goto(f"{service.url}/#q=owl")
+        wait(tab, "document.querySelector('.hit') && !document.querySelector('[aria-busy]')")
+        service.post("add", documents=[{"id": "new", "text": "A new owl sings."}])
+        wait(tab, f"{notice}.startsWith('The sources have changed since this was asked.')")
+        tab.click("#notice button")
+        wait(tab, f"{TITLES}.includes('new') && document.getElementById('notice').hidden")
+    ask(tab, "bee")
+    assert tab.evaluate("document.querySelector('.problem').textContent").startswith("The service does not answer")
+    assert tab.evaluate("document.querySelector('.problem button').textContent") == "Try again"
+    tab.goto("about:blank#")
+    tab.errors[:] = [one for one in tab.errors if "ERR_CONNECTION" not in json.dumps(one)]
 
 
 CONTRASTS = """(() => {

@@ -62,9 +62,7 @@ class Originals:
         """
         file = _file_of(root, document) if root is not None and document is not None else None
         if root is None or document is None or file is None or (kind_of(file) == RECORDS and not sees_all):
-            raise NotFoundError(
-                "there is no original of this document here: the service follows no folder with its file"
-            )
+            raise NotFoundError("this document has no original here: the service follows no folder with its file")
         with _opened(root, file):  # it is there, and no link leads out of the folder
             pass
         key = secrets.token_urlsafe(32)
