@@ -145,11 +145,9 @@ def reply_of_answer(body: AnswerBody, results: Sequence[Sequence[Hit]], reader: 
 
 def _answer_html(support: Support) -> str:
     """Return the sentence of an answer as HTML, with the answer marked in it."""
-    kind, at = render.text_kind(support.document), support.sentence.find(support.text)
+    at = support.sentence.find(support.text)
     marks = render.Marks(None if at < 0 else (at, at + len(support.text)))
-    if kind in ("markdown", "rst") or kind.startswith("code:"):
-        return render.render(support.sentence, kind, marks, id=support.document.key)
-    return render.plain(support.sentence, marks)
+    return render.quoted(support.document, support.sentence, marks)
 
 
 def _answer(body: AnswerBody, index: Index, reader: Reader) -> dict[str, Any]:

@@ -184,8 +184,8 @@ def _parser() -> Any:
         "link_open": _link_rule,
         "link_close": lambda tokens, at, options, env: f"</{env['link']}>",
     }
-    for name, rule in rules.items():
-        parser.renderer.rules[name] = rule
+    renderer: Any = parser.renderer
+    renderer.rules.update(rules)
     parser.parse("a")  # it prepares its rules at first use: before threads share it
     return parser
 
@@ -432,6 +432,17 @@ def _inside(text: str, first: int, last: int, name: str, start: int, end: int) -
     while low and sentences[high][1] - sentences[low - 1][0] <= SHOWN:
         low -= 1
     return [(sentences[low][0], sentences[high][1])]
+
+
+def quoted(document: Document, text: str, marks: Marks) -> str:
+    """Return a sentence, a row or a block of code of a document as HTML."""
+    kind = text_kind(document)
+    if kind == "markdown":
+        ahead = _cut_off(text)
+        return _markdown(ahead + text, marks.moved(range(-len(ahead), len(text))), document.key, 1)
+    if kind == "rst" or kind.startswith("code:"):
+        return render(text, kind, marks)
+    return plain(text, marks)
 
 
 def plain(text: str, marks: Marks) -> str:
