@@ -29,6 +29,7 @@ from palmette.service.checks import OPEN, POLICY, SHARE, Problem, RequestChecks,
 from palmette.service.indexes import ServedIndex
 from palmette.service.memory import free_pages_returned
 from palmette.service.metrics import TYPE, Metrics
+from palmette.service.originals import OriginalBody, Originals
 from palmette.service.per_caller import PerCallerLimit
 from palmette.service.schema import AnswerBody, Body, CallSchema, NameBody, read_body, to_json
 
@@ -71,7 +72,8 @@ class Service:
         """Errors of the indexes that could not be opened, by name; each is tried again."""
         self.sockets: dict[str, str] = {}
         """Name of the index of each Unix socket, by its address."""
-        self.paths = OPEN | {endpoint.path for endpoint in ENDPOINTS} | {"/metrics", "/v1/indexes"}
+        self.originals = Originals()
+        self.paths = OPEN | {endpoint.path for endpoint in ENDPOINTS} | {"/metrics", "/v1/indexes", "/v1/original"}
         self._routes: list[Route] = [
             *(Route(path, partial(self._page, *file)) for path, file in PAGE_FILES.items()),
             Route("/openapi.json", self._openapi),
@@ -79,6 +81,8 @@ class Service:
             Route("/ready", self._ready),
             Route("/metrics", self._metrics),
             Route("/v1/indexes", self._indexes),
+            Route("/v1/original", self._grant, methods=["POST"]),
+            Route("/original", self._original),
             *(Route(endpoint.path, partial(self._call, endpoint), methods=["POST"]) for endpoint in ENDPOINTS),
         ]
         self._contexts: list[Callable[[], Any]] = []
@@ -204,6 +208,19 @@ class Service:
         service = self.metrics.summary() if caller.sees_all else None
         return Response(to_json({"indexes": listed, "service": service}), media_type="application/json")
 
+    async def _grant(self, request: Request) -> Response:
+        """Answer ``/v1/original``: where the file of a document can be opened, if the caller may read the document."""
+        caller, body = caller_of(request), read_body(OriginalBody, await self._body(request))
+        assert isinstance(body, OriginalBody)
+        served = self.pick(caller, request.scope.get("palmette.index") if body.index is None else body.index)
+        [document] = await served.read(caller.name, caller.filter, lambda index, reader: index.get([body.id]))
+        granted = partial(self.originals.grant, served.source, document, caller.filter is None)
+        return Response(to_json(await asyncio.to_thread(granted)), media_type="application/json")
+
+    async def _original(self, request: Request) -> Response:
+        """Answer ``/original``: the file of a ticket."""
+        return await asyncio.to_thread(self.originals.open, request.query_params.get("ticket", ""))
+
     # -- calls ------------------------------------------------------------------------------------------------
 
     def names(self, caller: Caller) -> list[str]:
@@ -287,7 +304,8 @@ class Service:
         try:
             async with asyncio.timeout(self.settings.timeout):
                 results, reader = await served.read(caller.name, caller.filter, partial(find_passages, body))
-                yield _event("hits", {"results": results_facts(listed(body.question), results, False)})
+                found = await asyncio.to_thread(results_facts, listed(body.question), results, False, body.html)
+                yield _event("hits", {"results": found})
                 answers = await served.read(
                     caller.name, caller.filter, lambda *_: reply_of_answer(body, results, reader)
                 )

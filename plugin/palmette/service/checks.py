@@ -44,8 +44,8 @@ REFUSED_BYTES = 1 << 20
 """Bytes of a refused request's body that are read before the answer."""
 REFUSED_SECONDS = 0.5
 """Seconds within which they must come."""
-OPEN = {"/", "/page.js", "/page.css", "/health", "/ready", "/openapi.json"}
-"""Paths that need no token: they hold no data."""
+OPEN = {"/", "/page.js", "/page.css", "/health", "/ready", "/openapi.json", "/original"}
+"""Paths that need no token: they hold no data, and ``/original`` needs a ticket that a token has bought."""
 STATUS: tuple[tuple[type[PalmetteError], HTTPStatus], ...] = (
     (DuplicateIdError, HTTPStatus.CONFLICT),
     (NotFoundError, HTTPStatus.NOT_FOUND),

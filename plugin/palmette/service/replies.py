@@ -77,6 +77,8 @@ class HitReply(Reply):
     """Citations of passages with the same text, with ``distinct``."""
     explanation: ExplanationReply | None = None
     """Why it matched, with ``explain``."""
+    html: str = ""
+    """The part around the best sentence, with ``html``."""
 
 
 class ResultReply(Reply):
@@ -111,6 +113,8 @@ class SupportReply(Reply):
     share: float
     """Share of the answer's confidence."""
     sentence: str
+    html: str = ""
+    """The sentence, with ``html``."""
 
 
 class OneAnswerReply(Reply):
@@ -172,6 +176,8 @@ class DocumentReply(Reply):
     fields: dict[str, Any] = {}
     payload: dict[str, Any] = {}
     passages: list[Passage] = []
+    html: str = ""
+    """The document, or in a list its beginning, with ``html``."""
 
 
 class ListReply(Reply):
@@ -190,6 +196,28 @@ class FieldsReply(Reply):
     """Frequent values of metadata, with their numbers of documents."""
 
     fields: dict[str, list[tuple[Any, int]]]
+
+
+class FacetValue(Reply):
+    """Documents of one folder, kind, time or value."""
+
+    value: str
+    documents: int
+    filter: dict[str, Any]
+    """Filter that finds them."""
+
+
+class Facet(Reply):
+    """A property by which documents can be narrowed down."""
+
+    name: str
+    values: list[FacetValue]
+
+
+class FacetsReply(FieldsReply):
+    """Frequent values of metadata, and what the page filters by."""
+
+    facets: list[Facet]
 
 
 class TopicReply(Reply):
@@ -334,7 +362,7 @@ REPLIES: dict[str, type[Any]] = {
     "/v1/feedback": FeedbackReply,
     "/v1/get": GetReply,
     "/v1/list": ListReply,
-    "/v1/fields": FieldsReply,
+    "/v1/fields": FacetsReply,
     "/v1/overview": OverviewReply,
     "/v1/topics": TopicsReply,
     "/v1/add": AddReply,

@@ -24,6 +24,8 @@ MOST_TOGETHER = 10_000
 """Largest number of hits of all queries of a request."""
 MOST_EXPANDED = 1_000_000
 """Largest number of tokens of all widened passages of a request."""
+MOST_MARKS = 1000
+"""Largest number of words that are bold in a document."""
 MOST_DOCUMENTS = 2**40
 """Largest offset of a list."""
 
@@ -120,6 +122,8 @@ class AnswerBody(Ask):
     """Number of documents that are read."""
     threshold: float | None = None
     """Least probability of there being an answer; 0 answers always."""
+    html: bool = False
+    """Whether passages and answers come as safe HTML too, as the page shows them."""
 
     def check(self) -> None:
         """Check the size of the reply."""
@@ -146,6 +150,12 @@ class GetBody(Body):
 
     ids: Annotated[tuple[str, ...], Field(max_length=MOST_QUERIES)]
     """Their ids."""
+    html: bool | Literal["lines"] = False
+    """Whether each comes as safe HTML too; ``lines`` for its numbered lines."""
+    mark: tuple[int, int] | None = None
+    """Characters that are marked in it."""
+    words: Annotated[tuple[tuple[int, int], ...], Field(max_length=MOST_MARKS)] = ()
+    """Characters that are bold in it."""
 
 
 class ListBody(Body):
@@ -157,6 +167,8 @@ class ListBody(Body):
     """Documents that are passed over."""
     limit: Annotated[int, Field(ge=1, le=DOCUMENTS_PER_PAGE)] = 20
     """Number of documents."""
+    html: bool = False
+    """Whether the beginning of each comes as safe HTML too."""
 
 
 class DocumentBody(Config):
