@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from palmette.errors import PalmetteError, RemoteError
-from palmette.learning.llm import as_llm
+from palmette.machine.llm import as_llm
 from palmette.machine import endpoint
 from palmette.machine.endpoint import Endpoint
 

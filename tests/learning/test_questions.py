@@ -20,7 +20,7 @@ from palmette import Document, Index, SpaceModel, load_data
 from palmette.cli import main
 from palmette.errors import ConfigError, InputError, LockedError
 from palmette.learning.calls import AnswerLog, LoggedAnswer
-from palmette.learning.llm import LLMError, ModelReply, OpenAI
+from palmette.machine.llm import LLMError, ModelReply, OpenAI
 from palmette.learning.questions import estimate_questions, parse_questions, write_questions
 
 ONE: dict[str, Any] = {"kinds": ("question",), "count": 1, "encoder": "fake:32"}

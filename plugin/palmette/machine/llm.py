@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import contextvars
 import hashlib
+import queue
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import CodeType
 from typing import Any, Protocol
 
-from palmette.errors import ConfigError, RemoteError, shown
-from palmette.machine.endpoint import Endpoint, split_name
+from palmette.errors import ConfigError, PalmetteError, RemoteError, shown
+from palmette.machine.endpoint import OPENAI_URL, Endpoint, StatusError, Stop, hide_key, read_key, split_name, told_by
+
+Message = dict[str, str]
+"""A message of a chat: ``{"role": "system" | "user" | "assistant", "content": text}``."""
+STREAM_ATTEMPTS = 2
+"""Times that a streamed call is sent before its failure counts: somebody waits for it."""
+LETTERS_PER_TOKEN = 4
+"""Characters of a token where a model counts none."""
 
 
 class LLMError(RemoteError):
@@ -37,6 +47,26 @@ class ModelReply:
     """Whether the model, or a filter in front of it, declined."""
 
 
+@dataclass
+class ChatUsage:
+    """Calls of a model, and their tokens where the model counts them."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    reply_tokens: int = 0
+
+    def count(self, usage: Any) -> None:
+        """Add what a model counted, under OpenAI's names or LangChain's; anything else adds nothing."""
+        if isinstance(usage, Mapping):
+            for ours, names in (
+                ("prompt_tokens", ("prompt_tokens", "input_tokens")),
+                ("reply_tokens", ("completion_tokens", "output_tokens")),
+            ):
+                tokens = next((usage[name] for name in names if name in usage), 0)
+                if type(tokens) is int and tokens > 0:
+                    setattr(self, ours, getattr(self, ours) + tokens)
+
+
 def counted(usage: Any) -> int:
     """Return the tokens that a model counted, a whole number above 0; 0 for anything else, which would undo others."""
     tokens = usage.get("total_tokens") if isinstance(usage, Mapping) else 0
@@ -58,6 +88,62 @@ class LLM(Protocol):
 
     def stop(self) -> None:
         """Begin no further attempt of the calls that are running."""
+
+    def pieces(
+        self, messages: Sequence[Message], max_tokens: int, seconds: float, usage: ChatUsage, stop: Stop
+    ) -> Iterator[str]:
+        """Yield the pieces of a reply to a chat as they come."""
+
+
+def chat(
+    model: LLM, messages: Sequence[Message], *, max_tokens: int, seconds: float, usage: ChatUsage, stop: Stop
+) -> Iterator[str]:
+    """Yield the pieces of a model's reply, from a thread of its own: closing the iterator abandons the call at once.
+
+    Whatever the model, the reply ends after ``max_tokens`` (about four characters each), and it is an error if it is
+    not whole within ``seconds``, or has no text.
+    """
+    usage.calls += 1
+    end, context = time.monotonic() + seconds, contextvars.copy_context()
+    pieces: queue.SimpleQueue[str | BaseException | None] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            for piece in model.pieces(messages, max_tokens, seconds, usage, stop):
+                if stop.is_set():
+                    return
+                if not isinstance(piece, str):
+                    raise LLMError(f"the llm must give text, got {type(piece).__name__} {shown(piece)}")
+                if piece:
+                    pieces.put(piece)
+            pieces.put(None)
+        except PalmetteError as error:
+            pieces.put(error)
+        except Exception as error:  # of a framework, or of the user's function
+            failure = LLMError(f"the language model {model.name} failed: {type(error).__name__} {error}"[:500])
+            failure.__cause__ = error
+            pieces.put(failure)
+
+    threading.Thread(target=context.run, args=(run,), name="palmette chat", daemon=True).start()
+    written = 0
+    try:
+        while written <= max_tokens * LETTERS_PER_TOKEN:
+            try:
+                piece = pieces.get(timeout=max(0.0, end - time.monotonic()))
+            except queue.Empty:
+                raise LLMError(
+                    f"the language model {model.name} did not finish within {seconds:g} s: allow more, or ask again"
+                ) from None
+            if piece is None:
+                break
+            if isinstance(piece, BaseException):
+                raise piece
+            written += len(piece)
+            yield piece
+    finally:
+        stop.set()
+    if not written:
+        raise LLMError(f"the language model {model.name} wrote nothing: ask again, or allow it more than {max_tokens} tokens")
 
 
 def as_llm(llm: Any) -> LLM:
@@ -99,6 +185,17 @@ class Call(_NotStopped):
             raise LLMError(f"the llm must return a str, got {type(text).__name__} {shown(text)}")
         return ModelReply(text)
 
+    def pieces(  # noqa: D102
+        self, messages: Sequence[Message], max_tokens: int, seconds: float, usage: ChatUsage, stop: Stop
+    ) -> Iterator[str]:
+        reply: Any = self.call(messages)  # type: ignore[arg-type]  # a function of a chat takes its messages
+        if isinstance(reply, str):
+            yield reply
+        elif isinstance(reply, Iterable):
+            yield from reply
+        else:
+            raise LLMError(f"the llm must return a str or pieces of it, got {type(reply).__name__} {shown(reply)}")
+
 
 class LangChain(_NotStopped):
     """A LangChain chat model or LLM, with its own retries."""
@@ -109,12 +206,24 @@ class LangChain(_NotStopped):
 
     def complete(self, prompt: str, schema: Mapping[str, Any]) -> ModelReply:  # noqa: D102
         message = self.model.invoke(prompt)
-        content = getattr(message, "content", message)
-        if isinstance(content, list):  # blocks of a multimodal message
-            content = "".join(part if isinstance(part, str) else str(part.get("text", "")) for part in content)
         usage = getattr(message, "usage_metadata", None)
         extra = getattr(message, "additional_kwargs", {})
-        return ModelReply(str(content), counted(usage), bool(extra.get("refusal")))
+        return ModelReply(_text_of(message), counted(usage), bool(extra.get("refusal")))
+
+    def pieces(  # noqa: D102
+        self, messages: Sequence[Message], max_tokens: int, seconds: float, usage: ChatUsage, stop: Stop
+    ) -> Iterator[str]:
+        for chunk in self.model.stream([(message["role"], message["content"]) for message in messages]):
+            usage.count(getattr(chunk, "usage_metadata", None))
+            yield _text_of(chunk)
+
+
+def _text_of(message: Any) -> str:
+    """Return the text of a LangChain message, or of a plain LLM's reply."""
+    content = getattr(message, "content", message)
+    if isinstance(content, list):  # blocks of a multimodal message
+        content = "".join(part if isinstance(part, str) else str(part.get("text", "")) for part in content)
+    return str(content)
 
 
 class LlamaIndex(_NotStopped):
@@ -127,6 +236,16 @@ class LlamaIndex(_NotStopped):
     def complete(self, prompt: str, schema: Mapping[str, Any]) -> ModelReply:  # noqa: D102
         response = self.model.complete(prompt)
         return ModelReply(str(response.text), counted(getattr(response, "additional_kwargs", None)))
+
+    def pieces(  # noqa: D102
+        self, messages: Sequence[Message], max_tokens: int, seconds: float, usage: ChatUsage, stop: Stop
+    ) -> Iterator[str]:
+        from llama_index.core.base.llms.types import ChatMessage
+
+        chunk = None
+        for chunk in self.model.stream_chat([ChatMessage(**message) for message in messages]):
+            yield chunk.delta or ""
+        usage.count(getattr(chunk, "additional_kwargs", None))
 
 
 def name_of_model(call: Any) -> str:
@@ -183,6 +302,8 @@ class OpenAI:
         self.name, self._endpoint = model, Endpoint("/chat/completions", base_url, error=LLMError)
         self._stopped = threading.Event()
         self._structured = True  # until the server refuses a schema
+        self._limit: dict[str, Any] = {"stream_options": {"include_usage": True}}
+        self._limit_name = "max_tokens"
 
     def stop(self) -> None:
         """Begin no further attempt of the calls that are running; later calls are made as ever."""
@@ -207,6 +328,50 @@ class OpenAI:
             raise RefusedError(str(self._endpoint.refusal(self.name, response)), response.status)
         reply: ModelReply = response.content
         return reply
+
+
+    def pieces(  # noqa: D102
+        self, messages: Sequence[Message], max_tokens: int, seconds: float, usage: ChatUsage, stop: Stop
+    ) -> Iterator[str]:
+        if self._endpoint.base_url == OPENAI_URL and not read_key():
+            raise LLMError(f"OPENAI_API_KEY is not set, which {OPENAI_URL} needs: set it to a key of this server")
+        end = time.monotonic() + seconds
+        for _ in range(3):  # some servers know neither usage in streams nor the older name of the limit
+            body = {"model": self.name, "messages": list(messages), "stream": True}
+            body |= {self._limit_name: max_tokens, **self._limit}
+            try:
+                yield from self._read_stream(body, max(0.01, end - time.monotonic()), usage, stop)
+                return
+            except StatusError as error:
+                told = told_by(error.reply.content)
+                renamed = "max_completion_tokens" in told and self._limit_name != "max_completion_tokens"
+                if error.reply.status in (400, 422) and renamed:
+                    self._limit_name = "max_completion_tokens"
+                elif error.reply.status in (400, 422) and self._limit:
+                    self._limit = {}
+                else:
+                    refusal = str(self._endpoint.refusal(self.name, error.reply))
+                    raise RefusedError(refusal, error.reply.status) from error
+        raise LLMError(f"{self._endpoint.url} takes no request of a streamed chat")
+
+    def _read_stream(self, body: Mapping[str, Any], seconds: float, usage: ChatUsage, stop: Stop) -> Iterator[str]:
+        """Yield the text of a streamed reply; raise if it is refused, or breaks off."""
+        is_whole = False
+        for event in self._endpoint.stream(body, seconds=seconds, attempts=STREAM_ATTEMPTS, stop=stop):
+            if event == "[DONE]":
+                return
+            try:
+                if "error" in event:
+                    raise LLMError(f"{self._endpoint.url} failed in the middle of its reply: {told_by(event)}")
+                usage.count(event.get("usage"))
+                for choice in event["choices"][:1]:
+                    text = (choice.get("delta") or choice.get("message") or {}).get("content") or ""
+                    is_whole = is_whole or bool(choice.get("finish_reason")) or "message" in choice
+                    yield text
+            except (LookupError, TypeError, AttributeError) as error:
+                raise LLMError(f"{self._endpoint.url} sent an unusable reply: {hide_key(shown(event))}") from error
+        if not is_whole:
+            raise LLMError(f"{self._endpoint.url} broke off in the middle of its reply: ask again")
 
 
 def _read_reply(facts: Any) -> ModelReply:
