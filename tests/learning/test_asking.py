@@ -21,9 +21,9 @@ from palmette import Document, SpaceModel, load_data
 from palmette.cli import main
 from palmette.errors import ConfigError, DuplicateIdError, InputError, ReadOnlyError
 from palmette.learning.calls import AnswerLog, LoggedAnswer
-from palmette.machine.llm import LLMError, OpenAI, as_llm
 from palmette.learning.questions import estimate_questions, write_questions
 from palmette.machine import endpoint
+from palmette.machine.llm import LLMError, OpenAI, as_llm
 
 ONE: dict[str, Any] = {"kinds": ("question",), "count": 1, "encoder": "fake:32"}
 PLAIN: dict[str, Any] = {"kinds": ("question",), "count": 1, "round_trip": 0}

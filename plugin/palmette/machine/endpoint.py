@@ -302,7 +302,9 @@ class Endpoint:
                 if stop.is_set():
                     raise self.error("the call was stopped") from error
                 if begun:
-                    raise self.error(f"{self.url} broke off in the middle of its reply ({reason}): ask again") from error
+                    raise self.error(
+                        f"{self.url} broke off in the middle of its reply ({reason}): ask again"
+                    ) from error
                 if is_late or attempt == attempts or time.monotonic() + wait >= end or stop.wait(wait):
                     told = f"gave no reply within {seconds:g} s" if is_late else "cannot be reached"
                     raise self.error(f"{self.url} {told} ({reason}): check the address, or try again later") from error

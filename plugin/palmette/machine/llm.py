@@ -143,7 +143,9 @@ def chat(
     finally:
         stop.set()
     if not written:
-        raise LLMError(f"the language model {model.name} wrote nothing: ask again, or allow it more than {max_tokens} tokens")
+        raise LLMError(
+            f"the language model {model.name} wrote nothing: ask again, or allow it more than {max_tokens} tokens"
+        )
 
 
 def as_llm(llm: Any) -> LLM:
@@ -328,7 +330,6 @@ class OpenAI:
             raise RefusedError(str(self._endpoint.refusal(self.name, response)), response.status)
         reply: ModelReply = response.content
         return reply
-
 
     def pieces(  # noqa: D102
         self, messages: Sequence[Message], max_tokens: int, seconds: float, usage: ChatUsage, stop: Stop
