@@ -25,6 +25,9 @@ def _add_service(add: Any) -> None:
     add("--model", help=f"of a new index of a folder: {CHECKPOINT} (default: the default encoder, untrained)")
     add("--encoder", type=read_encoder, help="of a new index of a folder, and of indexes whose own is not to be used")
     add("--reader", help=f"for answers: a reader's {CHECKPOINT} (default: sentences, without training)")
+    add("--llm", help="language model that writes answers: openai:MODEL, or openai:MODEL@https://host/v1")
+    add("--llm-tokens", type=int, default=1000, help="tokens of a model's reply")
+    add("--llm-timeout", type=float, default=60.0, help="seconds that a model may take for a reply")
     add("--device", help="cpu, cuda, mps; the best there is by default")
 
 
@@ -35,6 +38,7 @@ def _add_serve(command: argparse.ArgumentParser) -> None:
         "palmette serve my-index                        a page, HTTP and a socket for `palmette search`\n"
         "palmette serve notes/                          index a folder, and follow its changes\n"
         "palmette serve docs=docs-v2 notes/ --mcp       several, under names; agents under /mcp\n"
+        "palmette serve my-index --llm openai:gpt-5       a language model writes answers (key: OPENAI_API_KEY)\n"
         "palmette serve my-index --host 0.0.0.0 --tokens tokens.json",
     )
     _add_service(add)
@@ -66,6 +70,8 @@ def _run_serve(args: argparse.Namespace) -> None:
 
 def _service(args: argparse.Namespace) -> Any:
     """Open the indexes that a service serves, logging to standard error: standard output carries the protocol."""
+    from palmette.config import check_count, check_range
+    from palmette.index.written import Limits
     from palmette.service.app import Service
     from palmette.service.callers import read_tokens
     from palmette.service.checks import Settings
@@ -78,7 +84,10 @@ def _service(args: argparse.Namespace) -> Any:
     served = parse_served(args.places, model=args.model, encoder=args.encoder, reader=args.reader, device=args.device)
     names = ("host", "port", "rate", "timeout", "max_body", "write")
     settings = Settings(**{name: getattr(args, name) for name in names}, hosts=args.allow_host)
-    return Service(served, settings, [] if args.tokens is None else read_tokens(args.tokens))
+    check_range("palmette serve", "--llm-timeout", args.llm_timeout, 1e-3)
+    limits = Limits(check_count("--llm-tokens", args.llm_tokens), args.llm_timeout)
+    tokens = [] if args.tokens is None else read_tokens(args.tokens)
+    return Service(served, settings, tokens, llm=args.llm, limits=limits)
 
 
 class _Lines(logging.Formatter):

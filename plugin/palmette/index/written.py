@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Literal
 
+import numpy as np
+
+from palmette.arrays import Floats
 from palmette.encoder.base import Encoder
 from palmette.encoder.sentences.splitting import split_sentences
 from palmette.errors import InputError, shown
@@ -100,8 +103,6 @@ class WrittenAnswer:
     """Excerpts that the model was given; citation ``[n]`` is ``excerpts[n - 1]``."""
     reason: str = ""
     """Why there is no answer."""
-    is_cut: bool = False
-    """Whether the text ends at the budget of tokens."""
     model: str = ""
     usage: ChatUsage = field(default_factory=ChatUsage)
 
@@ -130,7 +131,6 @@ class WrittenAnswer:
             ],
             "excerpts": [{"number": number} | one.to_dict() for number, one in enumerate(self.excerpts, 1)],
             "reason": self.reason,
-            "is_cut": self.is_cut,
             "model": self.model,
             "usage": vars(self.usage),
         }
@@ -216,7 +216,7 @@ def write_answer(
         return
     yield AnswerEvent("excerpts", context)
     # pieces are held back only as long as they may be the begin of "nothing"
-    text, told, is_cut = "", 0, False
+    text, told = "", 0
     pieces = chat(
         model, messages_of(context), max_tokens=limits.max_tokens, seconds=limits.seconds, usage=usage, stop=stop
     )
@@ -228,7 +228,6 @@ def write_answer(
                 told = len(text)
     finally:
         pieces.close()  # type: ignore[attr-defined]
-    is_cut = usage.calls > 0 and len(text) > limits.max_tokens * 4
     if text.strip().startswith(NOTHING):
         answer = WrittenAnswer(
             text="", sentences=(), excerpts=context.excerpts, reason="the excerpts do not answer the question", **facts
@@ -237,7 +236,7 @@ def write_answer(
         if told < len(text):
             yield AnswerEvent("text", text[told:])
         sentences = check_sentences(text, context.excerpts, encoder, language)
-        answer = WrittenAnswer(text=text, sentences=sentences, excerpts=context.excerpts, is_cut=is_cut, **facts)
+        answer = WrittenAnswer(text=text, sentences=sentences, excerpts=context.excerpts, **facts)
     yield AnswerEvent("answer", answer)
 
 
@@ -263,63 +262,80 @@ def check_sentences(
 ) -> tuple[WrittenSentence, ...]:
     """Check every sentence of an answer against the excerpts that it cites.
 
-    A sentence is carried if all its numbers and identifiers are in its excerpts, no negation was added or dropped, and
-    the excerpts have its words (three quarters of the informative ones, or half and a sentence of like meaning).
+    A sentence is carried if all its numbers, identifiers and names are in its excerpts, no negation was added or
+    dropped, and the excerpts have its words: three quarters of the informative ones, or half of them and a sentence of
+    like meaning.
     """
-    spans, analyser = split_answer(text), Analyser(language)
+    spans = split_answer(text)
     bare = [" ".join(_CITED.sub(" ", _ITEM.sub("", text[start:end])).split()) for start, end in spans]
-    # 1. Words, exact tokens and sentences of each excerpt, with its headings and its document's name.
-    sources = [f"{' '.join(one.citation.split())}\n{one.document.text}" for one in excerpts]
-    parts = [[one.document.text[s:e] for s, e in split_sentences(one.document.text)] for one in excerpts]
-    words = [_words(source, analyser) for source in sources]
-    exact = [_exact(source) for source in sources]
-    lower = [set(re.findall(r"\w+", source.lower())) for source in sources]
     cited = [_numbers(text[start:end]) for start, end in spans]
-    # 2. Cosines of the sentences with those of the excerpts that they cite: one pass of the encoder.
-    used = sorted({n - 1 for numbers in cited for n in numbers if 1 <= n <= len(excerpts)})
-    own = encoder.encode([one or " " for one in bare]) if used else None
-    of_excerpt = {at: encoder.encode(parts[at]) for at in used if parts[at]}
+    used = {n - 1 for numbers in cited for n in numbers if 1 <= n <= len(excerpts)}
+    sources = {at: _Source(excerpts[at], encoder, language) for at in sorted(used)}
+    vectors = encoder.encode([sentence or " " for sentence in bare]) if used else np.zeros((len(bare), 1), np.float32)
     sentences = []
-    for row, ((start, end), plain, numbers) in enumerate(zip(spans, bare, cited, strict=True)):
-        existing = [n - 1 for n in numbers if 1 <= n <= len(excerpts)]
-        cosines: dict[int, tuple[float, str]] = {}
-        for at in existing:
-            if own is not None and at in of_excerpt:
-                scores = of_excerpt[at] @ own[row]
-                cosines[at] = float(scores.max()), parts[at][int(scores.argmax())]
-
-        def carried(group: Sequence[int], share: float, row: int = row, cosines: Any = cosines) -> str:
-            """Return why excerpts do not carry the sentence; empty where they do."""
-            sentence, held = bare[row], set().union(*(words[at] for at in group))
-            known = set().union(*(exact[at] for at in group))
-            if share == 1 and (strange := sorted(_exact(sentence) - known)):
-                return f"{strange[0]!r} is not in the excerpts that it cites"
-            wanted = _words(sentence, analyser)
-            for name in _NAME.findall(sentence) if share == 1 and language != "german" else ():
-                terms = _words(name, analyser)
-                if not any(name.lower() in lower[at] for at in group) and not (terms and terms <= held):
-                    return f"{name!r} is not in the excerpts that it cites"
-            found = len(wanted & held) / len(wanted) if wanted else 1.0
-            nearest, passage = max((cosines[at] for at in group if at in cosines), default=(0.0, ""))
-            near = _words(passage, analyser)
-            negated = bool(_NEGATION.search(sentence)), bool(_NEGATION.search(passage))
-            if share == 1 and passage and negated[0] != negated[1] and len(wanted & near) >= ENOUGH_WORDS * len(wanted):
-                return "the excerpt says the opposite"
-            enough = found >= share * ENOUGH_WORDS or (found >= share * LEAST_WORDS and nearest >= LEAST_COSINE)
-            return "" if enough else "its words and meaning are not in the excerpts that it cites"
-
-        reason = carried(existing, 1.0) if existing else "it cites no excerpt"
+    for (start, end), sentence, numbers, vector in zip(spans, bare, cited, vectors, strict=True):
+        named = [sources[n - 1] for n in numbers if n - 1 in sources]
+        reason = _why_not(sentence, vector, named, language) if named else "it cites no excerpt"
         citations = []
         for n in numbers:
-            if n - 1 not in existing:
-                citations.append(CheckedCitation(n, False, f"there is no excerpt [{n}]"))
-            else:  # of several excerpts each has a part of the sentence
-                why = reason or (carried([n - 1], 1 / len(existing)) if len(existing) > 1 else "")
-                citations.append(CheckedCitation(n, not why, why))
-        if not existing and numbers:
+            why = reason
+            if n - 1 not in sources:
+                why = f"there is no excerpt [{n}]"
+            elif not why and len(named) > 1 and not _carries(sentence, vector, [sources[n - 1]], 1 / len(named)):
+                why = "the other excerpts carry the sentence"
+            citations.append(CheckedCitation(n, not why, why))
+        if numbers and not named:
             reason = citations[0].reason
         sentences.append(WrittenSentence(text[start:end], start, end, tuple(citations), not reason, reason))
     return tuple(sentences)
+
+
+class _Source:
+    """A cited excerpt, with its headings and its document's name: what a sentence is compared with."""
+
+    def __init__(self, excerpt: Excerpt, encoder: Encoder, language: str | None) -> None:
+        text, self.analyser = excerpt.document.text, Analyser(language)
+        written = f"{' '.join(excerpt.citation.split())}\n{text}"
+        self.terms, self.exact = _terms(written, self.analyser), _exact(written)
+        self.words = set(re.findall(r"\w+", written.lower()))
+        self.sentences = [text[start:end] for start, end in split_sentences(text)] or [" "]
+        self.vectors = encoder.encode(self.sentences)
+
+    def nearest(self, vector: Floats) -> tuple[float, str]:
+        """Return the largest cosine of a sentence with those of the excerpt, and that one."""
+        cosines = self.vectors @ vector
+        return float(cosines.max()), self.sentences[int(cosines.argmax())]
+
+
+def _why_not(sentence: str, vector: Floats, sources: Sequence[_Source], language: str | None) -> str:
+    """Return why excerpts do not carry a sentence; empty where they do."""
+    analyser, terms = sources[0].analyser, set[int]().union(*(source.terms for source in sources))
+    # 1. Numbers and identifiers letter by letter, names by their letters or their stem.
+    strange = sorted(_exact(sentence) - set[str]().union(*(source.exact for source in sources)))
+    for name in _NAME.findall(sentence) if language != "german" else ():  # German writes all nouns like names
+        stem = _terms(name, analyser)
+        if not any(name.lower() in source.words for source in sources) and not (stem and stem <= terms):
+            strange.append(name)
+    if strange:
+        return f"{strange[0]!r} is not in the excerpts that it cites"
+    # 2. A negation in one of two sentences of the same words.
+    passage = max(source.nearest(vector) for source in sources)[1]
+    wanted = _terms(sentence, analyser)
+    same = len(wanted & _terms(passage, analyser)) >= ENOUGH_WORDS * len(wanted)
+    if same and bool(_NEGATION.search(sentence)) != bool(_NEGATION.search(passage)):
+        return "the excerpt says the opposite"
+    # 3. Words and meaning.
+    if not _carries(sentence, vector, sources, 1.0):
+        return "its words and meaning are not in the excerpts that it cites"
+    return ""
+
+
+def _carries(sentence: str, vector: Floats, sources: Sequence[_Source], part: float) -> bool:
+    """Return whether excerpts have the words and meaning of a sentence, or of a part of it."""
+    wanted = _terms(sentence, sources[0].analyser)
+    found = len(wanted & set[int]().union(*(source.terms for source in sources))) / max(1, len(wanted))
+    near = max(source.nearest(vector)[0] for source in sources) >= LEAST_COSINE
+    return not wanted or found >= part * (LEAST_WORDS if near else ENOUGH_WORDS)
 
 
 def _numbers(sentence: str) -> list[int]:
@@ -328,7 +344,7 @@ def _numbers(sentence: str) -> list[int]:
     return list(dict.fromkeys(found))
 
 
-def _words(text: str, analyser: Analyser) -> set[int]:
+def _terms(text: str, analyser: Analyser) -> set[int]:
     """Return the terms of a text's informative words."""
     return {word.term for word in analyser.words(text) if word.kind in (WordKind.WORD, WordKind.PIECE)}
 

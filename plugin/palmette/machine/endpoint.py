@@ -58,9 +58,9 @@ class Reply(NamedTuple):
 class StatusError(Exception):
     """A status other than 200 in place of a stream."""
 
-    def __init__(self, reply: Reply) -> None:
+    def __init__(self, reply: Reply, seconds: float = 0.0) -> None:
         super().__init__(f"status {reply.status}")
-        self.reply = reply
+        self.reply, self.seconds = reply, seconds
 
 
 class Stop(threading.Event):
@@ -222,15 +222,8 @@ class Endpoint:
 
     def _send(self, body: Mapping[str, Any], key: str, end: float) -> tuple[int, Mapping[str, str], bytes]:
         """Send one request; return status, headers and body of a reply that is there at ``end`` and of usable size."""
-        timeout, content = max(0.01, min(SILENCE, end - time.monotonic())), bytearray()
-        with self._open(body, key, timeout) as reply:
-            for part in reply.iter_bytes():
-                content += part
-                if len(content) > LARGEST_REPLY:
-                    raise self.error(f"{self.url} answered with more than {LARGEST_REPLY:,} bytes")
-                if time.monotonic() > end:
-                    raise TimeoutError("the reply took too long")
-            return reply.status_code, reply.headers, bytes(content)
+        with self._open(body, key, max(0.01, min(SILENCE, end - time.monotonic()))) as reply:
+            return reply.status_code, reply.headers, self._whole(reply, end)
 
     @contextmanager
     def _open(self, body: Mapping[str, Any], key: str, timeout: float) -> Iterator[Any]:
@@ -265,60 +258,66 @@ class Endpoint:
 
         end, wait = time.monotonic() + seconds, FIRST_WAIT
         for attempt in range(1, attempts + 1):
-            key, begun, asked_wait = read_key() if self.send_key else "", False, 0.0
+            begun, pause, last = False, wait, attempt == attempts
             try:
-                with self._open(body, key, max(0.01, min(SILENCE, end - time.monotonic()))) as reply:
-                    stream = reply.extensions.get("network_stream")
-                    connection = stream.get_extra_info("socket") if stream is not None else None
-
-                    def close(connection: Any = connection) -> None:
-                        with suppress(OSError, AttributeError):
-                            connection.shutdown(socket.SHUT_RDWR)
-
-                    stop.end = close
-                    if stop.is_set():
-                        close()
-                    if reply.status_code == 200 and "event-stream" in reply.headers.get("content-type", ""):
-                        for line in reply.iter_lines():
-                            if time.monotonic() > end:
-                                raise TimeoutError("the reply took too long")
-                            if line.startswith("data:") and (data := line[5:].strip()):
-                                begun = True
-                                yield data if data == "[DONE]" else parse_json(data.encode())
-                        return
-                    facts = _parsed(self._whole(reply, end))
-                    if reply.status_code == 200 and facts is not None:
-                        yield facts
-                        return
-                    failed = Reply(reply.status_code, facts)
-                    final = reply.status_code in FATAL or _code(facts) == NO_MONEY or attempt == attempts
-                    asked_wait = _seconds(reply.headers.get("retry-after", ""))
-                pause = min(LONGEST_WAIT, max(asked_wait, wait))
-                if final or time.monotonic() + pause >= end or stop.wait(pause):
-                    raise StatusError(failed)
+                for event in self._events(body, end, stop):
+                    begun = True
+                    yield event
+                return
+            except StatusError as error:
+                if last or error.reply.status in FATAL or _code(error.reply.content) == NO_MONEY:
+                    raise
+                pause = min(LONGEST_WAIT, max(error.seconds, wait))
+                if time.monotonic() + pause >= end or stop.wait(pause):
+                    raise
             except (httpx.TransportError, httpx.DecodingError, TimeoutError, ValueError) as error:
-                reason = hide_key(f"{type(error).__name__} {error}".strip())
                 is_late = isinstance(error, httpx.TimeoutException | TimeoutError)
-                if stop.is_set():
-                    raise self.error("the call was stopped") from error
-                if begun:
-                    raise self.error(
-                        f"{self.url} broke off in the middle of its reply ({reason}): ask again"
-                    ) from error
-                if is_late or attempt == attempts or time.monotonic() + wait >= end or stop.wait(wait):
-                    told = f"gave no reply within {seconds:g} s" if is_late else "cannot be reached"
-                    raise self.error(f"{self.url} {told} ({reason}): check the address, or try again later") from error
+                told = f"gave no reply within {seconds:g} s" if is_late else "cannot be reached"
+                told = "broke off in the middle of its reply" if begun else told
+                last = last or begun or is_late or time.monotonic() + pause >= end
+                if last or stop.wait(pause):
+                    reason = hide_key(f"{type(error).__name__} {error}".strip())
+                    raise self.error(f"{self.url} {told} ({reason}): check the address, or ask again") from error
             finally:
                 stop.end = None
             wait *= 2
 
+    def _events(self, body: Mapping[str, Any], end: float, stop: Stop) -> Iterator[Any]:
+        """Send a request once, and yield the events of its reply."""
+        key = read_key() if self.send_key else ""
+        with self._open(body, key, max(0.01, min(SILENCE, end - time.monotonic()))) as reply:
+            stream = reply.extensions.get("network_stream")
+            connection: Any = stream.get_extra_info("socket") if stream is not None else None
+
+            def close() -> None:
+                with suppress(OSError, AttributeError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+            stop.end = close
+            if stop.is_set():
+                close()
+            if reply.status_code == 200 and "event-stream" in reply.headers.get("content-type", ""):
+                for line in reply.iter_lines():
+                    if time.monotonic() > end:
+                        raise TimeoutError("the reply took too long")
+                    if line.startswith("data:") and (data := line[5:].strip()):
+                        yield data if data == "[DONE]" else parse_json(data.encode())
+                return
+            facts = _parsed(self._whole(reply, end))
+            if reply.status_code != 200 or facts is None:
+                waiting = _seconds(reply.headers.get("retry-after", ""))
+                raise StatusError(Reply(reply.status_code, facts), waiting)
+            yield facts
+
     def _whole(self, reply: Any, end: float) -> bytes:
-        """Read the body of a reply that is no stream."""
+        """Read the body of a reply that is there at ``end`` and of usable size."""
         content = bytearray()
         for part in reply.iter_bytes():
             content += part
-            if len(content) > LARGEST_REPLY or time.monotonic() > end:
-                raise TimeoutError("the reply took too long, or is too long")
+            if len(content) > LARGEST_REPLY:
+                raise self.error(f"{self.url} answered with more than {LARGEST_REPLY:,} bytes")
+            if time.monotonic() > end:
+                raise TimeoutError("the reply took too long")
         return bytes(content)
 
     def _leads_elsewhere(self, location: str) -> RemoteError:

@@ -54,6 +54,8 @@ class ChatUsage:
     calls: int = 0
     prompt_tokens: int = 0
     reply_tokens: int = 0
+    is_cut: bool = False
+    """Whether a reply ended at its budget of tokens."""
 
     def count(self, usage: Any) -> None:
         """Add what a model counted, under OpenAI's names or LangChain's; anything else adds nothing."""
@@ -106,25 +108,8 @@ def chat(
     usage.calls += 1
     end, context = time.monotonic() + seconds, contextvars.copy_context()
     pieces: queue.SimpleQueue[str | BaseException | None] = queue.SimpleQueue()
-
-    def run() -> None:
-        try:
-            for piece in model.pieces(messages, max_tokens, seconds, usage, stop):
-                if stop.is_set():
-                    return
-                if not isinstance(piece, str):
-                    raise LLMError(f"the llm must give text, got {type(piece).__name__} {shown(piece)}")
-                if piece:
-                    pieces.put(piece)
-            pieces.put(None)
-        except PalmetteError as error:
-            pieces.put(error)
-        except Exception as error:  # of a framework, or of the user's function
-            failure = LLMError(f"the language model {model.name} failed: {type(error).__name__} {error}"[:500])
-            failure.__cause__ = error
-            pieces.put(failure)
-
-    threading.Thread(target=context.run, args=(run,), name="palmette chat", daemon=True).start()
+    fill = partial(_fill, pieces, model, messages, max_tokens, seconds, usage, stop)
+    threading.Thread(target=context.run, args=(fill,), name="palmette chat", daemon=True).start()
     written = 0
     try:
         while written <= max_tokens * LETTERS_PER_TOKEN:
@@ -140,12 +125,41 @@ def chat(
                 raise piece
             written += len(piece)
             yield piece
+        else:
+            usage.is_cut = True
     finally:
         stop.set()
     if not written:
-        raise LLMError(
-            f"the language model {model.name} wrote nothing: ask again, or allow it more than {max_tokens} tokens"
-        )
+        allowed = f"allow it more than {max_tokens} tokens"
+        raise LLMError(f"the language model {model.name} wrote nothing: ask again, or {allowed}")
+
+
+def _fill(
+    pieces: queue.SimpleQueue[str | BaseException | None],
+    model: LLM,
+    messages: Sequence[Message],
+    max_tokens: int,
+    seconds: float,
+    usage: ChatUsage,
+    stop: Stop,
+) -> None:
+    """Put the pieces of a reply into a queue, then ``None``, or the error that ends them."""
+    end: BaseException | None = None
+    try:
+        for piece in model.pieces(messages, max_tokens, seconds, usage, stop):
+            if stop.is_set():
+                raise LLMError("the call was stopped")
+            if not isinstance(piece, str):
+                raise LLMError(f"the llm must give text, got {type(piece).__name__} {shown(piece)}")
+            if piece:
+                pieces.put(piece)
+    except PalmetteError as error:
+        end = error
+    except Exception as error:  # of a framework, or of the user's function
+        told = hide_key(f"{type(error).__name__} {error}")[:500]
+        end = LLMError(f"the language model {model.name} failed: {told}")
+        end.__cause__ = error
+    pieces.put(end)
 
 
 def as_llm(llm: Any) -> LLM:
@@ -302,9 +316,10 @@ class OpenAI:
 
     def __init__(self, model: str, base_url: str | None = None) -> None:
         self.name, self._endpoint = model, Endpoint("/chat/completions", base_url, error=LLMError)
+        self.url = self._endpoint.base_url
         self._stopped = threading.Event()
         self._structured = True  # until the server refuses a schema
-        self._limit: dict[str, Any] = {"stream_options": {"include_usage": True}}
+        self._counting: dict[str, Any] = {"stream_options": {"include_usage": True}}
         self._limit_name = "max_tokens"
 
     def stop(self) -> None:
@@ -339,7 +354,7 @@ class OpenAI:
         end = time.monotonic() + seconds
         for _ in range(3):  # some servers know neither usage in streams nor the older name of the limit
             body = {"model": self.name, "messages": list(messages), "stream": True}
-            body |= {self._limit_name: max_tokens, **self._limit}
+            body |= {self._limit_name: max_tokens, **self._counting}
             try:
                 yield from self._read_stream(body, max(0.01, end - time.monotonic()), usage, stop)
                 return
@@ -348,8 +363,8 @@ class OpenAI:
                 renamed = "max_completion_tokens" in told and self._limit_name != "max_completion_tokens"
                 if error.reply.status in (400, 422) and renamed:
                     self._limit_name = "max_completion_tokens"
-                elif error.reply.status in (400, 422) and self._limit:
-                    self._limit = {}
+                elif error.reply.status in (400, 422) and self._counting:
+                    self._counting = {}
                 else:
                     refusal = str(self._endpoint.refusal(self.name, error.reply))
                     raise RefusedError(refusal, error.reply.status) from error
@@ -367,6 +382,7 @@ class OpenAI:
                 usage.count(event.get("usage"))
                 for choice in event["choices"][:1]:
                     text = (choice.get("delta") or choice.get("message") or {}).get("content") or ""
+                    usage.is_cut = usage.is_cut or choice.get("finish_reason") == "length"
                     is_whole = is_whole or bool(choice.get("finish_reason")) or "message" in choice
                     yield text
             except (LookupError, TypeError, AttributeError) as error:
