@@ -37,6 +37,8 @@ ENOUGH_WORDS = 0.75
 """Share of the words that carries a sentence alone."""
 LEAST_COSINE = 0.5
 """Cosine of a sentence with the nearest one of its excerpts from which on their meaning is alike."""
+NEAR = 3
+"""Sentences of an excerpt that together carry one of an answer."""
 NOTHING = "[none]"
 """What a model writes where the excerpts have no answer."""
 ANSWER_RULES = """\
@@ -300,6 +302,16 @@ class _Source:
         self.words = set(re.findall(r"\w+", written.lower()))
         self.sentences = [text[start:end] for start, end in split_sentences(text)] or [" "]
         self.vectors = encoder.encode(self.sentences)
+        heads = _terms(" ".join(excerpt.citation.split()), self.analyser)
+        self.terms_near = [heads | _terms(" ".join(self.sentences[at : at + NEAR]), self.analyser) for at in self._at()]
+
+    def _at(self) -> range:
+        """Return the first sentences of all stretches."""
+        return range(max(1, len(self.sentences) - NEAR + 1))
+
+    def shared(self, wanted: set[int]) -> set[int]:
+        """Return the words that the best stretch of the excerpt shares with a sentence: those of all say little."""
+        return max((wanted & terms for terms in self.terms_near), key=len)
 
     def nearest(self, vector: Floats) -> tuple[float, str]:
         """Return the largest cosine of a sentence with those of the excerpt, and that one."""
@@ -333,7 +345,7 @@ def _why_not(sentence: str, vector: Floats, sources: Sequence[_Source], language
 def _carries(sentence: str, vector: Floats, sources: Sequence[_Source], part: float) -> bool:
     """Return whether excerpts have the words and meaning of a sentence, or of a part of it."""
     wanted = _terms(sentence, sources[0].analyser)
-    found = len(wanted & set[int]().union(*(source.terms for source in sources))) / max(1, len(wanted))
+    found = len(set[int]().union(*(source.shared(wanted) for source in sources))) / max(1, len(wanted))
     near = max(source.nearest(vector)[0] for source in sources) >= LEAST_COSINE
     return not wanted or found >= part * (LEAST_WORDS if near else ENOUGH_WORDS)
 
@@ -350,10 +362,11 @@ def _terms(text: str, analyser: Analyser) -> set[int]:
 
 
 def _exact(text: str) -> set[str]:
-    """Return the numbers and identifiers of a text, as they are written but for case and commas in thousands."""
+    """Return the numbers and identifiers of a text, as they are written but for case, hyphens and commas."""
     exact = set()
     for token in _TOKEN.findall(text):
         if _PRECISE.search(token):
-            exact.add(token.lower().replace(",", ""))
-        exact |= {number.replace(",", "") for number in _NUMBER.findall(token)}
+            exact.add(re.sub("[,-]", "", token.lower()))
+        if token[0].isdigit():  # "4" of "4kg"
+            exact |= {number.replace(",", "") for number in _NUMBER.findall(token)}
     return exact
