@@ -25,9 +25,6 @@ def _add_service(add: Any) -> None:
     add("--model", help=f"of a new index of a folder: {CHECKPOINT} (default: the default encoder, untrained)")
     add("--encoder", type=read_encoder, help="of a new index of a folder, and of indexes whose own is not to be used")
     add("--reader", help=f"for answers: a reader's {CHECKPOINT} (default: sentences, without training)")
-    add("--llm", help="language model that writes answers: openai:MODEL, or openai:MODEL@https://host/v1")
-    add("--llm-tokens", type=int, default=1000, help="tokens of a model's reply")
-    add("--llm-timeout", type=float, default=60.0, help="seconds that a model may take for a reply")
     add("--device", help="cpu, cuda, mps; the best there is by default")
 
 
@@ -42,6 +39,9 @@ def _add_serve(command: argparse.ArgumentParser) -> None:
         "palmette serve my-index --host 0.0.0.0 --tokens tokens.json",
     )
     _add_service(add)
+    add("--llm", help="language model that writes answers: openai:MODEL, or openai:MODEL@https://host/v1")
+    add("--llm-tokens", type=int, default=1000, help="tokens of a model's reply")
+    add("--llm-timeout", type=float, default=60.0, help="seconds that a model may take for a reply")
     add("--write", action="store_true", help="let requests without a token change documents, where there are no tokens")
     add("--mcp", action="store_true", help="serve agents too, under /mcp")
     add("--open", action="store_true", help="show the page in a browser")
@@ -107,7 +107,7 @@ def _add_mcp(command: argparse.ArgumentParser) -> None:
     )
     add("--http", action="store_true", help="over HTTP, in place of standard input and output")
     _add_service(add)
-    command.set_defaults(mcp=True, open=False, write=False)
+    command.set_defaults(mcp=True, open=False, write=False, llm=None, llm_tokens=1, llm_timeout=1.0)  # agents have one
 
 
 def _run_mcp(args: argparse.Namespace) -> None:
