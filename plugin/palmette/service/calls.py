@@ -12,8 +12,10 @@ from uuid import uuid4
 
 import numpy as np
 
+from palmette.encoder.base import Encoder
 from palmette.errors import ConfigError, InputError
 from palmette.index import Index
+from palmette.index.context import Context
 from palmette.reader import Reader
 from palmette.reader.answer import Support
 from palmette.service import facets, render
@@ -130,6 +132,21 @@ def find_passages(body: AnswerBody, index: Index, reader: Reader) -> tuple[list[
     for question, hits in zip(questions, results, strict=True):
         index.record_search(question, [hit.id for hit in hits])
     return results, reader
+
+
+def find_context(asked: str) -> Callable[[AnswerBody, Index, Reader], tuple[Context, tuple[Encoder, str | None]]]:
+    """Return the call that gathers what a language model is given, and what its answer is checked with."""
+
+    @_bounded
+    def find(body: AnswerBody, index: Index, reader: Reader) -> tuple[Context, tuple[Encoder, str | None]]:
+        options = body.search()
+        del options["sentences"]
+        k = body.k if "k" in body.model_fields_set else ContextBody.model_fields["k"].default
+        context = index.context(asked, body.tokens, k=k, **options)
+        index.record_search(asked, list(dict.fromkeys(excerpt.document.key for excerpt in context.excerpts)))
+        return context, (index.model.encoder, index.backend.language)
+
+    return find
 
 
 def reply_of_answer(body: AnswerBody, results: Sequence[Sequence[Hit]], reader: Reader) -> list[dict[str, Any]]:
@@ -258,7 +275,8 @@ ENDPOINTS = (
         AnswerBody,
         _answer,
         "Answer in the documents' own words. With `Accept: text/event-stream` the passages come first, as the event "
-        "`hits`, then the event `answer`",
+        "`hits`, then the event `answer`. With `llm: true` the service's language model writes the answer; as events "
+        "`asked`, `excerpts`, pieces of `text`, and `answer`, or `problem`",
         {"question": QUESTION, "k": 5},
     ),
     CallSchema(

@@ -28,6 +28,7 @@ from palmette.errors import (
     NotFoundError,
     PalmetteError,
     ReadOnlyError,
+    RemoteError,
     StorageFullError,
     shown,
 )
@@ -55,6 +56,7 @@ STATUS: tuple[tuple[type[PalmetteError], HTTPStatus], ...] = (
     (MissingExtraError, HTTPStatus.NOT_IMPLEMENTED),
     (InputError, HTTPStatus.BAD_REQUEST),
     (ConfigError, HTTPStatus.BAD_REQUEST),
+    (RemoteError, HTTPStatus.BAD_GATEWAY),
     (PalmetteError, HTTPStatus.SERVICE_UNAVAILABLE),
 )
 """Statuses of errors; the first class that fits counts."""

@@ -130,12 +130,6 @@ class OneAnswerReply(Reply):
     """Probability that the passages have no answer."""
 
 
-class AnswerReply(Reply):
-    """Answers of every question, in their order."""
-
-    answers: list[OneAnswerReply]
-
-
 class ExcerptReply(Reply):
     """Consecutive sentences of a document."""
 
@@ -150,6 +144,75 @@ class ExcerptReply(Reply):
     first_line: int
     last_line: int
     metadata: dict[str, Any]
+
+
+class NumberedExcerpt(ExcerptReply):
+    """An excerpt that a written answer may cite."""
+
+    number: int
+    """Number by which the answer cites it, from 1."""
+
+
+class CitationReply(Reply):
+    """A citation in a written sentence."""
+
+    excerpt: int
+    """Number of the excerpt, which may not exist."""
+    supported: bool
+    """Whether the excerpt carries the sentence, or its part of it."""
+    reason: str
+    """Why it does not."""
+
+
+class SentenceReply(Reply):
+    """A sentence of a written answer."""
+
+    text: str
+    start: int
+    """First character in the answer."""
+    end: int
+    supported: bool
+    """Whether it was found in the excerpts that it cites."""
+    reason: str
+    citations: list[CitationReply]
+
+
+class UsageReply(Reply):
+    """What a language model was asked, as far as it counts."""
+
+    calls: int
+    prompt_tokens: int
+    reply_tokens: int
+    is_cut: bool
+    """Whether the reply ended at its budget of tokens."""
+
+
+class WrittenAnswerReply(Reply):
+    """An answer that a language model wrote; empty where nothing fits the question, which costs no call.
+
+    As server-sent events it comes in parts: ``asked`` with ``{"asked": text}``, ``excerpts`` with ``{"excerpts":
+    [NumberedExcerpt]}``, ``text`` with ``{"text": piece}`` as often as the model writes, then ``answer`` with
+    ``{"answers": [WrittenAnswerReply]}``; or, at any point, ``problem`` with a ProblemReply as the last.
+    """
+
+    question: str
+    asked: str
+    """The question, made whole from the conversation."""
+    answer: str
+    supported: bool
+    """Whether every sentence is."""
+    sentences: list[SentenceReply]
+    excerpts: list[NumberedExcerpt]
+    reason: str
+    """Why there is no answer."""
+    model: str
+    usage: UsageReply
+
+
+class AnswerReply(Reply):
+    """Answers of every question, in their order."""
+
+    answers: list[OneAnswerReply | WrittenAnswerReply]
 
 
 class ContextReply(Reply):
@@ -326,6 +389,8 @@ class IndexesReply(Reply):
     indexes: list[OpenIndexState | IndexState]
     service: ServiceCounts | None
     """For callers who may read all documents of all indexes."""
+    llm: str | None
+    """Name of the language model that writes answers."""
 
 
 class HealthReply(Reply):
