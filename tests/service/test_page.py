@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 
 from palmette import Document, Index
+from palmette.index.written import Limits
 from palmette.service.callers import Token
 from palmette.service.indexes import ServedIndex
+from palmette.service.writer import Writer
+from support.chat_stream import StreamServer, events
 from support.chromium import BINARY, Tab
 from support.services import Running, running, until
 from support.tiny import documents, space, tree
@@ -494,6 +497,77 @@ def test_changes_and_silence_are_said(tab: Tab, tmp_path: Path) -> None:
     assert tab.evaluate("document.querySelector('.problem button').textContent") == "Try again"
     tab.goto("about:blank#")
     tab.errors[:] = [one for one in tab.errors if "ERR_CONNECTION" not in json.dumps(one)]
+
+
+WRITTEN = "They are picked in `September` [1]. They are <img src=x onerror='hurt = 1'> blue [1][7].\n```sh\npick\n```"
+TURNS = "[...document.querySelectorAll('.turn')].map(e => e.querySelector('h2').textContent)"
+
+
+def test_a_model_answers_in_a_conversation(tab: Tab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reply(body: Any) -> tuple[int, dict[str, str], Any]:
+        prompt = body["messages"][1]["content"]
+        last = prompt.rpartition("uestion: ")[2]
+        if last == "and bees?":
+            return 200, {}, events("When do bees need flowers?")
+        if last == "When do bees need flowers?":
+            return 200, {}, events("Bees need flowers from March ", "to October [1].")
+        if last == "When are apples picked?":
+            return 200, {}, events(WRITTEN[:30], WRITTEN[30:])
+        is_rewritten = "The last question" not in prompt
+        return (400, {}, [b"{}"]) if is_rewritten else (200, {}, events("Do bees need flowers?"))
+
+    def written(question: str) -> str:
+        tab.evaluate("document.getElementById('question').select()")
+        tab.type(question)
+        tab.press("Enter")
+        wait(tab, f"{TURNS}.at(-1) === {json.dumps(question)} && !document.querySelector('[aria-busy]')")
+        return str(tab.evaluate("document.querySelector('.turn.last').textContent"))
+
+    texts = {"apples": "Apples are picked in September.", "bees": "Bees need flowers from March to October."}
+    rows = [{"id": id, "text": text} for id, text in texts.items()]
+    Index.build(rows, path=tmp_path / "orchard", encoder="packaged:all-MiniLM-L6-v2", progress=False).close()
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    model = StreamServer()
+    model.reply = reply
+    with running(tmp_path / "orchard") as service:
+        service.service.writer = Writer(f"openai:small@{model.url}", Limits(seconds=5), shared=False)
+        tab.goto(f"{service.url}/")
+        wait(tab, "document.getElementById('state').textContent.match(/2 documents/)")
+        assert "No answer: no passage fits" in written("quantum chromodynamics lattice")
+        assert not model.bodies
+        tab.click(".turn.last .more button:last-child")
+        wait(tab, "!document.querySelector('.turn')")
+
+        told = written("When are apples picked?")
+        assert "<img src=x" in told, "a model's text is text"
+        assert tab.evaluate("[...document.querySelectorAll('.unsupported')].map(e => e.textContent)") == [
+            "They are <img src=x onerror='hurt = 1'> blue [1][7]. not found in the sources",
+            "pick not found in the sources",
+        ]
+        assert tab.evaluate("document.querySelector('.written code').textContent") == "September"
+        assert tab.evaluate("document.querySelector('.written pre').textContent").startswith("pick")
+        assert tab.evaluate("[...document.querySelectorAll('.sources button')].map(e => e.textContent)") == ["apples"]
+        assert tab.evaluate(TITLES)[0] == "apples"
+        tab.click(".cite")
+        wait(tab, SOURCE)
+        assert tab.evaluate("document.querySelector('#source mark').textContent") == texts["apples"]
+        tab.evaluate("history.back()")
+        wait(tab, f"!{SOURCE}")
+
+        assert "Understood as: When do bees need flowers?" in written("and bees?")
+        assert tab.evaluate(TURNS) == ["When are apples picked?", "and bees?"]
+        assert tab.evaluate(TITLES)[0] == "bees"
+        calls = len(model.bodies)
+        tab.evaluate("history.back()")
+        wait(tab, f"{TURNS}.length === 1 && !document.querySelector('[aria-busy]')")
+        tab.evaluate("window.old = 1; location.reload()")
+        wait(tab, "!window.old && document.querySelector('.hit') && document.querySelector('.unsupported')")
+        assert len(model.bodies) == calls, "what was answered is not paid for again"
+
+        assert "Try again" in written("Do bees need flowers?")
+        assert tab.evaluate(TITLES)[0] == "bees", "passages stay where the model fails"
+        assert tab.evaluate("typeof hurt") == "undefined"
+    model.close()
 
 
 CONTRASTS = """(() => {

@@ -1,10 +1,10 @@
 "use strict";
 (() => {
   const at = (id) => document.getElementById(id);
-  const RELEVANT = 0.2, LIKELY = 0.5, PAGE = 20, WATCH = 5000, BUSY = 1000;
+  const RELEVANT = 0.2, LIKELY = 0.5, PAGE = 20, TURNS = 6, WATCH = 5000, BUSY = 1000;
   const GONE = "The service does not answer: it may have stopped, or the network is down.";
   const AGAINST = { low: 1e-9, high: 1e-9, optimum: 0 };
-  const state = { indexes: [], index: null, facets: null, hits: [], current: -1, asked: 0, shown: "", opened: "", sources: "", failed: false, token: sessionStorage.getItem("token") };
+  const state = { indexes: [], index: null, facets: null, hits: [], current: -1, asked: 0, shown: "", opened: "", sources: "", failed: false, llm: null, writing: null, token: sessionStorage.getItem("token") };
 
   const make = (tag, properties = {}, ...children) => {
     const element = document.createElement(tag);
@@ -41,15 +41,16 @@
   };
 
   // -- the service -------------------------------------------------------------------------------------------
-  const send = async (path, body, accept = "application/json") => {
+  const send = async (path, body, accept = "application/json", signal = null) => {
     const headers = { Accept: accept };
     if (body) headers["Content-Type"] = "application/json";
     if (state.token) headers.Authorization = `Bearer ${state.token}`;
-    const reply = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body) }).catch(() => { throw new Error(GONE); });
-    if (reply.status === 401) { await signIn(); return send(path, body, accept); }
+    const reply = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal }).catch(unanswered);
+    if (reply.status === 401) { await signIn(); return send(path, body, accept, signal); }
     if (!reply.ok) throw new Error((await reply.json().catch(() => ({}))).detail || `The service answered ${reply.status}.`);
     return reply;
   };
+  const unanswered = (error) => { throw error.name === "AbortError" ? error : new Error(GONE); };
   const call = async (name, body = {}) => (await send(`v1/${name}`, { index: state.index, ...body })).json();
   let signing = null;
   const signIn = () => {
@@ -67,10 +68,10 @@
     return signing;
   };
   /** Calls `take(event, data)` for every event of a stream. */
-  const stream = async (path, body, take) => {
-    const reader = (await send(path, body, "text/event-stream")).body.pipeThrough(new TextDecoderStream()).getReader();
+  const stream = async (path, body, take, signal = null) => {
+    const reader = (await send(path, body, "text/event-stream", signal)).body.pipeThrough(new TextDecoderStream()).getReader();
     for (let text = ""; ;) {
-      const { done, value } = await reader.read().catch(() => { throw new Error(GONE); });
+      const { done, value } = await reader.read().catch(unanswered);
       if (done) return;
       text += value;
       for (let end; (end = text.indexOf("\n\n")) >= 0; text = text.slice(end + 2)) {
@@ -85,13 +86,20 @@
     const hash = new URLSearchParams(location.hash.slice(1)), one = (name) => hash.get(name) || "";
     return { q: one("q"), in: one("in"), view: one("view"), f: hash.getAll("f"), since: one("since"), doc: one("doc"), at: one("at"), line: one("line"), as: one("as") };
   };
+  const talk = () => ({ turns: [], answer: null, ...history.state });
   const CLOSED = { doc: "", at: "", line: "", as: "" };
-  /** Puts changes into the address as a step that Back takes back, and shows what it says. */
-  const go = (changes) => {
-    const hash = new URLSearchParams(), next = { ...read(), ...changes };
+  /**
+   * Puts changes into the address as a step that Back takes back, and shows what it says.
+   *
+   * A step keeps the conversation: `turns` before the question, and the `answer` of a question that stays.
+   */
+  const go = (changes, turns = null) => {
+    const hash = new URLSearchParams(), before = read(), next = { ...before, ...changes };
+    const stays = !turns && before.q === next.q && String(before.f) === String(next.f);
+    const kept = stays ? history.state : { turns: turns || talk().turns };
     if (state.indexes.length > 1) next.in = state.index;
     for (const [name, value] of Object.entries(next)) for (const one of [value].flat()) if (one) hash.append(name, one);
-    if (`#${hash}` !== (location.hash || "#")) history.pushState(null, "", `#${hash}`);
+    if (turns || `#${hash}` !== (location.hash || "#")) history.pushState(kept, "", `#${hash}`);
     return show();
   };
   /** Shows the state that the address says: index, question or view, filters, and a document. */
@@ -102,7 +110,7 @@
     at("question").value = place.q;
     for (const name of ["ask", "browse"]) at(`to-${name}`).setAttribute("aria-pressed", String((place.view === "browse") === (name === "browse")));
     document.title = [place.view === "browse" ? "Browse" : place.q, "palmette"].filter(Boolean).join(" · ");
-    const list = JSON.stringify([state.index, place.view, place.view ? "" : place.q, place.f, place.since]);
+    const list = JSON.stringify([state.index, place.view, place.view ? "" : place.q, place.f, place.since, talk().turns.length]);
     if (list !== state.shown) {
       state.shown = list;
       await (place.view === "browse" ? browse(place) : ask(place));
@@ -114,7 +122,12 @@
       else at("source").close();
     }
   };
-  const reload = () => { state.shown = ""; notice(); return show(); };
+  const reload = () => {
+    if (talk().answer) history.replaceState({ turns: talk().turns }, "");
+    state.shown = "";
+    notice();
+    return show();
+  };
 
   // -- results -----------------------------------------------------------------------------------------------
   const titleOf = (hit) => (typeof hit.metadata.title === "string" && hit.metadata.title) || hit.id;
@@ -173,13 +186,14 @@
       why.replaceChildren(make("p", { dir: "auto" }, text), make("table", {}, make("tbody", {}, rows)), make("p", { class: "note" }, "The parts add up to the log-odds of the probability."));
     } catch (error) { why.replaceChildren(make("p", {}, error.message)); }
   };
-  const showHits = (question, hits) => {
+  const showHits = (question, hits, thread) => {
     const good = hits.filter((hit) => hit.score >= RELEVANT), weak = hits.filter((hit) => hit.score < RELEVANT);
-    const first = good.length ? make("div", { id: "answer", class: "note" }, "Reading …") : make("p", { class: "note" }, hits.length ? "Nothing fits well. The nearest:" : "Nothing was found.");
+    const first = good.length ? (thread ? make("h2", {}, "Passages") : make("div", { id: "answer", class: "note" }, "Reading …")) : make("p", { class: "note" }, hits.length ? "Nothing fits well. The nearest:" : "Nothing was found.");
     const entries = (some) => some.map((hit) => entry(hit, question));
     state.hits = [...good, ...weak];
     state.current = -1;
-    at("results").replaceChildren(first, ...entries(good), ...(good.length && weak.length ? [make("p", { class: "note" }, "Less likely:")] : []), ...entries(weak));
+    const kept = thread ? [thread] : [];
+    at("results").replaceChildren(...kept, first, ...entries(good), ...(good.length && weak.length ? [make("p", { class: "note" }, "Less likely:")] : []), ...entries(weak));
   };
   /** Shows an answer that is likely to be right; else the passages speak. */
   const tell = (answer) => {
@@ -196,6 +210,7 @@
   /** Fills the results by `load`, which may be overtaken by a later call. */
   const fill = async (load) => {
     const number = ++state.asked;
+    if (state.writing) state.writing.abort();
     at("results").setAttribute("aria-busy", "true");
     try { await load(() => number !== state.asked); state.failed = false; }
     catch (error) {
@@ -209,14 +224,115 @@
     const filter = await chosen(place);
     if (late()) return;
     if (!place.q.trim()) { state.hits = []; at("results").replaceChildren(); return; }
-    await stream("v1/answer", { index: state.index, question: place.q, k: 10, filter, html: true }, (event, data) => {
+    const passages = (question, thread) => stream("v1/answer", { index: state.index, question, k: 10, filter, html: true }, (event, data) => {
       if (late()) return;
       if (event === "problem") throw new Error(data.detail);
-      if (event === "hits") { showHits(place.q, data.results[0].hits); say(`${plural(state.hits.length, "passage")} in ${Math.round(performance.now() - begun)} ms`); }
+      if (event === "hits") { showHits(question, data.results[0].hits, thread); say(`${plural(state.hits.length, "passage")} in ${Math.round(performance.now() - begun)} ms`); }
       if (event === "answer") tell(data.answers[0]);
     });
+    await (state.llm ? converse(place, filter, late, passages) : passages(place.q));
     remember();
   });
+
+  // -- a conversation, where the service has a language model --------------------------------------------------
+  const MARKUP = /`([^`\n]+)`|\*\*([^*\n]+)\*\*|\[(\d+(?:\s*[,;]\s*\d+)*)\]/g;
+  /** Text of a model: code, bold words and citations as such, all else as it was written. */
+  const inline = (text, cited) => {
+    const parts = [];
+    let done = 0;
+    for (const found of text.matchAll(MARKUP)) {
+      const [all, code, bold, numbers] = found;
+      parts.push(text.slice(done, found.index), code ? make("code", {}, code) : bold ? make("strong", {}, bold) : numbers.split(/[,;]/).map((n) => cited(Number(n))));
+      done = found.index + all.length;
+    }
+    return [...parts.flat(), text.slice(done)];
+  };
+  /** An answer: blocks of code by themselves, what was not found in the sources marked, citations as links. */
+  const written = ({ answer, sentences = [], excerpts = [] }) => {
+    const points = [...answer], blocks = [];
+    const source = (n) => excerpts.find((one) => one.number === n);
+    const cited = (citations) => (n) => {
+      const one = source(n), check = citations.find((citation) => citation.excerpt === n);
+      if (!one) return `[${n}]`;
+      const label = `Source ${n}: ${one.citation}`;
+      return button(`[${n}]`, () => openExcerpt(one), { class: check && !check.supported ? "plain cite bad" : "plain cite", title: check && check.reason ? `${label}; ${check.reason}` : label });
+    };
+    let start = 0, code = false;
+    const block = (from, to) => {
+      const parts = [], plain = (a, b) => { const text = points.slice(a, b).join(""); return code ? [text] : inline(text, cited([])); };
+      let done = from;
+      for (const sentence of sentences) {
+        const a = Math.max(from, sentence.start), b = Math.min(to, sentence.end);
+        if (a >= b) continue;
+        const text = points.slice(a, b).join(""), ends = b === sentence.end;
+        const children = code ? [text] : inline(text, cited(sentence.citations));
+        parts.push(...plain(done, a), sentence.supported ? make("span", {}, children) : make("span", { class: "unsupported", title: sentence.reason }, children, ends ? make("small", {}, " not found in the sources") : null));
+        done = b;
+      }
+      blocks.push(make(code ? "pre" : "p", code ? { tabindex: 0 } : { dir: "auto" }, ...parts, ...plain(done, to)));
+    };
+    for (const found of answer.matchAll(/\n?```[^\n]*\n?|$/g)) {
+      const end = [...answer.slice(0, found.index)].length;
+      if (end > start) block(start, end);
+      start = end + [...found[0]].length;
+      code = !code;
+    }
+    return blocks;
+  };
+  const openExcerpt = (one) => go({ ...CLOSED, doc: one.id, at: `${one.place.start}-${one.place.end}` });
+  /** One question of the conversation, as it was understood, with its answer and the sources that it cites. */
+  const turnBox = (turn, ...more) => {
+    const cited = new Set((turn.sentences || []).flatMap((sentence) => sentence.citations.map((one) => one.excerpt)));
+    const sources = (turn.excerpts || []).filter((one) => cited.has(one.number)).map((one) => make("li", { value: one.number }, button(make("bdi", {}, one.citation), () => openExcerpt(one), { class: "plain" })));
+    return make("article", { class: "turn" }, make("h2", { dir: "auto" }, turn.question),
+      turn.asked && turn.asked !== turn.question ? make("p", { class: "note asked" }, "Understood as: ", make("bdi", {}, turn.asked)) : null,
+      turn.answer ? make("div", { class: "rendered written" }, written(turn)) : turn.reason ? make("p", { class: "note" }, `No answer: ${turn.reason}.`) : null,
+      sources.length ? make("ol", { class: "sources" }, sources) : null, ...more);
+  };
+  /** Shows the conversation; the model answers its last question, whose passages follow. */
+  const converse = async (place, filter, late, passages) => {
+    const { turns, answer } = talk(), writing = new AbortController();
+    const anew = button("New conversation", () => { go({ q: "", ...CLOSED }, []); at("question").focus(); }, { class: "plain" });
+    const thread = make("section", { id: "thread", "aria-label": "Conversation" }, turns.map((turn) => turnBox(turn)));
+    const turn = answer || { question: place.q, answer: "" };
+    let found = null;
+    const last = (...more) => {
+      if (thread.querySelector(".last")) thread.querySelector(".last").remove();
+      thread.append(turnBox(turn, make("div", { class: "more" }, more, anew)));
+      thread.lastChild.classList.add("last");
+    };
+    const search = (question) => { found = passages(question, thread).catch((error) => error); };
+    at("results").replaceChildren(thread);
+    if (answer) { last(); search(answer.asked); }
+    else {
+      const stop = button("Stop", () => writing.abort(), { class: "plain" });
+      last(make("span", {}, "Reading …"), stop);
+      state.writing = writing;
+      try {
+        const body = { index: state.index, question: place.q, filter, llm: true, history: turns.filter((one) => one.answer).map((one) => [one.asked, one.answer]) };
+        await stream("v1/answer", body, (event, data) => {
+          if (late()) return;
+          if (event === "problem") throw new Error(data.detail);
+          if (event === "asked") { turn.asked = data.asked; search(data.asked); }
+          if (event === "excerpts") turn.excerpts = data.excerpts;
+          if (event === "text") turn.answer += data.text;
+          if (event !== "answer") { last(make("span", {}, turn.answer ? "Writing …" : "Reading …"), stop); return; }
+          const { answer: text, asked, sentences, excerpts, reason } = data.answers[0];
+          const short = excerpts.map(({ number, id, citation, place: where }) => ({ number, id, citation, place: where }));
+          Object.assign(turn, { answer: text, asked, sentences, excerpts: short, reason });
+          history.replaceState({ turns, answer: turn }, "");
+          last();
+        }, writing.signal);
+      } catch (error) {
+        if (late()) return;
+        if (error.name === "AbortError") last(make("span", {}, "Stopped. "), button("Ask again", reload, { class: "plain" }));
+        else { last(); thread.lastChild.append(problem(error, reload)); }
+      } finally { if (state.writing === writing) state.writing = null; }
+    }
+    if (!found) search(place.q);
+    const failed = await found;
+    if (failed) throw failed;
+  };
 
   // -- filters: of each facet any, of all facets all -----------------------------------------------------------
   const facets = async () => {
@@ -325,7 +441,9 @@
   at("form").addEventListener("submit", (event) => {
     event.preventDefault();
     if (state.failed || at("question").value === read().q) state.shown = "";
-    go({ q: at("question").value, view: "", since: "", ...CLOSED });
+    const { turns, answer } = talk();
+    go({ q: at("question").value, view: "", since: "", ...CLOSED }, state.llm ? [...turns, ...(answer ? [answer] : [])].slice(-TURNS) : null);
+    at("question").select();
   });
   at("close").addEventListener("click", () => at("source").close());
   at("source").addEventListener("click", (event) => { if (event.target === at("source")) at("source").close(); });
@@ -336,7 +454,7 @@
   });
   at("to-ask").addEventListener("click", () => { go({ view: "", since: "" }); at("question").focus(); });
   at("to-browse").addEventListener("click", () => go({ view: "browse", ...CLOSED }));
-  at("index").addEventListener("change", () => { state.index = at("index").value; state.facets = null; go({ in: state.index, f: [], ...CLOSED }); watch(); });
+  at("index").addEventListener("change", () => { state.index = at("index").value; state.facets = null; go({ in: state.index, f: [], ...CLOSED }, state.llm ? [] : null); watch(); });
   addEventListener("popstate", show);
   addEventListener("message", (event) => {
     const frame = at("results").querySelector("iframe");
@@ -367,7 +485,7 @@
     clearTimeout(timer);
     let pause = WATCH;
     try {
-      state.indexes = (await (await send("v1/indexes")).json()).indexes;
+      ({ indexes: state.indexes, llm: state.llm } = await (await send("v1/indexes")).json());
       const about = state.indexes.find((one) => one.name === state.index) || state.indexes[0];
       if (!about) throw new Error("This token opens no index.");
       const began = !state.index;
