@@ -1,0 +1,245 @@
+"""A PostgreSQL database by its URL: options, connections, transactions, and its errors in our words.
+
+A view is one transaction, REPEATABLE READ and READ ONLY: it sees one snapshot. A write is another, and its COMMIT is
+the only moment at which anything of it counts; an advisory lock of the transaction keeps other writers out, and the
+server lets go of it when the writer's connection ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Annotated, Any, TypeVar
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import psycopg
+from psycopg import errors
+from pydantic import Field
+
+from palmette.config import Config, check_keys
+from palmette.errors import (
+    ConfigError,
+    CorruptIndexError,
+    LockedError,
+    NotFoundError,
+    PalmetteError,
+    ReadOnlyError,
+    StorageFullError,
+    StoreError,
+)
+
+PLACES = "postgresql://host:5432/database?index=name"
+"""What URLs look like."""
+LIBPQ = frozenset(
+    "host hostaddr port user service passfile sslmode sslrootcert sslcert sslkey connect_timeout application_name "
+    "target_session_attrs channel_binding gssencmode".split()
+)
+"""Parameters of libpq that a URL may hold beside the options of an index."""
+SECRETS = ("password", "sslpassword")
+TRIES = 5
+"""Times that a transaction is begun where the connection breaks before anything was read or written."""
+PAUSE = 0.1
+"""Seconds before the second try; each further pause is twice as long."""
+IDLE_WRITE = "15min"
+"""How long a writer may pause before the server ends its transaction: its machine may be gone for good."""
+Connection = psycopg.Connection[Any]
+Result = TypeVar("Result")
+_SCHEMA_NAME = re.compile(r"(?!pg_|public$|information_schema$)[a-z][a-z0-9_]{0,55}")
+_BROKEN = (psycopg.OperationalError, psycopg.InterfaceError)
+_NO_SUCH = (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn, errors.UndefinedObject)
+
+
+class PostgresOptions(Config):
+    """Options in a URL: ``?index=docs&ef=400``; those of libpq may stand beside them."""
+
+    index: str
+    """Name of the index: the schema that its tables lie in."""
+    timeout: Annotated[int, Field(ge=1)] = 60
+    """Seconds until a statement of a search is given up."""
+    connections: Annotated[int, Field(ge=2)] = 16
+    """Most connections of this process: each open view has one, and so has a write."""
+    ef: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Candidates that a search in the graph keeps: how deep it looks; ``None`` for twice as many as are needed."""
+    exact: bool | None = None
+    """Compare every vector; ``None`` does so up to 20,000 passages."""
+
+
+def parse_url(url: str) -> tuple[str, PostgresOptions]:
+    """Return libpq's connection string and the options of a URL; one that holds a password is refused.
+
+    A URL is printed, logged and pickled with what was opened by it: a secret must not be part of it.
+    """
+    head = url.split("?")[0]
+    head = head.partition("://")[0] + "://" + head.partition("://")[2].rpartition("@")[2]
+    try:
+        parts = urlsplit(url)
+        given = dict(parse_qsl(parts.query, keep_blank_values=True))
+        secret, port = parts.password is not None or any(name in given for name in SECRETS), parts.port
+    except ValueError as error:
+        raise ConfigError(f"{head!r} names no index ({error}): write {PLACES}") from error
+    if secret:
+        raise StoreError(  # no ValueError, beside which pydantic would print the URL
+            f"the URL of {head!r} holds a password, which would be printed and saved with it: take it out, and set the "
+            "environment variable PGPASSWORD, or keep it in ~/.pgpass or in a service file"
+        )
+    database = parts.path.lstrip("/")
+    if "index" not in given or "/" in database or parts.fragment or not (database or "service" in given):
+        raise ConfigError(f"{head!r} names no index: write {PLACES}")
+    if not _SCHEMA_NAME.fullmatch(given["index"]):
+        raise ConfigError(
+            f"index={given['index']!r} cannot name an index. It becomes a schema of the database: write up to 56 small "
+            "letters, digits and _, beginning with a letter, and not pg_, public or information_schema"
+        )
+    own = {name: text for name, text in given.items() if name not in LIBPQ}
+    check_keys("the URL of an index in PostgreSQL", own, [*PostgresOptions.model_fields, *LIBPQ])
+    options = PostgresOptions(**{name: text if name == "index" else _option(text) for name, text in own.items()})
+    libpq = {name: text for name, text in given.items() if name in LIBPQ}
+    for name, value in (("host", parts.hostname), ("port", port), ("user", parts.username), ("dbname", database)):
+        if value:
+            libpq[name] = unquote(str(value))
+    return psycopg.conninfo.make_conninfo("", **libpq), options
+
+
+def _option(text: str) -> Any:
+    return int(text) if text.isdecimal() else {"true": True, "false": False}.get(text, text)
+
+
+class Database:
+    """The schema of an index: connections to it, and transactions."""
+
+    def __init__(self, url: str) -> None:
+        self.conninfo, self.options = parse_url(url)
+        self.url, self.schema, self.is_open = url, self.options.index, True
+        self.search_path = f"{self.schema}, public"
+        self._idle: list[Connection] = []
+        self._free = threading.BoundedSemaphore(self.options.connections)
+        self._pid = os.getpid()
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """Lend a connection, idle or new; one that broke is not used again."""
+        if self._pid != os.getpid():  # forked: connections and locks are the other process's
+            self._idle, self._free = [], threading.BoundedSemaphore(self.options.connections)
+            self._pid = os.getpid()
+        if not self.is_open:
+            raise StoreError(f"the index {self.url} is closed; open it again")
+        free = self._free
+        if not free.acquire(timeout=self.options.timeout):
+            raise StoreError(
+                f"{self.url}: all {self.options.connections} connections of this process have been busy for "
+                f"{self.options.timeout} s; retry, or allow more: &connections={2 * self.options.connections}"
+            )
+        try:
+            with self.errors():
+                connection = self._idle.pop() if self._idle else self._connect()
+            try:
+                yield connection
+            finally:
+                idle = not connection.broken and not connection.closed
+                if idle and connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+                    with suppress(psycopg.Error):
+                        connection.execute("ROLLBACK")
+                    idle = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+                if idle and self.is_open and self._pid == os.getpid():
+                    self._idle.append(connection)
+                else:
+                    connection.close()
+        finally:
+            free.release()
+
+    def _connect(self) -> Connection:
+        # no prepared statements, which a pooler in transaction mode cannot keep; a peer that is gone is found out
+        return psycopg.connect(
+            self.conninfo, autocommit=True, prepare_threshold=None, keepalives_idle=60, keepalives_interval=10
+        )
+
+    @contextmanager
+    def transaction(self, begin: str, *first: tuple[str, Sequence[Any]]) -> Iterator[tuple[Connection, list[Any]]]:
+        """Run a transaction; yields its connection and the rows of its ``first`` statements.
+
+        Where the connection breaks before these are answered, nothing was acknowledged, and they are tried again.
+        Leaving it without a COMMIT rolls back.
+        """
+        with self.errors():
+            for attempt in range(TRIES):
+                with self.connection() as connection:
+                    try:
+                        connection.execute(f"BEGIN {begin}; SET LOCAL search_path = {self.search_path}")
+                        rows = [connection.execute(*statement).fetchall() for statement in first]
+                    except _BROKEN as error:
+                        if attempt == TRIES - 1 or not (connection.broken or self._may_pass(error)):
+                            raise
+                    else:
+                        yield connection, rows
+                        return
+                self._drop_idle()  # a server that was started again has ended all of them
+                time.sleep(PAUSE * 2**attempt)
+
+    @staticmethod
+    def _may_pass(error: psycopg.Error) -> bool:
+        """Return whether the same again may succeed: the server starts, or another transaction was in the way."""
+        return isinstance(error, errors.CannotConnectNow | errors.SerializationFailure | errors.AdminShutdown)
+
+    def run(self, *statements: tuple[str, Sequence[Any]]) -> list[Any]:
+        """Run statements in one transaction: return the rows of the last."""
+        with self.errors(), self.connection() as connection, connection.transaction():
+            connection.execute(f"SET LOCAL search_path = {self.search_path}")
+            rows: list[Any] = []
+            for statement in statements:
+                cursor = connection.execute(*statement)
+                rows = cursor.fetchall() if cursor.description else []
+            return rows
+
+    def _drop_idle(self) -> None:
+        while self._idle:
+            with suppress(IndexError):
+                self._idle.pop().close()
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Raise what the server or the client refuses as palmette's own errors."""
+        try:
+            yield
+        except psycopg.Error as error:
+            raise self.explain(error) from error
+
+    def explain(self, error: psycopg.Error) -> PalmetteError:
+        """Turn an error of the database into one that names cause and fix."""
+        why, state = " ".join(str(error).split())[:300], (error.sqlstate or "")
+        match error:
+            case errors.LockNotAvailable():
+                return LockedError(f"{self.url} is being written; retry, or give a longer lock_timeout")
+            case errors.ReadOnlySqlTransaction():
+                return ReadOnlyError(f"{self.url} cannot be written: this server is a standby; write to the primary")
+            case errors.InsufficientPrivilege():
+                return ReadOnlyError(f"{self.url}: this role may not do that ({why}); grant it, or use another role")
+            case errors.DiskFull() | errors.OutOfMemory():
+                return StorageFullError(f"no room to write {self.url} ({why}); the index is as it was")
+            case errors.QueryCanceled():
+                seconds = self.options.timeout
+                return StoreError(f"{self.url}: a search took more than {seconds} s ({why}); retry, or give &timeout=")
+            case errors.InvalidCatalogName():
+                return NotFoundError(f"{self.url}: there is no such database; create it with createdb ({why})")
+            case errors.InvalidPassword() | errors.InvalidAuthorizationSpecification():
+                return StoreError(f"{self.url} refuses the role or its password ({why}): set PGUSER and PGPASSWORD")
+        if isinstance(error, _NO_SUCH):
+            return StoreError(f"the index {self.url} is no longer there ({why}): open it again, or create it")
+        if state in ("XX001", "XX002"):
+            return CorruptIndexError(f"{self.url} is damaged ({why}): restore a backup, or copy the index anew")
+        if isinstance(error, errors.SerializationFailure | errors.DeadlockDetected):
+            return StoreError(f"{self.url}: another transaction was in the way ({why}); retry")
+        if "password" in why and not state:
+            return StoreError(f"{self.url} refuses the role or its password ({why}): set PGUSER and PGPASSWORD")
+        if isinstance(error, _BROKEN):
+            return StoreError(f"{self.url}: no connection, or it broke ({why}); is the server running? Retry")
+        return StoreError(f"{self.url}: the database refuses ({state}: {why})")
+
+    def close(self) -> None:
+        """Close all idle connections, and each that is in use when it is given back."""
+        self.is_open = False
+        if self._pid == os.getpid():
+            self._drop_idle()
