@@ -12,12 +12,13 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import Annotated, Any, TypeVar
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Annotated, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import psycopg
 from psycopg import errors
+from psycopg.adapt import Dumper
 from pydantic import Field
 
 from palmette.config import Config, check_keys
@@ -47,10 +48,52 @@ PAUSE = 0.1
 IDLE_WRITE = "15min"
 """How long a writer may pause before the server ends its transaction: its machine may be gone for good."""
 Connection = psycopg.Connection[Any]
-Result = TypeVar("Result")
 _SCHEMA_NAME = re.compile(r"(?!pg_|public$|information_schema$)[a-z][a-z0-9_]{0,55}")
 _BROKEN = (psycopg.OperationalError, psycopg.InterfaceError)
-_NO_SUCH = (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn, errors.UndefinedObject)
+_EXPLAINED: list[tuple[Any, type[PalmetteError], str]] = [
+    (errors.LockNotAvailable, LockedError, " is being written; retry, or give a longer lock_timeout"),
+    (errors.ReadOnlySqlTransaction, ReadOnlyError, " cannot be written on this server, a standby: use the primary"),
+    (errors.InsufficientPrivilege, ReadOnlyError, ": this role may not do that ({why}); grant it, or use another role"),
+    ((errors.DiskFull, errors.OutOfMemory), StorageFullError, " has no room left ({why}); the index is as it was"),
+    (errors.QueryCanceled, StoreError, ": a search took more than {timeout} s ({why}); retry, or give &timeout="),
+    (errors.InvalidCatalogName, NotFoundError, ": there is no such database ({why}); create it with createdb"),
+    (
+        (errors.InvalidPassword, errors.InvalidAuthorizationSpecification),
+        StoreError,
+        " refuses the role or its password ({why}): set PGUSER and PGPASSWORD",
+    ),
+    (
+        (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn, errors.UndefinedObject),
+        StoreError,
+        " is no longer there, or not whole ({why}): open it again, or create it",
+    ),
+    (
+        (errors.DataCorrupted, errors.IndexCorrupted),
+        CorruptIndexError,
+        " is damaged ({why}): restore a backup, or copy the index anew",
+    ),
+    (
+        (errors.SerializationFailure, errors.DeadlockDetected),
+        StoreError,
+        ": another transaction was in the way ({why}); retry",
+    ),
+]
+"""Errors of the server: what each is for us, and the end of its text."""
+
+
+class Binary(bytes):
+    """A parameter in the binary form of the type that the statement names."""
+
+
+class _BinaryDumper(Dumper):
+    format = psycopg.pq.Format.BINARY
+    oid = 0  # for the server to infer
+
+    def dump(self, obj: Any) -> bytes:
+        return bytes(obj)
+
+
+psycopg.adapters.register_dumper(Binary, _BinaryDumper)
 
 
 class PostgresOptions(Config):
@@ -134,8 +177,7 @@ class Database:
                 f"{self.options.timeout} s; retry, or allow more: &connections={2 * self.options.connections}"
             )
         try:
-            with self.errors():
-                connection = self._idle.pop() if self._idle else self._connect()
+            connection = self._idle.pop() if self._idle else self._connect()
             try:
                 yield connection
             finally:
@@ -166,12 +208,13 @@ class Database:
         """
         with self.errors():
             for attempt in range(TRIES):
-                with self.connection() as connection:
+                with ExitStack() as stack:
                     try:
+                        connection = stack.enter_context(self.connection())
                         connection.execute(f"BEGIN {begin}; SET LOCAL search_path = {self.search_path}")
                         rows = [connection.execute(*statement).fetchall() for statement in first]
                     except _BROKEN as error:
-                        if attempt == TRIES - 1 or not (connection.broken or self._may_pass(error)):
+                        if attempt == TRIES - 1 or not self._may_pass(error):
                             raise
                     else:
                         yield connection, rows
@@ -181,8 +224,9 @@ class Database:
 
     @staticmethod
     def _may_pass(error: psycopg.Error) -> bool:
-        """Return whether the same again may succeed: the server starts, or another transaction was in the way."""
-        return isinstance(error, errors.CannotConnectNow | errors.SerializationFailure | errors.AdminShutdown)
+        """Return whether the same again may succeed: the connection broke, or the server starts or stops."""
+        passing = errors.CannotConnectNow | errors.SerializationFailure | errors.AdminShutdown | errors.CrashShutdown
+        return isinstance(error, passing) or (error.sqlstate is None and "password" not in str(error))
 
     def run(self, *statements: tuple[str, Sequence[Any]]) -> list[Any]:
         """Run statements in one transaction: return the rows of the last."""
@@ -209,34 +253,15 @@ class Database:
 
     def explain(self, error: psycopg.Error) -> PalmetteError:
         """Turn an error of the database into one that names cause and fix."""
-        why, state = " ".join(str(error).split())[:300], (error.sqlstate or "")
-        match error:
-            case errors.LockNotAvailable():
-                return LockedError(f"{self.url} is being written; retry, or give a longer lock_timeout")
-            case errors.ReadOnlySqlTransaction():
-                return ReadOnlyError(f"{self.url} cannot be written: this server is a standby; write to the primary")
-            case errors.InsufficientPrivilege():
-                return ReadOnlyError(f"{self.url}: this role may not do that ({why}); grant it, or use another role")
-            case errors.DiskFull() | errors.OutOfMemory():
-                return StorageFullError(f"no room to write {self.url} ({why}); the index is as it was")
-            case errors.QueryCanceled():
-                seconds = self.options.timeout
-                return StoreError(f"{self.url}: a search took more than {seconds} s ({why}); retry, or give &timeout=")
-            case errors.InvalidCatalogName():
-                return NotFoundError(f"{self.url}: there is no such database; create it with createdb ({why})")
-            case errors.InvalidPassword() | errors.InvalidAuthorizationSpecification():
-                return StoreError(f"{self.url} refuses the role or its password ({why}): set PGUSER and PGPASSWORD")
-        if isinstance(error, _NO_SUCH):
-            return StoreError(f"the index {self.url} is no longer there ({why}): open it again, or create it")
-        if state in ("XX001", "XX002"):
-            return CorruptIndexError(f"{self.url} is damaged ({why}): restore a backup, or copy the index anew")
-        if isinstance(error, errors.SerializationFailure | errors.DeadlockDetected):
-            return StoreError(f"{self.url}: another transaction was in the way ({why}); retry")
-        if "password" in why and not state:
+        why = " ".join(str(error).split())[:300]
+        for kinds, made, text in _EXPLAINED:
+            if isinstance(error, kinds):
+                return made(f"{self.url}{text.format(why=why, timeout=self.options.timeout)}")
+        if error.sqlstate is None and "password" in why:  # before there was a connection
             return StoreError(f"{self.url} refuses the role or its password ({why}): set PGUSER and PGPASSWORD")
         if isinstance(error, _BROKEN):
             return StoreError(f"{self.url}: no connection, or it broke ({why}); is the server running? Retry")
-        return StoreError(f"{self.url}: the database refuses ({state}: {why})")
+        return StoreError(f"{self.url}: the database refuses ({error.sqlstate}: {why})")
 
     def close(self) -> None:
         """Close all idle connections, and each that is in use when it is given back."""

@@ -51,7 +51,7 @@ INLINE = 1900
 Count = Annotated[int, Field(ge=0)]
 
 TABLES = """
-CREATE TABLE state (only boolean PRIMARY KEY DEFAULT true CHECK (only), value text NOT NULL);
+CREATE TABLE state (one boolean PRIMARY KEY DEFAULT true CHECK (one), value text NOT NULL);
 CREATE TABLE model (name text NOT NULL, content bytea NOT NULL);
 CREATE TABLE notes (name text NOT NULL, value text NOT NULL, EXCLUDE USING hash (name WITH =));
 CREATE TABLE documents (
@@ -119,7 +119,9 @@ def parse_state(url: str, text: str, kind: str | None = KIND) -> State:
         reason = f"{error!s:.200}"
         raise CorruptIndexError(f"the state of {url} is damaged ({reason}): restore a backup") from error
     if kind is not None and state.kind != kind:
-        raise NotFoundError(f"{url} is not a palmette index: a copy to it has not ended; drop the schema, and copy anew")
+        raise NotFoundError(
+            f"{url} is not a palmette index: a copy to it has not ended; drop the schema, and copy anew"
+        )
     return state
 
 
