@@ -96,7 +96,7 @@ class PostgresBackend(StorageEngine):
                 encoding = connection.info.parameter_status("server_encoding")
                 if encoding != "UTF8":
                     raise ConfigError(f"the database of {url} is encoded in {encoding}: create one with -E UTF8")
-                if connection.execute("SELECT FROM pg_namespace WHERE nspname = %s", [db.schema]).fetchone():
+                if connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [db.schema]).fetchone():
                     raise InputError(f"{url} exists: choose another name, or Index.open it")
                 try:
                     with connection.transaction():
@@ -142,7 +142,7 @@ class PostgresBackend(StorageEngine):
         """Return whether there is such a schema."""
         db = Database(url)
         try:
-            return bool(db.run(("SELECT FROM pg_namespace WHERE nspname = %s", [db.schema])))
+            return bool(db.run(("SELECT 1 FROM pg_namespace WHERE nspname = %s", [db.schema])))
         finally:
             db.close()
 
@@ -300,7 +300,7 @@ def _vector(connection: Connection) -> str:
 
 def _find(db: Database, kind: str) -> State | None:
     """Read the state of a schema, ``None`` where there is none, and note where the types of vectors lie."""
-    with db.transaction("READ ONLY", ("SELECT FROM pg_namespace WHERE nspname = %s", [db.schema])) as (
+    with db.transaction("READ ONLY", ("SELECT 1 FROM pg_namespace WHERE nspname = %s", [db.schema])) as (
         connection,
         [rows],
     ):

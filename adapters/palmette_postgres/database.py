@@ -11,6 +11,7 @@ import os
 import re
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Annotated, Any
@@ -159,6 +160,7 @@ class Database:
         self.url, self.schema, self.is_open = url, self.options.index, True
         self.search_path = f"{self.schema}, public"
         self._idle: list[Connection] = []
+        weakref.finalize(self, _close, self._idle, os.getpid())  # an index may be let go without being closed
         self._free = threading.BoundedSemaphore(self.options.connections)
         self._pid = os.getpid()
 
@@ -168,6 +170,7 @@ class Database:
         if self._pid != os.getpid():  # forked: connections and locks are the other process's
             self._idle, self._free = [], threading.BoundedSemaphore(self.options.connections)
             self._pid = os.getpid()
+            weakref.finalize(self, _close, self._idle, self._pid)
         if not self.is_open:
             raise StoreError(f"the index {self.url} is closed; open it again")
         free = self._free
@@ -219,14 +222,15 @@ class Database:
                     else:
                         yield connection, rows
                         return
-                self._drop_idle()  # a server that was started again has ended all of them
+                _close(self._idle, self._pid)  # a server that was started again has ended all of them
                 time.sleep(PAUSE * 2**attempt)
 
     @staticmethod
     def _may_pass(error: psycopg.Error) -> bool:
         """Return whether the same again may succeed: the connection broke, or the server starts or stops."""
         passing = errors.CannotConnectNow | errors.SerializationFailure | errors.AdminShutdown | errors.CrashShutdown
-        return isinstance(error, passing) or (error.sqlstate is None and "password" not in str(error))
+        refused = "FATAL" in str(error) and not re.search("starting up|shutting down|recovery", str(error))
+        return isinstance(error, passing) or (error.sqlstate is None and not refused)
 
     def run(self, *statements: tuple[str, Sequence[Any]]) -> list[Any]:
         """Run statements in one transaction: return the rows of the last."""
@@ -237,11 +241,6 @@ class Database:
                 cursor = connection.execute(*statement)
                 rows = cursor.fetchall() if cursor.description else []
             return rows
-
-    def _drop_idle(self) -> None:
-        while self._idle:
-            with suppress(IndexError):
-                self._idle.pop().close()
 
     @contextmanager
     def errors(self) -> Iterator[None]:
@@ -257,8 +256,10 @@ class Database:
         for kinds, made, text in _EXPLAINED:
             if isinstance(error, kinds):
                 return made(f"{self.url}{text.format(why=why, timeout=self.options.timeout)}")
-        if error.sqlstate is None and "password" in why:  # before there was a connection
-            return StoreError(f"{self.url} refuses the role or its password ({why}): set PGUSER and PGPASSWORD")
+        if error.sqlstate is None and "FATAL" in why:  # before there was a connection
+            if "does not exist" in why and "database" in why:
+                return NotFoundError(f"{self.url}: there is no such database ({why}); create it with createdb")
+            return StoreError(f"{self.url} refuses the connection ({why}): check PGUSER, PGPASSWORD and the server")
         if isinstance(error, _BROKEN):
             return StoreError(f"{self.url}: no connection, or it broke ({why}); is the server running? Retry")
         return StoreError(f"{self.url}: the database refuses ({error.sqlstate}: {why})")
@@ -266,5 +267,11 @@ class Database:
     def close(self) -> None:
         """Close all idle connections, and each that is in use when it is given back."""
         self.is_open = False
-        if self._pid == os.getpid():
-            self._drop_idle()
+        _close(self._idle, self._pid)
+
+
+def _close(idle: list[Connection], pid: int) -> None:
+    """Close connections that this process has opened."""
+    while idle and pid == os.getpid():
+        with suppress(IndexError):
+            idle.pop().close()

