@@ -226,18 +226,20 @@ class PostgresBackend(StorageEngine):
             if error.sqlstate is not None and not connection.broken:
                 raise
             lost = error
+        status = "in progress"
         for attempt in range(2 * TRIES):
             time.sleep(PAUSE * 2 ** min(attempt, 4))
             with suppress(StoreError):
                 [[status]] = self.db.run(("SELECT pg_xact_status(%s::xid8)", [number]))
-                if status == "committed":
-                    return
                 if status != "in progress":
-                    raise self.db.explain(lost) from lost
-        raise StoreError(
-            f"{self.url}: the connection broke while this write was committed, and the server does not answer: it may "
-            "count or not. Do the same again once the server is there: what is there already is left alone"
-        ) from lost
+                    break
+        if status == "in progress":
+            raise StoreError(
+                f"{self.url}: the connection broke while this write was committed, and the server does not answer: it "
+                "may count or not. Do the same again once the server is there: what is there already is left alone"
+            ) from lost
+        if status != "committed":
+            raise self.db.explain(lost) from lost
 
     def stats(self) -> BackendStats:
         """Return counts, and the size of all tables and their indexes."""

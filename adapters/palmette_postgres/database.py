@@ -140,7 +140,8 @@ def parse_url(url: str) -> tuple[str, PostgresOptions]:
         )
     own = {name: text for name, text in given.items() if name not in LIBPQ}
     check_keys("the URL of an index in PostgreSQL", own, [*PostgresOptions.model_fields, *LIBPQ])
-    options = PostgresOptions(**{name: text if name == "index" else _option(text) for name, text in own.items()})
+    values: dict[str, Any] = {name: text if name == "index" else _option(text) for name, text in own.items()}
+    options = PostgresOptions(**values)
     libpq = {name: text for name, text in given.items() if name in LIBPQ}
     for name, value in (("host", parts.hostname), ("port", port), ("user", parts.username), ("dbname", database)):
         if value:
@@ -184,12 +185,10 @@ class Database:
             try:
                 yield connection
             finally:
-                idle = not connection.broken and not connection.closed
-                if idle and connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+                if not connection.closed and not _is_idle(connection):
                     with suppress(psycopg.Error):
                         connection.execute("ROLLBACK")
-                    idle = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-                if idle and self.is_open and self._pid == os.getpid():
+                if _is_idle(connection) and self.is_open and self._pid == os.getpid():
                     self._idle.append(connection)
                 else:
                     connection.close()
@@ -268,6 +267,11 @@ class Database:
         """Close all idle connections, and each that is in use when it is given back."""
         self.is_open = False
         _close(self._idle, self._pid)
+
+
+def _is_idle(connection: Connection) -> bool:
+    """Return whether a connection is whole, and in no transaction."""
+    return connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
 
 def _close(idle: list[Connection], pid: int) -> None:

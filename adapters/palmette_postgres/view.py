@@ -176,7 +176,7 @@ class PostgresView(View):
 
     def keys_of(self, ids: Sequence[str]) -> dict[str, Sequence[int]]:
         """Keys of the passages of the documents of some ids that pass."""
-        wanted = [escape(id) for id in ids if isinstance(id, str) and _is_unicode(id)]
+        wanted = [escape(id) for id in ids if _is_unicode(id)]
         rows = self._documents_where("id, key, passages", "id = ANY(%s)", wanted)
         found = {unescape(id): range(key, key + count) for id, key, count in rows}
         return {id: found[id] for id in ids if id in found}
@@ -233,7 +233,7 @@ class PostgresView(View):
 
     def _read(self, keys: Sequence[int], columns: Sequence[str]) -> None:
         """Read columns of passages, unless they were; raises for keys that are not in this view."""
-        held = [self._rows.setdefault(column, {}) for column in columns] or [self._owners]
+        held: list[Any] = [self._rows.setdefault(column, {}) for column in columns] or [self._owners]
         unknown = [key for key in dict.fromkeys(keys) if not all(key in one for one in held)]
         if not unknown:
             return

