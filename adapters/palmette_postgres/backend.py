@@ -260,9 +260,14 @@ class PostgresBackend(StorageEngine):
     def verify(self) -> None:
         """Count passages and words, and compare each document with its digest and each array with its shape."""
         with self.read() as view:
-            keys, state, terms = view.keys(), view.state, 0
-            counted = view.query("SELECT count(*), coalesce(sum(length), 0)::bigint FROM words")[0]
-            if (len(keys), *counted) != (state.passages, state.passages, state.length):
+            keys, state = view.keys(), view.state
+            [[count, length, entries, cut_off]] = view.query(
+                "SELECT count(*), coalesce(sum(length), 0)::bigint, coalesce(sum(length(entries)) / 6, 0)::bigint, "
+                "min(key) FILTER (WHERE mod(length(entries), 6) > 0) FROM words"
+            )
+            if cut_off is not None:
+                raise CorruptIndexError(f"passage {cut_off} of {self.url} is damaged: its words are cut off")
+            if (len(keys), count, length) != (state.passages, state.passages, state.length):
                 raise CorruptIndexError(f"{self.url} has {len(keys)} of {state.passages} passages: copy it anew")
             seen = 0
             for some in by_documents(view, keys):
@@ -275,10 +280,9 @@ class PostgresBackend(StorageEngine):
                     )
                 for spec in self.arrays:
                     read_array(view, spec, some)
-                terms += sum(len(text) for text in view._texts(some)[0]) // 8
                 view.forget()
             total = view.query("SELECT coalesce(sum(passages), 0)::bigint FROM counts")[0][0]
-            if (seen, terms) != (state.documents, total):
+            if (seen, entries) != (state.documents, total):
                 raise CorruptIndexError(
                     f"{self.url}: the documents or counts of words are not what was written: copy it"
                 )

@@ -7,7 +7,7 @@
                gives it back to the bit
     passages   one row each, with its vectors and other arrays
     words      one row for each passage: its terms, what they add to a score, and their counts
-    counts     in how many passages a term occurs
+    counts     in how many passages a term occurs, and the most that it adds to a score
 
 Keys rise and are never reused; rows are inserted and deleted, never changed. ``values`` holds a document's metadata as
 filters see it: flat names, each with a list of values. PostgreSQL has no text with a null character, which is written
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -66,7 +66,7 @@ CREATE TABLE words (
 ALTER TABLE words ALTER terms SET STORAGE EXTERNAL, ALTER impacts SET STORAGE EXTERNAL,
     ALTER entries SET STORAGE EXTERNAL;
 CREATE INDEX words_document ON words (document);
-CREATE TABLE counts (term bigint PRIMARY KEY, passages integer NOT NULL) WITH (fillfactor = 80);
+CREATE TABLE counts (term bigint PRIMARY KEY, passages integer NOT NULL, most real NOT NULL) WITH (fillfactor = 80);
 """
 
 
@@ -267,17 +267,26 @@ def terms_of(entries: Entries) -> NDArray[np.int32]:
     return (entries >> np.uint64(COUNT_BITS)).astype(np.uint32).view(np.int32)
 
 
-def sparse_vector(values: Mapping[int, float]) -> bytes:
-    """Write a sparsevec: positions rise."""
-    if len(values) > MOST_TERMS:  # the terms that add most
-        values = dict(sorted(values.items(), key=lambda item: -item[1])[:MOST_TERMS])
-    places = np.fromiter(values, np.int64, len(values))
-    numbers = np.fromiter(values.values(), np.float32, len(values))
-    order = np.argsort(places)
-    head = struct.pack(">iii", DIMENSIONS, len(values), 0)
-    return head + places[order].astype(">i4").tobytes() + numbers[order].astype(">f4").tobytes()
+def sparse_vector(places: NDArray[np.int64], values: NDArray[np.float32]) -> bytes:
+    """Write a sparsevec; of terms that share a position the highest value counts."""
+    if len(places) > MOST_TERMS:  # the terms that add most
+        chosen = np.argsort(-values, kind="stable")[:MOST_TERMS]
+        places, values = places[chosen], values[chosen]
+    order = np.lexsort((-values, places))
+    places, values = places[order], values[order]
+    first = np.ones(len(places), bool)
+    first[1:] = places[1:] != places[:-1]
+    head = struct.pack(">iii", DIMENSIONS, int(first.sum()), 0)
+    return head + places[first].astype(">i4").tobytes() + values[first].astype(">f4").tobytes()
 
 
 def packed(entries: Entries) -> bytes:
     """Write entries, six bytes each (:mod:`palmette.lexical.packed`)."""
     return entries.astype("<u8").view(np.uint8).reshape(-1, 8)[:, :6].tobytes()
+
+
+def unpacked(content: bytes) -> Entries:
+    """Read entries."""
+    padded = np.zeros((len(content) // 6, 8), np.uint8)
+    padded[:, :6] = np.frombuffer(content, np.uint8).reshape(-1, 6)
+    return padded.view("<u8")[:, 0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
@@ -19,7 +18,8 @@ from palmette.config import parse_json
 from palmette.errors import CorruptIndexError, InputError, NotFoundError, StoreError
 from palmette.lexical.analyser import Analyser
 from palmette.lexical.bm25 import QueryTerms, matches_of, norms, query_terms, weights
-from palmette.lexical.packed import parts_of, scores_of
+from palmette.lexical.packed import parts_of, scores_of, to_text
+from palmette.lexical.postings import COUNT_BITS
 from palmette.search.flat import ExactEngine
 from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, WordMatches, stack_rows
 from palmette.store.filters import Condition, Filter, Scoped, matches, names_in, unknown_name
@@ -36,16 +36,21 @@ from palmette_postgres.schema import (
     sparse_vector,
     stored_column,
     unescape,
+    unpacked,
     vector,
     vector_columns,
 )
 
 SMALL = 20_000
 """Passages up to which every vector is compared."""
+SINGLE = 2000
+"""Passages up to which vectors of half precision are compared with a question in single precision."""
 FEW = 4000
 """Occurrences of a query's rarest words that are looked at first."""
 WIDER = 4
 """Candidates by words for each that is asked for: the database ranks by lengths as they were when passages came."""
+DRIFT = 1.1
+"""Factor of the most that a term adds to a score, since the mean length of passages changes."""
 KEPT = 64
 """Filters, and words of queries, that are remembered until the next write."""
 DOCUMENT = "id, text, exact_metadata, fields, payload, digest, places, source"
@@ -70,8 +75,8 @@ class PostgresView(View):
         """What was read of passages, by column and key."""
         self._matched: dict[object, Keys] = {}
         """What was found by words."""
-        self._words: dict[int, tuple[int, bytes]] = {}
-        """Length and entries of passages."""
+        self._words: dict[object, dict[int, tuple[int, str]]] = {}
+        """For each query lengths of passages, and which of its terms they have."""
         self._expected: tuple[SearchPlan, int, Keys] | None = None
         if filter is not None and state.documents:
             self._check_names(filter)
@@ -382,9 +387,10 @@ class PostgresView(View):
     ) -> Keys:
         """Find the passages nearest to a vector, by the graph or by comparing all, and read columns of them."""
         (name, kind, operator), (among, values), width = column, where, len(query)
-        if exact:  # in single precision, however the vectors are stored
-            order, given = f"{name}::vector {operator} %b::vector", vector(query, "vector")
-            ranked = "2, 1"
+        if exact:
+            if kind == "halfvec" and len(self) <= SINGLE:
+                name, kind = f"{name}::vector", "vector"
+            order, given, ranked = f"{name} {operator} %b::{kind}", vector(query, kind), "2, 1"
         else:
             indexed = name if kind == "halfvec" else f"({name}::halfvec({width}))"
             order, given = f"{indexed} {operator} %b::halfvec({width})", vector(query, "halfvec")
@@ -420,13 +426,15 @@ class PostgresView(View):
     def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
         """Find the ``k`` best passages by words, or score some."""
         query = query_terms(self.analyser, text)
-        weight, holding, documents = self._weighed(text, query, k)
+        weight, holding, most, documents = self._weighed(text, query, k)
         if only is not None:
             if not len(only):
                 return matches_of(query, only, np.empty(0, np.float32), holding, documents)
             scores = self._scores(query, weight, only)
             return matches_of(query, only, scores, holding, documents)
-        found = self._matching(query, weight, max(k, 1), self._where) if query.terms and documents else EMPTY
+        found = EMPTY
+        if query.terms and documents:
+            found = self._matching(query, weight, holding, most, max(k, 1), self._where)
         scores = self._scores(query, weight, found)
         order = np.lexsort((found, -scores))
         order = order[scores[order] > 0][:k]
@@ -436,7 +444,7 @@ class PostgresView(View):
         """[T] what each word of a text, and each pair, adds to a passage's score."""
         query = query_terms(self.analyser, text)
         weight, *_ = self._weighed(text, query, 1)
-        parts: Floats = parts_of(query, weight, *self._texts(np.array([key])))[0]
+        parts: Floats = parts_of(query, weight, *self._texts(query, np.array([key])))[0]
         return parts
 
     def _counted(self) -> tuple[int, int]:
@@ -448,12 +456,12 @@ class PostgresView(View):
         passages, length = self._remember("counted", self._scope, read=lambda: self.query(counted, *values)[0])
         return passages, length
 
-    def _weighed(self, text: str, query: QueryTerms, k: int) -> tuple[Floats, list[float], int]:
-        """Weights of a query's terms, the number of passages with each, function words too, and of all."""
+    def _weighed(self, text: str, query: QueryTerms, k: int) -> tuple[Floats, list[float], Floats, int]:
+        """Weights of a query's terms, :meth:`_counts` of these and of its function words, and the passages in the scope."""
         documents = self._counted()[0]
         known = self._memo.get(("weights", self._scope, text))
         if known is None:
-            holding = self._holding([*query.terms, *query.skipped])
+            holding, most = self._counts([*query.terms, *query.skipped])
             weight, reach = weights(query, holding, documents)
             total = max(float(weight.sum()), 1e-12)
             scaled = np.asarray(weight / total, np.float32)
@@ -461,87 +469,114 @@ class PostgresView(View):
             if query.terms and documents:
                 free = query._replace(required=frozenset())
                 own = not query.required and self._where == self._behind  # the same search finds the candidates
-                found = self._matching(free, scaled, max(k, 1) if own else 1, self._behind)
+                found = self._matching(free, scaled, holding, most, max(k, 1) if own else 1, self._behind)
                 best = self._scores(free, scaled, found).tolist()
             factor = 1 / max(reach / total, *best, 1e-12)
-            known = np.asarray(scaled.astype(np.float64) * factor, np.float32), holding
+            known = np.asarray(scaled.astype(np.float64) * factor, np.float32), holding, most
             self._remember("weights", self._scope, text, read=lambda: known)
-        return known[0], known[1], documents
+        return *known, documents
 
-    def _holding(self, terms: Sequence[int]) -> list[float]:
-        """Number of passages in the scope with each term."""
-        if self._scope is None:
-            counts = dict(self.query("SELECT term, passages FROM counts WHERE term = ANY(%s::bigint[])", list(terms)))
-        else:
+    def _counts(self, terms: Sequence[int]) -> tuple[list[float], Floats]:
+        """Number of passages in the scope with each term, and the most that it adds to a score of its weight."""
+        counted = "SELECT term, passages, most FROM counts WHERE term = ANY(%s::bigint[])"
+        counts = {term: (passages, most) for term, passages, most in self.query(counted, list(terms))}
+        if self._scope is not None:
             among, values = self._among(self._behind)
-            own = f"SELECT count(*) FROM words WHERE terms @> ARRAY[term::integer]{among}"
-            numbers = _numbers(terms)
-            rows = self.query(f"SELECT term, ({own}) FROM unnest(%s::bigint[]) AS term", *values, numbers)
-            found = dict(rows)
-            counts = {term: found[number] for term, number in zip(terms, numbers, strict=True)}
-        return [float(counts.get(term, 0)) for term in terms]
+            own = f"SELECT count(*) FROM words WHERE terms @> ARRAY[number]{among}"
+            rows = dict(self._query_words(f"SELECT number, ({own}) FROM unnest(%s::integer[]) AS number",
+                                          *values, _numbers(counts)))  # fmt: skip
+            counts = {
+                term: (rows[number], counts[term][1]) for term, number in zip(counts, _numbers(counts), strict=True)
+            }
+        most = np.array([counts.get(term, (0, 0.0))[1] for term in terms], np.float32)
+        return [float(counts.get(term, (0, 0.0))[0]) for term in terms], np.minimum(DRIFT * most, 1)
 
-    def _matching(self, query: QueryTerms, weight: Floats, k: int, where: Sql) -> Keys:
+    def _matching(
+        self, query: QueryTerms, weight: Floats, holding: Sequence[float], most: Floats, k: int, where: Sql
+    ) -> Keys:
         """Find passages that include the ``k`` best by some weights, and read their words.
 
-        The rarest words find them, as many as occur some thousands of times together. A passage without any of these
-        scores less than the weights left out: where the ``k``-th best has less, all words search once more.
+        The terms of most weight find them, as many as occur some thousands of times together. A passage without any
+        of these scores no more than the others can add: where the ``k``-th best has less, as many more terms as it
+        takes search once more.
         """
         key = tuple(query.terms), query.required, k, repr(where)
         if key in self._matched:
             return self._matched[key]
-        order, holding = np.argsort(-weight, kind="stable"), self._holding(query.terms)
+        order = np.argsort(-weight, kind="stable")
         occurrences = np.cumsum([holding[place] for place in order])
-        rare = order[: max(1, int(np.searchsorted(occurrences, max(FEW, 8 * k), side="right")))]
-        chosen = order if query.required or len(rare) == len(order) else rare
+        left = np.append(np.cumsum((weight * most[: len(weight)])[order][::-1])[::-1][1:], 0.0)  # by those after each
+        used = max(1, int(np.searchsorted(occurrences, max(FEW, 8 * k), side="right")))
+        used = len(order) if query.required else min(used, len(order))
         while True:
-            found = self._search_words(query, weight, chosen.tolist(), k, where)
+            found = self._search_words(query, weight, order[:used].tolist(), k, where)
             scores = np.sort(self._scores(query, weight, found))[::-1]
-            left = float(weight.sum() - weight[chosen].sum())
-            if len(chosen) == len(order) or (len(scores) >= k and scores[k - 1] >= left):
+            least = float(scores[k - 1]) if len(scores) >= k else 0.0
+            if left[used - 1] <= least:
                 break
-            chosen = order
+            used = int(np.argmax(left <= least)) + 1
         self._matched[key] = found
         return found
 
     def _search_words(self, query: QueryTerms, weight: Floats, chosen: Sequence[int], k: int, where: Sql) -> Keys:
         """Find the best passages that have one of some terms, or all of a phrase's, and read their words."""
         among, values = self._among(where)
-        vector: dict[int, float] = {}
-        for term, share in zip(query.terms, weight.tolist(), strict=True):
-            vector[term % DIMENSIONS] = max(share, vector.get(term % DIMENSIONS, 0.0))
         test, terms = ("@>", query.required) if query.required else ("&&", [query.terms[place] for place in chosen])
-        most = WIDER * k + 64
+        places = np.array(query.terms, np.int64) % DIMENSIONS
         statement = (
             f"SELECT key, document, length, entries FROM words WHERE terms {test} %s::integer[]{among} "
             "ORDER BY impacts <#> %b::sparsevec, key LIMIT %s"
         )
-        rows = self.query(statement, _numbers(terms), *values, Binary(sparse_vector(vector)), most)
-        for key, owner, length, entries in rows:
-            self._owners[key], self._words[key] = owner, (length, entries)
+        sparse = Binary(sparse_vector(places, weight))
+        rows = self._query_words(statement, _numbers(terms), *values, sparse, WIDER * k + 64)
+        self._keep_words(query, [(key, length, entries) for key, _, length, entries in rows])
+        if where == self._where:
+            self._owners.update((key, owner) for key, owner, *_ in rows)
         return np.sort(np.array([row[0] for row in rows], np.int64))
 
-    def _texts(self, keys: Sequence[int] | Keys) -> tuple[list[str], Floats]:
-        """Words of some passages, and the norms of their lengths."""
+    def _query_words(self, text: str, *values: Any) -> list[Any]:
+        """Run a statement that finds terms, by their index where there is one: looking through all is dearer."""
+        if "words_terms" not in self.state.indexed:
+            return self.query(text, *values)
+        self._set("SET LOCAL enable_seqscan = off")
+        rows = self.query(text, *values)
+        self._set("SET LOCAL enable_seqscan = on")
+        return rows
+
+    def _keep_words(self, query: QueryTerms, rows: Sequence[tuple[int, int, bytes]]) -> None:
+        """Keep lengths of passages, and which terms of a query each has, by key."""
+        sizes = np.array([len(entries) for _, _, entries in rows], np.int64)
+        if (sizes % 6).any():
+            key = rows[int((sizes % 6 > 0).argmax())][0]
+            raise CorruptIndexError(f"passage {key} of {self.db.url} is damaged: its words are cut off; copy it anew")
+        entries = unpacked(b"".join(entries for _, _, entries in rows))
+        wanted = np.array([*query.terms, *query.required], np.uint64)
+        found = np.isin(entries >> np.uint64(COUNT_BITS), wanted)
+        row = np.repeat(np.arange(len(rows)), sizes // 6)[found]
+        text = to_text(entries[found])
+        ends = np.searchsorted(row, np.arange(len(rows) + 1)) * (len(text) // max(1, len(row)))
+        kept = self._words.setdefault((tuple(query.terms), query.required), {})
+        for (key, length, _), start, end in zip(rows, ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+            kept[key] = length, text[start:end]
+
+    def _texts(self, query: QueryTerms, keys: Sequence[int] | Keys) -> tuple[list[str], Floats]:
+        """Terms of a query in some passages, and the norms of the passages' lengths."""
         passage_keys = np.asarray(keys, np.int64).reshape(-1).tolist()
-        if unknown := [key for key in dict.fromkeys(passage_keys) if key not in self._words]:
+        kept = self._words.setdefault((tuple(query.terms), query.required), {})
+        if unknown := [key for key in dict.fromkeys(passage_keys) if key not in kept]:
             among, values = self._among(self._where)
             statement = f"SELECT key, length, entries FROM words WHERE key = ANY(%s){among}"
-            for key, length, entries in self.query(statement, unknown, *values):
-                self._words[key] = length, entries
-            if missing := [key for key in unknown if key not in self._words]:
+            self._keep_words(query, self.query(statement, unknown, *values))
+            if missing := [key for key in unknown if key not in kept]:
                 raise NotFoundError(f"key {missing[0]} is not in this view: it was never there, or fails its filter")
-        read = [self._words[key] for key in passage_keys]
-        for key, (_, entries) in zip(passage_keys, read, strict=True):
-            if len(entries) % 6:
-                raise CorruptIndexError(f"passage {key} of {self.db.url} is damaged: its words are cut off")
+        read = [kept[key] for key in passage_keys]
         passages, words = self._counted()
         mean = max(1.0, words / max(1, passages))
-        return [b64encode(one).decode() for _, one in read], norms(np.array([one for one, _ in read], np.int64), mean)
+        return [text for _, text in read], norms(np.array([length for length, _ in read], np.int64), mean)
 
     def _scores(self, query: QueryTerms, weight: Floats, keys: Keys) -> Floats:
         """[n] what all terms of a query add to the score of passages."""
-        return scores_of(query, weight, *self._texts(keys)) if len(keys) else np.empty(0, np.float32)
+        return scores_of(query, weight, *self._texts(query, keys)) if len(keys) else np.empty(0, np.float32)
 
 
 def _numbers(terms: Iterable[int]) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.arrays import Ragged, Stored, as_floats
+from palmette.arrays import Floats, Ragged, Stored, as_floats
 from palmette.errors import StoreError
 from palmette.lexical.analyser import Analyser
 from palmette.lexical.bm25 import norms
@@ -38,6 +38,7 @@ from palmette_postgres.schema import (
     state_text,
     terms_of,
     unescape,
+    unpacked,
     values_text,
     vector,
     vector_columns,
@@ -65,8 +66,8 @@ class PostgresWriter:
         self._length, self._names, self._changed = state.length, dict(state.names), False
         self._put: dict[str, str] = {}
         """Digests of the documents that this write has put."""
-        self._terms: list[tuple[Terms, int]] = []
-        """Terms that came (1) and went (−1) and are not counted yet."""
+        self._terms: list[tuple[Terms, Floats, NDArray[np.int32]]] = []
+        """Terms that came (1) and went (−1) and are not counted yet, with what each adds to a score at most."""
         self._waiting = 0
         self._spoilt = False
         self.is_open = True
@@ -115,16 +116,19 @@ class PostgresWriter:
         words, lengths = pack(self._analyser, [text for place in rows for text in stored[place].words()])
         self._documents, self._passages = self._documents + len(rows), self._passages + len(passages)
         self._length += sum(lengths)
+        sizes, every = np.array([len(entries) for entries in words]), np.concatenate(words)
         norm = norms(np.array(lengths), max(1.0, self._length / self._passages))
+        counts = (every & np.uint64(MAX_COUNT)).astype(np.float32)
+        impacts_of = np.split(counts / (counts + np.repeat(norm, sizes)), np.cumsum(sizes)[:-1])
         copied = [
             copied_row(
                 bigint(key), bigint(owner), integer(length), integers(terms_of(entries), 23, ">i4"),
-                sparse_vector(_impacts(entries, float(own))), packed(entries),
+                sparse_vector(_places(entries), impacts), packed(entries),
             )
-            for (_, key, owner), entries, length, own in zip(passages, words, lengths, norm, strict=True)
+            for (_, key, owner), entries, length, impacts in zip(passages, words, lengths, impacts_of, strict=True)
         ]  # fmt: skip
         self._copy("words", copied)
-        self._count(np.concatenate(words), 1)
+        self._count(every, np.concatenate(impacts_of), 1)
         # 4. arrays of passages
         columns = [_column_of(spec, arrays, np.array([at for at, *_ in passages])) for spec in self._arrays]
         fields = [one for column in columns for one in column]
@@ -158,7 +162,8 @@ class PostgresWriter:
         words = self._run("DELETE FROM words WHERE document = ANY(%s) RETURNING length, entries", keys)
         self._documents, self._passages = self._documents - len(rows), self._passages - len(words)
         self._length -= sum(length for length, _ in words)
-        self._count(_unpacked(b"".join(entries for _, entries in words)), -1)
+        gone_terms = unpacked(b"".join(entries for _, entries in words))
+        self._count(gone_terms, np.zeros(len(gone_terms), np.float32), -1)
         for _, _, values in rows:
             for name in (unescape(name) for name, held in values.items() if held):
                 self._names[name] = max(0, self._names.get(name, 0) - 1)
@@ -174,9 +179,9 @@ class PostgresWriter:
         self._run("INSERT INTO notes VALUES (%s, %s)", escape(name), escape(value))
         self._changed = True
 
-    def _count(self, entries: Entries, sign: int) -> None:
+    def _count(self, entries: Entries, impacts: Floats, sign: int) -> None:
         """Count terms that came or went, now or before the commit."""
-        self._terms.append((entries >> np.uint64(COUNT_BITS), sign))
+        self._terms.append((entries >> np.uint64(COUNT_BITS), impacts, np.full(len(entries), sign, np.int32)))
         self._waiting += len(entries)
         if self._waiting > MOST_COUNTED:
             self._count_waiting()
@@ -185,18 +190,19 @@ class PostgresWriter:
         """Bring the table of counts up to date."""
         if not self._waiting:
             return
-        all_terms = np.concatenate([terms for terms, _ in self._terms])
-        signs = np.concatenate([np.full(len(terms), sign, np.int32) for terms, sign in self._terms])
-        distinct, inverse = np.unique(all_terms, return_inverse=True)
-        counted = np.bincount(inverse, weights=signs, minlength=len(distinct)).astype(np.int64)
-        distinct, counted = distinct[counted != 0], counted[counted != 0]
+        terms, impacts, signs = (np.concatenate(parts) for parts in zip(*self._terms, strict=True))
+        order = np.argsort(terms, kind="stable")
+        terms = terms[order]
+        first = np.flatnonzero(np.concatenate([[True], terms[1:] != terms[:-1]]))
+        counted, most = np.add.reduceat(signs[order], first), np.maximum.reduceat(impacts[order], first)
         added = (
-            "INSERT INTO counts SELECT * FROM unnest(%s::bigint[], %s::integer[]) "
-            "ON CONFLICT (term) DO UPDATE SET passages = counts.passages + excluded.passages"
+            "INSERT INTO counts SELECT * FROM unnest(%s::bigint[], %s::integer[], %s::real[]) ON CONFLICT (term) DO "
+            "UPDATE SET passages = counts.passages + excluded.passages, most = greatest(counts.most, excluded.most)"
         )
-        for start in range(0, len(distinct), UPSERTED):
+        for start in range(0, len(first), UPSERTED):
             part = slice(start, start + UPSERTED)
-            self._run(added, distinct[part].astype(np.int64).tolist(), counted[part].tolist())
+            numbers = terms[first[part]].astype(np.int64).tolist()
+            self._run(added, numbers, counted[part].tolist(), most[part].tolist())
         self._terms, self._waiting = [], 0
 
     def prepare(self) -> State | None:
@@ -244,18 +250,9 @@ def _known(ids: Sequence[str]) -> list[str]:
     return [escape(id) for id in ids if id.encode(errors="ignore").decode() == id]
 
 
-def _impacts(entries: Entries, norm: float) -> dict[int, float]:
-    """Sparse vector of count / (count + norm) of a passage's terms."""
-    counts = (entries & np.uint64(MAX_COUNT)).astype(np.float32)
-    places = ((entries >> np.uint64(COUNT_BITS)) % np.uint64(DIMENSIONS)).tolist()
-    return dict(zip(places, (counts / (counts + np.float32(norm))).tolist(), strict=True))
-
-
-def _unpacked(content: bytes) -> Entries:
-    """Read entries of six bytes each."""
-    padded = np.zeros((len(content) // 6, 8), np.uint8)
-    padded[:, :6] = np.frombuffer(content, np.uint8).reshape(-1, 6)
-    return padded.view("<u8")[:, 0]
+def _places(entries: Entries) -> NDArray[np.int64]:
+    """Positions of terms in a sparse vector."""
+    return ((entries >> np.uint64(COUNT_BITS)) % np.uint64(DIMENSIONS)).astype(np.int64)
 
 
 def _column_of(spec: ArraySpec, arrays: Mapping[str, Stored], places: NDArray[np.int64]) -> list[list[bytes]]:
