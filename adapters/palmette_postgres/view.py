@@ -32,6 +32,7 @@ from palmette_postgres.schema import (
     DIMENSIONS,
     State,
     escape,
+    integers,
     is_vector,
     sparse_vector,
     stored_column,
@@ -68,7 +69,7 @@ class PostgresView(View):
         self._connection, self._lock, self.is_open = connection, threading.RLock(), True
         self._specs = {spec.name: spec for spec in state.arrays}
         self._scope = filter.parts[0] if isinstance(filter, Scoped) else None
-        self._memo: dict[object, Any] = memo
+        self._memo: dict[tuple[Any, ...], Any] = memo
         """What views of this commit have learned."""
         self._owners: dict[int, int] = {}
         self._rows: dict[str, dict[int, bytes]] = {}
@@ -78,6 +79,8 @@ class PostgresView(View):
         self._words: dict[object, dict[int, tuple[int, str]]] = {}
         """For each query lengths of passages, and which of its terms they have."""
         self._expected: tuple[SearchPlan, int, Keys] | None = None
+        self._also: list[str] = []
+        """Columns that a search is about to read of each of its candidates."""
         if filter is not None and state.documents:
             self._check_names(filter)
         self._where = self._condition(filter)
@@ -109,7 +112,16 @@ class PostgresView(View):
     def _among(self, condition: Sql) -> Sql:
         """The same condition on passages and their words, to follow another one."""
         text, values = condition
-        return (f" AND document IN (SELECT key FROM documents WHERE {text})", values) if text else ("", [])
+        if not text:
+            return "", []
+        key = "inside", text, repr(values)
+        found = f"SELECT key FROM documents WHERE {text} LIMIT {SMALL + 1}"
+        if key not in self._memo and len(kept := [one for one in self._memo if one[0] == "inside"]) >= KEPT:
+            self._memo.pop(kept[0], None)
+        keys = self._remember(*key, read=lambda: [one for (one,) in self.query(found, *values)])
+        if len(keys) > SMALL:
+            return f" AND document IN (SELECT key FROM documents WHERE {text})", values
+        return " AND document = ANY(%b::bigint[])", [Binary(integers(np.array(keys, np.int64), 20, ">i8"))]
 
     def _judged(self, condition: Condition) -> list[int]:
         """Keys of the documents that pass a condition, which Python evaluates."""
@@ -238,10 +250,13 @@ class PostgresView(View):
 
     def _read(self, keys: Sequence[int], columns: Sequence[str]) -> None:
         """Read columns of passages, unless they were; raises for keys that are not in this view."""
-        held: list[Any] = [self._rows.setdefault(column, {}) for column in columns] or [self._owners]
-        unknown = [key for key in dict.fromkeys(keys) if not all(key in one for one in held)]
+        distinct = dict.fromkeys(keys)
+        lacking = [column for column in columns if not self._rows.setdefault(column, {}).keys() >= distinct.keys()]
+        held: list[Any] = [self._rows[column] for column in lacking] or [self._owners]
+        unknown = [key for key in distinct if not all(key in one for one in held)]
         if not unknown:
             return
+        columns = list(dict.fromkeys([*lacking, *self._also])) if lacking else []
         among, values = self._among(self._where)
         chosen = "".join(f", {column}" for column in columns)
         rows = self.query(f"SELECT key, document{chosen} FROM passages WHERE key = ANY(%s){among}", unknown, *values)
@@ -309,10 +324,10 @@ class PostgresView(View):
 
     def expect(self, plan: SearchPlan | None, k: int, texts: Sequence[str], arrays: Sequence[str]) -> None:
         """Read what one question is about to need beside its candidates along with them."""
+        self._also = [stored_column(self._specs[name]) for name in arrays if name in self._specs]
         if plan is None or plan.only is not None or len(plan.first.queries) != plan.group or not len(self):
             return
-        columns = [stored_column(self._specs[name]) for name in arrays if name in self._specs]
-        self._expected = plan, k, self._candidate_keys(plan, k, columns)
+        self._expected = plan, k, self._candidate_keys(plan, k)
 
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         """Find candidates, and rank them from their stored arrays as a folder does."""
@@ -331,7 +346,7 @@ class PostgresView(View):
         elif self._expected is not None and self._expected[0] is plan and self._expected[1] == k:
             keys = self._expected[2]
         else:
-            keys = self._candidate_keys(plan, k, []) if len(self) else EMPTY
+            keys = self._candidate_keys(plan, k) if len(self) else EMPTY
         self._read(keys.tolist(), [stored_column(self._specs[name]) for name in plan.arrays])
         segments = [(ArraySegment(keys, {name: self.rows(name, keys) for name in plan.arrays}), None)]
         ranked = execute(plan, k, segments if len(keys) else [], ExactEngine(), self)
@@ -354,11 +369,11 @@ class PostgresView(View):
             return [columns[part] for part in np.flatnonzero(score.part_weights)]
         return columns
 
-    def _candidate_keys(self, plan: SearchPlan, k: int, columns: Sequence[str]) -> Keys:
-        """Find the passages that may be among the ``k`` best of a plan, and read these columns of them."""
+    def _candidate_keys(self, plan: SearchPlan, k: int) -> Keys:
+        """Find the passages that may be among the ``k`` best of a plan, and read their arrays."""
         first, depth = plan.first, max(1, min(max(k, plan.fetch or 0), len(self)))
         depth += 16 + depth // 8  # single or half precision ranks nearly as the arrays themselves do
-        read = list(dict.fromkeys([*columns, *(stored_column(self._specs[name]) for name in plan.arrays)]))
+        read = list(dict.fromkeys([*self._also, *(stored_column(self._specs[name]) for name in plan.arrays)]))
         if first.fold != 1 or not self._columns(first):  # what no column holds is compared here
             if len(self) > SMALL:
                 raise InputError(
@@ -390,7 +405,8 @@ class PostgresView(View):
         if exact:
             if kind == "halfvec" and len(self) <= SINGLE:
                 name, kind = f"{name}::vector", "vector"
-            order, given, ranked = f"{name} {operator} %b::{kind}", vector(query, kind), "2, 1"
+            # a sum is not what the graph has an index for, which would find some of the nearest alone
+            order, given, ranked = f"({name} {operator} %b::{kind}) + 0", vector(query, kind), "2, 1"
         else:
             indexed = name if kind == "halfvec" else f"({name}::halfvec({width}))"
             order, given = f"{indexed} {operator} %b::halfvec({width})", vector(query, "halfvec")
@@ -457,7 +473,7 @@ class PostgresView(View):
         return passages, length
 
     def _weighed(self, text: str, query: QueryTerms, k: int) -> tuple[Floats, list[float], Floats, int]:
-        """Weights of a query's terms, :meth:`_counts` of these and of its function words, and the passages in the scope."""
+        """Weights of a query's terms, :meth:`_counts` of all its words, and the passages in the scope."""
         documents = self._counted()[0]
         known = self._memo.get(("weights", self._scope, text))
         if known is None:
@@ -508,8 +524,11 @@ class PostgresView(View):
         left = np.append(np.cumsum((weight * most[: len(weight)])[order][::-1])[::-1][1:], 0.0)  # by those after each
         used = max(1, int(np.searchsorted(occurrences, max(FEW, 8 * k), side="right")))
         used = len(order) if query.required else min(used, len(order))
+        passages = self._count("passages", where)
         while True:
-            found = self._search_words(query, weight, order[:used].tolist(), k, where)
+            every = not query.required and where[0] != "" and passages <= max(FEW, occurrences[used - 1])
+            used = len(order) if every else used
+            found = self._search_words(query, weight, [] if every else order[:used].tolist(), k, where)
             scores = np.sort(self._scores(query, weight, found))[::-1]
             least = float(scores[k - 1]) if len(scores) >= k else 0.0
             if left[used - 1] <= least:
@@ -519,16 +538,22 @@ class PostgresView(View):
         return found
 
     def _search_words(self, query: QueryTerms, weight: Floats, chosen: Sequence[int], k: int, where: Sql) -> Keys:
-        """Find the best passages that have one of some terms, or all of a phrase's, and read their words."""
+        """Find the best passages that have one of some terms, or all of a phrase's, and read their words.
+
+        Without terms these are the best of all that pass the condition.
+        """
         among, values = self._among(where)
-        test, terms = ("@>", query.required) if query.required else ("&&", [query.terms[place] for place in chosen])
-        places = np.array(query.terms, np.int64) % DIMENSIONS
-        statement = (
-            f"SELECT key, document, length, entries FROM words WHERE terms {test} %s::integer[]{among} "
-            "ORDER BY impacts <#> %b::sparsevec, key LIMIT %s"
+        terms = query.required or [query.terms[place] for place in chosen]
+        test = f"terms {'@>' if query.required else '&&'} %s::integer[]" if terms else "true"
+        ranked = "ORDER BY impacts <#> %b::sparsevec, key LIMIT %s"
+        sparse = Binary(sparse_vector(np.array(query.terms, np.int64) % DIMENSIONS, weight))
+        rows = self._query_words(
+            f"SELECT key, document, length, entries FROM words WHERE {test}{among} {ranked}",
+            *([_numbers(terms)] if terms else []),
+            *values,
+            sparse,
+            WIDER * k + 64,
         )
-        sparse = Binary(sparse_vector(places, weight))
-        rows = self._query_words(statement, _numbers(terms), *values, sparse, WIDER * k + 64)
         self._keep_words(query, [(key, length, entries) for key, _, length, entries in rows])
         if where == self._where:
             self._owners.update((key, owner) for key, owner, *_ in rows)
