@@ -62,8 +62,8 @@ CREATE TABLE documents (
 CREATE INDEX documents_source ON documents USING hash (source) WHERE source <> '';
 CREATE TABLE words (
     key bigint PRIMARY KEY, document bigint NOT NULL, length integer NOT NULL,
-    terms integer[] NOT NULL, impacts sparsevec NOT NULL, entries bytea NOT NULL) WITH (toast_tuple_target = 8160);
-ALTER TABLE words ALTER terms SET STORAGE EXTERNAL, ALTER impacts SET STORAGE EXTERNAL,
+    terms integer[] NOT NULL, impacts sparsevec NOT NULL, entries bytea NOT NULL) WITH (toast_tuple_target = 1200);
+ALTER TABLE words ALTER terms SET STORAGE EXTERNAL, ALTER impacts SET STORAGE MAIN,
     ALTER entries SET STORAGE EXTERNAL;
 CREATE INDEX words_document ON words (document);
 CREATE TABLE counts (term bigint PRIMARY KEY, passages integer NOT NULL, most real NOT NULL) WITH (fillfactor = 80);
