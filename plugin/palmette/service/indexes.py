@@ -280,8 +280,16 @@ class ServedIndex:
             opened = self.opened.index
             with Index.create(draft / "index", opened.model, language=opened.backend.language) as index:
                 self._synchronize(index, folder)
-            if not self._stop.is_set():
+            if self._stop.is_set():
+                return
+            try:
                 (draft / "index").rename(self.path)
+            except OSError:
+                if stamp_of(self.path) is None:
+                    raise
+                # the folder came back with its index meanwhile, which the next look brings up to date
+                log.info("%s: its folder came back with an index", self.name)
+            else:
                 log.info("%s: indexed anew, since its folder was made anew", self.name)
 
     def _bring_up_to_date(self, folder: Path) -> None:
