@@ -185,15 +185,18 @@ class Database:
             try:
                 yield connection
             finally:
-                if not connection.closed and not _is_idle(connection):
-                    with suppress(psycopg.Error):
-                        connection.execute("ROLLBACK")
-                if _is_idle(connection) and self.is_open and self._pid == os.getpid():
-                    self._idle.append(connection)
-                else:
-                    connection.close()
+                self._give_back(connection)
         finally:
             free.release()
+
+    def _give_back(self, connection: Connection) -> None:
+        if not connection.closed and not _is_idle(connection):
+            with suppress(psycopg.Error):
+                connection.execute("ROLLBACK")
+        if _is_idle(connection) and self.is_open and self._pid == os.getpid():
+            self._idle.append(connection)
+        else:
+            connection.close()
 
     def _connect(self) -> Connection:
         # no prepared statements, which a pooler in transaction mode cannot keep; a peer that is gone is found out

@@ -151,10 +151,10 @@ class EngineContract:
     def test_a_write_is_whole_or_absent_and_a_view_stays_as_it_was(self) -> None:
         with self._stored(range(20)) as backend:
             before = state_of(backend)
-            with backend.read() as view, raises(RuntimeError), backend.write() as writer:
+            with raises(RuntimeError), backend.write() as writer:
                 put(writer, range(20, 30))
                 writer.delete(["3"])
-                raise RuntimeError
+                _fail()
             assert state_of(backend) == before
             with backend.read() as view:
                 with backend.write() as writer:
@@ -265,12 +265,14 @@ class EngineContract:
     def _both(self, given: Sequence[Document], **options: Any) -> Iterator[tuple[Index, Index]]:
         """The same documents in a folder and in the engine."""
         model = SpaceModel.untrained(FakeEncoder(48))
-        with tempfile.TemporaryDirectory() as folder:
-            with closing(Index.create(Path(folder) / "index", model, **options)) as here:
-                here.add(list(given))
-                with closing(Index.create(self.new_url(), model, **options)) as there:
-                    there.add(list(given))
-                    yield here, there
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            closing(Index.create(Path(folder) / "index", model, **options)) as here,
+            closing(Index.create(self.new_url(), model, **options)) as there,
+        ):
+            for index in (here, there):
+                index.add(list(given))
+            yield here, there
 
     @contextmanager
     def _stored(self, rows: range) -> Iterator[StorageEngine]:
@@ -293,12 +295,18 @@ def raises(kind: type[Exception]) -> Iterator[None]:
     raise AssertionError(f"no {kind.__name__} was raised")
 
 
+def _fail() -> None:
+    raise RuntimeError("on purpose")
+
+
 @contextmanager
 def _folder(rows: range) -> Iterator[LocalBackend]:
-    with tempfile.TemporaryDirectory() as folder:
-        with LocalBackend.create(Path(folder) / "index", SPECS, fingerprint="model", language="english") as backend:
-            _fill(backend, rows)
-            yield backend
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        LocalBackend.create(Path(folder) / "index", SPECS, fingerprint="model", language="english") as backend,
+    ):
+        _fill(backend, rows)
+        yield backend
 
 
 def _fill(backend: Backend, rows: range) -> None:
