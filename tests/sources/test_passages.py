@@ -149,10 +149,22 @@ def test_heading_paths():
     assert text[: passages[0].end].startswith("---\ntitle: Trees\n---\n"), "front matter stays"
 
 
-def test_two_sections_in_a_passage_have_the_path_of_what_holds_both():
+def test_a_passage_of_several_sections_has_the_path_of_where_it_begins():
     text = "# A\n\n## B\n\none\n\n### C\n\ntwo\n\n## D\n\nthree\n"
     (passage,) = split(text, "markdown", PassageOptions(tokens=100), count)
     assert passage.headings == ("A",)
+    long = f"# A\n\n{'word ' * 28}\n\n## B\n\none\n\n## C\n\ntwo\n"
+    assert [one.headings for one in split(long, "markdown", PassageOptions(tokens=30), count)] == [("A",), ("A", "B")]
+
+
+def test_lists_have_no_empty_blocks():
+    def every(blocks):
+        for block in blocks:
+            yield block
+            yield from every(block.inside)
+
+    text = "---\na: 1\n---\n# A\n\n- one\n  - two\n\n    three\n- four\n\n> five\n"
+    assert all(block.start < block.end for block in every(blocks_of(text, "markdown")))
 
 
 def test_restructured_text():
@@ -180,6 +192,44 @@ def test_restructured_text():
     passages = split(text, "rst", PassageOptions(tokens=15), count)
     assert [one.headings for one in passages] == [("Manual",), ("Manual", "Part")]
     assert [(block.kind, block.level) for block in blocks_of(text, "rst")][:2] == [("heading", 1), ("paragraph", 0)]
+
+
+def test_levels_of_titles_are_those_of_the_whole_restructured_text(monkeypatch):
+    monkeypatch.setattr("palmette.sources.stretches.STRETCH", 100)
+    text = "Manual\n======\n\n" + "".join(f"Part {n}\n------\n\n{'Some words. ' * 8}\n\n" for n in range(9))
+    passages = split(text, "rst", PassageOptions(tokens=20), count)
+    assert {one.headings[0] for one in passages} == {"Manual"}
+    assert passages[-1].headings == ("Manual", "Part 8")
+
+
+def test_labels_stay_with_what_they_name():
+    below = f"Use\n---\n\n{'word ' * 10}\n\n.. _last:\n\nLast words.\n"
+    text = f"Manual\n======\n\n{'word ' * 12}\n\n.. _use:\n.. _using:\n\n{below}"
+    pieces = slices(text, "rst", 17)
+    assert pieces[1].startswith(".. _use:\n.. _using:\n\nUse\n---")
+    assert pieces[-1].endswith(".. _last:\n\nLast words.")
+    assert above("Manual", ("Use",), pieces[1]) == "Manual"
+    assert above("Manual", ("Use",), ".. _use:\n\n***\nUse\n***\n") == "Manual"
+
+
+def test_code_of_restructured_text_stays_with_what_announces_it():
+    code = "\n\n".join(f"    line {n} of some code" for n in range(4))
+    for head in ("Call it so::", ".. code-block:: python\n    :linenos:", ".. _x:\n\n.. code-block:: python"):
+        pieces = slices(f"{'word ' * 14}\n\n{head}\n\n{code}\n\nWords.\n", "rst", 18)
+        (whole,) = [piece for piece in pieces if head in piece]
+        assert "line 0" in whole, "the first lines, where all of it does not fit"
+        assert len(pieces) == 3
+
+
+def test_fields_and_rows_of_restructured_text_stay_whole():
+    fields = "".join(f":param name{n}: words of it\n    that go on\n" for n in range(5))
+    assert all(piece.startswith(":param") for piece in slices(fields, "rst", 16))
+    border = "+-----+-------+\n"
+    rows = [f"| a {n} | one   |\n|     | two   |\n" for n in range(6)]
+    table = border + rows[0] + border.replace("-", "=") + border.join(rows[1:]) + border
+    pieces = slices(table, "rst", 25)
+    assert len(pieces) > 1
+    assert all(piece.startswith(border) for piece in pieces)
 
 
 PYTHON = '''\
@@ -222,6 +272,22 @@ def test_python_is_cut_at_definitions():
     assert pieces["def feed",] == "def feed(cat):\n    return cat"
 
 
+def test_constants_are_no_part_of_the_class_before_them():
+    purr = "class Cat:\n    def purr(self):\n        return 'a long soft purr'\n"
+    text = f"{purr}\n\nLIVES = 9\n\n\ndef feed(cat):\n    return cat\n"
+    passages = split(text, "code:python", PassageOptions(tokens=10), count)
+    assert passages[1].headings == ()
+    assert text[passages[1].start :].startswith("LIVES")
+
+
+def test_a_passage_is_named_by_the_definition_that_it_begins_in():
+    methods = "    def f(self):\n        return 1\n\n    def g(self):\n        return 2\n\n"
+    text = "".join(f"class C{n}:\n{methods}" for n in range(9))
+    for one in split(text, "code:python", PassageOptions(tokens=12), count):
+        first = text[one.start : one.end].lstrip().split("(")[0].split(":")[0]
+        assert one.headings[-1] == first
+
+
 @pytest.mark.parametrize(
     ("language", "text", "names"),
     [
@@ -240,6 +306,7 @@ def test_python_is_cut_at_definitions():
             "func (s *Server) Serve(l int) error {\n\treturn nil\n}\n\ntype Cat struct {\n\tage int\n}\n",
             ["func (s *Server) Serve", "type Cat struct"],
         ),
+        ("rust", "fn purr<T>(t: T) -> T\nwhere\n    T: Cat,\n{\n    t\n}\n", ["fn purr"]),
         ("rust", "impl Cat {\n    pub fn age(&self) -> u8 {\n        1\n    }\n}\n", ["impl Cat", "pub fn age"]),
         ("c", "int main(int argc)\n{\n    if (argc > 1) {\n        return 1;\n    }\n    return 0;\n}\n", ["int main"]),
         ("ruby", "class Cat\n  def purr\n    1\n  end\nend\n", ["class Cat", "def purr"]),

@@ -27,7 +27,7 @@ _SIGNATURE = re.compile(
     rf"{_NAMED}\([^;]*(?:\{{\s*$|\)\s*$|,\s*$))"  # int main(void) {{, and with the brace on the next line
 )
 _ABOVE = re.compile(r"[ \t]*(?://|/\*|\*|#(?!include|define|if|endif|pragma)|@|--|;;|\[\w+.*\]\s*$)")
-_CONTINUED = re.compile(r"[ \t]*(?:[})\]{;]|end\b|else\b|catch\b|finally\b|except\b|elif\b)")
+_CONTINUED = re.compile(r"[ \t]*(?:[})\]{;]|where\b|end\b|else\b|catch\b|finally\b|except\b|elif\b)")
 
 
 _parsing = threading.Lock()  # the filters of warnings are the whole process's: two threads would restore each other's

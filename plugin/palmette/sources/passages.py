@@ -56,12 +56,16 @@ _ANNOUNCED = 1.0
 _INSIDE = 2.0
 """What a cut inside a block costs that had to be taken apart."""
 _HEADED = 4.0
-"""What a cut between a heading and what it heads costs."""
+"""What a cut between a heading, or the first lines of a directive or a definition, and what it heads costs."""
 _MANY = 4096
 """Pieces of a stretch of which small ones are joined."""
 _SHARES = 16
 """Part of a passage that joined pieces have at most."""
 _WHITE = re.compile(r"\s+")
+_BEFORE_TITLE = re.compile(
+    r"\A(?:\s*\.\. _[^\r\n]+:[ \t]*(?:\r\n|\r|\n))*\s*(?:([*^-])\1\1+[ \t]*(?:\r\n|\r|\n))?[#=~\s]*"
+)
+"""Labels, a line above the title, and marks."""
 
 
 class PassageOptions(Config):
@@ -119,8 +123,8 @@ def split(text: str, kind: str, options: PassageOptions, count_tokens: CountToke
         start = max(start, text.rfind("\n", start, first) + 1, text.rfind("\r", start, first) + 1)
         if start >= end:
             continue
-        # It is under the headings that all of its pieces are under.
-        path = _common([piece.path for piece in pieces])
+        # It is under the headings where it begins; those of sections that begin inside are in its text.
+        path = next((piece.path for piece in pieces if piece.path is not None), ())
         passages.append(Passage(start, end, path, lines.at(start) + 1, lines.at(end - 1) + 1))
         before = pieces[0].start
     return [replace(place, number=number, count=len(passages)) for number, place in enumerate(passages)]
@@ -132,13 +136,14 @@ class _Cutter:
     def __init__(self, text: str, limit: int, count_tokens: CountTokens) -> None:
         self.text, self.limit, self.count = text, limit, count_tokens
         self._headings: list[tuple[int, str]] = []
+        self._adornments: list[str] = []
 
     def passages(self, kind: str) -> Iterator[Sequence[_Piece]]:
         """Yield the pieces of each passage; those of the last one of a stretch may go on in the next stretch."""
         pieces: list[_Piece] = []
         for start, end, part in stretches(self.text, kind):
             # 1. Blocks of the stretch, with their places in the whole text; each becomes a piece or several.
-            blocks = blocks_of(self.text[start:end], part)
+            blocks = blocks_of(self.text[start:end], part, self._adornments)
             for block in blocks:
                 block.shift(start)
             pieces += _few(list(self._pieces(blocks)), self.limit // _SHARES)
@@ -169,6 +174,12 @@ class _Cutter:
             return _HEADED
         if block.kind in ("heading", "definition"):
             return _SECTION + _DEEPER * block.level
+        if before is not None and before.kind == "definition":  # what follows is no part of it
+            return _SECTION + _DEEPER * before.level
+        if before is not None and before.kind == "head":
+            return _HEADED
+        if block.kind == "part":
+            return _INSIDE
         announced = before is not None and self.text[before.start : before.end].rstrip().endswith(":")
         return _ANNOUNCED if announced else _BLOCK
 
@@ -230,7 +241,7 @@ def above(title: str | None, headings: Sequence[str], text: str) -> str:
     """
     names = [title, *headings] if title else list(headings)
     names = [name for at, name in enumerate(names) if name and name not in names[:at]]
-    first = _WHITE.sub(" ", text[:400].lstrip("#=~ \t\r\n"))
+    first = _WHITE.sub(" ", _BEFORE_TITLE.sub("", text[:400], count=1))
     if names and headings and first.startswith(names[-1]):
         names.pop()
     return " \u203a ".join(names)
@@ -272,13 +283,3 @@ def _runs(pieces: Sequence[_Piece], limit: int) -> list[tuple[int, int]]:
         runs.append((came[last], last))
         last = came[last]
     return runs[::-1]
-
-
-def _common(paths: Sequence[tuple[str, ...] | None]) -> tuple[str, ...]:
-    """Return the headings that all pieces of a passage are under."""
-    shared: list[str] = []
-    for names in zip(*(path for path in paths if path is not None), strict=False):
-        if len(set(names)) > 1:
-            break
-        shared.append(names[0])
-    return tuple(shared)
