@@ -51,8 +51,8 @@ _DEEPER = 0.03
 """What it costs more for each level further in."""
 _BLOCK = 0.3
 """What a cut between two blocks of a section costs."""
-_ANNOUNCED = 1.0
-"""What a cut after a line that ends with a colon costs: code, a list or a table is to follow."""
+_ANNOUNCED = 2.0
+"""What a cut after a line that ends with a colon or opens a brace costs: code, a list or a table is to follow."""
 _INSIDE = 2.0
 """What a cut inside a block costs that had to be taken apart."""
 _HEADED = 4.0
@@ -172,6 +172,8 @@ class _Cutter:
         """Return what a cut between two blocks costs."""
         if before is not None and before.kind == "heading":
             return _HEADED
+        if block.kind == "definition" and before is not None and self._ends(before, "{"):
+            return _ANNOUNCED
         if block.kind in ("heading", "definition"):
             return _SECTION + _DEEPER * block.level
         if before is not None and before.kind == "definition":  # what follows is no part of it
@@ -180,8 +182,11 @@ class _Cutter:
             return _HEADED
         if block.kind == "part":
             return _INSIDE
-        announced = before is not None and self.text[before.start : before.end].rstrip().endswith(":")
+        announced = before is not None and self._ends(before, ":")
         return _ANNOUNCED if announced else _BLOCK
+
+    def _ends(self, block: TextBlock, mark: str) -> bool:
+        return self.text[block.start : block.end].rstrip().endswith(mark)
 
     def _taken_apart(
         self, block: TextBlock, tokens: int, path: tuple[str, ...] | None, cost: float
