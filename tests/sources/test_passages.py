@@ -272,14 +272,6 @@ def test_python_is_cut_at_definitions():
     assert pieces["def feed",] == "def feed(cat):\n    return cat"
 
 
-def test_constants_are_no_part_of_the_class_before_them():
-    purr = "class Cat:\n    def purr(self):\n        return 'a long soft purr'\n"
-    text = f"{purr}\n\nLIVES = 9\n\n\ndef feed(cat):\n    return cat\n"
-    passages = split(text, "code:python", PassageOptions(tokens=10), count)
-    assert passages[1].headings == ()
-    assert text[passages[1].start :].startswith("LIVES")
-
-
 def test_a_passage_is_named_by_the_definition_that_it_begins_in():
     methods = "    def f(self):\n        return 1\n\n    def g(self):\n        return 2\n\n"
     text = "".join(f"class C{n}:\n{methods}" for n in range(9))

@@ -254,7 +254,7 @@ def _indented(lines: Lines, first: int, last: int, depth: int = 0) -> list[TextB
         literal = directive[1] in _LITERAL if directive else last_line.endswith("::")
         if rest < stop and depth < _DEEPEST:
             # is code, cut at its blank lines at worst, or has blocks in the same way.
-            head = TextBlock(block.start, lines.start(rest), "head" if literal or directive else "paragraph")
+            head = TextBlock(block.start, lines.start(rest), "directive" if literal or directive else "paragraph")
             inner = runs_of_lines(lines, rest, stop) if literal else _indented(lines, rest, stop, depth + 1)
             for one in inner[1:] if literal else ():
                 one.kind = "part"

@@ -51,12 +51,12 @@ _DEEPER = 0.03
 """What it costs more for each level further in."""
 _BLOCK = 0.3
 """What a cut between two blocks of a section costs."""
-_ANNOUNCED = 2.0
+_ANNOUNCED = 1.0
 """What a cut after a line that ends with a colon or opens a brace costs: code, a list or a table is to follow."""
 _INSIDE = 2.0
 """What a cut inside a block costs that had to be taken apart."""
 _HEADED = 4.0
-"""What a cut between a heading, or the first lines of a directive or a definition, and what it heads costs."""
+"""What a cut between a heading, or the first lines of a directive, and what it heads costs."""
 _MANY = 4096
 """Pieces of a stretch of which small ones are joined."""
 _SHARES = 16
@@ -176,9 +176,7 @@ class _Cutter:
             return _ANNOUNCED
         if block.kind in ("heading", "definition"):
             return _SECTION + _DEEPER * block.level
-        if before is not None and before.kind == "definition":  # what follows is no part of it
-            return _SECTION + _DEEPER * before.level
-        if before is not None and before.kind == "head":
+        if before is not None and before.kind == "directive":
             return _HEADED
         if block.kind == "part":
             return _INSIDE
