@@ -7,7 +7,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from palmette.encoder.sentences.splitting import estimate_tokens
@@ -42,6 +42,7 @@ def slices(text, kind, tokens, **options):
 
 @settings(max_examples=400)
 @given(TEXTS, KINDS, st.integers(1, 30))
+@example("[0]:0", "markdown", 1)
 def test_every_character_but_blanks_is_in_one_passage(text, kind, tokens):
     passages = split(text, kind, PassageOptions(tokens=tokens), count)
     reached = 0
@@ -212,13 +213,13 @@ def test_labels_stay_with_what_they_name():
     assert above("Manual", ("Use",), ".. _use:\n\n***\nUse\n***\n") == "Manual"
 
 
-def test_code_of_restructured_text_stays_with_what_announces_it():
+def test_the_first_lines_of_code_stay_with_its_directive():
     code = "\n\n".join(f"    line {n} of some code" for n in range(4))
     for head in ("Call it so::", ".. code-block:: python\n    :linenos:", ".. _x:\n\n.. code-block:: python"):
-        pieces = slices(f"{'word ' * 14}\n\n{head}\n\n{code}\n\nWords.\n", "rst", 18)
-        (whole,) = [piece for piece in pieces if head in piece]
-        assert "line 0" in whole, "the first lines, where all of it does not fit"
-        assert len(pieces) == 3
+        for words in range(4, 18):  # of the paragraph before, so that a cut is best at different places
+            pieces = slices(f"{'word ' * words}\n\n{head}\n\n{code}\n\nWords.\n", "rst", 18)
+            (whole,) = [piece for piece in pieces if head in piece]
+            assert "line 0" in whole
 
 
 def test_fields_and_rows_of_restructured_text_stay_whole():
@@ -273,11 +274,13 @@ def test_python_is_cut_at_definitions():
 
 
 def test_a_passage_is_named_by_the_definition_that_it_begins_in():
-    methods = "    def f(self):\n        return 1\n\n    def g(self):\n        return 2\n\n"
-    text = "".join(f"class C{n}:\n{methods}" for n in range(9))
-    for one in split(text, "code:python", PassageOptions(tokens=12), count):
-        first = text[one.start : one.end].lstrip().split("(")[0].split(":")[0]
-        assert one.headings[-1] == first
+    text = (
+        "class A:\n    def f(self):\n        return 1\n\n    def g(self):\n        return 2\n\n\ndef h():\n    pass\n"
+    )
+    for tokens in range(6, 16):
+        for one in split(text, "code:python", PassageOptions(tokens=tokens), count):
+            first = text[one.start : one.end].lstrip().split("(")[0].split(":")[0]
+            assert not first.startswith(("def", "class")) or one.headings[-1] == first
 
 
 @pytest.mark.parametrize(
@@ -313,6 +316,12 @@ def test_definitions_of_other_languages(language, text, names):
 
     given = list(every(blocks_of(text, f"code:{language}")))
     assert [name[: len(short)] for name, short in zip(given, names, strict=True)] == names, given
+
+
+def test_a_raw_string_does_not_end_a_function():
+    text = "func a() {\n\tsay(`\nb\n}\nc`)\n}\n\nfunc d() {\n\t// it`s\n}\n\nfunc e() {\n\tsay()\n}\n"
+    blocks = blocks_of(text, "code:go")
+    assert [text[block.start : block.end].split("(")[0] for block in blocks] == ["func a", "func d", "func e"]
 
 
 def test_what_stands_above():

@@ -97,7 +97,8 @@ def _markdown(lines: Lines) -> list[TextBlock]:
     blocks = [TextBlock(0, 0, "front matter")] if head else []
     # 2. The parser's tokens as blocks inside each other, and 3. the blocks that CommonMark does not know.
     if rest.strip():
-        blocks += _nodes(lines, _parser(inline=False).parse(rest), skipped, skipped)
+        nodes = _nodes(lines, _parser(inline=False).parse(rest), skipped, skipped)
+        blocks += nodes or [TextBlock(len(head), len(lines.text), "paragraph")]  # definitions of links alone
     blocks = _admonitions(lines, blocks)
     return fill(blocks, 0, len(lines.text))
 
