@@ -38,7 +38,7 @@ EXCERPT_CHARACTERS = 300
 """Largest number of characters of a passage in a search."""
 LONGEST_REPLY = 20_000
 """Largest number of characters that ``get`` returns at a time."""
-LISTED = 100
+MOST_RESOURCES = 100
 """Largest number of documents listed as resources; every document can be read."""
 READS = {endpoint.path.rpartition("/")[2]: endpoint.call for endpoint in ENDPOINTS if not endpoint.write}
 LOCAL = Caller("owner", local=True)
@@ -222,7 +222,7 @@ class Server(MCPServer[Any]):
         await self._service.wait_until_open()
         resources: list[Resource] = []
         for name in self._service.names(_caller.get()):
-            _, reply = await self._ask("list", ListBody(limit=LISTED, index=name))
+            _, reply = await self._ask("list", ListBody(limit=MOST_RESOURCES, index=name))
             for document in reply["documents"]:
                 id, about = document["id"], _brief({"text": _content(document)})
                 resources.append(Resource(uri=_uri(name, id), name=id, description=about, mime_type="text/plain"))
