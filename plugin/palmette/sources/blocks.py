@@ -187,23 +187,18 @@ _BORDER = re.compile(r"[ \t]*\+(?:-+\+)+\s*$")
 
 
 def _rst(lines: Lines, levels: list[str]) -> list[TextBlock]:
-    """Return titles by their adornments, with the labels above them, and paragraphs with what is indented below."""
+    """Return titles by their adornments, and paragraphs with what is indented below them."""
     blocks: list[TextBlock] = []
     number, body = 0, 0
     while number < len(lines):
         if rows := _title_rows(lines, number):
             # A title ends the text before it. Its level is the order in which its adornment first appeared.
-            first = number
-            for n in range(number - 1, body - 1, -1):
-                if _LABEL.match(lines[n]):
-                    first = n
-                elif not lines.blank(n, n + 1):
-                    break
-            blocks += _indented(lines, body, first)
+            # A label above it stays with that text: before the title, it would be read first, which ranks worse.
+            blocks += _indented(lines, body, number)
             mark, name = lines[number + rows - 1].strip()[0] + str(rows), lines[number + rows - 2].strip()
             if mark not in levels:
                 levels.append(mark)
-            start, stop = lines.start(first), lines.start(number + rows)
+            start, stop = lines.start(number), lines.start(number + rows)
             blocks.append(TextBlock(start, stop, "heading", levels.index(mark) + 1, name))
             number = body = number + rows
         else:

@@ -62,10 +62,6 @@ _MANY = 4096
 _SHARES = 16
 """Part of a passage that joined pieces have at most."""
 _WHITE = re.compile(r"\s+")
-_BEFORE_TITLE = re.compile(
-    r"\A(?:\s*\.\. _[^\r\n]+:[ \t]*(?:\r\n|\r|\n))*\s*(?:([*^-])\1\1+[ \t]*(?:\r\n|\r|\n))?[#=~\s]*"
-)
-"""Labels, a line above the title, and marks."""
 
 
 class PassageOptions(Config):
@@ -123,8 +119,9 @@ def split(text: str, kind: str, options: PassageOptions, count_tokens: CountToke
         start = max(start, text.rfind("\n", start, first) + 1, text.rfind("\r", start, first) + 1)
         if start >= end:
             continue
-        # It is under the headings where it begins; those of sections that begin inside are in its text.
-        path = next((piece.path for piece in pieces if piece.path is not None), ())
+        # Code is under the definitions where it begins; prose under the headings that all of it is under.
+        paths = [piece.path for piece in pieces if piece.path is not None]
+        path = paths[0] if paths and kind.startswith("code") else _common(paths)
         passages.append(Passage(start, end, path, lines.at(start) + 1, lines.at(end - 1) + 1))
         before = pieces[0].start
     return [replace(place, number=number, count=len(passages)) for number, place in enumerate(passages)]
@@ -244,7 +241,7 @@ def above(title: str | None, headings: Sequence[str], text: str) -> str:
     """
     names = [title, *headings] if title else list(headings)
     names = [name for at, name in enumerate(names) if name and name not in names[:at]]
-    first = _WHITE.sub(" ", _BEFORE_TITLE.sub("", text[:400], count=1))
+    first = _WHITE.sub(" ", text[:400].lstrip("#=~ \t\r\n"))
     if names and headings and first.startswith(names[-1]):
         names.pop()
     return " \u203a ".join(names)
@@ -286,3 +283,13 @@ def _runs(pieces: Sequence[_Piece], limit: int) -> list[tuple[int, int]]:
         runs.append((came[last], last))
         last = came[last]
     return runs[::-1]
+
+
+def _common(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the headings that all pieces of a passage are under."""
+    shared: list[str] = []
+    for names in zip(*paths, strict=False):
+        if len(set(names)) > 1:
+            break
+        shared.append(names[0])
+    return tuple(shared)
