@@ -138,7 +138,7 @@ def _run_answer(args: argparse.Namespace) -> None:
             print(f"{answer['answer']}\n  {answer['confidence']:.0%}  {support['citation']}")
         if args.explain:
             for support in answer["supports"]:
-                print(f"    {support['share']:.0%} from {support['id']}: {shorten(support['sentence'], 200)}")
+                print(f"    {support['share']:.0%} from {support['citation']}: {shorten(support['sentence'], 200)}")
             for text, confidence in answer["alternatives"].items():
                 print(f"    or {confidence:.0%}: {shorten(text, 200)}")
 
