@@ -150,7 +150,7 @@ def test_no_answer_is_a_value(reader):
         assert (bool(nothing), nothing.text, nothing.confidence, nothing.document, nothing.sentence) == (
             False,
             "",
-            1.0,
+            0.0,
             None,
             "",
         )
@@ -162,15 +162,27 @@ def test_no_answer_is_a_value(reader):
     assert (near.text, near.sentence, near.document) == (alone.text, alone.sentence, alone.document)
     assert [*near.alternatives] == [*alone.alternatives]
     assert [one.document for one in near.supports] == [one.document for one in alone.supports]
-    for name in ("confidence", "no_answer"):  # last digits depend on the batch
-        assert getattr(near, name) == pytest.approx(getattr(alone, name), rel=1e-7)
+    assert near.no_answer == pytest.approx(alone.no_answer, rel=1e-7)  # last digits depend on the batch
     assert not far, "no hit is relevant"
     assert far.no_answer == 0.9
     assert reader.answer(QUESTION, hits[0], threshold=0).text == near.text
     sure = reader.answer(QUESTION, texts, threshold=1)
     assert not sure
     assert next(iter(sure.alternatives)) == reader.answer(QUESTION, texts, threshold=0).text
-    assert sure.explain().parts[0].value == sure.confidence
+    assert sure.explain().parts[0].value == sure.no_answer
+
+
+def test_an_answer_from_hits_is_as_probable_as_the_passage_that_it_quotes(reader):
+    texts = readers.texts()[8:16]
+    hits = [Hit(Document(text=text), 0.9 - number / 20) for number, text in enumerate(texts)]
+    five, all_of_them = reader.answer([QUESTION] * 2, [hits[:5], hits], threshold=0)
+    for answer in (five, all_of_them):
+        quoted = hits[answer.supports[0].passage]
+        assert (answer.confidence, answer.document) == (quoted.score, quoted.document)
+        assert sum(support.share for support in answer.supports) == pytest.approx(answer.confidence)
+        assert all(0 <= share <= answer.confidence for share in answer.alternatives.values())
+    if five.document == all_of_them.document:
+        assert five.confidence == all_of_them.confidence, "it does not depend on how many passages are read"
 
 
 def test_passages_come_in_every_form(reader):

@@ -133,7 +133,7 @@ def _run_answer(args: argparse.Namespace) -> None:
         if len(answers) > 1:
             print(f"\n? {answer['question']}")
         if not answer["supports"]:
-            print(f"no answer found (probability that there is none: {answer['confidence']:.0%})")
+            print(f"no answer found (probability that there is none: {answer['no_answer']:.0%})")
         for support in answer["supports"][:1]:
             print(f"{answer['answer']}\n  {answer['confidence']:.0%}  {support['citation']}")
         if args.explain:

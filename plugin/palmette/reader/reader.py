@@ -19,7 +19,7 @@ from palmette.lexical.analyser import check_query
 from palmette.machine.devices import main_process_first, needs_train
 from palmette.machine.telemetry import span
 from palmette.methods.base import DEFAULT_ENCODER
-from palmette.reader.answer import Answer, answer_of, with_blocks, with_places
+from palmette.reader.answer import Answer, answer_of, with_blocks, with_passage_probability, with_places
 from palmette.reader.config import TRAINING, ReaderConfig
 from palmette.reader.data import load_reading
 from palmette.reader.sentences import SentenceModule
@@ -190,8 +190,11 @@ class Reader(Checkpointed):
         ):
             scores = [entry.score for entry in entries if isinstance(entry, Hit)]
             best = max(scores) if scores and len(scores) == len(entries) else 1.0
-            irrelevant = Answer(text, confidence=1 - best, no_answer=1 - best)
-            reply = irrelevant if bound and best < RELEVANT else answer_of(text, candidates, documents, bound)
+            if bound and best < RELEVANT:
+                reply = Answer(text, no_answer=1 - best)
+            else:
+                reply = answer_of(text, candidates, documents, bound)
+                reply = with_passage_probability(reply, scores) if scores and len(scores) == len(entries) else reply
             answers.append(with_places(reply, entries))
         if self.config.unit == "sentence":
             answers = list(map(with_blocks, answers))
