@@ -172,17 +172,18 @@ def test_no_answer_is_a_value(reader):
     assert sure.explain().parts[0].value == sure.no_answer
 
 
-def test_an_answer_from_hits_is_as_probable_as_the_passage_that_it_quotes(reader):
-    texts = readers.texts()[8:16]
+def test_a_sentence_has_one_confidence_however_many_hits_are_shown():
+    texts = readers.texts()[8:20]
     hits = [Hit(Document(text=text), 0.9 - number / 20) for number, text in enumerate(texts)]
-    five, all_of_them = reader.answer([QUESTION] * 2, [hits[:5], hits], threshold=0)
-    for answer in (five, all_of_them):
-        quoted = hits[answer.supports[0].passage]
-        assert (answer.confidence, answer.document) == (quoted.score, quoted.document)
-        assert sum(support.share for support in answer.supports) == pytest.approx(answer.confidence)
-        assert all(0 <= share <= answer.confidence for share in answer.alternatives.values())
-    if five.document == all_of_them.document:
-        assert five.confidence == all_of_them.confidence, "it does not depend on how many passages are read"
+    sentences = Reader.untrained(FakeEncoder())
+    five, more, turned = sentences.answer([QUESTION] * 3, [hits[:5], hits, hits[::-1]], threshold=0)
+    assert five.text == more.text == turned.text
+    assert five.confidence == pytest.approx(more.confidence) == pytest.approx(turned.confidence)
+    assert turned.supports[0].document == hits[::-1][turned.supports[0].passage].document
+    assert sum(support.share for support in five.supports) == pytest.approx(five.confidence)
+    plain = sentences.answer(QUESTION, [hit.document for hit in hits[:5]], threshold=0)
+    assert five.text == plain.text
+    assert plain.confidence < five.confidence < 1, "the share among all sentences is too small"
 
 
 def test_passages_come_in_every_form(reader):

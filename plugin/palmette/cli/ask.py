@@ -115,7 +115,7 @@ def _add_answer(command: argparse.ArgumentParser) -> None:
     )
     add("question", nargs="+", help="one question, or several")
     add("--reader", help=f"the reader: {CHECKPOINT} (default: sentences, without training)")
-    add("-k", type=int, default=5, help="number of documents read")
+    add("-k", type=int, default=5, help="number of documents found; sentences are read in the best five")
     threshold = "least probability of there being an answer, 0 to answer always (default: as trained)"
     add("--threshold", type=float, help=threshold)
 

@@ -27,6 +27,8 @@ from palmette.types import LINE_END, Document, Explanation, Part, Passage, cite
 
 ALTERNATIVES = 3
 """Next best answers that an answer lists."""
+CONFIDENCE_SLOPE, CONFIDENCE_PRIOR = 0.74, 1.28
+"""Weights of :func:`calibrated`."""
 SHORTEST_ANSWER = 4
 """Words of the shortest sentence that is an answer, or is shown around one."""
 
@@ -77,7 +79,7 @@ class Answer:
     text: str = ""
     """Answer in the words of its best passage."""
     confidence: float = 0.0
-    """Probability that the answer is right: of hits, that of the passage that adds most; 0 without an answer."""
+    """Probability that the answer is right; 0 without an answer."""
     supports: Sequence[Support] = ()
     """Passages that say it, the one that adds most first."""
     alternatives: Mapping[str, float] = field(default_factory=dict)
@@ -173,15 +175,18 @@ def answer_of(question: str, candidates: AnswerCandidates, documents: Sequence[D
     return Answer(question, texts[groups[best][0]], shares[best], tuple(supports), others, none)
 
 
-def with_passage_probability(answer: Answer, scores: Sequence[float]) -> Answer:
-    """Return an answer from hits, as probable as the passage that it quotes, whose ``scores`` are given.
+def calibrated(answer: Answer) -> Answer:
+    """Return a sentence reader's answer with the probability that it is right.
 
-    The reader's softmax grows and falls with the number of passages read, and is sure of what is wrong (AUROC .67,
-    calibration error .31). The passage's probability does not depend on what else was read (.735 and .07).
+    An answer's share of the softmax tells right from wrong, but is far too small: one question has many sentences. So
+    its log-odds are stretched and moved, by weights fitted on 220 questions of SQuAD, FairytaleQA, HotpotQA and uv's
+    manual. With one set left out the calibration error is .07 (before .33). The probability of the passage quoted
+    adds nothing (weight -.02); alone it has an error of .16 and an AUROC of .57, that share .66.
     """
-    if not answer.supports or not answer.confidence:
+    if not 0 < answer.confidence < 1:
         return answer
-    confidence = float(scores[answer.supports[0].passage])
+    odds = np.log(answer.confidence) - np.log1p(-answer.confidence)
+    confidence = float(1 / (1 + np.exp(-(CONFIDENCE_SLOPE * odds + CONFIDENCE_PRIOR))))
     factor = confidence / answer.confidence
     supports = tuple(replace(support, share=support.share * factor) for support in answer.supports)
     alternatives = {text: share * factor for text, share in answer.alternatives.items()}
