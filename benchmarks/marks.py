@@ -2,8 +2,8 @@
 
     PALMETTE_DATA=DATA python benchmarks/marks.py --sets uv python
 
-Sets and questions are those of passages.py; of each question the first of five hits that holds a whole string of
-evidence counts. *sentence*: the best one by its vector; *mark*: ``hit.highlights.sentence``; *stretch*: with neighbours.
+Sets and questions are those of passages.py; the first of five hits with a whole string of
+evidence counts. *sentence*: the best one by its vector; *mark*: ``hit.highlights.sentence``; *stretch*: ``around``.
 """
 
 from __future__ import annotations
