@@ -36,6 +36,7 @@ taxonomy: taxonomy.py toy --rows default --steps 500
 qdrant: qdrant.py --folder WORK/both --documents 2000 --out RESULTS/qdrant.md
 passages: passages.py --sets uv --above none words
 topics: topics.py
+light: light.py quality
 onnx: exported.py quality hotpot_mini
 encoders: encoders.py packaged:all-MiniLM-L6-v2 squad --cache WORK/encoders
 pairs: curve.py squad --out RESULTS/pairs.md

@@ -46,6 +46,11 @@ def _same_precision() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def _short_space() -> Iterator[None]:
     """Few steps of what labelled pairs teach ahead: some dozens of texts need no more."""
+    from palmette.machine.devices import can_train
+
+    if not can_train():
+        yield
+        return
     from palmette.training import space
 
     with pytest.MonkeyPatch.context() as patch:

@@ -81,6 +81,16 @@ def test_questions_and_documents_can_be_hidden(spans: InMemorySpanExporter, monk
     assert values["palmette.hits"] == 10
 
 
+def test_the_bare_interface_which_libraries_import_records_nothing() -> None:
+    script = (
+        "import sys; import opentelemetry.trace; from palmette.machine import telemetry\n"
+        "with telemetry.span('a') as span, telemetry.encoding('e', 1) as other: assert span is other is None\n"
+        "telemetry.measure('b', 1, 's', 'of nothing')\n"
+        "assert 'opentelemetry.metrics' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_a_write_is_a_span_a_line_and_a_count(
     spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:

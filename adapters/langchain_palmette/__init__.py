@@ -1,4 +1,4 @@
-"""LangChain retrievers and a vector store over trained palmette models.
+"""palmette for LangChain: retrievers and a vector store whose passages have probabilities, places and reasons.
 
 Names are loaded on first use: importing this package loads neither torch nor a search engine.
 """

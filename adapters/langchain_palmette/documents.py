@@ -18,8 +18,10 @@ EXPLANATION = "explanation"
 """Metadata key of an explanation."""
 CITATION = "citation"
 """Metadata key of a passage's citation, such as *guide.md › Pruning, lines 40–52*."""
+PLACE = "place"
+"""Metadata key of the citation's parts: file, page, lines, characters."""
 PASSAGE = "passage"
-"""Metadata key of a passage's place: characters, lines, headings, number."""
+"""Metadata key of a passage of a longer document: characters, lines, headings, number."""
 COPIES = "copies"
 """Metadata key of the citations of passages with the same text."""
 
@@ -51,16 +53,14 @@ def from_stored(document: Stored) -> Document:
 
 
 def from_hit(hit: Hit, score_key: str | None, explain: bool) -> Document:
-    """Convert a hit; score and explanation replace metadata of the same names.
-
-    The metadata of a passage of a longer document have its place: ``citation`` for people, ``passage`` for programs.
-    """
+    """Convert a hit; citation, place, score and explanation replace metadata of the same names."""
     document = from_stored(hit.document)
     document.page_content = hit.text
+    document.metadata |= {CITATION: str(hit.citation), PLACE: hit.citation.to_dict()}
     if hit.passage is not None and hit.passage.count > 1:
-        document.metadata |= {CITATION: hit.citation, PASSAGE: hit.passage.to_dict()}
+        document.metadata[PASSAGE] = hit.passage.to_dict()
     if hit.copies:
-        document.metadata[COPIES] = list(hit.copies)
+        document.metadata[COPIES] = [str(copy) for copy in hit.copies]
     if score_key is not None:
         document.metadata[score_key] = float(hit.score)
     if explain:

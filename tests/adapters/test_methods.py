@@ -67,6 +67,13 @@ def pairs(found: Any) -> list[tuple[str, float]]:
 
 
 @pytest.mark.parametrize("method", CASES)
+def test_every_search_option_is_an_attribute(over: Any, method: str) -> None:
+    retriever = over(method)
+    names = retriever.index.model.search_class.names()
+    assert [name for name in names if not hasattr(retriever, name)] == []
+
+
+@pytest.mark.parametrize("method", CASES)
 def test_options_are_attributes_and_may_be_given_per_query(framework: Any, over: Any, method: str) -> None:
     query, plain = CASES[method][-1], over(method)
     default = pairs(framework.ask(plain, query))

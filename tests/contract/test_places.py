@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from palmette import Document, Index, Model, load_model
+from palmette import Document, FakeEncoder, Index, Model, SpaceModel, load_model
 from palmette.errors import (
     CheckpointError,
     ConfigError,
@@ -15,7 +15,7 @@ from palmette.errors import (
     NotFoundError,
     PalmetteError,
 )
-from support.tiny import ANIMALS, METHODS, documents
+from support.tiny import ANIMALS, documents
 
 QUERIES = ["where does the red owl live?", "white hen", "golden bee sings"]
 
@@ -84,7 +84,7 @@ def test_an_index_reopens_as_it_was(model: Model, tmp_path) -> None:
 
 def test_an_index_refuses_another_model_and_folders_in_use(space: Model, tmp_path) -> None:
     Index.create(tmp_path / "i", space).close()
-    other = METHODS["tree"]()
+    other = SpaceModel.untrained(FakeEncoder(32))
     with pytest.raises(ModelMismatchError):
         Index.open(tmp_path / "i", other)
     with pytest.raises(InputError, match=r"Index\.open it"):

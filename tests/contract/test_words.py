@@ -1,10 +1,10 @@
 """Words and structure together, whatever the method."""
 
 import pytest
-from scipy.special import expit
 
 from palmette import Document, Index, Model
 from palmette.errors import ConfigError
+from support.logistic import expit
 from support.measured import score_scales_of
 
 QUERIES = ["where does the red owl live?", "white hen", "golden bee sings"]

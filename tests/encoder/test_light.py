@@ -120,3 +120,21 @@ def test_token_limits_are_those_of_torch(limit: int | None, tmp_path: Path) -> N
     assert light.max_length == (limit or 64)
     with pytest.raises(ConfigError, match="between 3 and 64"):
         load_encoder(folder, max_length=65)
+
+
+def test_long_and_short_texts_of_a_batch_are_computed_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of one long text and many short ones costs what their tokens cost, and gives what each alone gives."""
+    from palmette.encoder.onnx import encoder as module
+
+    passes, run = [], module._Graph.run
+
+    def noted(graph: Any, values: Any) -> Any:
+        passes.append(next(iter(values.values())).shape)
+        return run(graph, values)
+
+    monkeypatch.setattr(module._Graph, "run", noted)
+    encoder = load_encoder("packaged:all-MiniLM-L6-v2", device="cpu")
+    texts = ["an owl sleeps", "words " * 200, "a fox", "two hares run over the field", ""]
+    together = encoder.encode(texts)
+    assert sum(rows * tokens for rows, tokens in passes) < 300  # 5 × 202 padded
+    np.testing.assert_allclose(together, np.concatenate([encoder.encode([text]) for text in texts]), atol=1e-6)

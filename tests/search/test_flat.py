@@ -36,7 +36,7 @@ def engine(request: pytest.FixtureRequest) -> ExactEngine:
 
 PRODUCTS = [codes.product_of_floats, codes.matrix_product()]  # that of bytes saturates on some processors
 SHARES = ["shares", "halves", "signed"]
-SMALL = {"_TILE": 64, "_BATCH": 11, "_FEW": 0, "_PRODUCTS": 1, "_WORTH_A_THREAD": 1, "_PIECE": 500}
+SMALL = {"_TILE": 64, "_BATCH": 11, "_PAIRS_IN_FULL": 0, "_PRODUCTS": 1, "_WORTH_A_THREAD": 1, "_PIECE": 500}
 
 
 @settings(max_examples=200, deadline=None)

@@ -738,6 +738,36 @@ def test_a_followed_folder_goes_and_returns(tmp_path: Path, monkeypatch: pytest.
         assert listed() == [(True, ""), (True, "")]
 
 
+def test_a_folder_that_returns_with_its_index_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index comes back while a new one is made: it stays, and is brought up to date."""
+    from palmette.service import indexes
+
+    warned = list[Any]()
+    monkeypatch.setattr(indexes, "POLL", 0.2)
+    monkeypatch.setattr(indexes.log, "warning", lambda *facts, **options: warned.append(facts))
+    space().save_pretrained(tmp_path / "model")
+    notes, kept, sync = tmp_path / "notes", tmp_path / "kept", Index.sync_listing
+    notes.mkdir()
+    (notes / "a.md").write_text("Owls sing.")
+    served = ServedIndex("notes", str(notes), model=str(tmp_path / "model"))
+
+    def sync_as_the_index_returns(index: Index, *args: Any, **options: Any) -> Any:
+        report = sync(index, *args, **options)
+        if kept.exists() and ".new" in str(index.path):
+            kept.rename(served.path)
+        return report
+
+    with running(served) as service:
+        until(lambda: service.http.get("/ready").status_code == 200)
+        monkeypatch.setattr(Index, "sync_listing", sync_as_the_index_returns)
+        number = Path(served.path).stat().st_ino
+        Path(served.path).rename(kept)
+        (notes / "b.md").write_text("Owls sleep.")
+        until(lambda: len(service.post("list").json()["documents"]) == 2 and not kept.exists())
+        assert Path(served.path).stat().st_ino == number
+    assert not warned
+
+
 def test_an_index_that_is_gone_hides_no_other(index: Index, tmp_path: Path) -> None:
     for name in ("one", "two"):
         index.backup(tmp_path / name)

@@ -152,7 +152,7 @@ def test_selection_is_the_definition(few: int, given_metadata: list[dict], filte
     known = dict.fromkeys(NAMES, "every name exists")
     documents = [Document(f"d{i}", "text", metadata) for i, metadata in enumerate([*given_metadata, known])]
     with pytest.MonkeyPatch.context() as patch, LocalBackend.in_memory(SPECS) as backend:
-        patch.setattr("palmette.store.local.filters._FEW", few)
+        patch.setattr("palmette.store.local.filters._FEW_TO_READ", few)
         put(backend, *documents)
         for one in filters:
             expected = [document.id for document in documents if matches(one, document.metadata, document.id)]

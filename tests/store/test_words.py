@@ -97,7 +97,7 @@ def test_many_words_are_scored_as_few_are(monkeypatch: pytest.MonkeyPatch) -> No
     expected = None
     for reads_all_postings in (False, True):
         if reads_all_postings:
-            monkeypatch.setattr(bm25, "_MANY", 0)
+            monkeypatch.setattr(bm25, "_MOST_TERMS_FOR_MAXSCORE", 0)
         with LocalBackend.in_memory(SPECS) as backend:
             for start in (0, 60, 63, 64, 90):
                 put(backend, *(doc(d.key, d.text, n=n % 10) for n, d in enumerate(some(50, start))))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
-from palmette import FieldsModel, LayersModel, Model, TaxonomyModel, TreeModel
+from palmette import Model
+
+if TYPE_CHECKING:  # methods need torch
+    from palmette import FieldsModel, LayersModel, TaxonomyModel, TreeModel
 
 Options = st.SearchStrategy[dict[str, Any]]
 COUNT = st.integers(1, 60)

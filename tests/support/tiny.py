@@ -8,22 +8,16 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from palmette import (
-    Document,
-    FakeEncoder,
-    FieldsModel,
-    LayersModel,
-    Model,
-    PathsModel,
-    SpaceModel,
-    TaxonomyModel,
-    TreeModel,
-    load_encoder,
-)
+import palmette
+from palmette import Document, FakeEncoder, Model, SpaceModel, load_encoder
 from palmette.encoder import Encoder
+from palmette.machine.devices import can_train
 from support.tiny_encoder import save_tiny_encoder
+
+if TYPE_CHECKING:  # methods need torch
+    from palmette import FieldsModel, LayersModel, PathsModel, TaxonomyModel, TreeModel
 
 COLOURS = ("red", "green", "blue", "white", "black", "golden")
 ANIMALS = ("cat", "dog", "owl", "fox", "ant", "bee", "cow", "hen")
@@ -54,22 +48,22 @@ def settings(**options: Any) -> dict[str, Any]:
 def train_tree(**options: Any) -> TreeModel:
     """A depth-5 tree over a fake encoder."""
     data = options.pop("data", None) or pairs()
-    return TreeModel.fit(data, encoder=FakeEncoder(48), **settings(**{"depth": 5} | options))
+    return palmette.TreeModel.fit(data, encoder=FakeEncoder(48), **settings(**{"depth": 5} | options))
 
 
 def train_taxonomy(**options: Any) -> TaxonomyModel:
     """Two towers over a fake encoder, trained on pairs alone."""
-    return TaxonomyModel.fit(pairs(), encoder=FakeEncoder(48), **settings(**{"dimension": 32} | options))
+    return palmette.TaxonomyModel.fit(pairs(), encoder=FakeEncoder(48), **settings(**{"dimension": 32} | options))
 
 
 def train_layers(**options: Any) -> LayersModel:
     """Three layers of a fake encoder."""
-    return LayersModel.fit(pairs(), encoder=FakeEncoder(48), **settings(**options))
+    return palmette.LayersModel.fit(pairs(), encoder=FakeEncoder(48), **settings(**options))
 
 
 def train_paths(**options: Any) -> PathsModel:
     """Eight leaves over a fake encoder."""
-    return PathsModel.fit(pairs(), encoder=FakeEncoder(48), **settings(**{"branches": 8} | options))
+    return palmette.PathsModel.fit(pairs(), encoder=FakeEncoder(48), **settings(**{"branches": 8} | options))
 
 
 def train_space(**options: Any) -> SpaceModel:
@@ -96,7 +90,7 @@ def train_fields(**options: Any) -> FieldsModel:
     """An encoder of two fields, trained for a moment."""
     asked = [(question, document) for (question, _), document in zip(pairs(), with_fields(), strict=True)]
     chosen = {"fields": ["name", "text"], "steps": 200, "batch_size": 32, "learning_rate": 3e-3} | options
-    return FieldsModel.fit(asked, encoder=learner(), **settings(**chosen))
+    return palmette.FieldsModel.fit(asked, encoder=learner(), **settings(**chosen))
 
 
 # models shared by all tests of a process: they are immutable
@@ -107,3 +101,5 @@ space, taxonomy, tree = cache(train_space), cache(train_taxonomy), cache(train_t
 METHODS: dict[str, Callable[[], Model]] = dict(
     fields=fields, layers=layers, paths=paths, space=space, taxonomy=taxonomy, tree=tree
 )
+if not can_train():
+    METHODS = {"space": cache(lambda: SpaceModel.untrained(FakeEncoder(48)))}

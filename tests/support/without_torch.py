@@ -1,4 +1,7 @@
-"""What palmette does where the extra ``train`` is not installed: ``python without_torch.py ENCODER FOLDER``.
+"""What palmette does where the extra ``train`` is not installed.
+
+    python tests/support/without_torch.py ENCODER FOLDER       all that the base does, once
+    python tests/support/without_torch.py pytest tests/…       tests, such as the contract of Index
 
 In an environment that has those packages they are made unimportable first.
 """
@@ -118,7 +121,16 @@ def check_service(path: Path) -> None:
                 assert reply.status_code == 200, reply.text
 
 
-if __name__ == "__main__":
+def block() -> None:
+    """Make the packages unimportable."""
     sys.meta_path[:] = [Finder if finder is PathFinder else finder for finder in sys.meta_path]
+
+
+if __name__ == "__main__":
+    block()
+    if sys.argv[1] == "pytest":
+        import pytest
+
+        sys.exit(pytest.main(sys.argv[2:]))
     main(sys.argv[1], Path(sys.argv[2]))
     print("as it should be")

@@ -6,10 +6,12 @@ import argparse
 import shutil
 import sys
 import textwrap
+import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from difflib import get_close_matches
 from importlib import import_module
+from typing import Any
 
 from palmette import __version__
 from palmette.errors import PalmetteError
@@ -67,7 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         args = parse(build_parser(words), words)
         debug = args.debug
-        with redirect_stdout(Printed(sys.stdout)):
+        with redirect_stdout(Printed(sys.stdout)), warnings.catch_warnings():
+            warnings.showwarning = _show_warning
             args.handler(args)
         return 0
     except PalmetteError as error:
@@ -85,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """Return the parser; only the module of the command in ``words`` is loaded."""
-    about = "Trained hierarchical retrieval for RAG."
+    about = "Retrieval for RAG that says why: passages with probabilities, places and reasons."
     parser = argparse.ArgumentParser(prog="palmette", description=about, epilog=EPILOG, formatter_class=_Help)
     parser.add_argument("--version", action="version", version=f"palmette {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -113,6 +116,11 @@ def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Nam
     if rest and args.command not in TAKES_OPTIONS:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     return args
+
+
+def _show_warning(message: Warning | str, *place: Any, **to: Any) -> None:
+    """Print a warning as errors are printed, without the line of code that it comes from."""
+    print(_paragraph(printable(f"palmette: warning: {message}")), file=sys.stderr, flush=True)
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):

@@ -20,7 +20,7 @@ from palmette.errors import ConfigError, LockedError, NotFoundError, StoreError
 
 REASONS_PRINTED = 10
 """Largest number of reasons for skipped files that are printed."""
-WATCHED = 2.0
+WATCH_SECONDS = 2.0
 """Seconds between two checks of followed files."""
 
 
@@ -48,10 +48,14 @@ def _add_index(command: argparse.ArgumentParser) -> None:
     add("--passages", help="tokens of a passage of a new index, or none for whole documents")
     add("--watch", action="store_true", help="follow changes until it is interrupted")
     add("--batch-size", type=int, default=256, help="documents encoded at a time")
-    add("--language", default="english", help="language of a new index's stemmer, or none")
+    help = "language of a new index's stemmer, or none; auto: the language of most texts"
+    add("--language", default="auto", help=help)
 
 
 def _run_index(args: argparse.Namespace) -> None:
+    from palmette.index.folder import index_exists
+    from palmette.index.languages import language_of_sources
+
     paths = list(args.documents)
     named = len(paths) > 1 and (not _exists(paths[0]) or (Path(paths[0]) / "model.safetensors").is_file())
     checkpoint = paths.pop(0) if named else None  # its folder, or a model on the Hub: no path of this machine
@@ -61,7 +65,10 @@ def _run_index(args: argparse.Namespace) -> None:
         raise ConfigError(f"two of {', '.join(paths)} have the same name: index them one by one, each with a --source")
     if missing := [path for path in paths if not _exists(path)]:
         raise NotFoundError(f"there is no file or folder {missing[0]!r}")
+    patterns = {"include": args.include, "exclude": args.exclude}
     options: dict[str, Any] = {"language": None if args.language == "none" else args.language}
+    if args.language == "auto" and not index_exists(args.out):
+        options["language"] = language_of_sources(paths, **patterns)
     if args.passages is not None:
         options["passages"] = _passages(args.passages)
     if args.encoder is not None:
@@ -70,7 +77,6 @@ def _run_index(args: argparse.Namespace) -> None:
         options["encoder"] = args.encoder
     loading = {"revision": args.revision, "device": args.device}
     model = None if checkpoint is None else palmette.load_model(checkpoint, **loading)
-    patterns = {"include": args.include, "exclude": args.exclude}
     with palmette.Index.open_or_create(args.out, model, **options) as index:
         if not args.watch:
             _sync_all(args, index, paths, patterns)
@@ -104,7 +110,7 @@ def _watch(args: argparse.Namespace, index: Any, paths: Sequence[str], patterns:
         except StoreError:
             if stamp_of(args.out) == opened:
                 raise
-        time.sleep(WATCHED)
+        time.sleep(WATCH_SECONDS)
 
 
 def _sync_all(args: argparse.Namespace, index: Any, paths: Sequence[str], patterns: Mapping[str, Any]) -> None:

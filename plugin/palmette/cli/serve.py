@@ -109,9 +109,10 @@ def _run_mcp(args: argparse.Namespace) -> None:
     import asyncio
 
     from palmette.cli.ask import once
-    from palmette.service.mcp import run_stdio
 
     with once():  # an agent starts this for each session: the first answer counts
+        from palmette.service.mcp import run_stdio
+
         asyncio.run(run_stdio(_service(args)))
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from palmette.types.values import json_value
 ORIGINS = ("source", "file_path", "file_name", "url")
 """Metadata by which loaders say where a document comes from."""
 PAGES = ("page_label", "page")
+SAMPLED_FILES, SAMPLED_RECORDS, SAMPLED_BYTES = 40, 100, 2**18
+"""Files of a source, and records and bytes of a file, that :func:`sample_source` reads at most."""
 _RANDOM = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
@@ -94,9 +98,27 @@ def list_source(
     return listing
 
 
+def sample_source(
+    data: str | Path, *, include: Sequence[str] = (), exclude: Sequence[str] = (), max_bytes: int = SAMPLED_BYTES
+) -> list[str]:
+    """Read some texts of a source, spread evenly over its small files; what cannot be read is left out."""
+    path, texts = documents_path(data), list[str]()
+    corpus = existing(path / "corpus.jsonl") if path.is_dir() else None
+    if corpus or (path.is_file() and kind_of(path) == RECORDS):
+        found = islice(record_documents(corpus or path, titles=True), SAMPLED_RECORDS)
+        return [document.content for _, document in found if not isinstance(document, InputError)]
+    files = walk(path, include=include, exclude=exclude).files
+    small = [file for _, file in files if file.stat().st_size <= max_bytes] or [file for _, file in files[:1]]
+    for file in small[:: max(1, -(-len(small) // SAMPLED_FILES))]:
+        with suppress(InputError, MissingExtraError, OSError):
+            parts = islice(read_named(file, file.name), SAMPLED_RECORDS)
+            texts += [text.text for _, text in parts if not isinstance(text, InputError)]
+    return texts
+
+
 def _list_records(listing: Listing, file: Path, titles: bool) -> None:
     """Read the documents of a table or of JSON lines, under ids of their own; unreadable ones are noted."""
-    for _, document in record_documents(file, titles=titles):
+    for _, _, document in record_documents(file, titles=titles):
         if not isinstance(document, InputError):
             listing.take(document, document.key)
             continue
@@ -135,7 +157,7 @@ def _list_files(
                 if isinstance(text, InputError):
                     listing.skip(file, text, f"{source}/{name}")
                 else:
-                    listing.take(Document(id, text.text, metadata_of(name, text), text.fields), str(file))
+                    listing.take(Document(id, text.text, metadata_of(name, text), text.fields, text.payload), str(file))
         except (InputError, MissingExtraError) as error:
             listing.skip(file, error, f"{source}/{name}")
     listing.skipped += [(str(path), reason) for path, reason in walked.skipped]  # after the files that failed

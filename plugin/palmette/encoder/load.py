@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
@@ -35,6 +37,23 @@ _shared: WeakValueDictionary[tuple[object, ...], Encoder] = WeakValueDictionary(
 _stand_ins: WeakValueDictionary[tuple[object, ...], StandInEncoder] = WeakValueDictionary()
 _given: WeakValueDictionary[tuple[object, ...], GivenEncoder] = WeakValueDictionary()
 _loading = threading.Lock()
+
+
+@dataclass(frozen=True)
+class _Options:
+    """Options of :func:`load_encoder` for the pass (first four) and for the vectors (the others)."""
+
+    device: torch.device | str | None
+    dtype: str
+    batch_size: int
+    threads: int | None
+    max_length: int | None
+    prompts: Mapping[str, str] | None
+    truncate: int | None
+
+    def of_vectors(self) -> dict[str, Any]:
+        """Options that change the vectors."""
+        return {"max_length": self.max_length, "prompts": self.prompts, "truncate": self.truncate}
 
 
 def load_encoder(
@@ -84,59 +103,57 @@ def load_encoder(
         sentences = name_or_encoder.get("sentences") if sentences is None else sentences
         name_or_encoder = without_option(name_or_encoder)
     hub = {"revision": revision, "token": token, "cache_dir": cache_dir, "local_files_only": local_files_only}
-    made_on = {"device": device, "dtype": dtype, "batch_size": batch_size, "threads": threads}
-    encoder = _load(name_or_encoder, hub, made_on, max_length, prompts, truncate)
-    return separate(encoder, sentences)
+    options = _Options(device, dtype, batch_size, threads, max_length, prompts, truncate)
+    return separate(_load(name_or_encoder, hub, options), sentences)
 
 
-def _load(
-    name_or_encoder: str | Path | Mapping[str, Any] | Encoder,
-    hub: dict[str, Any],
-    made_on: dict[str, Any],
-    max_length: int | None,
-    prompts: Mapping[str, str] | None,
-    truncate: int | None,
-) -> Encoder:
-    """Load an encoder as it comes."""
-    threads, device = made_on["threads"], made_on["device"]
-    if threads is not None:
-        check_range("load_encoder", "threads", threads, 1)
-    if device is not None and str(device) != "cpu":  # also where it will not be used; there is a CPU without torch
-        needs_train(f"device={str(device)!r}")
-        made_on["device"] = check_device(device)
+def _load(name_or_encoder: str | Path | Mapping[str, Any] | Encoder, hub: dict[str, Any], options: _Options) -> Encoder:
+    """Load an encoder, before :func:`separate` wraps it."""
+    # 1. The device is checked even where an encoder will not use it; there is a CPU without torch.
+    if options.threads is not None:
+        check_range("load_encoder", "threads", options.threads, 1)
+    if options.device is not None and str(options.device) != "cpu":
+        needs_train(f"device={str(options.device)!r}")
+        options = replace(options, device=check_device(options.device))
     else:
-        made_on["device"] = None if device is None else "cpu"
+        options = replace(options, device=None if options.device is None else "cpu")
+    # 2. Objects are encoders already, or are wrapped.
     if isinstance(name_or_encoder, Encoder):
-        if prompts is not None or truncate is not None:
+        if options.prompts is not None or options.truncate is not None:
             raise ConfigError("prompts= and truncate= go with a name or an embedder: an Encoder has them already")
         return name_or_encoder
     if is_embedder(name_or_encoder):
-        return _load_given(name_or_encoder, prompts, truncate)
+        return _load_given(name_or_encoder, options.prompts, options.truncate)
+    # 3. A record gives the options that the caller does not.
     record = _check_config(name_or_encoder)
     name, expected = cast(object, record.get("name")), record.get("fingerprint")
-    hub["revision"], max_length = hub["revision"] or record.get("revision"), max_length or record.get("max_length")
-    prompts = (record.get("prompts") or None) if prompts is None else prompts
-    truncate = record.get("truncate") if truncate is None else truncate
-    chosen_prompts(prompts, {})
+    hub["revision"] = hub["revision"] or record.get("revision")
+    options = replace(
+        options,
+        max_length=options.max_length or record.get("max_length"),
+        prompts=(record.get("prompts") or None) if options.prompts is None else options.prompts,
+        truncate=record.get("truncate") if options.truncate is None else options.truncate,
+    )
+    chosen_prompts(options.prompts, {})
     if not isinstance(name, str | Path):
         raise InputError(
             "an encoder is given by its name, directory or config, or is an Encoder; got "
             f"{type(name).__name__}: {shown(name)}"
         )
-    check_choice("dtype", made_on["dtype"], ("auto", *PRECISIONS))
+    check_choice("dtype", options.dtype, ("auto", *PRECISIONS))
     name = str(name)
     if name.startswith(PREFIX):
         raise ModelMismatchError(
             f"this was made with {name.removeprefix(PREFIX)!r}, the embeddings of a framework or a function, which is "
             "not stored: give the same object as encoder="
         )
-    options: dict[str, Any] = {"max_length": max_length, "prompts": prompts, "truncate": truncate}
+    # 4. The name says who computes: a server, or this machine. A record's fingerprint must come out again.
     if name.startswith(REMOTE):
         from palmette.encoder.remote import load_remote
 
-        return load_remote(name, record if expected else None, **options)
+        return load_remote(name, record if expected else None, **options.of_vectors())
     with _loading:
-        encoder = _load_named(name, hub, expected is not None, **made_on, **options)
+        encoder = _load_named(name, hub, expected is not None, options)
     if expected is not None and encoder.fingerprint != expected:
         raise CheckpointError(
             f"encoder {name!r} is not the one this was made with (fingerprint {encoder.fingerprint[:16]}…, expected "
@@ -165,34 +182,23 @@ def _check_config(config: Any) -> Mapping[str, Any]:
     return config
 
 
-def _load_named(
-    name: str,
-    hub: Mapping[str, Any],
-    verified: bool,
-    *,
-    device: torch.device | str | None,
-    dtype: str,
-    batch_size: int,
-    threads: int | None,
-    **options: Any,
-) -> Encoder:
-    """Load an encoder by its name or folder, with the options that are part of its vectors."""
-    max_length, prompts, truncate = options["max_length"], options["prompts"], options["truncate"]
+def _load_named(name: str, hub: Mapping[str, Any], verified: bool, options: _Options) -> Encoder:
+    """Load an encoder by its name or folder; ``verified``: its fingerprint is compared afterwards."""
     if name == "fake" or name.startswith("fake:"):
         from palmette.encoder.fake import FakeEncoder
 
-        fake = FakeEncoder.from_name(name, **({"max_length": max_length} if max_length else {}))
-        check_plain(fake, prompts, truncate)
+        fake = FakeEncoder.from_name(name, **({"max_length": options.max_length} if options.max_length else {}))
+        check_plain(fake, options.prompts, options.truncate)
         return _shared.setdefault((fake.name, fake.fingerprint), fake)
     if name.startswith(ONNX):
-        if device not in (None, "cpu"):
-            raise ConfigError(f"{name!r} computes on the CPU, got device={str(device)!r}: leave it out")
+        if options.device not in (None, "cpu"):
+            raise ConfigError(f"{name!r} computes on the CPU, got device={str(options.device)!r}: leave it out")
         source, graph = find_onnx(name, **hub)
         with reading(source.folder, CheckpointError), loading(source.folder):
-            return _load_graph(source, graph, batch_size, threads, **options)
+            return _load_graph(source, graph, options)
     source = find_encoder(name, verified=verified, **hub)
     with reading(source.folder, CheckpointError):
-        return _load_folder(source, device, dtype, batch_size, threads, **options)
+        return _load_folder(source, options)
 
 
 def encoder_of(facts: Mapping[str, Any], given: str | Encoder | None, where: str | Path, **options: Any) -> Encoder:
@@ -216,56 +222,39 @@ def encoder_of(facts: Mapping[str, Any], given: str | Encoder | None, where: str
     return encoder
 
 
-def _load_graph(
-    source: EncoderSource,
-    graph: str | None,
-    batch_size: int,
-    threads: int | None,
-    *,
-    max_length: int | None,
-    prompts: Mapping[str, str] | None,
-    truncate: int | None,
-) -> Encoder:
+def _load_graph(source: EncoderSource, graph: str | None, options: _Options) -> Encoder:
+    """Load an ONNX graph, which ONNX Runtime computes."""
     from palmette.encoder.onnx.encoder import OnnxEncoder
     from palmette.encoder.onnx.folder import OnnxFolder
 
     files = OnnxFolder.read(source.folder, graph, GRAPHS, source.name)
-    options: dict[str, Any] = {"name": source.name, "revision": source.revision}
-    options |= {"batch_size": batch_size, "max_length": files.limit(max_length), "threads": threads}
-    facts = files.content, truncate, *options.values()
-    return _share(
-        lambda _: facts, lambda: OnnxEncoder(files, prompts=prompts, truncate=truncate, **options), max_length, prompts
-    )
+    given = _of_runtime(source, options, files.limit(options.max_length))
+    facts = files.content, options.truncate, *given.values()
+
+    def make() -> Encoder:
+        return OnnxEncoder(files, prompts=options.prompts, truncate=options.truncate, **given)
+
+    return _share(lambda _: facts, make, options)
 
 
-def _load_folder(
-    source: EncoderSource,
-    device: torch.device | str | None,
-    dtype: str,
-    batch_size: int,
-    threads: int | None,
-    **options: Any,
-) -> Encoder:
+def _load_folder(source: EncoderSource, options: _Options) -> Encoder:
     """Load a sentence-transformers folder: by ONNX Runtime on a CPU, else by torch; both have one fingerprint.
 
     A device or a precision that is asked for is torch's, where it is installed.
     """
     folder, name, _ = source
-
-    def by_torch() -> Encoder:
-        return _load_torch(source, device, dtype, batch_size, threads, **options)
-
+    device, dtype = options.device, options.dtype
     asked = dtype not in ("auto", "float32") or device not in (None, "cpu")
     if asked or (can_train() and (dtype != "auto" or (device is None and may_have_gpu()))):
         needs_train(f"device={str(device)!r}, dtype={dtype!r}")
-        return by_torch()
+        return _load_torch(source, options)
     check_encoder_folder(folder, name)
     try:
         with loading(folder):
-            return _load_light(source, by_torch, batch_size, threads, **options)
+            return _load_light(source, options)
     except Unknown as error:
         if can_train():
-            return by_torch()
+            return _load_torch(source, options)
         raise MissingExtraError("torch", "train", f"encoder {name!r} ({error})", EXPORT.format(name)) from None
 
 
@@ -273,66 +262,52 @@ EXPORT = ", or where torch is installed write `palmette export-onnx {} FOLDER`, 
 """Second way out for an encoder that needs torch."""
 
 
-def _load_light(
-    source: EncoderSource,
-    by_torch: Callable[[], Encoder],
-    batch_size: int,
-    threads: int | None,
-    *,
-    max_length: int | None,
-    prompts: Mapping[str, str] | None,
-    truncate: int | None,
-) -> Encoder:
+def _load_light(source: EncoderSource, options: _Options) -> Encoder:
+    """Load a folder's own weights into ONNX Runtime, without torch."""
     from palmette.encoder.onnx.encoder import LightEncoder
     from palmette.encoder.onnx.folder import OnnxFolder
 
     files = OnnxFolder.over_weights(source.folder, source.name)
-    options: dict[str, Any] = {"name": source.name, "revision": source.revision, "batch_size": batch_size}
-    options |= {"max_length": files.limit(max_length), "threads": threads}
-    facts = "light", files.fingerprint(options["max_length"]), truncate, *options.values()
+    given = _of_runtime(source, options, files.limit(options.max_length))
+    facts = "light", files.fingerprint(given["max_length"]), options.truncate, *given.values()
+    by_torch = partial(_load_torch, source, options)  # for many texts at once
 
     def make() -> Encoder:
-        return LightEncoder(files, by_torch, prompts=prompts, truncate=truncate, **options)
+        return LightEncoder(files, by_torch, prompts=options.prompts, truncate=options.truncate, **given)
 
-    return _share(lambda _: facts, make, max_length, prompts)
+    return _share(lambda _: facts, make, options)
 
 
-def _load_torch(
-    source: EncoderSource,
-    device: torch.device | str | None,
-    dtype: str,
-    batch_size: int,
-    threads: int | None,
-    *,
-    max_length: int | None,
-    prompts: Mapping[str, str] | None,
-    truncate: int | None,
-) -> Encoder:
+def _of_runtime(source: EncoderSource, options: _Options, max_length: int) -> dict[str, Any]:
+    """Options of an encoder that ONNX Runtime computes."""
+    run = {"batch_size": options.batch_size, "max_length": max_length, "threads": options.threads}
+    return {"name": source.name, "revision": source.revision} | run
+
+
+def _load_torch(source: EncoderSource, options: _Options) -> Encoder:
+    """Load a sentence-transformers folder into torch."""
     from palmette.encoder.local.sentence_transformer import SentenceEncoder
 
     folder, name, revision = source
-    where = check_device(device)
-    if threads is not None:
+    where = check_device(options.device)
+    if options.threads is not None:
         import torch
 
-        torch.set_num_threads(threads)
-    precision = auto_precision(where) if dtype == "auto" else dtype
-    options: dict[str, Any] = {"name": name, "revision": revision, "device": where, "precision": precision}
-    options["batch_size"] = batch_size
+        torch.set_num_threads(options.threads)
+    precision = auto_precision(where) if options.dtype == "auto" else options.dtype
+    given: dict[str, Any] = {"name": name, "revision": revision, "device": where, "precision": precision}
+    given["batch_size"] = options.batch_size
+    facts = options.truncate, *given.values()
 
     def make() -> Encoder:
         with loading(folder):
-            return SentenceEncoder(folder, max_length=max_length, prompts=prompts, truncate=truncate, **options)
+            return SentenceEncoder(folder, **options.of_vectors(), **given)
 
-    facts = truncate, *options.values()
-    return _share(lambda limit: (fingerprint(folder, limit or 0), *facts), make, max_length, prompts)
+    return _share(lambda limit: (fingerprint(folder, limit or 0), *facts), make, options)
 
 
 def _share(
-    facts: Callable[[int | None], tuple[object, ...]],
-    make: Callable[[], Encoder],
-    max_length: int | None,
-    prompts: Mapping[str, str] | None,
+    facts: Callable[[int | None], tuple[object, ...]], make: Callable[[], Encoder], options: _Options
 ) -> Encoder:
     """Return the encoder of these ``facts`` (of a token limit) if it is loaded already, or make it.
 
@@ -342,8 +317,9 @@ def _share(
     def key(limit: int | None, prompts: Mapping[str, str] | None) -> tuple[object, ...]:
         return *facts(limit), None if prompts is None else repr(sorted(prompts.items()))
 
-    encoder = _shared.get(key(max_length, prompts))
+    asked = options.max_length, options.prompts
+    encoder = _shared.get(key(*asked))
     if encoder is None:
         made = make()
-        encoder = _shared[key(max_length, prompts)] = _shared.setdefault(key(made.max_length, made.prompts), made)
+        encoder = _shared[key(*asked)] = _shared.setdefault(key(made.max_length, made.prompts), made)
     return encoder

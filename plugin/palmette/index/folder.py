@@ -11,7 +11,7 @@ from typing import Any
 from palmette.errors import ConfigError, InputError, ModelMismatchError
 from palmette.index.encoding import index_arrays
 from palmette.index.inputs import absolute
-from palmette.lexical.analyser import check_language
+from palmette.lexical.language import stemmer_for
 from palmette.machine.folders import is_occupied
 from palmette.methods import load_model
 from palmette.methods.base import Model
@@ -74,7 +74,7 @@ def create_index(
     """Create an empty index, with a copy of the model's checkpoint, in a folder or a collection."""
     manifest: dict[str, Any] = {
         "fingerprint": model.fingerprint,
-        "language": check_language(language),
+        "language": stemmer_for(language),
         "tenant": check_tenant(tenant),
         "passages": passages,
     }

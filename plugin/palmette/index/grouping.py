@@ -35,7 +35,7 @@ Duplicates = dict[int, list[int]]
 """Keys of the passages of equal text by the key of the one that is returned."""
 PASSAGES_OF_A_DOCUMENT = 3
 """Largest number of passages per document in a grouped search."""
-RANKED = 50
+LEAST_RANKED = 50
 """Smallest number of passages to rank, so that enough documents or distinct passages are among them."""
 SHARE_TOLERANCE = 1e-5
 """Largest difference of the shares of a query's words that two equal texts have."""
@@ -78,7 +78,7 @@ class Selection:
         of a document are scored, wherever they rank, so that its group has the best of them.
         """
         # 1. rank more until every query has enough, or nothing is left
-        ranked = max(RANKED, 4 * k)
+        ranked = max(LEAST_RANKED, 4 * k)
         while True:
             result = batch.search(view, ranked, measure)
             rows = range(len(result.candidates.keys))

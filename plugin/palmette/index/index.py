@@ -35,7 +35,8 @@ from palmette.index.overview import RANKED_FOR_QUESTION, Overview, overview_of, 
 from palmette.index.results import Boost, Query, QueryList, Ranking, SearchResult, encode_query_batch
 from palmette.index.sync import NOTE, SyncReport, sync_source
 from palmette.index.write import Changes, apply_changes, note_score_scales
-from palmette.lexical.analyser import LANGUAGE
+from palmette.lexical.language import AUTO as AUTO_LANGUAGE
+from palmette.lexical.language import stemmer_for
 from palmette.machine import telemetry
 from palmette.machine.telemetry import writing
 from palmette.machine.threads import run_in_thread
@@ -96,7 +97,7 @@ class Index:
         model: ModelLike | None = None,
         *,
         encoder: Any = None,
-        language: str | None = LANGUAGE,
+        language: str | None = AUTO_LANGUAGE,
         sentences: bool = True,
         tenant: str | None = None,
         passages: PassagesLike = AUTO,
@@ -111,7 +112,8 @@ class Index:
             encoder: Encoder of an untrained model, as :func:`palmette.load_encoder` takes it: a name, LangChain's
                 ``Embeddings``, LlamaIndex's ``BaseEmbedding``, or a function from texts to vectors. :meth:`open` needs
                 the last three again.
-            language: Language of the stemmer, so that "searches" matches "search"; ``None`` for no stemming.
+            language: Language of the stemmer, so that "searches" matches "search"; ``None`` for no stemming. By default
+                :meth:`build` and ``palmette index`` take the language of most texts, and an empty index English.
             sentences: Also store a vector for every sentence (about 400 bytes each): the best sentence of a hit then
                 counts for its rank, and is highlighted.
             tenant: Metadata name whose values separate tenants who must not learn of each other. Each document has
@@ -171,7 +173,7 @@ class Index:
         model: ModelLike | None = None,
         *,
         encoder: Any = None,
-        language: str | None = LANGUAGE,
+        language: str | None = AUTO_LANGUAGE,
         sentences: bool = True,
         tenant: str | None = None,
         passages: PassagesLike = AUTO,
@@ -208,7 +210,7 @@ class Index:
         model: ModelLike | None = None,
         *,
         encoder: Any = None,
-        language: str | None = LANGUAGE,
+        language: str | None = AUTO_LANGUAGE,
         sentences: bool = True,
         tenant: str | None = None,
         passages: PassagesLike = AUTO,
@@ -220,7 +222,7 @@ class Index:
         backend = LocalBackend.in_memory(
             index_arrays(model, sentences),
             fingerprint=model.fingerprint,
-            language=language,
+            language=stemmer_for(language),
             engine=engine,
             tenant=tenant,
             passages=cutter.recorded,
@@ -235,7 +237,7 @@ class Index:
         path: str | Path | None = None,
         *,
         encoder: Any = None,
-        language: str | None = LANGUAGE,
+        language: str | None = AUTO_LANGUAGE,
         sentences: bool = True,
         tenant: str | None = None,
         passages: PassagesLike = AUTO,
@@ -263,6 +265,7 @@ class Index:
         unique(checked if tenant is None else with_tenants(checked, tenant))  # raises before there is a folder
         if path is None or model is not None or encoder is not None:
             model = as_model(model, encoder)
+        language = stemmer_for(language, [document.content for document in checked])
         options: dict[str, Any] = {"language": language, "sentences": sentences, "tenant": tenant, "engine": engine}
         options["passages"] = passages
         index = cls.in_memory(model, **options) if path is None else cls.open_or_create(path, model, **options)

@@ -10,6 +10,7 @@ from typing import Any
 from palmette.data.listing import Listing
 from palmette.errors import InputError, LockedError, shown
 from palmette.index.encoding import PassageArrays, existing_documents
+from palmette.index.languages import warn_of_language
 from palmette.index.write import note_score_scales
 from palmette.machine.progress import progress_bar
 from palmette.machine.telemetry import writing
@@ -177,10 +178,12 @@ def sync_source(
     size = per_commit or DOCUMENTS_PER_COMMIT
     listing, digests = _storable(listing)
     with writing(lambda: str(backend.stats().location)) as record, backend.read() as view:
-        plan = plan_sync(view, source, listing, digests)
+        plan, is_new = plan_sync(view, source, listing, digests), not len(view)
         arrays = PassageArrays(model, view, stores_sentences(backend), cutter, source)
         fresh = {document.key: document for document in plan.fresh}
         arrays.look_up(fresh, [*plan.moved.values(), *plan.removed])
+        if is_new:  # before the long work
+            warn_of_language(model, backend, plan.fresh)
         done, total, refused = 0, len(plan.fresh), dict[str, str]()
         notes = {f"{NOTE}{source}": origin} if origin is not None else {}
         notes = {name: path for name, path in notes.items() if view.note(name) != path}

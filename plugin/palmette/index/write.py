@@ -16,6 +16,7 @@ from palmette.encoder import Encoder
 from palmette.errors import DuplicateIdError, InputError, StoreError, shown
 from palmette.index.encoding import PassageArrays
 from palmette.index.inputs import unique
+from palmette.index.languages import warn_of_language
 from palmette.machine.progress import progress_bar
 from palmette.machine.telemetry import writing
 from palmette.methods.base import Model
@@ -77,6 +78,7 @@ def apply_changes(
     batch_size, latest = check_count("batch_size", batch_size), unique(documents)
     with writing(lambda: str(backend.stats().location)) as record, backend.read() as view:
         arrays = PassageArrays(model, view, stores_sentences(backend), cutter)
+        is_new = not len(view)
         if embeddings is not None:
             view.release()  # neither encoding nor the commit keeps the storage's log from being cut
             vectors = model.encoder.map(check_vectors(embeddings, documents, model.encoder.plain), "document")
@@ -90,6 +92,8 @@ def apply_changes(
             _encode_ahead(arrays, latest, replace, batch_size, progress)
         changes = _commit(model, backend, latest, arrays, batch_size, progress, replace=replace, delete=delete)
         record({name: len(getattr(changes, name)) for name in ("added", "updated", "unchanged", "deleted")})
+    if is_new:
+        warn_of_language(model, backend, documents)
     return changes
 
 

@@ -54,9 +54,9 @@ SLACK = 1e-5
 """Bound of the differences between float32 sums of shares in different orders."""
 _QUERIES = 1024  # queries whose postings are cached, since one search reads them several times
 _COPIED = 4  # cached copies of hits per document in a tenant's scope
-_MANY = 128  # number of terms above which all postings are read, without MaxScore
+_MOST_TERMS_FOR_MAXSCORE = 128  # number of terms above which all postings are read, without MaxScore
 _WORDS = 1 << 16  # words whose statistics are cached
-_FEW = 16  # a filter that leaves less than 1/16 of the documents is searched document by document
+_NARROW_FILTER = 16  # a filter that leaves less than 1/16 of the documents is searched document by document
 
 LONGEST = 1 << 14
 """Characters of a query whose words are searched."""
@@ -225,7 +225,7 @@ class PostingsOfSome:
     def __init__(self, postings: Postings, rows: Rows) -> None:
         self.postings, self.lengths = postings, postings.lengths[rows]
         self._rows, self._places = rows.astype(np.int32), np.empty(0, np.int32)
-        if len(rows) * _FEW > len(postings.lengths):  # for many documents, map each hit of a term
+        if len(rows) * _NARROW_FILTER > len(postings.lengths):  # for many documents, map each hit of a term
             self._places = np.full(len(postings.lengths), -1, np.int32)
             self._places[rows] = np.arange(len(rows), dtype=np.int32)
 
@@ -353,7 +353,7 @@ class WordSearcher:
         for place, (source, lists, rows) in enumerate(zip(self.sources, every, within, strict=True)):
             # 1. rows of this source that include its k best, and their scores
             documents: NDArray[np.integer]
-            if len(lists) > _MANY:
+            if len(lists) > _MOST_TERMS_FOR_MAXSCORE:
                 sums = self._all_scores(place, lists)
                 documents = np.flatnonzero(sums >= floor) if rows is None else rows[sums[rows] >= floor]
                 added = sums[documents]
@@ -361,7 +361,7 @@ class WordSearcher:
                 mask, among = np.empty(0, bool), None
                 if rows is not None and rows is source.alive:
                     mask = self._alive[place]
-                elif rows is not None and len(rows) * _FEW <= len(source.keys):
+                elif rows is not None and len(rows) * _NARROW_FILTER <= len(source.keys):
                     among = rows.astype(np.int32)
                 elif rows is not None:
                     mask = _mask(source, rows)
@@ -386,7 +386,7 @@ class WordSearcher:
 
     def _scores(self, place: int, lists: Sequence[PostingList], rows: NDArray[np.integer]) -> Floats:
         """Score documents (rising rows) [n], added in the order of the terms."""
-        if len(lists) > _MANY:
+        if len(lists) > _MOST_TERMS_FOR_MAXSCORE:
             chosen: Floats = self._all_scores(place, lists)[rows]
             return chosen
         documents, norm = rows.astype(np.int32, copy=False), self._norms[place][rows]

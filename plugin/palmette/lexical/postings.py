@@ -245,16 +245,22 @@ class PostingsBuilder:
         self._collect(np.array(numbers, np.int64), many)
 
     def _collect(self, numbers: Rows, many: Sequence[int]) -> None:
-        """Collect the terms of documents; ``many`` is the number of chunks of each."""
+        """Collect the terms of documents, and pairs of neighbouring words, from the numbers of their chunks.
+
+        ``many`` is the number of chunks of each document. Blocks may end within a document: the last word is kept.
+        """
         document, lengths = np.repeat(np.arange(len(many)), many), np.zeros(len(many), np.int64)
         last_term, last_row = np.empty(0, np.uint64), np.empty(0, np.int64)
         for terms, kinds, chunk in self._chunks.expand(numbers):
+            # 1. Lengths count all words but function words.
             row = document[chunk]
             lengths += np.bincount(row[kinds != WordKind.FUNCTION], minlength=len(many))
+            # 2. Pairs of neighbours in one document.
             linked = np.flatnonzero(kinds == WordKind.WORD)
             word, place = np.append(last_term, terms[linked]), np.append(last_row, row[linked])
             near = place[1:] == place[:-1]  # neighbours of one document
             pairs = pair_terms(word[:-1][near], word[1:][near])
+            # 3. A term and a row in one number each, to sort.
             for term, rows in ((terms, row), (pairs, place[1:][near])):
                 self._collected.append(term << np.uint64(_ROW) | (rows + self._documents).astype(np.uint64))
                 self._size += len(term)

@@ -164,7 +164,7 @@ class Endpoint:
             RemoteError: Every attempt failed, or the server leads elsewhere. A status that another attempt does not
                 mend is returned.
         """
-        import httpx
+        import httpx2
 
         end, wait, stopped = time.monotonic() + patience, FIRST_WAIT, stopped or threading.Event()
         for attempt in range(1, ATTEMPTS + 1):
@@ -183,7 +183,7 @@ class Endpoint:
                         raise ValueError("no JSON, or half of it")
                     return Reply(status, read(facts))
                 reason, asked_wait = told_by(facts), _seconds(headers.get("retry-after", ""))
-            except (httpx.TransportError, httpx.DecodingError, TimeoutError) as error:
+            except (httpx2.TransportError, httpx2.DecodingError, TimeoutError) as error:
                 reason = hide_key(f"{type(error).__name__} {error}".strip())
             except (ValueError, LookupError, TypeError, AttributeError) as error:
                 reason = f"an unusable reply: {type(error).__name__} {_shown_without_key(str(error), 200)}"
@@ -199,11 +199,11 @@ class Endpoint:
 
     def _send(self, body: Mapping[str, Any], key: str, end: float) -> tuple[int, Mapping[str, str], bytes]:
         """Send one request; return status, headers and body of a reply that is there at ``end`` and of usable size."""
-        import httpx
+        import httpx2
 
         if self._process != os.getpid():  # a forked child must not share connections
             # a proxy of the environment is asked for other machines only
-            self._client = httpx.Client(follow_redirects=False, trust_env=not is_loopback(self.base_url))
+            self._client = httpx2.Client(follow_redirects=False, trust_env=not is_loopback(self.base_url))
             self._process = os.getpid()
         headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
         sent = json.dumps(body, allow_nan=False).encode()  # escaped, since UTF-8 has no halves of surrogate pairs
@@ -219,7 +219,7 @@ class Endpoint:
                     if time.monotonic() > end:
                         raise TimeoutError("the reply took too long")
                 return reply.status_code, reply.headers, bytes(content)
-        except httpx.InvalidURL as error:
+        except httpx2.InvalidURL as error:
             raise self.error(f"{shown(self.url)} is no URL that can be reached ({error}): correct it") from error
 
     def _leads_elsewhere(self, location: str) -> RemoteError:

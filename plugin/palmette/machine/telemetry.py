@@ -1,7 +1,8 @@
 """Telemetry: a log line per write, slow searches, and OpenTelemetry spans and metrics.
 
-Spans and metrics exist where the application has imported ``opentelemetry``; elsewhere they cost a look into
-``sys.modules``. Attributes have OpenInference's names; its variables ``OPENINFERENCE_HIDE_INPUTS`` and
+Spans and metrics exist where the application has imported what records them, OpenTelemetry's SDK; elsewhere they cost
+a look into ``sys.modules``. Its bare interface, which libraries such as ``mcp`` import, records nothing.
+Attributes have OpenInference's names; its variables ``OPENINFERENCE_HIDE_INPUTS`` and
 ``OPENINFERENCE_HIDE_OUTPUTS`` keep questions and documents out of them.
 
     palmette.search   RETRIEVER   questions, and the hits of one: ids, scores, texts
@@ -39,6 +40,8 @@ LOGGED_CHARACTERS = 80
 """Characters of a question in the log."""
 DOCUMENTS = 100
 """Most hits whose texts a span holds."""
+RECORDERS = ("opentelemetry.sdk", "ddtrace.opentelemetry")
+"""Modules that record spans and metrics."""
 NONE: Mapping[str, Any] = MappingProxyType({})
 _instruments: dict[str, Any] = {}
 
@@ -56,11 +59,15 @@ class TelemetrySpan(Protocol):
 _NOTHING: AbstractContextManager[TelemetrySpan | None] = nullcontext()
 
 
+def _is_recorded() -> bool:
+    return any(name in sys.modules for name in RECORDERS)
+
+
 def span(
     name: str, kind: SpanKind = "CHAIN", attributes: Mapping[str, Any] = NONE
 ) -> AbstractContextManager[TelemetrySpan | None]:
-    """Open a span around a step; ``None`` in a process without OpenTelemetry."""
-    if "opentelemetry" not in sys.modules:
+    """Open a span around a step; ``None`` in a process that records none."""
+    if not _is_recorded():
         return _NOTHING
     from opentelemetry import trace
 
@@ -70,7 +77,7 @@ def span(
 
 def measure(name: str, value: float, unit: str, about: str, **attributes: str) -> None:
     """Record a duration in a histogram, or add to a counter of another unit."""
-    if "opentelemetry" not in sys.modules:
+    if not _is_recorded():
         return
     from opentelemetry import metrics
 
@@ -148,7 +155,7 @@ def writing(place: Callable[[], str]) -> Iterator[Callable[[Mapping[str, int]], 
 
 def encoding(name: str, count: int) -> AbstractContextManager[TelemetrySpan | None]:
     """Open the span of an encoder's pass over texts, if there are any."""
-    if not count or "opentelemetry" not in sys.modules:
+    if not count or not _is_recorded():
         return _NOTHING
     name = public_name(name)
     measure("palmette.texts", count, "{text}", "Texts that went through an encoder", encoder=name)

@@ -44,7 +44,7 @@ _TILE = 8192  # rows scored between two looks at the k best so far
 _PART_TILE = 256  # documents that stay in the cache
 _PIECE = 1 << 19  # numbers handled at once: they stay in the cache
 _WORTH_A_THREAD = 1 << 22  # numbers to compare before a second thread pays
-_FEW = 512  # pairs of a query and a row that are compared in full at once
+_PAIRS_IN_FULL = 512  # pairs of a query and a row that are compared in full at once
 
 _T = TypeVar("_T")
 _Pairs = tuple[Rows, Rows, Floats]  # query, row and score of each
@@ -170,6 +170,7 @@ def fill_in(pairs: Sequence[tuple[Rows, Keys, Floats]], out: Candidates) -> None
         of, places = of[order], np.arange(len(of))
         first = np.ones(len(of), bool)
         first[1:] = of[1:] != of[:-1]
+        # place among the pairs of its query
         rank = places - np.maximum.accumulate(np.where(first, places, 0))
         within_k = rank < out.keys.shape[1]
         of, rank, order = of[within_k], rank[within_k], order[within_k]
@@ -220,7 +221,7 @@ class ExactEngine:
         if metric == "overlap":
             return _by_overlap(block, np.arange(count) if rows is None else rows, queries, k)
         of, work = np.arange(len(queries)), count * len(queries)
-        if count <= k or work <= _FEW:
+        if count <= k or work <= _PAIRS_IN_FULL:
             near = np.tile(np.arange(count) if rows is None else rows, len(of))
             return Shortlist(np.repeat(of, count), near, work, work * block.data[0].nbytes)
         if not compiles_loops():
@@ -238,7 +239,7 @@ def _by_product(block: Block, rows: Rows, queries: Floats, k: int) -> Shortlist:
             part = slice(start, start + step)
             scores[:, part] = queries @ block.floats(rows[part]).T
         lowest = np.partition(scores, -k, axis=1)[:, -k] - block.margin(queries, "inner_product")
-    of, at = np.nonzero(~(scores < lowest[:, None]))
+    of, at = np.nonzero(~(scores < lowest[:, None]))  # NaN stays: float64 decides
     compared = scores.size
     return Shortlist(of, rows[at], compared, compared * block.data[0].nbytes)
 

@@ -22,7 +22,7 @@ FAST = {"reassoc", "nsz", "arcp", "contract", "afn"}
 """LLVM fast-math flags: sums in any order, but infinities keep their meaning, since scores may overflow."""
 _CHUNK = 32
 """Scores tested together; most chunks contain none above the limit."""
-_TESTED = 64
+_PRODUCTS_PER_TEST = 64
 """Products tested together."""
 
 
@@ -273,8 +273,8 @@ def keep(products: Any, rows: Any, bounds: Any, query_bounds: Any, heaps: Any, s
         step, lost, length, heap = query_steps[q], query_errors[q], query_lengths[q], heaps[q]
         most = length * worst + lost * longest + TINY
         bar = _least(heap[0] - most, step)
-        for start in range(0, many, _TESTED):
-            stop = min(start + _TESTED, many)
+        for start in range(0, many, _PRODUCTS_PER_TEST):
+            stop = min(start + _PRODUCTS_PER_TEST, many)
             if _any_reaches(products[q, start:stop], steps[start:stop], bar):
                 for i in range(start, stop):
                     if np.float32(products[q, i]) * steps[i] < bar:

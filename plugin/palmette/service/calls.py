@@ -70,7 +70,7 @@ def results_facts(queries: Sequence[str], results: Sequence[Sequence[Hit]], expl
 
 
 def _bounded(call: Callable[[Any, Index, Reader], T]) -> Callable[[Any, Index, Reader], T]:
-    """Bound the passages that a call reads together."""
+    """Limit the characters of all passages that a call reads to hit or answer; more of them raise InputError."""
 
     @wraps(call)
     def bounded(body: Any, index: Index, reader: Reader) -> T:

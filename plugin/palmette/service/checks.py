@@ -147,7 +147,7 @@ class Guarded(Protocol):
     paths: set[str]
     """Known paths; others are refused before a token is read."""
     sockets: dict[str, str]
-    """Name of the index of each socket that only its owner can open."""
+    """Name of the index of each Unix socket, by its address; who can open one is the owner, and needs no token."""
 
     def problem(self, error: Exception, caller: Caller) -> Response:
         """Return the response to an error."""

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from palmette.data.listing import list_source
 from palmette.errors import InputError, LockedError, NotFoundError, PalmetteError, StoreError
 from palmette.index import Index
+from palmette.index.languages import language_of_sources
 from palmette.machine.compiled import compile_loops, compiles_loops
 from palmette.machine.files import write_anew
 from palmette.machine.folders import draft_beside
@@ -41,7 +42,7 @@ MOST_LOOKS = 5
 """Checks for which vanished files, or a vanished index, wait for a folder to come to rest."""
 PASSAGES_PER_COMMIT = 64
 """Number of documents of a followed folder that become visible together."""
-RETRY_AFTER = 1.0
+EXCHANGE_AGAIN_AFTER = 1.0
 """Seconds after which a replaced index that could not be opened is tried again."""
 UNCOMPILED_UP_TO = 20_000
 """Documents up to which a service that was started without compiled loops does without them."""
@@ -123,7 +124,9 @@ class ServedIndex:
             self._find_source()
         if self.source is not None:
             make_home(self.source)
-            Index.open_or_create(self.path, self._model, encoder=self._options.get("encoder")).close()
+            language = None if Path(self.path).exists() else language_of_sources([self.source])
+            encoder = self._options.get("encoder")
+            Index.open_or_create(self.path, self._model, encoder=encoder, language=language).close()
         self.opened = self._load()
         if self.source is not None:
             self._follower.start()
@@ -185,7 +188,7 @@ class ServedIndex:
         if stamp is None or stamp == opened.stamp:
             return opened
         now = asyncio.get_running_loop().time()
-        if self._opening is None and (stamp != self._failed[1] or now - self._failed[0] > RETRY_AFTER):
+        if self._opening is None and (stamp != self._failed[1] or now - self._failed[0] > EXCHANGE_AGAIN_AFTER):
             self._opening = asyncio.create_task(self._exchange(stamp))
         opening = self._opening
         if opening is not None and not opened.is_current:
@@ -274,10 +277,19 @@ class ServedIndex:
         make_home(folder)
         with draft_beside(Path(self.path)) as draft:
             # its own model, which may have lain in the folder too
-            with Index.create(draft / "index", self.opened.index.model) as index:
+            opened = self.opened.index
+            with Index.create(draft / "index", opened.model, language=opened.backend.language) as index:
                 self._synchronize(index, folder)
-            if not self._stop.is_set():
+            if self._stop.is_set():
+                return
+            try:
                 (draft / "index").rename(self.path)
+            except OSError:
+                if stamp_of(self.path) is None:
+                    raise
+                # the folder came back with its index meanwhile, which the next look brings up to date
+                log.info("%s: its folder came back with an index", self.name)
+            else:
                 log.info("%s: indexed anew, since its folder was made anew", self.name)
 
     def _bring_up_to_date(self, folder: Path) -> None:

@@ -38,7 +38,7 @@ EXCERPT_CHARACTERS = 300
 """Largest number of characters of a passage in a search."""
 LONGEST_REPLY = 20_000
 """Largest number of characters that ``get`` returns at a time."""
-LISTED = 100
+MOST_RESOURCES = 100
 """Largest number of documents listed as resources; every document can be read."""
 READS = {endpoint.path.rpartition("/")[2]: endpoint.call for endpoint in ENDPOINTS if not endpoint.write}
 LOCAL = Caller("owner", local=True)
@@ -58,6 +58,8 @@ class PassageReply(BaseModel):
     """A passage that a search found."""
 
     id: str
+    citation: str
+    place: dict[str, Any]
     score: float
     text: str
     """The best sentence, or the beginning."""
@@ -87,6 +89,8 @@ class AnswerSource(BaseModel):
     """A passage that gives an answer."""
 
     id: str
+    citation: str
+    place: dict[str, Any]
     sentence: str
     share: float
     uri: str
@@ -181,9 +185,10 @@ class Server(MCPServer[Any]):
         """Answer a question in the documents' own words, without a language model, with the passages that say it."""
         name, reply = await self._ask("answer", AnswerBody(question=question, k=k, filter=filter, index=index))
         answer = reply["answers"][0]
+        names = ("id", "citation", "place", "sentence", "share")
         sources = [
-            AnswerSource(id=s["id"], sentence=s["sentence"], share=s["share"], uri=_uri(name, s["id"]))
-            for s in answer["supports"]
+            AnswerSource(**{key: support[key] for key in names}, uri=_uri(name, support["id"]))
+            for support in answer["supports"]
         ]
         value = Answered(answer=answer["answer"], confidence=answer["confidence"], sources=sources)
         if not sources:
@@ -222,7 +227,7 @@ class Server(MCPServer[Any]):
         await self._service.wait_until_open()
         resources: list[Resource] = []
         for name in self._service.names(_caller.get()):
-            _, reply = await self._ask("list", ListBody(limit=LISTED, index=name))
+            _, reply = await self._ask("list", ListBody(limit=MOST_RESOURCES, index=name))
             for document in reply["documents"]:
                 id, about = document["id"], _brief({"text": _content(document)})
                 resources.append(Resource(uri=_uri(name, id), name=id, description=about, mime_type="text/plain"))
@@ -319,7 +324,8 @@ def _passage(index: str, hit: dict[str, Any]) -> PassageReply:
     """Describe a hit; the id of a passage has its number, ``guide.md#3``."""
     place = hit.get("passage", {})
     id = f"{hit['id']}#{place['number'] + 1}" if place.get("count", 1) > 1 else hit["id"]
-    return PassageReply(id=id, score=hit["score"], text=_brief(hit), metadata=hit["metadata"], uri=_uri(index, id))
+    facts = {key: hit[key] for key in ("citation", "place", "score", "metadata")}
+    return PassageReply(id=id, text=_brief(hit), uri=_uri(index, id), **facts)
 
 
 def _part_of(document: dict[str, Any], number: int, part: str) -> str:

@@ -13,6 +13,7 @@ from palmette.index.overview import TypicalPassage
 from palmette.index.sync import SyncReport
 from palmette.service.schema import CallSchema
 from palmette.types import Highlights, Part, Passage
+from palmette.types.citations import PlaceKind
 from palmette.types.hits import Surroundings
 
 
@@ -34,6 +35,23 @@ class ExplanationReply(Reply):
     """The score of the method alone."""
 
 
+class PlaceReply(Reply):
+    """Parts of a citation."""
+
+    file: str
+    headings: list[str]
+    kind: PlaceKind
+    """What ``first`` and ``last`` number, from 1."""
+    name: str
+    """Name of the sheet that rows are of."""
+    first: int
+    last: int
+    start: int
+    """First character in the whole document."""
+    end: int
+    """Character after the last."""
+
+
 class HitReply(Reply):
     """A passage found."""
 
@@ -48,6 +66,7 @@ class HitReply(Reply):
     highlights: Highlights
     citation: str
     """Place for readers: ``guide.md › Pruning, lines 40–52``."""
+    place: PlaceReply
     passage: Passage | None = None
     """Place in the document, if that has several passages or headings."""
     around: Surroundings | None = None
@@ -80,6 +99,7 @@ class SupportReply(Reply):
 
     id: str
     citation: str
+    place: PlaceReply
     passage: int
     """Its position among the hits."""
     text: str
@@ -118,6 +138,7 @@ class ExcerptReply(Reply):
     id: str
     text: str
     citation: str
+    place: PlaceReply
     score: float
     start: int
     end: int

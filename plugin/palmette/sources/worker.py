@@ -58,7 +58,7 @@ class Worker:
         line = json.dumps({**request, "seconds": seconds, "memory": MOST_MEMORY}).encode() + b"\n"
         if not sys.executable or getattr(sys, "frozen", False):  # no Python to start: without protection
             return _converted(request)
-        with self.lock:
+        with self.lock:  # by the clock it may take four times as long, beside other programs
             reply, ended = self._ask(line, 4 * seconds + _STARTING)
             if not reply and ended == 0:  # it had nothing to do for a while, or had converted enough
                 reply, ended = self._ask(line, 4 * seconds + _STARTING)
@@ -196,7 +196,7 @@ def _converted(request: dict[str, Any], limits: _Limits | None = None) -> Conver
 def _reply(line: bytes, limits: _Limits) -> dict[str, Any]:
     try:
         found = _converted(json.loads(line), limits)
-        return {"text": found.text, "title": found.title and str(found.title), "metadata": found.metadata}
+        return found._asdict() | {"title": found.title and str(found.title)}
     except MemoryError:
         limits.exceeded = True
         return {"error": f"cannot be read (it takes more than {limits.memory >> 20} MiB of memory)"}

@@ -1,4 +1,4 @@
-"""PalmetteRetriever: any trained palmette model as a LlamaIndex retriever."""
+"""PalmetteRetriever: any palmette model as a LlamaIndex retriever, trained or not."""
 
 from __future__ import annotations
 

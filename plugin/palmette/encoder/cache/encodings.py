@@ -29,7 +29,7 @@ from palmette.encoder.sentences.splitting import VERSION
 from palmette.errors import ConfigError, EncodingError, ReadOnlyError, StorageFullError, shown
 
 Halves = NDArray[np.float16]
-_KEPT = 2_048  # texts encoded between two writes, which is the most that a killed run loses
+_TEXTS_PER_WRITE = 2_048  # texts encoded between two writes, which is the most that a killed run loses
 
 
 class EncodingCache:
@@ -126,7 +126,7 @@ class EncodingCache:
             del missing[key]
         longest = sorted(missing.values(), key=lambda row: -len(checked[row]))
         with progress_bar("encoding", len(longest), progress) as bar:
-            step = encoder.batch_size if encoder.remote else _KEPT
+            step = encoder.batch_size if encoder.remote else _TEXTS_PER_WRITE
             for start in range(0, len(longest), step):
                 some = longest[start : start + step]
                 made: dict[bytes, bytes] = {}

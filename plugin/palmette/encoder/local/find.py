@@ -25,7 +25,7 @@ ONNX = "onnx:"
 """Beginning of the names of encoders that ONNX Runtime computes."""
 GRAPHS = ("onnx/model.onnx", "model.onnx")
 """Where the graph lies in the folder of an ONNX encoder, unless the encoder's name says it."""
-_SECONDS = 2.0  # for the Hub's first answer: without a network nobody should wait longer
+_HUB_SECONDS = 2.0  # for the Hub's first answer: without a network nobody should wait longer
 
 
 class EncoderFiles(NamedTuple):
@@ -53,18 +53,22 @@ class EncoderSource(NamedTuple):
 
 
 def find_onnx(name: str, **hub: Any) -> tuple[EncoderSource, str | None]:
-    """Find the folder of an ONNX encoder, and the graph in it, where the name says which."""
+    """Find the folder of an ONNX encoder, and the path of the graph in it; ``None`` where the name gives no graph.
+
+    After ``onnx:`` a name gives a graph's file, a folder, a Hub repository (``owner/name``), or a graph in a repository
+    (``owner/name/onnx/model_int8.onnx``).
+    """
     place, graph = name.removeprefix(ONNX), None
     path = check_path(place)
-    if path.is_file():
+    if path.is_file():  # its folder is the nearest one above it with a tokenizer
         folder = next((parent for parent in path.parents if (parent / "tokenizer.json").is_file()), path.parent)
         return EncoderSource(folder, name), str(path.relative_to(folder))
     if place.endswith(".onnx") and not place.startswith((".", "/", "~")):
         owner, repository, *rest = (*place.split("/", 2), "")
         place, graph = f"{owner}/{repository}", rest[0] or None
     graphs = GRAPHS if graph is None else (graph,)
-    beside = [f"{each}{end}" for each in graphs for end in ("", "_data", ".data")]
-    files = EncoderFiles([*beside, "*.json", "*_Dense/*.safetensors"], [], graphs)
+    with_data = [f"{each}{end}" for each in graphs for end in ("", "_data", ".data")]  # large graphs have two files
+    files = EncoderFiles(allow=[*with_data, "*.json", "*_Dense/*.safetensors"], ignore=[], weights=graphs)
     return find_encoder(place, files=files, **hub)._replace(name=name), graph
 
 
@@ -169,7 +173,7 @@ def _download(repository: Repository, files: EncoderFiles) -> EncoderSource:
     """Download, and check the weights, whose hashes the client does not compare."""
     name, revision = repository.repo_id, repository.revision
     with hub_errors(name, revision):
-        info = hub_api(repository.token).model_info(name, revision=revision, timeout=_SECONDS, files_metadata=True)
+        info = hub_api(repository.token).model_info(name, revision=revision, timeout=_HUB_SECONDS, files_metadata=True)
     listed = info.siblings or ()
     if not any(fnmatch(file.rfilename, pattern) for file in listed for pattern in files.weights):
         if files is not SENTENCE_TRANSFORMERS:

@@ -20,6 +20,7 @@ from palmette.encoder.sentences import Sentences
 from palmette.encoder.states import States
 from palmette.encoder.tokens import without_limits
 from palmette.errors import CheckpointError, ConfigError, EncodingError
+from palmette.machine.compiled import compiles_loops
 from palmette.machine.cores import TOKENS_FOR_ONE_THREAD
 from palmette.machine.devices import can_train, cpu_has_bfloat16
 from palmette.machine.threads import Renewed, get_threads
@@ -30,12 +31,14 @@ OUTPUTS = ("last_hidden_state", "token_embeddings")
 """Names that the output of token states may have: [B, T, w]."""
 CACHED_TOKENS = 2048
 """Tokens of a pass that stay in a processor's cache."""
-
-
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 """Setting of ONNX Runtime (since 1.22): where the weights of a graph given as bytes lie."""
 TEXTS_WORTH_TORCH = 4096
 """Texts that are worth the seconds until torch is there, where it encodes faster."""
+
+
+ALIKE = 0.7
+"""Least length of a text that is computed together with a longer one, relative to it."""
 
 
 class OnnxEncoder(Encoder):
@@ -135,13 +138,33 @@ class OnnxEncoder(Encoder):
         mask = np.array([encoding.attention_mask for encoding in encodings], np.int64)
         types = np.array([encoding.type_ids for encoding in encodings], np.int64)
         offsets = np.array([encoding.offsets for encoding in encodings], np.int64)
-        states = self._graph.run(dict(zip(INPUTS, (ids, mask, types), strict=True)))
+        states = self._run(ids, mask, types)
         if states.ndim != 3 or states.shape[:2] != ids.shape:
             raise EncodingError(
                 f"encoder {self.name!r}: its graph gives an array {list(states.shape)} for {list(ids.shape)} tokens; "
                 "export it again"
             )
         return np.asarray(states, np.float32), mask.astype(np.bool_), np.maximum(offsets - len(prompt), 0)
+
+    def _run(self, *values: NDArray[np.int64]) -> NDArray[Any]:
+        """Run the graph: token states [B, T, w]; texts of similar length together, since padding costs as much."""
+        mask, states = values[1], None
+        lengths = mask.sum(axis=1)
+        if lengths.min() >= ALIKE * lengths.max() or not mask[:, 0].all():  # all alike, or padded at the left
+            return self._graph.run(dict(zip(INPUTS, values, strict=True)))
+        order = np.argsort(-lengths, kind="stable")
+        while len(order):
+            longest = int(lengths[order[0]])
+            count = int((lengths[order] >= ALIKE * longest).sum())
+            rows, order = order[:count], order[count:]
+            part = self._graph.run({name: each[rows, :longest] for name, each in zip(INPUTS, values, strict=True)})
+            if part.ndim != 3:  # no token states: the caller refuses them
+                return part
+            if states is None:
+                states = np.zeros((*mask.shape, part.shape[2]), part.dtype)
+            states[rows, : part.shape[1]] = part
+        assert states is not None
+        return states
 
     def _pooled_part(self, mask: Mask, kind: Kind) -> Mask:
         """Return the mask without the prompt's tokens, of a model whose pooling leaves them out."""
@@ -212,7 +235,7 @@ class _Graph(Renewed):
         """Sessions of the parent process: to end them would wait for threads that are not there."""
         self._sessions: dict[int, Any] = {}
         super().__init__()
-        session = self._session(1)
+        session = self._session(self._threads_for(1))
         names = [node.name for node in session.get_inputs()]
         outputs = {node.name: node for node in session.get_outputs()}
         if foreign := [each for each in names if each not in INPUTS]:
@@ -236,7 +259,7 @@ class _Graph(Renewed):
     def run(self, values: Mapping[str, NDArray[np.int64]]) -> NDArray[Any]:
         """Compute token states of token numbers."""
         count = next(iter(values.values())).size
-        session = self._session(1 if count < TOKENS_FOR_ONE_THREAD else self._threads or get_threads())
+        session = self._session(self._threads_for(count))
         try:
             states: NDArray[Any] = session.run([self._output], {name: values[name] for name in self._inputs})[0]
         except Exception as error:  # of several kinds without a common base
@@ -245,6 +268,10 @@ class _Graph(Renewed):
                 "belong to another model: export it again"
             ) from error
         return states
+
+    def _threads_for(self, tokens: int) -> int:
+        """Return one thread for a question, and more for documents; a process that ends at once has one session."""
+        return 1 if tokens < TOKENS_FOR_ONE_THREAD and compiles_loops() else self._threads or get_threads()
 
     def _session(self, threads: int) -> Any:
         """Return the session of so many threads; one that computes questions never pays for the other's."""

@@ -31,7 +31,7 @@ _VARINT = 0
 """Wire type of an integer of any length."""
 _FIXED64 = 1
 """Wire type of eight bytes."""
-_BYTES = 2
+_WIRE_BYTES = 2
 """Wire type of a length and so many bytes."""
 _FIXED32 = 5
 """Wire type of four bytes."""
@@ -95,7 +95,7 @@ def _fields(content: mmap.mmap, start: int, stop: int) -> Iterator[_Field]:
         length, kind = 0, key & 7
         if kind == _VARINT:
             _, at = _varint(content, at)
-        elif kind == _BYTES:
+        elif kind == _WIRE_BYTES:
             length, at = _varint(content, at)
         elif kind in (_FIXED64, _FIXED32):
             length = 8 if kind == _FIXED64 else 4
@@ -103,7 +103,7 @@ def _fields(content: mmap.mmap, start: int, stop: int) -> Iterator[_Field]:
             raise ValueError(f"it has a value of type {kind}")
         if at + length > stop:
             raise ValueError("it is cut off")
-        if kind == _BYTES:
+        if kind == _WIRE_BYTES:
             yield _Field(key >> 3, at, at + length)
         at += length
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from palmette.arrays import Floats, Mask
 
-_LEAST = 1e-9
+_LEAST_DIVISOR = 1e-9
 """Smallest divisor of a mean, as in sentence-transformers."""
 _SHORTEST = 1e-12
 """Length below which a vector is not scaled up, as in torch."""
@@ -51,7 +51,7 @@ def _sum(tokens: Floats, weights: Floats) -> Floats:
 
 
 def _total(weights: Floats) -> Floats:
-    return np.asarray(np.maximum(weights.sum(axis=1, keepdims=True), _LEAST), np.float32)
+    return np.asarray(np.maximum(weights.sum(axis=1, keepdims=True), _LEAST_DIVISOR), np.float32)
 
 
 POOLINGS: dict[str, Callable[[Floats, Floats], Floats]] = {

@@ -17,7 +17,7 @@ from palmette.encoder.states import like, sum_rows
 
 
 class _Window(NamedTuple):
-    """Sentences ``first`` to ``last`` of a text, read in one pass over its characters ``begin`` to ``end``."""
+    """Sentences ``first:last`` of all, which are of one text, read in one pass over its characters ``begin:end``."""
 
     text: int
     first: int
@@ -37,8 +37,10 @@ def encode_sentences(
     """Return pooled vectors of checked texts [N, d], and their sentences.
 
     The first passes read each text's beginning, and later ones windows of what those left. Every pass over a text first
-    reads what stands above it, if that is given, and leaves it out of all means.
+    reads what stands above it, if that is given, and leaves it out of all means. Errors name a text by its number in
+    ``names``; ``size`` is the texts per pass, and ``done`` takes the number of texts whose beginning was read.
     """
+    # 1. Sentences of all texts in one numbering: text n has ``starts[n]:starts[n + 1]``. One window for each text.
     heads = [_head(title, encoder.max_length) for title in above] or [""] * len(texts)
     split = [split_sentences(text) for text in texts]
     spans = np.array([span for each in split for span in each], np.int32).reshape(-1, 2)
@@ -50,6 +52,7 @@ def encode_sentences(
         begin = sentences[0][0] if sentences and len(text) > encoder.longest else 0
         first, last = starts[row : row + 2].tolist()
         windows.append(_Window(row, first, last, begin, len(text)))
+    # 2. Read the windows; the sentences that a pass does not reach are the windows of the next round.
     outputs, beginnings = frozenset({"pooled", "tokens"}), True
     while windows:
         unread: list[_Window] = []
@@ -63,6 +66,7 @@ def encode_sentences(
                 last = _last_read(window, texts[window.text], spans, reach)
                 unread += _rest(window._replace(first=last), spans, reach)
                 read.append(window._replace(last=last))
+            # 3. A sentence is the mean of its tokens; a text is what the encoder makes of its beginning.
             rows, means = _means(encoder, read, states, spans)
             vectors[rows] = quantise(means)[0]
             if beginnings:

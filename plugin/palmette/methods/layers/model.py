@@ -26,7 +26,7 @@ from palmette.search.plan import ArraySpec, Candidates, SearchPlan
 from palmette.store.protocols import View
 from palmette.types import Document, Explanation
 
-TOGETHER = 32
+QUERIES_PER_PASS = 32
 """Queries of concurrent callers that share a pass of the encoder."""
 
 
@@ -113,7 +113,7 @@ class LayersModel(Model):
             self.require_embeddings()
         layers, texts = self.layers_of(options), self.encoder.check(queries, "query")
         shared: dict[tuple[int, ...], Coalescer] = self.__dict__.setdefault("_coalescers", {})
-        vectors = shared.setdefault(layers, Coalescer(TOGETHER))(texts, partial(self._encode, layers=layers))
+        vectors = shared.setdefault(layers, Coalescer(QUERIES_PER_PASS))(texts, partial(self._encode, layers=layers))
         fused = self.module.fused(torch.from_numpy(vectors).to(self.encoder.device), layers)
         return {LAYERS: vectors, FUSED: fused.cpu().numpy()}
 

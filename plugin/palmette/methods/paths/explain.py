@@ -27,7 +27,7 @@ TERMS_OF_A_LEAF = 3
 """Terms of a leaf in the sentence."""
 TEXTS_READ_FOR_TERMS = 50_000
 """Texts whose words are read for the leaves' terms."""
-NOTICED = 2.0
+UNBALANCED_FROM = 2.0
 """Expected over ideal documents per leaf from which an index is called unbalanced."""
 WORSE = 1.5
 """Factor by which this ratio must exceed the training's."""
@@ -96,7 +96,7 @@ def load_warning(now: Mapping[str, float], trained: Mapping[str, float]) -> str 
     """Remedy for an index whose leaves have become unequal; ``None`` for others."""
     ratio = now["expected"] / now["ideal"] if now["ideal"] >= ENOUGH_DOCUMENTS else 0.0
     before = trained["expected"] / trained["ideal"] if trained.get("ideal") else 1.0
-    if ratio < max(NOTICED, WORSE * before):
+    if ratio < max(UNBALANCED_FROM, WORSE * before):
         return None
     return (
         f"the leaves have become unequal: a document shares its leaf with {now['expected']:,.0f} others on average, "

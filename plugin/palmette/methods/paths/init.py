@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from palmette.methods.paths.config import SHARPNESS
-from palmette.methods.paths.module import ROUTED, Indexer
+from palmette.methods.paths.module import TEXTS_PER_ROUTING, Indexer
 
 KMEANS_ROUNDS = 20
 """Rounds of k-means."""
@@ -25,7 +25,7 @@ POINTS = 128
 def nearest(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     """Nearest of the centres [K, m] for points [n, m], and c·x − ½‖c‖² of it: [n] each."""
     half = 0.5 * centres.square().sum(1)
-    nearest_centres = [(part @ centres.T - half).max(1) for part in torch.split(x, ROUTED)]
+    nearest_centres = [(part @ centres.T - half).max(1) for part in torch.split(x, TEXTS_PER_ROUTING)]
     return torch.cat([best.indices for best in nearest_centres]), torch.cat([best.values for best in nearest_centres])
 
 

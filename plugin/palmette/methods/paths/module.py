@@ -20,11 +20,11 @@ INITIAL_DEVIATION = 0.02
 """Initial standard deviation of U."""
 BEAM_FACTOR = 2
 """Width of the beam below the root, as a multiple of the leaves that are then ordered."""
-LEAST = -69.08
+LEAST_LOG_PROBABILITY = -69.08
 """Log probability below which leaves are ordered by their centroids alone."""
 TEXTS_AT_ONCE = 64
 """Texts whose wide beams are in memory together."""
-ROUTED = 4096
+TEXTS_PER_ROUTING = 4096
 """Texts routed together to their likeliest leaf."""
 
 
@@ -153,7 +153,7 @@ class Paths(nn.Module):
 
     def leaf_of(self, x: Tensor) -> Tensor:
         """Likeliest leaf [n] of unit vectors [n, m]."""
-        return torch.cat([self.indexer.beam(part, 1).leaves[:, 0] for part in torch.split(x, ROUTED)])
+        return torch.cat([self.indexer.beam(part, 1).leaves[:, 0] for part in torch.split(x, TEXTS_PER_ROUTING)])
 
     def leaves_in_order(self, x: Tensor, count: int) -> Beam:
         """First ``count`` leaves to visit of unit vectors [n, m].
@@ -166,7 +166,7 @@ class Paths(nn.Module):
         for part in torch.split(x, TEXTS_AT_ONCE):
             leaves, logs = self.indexer.beam(part, wide)
             near = (part @ self.centres.T).gather(1, leaves)
-            score = logs.clamp(min=LEAST) + weight * near if weight else logs
+            score = logs.clamp(min=LEAST_LOG_PROBABILITY) + weight * near if weight else logs
             at = score.topk(min(count, wide), dim=1).indices
             parts.append((leaves.gather(1, at), logs.gather(1, at)))
         return Beam(*map(torch.cat, zip(*parts, strict=True)))

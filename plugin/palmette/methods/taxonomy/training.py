@@ -23,7 +23,7 @@ RARITY = 0.05
 """A match counts in proportion to frequency^−RARITY: a little helps the exact match, which only its own query has."""
 SURE = 2.0
 """Standard errors by which a gain must exceed luck."""
-JUDGED = 64
+RESULTS_BEYOND_MATCHES = 64
 """Results beyond its matches that a query's cut-off is calibrated on."""
 CELLS = 20_000_000
 """Scores held at a time."""
@@ -149,7 +149,7 @@ class TaxonomyTask(Task):
             rows = np.linspace(0, self.size() - 1, min(DEV, self.size())).astype(np.int64)
             queries, inputs = self.train.take(rows), self.train_inputs[torch.from_numpy(rows).to(inputs.device)]
         matches, depth = queries.matches, 2 * int(self.train.matches.counts.max())
-        k = min(len(nodes), int(matches.counts.max()) + JUDGED)
+        k = min(len(nodes), int(matches.counts.max()) + RESULTS_BEYOND_MATCHES)
         # 2. Gap and score of each query's best nodes, and which of them match it.
         parts = []
         for vectors in torch.split(module.queries(inputs) * module.config.multiplier, AT_ONCE):

@@ -141,6 +141,7 @@ class LocalBackend(Backend):
         if verify not in ("fast", "full", False):
             raise ConfigError(f"verify must be 'fast', 'full' or False, got {verify!r}")
         folder = Path(path)
+        # 1. Files beside the database: no strange links, the model, and the last commit that was noted.
         with storage_errors(folder):
             check_entries(folder)
             for segment in check_entries(folder / SEGMENTS):
@@ -157,8 +158,9 @@ class LocalBackend(Backend):
             opened = OpenedFolder(folder)
         backend = cls(opened, manifest, lock_timeout=lock_timeout, engine=engine)
         try:
-            limit = partial(bounded, path=folder / DATABASE)
-            with backend._pool.connection() as connection, storage_errors(folder), limit(connection):
+            # 2. The database must tell the same of model and commit; a hostile one cannot keep queries running.
+            in_time = partial(bounded, path=folder / DATABASE)
+            with backend._pool.connection() as connection, storage_errors(folder), in_time(connection):
                 recorded = read_meta(connection, "fingerprint")
                 if recorded != manifest.fingerprint:
                     expected = f"model {manifest.fingerprint} as in {MANIFEST}"
@@ -174,6 +176,7 @@ class LocalBackend(Backend):
                 if noted.generation == now.generation and noted.digest != now.digest:
                     expected = f"commit {now.generation} with digest {noted.digest}"
                     raise damaged(folder / DATABASE, expected, now.digest)
+            # 3. Arrays, and with "full" every document.
             if verify:
                 backend.verify(documents=verify == "full")
         except BaseException:

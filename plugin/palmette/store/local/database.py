@@ -65,13 +65,13 @@ _FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 # SQLite reports EFBIG and EDQUOT as plain write errors
 _NO_ROOM = {apsw.SQLITE_FULL, apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR_TRUNCATE}
 DAMAGED = {apsw.SQLITE_CORRUPT, apsw.SQLITE_NOTADB, apsw.SQLITE_IOERR_DATA, apsw.SQLITE_IOERR_SHORT_READ}
-_BYTES = 8  # of each page, reserved for its checksum
+_CHECKSUM_BYTES = 8  # at the end of each page
 _VFS = "cksmvfs"
 _MARKS = re.compile(r"([(),])")
 _READ_SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
-_INTERRUPTED = 5_000_000
+_STEPS_PER_INTERRUPT_CHECK = 5_000_000
 """Steps of a query (a second, about) after which an interrupt is looked for."""
-_COUNTED = 10_000
+_STEPS_PER_COUNT = 10_000
 """Steps that are counted at once while a database is opened."""
 _FREE_STEPS = 1_000_000
 """Steps that opening a database of any size may take."""
@@ -329,7 +329,7 @@ def connect(path: Path, mode: str) -> apsw.Connection:
     connection = apsw.Connection(f"{path.absolute().as_uri()}?{mode}", flags, _VFS)
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
-    connection.set_progress_handler(lambda: False, _INTERRUPTED)
+    connection.set_progress_handler(lambda: False, _STEPS_PER_INTERRUPT_CHECK)
     return connection
 
 
@@ -343,10 +343,10 @@ def limit_steps(connection: Any, path: Path, per_byte: int) -> int:
 
     def is_over() -> bool:
         nonlocal left
-        left -= _COUNTED
+        left -= _STEPS_PER_COUNT
         return left < 0
 
-    connection.set_progress_handler(is_over, _COUNTED)
+    connection.set_progress_handler(is_over, _STEPS_PER_COUNT)
     return size
 
 
@@ -359,7 +359,7 @@ def bounded(connection: apsw.Connection, path: Path, per_byte: int = 16) -> Iter
     except apsw.InterruptError as error:
         raise damaged_database(path, f"reading it takes longer than its {size:,} bytes explain") from error
     finally:
-        connection.set_progress_handler(lambda: False, _INTERRUPTED)
+        connection.set_progress_handler(lambda: False, _STEPS_PER_INTERRUPT_CHECK)
 
 
 def _schema_of(connection: apsw.Connection, most: int) -> list[tuple[Any, ...]]:
@@ -409,11 +409,16 @@ def damaged_database(path: Path | str, why: str) -> CorruptIndexError:
 
 
 def create_database(path: Path, *, durable: bool, **values: str | int) -> apsw.Connection:
-    """Create an empty database with these values in its meta table."""
+    """Create an empty database with these values in its meta table.
+
+    A database of an index in memory, which no other process opens, is not ``durable``: it is never flushed to disk.
+    """
     connection = connect(path, "mode=rwc")
-    connection.reserve_bytes(reserve=_BYTES)
-    begin = f"PRAGMA synchronous={'FULL' if durable else 'OFF'}; BEGIN IMMEDIATE; {SCHEMA}"
-    connection.execute(f"PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL; {begin}").fetchall()
+    # 1. What can only be set while the file is empty.
+    connection.reserve_bytes(reserve=_CHECKSUM_BYTES)
+    connection.execute("PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL").fetchall()
+    # 2. Tables and values, in one transaction.
+    connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}; BEGIN IMMEDIATE; {SCHEMA}")
     write_meta(connection, **values)
     connection.execute("COMMIT")
     return connection
@@ -445,6 +450,6 @@ def has_zeroed_page(connection: apsw.Connection, path: Path) -> bool:
     [(size,)] = connection.execute("PRAGMA page_size")
     content = np.memmap(path, np.uint8, mode="r")
     pages = content[: len(content) // size * size].reshape(-1, size)
-    zeroed = np.flatnonzero(~pages[:, -_BYTES:].any(axis=1)) + 1
+    zeroed = np.flatnonzero(~pages[:, -_CHECKSUM_BYTES:].any(axis=1)) + 1
     query = "SELECT 1 FROM dbstat WHERE pageno IN (SELECT value FROM json_each(?)) LIMIT 1"
     return len(zeroed) > 0 and bool(connection.execute(query, [json.dumps(zeroed.tolist())]).fetchall())

@@ -13,15 +13,15 @@ from palmette.arrays import Keys
 from palmette.store.filters import And, Condition, Filter, Ids, Not, Or, Scalar, matches, names_in, unknown_name
 from palmette.store.local.database import KEYS_PER_STATEMENT, keys_of, parsed, rows_among
 
-_FEW = 256  # documents that are quicker read and judged one by one
-_SOME = 4096  # documents that are quicker looked up in a condition's index entries than found among them
+_FEW_TO_READ = 256  # documents that are quicker read and judged one by one
+_FEW_TO_LOOK_UP = 4096  # documents that are quicker looked up in a condition's index entries than found among them
 _PROBES = (256, 2048, 16_384)  # index rows counted to find the narrowest condition
 _COMPARISONS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
 
 def select_keys(connection: apsw.Connection, node: Filter, within: Keys) -> Keys:
     """Select the keys, out of some (rising), whose documents pass a filter."""
-    if len(within) <= _FEW:  # evaluate the filter's definition
+    if len(within) <= _FEW_TO_READ:  # evaluate the filter's definition
         query = "SELECT key, id, metadata FROM documents WHERE key IN (SELECT value FROM json_each(?)) ORDER BY key"
         read = connection.execute(query, [json.dumps(within.tolist())])
         passing = [key for key, id, metadata in read if matches(node, parsed(metadata), id)]
@@ -60,7 +60,7 @@ def _select_condition(connection: apsw.Connection, node: Condition, within: Keys
         )
         return select_keys(connection, Or(tuple(chunks)), within)
     query, arguments = _sql(node)
-    if op == "in" and len(within) <= _SOME and _estimate(connection, node, len(within)) == len(within):
+    if op == "in" and len(within) <= _FEW_TO_LOOK_UP and _estimate(connection, node, len(within)) == len(within):
         # the condition alone would yield more keys than these: look these up in its index
         lookup = f"SELECT value FROM json_each(?) AS wanted WHERE EXISTS ({query} AND key = wanted.value)"
         return keys_of(connection.execute(lookup, [json.dumps(within.tolist()), *arguments]))
@@ -133,7 +133,7 @@ def _occurs(connection: apsw.Connection, name: str, visible: Keys | None) -> boo
     rows = connection.execute("SELECT key FROM metadata WHERE name = ?", [name])
     if visible is None:
         return rows.fetchone() is not None
-    while batch := [key for (key,) in islice(rows, _SOME)]:
+    while batch := [key for (key,) in islice(rows, _FEW_TO_LOOK_UP)]:
         if np.isin(batch, visible).any():
             return True
     return False
