@@ -115,7 +115,7 @@ def _add_answer(command: argparse.ArgumentParser) -> None:
     )
     add("question", nargs="+", help="one question, or several")
     add("--reader", help=f"the reader: {CHECKPOINT} (default: sentences, without training)")
-    add("-k", type=int, default=5, help="number of documents read")
+    add("-k", type=int, default=5, help="number of documents found; sentences are read in the best five")
     threshold = "least probability of there being an answer, 0 to answer always (default: as trained)"
     add("--threshold", type=float, help=threshold)
 
@@ -133,7 +133,7 @@ def _run_answer(args: argparse.Namespace) -> None:
         if len(answers) > 1:
             print(f"\n? {answer['question']}")
         if not answer["supports"]:
-            print(f"no answer found (probability that there is none: {answer['confidence']:.0%})")
+            print(f"no answer found (probability that there is none: {answer['no_answer']:.0%})")
         for support in answer["supports"][:1]:
             print(f"{answer['answer']}\n  {answer['confidence']:.0%}  {support['citation']}")
         if args.explain:

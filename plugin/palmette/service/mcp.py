@@ -264,7 +264,7 @@ class Server(MCPServer[Any]):
         ]
         value = Answered(answer=answer["answer"], confidence=answer["confidence"], sources=sources)
         if not sources:
-            return _result(value, f"These documents have no answer ({value.confidence:.0%} sure).")
+            return _result(value, f"These documents have no answer ({answer['no_answer']:.0%} sure).")
         cited = "\n".join(f"{_cited(s.id)} {_line(s.citation)}: {_line(s.sentence)}" for s in sources)
         return _result(value, f"{_line(value.answer)} ({value.confidence:.0%})\n{cited}")
 

@@ -134,7 +134,7 @@
   const tell = (answer) => {
     const box = at("answer");
     if (!box) return;
-    if (!answer.supports.length) { box.replaceWith(make("p", { class: "note" }, `No passage answers this in so many words (${percent(answer.confidence)} sure).`)); return; }
+    if (!answer.supports.length) { box.replaceWith(make("p", { class: "note" }, `No passage answers this in so many words (${percent(answer.no_answer)} sure).`)); return; }
     const support = answer.supports[0], hit = state.hits.find((one) => one.id === support.id);
     const sentence = [...support.sentence], start = support.sentence.indexOf(support.text);
     const from = start < 0 ? 0 : [...support.sentence.slice(0, start)].length, to = start < 0 ? sentence.length : from + [...support.text].length;
