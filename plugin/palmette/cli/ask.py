@@ -95,7 +95,11 @@ def _from_service(
         return None
     named: dict[str, Any] = {name: options[name] for name in ("filter", "lexical", "boost") if name in options}
     rest = {name: value for name, value in options.items() if name not in named}
-    return request(args.index, path, {**body, "k": args.k, **named, "options": rest})
+    reply = request(args.index, path, {**body, "k": args.k, **named, "options": rest})
+    if reply is not None and (part := reply.pop("indexing", None)):
+        of = "" if part["total"] is None else f" of {part['total']:,}"
+        print(f"palmette: the folder is being indexed: {part['done']:,}{of} documents so far", file=sys.stderr)
+    return reply
 
 
 def _print_json(results: list[Any]) -> None:

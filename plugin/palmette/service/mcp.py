@@ -103,7 +103,14 @@ class PassageReply(Cited):
     uri: str
 
 
-class Passages(BaseModel):
+class FoundReply(BaseModel):
+    """What was found in the documents that are indexed."""
+
+    indexing: dict[str, int | None] | None = None
+    """Documents found so far, ``done``, of ``total``, while a folder is indexed for the first time."""
+
+
+class Passages(FoundReply):
     """Passages found by a search, best first."""
 
     passages: list[PassageReply]
@@ -117,7 +124,7 @@ class ExcerptReply(Cited):
     uri: str
 
 
-class Gathered(BaseModel):
+class Gathered(FoundReply):
     """The best sentences for a question."""
 
     tokens: int
@@ -143,7 +150,7 @@ class AnswerSource(Cited):
     uri: str
 
 
-class Answered(BaseModel):
+class Answered(FoundReply):
     """An answer in a document's own words; empty where the documents have none."""
 
     answer: str
@@ -166,7 +173,7 @@ class ReadPart(NamedTuple):
     metadata: dict[str, Any]
 
 
-class OverviewResult(BaseModel):
+class OverviewResult(FoundReply):
     """Contents of an index."""
 
     index: str
@@ -203,7 +210,9 @@ class Server(MCPServer[Any]):
         hits = reply["results"][0]["hits"]
         passages = [_passage(name, hit) for hit in hits]
         lines = [f"{_cited(p.id)} {p.score:.0%}, {_line(p.citation)}: {_line(p.text)}" for p in passages]
-        return _result(Passages(passages=passages), "\n".join(lines) or "Nothing was found.")
+        return _result(
+            Passages(passages=passages, indexing=reply.get("indexing")), "\n".join(lines) or "Nothing was found."
+        )
 
     async def context(
         self,
@@ -222,7 +231,10 @@ class Server(MCPServer[Any]):
         ]
         heads = [f"{_cited(e.id)} {e.score:.0%}, {_line(e.citation)}:" for e in excerpts]
         texts = [text for head, excerpt in zip(heads, excerpts, strict=True) for text in (head, excerpt.text)]
-        return _result(Gathered(tokens=reply["tokens"], excerpts=excerpts), *(texts or ["Nothing was found."]))
+        return _result(
+            Gathered(tokens=reply["tokens"], excerpts=excerpts, indexing=reply.get("indexing")),
+            *(texts or ["Nothing was found."]),
+        )
 
     async def get(
         self,
@@ -262,7 +274,8 @@ class Server(MCPServer[Any]):
             AnswerSource(**{key: support[key] for key in names}, uri=_uri(name, support["id"]))
             for support in answer["supports"]
         ]
-        value = Answered(answer=answer["answer"], confidence=answer["confidence"], sources=sources)
+        facts = {"answer": answer["answer"], "confidence": answer["confidence"], "indexing": reply.get("indexing")}
+        value = Answered(**facts, sources=sources)
         if not sources:
             return _result(value, f"These documents have no answer ({answer['no_answer']:.0%} sure).")
         cited = "\n".join(f"{_cited(s.id)} {_line(s.citation)}: {_line(s.sentence)}" for s in sources)
@@ -276,7 +289,8 @@ class Server(MCPServer[Any]):
     ) -> Annotated[CallToolResult, OverviewResult]:
         """Say what an index holds: its topics with words and counts, and metadata to filter by."""
         name, reply = await self._ask(READS["overview"], OverviewBody(query=query, filter=filter, index=index))
-        value = OverviewResult(index=name, **{key: reply[key] for key in ("documents", "fields", "topics")})
+        facts = {key: reply.get(key) for key in ("documents", "fields", "topics", "indexing")}
+        value = OverviewResult(index=name, **facts)
         lines = [f"{name}: {value.documents:,} documents"]
         shown = ((name, ", ".join(f"{item} ({n})" for item, n in counts[:8])) for name, counts in value.fields.items())
         lines += [_line(f"{field}: {values}") for field, values in shown]
@@ -371,6 +385,9 @@ async def _identify(ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any
 
 def _result(value: BaseModel, *texts: str) -> CallToolResult:
     """Return a result; a document's own text is a block by itself, so that it can forge no frame around it."""
+    if part := getattr(value, "indexing", None):
+        count = f"{part['done']:,}" + ("" if part["total"] is None else f" of {part['total']:,}")
+        texts = (*texts, f"Note: the folder is still being indexed; this is from {count} documents.")
     return CallToolResult(
         content=[TextContent(text=text) for text in texts], structured_content=value.model_dump(mode="json")
     )
