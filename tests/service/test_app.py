@@ -147,6 +147,11 @@ def test_the_description_is_whole(plain: Running) -> None:
         assert operation["responses"]["default"]["content"]["application/problem+json"]["schema"]
 
 
+def test_the_description_is_valid(plain: Running) -> None:
+    validator = pytest.importorskip("openapi_spec_validator")
+    validator.validate(plain.http.get("/openapi.json").json())
+
+
 def test_every_example_of_the_description_works(writable: Running) -> None:
     described = writable.http.get("/openapi.json").json()
     for path, call in described["paths"].items():
