@@ -254,7 +254,7 @@ class Server(MCPServer[Any]):
         part_shown = text[offset : offset + LONGEST_REPLY]
         end = offset + len(part_shown)
         more = f": read on with offset={end}" if end < len(text) else ""
-        place = {"citation": str(found.citation), "place": found.citation.to_dict()}
+        place: dict[str, Any] = {"citation": str(found.citation), "place": found.citation.to_dict()}
         value = Text(id=id, text=part_shown, metadata=found.metadata, offset=offset, total=len(text), **place)
         where = f"{_cited(id)} {_line(value.citation)}, characters {offset} to {end} of {len(text)}{more}"
         return _result(value, part_shown, where)

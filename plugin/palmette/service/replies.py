@@ -371,8 +371,8 @@ def openapi(endpoints: Sequence[CallSchema]) -> dict[str, Any]:
         return {"content": {f"application/{media}": {"schema": references[kind, mode], **example}}}
 
     # 2. what every reading call adds while a folder is indexed
-    for reply in (REPLIES[endpoint.path] for endpoint in endpoints if not endpoint.write):
-        name = references[reply, "serialization"]["$ref"].rpartition("/")[2]
+    for read in (REPLIES[endpoint.path] for endpoint in endpoints if not endpoint.write):
+        name = references[read, "serialization"]["$ref"].rpartition("/")[2]
         schemas["$defs"][name]["properties"]["indexing"] = references[Indexing, "serialization"]
 
     # 3. the paths
