@@ -150,7 +150,7 @@ def test_no_answer_is_a_value(reader):
         assert (bool(nothing), nothing.text, nothing.confidence, nothing.document, nothing.sentence) == (
             False,
             "",
-            1.0,
+            0.0,
             None,
             "",
         )
@@ -162,15 +162,28 @@ def test_no_answer_is_a_value(reader):
     assert (near.text, near.sentence, near.document) == (alone.text, alone.sentence, alone.document)
     assert [*near.alternatives] == [*alone.alternatives]
     assert [one.document for one in near.supports] == [one.document for one in alone.supports]
-    for name in ("confidence", "no_answer"):  # last digits depend on the batch
-        assert getattr(near, name) == pytest.approx(getattr(alone, name), rel=1e-7)
+    assert near.no_answer == pytest.approx(alone.no_answer, rel=1e-7)  # last digits depend on the batch
     assert not far, "no hit is relevant"
     assert far.no_answer == 0.9
     assert reader.answer(QUESTION, hits[0], threshold=0).text == near.text
     sure = reader.answer(QUESTION, texts, threshold=1)
     assert not sure
     assert next(iter(sure.alternatives)) == reader.answer(QUESTION, texts, threshold=0).text
-    assert sure.explain().parts[0].value == sure.confidence
+    assert sure.explain().parts[0].value == sure.no_answer
+
+
+def test_a_sentence_has_one_confidence_however_many_hits_are_shown():
+    texts = readers.texts()[8:20]
+    hits = [Hit(Document(text=text), 0.9 - number / 20) for number, text in enumerate(texts)]
+    sentences = Reader.untrained(FakeEncoder())
+    five, more, turned = sentences.answer([QUESTION] * 3, [hits[:5], hits, hits[::-1]], threshold=0)
+    assert five.text == more.text == turned.text
+    assert five.confidence == pytest.approx(more.confidence) == pytest.approx(turned.confidence)
+    assert turned.supports[0].document == hits[::-1][turned.supports[0].passage].document
+    assert sum(support.share for support in five.supports) == pytest.approx(five.confidence)
+    plain = sentences.answer(QUESTION, [hit.document for hit in hits[:5]], threshold=0)
+    assert five.text == plain.text
+    assert plain.confidence < five.confidence < 1, "the share among all sentences is too small"
 
 
 def test_passages_come_in_every_form(reader):

@@ -98,7 +98,11 @@ def _from_service(
         return None
     named: dict[str, Any] = {name: options[name] for name in ("filter", "lexical", "boost") if name in options}
     rest = {name: value for name, value in options.items() if name not in named}
-    return request(args.index, path, {**body, "k": args.k, **named, "options": rest})
+    reply = request(args.index, path, {**body, "k": args.k, **named, "options": rest})
+    if reply is not None and (part := reply.pop("indexing", None)):
+        of = "" if part["total"] is None else f" of {part['total']:,}"
+        print(f"palmette: the folder is being indexed: {part['done']:,}{of} documents so far", file=sys.stderr)
+    return reply
 
 
 def _print_json(results: list[Any]) -> None:
@@ -123,7 +127,7 @@ def _add_answer(command: argparse.ArgumentParser) -> None:
     add("--tokens", type=int, default=1000, help="with --llm: tokens of the excerpts that it is given")
     add("--max-tokens", type=int, default=1000, help="with --llm: tokens of its reply")
     add("--timeout", type=float, default=60.0, help="with --llm: seconds that it may take")
-    add("-k", type=int, help="number of documents read (default: 5, with --llm 20)")
+    add("-k", type=int, help="number of documents found, of which the best five are read (default: 5, with --llm 20)")
     threshold = "least probability of there being an answer, 0 to answer always (default: as trained, with --llm 0.2)"
     add("--threshold", type=float, help=threshold)
 
@@ -145,12 +149,12 @@ def _run_answer(args: argparse.Namespace) -> None:
         if len(answers) > 1:
             print(f"\n? {answer['question']}")
         if not answer["supports"]:
-            print(f"no answer found (probability that there is none: {answer['confidence']:.0%})")
+            print(f"no answer found (probability that there is none: {answer['no_answer']:.0%})")
         for support in answer["supports"][:1]:
             print(f"{answer['answer']}\n  {answer['confidence']:.0%}  {support['citation']}")
         if args.explain:
             for support in answer["supports"]:
-                print(f"    {support['share']:.0%} from {support['id']}: {shorten(support['sentence'], 200)}")
+                print(f"    {support['share']:.0%} from {support['citation']}: {shorten(support['sentence'], 200)}")
             for text, confidence in answer["alternatives"].items():
                 print(f"    or {confidence:.0%}: {shorten(text, 200)}")
 

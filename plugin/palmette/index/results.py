@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Mask, Rows, unit_rows
 from palmette.errors import ConfigError, InputError, NotFoundError, shown
+from palmette.index.marks import highlight
 from palmette.lexical.analyser import analyser_of, check_query
 from palmette.lexical.bm25 import searched_part
 from palmette.machine import telemetry
@@ -36,7 +37,7 @@ from palmette.ranking.score import (
 )
 from palmette.search.plan import Candidates
 from palmette.store.protocols import Backend, View, read_array
-from palmette.types import Document, Explanation, Highlights, Hit, cite
+from palmette.types import Document, Explanation, Highlights, Hit, Passage, cite
 
 Embeddings = NDArray[np.floating[Any]]
 Texts = str | tuple[str, ...]
@@ -228,7 +229,7 @@ class SearchResult:
                     explainer,
                     self.shown_evidence(row, column),
                     sentence,
-                    finder=partial(self.word_spans, backend, row, document),
+                    finder=partial(self.find_highlights, backend, row, document, place, sentence),
                     passage=place,
                 )
                 if copies and (keys_of_copies := copies[row].get(key)):
@@ -268,6 +269,14 @@ class SearchResult:
             return []
         return analyser_of(backend.language).matches(searched_part(self.batch.texts[row]), document.content)
 
+    def find_highlights(
+        self, backend: Backend, row: int, document: Document, place: Passage | None, sentence: tuple[int, int] | None
+    ) -> Highlights:
+        """Places that a reader looks at first in a hit's content."""
+        question = self.batch.texts[row] if self.batch.texts else ""
+        words = self.word_spans(backend, row, document)
+        return highlight(document.content, question, sentence, words, 1 if place is None else place.first_line)
+
     def best_passages(self, view: View) -> Mask:
         """Mark the best passage of each document: [Q, n]."""
         keys = self.candidates.keys
@@ -294,7 +303,7 @@ class SearchResult:
     def explain(self, view: View, backend: Backend, row: int, column: int) -> Explanation:
         """Explain a hit's score from its arrays, its best sentence and its words."""
         batch, key = self.batch, int(self.candidates.keys[row, column])
-        document = view.documents([key])[0]
+        document, place = view.parts([key])[0]
         query = {name: array[row : row + 1] for name, array in batch.arrays.items()}
         arrays = {spec.name: read_array(view, spec, [key]) for spec in batch.model.arrays()}
         facts: dict[str, Any] = {name: array[row, column] for name, array in self.candidates.evidence.items()}
@@ -325,7 +334,7 @@ class SearchResult:
         explanation = reasons.explain(
             self.evidence, method_explanation, document, facts, counted_words, spelled, counted
         )
-        highlights = Highlights(facts[SPAN], self.word_spans(backend, row, document))
+        highlights = self.find_highlights(backend, row, document, place, facts[SPAN])
         return replace(explanation, detail={**explanation.detail, "highlights": highlights.to_dict()})
 
     def explain_later(self, backend: Backend, row: int, column: int, id: str) -> Explanation:

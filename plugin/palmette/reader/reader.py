@@ -19,7 +19,7 @@ from palmette.lexical.analyser import check_query
 from palmette.machine.devices import main_process_first, needs_train
 from palmette.machine.telemetry import span
 from palmette.methods.base import DEFAULT_ENCODER
-from palmette.reader.answer import Answer, answer_of, with_blocks, with_places
+from palmette.reader.answer import Answer, answer_of, calibrated, with_blocks, with_places
 from palmette.reader.config import TRAINING, ReaderConfig
 from palmette.reader.data import load_reading
 from palmette.reader.sentences import SentenceModule
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 RELEVANT = 0.2
 """Probability of a hit from which on it is worth reading."""
 
+HITS_READ = 5
+"""Hits whose sentences are read, so that an answer does not depend on how many more are shown beside it."""
 MOST_READ = 2**21
 """Characters of a question's passages: their sentences take 150 MB."""
 
@@ -162,7 +164,7 @@ class Reader(Checkpointed):
                 questions a list for each.
             threshold: Least probability of there being an answer for one to be given; 0 answers always, ``None``
                 takes the learned one. Hits of a search of which none is relevant, with a probability of 0.2, have no
-                answer either.
+                answer either. A reader of sentences reads the five most probable of hits.
         """
         bound = self.threshold if threshold is None else threshold
         check_range("answer", "threshold", bound, 0, 1)
@@ -178,6 +180,8 @@ class Reader(Checkpointed):
         passage_lists = list(map(_listed, passage_lists))
         document_lists = [list(map(_document, entries, range(len(entries)))) for entries in passage_lists]
         contents = [[document.content for document in documents] for documents in document_lists]
+        if self.config.unit == "sentence":
+            contents = list(map(_most_probable, passage_lists, contents))
         if (longest := max((sum(map(len, texts)) for texts in contents), default=0)) > MOST_READ:
             raise InputError(
                 f"the passages of a question have {longest:,} characters, and may have {MOST_READ:,}: give fewer"
@@ -190,8 +194,12 @@ class Reader(Checkpointed):
         ):
             scores = [entry.score for entry in entries if isinstance(entry, Hit)]
             best = max(scores) if scores and len(scores) == len(entries) else 1.0
-            irrelevant = Answer(text, confidence=1 - best, no_answer=1 - best)
-            reply = irrelevant if bound and best < RELEVANT else answer_of(text, candidates, documents, bound)
+            if bound and best < RELEVANT:
+                reply = Answer(text, no_answer=1 - best)
+            else:
+                reply = answer_of(text, candidates, documents, bound)
+                found = self.config.unit == "sentence" and bool(scores) and len(scores) == len(entries)
+                reply = calibrated(reply) if found else reply
             answers.append(with_places(reply, entries))
         if self.config.unit == "sentence":
             answers = list(map(with_blocks, answers))
@@ -260,6 +268,14 @@ def _listed(values: Any, complaint: str = "passages must be a list, got one") ->
     if isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping | Document):
         return list(values)
     raise InputError(f"{complaint} {type(values).__name__} {shown(values)}. Put it in a list")
+
+
+def _most_probable(passages: Sequence[Any], contents: Sequence[str]) -> list[str]:
+    """Blank the texts of all but the most probable hits; passages that are no hits are all read."""
+    if not all(isinstance(passage, Hit) for passage in passages):
+        return list(contents)
+    kept = set(sorted(range(len(passages)), key=lambda at: -passages[at].score)[:HITS_READ])
+    return [text if at in kept else "" for at, text in enumerate(contents)]
 
 
 def _document(passage: Any, place: int) -> Document:

@@ -129,6 +129,7 @@ class ServedIndex:
             Index.open_or_create(self.path, self._model, encoder=encoder, language=language).close()
         self.opened = self._load()
         if self.source is not None:
+            self.progress = Progress(len(self.opened.index))  # of an earlier run
             self._follower.start()
 
     @property
@@ -139,7 +140,16 @@ class ServedIndex:
             return "is not open"
         if self.source is None and opened.folder is not None and stamp_of(self.path) is None:
             return "is no longer where it was opened"
-        return "" if self.is_indexed else f"indexes its folder: {self.progress.done:,} of {self.progress.total or 0:,}"
+        if self.is_indexed:
+            return ""
+        done, total = self.progress.done, self.progress.total
+        return f"indexes its folder: {done:,}" + (" documents so far" if total is None else f" of {total:,}")
+
+    @property
+    def indexing(self) -> dict[str, int | None] | None:
+        """Documents of a followed folder that can be found so far, and all of them; ``None`` once it was whole."""
+        done, total = self.progress.done, self.progress.total
+        return None if self.is_indexed or done == total else {"done": done, "total": total}
 
     def close(self) -> None:
         """Finish a running write, and close the index; blocks."""
@@ -306,7 +316,7 @@ class ServedIndex:
         if not folder.exists():  # it was removed while it was read
             raise NotFoundError(f"there is no folder {folder}")
         total = len(listing.documents)
-        self.progress = Progress(0, total)
+        self.progress = Progress(min(len(index), total), total)
 
         def report_progress(done: int, fresh: int) -> bool:
             self.progress.done = total - fresh + done

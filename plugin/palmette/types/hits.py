@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from html import escape
 from typing import Any
@@ -57,14 +57,20 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Highlights:
-    """Characters of a hit's content: those of its best sentence, and of the query's words."""
+    """Characters of a hit's content: those that answer best, and of the query's words."""
 
     sentence: tuple[int, int] | None
+    """The best sentence with the block that it announces, a table's row, or the line of an identifier."""
     words: Sequence[tuple[int, int]] = ()
+    around: tuple[int, int] | None = None
+    """The sentence with its neighbours, in a table with the header: at most 60 words, or the sentence alone."""
+    line: int | None = None
+    """Line of the sentence in the whole document, from 1."""
 
     def to_dict(self) -> dict[str, Any]:
         """The places as JSON values."""
-        return {"sentence": self.sentence and list(self.sentence), "words": [list(w) for w in self.words]}
+        places = {"sentence": self.sentence and list(self.sentence), "words": [list(w) for w in self.words]}
+        return {**places, "around": self.around and list(self.around), "line": self.line}
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,7 @@ class Hit:
     in words; and ``expected_word_share``, of an unrelated document."""
     sentence: tuple[int, int] | None = field(default=None, repr=False, compare=False)
     """Characters of the document's content that are its best sentence."""
-    finder: Callable[[], Sequence[tuple[int, int]]] | None = field(default=None, repr=False, compare=False)
+    finder: Callable[[], Highlights] | None = field(default=None, repr=False, compare=False)
     passage: Passage | None = field(default=None, repr=False)
     """Where the passage stands in its document; ``None`` of a hit that no index found."""
     others: Sequence[Hit] = field(default=(), repr=False)
@@ -127,8 +133,8 @@ class Hit:
 
     @property
     def highlights(self) -> Highlights:
-        """Places of the best sentence and of the query's words."""
-        return Highlights(self.sentence, () if self.finder is None else self.finder())
+        """Places of the best sentence, row or line, and of the query's words."""
+        return Highlights(self.sentence) if self.finder is None else self.finder()
 
     def explain(self) -> Explanation:
         """Why this document matched (computed when asked)."""
@@ -156,5 +162,4 @@ class Hit:
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: getattr(self, name) for name in _KEPT}
-        words = self.highlights.words
-        return {**state, "explainer": None, "finder": partial(list, words)}
+        return {**state, "explainer": None, "finder": partial(replace, self.highlights)}

@@ -1,0 +1,115 @@
+"""What is marked in a passage: a sentence with what it announces, one row of a table, or the line of an identifier.
+
+"price of LH-1004" over a table: the best sentence by its vector is a run of rows, often the header's. The row is marked
+that has the question's identifier, else most of its words, and only words of that row are bold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from palmette.encoder.sentences.splitting import split_sentences
+from palmette.reader.answer import SHORTEST_ANSWER
+from palmette.reader.blocks import complete
+from palmette.types import LINE_END, Highlights
+
+Span = tuple[int, int]
+WORDS_MARKED = 60
+"""Words of a mark with its neighbours."""
+_IDENTIFIER = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*|(?<!\w)\w+(?:[-_./:]+\w+)+")
+_LINE = re.compile(r"[^\r\n]+")
+_RULE = re.compile(r"[\s|:+=-]*")
+
+
+def highlight(content: str, question: str, sentence: Span | None, words: Sequence[Span], first_line: int) -> Highlights:
+    """Choose what is marked, what stands around it, and which words are bold.
+
+    Args:
+        content: The passage.
+        question: The query's text; empty where it has none.
+        sentence: The best sentence by its vector; without one nothing but words is marked.
+        words: The query's words in the content.
+        first_line: Line of the document that the passage begins in.
+    """
+    if sentence is None:
+        return Highlights(None, words)
+    lines = [match.span() for match in _LINE.finditer(content) if match[0].strip()]
+    tables = _tables(content, lines)
+    # 1. Lines that have an identifier of the question as a whole; of several, the one with most of its words.
+    names = [one[0] for one in _IDENTIFIER.finditer(question) if one[0][0] == "-" or re.search(r"[\d_]", one[0])]
+    whole = "|".join(rf"(?<![\w-]){re.escape(name)}(?![\w-])" for name in names)
+    places = [match.start() for match in re.finditer(whole, content, re.I)] if names else []
+    named = [line for line in lines if any(line[0] <= at < line[1] for at in places)]
+    rows, mark = _rows_at(tables, sentence), sentence
+    if named:
+        line = max(named, key=lambda line: _distinct(content, line, words))
+        at = next(place for place in places if line[0] <= place < line[1])
+        in_table = any(line in table for table in tables)
+        code = content[line[0]] in " \t" or content.count("```", 0, line[0]) % 2 == 1
+        sentences = split_sentences(content, SHORTEST_ANSWER)
+        mark = line if in_table or code else next((one for one in sentences if one[0] <= at < one[1]), line)
+        rows = _rows_at(tables, mark)
+    # 2. In a table one row; its header, and the rule below it, win nothing.
+    elif len(rows) > 1:
+        inside = [row for row in rows[1:] if not _RULE.fullmatch(content, *row)]
+        mark = max(inside or rows, key=lambda row: (_distinct(content, row, words), row[0] < sentence[1], -row[0]))
+    # 3. The block that a sentence announces, as far as it is short enough.
+    else:
+        mark = complete(content, *sentence)
+        mark = mark if _short(content, mark) else sentence
+    around = _with_neighbours(content, mark, rows)
+    bold = [word for word in words if mark[0] <= word[0] and word[1] <= mark[1]] if rows or named else words
+    return Highlights(mark, bold, around, first_line + len(LINE_END.findall(content, 0, mark[0])))
+
+
+def _tables(content: str, lines: Sequence[Span]) -> list[list[Span]]:
+    """Return the rows of each table: lines that begin with a bar."""
+    tables: list[list[Span]] = []
+    end = -1
+    for start, stop in lines:
+        if content[start:stop].lstrip().startswith("|"):
+            if end < 0 or len(LINE_END.findall(content, end, start)) > 1:
+                tables.append([])
+            tables[-1].append((start, stop))
+            end = stop
+        else:
+            end = -1
+    return tables
+
+
+def _rows_at(tables: Sequence[Sequence[Span]], span: Span) -> Sequence[Span]:
+    """Return the rows of the table that a span lies in, mostly."""
+    for rows in tables:
+        overlap = min(span[1], rows[-1][1]) - max(span[0], rows[0][0])
+        if 2 * overlap > span[1] - span[0]:
+            return rows
+    return ()
+
+
+def _distinct(content: str, line: Span, words: Sequence[Span]) -> int:
+    """Count the different words of the query that a line has."""
+    return len({content[a:b].casefold() for a, b in words if line[0] <= a and b <= line[1]})
+
+
+def _short(content: str, span: Span) -> bool:
+    return len(content[slice(*span)].split()) <= WORDS_MARKED
+
+
+def _with_neighbours(content: str, mark: Span, rows: Sequence[Span]) -> Span:
+    """Add the sentence after a mark and the one before it, or a table's rows from the header on, where they fit."""
+    start, end = mark
+    sentences = split_sentences(content, SHORTEST_ANSWER)
+    after = [] if rows else [one[1] for one in sentences if one[0] >= end]
+    before = [rows[0][0]] if rows else [one[0] for one in sentences if one[1] <= start][::-1]
+    # One after it and one before it in turn; where one does not fit, nothing beyond it comes along.
+    for step in range(max(len(after), len(before))):
+        if step < len(after):
+            fits = _short(content, (start, after[step]))
+            end, after = (after[step], after) if fits else (end, [])
+        if step < len(before):
+            fits = _short(content, (before[step], end))
+            start, before = (before[step], before) if fits else (start, [])
+        if not after and not before:
+            break
+    return start, end
