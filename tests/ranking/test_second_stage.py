@@ -17,7 +17,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.errors import ConfigError, InputError
 from palmette.learning.reranking import weigh_reranker
-from palmette.ranking.second_stage import HITS, MOST_LATE, Reranker, as_reranker, noting
+from palmette.ranking.second_stage import HITS, MOST_EARNED, MOST_LATE, EarnedWeight, Reranker, as_reranker, noting
 
 QUESTION = "when are cherries pruned?"
 COUNT = 30
@@ -111,7 +111,8 @@ def test_nothing_is_asked_where_the_order_is_decided_and_nothing_twice(index: In
         index.search(QUESTION, k, rerank=reranker, group_by="document")
     assert calls == [(QUESTION, 6)]
     index.search(QUESTION, 5, rerank=reranker.replace(hits=8))
-    assert [size for _, size in calls] == [6, 8], "a copy keeps scores of its own"
+    index.search(QUESTION, 5, rerank={"model": counts, "within": 99, "hits": 10})
+    assert [size for _, size in calls] == [6, 2, 2], "scores are kept for as long as the model lives"
     calls.clear()
     index.search("zebra", 5, filter={"odd": 1}, rerank=reranker, threshold=0.99)
     assert len(calls) <= 1
@@ -236,7 +237,7 @@ def test_a_search_without_a_text_or_by_more_than_a_score_has_no_second_stage(ind
         assert len(index.search(vector, 3, lexical=0)[0]) == 3
 
 
-def test_a_weight_is_learned_from_judgements_and_from_questions_alone() -> None:
+def test_a_weight_is_learned_from_judgements() -> None:
     rng = np.random.default_rng(0)
     topics = [f"topic{number}" for number in range(40)]
     texts = [
@@ -253,8 +254,35 @@ def test_a_weight_is_learned_from_judgements_and_from_questions_alone() -> None:
         ranked = [index.rank(list(judged), 1, rerank=how).ids for how in (good, False)]
         right = [sum(found in grades for [found], grades in zip(one, judged.values(), strict=True)) for one in ranked]
         assert right[0] > 30 > right[1]
-        topical = Reranker(lambda q, texts: [float(q.split()[0] == text.split()[0]) for text in texts], within=99)
-        alone, nothing = (weigh_reranker(index, one, list(judged)) for one in (topical, guesses))
-        assert alone.weight > 0.3 > 0.2 > nothing.weight
-        with pytest.raises(InputError, match="3 questions have"):
-            weigh_reranker(index, topical, list(judged)[:3])
+        with pytest.raises(InputError, match="questions have relevant hits"):
+            weigh_reranker(index, knows, dict(list(judged.items())[:3]))
+
+
+def test_a_reranker_earns_its_weight_by_what_the_first_stage_knows() -> None:
+    rng = np.random.default_rng(0)
+    separation = {name: np.sqrt(2) * value for name, value in (("strong", 1.405), ("weak", 0.253), ("none", 0.0))}
+    earned = {}
+    for name, distance in separation.items():
+        weight = EarnedWeight()
+        assert weight.weight() == 0
+        for _ in range(60):  # twenty hits, of which the first stage tells how often each is relevant
+            logits = rng.uniform(-2.5, -0.5, 20)
+            relevant = rng.random(20) < 1 / (1 + np.exp(-logits))
+            scores = rng.normal(size=20) + distance * relevant
+            weight.learn((scores - scores.mean()) / scores.std(), logits)
+        earned[name] = weight.weight()
+    assert earned["strong"] > 0.15 > 0.05 > earned["weak"]
+    assert earned["none"] < 0.02
+
+
+def test_a_model_remembers_what_it_earned() -> None:
+    def model(question: str, texts: Sequence[str]) -> list[float]:
+        return [0.0] * len(texts)
+
+    logits = np.linspace(1, -1, 20, dtype=np.float32)
+    for _ in range(12):
+        added, elsewhere = Reranker(model).added(logits, logits)
+    assert 0 < Reranker(model).weight <= MOST_EARNED
+    assert (logits + added).max() == pytest.approx(1)
+    assert added[0] > elsewhere > added[-1]
+    assert Reranker(model, weight=0.125).weight == 0.125

@@ -25,6 +25,9 @@ def _add_service(add: Any) -> None:
     add("--model", help=f"of a new index of a folder: {CHECKPOINT} (default: the default encoder, untrained)")
     add("--encoder", type=read_encoder, help="of a new index of a folder, and of indexes whose own is not to be used")
     add("--reader", help=f"for answers: a reader's {CHECKPOINT} (default: sentences, without training)")
+    about = "second stage of every question, unless a request leaves it out: cross-encoder:FOLDER, "
+    about += "rerank:MODEL@https://host/v1 (its key in PALMETTE_RERANK_KEY), or JSON of a model with options"
+    add("--rerank", type=read_encoder, help=about)
     add("--device", help="cpu, cuda, mps; the best there is by default")
 
 
@@ -35,7 +38,8 @@ def _add_serve(command: argparse.ArgumentParser) -> None:
         "palmette serve my-index                        a page, HTTP and a socket for `palmette search`\n"
         "palmette serve notes/                          index a folder, and follow its changes\n"
         "palmette serve docs=docs-v2 notes/ --mcp       several, under names; agents under /mcp\n"
-        "palmette serve my-index --host 0.0.0.0 --tokens tokens.json",
+        "palmette serve my-index --host 0.0.0.0 --tokens tokens.json\n"
+        "palmette serve my-index --rerank cross-encoder:my-reranker",
     )
     _add_service(add)
     add("--write", action="store_true", help="let requests without a token change documents, where there are no tokens")
@@ -75,7 +79,13 @@ def _service(args: argparse.Namespace) -> Any:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    served = parse_served(args.places, model=args.model, encoder=args.encoder, reader=args.reader, device=args.device)
+    names = ("model", "encoder", "reader", "device")
+    options: dict[str, Any] = {name: getattr(args, name) for name in names}
+    if args.rerank is not None:
+        from palmette.ranking.second_stage import as_reranker
+
+        options["rerank"] = as_reranker(args.rerank)  # a wrong name ends the command
+    served = parse_served(args.places, **options)
     names = ("host", "port", "rate", "timeout", "max_body", "write")
     settings = Settings(**{name: getattr(args, name) for name in names}, hosts=args.allow_host)
     return Service(served, settings, [] if args.tokens is None else read_tokens(args.tokens))

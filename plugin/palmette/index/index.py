@@ -551,7 +551,10 @@ class Index:
     def _with_second_stage(self, batch: QueryBatch, rerank: Rerank) -> QueryBatch:
         """Add the reranker of a search; the index's own is left out where it cannot judge."""
         if rerank is True and self._reranker is None:
-            raise ConfigError("rerank=True needs a reranker of the index: set index.reranker, or give rerank=…")
+            raise ConfigError(
+                "rerank=True needs a reranker of the index, and it has none: set index.reranker, give rerank=…, or "
+                "start the service with --rerank"
+            )
         if rerank is None or rerank is True:
             reranker = self._reranker
         else:

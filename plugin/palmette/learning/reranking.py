@@ -1,119 +1,79 @@
-"""The weight that a reranker deserves in a search: by judged questions, or by questions alone.
+"""The weight that a reranker deserves in a search, learned from judged questions.
 
-With judgements it is the mean of all weights whose nDCG@10 lies within one standard error of the best one's. Without
-them, the first stage judges: its probabilities tell how often a hit is relevant, so that the slope
-
-    b = Σ (z − mean z) (p − mean p) / Σ (p − mean p)²        z a hit's score in standard deviations, p its probability
-
-estimates how far the reranker's scores of relevant hits lie above those of others, if its errors are not those of the
-first stage. The weight is .22 b, 0 for one that knows nothing. Both are pulled towards the shipped weight by as many
-questions as that counts for.
+It is the mean of all weights whose nDCG@10 lies within one standard error of the best one's, pulled towards the weight
+that the reranker earns without judgements (:mod:`palmette.ranking.second_stage`) by as much as ten questions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from palmette.arrays import Floats
-from palmette.config import check_kind
 from palmette.errors import InputError
 from palmette.index import Index
 from palmette.learning.probability import FEWEST_QUESTIONS, check_judged, judged_by_votes
-from palmette.ranking.second_stage import RERANK_SCORE, WEIGHT, Rerank, Reranker, as_reranker
-from palmette.types import Hit
+from palmette.ranking.second_stage import RERANK_SCORE, EarnedWeight, Rerank, Reranker, as_reranker
 
 WEIGHTS = (*np.round(np.arange(0, 1, 0.05), 2).tolist(), 1.0, 1.25, 1.5, 2.0)
 """Candidate weights."""
-SHIPPED_QUESTIONS = 10
-"""Strength of the shipped weight, in questions."""
-WEIGHT_OF_SEPARATION = 0.22
-"""Weight per standard deviation between the scores of relevant hits and others; of simulated rerankers of AUROC .92,
-.75 and .6 it gave .51, .25 and .08, and the best weights are .5, .25 and .05."""
+EARNED_QUESTIONS = 10
+"""Strength of the earned weight, in questions."""
 DISCOUNTS = 1 / np.log2(np.arange(2, 12))
 """Discounts of nDCG@10."""
 
 
-class _Judged(NamedTuple):
-    """Hits of one question, best first."""
-
-    logits: Floats
-    scores: Floats
-    """Standard deviations above the mean; 0 where not judged."""
-    hits: Sequence[Hit]
-
-
-def weigh_reranker(
-    index: Index, rerank: Rerank, questions: Mapping[str, Mapping[str, int]] | Iterable[str] | None = None
-) -> Reranker:
+def weigh_reranker(index: Index, rerank: Rerank, judged: Mapping[str, Mapping[str, int]] | None = None) -> Reranker:
     """Return a reranker with the weight that it deserves on an index.
 
     Args:
         index: An index that is searched with its default options.
         rerank: The reranker, see :class:`palmette.ranking.second_stage.Reranker`.
-        questions: Grades of documents by question and id (0: not relevant), from which the weight is learned. Or
-            questions alone, such as those of a log: the first stage's probabilities then stand for judgements. ``None``
-            for the votes that the index has kept.
+        judged: Grades of documents by question and id (0: not relevant). ``None`` takes the votes that the index has
+            kept.
     """
     reranker = as_reranker(rerank)
-    if questions is None:
-        questions = judged_by_votes(index)
-    grades: Mapping[str, Mapping[str, int]] = {}
-    if isinstance(questions, Mapping):
-        check_judged(questions, index)
-        grades = questions
-    check_kind("questions", questions, Iterable, "grades by question and id, or a list of questions")
-    asked = [check_text(question) for question in dict.fromkeys(questions) if str(question).strip()]
-    found = _judge(index, reranker, asked)
-    if isinstance(questions, Mapping):
-        quality = [_quality(judged, grades[question]) for question, judged in found.items()]
-        usable = [row for row in quality if row is not None]
+    if judged is None:
+        judged = judged_by_votes(index)
     else:
-        usable = list(found.values())
-    if len(usable) < FEWEST_QUESTIONS:
-        raise InputError(
-            f"{len(usable)} questions have a hit to choose by and scores of {reranker.name}, and {FEWEST_QUESTIONS} "
-            "are needed to weigh a reranker"
-        )
-    best = _best_weight(np.stack(usable)) if isinstance(questions, Mapping) else _weight_of(usable)
-    share = len(usable) / (len(usable) + SHIPPED_QUESTIONS)
-    return reranker.replace(weight=round(share * best + (1 - share) * WEIGHT, 3))
-
-
-def check_text(question: Any) -> str:
-    """Return a question; raise for what is no text."""
-    check_kind("a question", question, str, "a str")
-    return str(question)
-
-
-def _judge(index: Index, reranker: Reranker, questions: Sequence[str]) -> dict[str, _Judged]:
-    """Return log-odds of the first stage and scores of the reranker for the questions that it has judged."""
-    found = {}
-    results = index.search(list(questions), k=reranker.hits, rerank=reranker.replace(weight=0.0)) if questions else []
+        check_judged(judged, index)
+    memory, quality = EarnedWeight(), list[Floats]()
+    questions = [question for question, grades in judged.items() if question.strip() and grades]
+    trial = reranker.replace(weight=0.0)
+    results = index.search(questions, k=reranker.hits, rerank=trial) if questions else []
     for question, hits in zip(questions, results, strict=True):
         own = np.array([hit.evidence.get(RERANK_SCORE, np.nan) for hit in hits])
-        if np.count_nonzero(~np.isnan(own)) < 2 or np.nanstd(own) < 1e-9:
+        scored = ~np.isnan(own)
+        if not scored.any() or own[scored].std() < 1e-9:
             continue
-        scores = np.nan_to_num((own - np.nanmean(own)) / np.nanstd(own))
+        z = np.nan_to_num((own - own[scored].mean()) / own[scored].std())
         p = np.clip([hit.score for hit in hits], 1e-7, 1 - 1e-7)
-        found[question] = _Judged(np.log(p / (1 - p)), scores, hits)
-    return found
+        logits = np.log(p / (1 - p))
+        memory.learn(z[scored], logits[scored])
+        if (by_weight := _quality([hit.id for hit in hits], logits, z, judged[question])) is not None:
+            quality.append(by_weight)
+    if len(quality) < FEWEST_QUESTIONS:
+        raise InputError(
+            f"{len(quality)} questions have relevant hits beside others and scores of {reranker.name}, and "
+            f"{FEWEST_QUESTIONS} are needed to weigh a reranker"
+        )
+    share = len(quality) / (len(quality) + EARNED_QUESTIONS)
+    best = share * _best_weight(np.stack(quality)) + (1 - share) * memory.weight()
+    return reranker.replace(weight=round(best, 3))
 
 
-def _quality(judged: _Judged, grades: Mapping[str, int]) -> Floats | None:
+def _quality(ids: Sequence[str], logits: Floats, z: Floats, grades: Mapping[str, int]) -> Floats | None:
     """Return nDCG@10 by weight; ``None`` where no hit is relevant, or all are."""
-    gains = np.array([max(0, grades.get(hit.id, 0)) for hit in judged.hits], float)
-    if not gains.any() or gains.all():
+    gains = {id: max(0, grades.get(id, 0)) for id in ids}
+    if not any(gains.values()) or all(gains.values()):
         return None
     ideal = sorted((grade for grade in grades.values() if grade > 0), reverse=True)[: len(DISCOUNTS)]
     best, quality = sum(ideal * DISCOUNTS[: len(ideal)]), []
     for weight in WEIGHTS:
-        order = np.argsort(-(judged.logits + weight * judged.scores), kind="stable").tolist()
-        first = {judged.hits[row].id: gains[row] for row in reversed(order)}  # a document counts once
-        ids = list(dict.fromkeys(judged.hits[row].id for row in order))
-        quality.append(sum(first[id] * discount for id, discount in zip(ids, DISCOUNTS, strict=False)) / best)
+        order = np.argsort(-(logits + weight * z), kind="stable").tolist()
+        ranked = dict.fromkeys(ids[row] for row in order)  # a document counts once, by its best passage
+        quality.append(sum(gains[id] * discount for id, discount in zip(ranked, DISCOUNTS, strict=False)) / best)
     return np.array(quality)
 
 
@@ -123,14 +83,3 @@ def _best_weight(quality: Floats) -> float:
     lost = quality[:, best : best + 1] - quality
     as_good = lost.mean(axis=0) <= np.sqrt(lost.var(axis=0) / len(lost))
     return float(np.array(WEIGHTS)[as_good].mean())
-
-
-def _weight_of(found: Sequence[_Judged]) -> float:
-    """Return the weight of a reranker by how its scores follow the probabilities of the first stage."""
-    above = spread = 0.0
-    for judged in found:
-        open_hits = judged.scores != 0
-        p = 1 / (1 + np.exp(-judged.logits[open_hits]))
-        above += float(judged.scores[open_hits] @ (p - p.mean()))
-        spread += float(np.square(p - p.mean()).sum())
-    return float(np.clip(WEIGHT_OF_SEPARATION * above / max(spread, 1e-9), 0, WEIGHTS[-1]))

@@ -7,6 +7,13 @@
 c leaves the best hit the log-odds that the best one had before: a reranker says which hit is relevant, not whether one
 is. A question that no document answers stays below a threshold, and a calibrated probability of a first hit holds.
 
+A reranker without a fixed weight earns it: the first stage's probabilities p tell how often a hit is relevant, so that
+
+    b = Σ (z − mean z) (p − mean p) / Σ (p − mean p)²      over the open hits of the questions judged so far
+
+estimates how far its scores of relevant hits lie above those of others, if both stages err independently. The weight is
+.22 (b − 1 / √Σ (p − mean p)²), from 0 to .5: one that knows nothing counts for nothing, a good one after ten questions.
+
 Example: hits of log-odds 1.0, .6 and −2.1 have scores of 3 and 7 (the third is not open). z is −1 and 1; with a weight
 of 1 the sums are 0, 1.6 and −2.1, and c = .6: the second comes first with 1.0, before −.6 and −2.7.
 """
@@ -16,6 +23,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import warnings
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
@@ -36,8 +44,13 @@ from palmette.ranking.rerankers import checked_scores, scorer_of
 from palmette.search.plan import Candidates
 from palmette.store.protocols import View
 
-WEIGHT = 0.25
-"""Shipped weight; benchmarks/results/rerank.md says how it was chosen."""
+WEIGHT_OF_SEPARATION = 0.22
+"""Weight per standard deviation between the scores of relevant hits and others: of simulated rerankers of AUROC .92,
+.75 and .6 it gives .51, .25 and .08, and the best weights are .5, .25 and .05."""
+MOST_EARNED = 0.5
+"""Largest weight that is earned without judgements."""
+QUESTIONS_TO_EARN = 200
+"""Questions after which an earned weight stays as it is."""
 HITS = 20
 """Largest number of hits of a question that are judged."""
 WITHIN = 2.0
@@ -63,18 +76,68 @@ class NotJudged(Exception):
     """A reranker failed, was late, or gave something other than a number for each text."""
 
 
-class Reranker(Renewed):
-    """A reranker, and how much its judgement counts in a search; keeps its scores by question and text.
+class EarnedWeight:
+    """The weight that a reranker earns by how its scores follow the probabilities of the first stage."""
 
-    Make one and use it for all searches: ``index.search(question, rerank=reranker)``, or ``index.reranker = reranker``.
+    def __init__(self) -> None:
+        self._questions, self._product, self._square = 0, 0.0, 0.0
+
+    def learn(self, z: Floats, logits: Floats) -> None:
+        """Count a question's open hits: their scores in standard deviations, and log-odds of the first stage."""
+        p = 1 / (1 + np.exp(-np.asarray(logits, np.float64)))
+        if self._questions < QUESTIONS_TO_EARN:
+            self._questions += 1
+            self._product += float(z @ (p - p.mean()))
+            self._square += float(np.square(p - p.mean()).sum())
+
+    def weight(self) -> float:
+        """Return the weight that the questions so far bear out, less its uncertainty."""
+        if self._square < 1e-6:
+            return 0.0
+        separation = self._product / self._square - 1 / self._square**0.5
+        return min(MOST_EARNED, max(0.0, WEIGHT_OF_SEPARATION * separation))
+
+
+class _Memory(Renewed):
+    """Scores of a reranker's model, and its earned weight."""
+
+    def __init__(self) -> None:
+        self.scores: OrderedDict[bytes, float] = OrderedDict()
+        self.earned = EarnedWeight()
+        super().__init__()
+
+    def renew(self) -> None:
+        """Make the lock."""
+        self.lock = threading.Lock()
+
+
+_memories: dict[int, _Memory] = {}
+
+
+def _memory_of(model: Any) -> _Memory:
+    """Return the memory of a model for as long as that lives, so that a search may be given the model itself."""
+    key = id(model)
+    if key not in _memories:
+        try:
+            weakref.finalize(model, _memories.pop, key, None)
+        except TypeError:  # a name, or an object without weak references
+            return _Memory()
+        _memories[key] = _Memory()
+    return _memories[key]
+
+
+class Reranker(Renewed):
+    """A reranker, and how much its judgement counts in a search; scores are kept by question and text.
+
+    ``index.search(question, rerank=reranker)``, or ``index.reranker = reranker`` for all searches of an index.
 
     Args:
         model: A ``CrossEncoder``, a reranker of LangChain or LlamaIndex, a function of a question and texts that
             returns a score for each text, ``"cross-encoder:FOLDER_OR_NAME"`` or ``"rerank:MODEL@https://host/v1"``
             (its key in PALMETTE_RERANK_KEY).
-        weight: Log-odds of a score one standard deviation above the mean of a question's open hits. The shipped one
-            gains little and hardly harms: :func:`palmette.learning.reranking.weigh_reranker` finds the one that the
-            reranker deserves.
+        weight: Log-odds of a score one standard deviation above the mean of a question's open hits.
+            :func:`palmette.learning.reranking.weigh_reranker` learns it from judged questions. ``None`` lets the
+            reranker earn it by the first 200 questions, from 0 on.
         hits: Largest number of hits of a question that are judged.
         within: Distance in log-odds from the best hit up to which a hit is judged: ``inf`` judges all, 1 asks rarely.
         seconds: Seconds that a question's judgement may take; ``None`` for no limit. A late one is kept for the next
@@ -85,7 +148,7 @@ class Reranker(Renewed):
         self,
         model: Any,
         *,
-        weight: float = WEIGHT,
+        weight: float | None = None,
         hits: int = HITS,
         within: float = WITHIN,
         seconds: float | None = None,
@@ -95,8 +158,9 @@ class Reranker(Renewed):
         check_range("Reranker", "within", within, 0)
         check_range("Reranker", "seconds", seconds, 1e-3)
         self.model, self._scorer = model, scorer_of(model)
-        self.weight, self.hits, self.within, self.seconds = float(weight), int(hits), float(within), seconds
-        self._kept: OrderedDict[bytes, float] = OrderedDict()
+        self.hits, self.within, self.seconds = int(hits), float(within), seconds
+        self.fixed_weight = None if weight is None else float(weight)
+        self._memory = _memory_of(self.model)
         super().__init__()
 
     def renew(self) -> None:
@@ -110,25 +174,30 @@ class Reranker(Renewed):
         """Name of the model."""
         return self._scorer.name
 
+    @property
+    def weight(self) -> float:
+        """Weight that is fixed, or earned so far."""
+        return self._memory.earned.weight() if self.fixed_weight is None else self.fixed_weight
+
     def options(self) -> dict[str, Any]:
         """Options of the constructor, besides the model."""
-        return {name: getattr(self, name) for name in OPTIONS}
+        return {"weight": self.fixed_weight, **{name: getattr(self, name) for name in OPTIONS[1:]}}
 
     def to_dict(self) -> dict[str, Any] | None:
         """JSON that :func:`as_reranker` reads; ``None`` for a model that has no name to be loaded by."""
         return {"model": self.model, **self.options()} if isinstance(self.model, str) else None
 
     def replace(self, **changes: Any) -> Reranker:
-        """Copy with other options, and with the same model, which is not loaded again."""
+        """Copy with other options; model and kept scores are the same."""
         changed = Reranker(self._scorer, **{**self.options(), **changes})
-        changed.model = self.model
+        changed.model, changed._memory = self.model, self._memory
         return changed
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _remade, (self.model, self.options())
 
     def __repr__(self) -> str:
-        return f"<Reranker {self.name}: weight {self.weight:g}>"
+        return f"<Reranker {self.name}: weight {self.weight:.3g}{' so far' if self.fixed_weight is None else ''}>"
 
     def judge(self, question: str, texts: Sequence[str]) -> list[float]:
         """Return a score for each text, from a kept judgement where there is one.
@@ -139,8 +208,8 @@ class Reranker(Renewed):
         # a score that depends on the other texts is kept with all of them
         beside = b"" if self._scorer.pointwise else _digest(question, *texts)
         keys = [_digest(question, text) + beside for text in texts]
-        with self._lock:
-            known = {key: self._kept[key] for key in keys if key in self._kept}
+        with self._memory.lock:
+            known = {key: self._memory.scores[key] for key in keys if key in self._memory.scores}
         fresh = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
         if fresh:
             known |= self._in_time(question, fresh)
@@ -154,7 +223,11 @@ class Reranker(Renewed):
         deviation = float(scores.std())
         if deviation <= 1e-9 * max(1.0, float(np.abs(scores).max())):
             return np.zeros(len(scores), np.float32), 0.0
-        added = self.weight * (scores - scores.mean()) / deviation
+        z, weight = (scores - scores.mean()) / deviation, self.weight
+        if self.fixed_weight is None:
+            with self._memory.lock:
+                self._memory.earned.learn(z, logits)
+        added = weight * z
         correction = float(logits.max() - (logits + added).max())
         return np.asarray(np.round(added + correction, 6) + 0.0, np.float32), correction
 
@@ -191,10 +264,10 @@ class Reranker(Renewed):
             scores = dict(zip(texts, checked_scores(given, len(texts), self.name), strict=True))
         except Exception as error:  # of the user's own code, or of a library
             raise NotJudged(f"{self.name} failed: {type(error).__name__}: {str(error)[:300]}") from error
-        with self._lock:
-            self._kept |= scores
-            while len(self._kept) > MOST_KEPT:
-                self._kept.popitem(last=False)
+        with self._memory.lock:
+            self._memory.scores |= scores
+            while len(self._memory.scores) > MOST_KEPT:
+                self._memory.scores.popitem(last=False)
         return scores
 
 

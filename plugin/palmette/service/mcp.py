@@ -134,10 +134,12 @@ class Server(MCPServer[Any]):
     ) -> Annotated[CallToolResult, Passages]:
         """Find passages about a question. Returns each one's id, score and best sentence; `get` reads more."""
         name, reply = await self._ask("search", SearchBody(query=query, k=k, filter=filter, index=index))
-        hits = reply["results"][0]["hits"]
+        [result] = reply["results"]
+        hits = result["hits"]
         passages = [_passage(name, hit) for hit in hits]
         lines = [f"{_cited(passage.id)} {passage.score:.0%}: {_line(passage.text)}" for passage in passages]
-        return _result(Passages(passages=passages), "\n".join(lines) or "Nothing was found.")
+        notes = [f"Note: {_line(result['note'])}"] if "note" in result else []
+        return _result(Passages(passages=passages), "\n".join(lines) or "Nothing was found.", *notes)
 
     async def get(
         self,
