@@ -54,6 +54,7 @@ def ids(reply: Any) -> list[str]:
     return [hit["id"] for hit in reply.json()["results"][0]["hits"]]
 
 
+@pytest.mark.filterwarnings("ignore:.*the hits of the first stage:UserWarning")
 async def test_a_service_reranks_unless_a_request_leaves_it_out(
     service: Running, index: Index, blue: Blue, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -79,18 +80,17 @@ async def test_a_service_reranks_unless_a_request_leaves_it_out(
     blue.fails = True
     other = "where does the green owl live?"
     expected = [hit.id for hit in index.search(other, 3)]
-    with pytest.warns(UserWarning, match="the cable is cut"):
-        reply = service.post("search", query=other, k=3)
-        assert ids(reply) == expected
-        note = reply.json()["results"][0]["note"]
-        assert "the cable is cut; these are the hits of the first stage" in note
-        assert service.post("context", question=other).json()["note"] == note
-        assert main(["search", str(index.path), other, "-k", "3"]) == 0
-        assert note in capsys.readouterr().err
-        async with Client(f"{service.url}/mcp") as client:
-            told = await client.call_tool("search", {"query": other, "k": 3})
-        assert [one["id"] for one in told.structured_content["passages"]] == expected
-        assert note in told.content[-1].text
+    reply = service.post("search", query=other, k=3)
+    assert ids(reply) == expected
+    note = reply.json()["results"][0]["note"]
+    assert "the cable is cut; these are the hits of the first stage" in note
+    assert service.post("context", question=other).json()["note"] == note
+    assert main(["search", str(index.path), other, "-k", "3"]) == 0
+    assert note in capsys.readouterr().err
+    async with Client(f"{service.url}/mcp") as client:
+        told = await client.call_tool("search", {"query": other, "k": 3})
+    assert [one["id"] for one in told.structured_content["passages"]] == expected
+    assert note in told.content[-1].text
 
 
 def test_a_shell_reranks_by_a_server(index: Index, capsys: pytest.CaptureFixture[str]) -> None:

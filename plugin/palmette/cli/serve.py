@@ -79,8 +79,7 @@ def _service(args: argparse.Namespace) -> Any:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    names = ("model", "encoder", "reader", "device")
-    options: dict[str, Any] = {name: getattr(args, name) for name in names}
+    options: dict[str, Any] = {name: getattr(args, name) for name in ("model", "encoder", "reader", "device")}
     if args.rerank is not None:
         from palmette.ranking.second_stage import as_reranker
 

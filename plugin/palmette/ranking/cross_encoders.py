@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.arrays import Floats
 from palmette.encoder.base import readable
 from palmette.encoder.local.files import read_settings
 from palmette.encoder.onnx.graph import external_files
@@ -43,21 +42,22 @@ def load_cross_encoder(place: str) -> Score:
     except Exception as error:  # of several libraries without a common base
         raise CheckpointError(f"the cross-encoder {place!r} cannot be loaded ({str(error)[:300]})") from error
 
-    def score(question: str, texts: Sequence[str]) -> Floats:
+    def score(question: str, texts: Sequence[str]) -> list[float]:
         pairs = [(readable(question), readable(text)) for text in texts]
         return relevance(model.predict(pairs, activation_fn=Identity(), show_progress_bar=False))
 
     return score
 
 
-def relevance(logits: NDArray[Any]) -> Floats:
-    """Return the log-odds of relevance [n] of a classifier's outputs, of one class or two."""
+def relevance(logits: NDArray[Any]) -> list[float]:
+    """Return the log-odds of relevance of a classifier's outputs, of one class or two."""
     outputs = np.asarray(logits, np.float32)
     if outputs.ndim == 2 and outputs.shape[1] == 2:
         outputs = outputs[:, 1] - outputs[:, 0]
     if outputs.size != len(outputs):
         raise InputError(f"it gives {outputs.shape[1:]} numbers for a text, and a cross-encoder gives one or two")
-    return outputs.reshape(-1)
+    scores: list[float] = outputs.reshape(-1).tolist()
+    return scores
 
 
 class OnnxCrossEncoder(Renewed):
@@ -89,11 +89,11 @@ class OnnxCrossEncoder(Renewed):
         self._left.append(self._session)
         self._session = None
 
-    def score(self, question: str, texts: Sequence[str]) -> Floats:
+    def score(self, question: str, texts: Sequence[str]) -> list[float]:
         """Return the log-odds of each text."""
         encoded = self._tokenizer.encode_batch([(readable(question), readable(text)) for text in texts])
         order = np.argsort([sum(one.attention_mask) for one in encoded], kind="stable")  # less padding
-        scores = np.zeros(len(texts), np.float32)
+        scores = [0.0] * len(texts)
         for start in range(0, len(texts), TEXTS_PER_PASS):
             rows = order[start : start + TEXTS_PER_PASS]
             some = [encoded[row] for row in rows.tolist()]
@@ -103,10 +103,11 @@ class OnnxCrossEncoder(Renewed):
                 "attention_mask": np.array([one.attention_mask[:width] for one in some], np.int64),
                 "token_type_ids": np.array([one.type_ids[:width] for one in some], np.int64),
             }
-            scores[rows] = self._run(arrays)
+            for row, score in zip(rows.tolist(), self._run(arrays), strict=True):
+                scores[row] = score
         return scores
 
-    def _run(self, arrays: dict[str, NDArray[np.int64]]) -> Floats:
+    def _run(self, arrays: dict[str, NDArray[np.int64]]) -> list[float]:
         import onnxruntime as runtime
 
         try:

@@ -94,7 +94,7 @@ class EarnedWeight:
         """Return the weight that the questions so far bear out, less its uncertainty."""
         if self._square < 1e-6:
             return 0.0
-        separation = self._product / self._square - 1 / self._square**0.5
+        separation: float = self._product / self._square - 1 / self._square**0.5
         return min(MOST_EARNED, max(0.0, WEIGHT_OF_SEPARATION * separation))
 
 
