@@ -40,3 +40,19 @@ def test_a_reranker_of_any_kind_is_the_indexs(framework: Any) -> None:
     assert "first stage" in str(told[-1].message)
     with pytest.raises(ConfigError, match="cross-encoder:FOLDER"):
         framework.ask(framework.over("TreeRetriever", retriever.index, rerank="a-model"), QUESTION)
+
+
+def test_an_embedding_is_searched_by_the_first_stage() -> None:
+    from llama_index.core.schema import QueryBundle
+
+    from llama_index.retrievers.palmette import PalmetteRetriever
+    from palmette import Index
+
+    with Index.build(tiny.documents(), tiny.space(), progress=False) as index:
+        vector = index.model.encoder.encode_queries([QUESTION])[0].tolist()
+        asked = QueryBundle(QUESTION, embedding=vector)
+        found = [
+            [one.node_id for one in PalmetteRetriever(index, rerank=how).retrieve(asked)]
+            for how in (Reranker(reds, weight=9, within=99), None)
+        ]
+        assert found[0] == found[1]

@@ -12,7 +12,8 @@ A reranker without a fixed weight earns it: the first stage's probabilities p te
     b = Σ (z − mean z) (p − mean p) / Σ (p − mean p)²      over the open hits of the questions judged so far
 
 estimates how far its scores of relevant hits lie above those of others, if both stages err independently. The weight is
-.22 (b − 1 / √Σ (p − mean p)²), from 0 to .5: one that knows nothing counts for nothing, a good one after ten questions.
+.22 (b − 1 / √Σ (p − mean p)²), from 0 to .15: a reranker that knows nothing counts for nothing, and a good one after a
+few questions. A weight learned from judgements (:func:`palmette.learning.reranking.weigh_reranker`) may be larger.
 
 Example: hits of log-odds 1.0, .6 and −2.1 have scores of 3 and 7 (the third is not open). z is −1 and 1; with a weight
 of 1 the sums are 0, 1.6 and −2.1, and c = .6: the second comes first with 1.0, before −.6 and −2.7.
@@ -47,8 +48,8 @@ from palmette.store.protocols import View
 WEIGHT_OF_SEPARATION = 0.22
 """Weight per standard deviation between the scores of relevant hits and others: of simulated rerankers of AUROC .92,
 .75 and .6 it gives .51, .25 and .08, and the best weights are .5, .25 and .05."""
-MOST_EARNED = 0.5
-"""Largest weight that is earned without judgements."""
+MOST_EARNED = 0.15
+"""Largest weight that is earned without judgements: whether both stages err alike, only judgements tell."""
 QUESTIONS_TO_EARN = 200
 """Questions after which an earned weight stays as it is."""
 HITS = 20
@@ -107,8 +108,8 @@ class _Memory(Renewed):
         super().__init__()
 
     def renew(self) -> None:
-        """Make the lock."""
-        self.lock = threading.Lock()
+        """Make the locks: of what is kept, and of the model, which one thread calls at a time."""
+        self.lock, self.turn = threading.Lock(), threading.Lock()
 
 
 _memories: dict[int, _Memory] = {}
@@ -166,7 +167,6 @@ class Reranker(Renewed):
     def renew(self) -> None:
         """Make the locks."""
         self._lock = threading.Lock()
-        self._turn: Any = nullcontext() if self._scorer.parallel else threading.Lock()
         self._late: set[Future[dict[bytes, float]]] = set()
 
     @property
@@ -259,7 +259,7 @@ class Reranker(Renewed):
     def _score(self, question: str, texts: Mapping[bytes, str]) -> dict[bytes, float]:
         """Score texts by key, and keep the scores."""
         try:
-            with self._turn:
+            with nullcontext() if self._scorer.parallel else self._memory.turn:
                 given = self._scorer.score(question, list(texts.values()))
             scores = dict(zip(texts, checked_scores(given, len(texts), self.name), strict=True))
         except Exception as error:  # of the user's own code, or of a library

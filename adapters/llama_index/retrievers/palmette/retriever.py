@@ -292,8 +292,9 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
         own = bundle if isinstance(bundle, PalmetteQuery) else PalmetteQuery(bundle.query_str)
         query = self._query(bundle)
         lexical: Any = self.lexical if own.lexical is None else own.lexical
-        if not isinstance(query, str):
-            lexical = 0  # embeddings, and means of several texts, are searched without words
+        rerank = self.rerank
+        if not isinstance(query, str):  # embeddings, and means of several texts, are searched without words
+            lexical, rerank = 0, False
         settings = {
             "k": self.similarity_top_k if own.top_k is None else own.top_k,
             "filter": palmette_filter(own.filters),
@@ -302,7 +303,7 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
             **without_none(
                 {
                     "boost": self.boost,
-                    "rerank": self.rerank,
+                    "rerank": rerank,
                     **self._shown(),
                     **self.search_options,
                     **own.options,
