@@ -17,7 +17,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.errors import ConfigError, InputError
 from palmette.learning.reranking import weigh_reranker
-from palmette.ranking.second_stage import HITS, MOST_EARNED, MOST_LATE, EarnedWeight, Reranker, as_reranker, noting
+from palmette.ranking.second_stage import HITS, MOST_LATE, Reranker, as_reranker, noting
 
 QUESTION = "when are cherries pruned?"
 COUNT = 30
@@ -215,8 +215,9 @@ def test_rerankers_of_the_frameworks_and_functions(index: Index, model: Any) -> 
         ({"model": prefers_12, "wait": 1}, "no option 'wait'"),
         ({"model": prefers_12, "weight": -1}, "weight must be"),
         ({"model": prefers_12, "hits": 1}, "hits must be"),
-        ({"model": prefers_12, "seconds": 0}, "seconds must be"),
         ({"model": prefers_12, "within": "near"}, "within must be"),
+        ({"model": prefers_12, "weight": None}, "must be numbers"),
+        ({"model": prefers_12, "seconds": 0}, "seconds must be"),
         (True, "needs a reranker of the index"),
     ],
 )
@@ -258,31 +259,15 @@ def test_a_weight_is_learned_from_judgements() -> None:
             weigh_reranker(index, knows, dict(list(judged.items())[:3]))
 
 
-def test_a_reranker_earns_its_weight_by_what_the_first_stage_knows() -> None:
-    rng = np.random.default_rng(0)
-    separation = {name: np.sqrt(2) * value for name, value in (("strong", 1.405), ("weak", 0.253), ("none", 0.0))}
-    earned = {}
-    for name, distance in separation.items():
-        weight = EarnedWeight()
-        assert weight.weight() == 0
-        for _ in range(60):  # twenty hits, of which the first stage tells how often each is relevant
-            logits = rng.uniform(-2.5, -0.5, 20)
-            relevant = rng.random(20) < 1 / (1 + np.exp(-logits))
-            scores = rng.normal(size=20) + distance * relevant
-            weight.learn((scores - scores.mean()) / scores.std(), logits)
-        earned[name] = weight.weight()
-    assert earned["strong"] == MOST_EARNED > 0.05 > earned["weak"]
-    assert earned["none"] < 0.02
-
-
-def test_a_model_remembers_what_it_earned() -> None:
-    def model(question: str, texts: Sequence[str]) -> list[float]:
-        return [0.0] * len(texts)
-
+def test_what_is_added_depends_on_no_scale_of_the_scores() -> None:
     logits = np.linspace(1, -1, 20, dtype=np.float32)
-    for _ in range(12):
-        added, elsewhere = Reranker(model).added(logits, logits)
-    assert 0 < Reranker(model).weight <= MOST_EARNED
+    scores = np.cos(np.arange(20)).astype(np.float32)
+    [added, elsewhere], [alike, _] = (
+        Reranker(prefers_12, weight=1).added(logits, one) for one in (scores, 100 * scores - 7)
+    )
+    np.testing.assert_allclose(added, alike, atol=1e-4)
     assert (logits + added).max() == pytest.approx(1)
-    assert added[0] > elsewhere > added[-1]
-    assert Reranker(model, weight=0.125).weight == 0.125
+    assert added.max() > elsewhere > added.min()
+    even, nothing = Reranker(prefers_12, weight=1).added(logits, np.ones(20, np.float32))
+    assert not even.any()
+    assert nothing == 0

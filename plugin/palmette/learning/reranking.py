@@ -1,7 +1,7 @@
 """The weight that a reranker deserves in a search, learned from judged questions.
 
-It is the mean of all weights whose nDCG@10 lies within one standard error of the best one's, pulled towards the weight
-that the reranker earns without judgements (:mod:`palmette.ranking.second_stage`) by as much as ten questions.
+It is the mean of all weights whose nDCG@10 lies within one standard error of the best one's, pulled towards the shipped
+weight by as much as ten questions.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from palmette.arrays import Floats
 from palmette.errors import InputError
 from palmette.index import Index
 from palmette.learning.probability import FEWEST_QUESTIONS, check_judged, judged_by_votes
-from palmette.ranking.second_stage import RERANK_SCORE, EarnedWeight, Rerank, Reranker, as_reranker
+from palmette.ranking.second_stage import RERANK_SCORE, WEIGHT, Rerank, Reranker, as_reranker
 
 WEIGHTS = (*np.round(np.arange(0, 1, 0.05), 2).tolist(), 1.0, 1.25, 1.5, 2.0)
 """Candidate weights."""
-EARNED_QUESTIONS = 10
-"""Strength of the earned weight, in questions."""
+SHIPPED_QUESTIONS = 10
+"""Strength of the shipped weight, in questions."""
 DISCOUNTS = 1 / np.log2(np.arange(2, 12))
 """Discounts of nDCG@10."""
 
@@ -38,7 +38,7 @@ def weigh_reranker(index: Index, rerank: Rerank, judged: Mapping[str, Mapping[st
         judged = judged_by_votes(index)
     else:
         check_judged(judged, index)
-    memory, quality = EarnedWeight(), list[Floats]()
+    quality = list[Floats]()
     questions = [question for question, grades in judged.items() if question.strip() and grades]
     trial = reranker.replace(weight=0.0)
     results = index.search(questions, k=reranker.hits, rerank=trial) if questions else []
@@ -50,7 +50,6 @@ def weigh_reranker(index: Index, rerank: Rerank, judged: Mapping[str, Mapping[st
         z = np.nan_to_num((own - own[scored].mean()) / own[scored].std())
         p = np.clip([hit.score for hit in hits], 1e-7, 1 - 1e-7)
         logits = np.log(p / (1 - p))
-        memory.learn(z[scored], logits[scored])
         if (by_weight := _quality([hit.id for hit in hits], logits, z, judged[question])) is not None:
             quality.append(by_weight)
     if len(quality) < FEWEST_QUESTIONS:
@@ -58,8 +57,8 @@ def weigh_reranker(index: Index, rerank: Rerank, judged: Mapping[str, Mapping[st
             f"{len(quality)} questions have relevant hits beside others and scores of {reranker.name}, and "
             f"{FEWEST_QUESTIONS} are needed to weigh a reranker"
         )
-    share = len(quality) / (len(quality) + EARNED_QUESTIONS)
-    best = share * _best_weight(np.stack(quality)) + (1 - share) * memory.weight()
+    share = len(quality) / (len(quality) + SHIPPED_QUESTIONS)
+    best = share * _best_weight(np.stack(quality)) + (1 - share) * WEIGHT
     return reranker.replace(weight=round(best, 3))
 
 

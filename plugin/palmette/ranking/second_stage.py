@@ -7,13 +7,8 @@
 c leaves the best hit the log-odds that the best one had before: a reranker says which hit is relevant, not whether one
 is. A question that no document answers stays below a threshold, and a calibrated probability of a first hit holds.
 
-A reranker without a fixed weight earns it: the first stage's probabilities p tell how often a hit is relevant, so that
-
-    b = Σ (z − mean z) (p − mean p) / Σ (p − mean p)²      over the open hits of the questions judged so far
-
-estimates how far its scores of relevant hits lie above those of others, if both stages err independently. The weight is
-.22 (b − 1 / √Σ (p − mean p)²), from 0 to .15: a reranker that knows nothing counts for nothing, and a good one after a
-few questions. A weight learned from judgements (:func:`palmette.learning.reranking.weigh_reranker`) may be larger.
+The shipped weight decides between hits that are nearly even: without judgements nobody knows whether a reranker errs
+where the first stage errs. One learned from them (:func:`palmette.learning.reranking.weigh_reranker`) is often larger.
 
 Example: hits of log-odds 1.0, .6 and −2.1 have scores of 3 and 7 (the third is not open). z is −1 and 1; with a weight
 of 1 the sums are 0, 1.6 and −2.1, and c = .6: the second comes first with 1.0, before −.6 and −2.7.
@@ -45,13 +40,8 @@ from palmette.ranking.rerankers import checked_scores, scorer_of
 from palmette.search.plan import Candidates
 from palmette.store.protocols import View
 
-WEIGHT_OF_SEPARATION = 0.22
-"""Weight per standard deviation between the scores of relevant hits and others: of simulated rerankers of AUROC .92,
-.75 and .6 it gives .51, .25 and .08, and the best weights are .5, .25 and .05."""
-MOST_EARNED = 0.15
-"""Largest weight that is earned without judgements: whether both stages err alike, only judgements tell."""
-QUESTIONS_TO_EARN = 200
-"""Questions after which an earned weight stays as it is."""
+WEIGHT = 0.03
+"""Shipped weight: about the largest that costs a weak reranker no more than .002 of nDCG@10 (results/rerank.md)."""
 HITS = 20
 """Largest number of hits of a question that are judged."""
 WITHIN = 2.0
@@ -77,34 +67,11 @@ class NotJudged(Exception):
     """A reranker failed, was late, or gave something other than a number for each text."""
 
 
-class EarnedWeight:
-    """The weight that a reranker earns by how its scores follow the probabilities of the first stage."""
-
-    def __init__(self) -> None:
-        self._questions, self._product, self._square = 0, 0.0, 0.0
-
-    def learn(self, z: Floats, logits: Floats) -> None:
-        """Count a question's open hits: their scores in standard deviations, and log-odds of the first stage."""
-        p = 1 / (1 + np.exp(-np.asarray(logits, np.float64)))
-        if self._questions < QUESTIONS_TO_EARN:
-            self._questions += 1
-            self._product += float(z @ (p - p.mean()))
-            self._square += float(np.square(p - p.mean()).sum())
-
-    def weight(self) -> float:
-        """Return the weight that the questions so far bear out, less its uncertainty."""
-        if self._square < 1e-6:
-            return 0.0
-        separation: float = self._product / self._square - 1 / self._square**0.5
-        return min(MOST_EARNED, max(0.0, WEIGHT_OF_SEPARATION * separation))
-
-
 class _Memory(Renewed):
-    """Scores of a reranker's model, and its earned weight."""
+    """Scores of a reranker's model."""
 
     def __init__(self) -> None:
         self.scores: OrderedDict[bytes, float] = OrderedDict()
-        self.earned = EarnedWeight()
         super().__init__()
 
     def renew(self) -> None:
@@ -136,9 +103,9 @@ class Reranker(Renewed):
         model: A ``CrossEncoder``, a reranker of LangChain or LlamaIndex, a function of a question and texts that
             returns a score for each text, ``"cross-encoder:FOLDER_OR_NAME"`` or ``"rerank:MODEL@https://host/v1"``
             (its key in PALMETTE_RERANK_KEY).
-        weight: Log-odds of a score one standard deviation above the mean of a question's open hits.
-            :func:`palmette.learning.reranking.weigh_reranker` learns it from judged questions. ``None`` lets the
-            reranker earn it by the first 200 questions, from 0 on.
+        weight: Log-odds of a score one standard deviation above the mean of a question's open hits. The shipped one
+            gains little and does no harm; :func:`palmette.learning.reranking.weigh_reranker` learns the right one from
+            judged questions.
         hits: Largest number of hits of a question that are judged.
         within: Distance in log-odds from the best hit up to which a hit is judged: ``inf`` judges all, 1 asks rarely.
         seconds: Seconds that a question's judgement may take; ``None`` for no limit. A late one is kept for the next
@@ -149,18 +116,19 @@ class Reranker(Renewed):
         self,
         model: Any,
         *,
-        weight: float | None = None,
+        weight: float = WEIGHT,
         hits: int = HITS,
         within: float = WITHIN,
         seconds: float | None = None,
     ) -> None:
+        if None in (weight, hits, within):
+            raise ConfigError(f"Reranker: weight, hits and within must be numbers, got {weight}, {hits}, {within}")
         check_range("Reranker", "weight", weight, 0, 100)
         check_range("Reranker", "hits", hits, 2, 1000, whole=True)
         check_range("Reranker", "within", within, 0)
         check_range("Reranker", "seconds", seconds, 1e-3)
         self.model, self._scorer = model, scorer_of(model)
-        self.hits, self.within, self.seconds = int(hits), float(within), seconds
-        self.fixed_weight = None if weight is None else float(weight)
+        self.weight, self.hits, self.within, self.seconds = float(weight), int(hits), float(within), seconds
         self._memory = _memory_of(self.model)
         super().__init__()
 
@@ -174,14 +142,9 @@ class Reranker(Renewed):
         """Name of the model."""
         return self._scorer.name
 
-    @property
-    def weight(self) -> float:
-        """Weight that is fixed, or earned so far."""
-        return self._memory.earned.weight() if self.fixed_weight is None else self.fixed_weight
-
     def options(self) -> dict[str, Any]:
         """Options of the constructor, besides the model."""
-        return {"weight": self.fixed_weight, **{name: getattr(self, name) for name in OPTIONS[1:]}}
+        return {name: getattr(self, name) for name in OPTIONS}
 
     def to_dict(self) -> dict[str, Any] | None:
         """JSON that :func:`as_reranker` reads; ``None`` for a model that has no name to be loaded by."""
@@ -197,7 +160,7 @@ class Reranker(Renewed):
         return _remade, (self.model, self.options())
 
     def __repr__(self) -> str:
-        return f"<Reranker {self.name}: weight {self.weight:.3g}{' so far' if self.fixed_weight is None else ''}>"
+        return f"<Reranker {self.name}: weight {self.weight:g}>"
 
     def judge(self, question: str, texts: Sequence[str]) -> list[float]:
         """Return a score for each text, from a kept judgement where there is one.
@@ -223,11 +186,7 @@ class Reranker(Renewed):
         deviation = float(scores.std())
         if deviation <= 1e-9 * max(1.0, float(np.abs(scores).max())):
             return np.zeros(len(scores), np.float32), 0.0
-        z, weight = (scores - scores.mean()) / deviation, self.weight
-        if self.fixed_weight is None:
-            with self._memory.lock:
-                self._memory.earned.learn(z, logits)
-        added = weight * z
+        added = self.weight * (scores - scores.mean()) / deviation
         correction = float(logits.max() - (logits + added).max())
         return np.asarray(np.round(added + correction, 6) + 0.0, np.float32), correction
 
