@@ -18,8 +18,10 @@ EXPLANATION = "explanation"
 """Metadata key of an explanation."""
 CITATION = "citation"
 """Metadata key of a passage's citation, such as *guide.md › Pruning, lines 40–52*."""
+PLACE = "place"
+"""Metadata key of the citation's parts: file, page, lines, characters."""
 PASSAGE = "passage"
-"""Metadata key of a passage's place: characters, lines, headings, number."""
+"""Metadata key of a passage of a longer document: characters, lines, headings, number."""
 COPIES = "copies"
 """Metadata key of the citations of passages with the same text."""
 
@@ -50,17 +52,21 @@ def from_stored(document: Stored) -> Document:
     return Document(id=document.id, page_content=document.content, metadata=metadata)
 
 
-def from_hit(hit: Hit, score_key: str | None, explain: bool) -> Document:
+def from_hit(hit: Hit, score_key: str | None, explain: bool, cite: bool = False) -> Document:
     """Convert a hit; score and explanation replace metadata of the same names.
 
-    The metadata of a passage of a longer document have its place: ``citation`` for people, ``passage`` for programs.
+    A passage of a longer document has its citation and place, unless its metadata have these names; with ``cite`` a
+    document of one passage has them too.
     """
     document = from_stored(hit.document)
     document.page_content = hit.text
-    if hit.passage is not None and hit.passage.count > 1:
-        document.metadata |= {CITATION: hit.citation, PASSAGE: hit.passage.to_dict()}
+    is_part = hit.passage is not None and hit.passage.count > 1
+    if cite or is_part:
+        document.metadata = {CITATION: str(hit.citation), PLACE: hit.citation.to_dict()} | document.metadata
+    if hit.passage is not None and is_part:
+        document.metadata[PASSAGE] = hit.passage.to_dict()
     if hit.copies:
-        document.metadata[COPIES] = list(hit.copies)
+        document.metadata[COPIES] = [str(copy) for copy in hit.copies]
     if score_key is not None:
         document.metadata[score_key] = float(hit.score)
     if explain:

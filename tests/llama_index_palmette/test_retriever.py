@@ -101,7 +101,8 @@ def test_documents_of_another_origin_become_text_nodes(model):
     index.add([Document(id="a", text="an owl", metadata={"lang": "en"})])
     [result] = TreeRetriever(index).retrieve("owl")
     assert isinstance(result.node, TextNode)
-    assert (result.node_id, result.text, result.metadata) == ("a", "an owl", {"lang": "en"})
+    assert (result.node_id, result.text, result.metadata["lang"]) == ("a", "an owl", "en")
+    assert (result.metadata["citation"], result.metadata["place"]["kind"]) == ("a", "lines")
     assert TreeRetriever(index).upsert([result.node]).updated == ["a"]
     assert index.get(["a"])[0].text == "an owl"  # metadata stays out of the text
 

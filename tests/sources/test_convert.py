@@ -11,6 +11,8 @@ import pytest
 
 from palmette.errors import InputError, MissingExtraError
 from palmette.sources.convert import SourceText, decode, html_to_markdown, kind_of, read_file
+from palmette.store.protocols import StoredDocument
+from palmette.types import Document, cite, numbered
 
 
 @pytest.fixture
@@ -138,7 +140,8 @@ def test_records(write):
     path = write("a.jsonl.gz", gzip.compress("\n".join(map(json.dumps, rows)).encode()))
     one, two = read_file(path)
     metadata = {"title": "Lamp", "price": 3}
-    assert one == SourceText("Bright.", "text", "Lamp", metadata, "utf-8", "x", {"title": "Lamp", "size": {"cm": 9}})
+    fields, place = {"title": "Lamp", "size": {"cm": 9}}, numbered("record", 1)
+    assert one == SourceText("Bright.", "text", "Lamp", metadata, "utf-8", "x", fields, place)
     assert (two.text, two.title, two.id) == ("Other", None, None)
     lamps = list(read_file(write("b.csv", "name,price\nLamp,3\nDesk,\n")))
     assert [(lamp.text, lamp.metadata) for lamp in lamps] == [
@@ -242,6 +245,7 @@ def test_slides_and_sheets(tmp_path):
     for name, part in (("a.pptx", "# Cats"), ("a.xlsx", "| Tom | 3 |")):
         (document,) = read_file(tmp_path / name)
         assert part in document.text
+        assert "Slide number" not in document.text
 
 
 def test_pages_of_a_pdf(tmp_path):
@@ -253,7 +257,13 @@ def test_pages_of_a_pdf(tmp_path):
             figure.text(0.1, 0.5, words)
             book.savefig(figure)
     (document,) = read_file(tmp_path / "a.pdf")
-    assert document == SourceText("They purr.\n\f\nThey sleep.", "text", "Cats", {"pages": 2})
+    assert document == SourceText(
+        "They purr.\n\nThey sleep.",
+        "text",
+        "Cats",
+        {"pages": 2},
+        payload={"places": {"kind": "page", "marks": [[1, 1], [3, 2]]}},
+    )
 
 
 def test_broken_office_files_are_refused_by_name(tmp_path, write):
@@ -329,3 +339,47 @@ def test_a_heading_of_many_columns_is_read_in_linear_time(write):
     assert time.process_time() - begun < 5
     with pytest.raises(InputError, match="two columns are named 'c7'"):
         list(read_file(write("b.csv", ",".join([*names, "c7"]) + "\n")))
+
+
+def test_every_kind_of_file_is_cited_by_the_place_that_a_person_names(tmp_path, write):
+    pptx, sheets = pytest.importorskip("pptx"), pytest.importorskip("openpyxl").Workbook()
+    slides = pptx.Presentation()
+    for words in ("They purr.", "They sleep."):
+        slide = slides.slides.add_slide(slides.slide_layouts[1])
+        slide.shapes.title.text, slide.placeholders[1].text = "Cats", words
+    slides.save(tmp_path / "a.pptx")
+    sheets.active.title = "Prices"
+    for row in (2, 3, 7, 8):
+        sheets.active.cell(row, 1, f"row {row}")
+    sheets.create_sheet("Empty")
+    sheets.create_sheet("Ages").append(["Tom", 3])
+    sheets.save(tmp_path / "a.xlsx")
+    cells = [{"cell_type": "markdown", "source": source} for source in ("# Cats", "", "They sleep.")]
+    write("a.ipynb", json.dumps({"cells": cells}))
+    write("a.csv", "name,age\nTom,3\nIda,4\n")
+    write("a.jsonl", '{"text": "one"}\n\n{"text": "They sleep."}\n')
+    write("a.txt", "one\f\n\fThey sleep.\nend")
+
+    def cited(name, words):
+        for source in read_file(tmp_path / name):
+            document = Document(name, source.text, {"source": name}, source.fields, source.payload)
+            assert "\f" not in document.content
+            start = document.content.find(words)
+            if start >= 0:
+                place = StoredDocument.whole(document).passages[0]
+                return str(cite(document, place, (start, start + len(words))))
+        raise AssertionError(words)
+
+    assert cited("a.pptx", "They sleep.") == "a.pptx, slide 2"
+    assert cited("a.pptx", "They purr.") == "a.pptx, slide 1"
+    assert [cited("a.xlsx", f"row {row}") for row in (2, 3, 7, 8)] == [
+        f"a.xlsx \u203a Prices, row {row}" for row in (2, 3, 7, 8)
+    ]
+    assert cited("a.xlsx", "Tom") == "a.xlsx \u203a Ages, row 1"
+    assert cited("a.ipynb", "They sleep.") == "a.ipynb, cell 3"
+    assert cited("a.csv", "Ida") == "a.csv, row 3"
+    assert cited("a.jsonl", "They sleep.") == "a.jsonl, record 3"
+    assert cited("a.txt", "They sleep.") == "a.txt, line 2"
+    (source,) = read_file(tmp_path / "a.xlsx")
+    document = Document("a.xlsx", source.text, {}, payload=source.payload)
+    assert str(cite(document, StoredDocument.whole(document).passages[0])) == "a.xlsx, sheets 1\u20133"

@@ -139,7 +139,7 @@ def _from_path(source: str | Path, titles: bool, passages: bool) -> Iterator[Doc
     if corpus is None:
         yield from _from_folder(path, passages)
     elif is_jsonl(corpus) or separator(corpus):
-        for _, record in record_documents(corpus, titles=titles):
+        for _, _, record in record_documents(corpus, titles=titles):
             if isinstance(record, InputError):
                 raise record
             yield record
@@ -204,7 +204,7 @@ def _documents(name: str, source: SourceText, passages: bool) -> Iterator[Docume
     """Yield a file as one document, or with ``passages`` as ``name#1``, ``name#2``, … where it is long."""
     metadata = metadata_of(name, source)
     if not passages:
-        yield Document(name, source.text, metadata, source.fields)
+        yield Document(name, source.text, metadata, source.fields, source.payload)
         return
     places = split(source.text, source.kind, PassageOptions(), estimate_tokens)
     for number, place in enumerate(places, 1):

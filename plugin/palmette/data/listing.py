@@ -106,7 +106,7 @@ def sample_source(
     corpus = existing(path / "corpus.jsonl") if path.is_dir() else None
     if corpus or (path.is_file() and kind_of(path) == RECORDS):
         found = islice(record_documents(corpus or path, titles=True), SAMPLED_RECORDS)
-        return [document.content for _, document in found if not isinstance(document, InputError)]
+        return [document.content for _, _, document in found if not isinstance(document, InputError)]
     files = walk(path, include=include, exclude=exclude).files
     small = [file for _, file in files if file.stat().st_size <= max_bytes] or [file for _, file in files[:1]]
     for file in small[:: max(1, -(-len(small) // SAMPLED_FILES))]:
@@ -118,7 +118,7 @@ def sample_source(
 
 def _list_records(listing: Listing, file: Path, titles: bool) -> None:
     """Read the documents of a table or of JSON lines, under ids of their own; unreadable ones are noted."""
-    for _, document in record_documents(file, titles=titles):
+    for _, _, document in record_documents(file, titles=titles):
         if not isinstance(document, InputError):
             listing.take(document, document.key)
             continue
@@ -157,7 +157,7 @@ def _list_files(
                 if isinstance(text, InputError):
                     listing.skip(file, text, f"{source}/{name}")
                 else:
-                    listing.take(Document(id, text.text, metadata_of(name, text), text.fields), str(file))
+                    listing.take(Document(id, text.text, metadata_of(name, text), text.fields, text.payload), str(file))
         except (InputError, MissingExtraError) as error:
             listing.skip(file, error, f"{source}/{name}")
     listing.skipped += [(str(path), reason) for path, reason in walked.skipped]  # after the files that failed

@@ -18,7 +18,7 @@ from palmette.ranking.score import probability
 from palmette.sources.lines import Lines
 from palmette.sources.passages import CountTokens
 from palmette.store.protocols import StoredDocument, View
-from palmette.types import Document, Hit, Passage, Surroundings, cite
+from palmette.types import Citation, Document, Hit, Passage, Surroundings, cite
 
 Expand = Literal["neighbours", "section", "document"]
 Span = tuple[int, int]
@@ -41,15 +41,16 @@ class Excerpt:
     """Probability that the best passage of its document answers."""
 
     @property
-    def citation(self) -> str:
-        """Place of the excerpt for readers: ``guide.md › Pruning, lines 40–52``."""
+    def citation(self) -> Citation:
+        """Place of the excerpt; as a text, ``guide.md › Pruning, lines 40–52``."""
         return cite(self.document, self.place)
 
     def to_dict(self) -> dict[str, Any]:
         """The excerpt as JSON values."""
         place = self.place.to_dict()
         del place["number"], place["count"]
-        facts = {"id": self.document.key, "text": self.document.text, "citation": self.citation, "score": self.score}
+        facts = {"id": self.document.key, "text": self.document.text, "score": self.score}
+        facts |= {"citation": str(self.citation), "place": self.citation.to_dict()}
         return {**facts, **place, "metadata": dict(self.document.metadata)}
 
 
@@ -70,7 +71,7 @@ class Context:
         parts = []
         for number, excerpt in enumerate(self.excerpts, 1):
             text = _LIKE_A_CITATION.sub(r"\1\2\\[", excerpt.document.text)
-            parts.append(f"[{number}] {' '.join(excerpt.citation.split())}\n{text}")
+            parts.append(f"[{number}] {' '.join(str(excerpt.citation).split())}\n{text}")
         return "\n\n".join(parts)
 
     def to_dict(self) -> dict[str, Any]:

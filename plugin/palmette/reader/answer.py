@@ -23,7 +23,7 @@ from palmette.data.metrics import normalise
 from palmette.encoder.base import readable
 from palmette.encoder.sentences.splitting import split_sentences
 from palmette.reader.blocks import complete, with_neighbours
-from palmette.types import LINE_END, Document, Explanation, Part, Passage, cite
+from palmette.types import Citation, Document, Explanation, Part, Passage, cite
 
 ALTERNATIVES = 3
 """Next best answers that an answer lists."""
@@ -50,13 +50,9 @@ class Support:
     """Where the passage stands in its document; ``None`` of a passage that no search found."""
 
     @property
-    def citation(self) -> str:
-        """Place of the answer for readers: ``guide.md › Pruning, lines 40–52``."""
-        if self.place is None:
-            return cite(self.document, None)
-        content, first = self.document.content, self.place.first_line
-        lines = [first + len(LINE_END.findall(content, 0, end)) for end in (self.start, self.end)]
-        return cite(self.document, replace(self.place, first_line=lines[0], last_line=lines[1]))
+    def citation(self) -> Citation:
+        """Place of the answer; as a text, ``guide.md › Pruning, lines 40–52``."""
+        return cite(self.document, self.place, (self.start, self.end))
 
     @property
     def text(self) -> str:
@@ -66,7 +62,8 @@ class Support:
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
         names = ("passage", "text", "start", "end", "share", "sentence")
-        return {"id": self.document.key, "citation": self.citation, **{name: getattr(self, name) for name in names}}
+        facts = {"id": self.document.key, "citation": str(self.citation), "place": self.citation.to_dict()}
+        return facts | {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)

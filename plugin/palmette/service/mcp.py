@@ -58,6 +58,8 @@ class PassageReply(BaseModel):
     """A passage that a search found."""
 
     id: str
+    citation: str
+    place: dict[str, Any]
     score: float
     text: str
     """The best sentence, or the beginning."""
@@ -87,6 +89,8 @@ class AnswerSource(BaseModel):
     """A passage that gives an answer."""
 
     id: str
+    citation: str
+    place: dict[str, Any]
     sentence: str
     share: float
     uri: str
@@ -183,9 +187,10 @@ class Server(MCPServer[Any]):
         """Answer a question in the documents' own words, without a language model, with the passages that say it."""
         name, reply = await self._ask("answer", AnswerBody(question=question, k=k, filter=filter, index=index))
         answer = reply["answers"][0]
+        names = ("id", "citation", "place", "sentence", "share")
         sources = [
-            AnswerSource(id=s["id"], sentence=s["sentence"], share=s["share"], uri=_uri(name, s["id"]))
-            for s in answer["supports"]
+            AnswerSource(**{key: support[key] for key in names}, uri=_uri(name, support["id"]))
+            for support in answer["supports"]
         ]
         value = Answered(answer=answer["answer"], confidence=answer["confidence"], sources=sources)
         if not sources:
@@ -321,7 +326,8 @@ def _passage(index: str, hit: dict[str, Any]) -> PassageReply:
     """Describe a hit; the id of a passage has its number, ``guide.md#3``."""
     place = hit.get("passage", {})
     id = f"{hit['id']}#{place['number'] + 1}" if place.get("count", 1) > 1 else hit["id"]
-    return PassageReply(id=id, score=hit["score"], text=_brief(hit), metadata=hit["metadata"], uri=_uri(index, id))
+    facts = {key: hit[key] for key in ("citation", "place", "score", "metadata")}
+    return PassageReply(id=id, text=_brief(hit), uri=_uri(index, id), **facts)
 
 
 def _part_of(document: dict[str, Any], number: int, part: str) -> str:

@@ -31,7 +31,8 @@ from palmette.sources.records import (
 )
 from palmette.sources.strangers import check_installed, reason_of
 from palmette.sources.worker import WORKER
-from palmette.types import LONGEST_DOCUMENT, Document
+from palmette.types import LONGEST_DOCUMENT, PLACES, Document, join_numbered, numbered
+from palmette.types.citations import PlaceKind
 from palmette.types.values import json_fault, json_value, storable
 
 MOST_FAULTS = 100
@@ -42,6 +43,8 @@ _MOST_BYTES = 4 * LONGEST_DOCUMENT
 """Bytes of a text's file, whose characters are counted once it is read."""
 _LONGEST_FRONT_MATTER = 2**16
 _MOST_SIGNS = 1000  # of one kind in front matter: parsers take time to the square of lists in lists and dots in names
+_ALONE = re.compile(r"(?:^|(?<=[\r\n]))\f+|\f+(?=[\r\n]|$)")
+"""Form feeds at the begin or the end of a line."""
 _HEAD = 4096  # characters among which the first heading is the title
 
 
@@ -57,6 +60,7 @@ class SourceText:
         encoding: How its characters were written.
         id: The document's own id, where the file gives one to each of its records.
         fields: Named parts of a record.
+        payload: Which page, slide, cell or row each line is of, for citations.
     """
 
     text: str
@@ -66,6 +70,7 @@ class SourceText:
     encoding: str = "utf-8"
     id: str | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
+    payload: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_file(path: Path, root: Path | None = None) -> Iterable[SourceText]:
@@ -109,10 +114,13 @@ def read_parts(path: Path, root: Path | None = None) -> Iterator[SourceText | In
 
 
 def _mended(source: SourceText) -> SourceText:
-    """Refuse a text that is too long, and mend what an index could not store."""
+    """Refuse a text that is too long; mend what an index could not store, and drop form feeds, which show as boxes."""
     if len(source.text) > LONGEST_DOCUMENT:
         raise InputError(f"it has {len(source.text):,} characters, and may have {LONGEST_DOCUMENT:,}: split it")
-    return replace(source, text=storable(source.text), title=storable(source.title), metadata=storable(source.metadata))
+    text = storable(source.text)
+    if "\f" in text:  # lines stay lines
+        text = _ALONE.sub("", text).replace("\f", " ")
+    return replace(source, text=text, title=storable(source.title), metadata=storable(source.metadata))
 
 
 def _text(path: Path, root: Path | None) -> tuple[str, str]:
@@ -176,7 +184,7 @@ def _yaml(text: str) -> Any:
 def _html(path: Path, kind: str, root: Path | None) -> SourceText:
     source, encoding = _text(path, root)
     if source.count("<") > _MOST_TAGS_HERE:
-        text, title, _ = WORKER.convert(len(source), page=source)
+        text, title, *_ = WORKER.convert(len(source), page=source)
     else:
         text, title = html_to_markdown(source)
     if not text.strip():
@@ -195,10 +203,11 @@ def _notebook(path: Path, kind: str, root: Path | None) -> SourceText:
     facts = book.get("metadata") or {}
     language = str((facts.get("language_info") or facts.get("kernelspec") or {}).get("name") or "python")
     language = "python" if language.startswith("python") else language
-    text = "\n\n".join(part for cell in cells if (part := _cell(cell, language)))
+    text, places = join_numbered(((number, _cell(cell, language)) for number, cell in enumerate(cells, 1)), "cell")
     if not text:
         raise InputError("the notebook has no cells with text")
-    return SourceText(text + "\n", "markdown", _first_heading(text), {"language": language}, encoding)
+    facts, payload = {"language": language}, {PLACES: places}
+    return SourceText(text + "\n", "markdown", _first_heading(text), facts, encoding, payload=payload)
 
 
 def _cell(cell: Mapping[str, Any], language: str) -> str:
@@ -222,24 +231,31 @@ def fenced(text: str, language: str = "") -> str:
 
 def _records(path: Path, root: Path | None) -> Iterator[SourceText | InputError]:
     """Yield the rows of a table or a JSONL file as texts, each with its own id and metadata, or what is wrong."""
-    for row, document in record_documents(path, root, titles=False):
+    kind: PlaceKind = "row" if separator(path) else "record"
+    for number, row, document in record_documents(path, root, titles=False):
         if isinstance(document, InputError):
             yield document
             continue
         title = document.metadata.get("title")
         own = document.key if any(key in row for key in ("_id", "id")) else None
-        yield SourceText(document.content, "text", title, document.metadata, "utf-8", own, document.fields)
+        facts, payload = document.metadata, numbered(kind, number)
+        yield SourceText(document.content, "text", title, facts, "utf-8", own, document.fields, payload)
 
 
 def record_documents(
     path: Path, root: Path | None = None, *, titles: bool
-) -> Iterator[tuple[Mapping[str, Any], Document | InputError]]:
-    """Yield the rows of a table or a JSONL file, each with its document, or with what is wrong with it."""
+) -> Iterator[tuple[int, Mapping[str, Any], Document | InputError]]:
+    """Yield the rows of a table or a JSONL file, each with its number and its document, or what is wrong with it.
+
+    Rows are numbered as a spreadsheet does, the heading being 1; records by their lines.
+    """
     rows: Iterable[RowOrFault[Any]] = table_rows(path, TEXT_KEYS, root) if separator(path) else json_rows(path, root)
     convert = from_row if separator(path) else from_record
-    for place, row in rows:
+    for number, (place, row) in enumerate(rows, 2):
+        if not separator(path):
+            number = int(place.rpartition(":")[2])
         if isinstance(row, InputError):
-            yield {}, row
+            yield number, {}, row
             continue
         try:
             with located(place):
@@ -247,9 +263,9 @@ def record_documents(
                 if len(document.content) > LONGEST_DOCUMENT:
                     size = len(document.content)
                     raise InputError(f"it has {size:,} characters, and may have {LONGEST_DOCUMENT:,}: split it")
-            yield row, document
+            yield number, row, document
         except InputError as error:
-            yield row, error
+            yield number, row, error
 
 
 def _office(path: Path, kind: str, root: Path | None) -> SourceText:
@@ -259,11 +275,12 @@ def _office(path: Path, kind: str, root: Path | None) -> SourceText:
     with open_source(path, root) as file:  # whether it is there
         size = os.fstat(file.fileno()).st_size
     where = {"path": str(path.absolute()), "root": None if root is None else str(root.absolute())}
-    text, title, facts = WORKER.convert(size, suffix=suffix, **where)
+    text, title, facts, places = WORKER.convert(size, suffix=suffix, **where)
     if not text.strip():
         raise InputError("no text was found in it")
     kind = "text" if suffix == ".pdf" else "markdown"
-    return SourceText(text, kind, title or (_first_heading(text) if kind == "markdown" else None), facts)
+    title = title or (_first_heading(text) if kind == "markdown" else None)
+    return SourceText(text, kind, title, facts, payload={PLACES: places} if places else {})
 
 
 _READERS: Mapping[str, Callable[[Path, str, Path | None], SourceText]] = {

@@ -8,12 +8,14 @@ from __future__ import annotations
 import logging
 import os
 import posixpath
+import re
 import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec, module_from_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import unquote
@@ -22,25 +24,25 @@ from palmette.errors import InputError, MissingExtraError
 from palmette.machine.files import RATIO, SMALL
 from palmette.sources.decode import decode
 from palmette.sources.pages import html_to_markdown
-from palmette.types import LONGEST_DOCUMENT
+from palmette.types import LONGEST_DOCUMENT, Metadata, join_numbered
 
-PAGE_BREAK = "\f"
-"""What stands between the pages of a PDF, each on a line of its own."""
 _NEEDED = {".docx": "markitdown", ".pptx": "markitdown", ".xlsx": "openpyxl", ".epub": "defusedxml", ".pdf": "pypdf"}
 """Suffix → module that reads such files."""
 _GRID = 2**18
 """Cells of a sheet's table, empty ones included, above which empty ones are left out where most are empty."""
+_SLIDE = re.compile(r"<!-- Slide number: (\d{1,6}) -->")
 _ROW = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}row"
 _FACTS = "Title Authors:creator Language Publisher Date Description Identifier".split()
 """Facts of a book that stand above its text, each with its name in the file where that is another."""
 
 
 class Converted(NamedTuple):
-    """Text of a file, the title that the file states, and further facts."""
+    """Text of a file, the title that the file states, further facts, and what page, slide or row each line is of."""
 
     text: str
     title: str | None = None
     metadata: Mapping[str, Any] = {}
+    places: Mapping[str, Any] = {}
 
 
 def check_installed(suffix: str) -> None:
@@ -110,9 +112,26 @@ def _by_markitdown(suffix: str) -> Callable[[BinaryIO], Converted]:
 
     def read(file: BinaryIO) -> Converted:
         result = convert(file, stream_info(extension=suffix))
-        return Converted(str(result.markdown), result.title)
+        text = str(result.markdown)
+        if suffix != ".pptx":
+            return Converted(text, result.title)
+        text, places = _slides(text)
+        return Converted(text, result.title, places=places)
 
     return read
+
+
+def _slides(text: str) -> tuple[str, Metadata]:
+    """Take markitdown's comments with the numbers of slides out of a presentation's text."""
+    slides, number = list[tuple[int, str]](), 0
+    pieces = _SLIDE.split(text)  # what is before the first slide; then a number and a text in turns
+    for told, piece in zip(["0", *pieces[1::2]], pieces[::2], strict=True):
+        if int(told) in (0, number + 1):
+            number = int(told)
+            slides.append((number, piece))
+        else:  # words of a slide that look like such a comment
+            slides[-1] = number, f"{slides[-1][1]}<!-- Slide number: {told} -->{piece}"
+    return join_numbered(((number, piece.strip()) for number, piece in slides), "slide")
 
 
 def _pdf(file: BinaryIO) -> Converted:
@@ -123,7 +142,7 @@ def _pdf(file: BinaryIO) -> Converted:
     pages, size = list[str](), 0
     for number, page in enumerate(reader.pages, 1):
         try:
-            pages.append(page.extract_text().strip())
+            pages.append(page.extract_text().replace("\f", "\n").strip())
         except Exception as error:
             raise InputError(f"page {number} cannot be read ({reason_of(error)})") from error
         size = _bounded(size + len(pages[-1]))
@@ -131,7 +150,8 @@ def _pdf(file: BinaryIO) -> Converted:
         raise InputError("no text was found in it: its pages may be pictures, which need character recognition")
     title = reader.metadata.title if reader.metadata else None
     title = title.strip() if isinstance(title, str) else ""
-    return Converted(f"\n{PAGE_BREAK}\n".join(pages), title or None, {"pages": len(pages)})
+    text, places = join_numbered(enumerate(pages, 1), "page")
+    return Converted(text, title or None, {"pages": len(pages)}, places)
 
 
 def _bounded(characters: int) -> int:
@@ -152,21 +172,32 @@ def _workbook(file: BinaryIO) -> Converted:
     from openpyxl import load_workbook
 
     book = load_workbook(file, read_only=True, data_only=True, keep_links=False)
-    parts, size = list[str](), 0
-    for sheet in book.worksheets:
-        rows = list[dict[int, str]]()
-        for row in _filled_rows(sheet, book):
+    parts, size, marks, line = list[str](), 0, list[list[int]](), 1
+    for place, sheet in enumerate(book.worksheets, 1):
+        rows, numbers = list[dict[int, str]](), list[int]()
+        for number, row in _filled_rows(sheet, book):
             size = _bounded(size + sum(map(len, row.values())))
             rows.append(row)
+            numbers.append(number)
         if rows:
             table = "\n".join(_table(rows))
             size = _bounded(size + len(table) - sum(len(text) for row in rows for text in row.values()))
             parts.append(f"## {sheet.title}\n{table}")
-    return Converted("\n\n".join(parts))
+            # The heading, the head of the table and the line under it are of the first row; then a line is a row, and
+            # where rows were left out a new mark says so.
+            marks += [[line + below, numbers[0], place] for below in range(3)]
+            line += 3
+            for before, number in pairwise(numbers):
+                if number != before + 1:
+                    marks.append([line, number, place])
+                line += 1
+            line += 1
+    places = {"kind": "sheet", "marks": marks, "sheets": [sheet.title for sheet in book.worksheets]}
+    return Converted("\n\n".join(parts), places=places)
 
 
-def _filled_rows(sheet: Any, book: Any) -> Iterator[dict[int, str]]:
-    """Yield the rows of a sheet that hold a value: column → text.
+def _filled_rows(sheet: Any, book: Any) -> Iterator[tuple[int, dict[int, str]]]:
+    """Yield the rows of a sheet that hold a value, each with its number: column → text.
 
     openpyxl's own rows are padded to the last column and by the rows between; its parser gives the cells that the file
     has.
@@ -183,7 +214,7 @@ def _filled_rows(sheet: Any, book: Any) -> Iterator[dict[int, str]]:
             if element.tag != _ROW:
                 continue
             try:
-                _, cells = parser.parse_row(element)
+                number, cells = parser.parse_row(element)
             except MemoryError:
                 raise
             except Exception as error:
@@ -193,7 +224,7 @@ def _filled_rows(sheet: Any, book: Any) -> Iterator[dict[int, str]]:
             parser.row_dimensions.clear()
             row = {cell["column"]: text for cell in cells if (text := _cell(cell["value"]))}
             if row:
-                yield row
+                yield number, row
 
 
 def _cell(value: Any) -> str:

@@ -196,7 +196,7 @@ def _converted(request: dict[str, Any], limits: _Limits | None = None) -> Conver
 def _reply(line: bytes, limits: _Limits) -> dict[str, Any]:
     try:
         found = _converted(json.loads(line), limits)
-        return {"text": found.text, "title": found.title and str(found.title), "metadata": found.metadata}
+        return found._asdict() | {"title": found.title and str(found.title)}
     except MemoryError:
         limits.exceeded = True
         return {"error": f"cannot be read (it takes more than {limits.memory >> 20} MiB of memory)"}

@@ -136,20 +136,6 @@ class Passage:
         return {**asdict(self), "headings": list(self.headings)}
 
 
-def cite(document: Document, place: Passage | None) -> str:
-    """Cite a passage for people: ``guide.md › Pruning › Cherries, lines 40–52``.
-
-    The name is the document's id, or what its metadata have as ``source``. Lines of an only line are left out.
-    """
-    source = document.metadata.get("source")
-    name = source if isinstance(source, str) and source.strip() else document.key
-    if place is None:
-        return name
-    first, last = place.first_line, place.last_line
-    lines = f", lines {first}\u2013{last}" if first < last else f", line {first}" if place.count > 1 else ""
-    return " \u203a ".join([name, *place.headings]) + lines
-
-
 @dataclass(frozen=True)
 class Pair:
     """A question and a text that answers it, with optional texts that do not."""

@@ -9,7 +9,8 @@ from html import escape
 from typing import Any
 
 from palmette.errors import PalmetteError, shown
-from palmette.types.documents import Document, Metadata, Passage, cite
+from palmette.types.citations import Citation, cite
+from palmette.types.documents import Document, Metadata, Passage
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class Hit:
     """Where the passage stands in its document; ``None`` of a hit that no index found."""
     others: Sequence[Hit] = field(default=(), repr=False)
     """Further passages of the same document, best first, in a search with ``group_by="document"``."""
-    copies: Sequence[str] = field(default=(), repr=False)
+    copies: Sequence[Citation] = field(default=(), repr=False)
     """Citations of passages with the same text, which a search with ``distinct`` shows once."""
     around: Surroundings | None = field(default=None, repr=False)
     """What a search with ``expand`` adds around the passage."""
@@ -120,8 +121,8 @@ class Hit:
         return self.document.content if self.around is None else self.around.text
 
     @property
-    def citation(self) -> str:
-        """Place of the hit for readers: ``guide.md › Pruning › Cherries, lines 40–52``."""
+    def citation(self) -> Citation:
+        """Place of the passage; as a text, ``guide.md › Pruning › Cherries, lines 40–52``."""
         return cite(self.document, self.passage)
 
     @property
@@ -144,13 +145,13 @@ class Hit:
         facts |= {"evidence": dict(self.evidence), "highlights": self.highlights.to_dict()}
         if self.passage is not None and (self.passage.count > 1 or self.passage.headings):
             facts["passage"] = self.passage.to_dict()
-        facts["citation"] = self.citation
+        facts |= {"citation": str(self.citation), "place": self.citation.to_dict()}
         if self.around is not None:
             facts["around"] = self.around.to_dict()
         if self.others:
             facts["others"] = [other.to_dict(explain=explain) for other in self.others]
         if self.copies:
-            facts["copies"] = list(self.copies)
+            facts["copies"] = [str(copy) for copy in self.copies]
         return facts | ({"explanation": self.explain().to_dict()} if explain else {})
 
     def __getstate__(self) -> dict[str, Any]:

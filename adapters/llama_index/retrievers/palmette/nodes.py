@@ -33,7 +33,9 @@ REF_DOC_ID = "ref_doc_id"
 """Filterable name of the document a node comes from (a node without a source is its own document)."""
 
 CITATION = "citation"
-"""Metadata of a passage: where it stands, such as *guide.md › Pruning, lines 40–52*."""
+"""Metadata of a node found: where it stands, such as *guide.md › Pruning, lines 40–52*."""
+PLACE = "place"
+"""Metadata of a node found: the parts of its citation, which no model reads."""
 
 PASSAGE = re.compile(r"#[1-9]\d*$")
 """End of the id of a node that is a passage of a longer one."""
@@ -139,9 +141,18 @@ def read_nodes(nodes: Sequence[BaseNode] | str | Path) -> Sequence[BaseNode]:
 
 
 def passage_node(hit: Hit) -> BaseNode:
-    """Node of a hit; of a part of a node, its text, whose id ends in the number of the passage."""
+    """Node of a hit, with its citation unless its metadata have one; of a part of a node, its text.
+
+    The id of a part ends in the number of the passage.
+    """
     whole, place = to_node(hit.document), hit.passage
+    added = {CITATION: str(hit.citation), PLACE: hit.citation.to_dict()}
+    cited = {name: value for name, value in added.items() if name not in whole.metadata}
+    unread = [name for name in cited if name == PLACE]
     if place is None or place.count == 1 or isinstance(whole, IndexNode):
+        whole.metadata = {**whole.metadata, **cited}
+        whole.excluded_embed_metadata_keys = [*whole.excluded_embed_metadata_keys, *cited]
+        whole.excluded_llm_metadata_keys = [*whole.excluded_llm_metadata_keys, *unread]
         return whole
     source = RelatedNodeInfo(node_id=whole.ref_doc_id or whole.node_id, metadata=whole.metadata)
     beside = {NodeRelationship.PREVIOUS: place.number - 1, NodeRelationship.NEXT: place.number + 1}
@@ -150,13 +161,13 @@ def passage_node(hit: Hit) -> BaseNode:
         for relation, number in beside.items()
         if 0 <= number < place.count
     }
-    metadata = {**whole.metadata, CITATION: hit.citation}
+    metadata = {**whole.metadata, **cited}
     return TextNode(
         id_=f"{whole.node_id}#{place.number + 1}",
         text=hit.text,
         metadata=metadata,
         excluded_embed_metadata_keys=list(metadata),
-        excluded_llm_metadata_keys=whole.excluded_llm_metadata_keys,
+        excluded_llm_metadata_keys=[*whole.excluded_llm_metadata_keys, *unread],
         relationships={NodeRelationship.SOURCE: source, **neighbours},
     )
 
