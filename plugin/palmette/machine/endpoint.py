@@ -345,7 +345,7 @@ class Endpoint:
         return self.error(f"{self.url} answered {reply.status} for model {model!r}: {reason}{fix}")
 
 
-def read_key(variable: str) -> str:
+def read_key(variable: str = KEY) -> str:
     """Return the key of an environment variable, or an empty text."""
     key = os.environ.get(variable, "").strip()
     if not key.isascii() or (key and not key.isprintable()):
