@@ -21,6 +21,7 @@ from palmette.machine.compiled import compile_loops, compiles_loops
 from palmette.machine.files import write_anew
 from palmette.machine.folders import draft_beside
 from palmette.machine.threads import run_in_thread
+from palmette.ranking.second_stage import Rerank, as_reranker
 from palmette.reader import Reader
 from palmette.service.local import HOME
 from palmette.service.per_caller import PerCallerLimit
@@ -92,9 +93,17 @@ class ServedIndex:
     """A named index of a service."""
 
     def __init__(
-        self, name: str, path: str, *, model: str | None = None, reader: str | None = None, **options: Any
+        self,
+        name: str,
+        path: str,
+        *,
+        model: str | None = None,
+        reader: str | None = None,
+        rerank: Rerank = None,
+        **options: Any,
     ) -> None:
         self.name, self._model, self._reader, self._options = name, model, reader, options
+        self._reranker = None if rerank is None else as_reranker(rerank)
         self.is_indexed = True
         """Whether a followed folder has been indexed as a whole since the service began."""
         self.source: Path | None = None
@@ -164,13 +173,14 @@ class ServedIndex:
         """Open index and reader, and search once, so that the loops of a search are compiled."""
         stamp = stamp_of(self.path)
         index = Index.open(self.path, **self._options)
+        index.reranker = self._reranker
         try:
             if len(index) > UNCOMPILED_UP_TO:
                 compile_loops()
             encoder = index.model.encoder.plain
             reader = Reader.untrained(encoder) if self._reader is None else Reader.from_pretrained(self._reader)
             if len(index) and compiles_loops():
-                reader.answer("first", index.search("first", 1))
+                reader.answer("first", index.search("first", 1, rerank=False))
             if self.source is not None:
                 outlast(index)
         except BaseException:

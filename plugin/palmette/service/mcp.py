@@ -207,12 +207,12 @@ class Server(MCPServer[Any]):
     ) -> Annotated[CallToolResult, Passages]:
         """Find passages about a question. Returns each one's id, score, place and best sentence; `get` reads more."""
         name, reply = await self._ask(READS["search"], SearchBody(query=query, k=k, filter=filter, index=index))
-        hits = reply["results"][0]["hits"]
-        passages = [_passage(name, hit) for hit in hits]
+        [result] = reply["results"]
+        passages = [_passage(name, hit) for hit in result["hits"]]
         lines = [f"{_cited(p.id)} {p.score:.0%}, {_line(p.citation)}: {_line(p.text)}" for p in passages]
-        return _result(
-            Passages(passages=passages, indexing=reply.get("indexing")), "\n".join(lines) or "Nothing was found."
-        )
+        notes = [f"Note: {_line(result['note'])}"] if "note" in result else []
+        told = "\n".join(lines) or "Nothing was found."
+        return _result(Passages(passages=passages, indexing=reply.get("indexing")), told, *notes)
 
     async def context(
         self,

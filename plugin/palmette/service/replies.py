@@ -86,6 +86,8 @@ class ResultReply(Reply):
 
     query: str
     hits: list[HitReply]
+    note: str | None = None
+    """Why the hits are those of the first stage, where the reranker failed or was late."""
     run: str | None = None
     """Name of the search for ``/v1/feedback``, where searches are recorded."""
 
@@ -222,6 +224,8 @@ class ContextReply(Reply):
     text: str
     tokens: int
     excerpts: list[ExcerptReply]
+    note: str | None = None
+    """Why the passages are those of the first stage, where the reranker failed or was late."""
 
 
 class FeedbackReply(Reply):
