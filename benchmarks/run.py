@@ -41,6 +41,7 @@ onnx: exported.py quality hotpot_mini
 encoders: encoders.py packaged:all-MiniLM-L6-v2 squad --cache WORK/encoders
 pairs: curve.py squad --out RESULTS/pairs.md
 answers: answers.py --sets uv
+marks: marks.py --sets uv
 peers: peers.py --sets uv --systems palmette
 reader: reader.py spans DATA/squad --retrieved 50 --work WORK/readers --out RESULTS/reader.md steps=20
 """
