@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-ENGINES := adapters/palmette_qdrant
+ENGINES := adapters/palmette_qdrant adapters/palmette_postgres
 ADAPTERS := adapters/langchain_palmette adapters/llama_index $(ENGINES)
 SOURCES := pyproject.toml constraints.txt
 MINUTES ?= 30
@@ -58,7 +58,7 @@ lint: $(VENV)/.dev       ## style and import directions
 	$(BIN)/lint-imports
 
 types: $(VENV)/.dev      ## mypy, strict
-	$(BIN)/mypy -p palmette -p langchain_palmette -p llama_index.retrievers.palmette -p palmette_qdrant
+	$(BIN)/mypy -p palmette -p langchain_palmette -p llama_index.retrievers.palmette -p palmette_qdrant -p palmette_postgres
 
 docs: $(VENV)/.dev       ## build the site into site/, every warning an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

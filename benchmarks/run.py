@@ -34,6 +34,7 @@ layers: layers.py DATA/squad --train 300 --queries 100 --out RESULTS/layers.md
 relevance: relevance.py index packages --cache WORK/relevance --out RESULTS/relevance.md
 taxonomy: taxonomy.py toy --rows default --steps 500
 qdrant: qdrant.py --folder WORK/both --documents 2000 --out RESULTS/qdrant.md
+postgres: postgres.py --folder WORK/both --documents 2000 --out RESULTS/postgres.md
 passages: passages.py --sets uv --above none words
 topics: topics.py
 light: light.py quality

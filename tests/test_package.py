@@ -22,12 +22,14 @@ FOLDERS = {
     "langchain-palmette": "adapters/langchain_palmette",
     "llama-index-retrievers-palmette": "adapters/llama_index",
     "palmette-qdrant": "adapters/palmette_qdrant",
+    "palmette-postgres": "adapters/palmette_postgres",
 }
 SOURCES = {
     "palmette": ("palmette", "plugin/palmette"),
     "langchain-palmette": ("langchain_palmette", "adapters/langchain_palmette"),
     "llama-index-retrievers-palmette": ("llama_index/retrievers/palmette", "adapters/llama_index/retrievers/palmette"),
     "palmette-qdrant": ("palmette_qdrant", "adapters/palmette_qdrant"),
+    "palmette-postgres": ("palmette_postgres", "adapters/palmette_postgres"),
 }
 """The package that each installs, and where it lies."""
 
@@ -38,7 +40,7 @@ def pyproject(name: str) -> Any:
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The four wheels, built as a release builds them."""
+    """The wheels, built as a release builds them."""
     out = tmp_path_factory.mktemp("dist")
     for folder in FOLDERS.values():
         command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)]
@@ -84,6 +86,7 @@ def test_the_wheels_need_each_other(wheels: dict[str, Path]) -> None:
         ("langchain-palmette", "langchain"),
         ("llama-index-retrievers-palmette", "llama-index"),
         ("palmette-qdrant", "qdrant"),
+        ("palmette-postgres", "postgres"),
     ):
         assert f"palmette=={version}" in needs[name]
         assert f"{name}=={version}; extra == '{extra}'" in needs["palmette"]
@@ -127,7 +130,7 @@ def test_only_packages_lie_where_imports_look() -> None:
         return {p.name for p in (ROOT / folder).iterdir() if p.name != "__pycache__"}
 
     assert listed("plugin") == {"palmette"}
-    assert listed("adapters") == {"langchain_palmette", "llama_index", "palmette_qdrant"}
+    assert listed("adapters") == {"langchain_palmette", "llama_index", "palmette_qdrant", "palmette_postgres"}
     packaging = {"pyproject.toml", "README.md", "LICENSE"}
     assert listed("adapters/llama_index") == {"retrievers", *packaging}
     assert listed("adapters/llama_index/retrievers") == {"palmette"}
@@ -137,7 +140,7 @@ def test_the_extras_are_those_that_errors_name() -> None:
     project = pyproject("palmette")["project"]
     extras = set(project["optional-dependencies"])
     assert extras == set(
-        "train langchain llama-index files cpu gpu baselines qdrant serve mcp demo docs dev all".split()
+        "train langchain llama-index files cpu gpu baselines qdrant postgres serve mcp demo docs dev all".split()
     )
     for extra in ("demo", "all", "dev"):
         assert re.match(r"palmette\[(\w|-|,)*\btrain\b", project["optional-dependencies"][extra][0]), extra

@@ -52,12 +52,18 @@ def from_stored(document: Stored) -> Document:
     return Document(id=document.id, page_content=document.content, metadata=metadata)
 
 
-def from_hit(hit: Hit, score_key: str | None, explain: bool) -> Document:
-    """Convert a hit; citation, place, score and explanation replace metadata of the same names."""
+def from_hit(hit: Hit, score_key: str | None, explain: bool, cite: bool = False) -> Document:
+    """Convert a hit; score and explanation replace metadata of the same names.
+
+    A passage of a longer document has its citation and place, unless its metadata have these names; with ``cite`` a
+    document of one passage has them too.
+    """
     document = from_stored(hit.document)
     document.page_content = hit.text
-    document.metadata |= {CITATION: str(hit.citation), PLACE: hit.citation.to_dict()}
-    if hit.passage is not None and hit.passage.count > 1:
+    is_part = hit.passage is not None and hit.passage.count > 1
+    if cite or is_part:
+        document.metadata = {CITATION: str(hit.citation), PLACE: hit.citation.to_dict()} | document.metadata
+    if hit.passage is not None and is_part:
         document.metadata[PASSAGE] = hit.passage.to_dict()
     if hit.copies:
         document.metadata[COPIES] = [str(copy) for copy in hit.copies]

@@ -299,7 +299,7 @@ class PalmetteRetriever(Loading, Batching, DocumentIndex):
     def _retrieve(self, queries: list[str], *, explain: bool | None = None, **call: Any) -> Found:
         explain = self.explain if explain is None else explain
         hits_of_queries = self._search(queries, explain=explain, **call)
-        return [[from_hit(hit, self.score_key, explain) for hit in hits] for hits in hits_of_queries]
+        return [[from_hit(hit, self.score_key, explain, cite=True) for hit in hits] for hits in hits_of_queries]
 
     def _get_relevant_documents(self, query: str, *, run_manager: Any, **call: Any) -> list[Document]:
         documents = self._retrieve([query], **call)[0]

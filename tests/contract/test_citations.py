@@ -17,7 +17,7 @@ def test_a_hit_is_cited_alike_everywhere() -> None:
         (hit,) = index.search("owl", 1)
         facts = hit.to_dict()
         assert facts["citation"] == str(hit.citation) == "handbook.pdf, pages 11\u201312"
-        document = langchain.from_hit(hit, "score", False)
+        document = langchain.from_hit(hit, "score", False, cite=True)
         node = llama_index.scored(hit, explain=False)
         passage = mcp._passage("i", facts).model_dump()
         for found in (document.metadata, {**node.node.metadata, "score": node.score}, passage):

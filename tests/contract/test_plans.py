@@ -13,9 +13,9 @@ from palmette import Document
 from palmette.arrays import quantise
 from palmette.errors import InputError
 from palmette.search.plan import ArraySpec, Lists, Score, SearchPlan
+from palmette.store.engines import engine_of
 from palmette.store.local.backend import LocalBackend
 from palmette.store.protocols import Backend, View
-from palmette_qdrant.backend import QdrantBackend
 from support.places import KINDS, places
 from support.plain_view import PlainView
 
@@ -94,8 +94,9 @@ def create(where: str) -> Backend:
     """An empty folder or collection."""
     if "://" not in where:
         return LocalBackend.create(where, SPECS, fingerprint="f")
-    QdrantBackend.create(where, SPECS, fingerprint="f", language="english")
-    return QdrantBackend.open(where)
+    engine = engine_of(where)
+    engine.create(where, SPECS, fingerprint="f", language="english")
+    return engine.open(where)
 
 
 @contextmanager

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from palmette.errors import PalmetteError, RemoteError
-from palmette.learning.llm import as_llm
 from palmette.machine import endpoint
 from palmette.machine.endpoint import Endpoint
+from palmette.machine.llm import as_llm
 
 KEY = "sk-0123456789abcdef0123456789abcdef"
 Talk = Callable[[socket.socket], object]

@@ -71,6 +71,21 @@ def test_passages_and_documents_are_counted_apart() -> None:
         assert found.topics[0].typical[0].last_line > 0
 
 
+def test_topics_are_illustrated_by_titles_or_whole_sentences() -> None:
+    code = "def settle(ledger, rate):\n" + "    ledger.total = ledger.total * rate + ledger.carried_over\n" * 9
+    shown = {
+        "guide.md": Document("guide.md", "# Pruning\n\n" + "Cut the cherry in summer, never in frost. " * 3),
+        "notes": Document("notes", "The comet passed the old star at dawn. Then " + "nobody saw it again " * 20),
+        "ledger.py": Document("ledger.py", code),
+        "titled": Document("titled", code + "#", {"title": "How ledgers settle"}),
+    }
+    with Index.build(list(shown.values()), METHODS["space"]()) as index:
+        found = {one.id: one.text for topic in index.overview(topics=4).topics for one in topic.typical}
+    wanted = ("Pruning", "The comet passed the old star at dawn.", "ledger.py", "How ledgers settle")
+    assert found.items() <= dict(zip(shown, wanted, strict=True)).items()
+    assert len(found) >= 3
+
+
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_every_method_has_topics(method: str) -> None:
     with Index.in_memory(METHODS[method]()) as index:

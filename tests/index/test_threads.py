@@ -241,6 +241,9 @@ CALLS: Mapping[str, Callable[[World], Any]] = {
     "Index: rank": lambda w: asdict(w.stable.rank([QUESTION, OTHER], 6)) | {"seconds": None},
     "Index: explain": lambda w: w.stable.explain(QUESTION, "long").to_dict(),
     "Index: context": lambda w: w.stable.context(QUESTION, 120, k=6).to_dict(),
+    "Index: answer answer_stream": lambda w: w.stable.answer(
+        QUESTION, lambda messages: "Owls [1].", threshold=0
+    ).to_dict(),
     "Index: overview": lambda w: w.stable.overview(QUESTION, since="2025-11-01").to_dict(),
     "Index: vectors": lambda w: w.stable.vectors(["red-owl", "long", "nobody"]).tolist(),
     "Index: survey": lambda w: w.stable.survey(),

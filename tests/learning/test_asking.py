@@ -21,9 +21,9 @@ from palmette import Document, SpaceModel, load_data
 from palmette.cli import main
 from palmette.errors import ConfigError, DuplicateIdError, InputError, ReadOnlyError
 from palmette.learning.calls import AnswerLog, LoggedAnswer
-from palmette.learning.llm import LLMError, OpenAI, as_llm
 from palmette.learning.questions import estimate_questions, write_questions
 from palmette.machine import endpoint
+from palmette.machine.llm import LLMError, OpenAI, as_llm
 
 ONE: dict[str, Any] = {"kinds": ("question",), "count": 1, "encoder": "fake:32"}
 PLAIN: dict[str, Any] = {"kinds": ("question",), "count": 1, "round_trip": 0}
@@ -353,7 +353,7 @@ def test_functions_whose_names_say_nothing_are_told_apart() -> None:
 
 def test_the_name_of_a_lambda_is_the_same_in_another_process() -> None:
     code = (
-        "from palmette.learning.llm import as_llm; "
+        "from palmette.machine.llm import as_llm; "
         "print(as_llm(lambda p: [p for _ in p] if p in {'a', 'b', 'c', 'd'} else (lambda: 7)).name)"
     )
     names = {subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout for _ in range(3)}

@@ -20,8 +20,8 @@ from palmette import Document, Index, SpaceModel, load_data
 from palmette.cli import main
 from palmette.errors import ConfigError, InputError, LockedError
 from palmette.learning.calls import AnswerLog, LoggedAnswer
-from palmette.learning.llm import LLMError, ModelReply, OpenAI
 from palmette.learning.questions import estimate_questions, parse_questions, write_questions
+from palmette.machine.llm import LLMError, ModelReply, OpenAI
 
 ONE: dict[str, Any] = {"kinds": ("question",), "count": 1, "encoder": "fake:32"}
 

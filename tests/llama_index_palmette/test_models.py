@@ -86,7 +86,9 @@ def test_metadata_are_read_once() -> None:
     expected = [(hit.id, hit.score) for hit in Index.build(plain, model).search("golden owl 22", k=5)]
     results = retriever.retrieve("golden owl 22")
     assert found(results) == [(id, pytest.approx(score, abs=1e-6)) for id, score in expected]
-    assert results[0].node == next(node for node in NODES if node.node_id == results[0].node_id)
+    given = next(node for node in NODES if node.node_id == results[0].node_id)
+    assert results[0].node.metadata.items() > given.metadata.items()
+    assert results[0].node.metadata["citation"] == given.node_id
     ranked = PalmetteRerank(model, top_n=5, lexical=0).postprocess_nodes(results, query_str="golden owl 22")
     scores = model.score("golden owl 22", [plain[int(n.node_id)] for n in ranked], lexical=0)
     assert [n.score for n in ranked] == pytest.approx(scores, abs=1e-6)

@@ -135,7 +135,8 @@ def test_the_description_is_whole(plain: Running) -> None:
     described = plain.http.get("/openapi.json").json()
     assert described["openapi"] == "3.1.0"
     schemas, paths = described["components"]["schemas"], described["paths"]
-    assert set(paths) == plain.service.paths - {"/", "/page.js", "/page.css", "/openapi.json", "/metrics"}
+    of_the_page = {"/", "/page.js", "/page.css", "/v1/original", "/original"}
+    assert set(paths) == plain.service.paths - of_the_page - {"/openapi.json", "/metrics"}
     operations = [operation for path in paths.values() for operation in path.values()]
     assert len({operation["operationId"] for operation in operations}) == len(operations)
     for schema in schemas.values():
@@ -888,3 +889,84 @@ def test_groups_and_contexts_are_the_librarys(plain: Running, index: Index) -> N
     problem(plain.post("context", question=question, sentences=False), 400, "sentences")
     problem(plain.post("search", query=question, expand="page"), 400, "expand")
     problem(plain.post("search", query=question, options={"expand": "section"}), 400, "beside options")
+
+
+def test_originals_go_to_readers_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files come from the followed folder, by tickets that only readers of their documents get."""
+    from palmette.service import indexes, originals
+
+    monkeypatch.setattr(indexes, "POLL", 0.05)
+    space().save_pretrained(tmp_path / "model")
+    notes = tmp_path / "notes"
+    (notes / "sub").mkdir(parents=True)
+    (tmp_path / "secret.md").write_text("The secret owl.")
+    (notes / "red.md").write_text("---\ncolour: red\nsource: ../secret.md\n---\nThe red owl sings.\n")
+    (notes / "sub" / "green.html").write_text("<p>The green owl sings.</p><script>hurt = 1</script>")
+    (notes / "rows.csv").write_text("id,colour,text\n1,red,The red hen.\n2,green,The green hen.\n")
+    (notes / "linked.md").write_text("The linked owl sings.")
+    served = ServedIndex("notes", str(notes), model=str(tmp_path / "model"))
+    tokens = [Token(name="ada", token=ADA), Token(name="bob", token=BOB, filter={"colour": "red"})]
+    with running(served, tokens=tokens, wait=False) as service:
+        until(lambda: service.http.get("/ready").status_code == 200)
+        ask = lambda id, token=ADA: service.post("original", token, id=id)  # noqa: E731
+        page = service.http.get(ask("notes/sub/green.html").json()["url"])
+        assert page.content == (notes / "sub" / "green.html").read_bytes()
+        assert page.headers["content-type"] == "application/octet-stream"
+        assert page.headers["content-disposition"] == "attachment; filename*=UTF-8''green.html"
+        assert page.headers["content-security-policy"].endswith("; sandbox")
+        assert page.headers["x-content-type-options"] == "nosniff"
+        url = ask("notes/red.md", BOB).json()["url"]
+        assert b"red owl" in service.http.get(url).content, "front matter names no other file"
+        assert ask("notes/rows.csv#1").status_code == 200
+        for id, token in (
+            ("notes/sub/green.html", BOB),  # another tenant's
+            ("notes/rows.csv#1", BOB),  # the file has rows of others
+            ("notes/../secret.md", ADA),
+            ("secret.md", ADA),
+            ("notes/.palmette/index/index.sqlite", ADA),
+        ):
+            problem(ask(id, token), 404, "this document has no original here")
+        assert ask("notes/red.md", "x" * 30).status_code == 401
+        problem(service.http.get("/original?ticket=guessed"), 404, "no longer valid")
+        # what a link was put in the place of is not read, nor is an old ticket
+        late = ask("notes/linked.md").json()["url"]
+        (notes / "linked.md").unlink()
+        (notes / "linked.md").symlink_to(tmp_path / "secret.md")
+        problem(service.http.get(late), 404, "cannot be opened any more")
+        monkeypatch.setattr(originals, "SECONDS", -1.0)
+        problem(service.http.get(ask("notes/red.md").json()["url"]), 404, "no longer valid")
+    with running(Path(served.path)) as plain:
+        problem(plain.post("original", id="notes/red.md"), 404, "follows no folder")
+
+
+def test_facets_find_what_they_count(tmp_path: Path) -> None:
+    today, old = time.strftime("%Y-%m-%d"), "2001-01-01"
+    names = [f"guide/{n}.md" for n in range(4)] + [f"api/{n}.PDF" for n in range(3)] + ["api.md/x.txt", "guide0/y.md"]
+    made = [
+        Document(f"n/{name}", f"Owl {name} sings.", {"source": name, "date": old if n % 2 else today})
+        for n, name in enumerate(names)
+    ]
+    Index.build(made, space(), tmp_path / "n").close()
+    with running(tmp_path / "n") as service:
+        facets = {one["name"]: one["values"] for one in service.post("fields").json()["facets"]}
+        assert {one["value"]: one["documents"] for one in facets["folder"]} == {
+            "guide/": 4, "api/": 3, "api.md/": 1, "guide0/": 1,
+        }  # fmt: skip
+        assert {one["value"]: one["documents"] for one in facets["kind"]} == {"Markdown": 5, "PDF": 3, "text": 1}
+        assert [(one["value"], one["documents"]) for one in facets["time"]] == [("last 7 days", 5)]
+        for value in (value for values in facets.values() for value in values):
+            assert len(service.post("list", filter=value["filter"]).json()["documents"]) == value["documents"], value
+
+
+def test_html_comes_when_asked_for(plain: Running) -> None:
+    lean, rich = (plain.post("answer", question=QUESTION, html=html).json()["answers"][0] for html in (False, True))
+    assert [{**one, "html": ""} for one in lean["supports"]] == [{**one, "html": ""} for one in rich["supports"]]
+    assert not any("html" in one for one in lean["supports"])
+    assert all(one["html"].startswith("<p") for one in rich["supports"])
+    [found] = plain.post("get", ids=["red-owl"], html=True, mark=[4, 11], words=[[4, 7]]).json()["documents"]
+    assert "<mark><b>red</b> owl</mark>" in found["html"]
+    assert "html" not in plain.post("get", ids=["red-owl"]).json()["documents"][0]
+    [first] = plain.post("list", limit=1, html=True).json()["documents"]
+    assert first["html"]
+    described = plain.http.get("/openapi.json").json()
+    check_described(described, plain.post("list", limit=1, html=True))

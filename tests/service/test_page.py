@@ -6,14 +6,18 @@ import json
 import re
 from collections.abc import Iterator
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from palmette import Document, Index
+from palmette.index.written import Limits
 from palmette.service.callers import Token
 from palmette.service.indexes import ServedIndex
+from palmette.service.writer import Writer
+from support.chat_stream import StreamServer, events
 from support.chromium import BINARY, Tab
 from support.services import Running, running, until
 from support.tiny import documents, space, tree
@@ -73,12 +77,15 @@ def ask(tab: Tab, question: str) -> None:
     tab.evaluate("document.getElementById('results').replaceChildren(); document.getElementById('question').select()")
     tab.type(question)
     tab.press("Enter")
-    wait(tab, "document.querySelector('.hit, .problem') && !document.querySelector('.waiting, [aria-busy]')")
+    wait(tab, "document.querySelector('.hit, .problem') && !document.querySelector('[aria-busy]')")
 
 
 def opened(tab: Tab, service: Running, place: str = "", **screen: Any) -> None:
     tab.goto(f"{service.url}/{place}", **screen)
-    wait(tab, "document.getElementById('state').textContent.match(/document/) && document.querySelector('#filters h3')")
+    wait(
+        tab,
+        "document.getElementById('state').textContent.match(/document/) && document.querySelector('#filters legend')",
+    )
 
 
 TITLES = "[...document.querySelectorAll('.hit .open')].map(e => e.textContent)"
@@ -100,16 +107,11 @@ def test_a_question_finds_answers_and_their_places(tab: Tab, service: Running) -
         "lives",
     ]
     assert tab.evaluate("document.querySelector('.hit small').textContent") == f"{round(100 * hits[0]['score'])} %"
-    assert tab.evaluate("document.querySelector('.hit .place').textContent") == "line 1"
+    assert tab.evaluate("document.querySelector('.hit .place').textContent") == hits[0]["citation"]
     assert tab.evaluate("document.title") == f"{QUESTION} · palmette"
     answer = service.post("answer", question=QUESTION, k=10).json()["answers"][0]
-    if answer["supports"]:
-        assert (
-            tab.evaluate("document.querySelector('.answer blockquote').textContent")
-            == answer["supports"][0]["sentence"]
-        )
-    else:
-        assert "No passage answers this" in tab.evaluate("document.getElementById('results').textContent")
+    is_likely = bool(answer["supports"]) and answer["confidence"] >= 0.5
+    assert tab.evaluate("document.querySelectorAll('.answer').length") == int(is_likely), "else the passages speak"
     nonsense = (f"zz{n} qq{n}" for n in range(99))
     scores = lambda text: [hit["score"] for hit in service.post("search", query=text).json()["results"][0]["hits"]]  # noqa: E731
     ask(tab, next(text for text in nonsense if max(scores(text)) < 0.2))
@@ -127,7 +129,7 @@ def test_an_answer_is_told_and_leads_to_its_source(tab: Tab, folder: Path) -> No
         wait(tab, "document.getElementById('state').textContent.match(/2 documents/)")
         ask(tab, "The red owl lives in house 2 and sings at night.")
         assert tab.evaluate("document.querySelector('.answer blockquote').textContent") == few[0].text
-        assert tab.evaluate("document.querySelector('.answer p').textContent").endswith("red-owl")
+        assert tab.evaluate("document.querySelector('.answer > p').textContent").endswith("red-owl")
         tab.click(".answer button")
         wait(tab, SOURCE)
         assert tab.evaluate("document.querySelector('#source mark').textContent") == few[0].text
@@ -145,19 +147,23 @@ def test_sources_open_at_the_line(tab: Tab, service: Running) -> None:
     ask(tab, question)
     tab.evaluate(f"{find('#filters label', 'bdi', 'purple')}.querySelector('input').click()")
     wait(tab, f"{TITLES}.every(title => title === 'sea.md')")  # its passages
-    assert tab.evaluate(MARKS)[0] == sentence
-    assert tab.evaluate("document.querySelector('.hit .place').textContent") == f"notes/sea.md › The sea › line {line}"
+    first = "[...document.querySelector('.hit').querySelectorAll('mark')].map(e => e.textContent).join(' ')"
+    assert tab.evaluate(first).split() == sentence.split()
+    assert tab.evaluate("document.querySelector('.hit .place').textContent") == found["citation"]
     tab.click(".hit .open")
     wait(tab, SOURCE)
-    assert tab.evaluate("document.querySelectorAll('#source .line').length") == len(LONG.split("\n"))
+    assert tab.evaluate("document.querySelector('#source h3').textContent") == "The sea", "Markdown is rendered"
     shown = "document.querySelector('#source mark').getBoundingClientRect()"
     frame = "document.getElementById('source-text').getBoundingClientRect()"
     assert tab.evaluate(f"{shown}.top > {frame}.top && {shown}.bottom < {frame}.bottom"), "scrolled into view"
-    assert tab.evaluate("document.querySelector('#source mark').closest('.line').dataset.line") == str(line)
+    assert tab.evaluate("document.querySelector('#source mark').closest('[data-line]').dataset.line") == str(line)
     marks = "[...document.querySelectorAll('#source mark')].map(e => e.textContent)"
     assert tab.evaluate(marks) == [part for part in sentence.split("\n") if part]
     bold = tab.evaluate("[...document.querySelectorAll('#source b')].map(e => e.textContent)")
     assert bold == ["Ahoy", "purple", "whale", "swims", "harbour", "nine"]
+    tab.evaluate(f"{find('#source-more button', '', 'Lines')}.click()")
+    wait(tab, f"document.querySelectorAll('#source .line').length === {len(LONG.split(chr(10)))}")
+    assert tab.evaluate("document.querySelector('#source mark').closest('.line').dataset.line") == str(line)
     tab.press("Escape")
     wait(tab, f"!{SOURCE}")
 
@@ -179,8 +185,8 @@ def test_reasons_come_when_asked_for(tab: Tab, service: Running) -> None:
 
 def test_filters_narrow_what_is_found(tab: Tab, service: Running) -> None:
     opened(tab, service)
-    names = tab.evaluate("[...document.querySelectorAll('#filters h3')].map(e => e.textContent)")
-    assert names == ["colour", "animal", "tags"]
+    names = tab.evaluate("[...document.querySelectorAll('#filters legend')].map(e => e.textContent)")
+    assert names == ["folder", "colour", "animal", "tags"]
     ask(tab, "owl")
     tab.evaluate(f"{find('#filters label', 'bdi', 'green')}.querySelector('input').click()")
     wait(tab, f"{TITLES}.every(e => e.startsWith('green'))")
@@ -244,8 +250,13 @@ def test_hostile_places_lead_nowhere(tab: Tab, tmp_path: Path) -> None:
         wait(tab, SOURCE)
         tab.press("Escape")
         tab.click("#to-browse")
-        wait(tab, "document.querySelectorAll('#browse .hit').length === 20")
-        assert HOSTILE in tab.evaluate("document.getElementById('browse').textContent")
+        wait(tab, "document.querySelectorAll('#results .hit').length === 20")
+        wait(tab, "document.querySelector('.topic li button')")
+        tab.evaluate(f"{find('#results button', '', 'More')}.click()")
+        wait(tab, "document.querySelectorAll('#results .hit').length === 40")
+        tab.evaluate(f"{find('#results button', '', 'More')}.click()")
+        wait(tab, "document.querySelectorAll('#results .hit').length === 51")
+        assert "javascript:hurt=" in tab.evaluate("document.getElementById('results').textContent")
         assert tab.evaluate("document.querySelectorAll('a:not(.skip), img, iframe, script:not([src])').length") == 0
         assert tab.evaluate("typeof hurt") == "undefined"
 
@@ -286,28 +297,28 @@ def test_topics_are_browsed_in_the_tree_and_read(tab: Tab, service: Running) -> 
     assert tab.evaluate("document.getElementById('source-title').textContent") == name
     tab.press("Escape")
     tab.click("#to-ask")
-    assert tab.evaluate("document.getElementById('browse').hidden") is True
+    wait(tab, "!document.querySelector('iframe')")
 
 
 def test_an_index_without_a_tree_is_browsed_by_its_metadata(tab: Tab, folder: Path) -> None:
     with running(folder / "plain", folder / "colours") as service:
         opened(tab, service, "#in=plain")
         tab.click("#to-browse")
-        wait(tab, "document.querySelectorAll('#browse .hit').length === 20")
-        wait(tab, "document.querySelectorAll('#browse .topic li button').length > 10")
-        topic = "document.querySelector('#browse .topic').textContent"
+        wait(tab, "document.querySelectorAll('#results .hit').length === 20")
+        wait(tab, "document.querySelectorAll('#results .topic li button').length > 10")
+        topic = "document.querySelector('#results .topic')?.textContent"
         assert "passages" in tab.evaluate(topic)
         assert "changed" not in tab.evaluate(topic)
         tab.evaluate("document.querySelector('.since input').value = '2025-11-03'")
         tab.evaluate("document.querySelector('.since input').dispatchEvent(new Event('change'))")
-        wait(tab, f"{topic}.includes('0 changed since 2025-11-03')")
-        tab.click("#browse .topic li button")
+        wait(tab, f"{topic}?.includes('0 changed since 2025-11-03')")
+        tab.click("#results .topic li button")
         wait(tab, SOURCE)
         tab.press("Escape")
-        tab.evaluate(f"{find('#browse button', '', 'More')}.click()")
-        wait(tab, "document.querySelectorAll('#browse .hit').length === 40")
-        tab.evaluate(f"{find('.topics button', '', 'owl 6')}.click()")
-        wait(tab, "document.querySelectorAll('#browse .hit').length === 6")
+        tab.evaluate(f"{find('#results button', '', 'More')}.click()")
+        wait(tab, "document.querySelectorAll('#results .hit').length === 40")
+        tab.evaluate(f"{find('#filters label', 'bdi', 'owl')}.querySelector('input').click()")
+        wait(tab, "document.querySelectorAll('#results .hit').length === 6")
         tab.click("#to-ask")
         assert tab.evaluate("document.getElementById('index').value") == "plain"
         tab.evaluate(
@@ -347,6 +358,216 @@ def test_a_folder_shows_how_far_it_is(tab: Tab, tmp_path: Path, monkeypatch: pyt
         wait(tab, "document.getElementById('state').textContent === '48 documents'")
         ask(tab, QUESTION)
         assert tab.evaluate(TITLES)[0] == "notes/red-owl.md"
+
+
+BLANK_PDF = b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n"
+BLANK_PDF += b"3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 99 99]>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF\n"
+
+
+def test_every_state_has_an_address(tab: Tab, folder: Path) -> None:
+    """Each step goes into the address; Back takes it back, and a new page at the address shows the same."""
+    with running(folder / "plain", folder / "colours") as service:
+        opened(tab, service, "#in=plain")
+        ask(tab, "owl")
+        tab.evaluate(f"{find('#filters label', 'bdi', 'green')}.querySelector('input').click()")
+        wait(tab, f"{TITLES}.length && {TITLES}.every(e => e.startsWith('green'))")
+        tab.evaluate(f"{find('.open', '', 'green-owl')}.click()")
+        wait(tab, SOURCE)
+        marked = tab.evaluate("document.querySelector('#source mark').textContent")
+        address = tab.evaluate("location.hash")
+        tab.goto(f"{service.url}/{address}")
+        wait(tab, SOURCE)
+        assert tab.evaluate("document.querySelector('#source mark').textContent") == marked
+        assert tab.evaluate("document.getElementById('question').value") == "owl"
+        assert tab.evaluate(f"{find('#filters label', 'bdi', 'green')}.querySelector('input').checked")
+        assert tab.evaluate("document.getElementById('index').value") == "plain"
+        tab.press("Escape")
+        wait(tab, f"!{SOURCE} && !location.hash.includes('doc=')")
+        tab.click("#to-browse")
+        wait(tab, "document.querySelectorAll('#results .hit').length === 8 && location.hash.includes('view=browse')")
+        tab.evaluate("history.back()")
+        wait(tab, f"{TITLES}[0] === 'green-owl' && !document.querySelector('.topic')")
+        assert tab.evaluate("document.getElementById('to-ask').getAttribute('aria-pressed')") == "true"
+        tab.evaluate("history.back()")  # the document again
+        wait(tab, SOURCE)
+        tab.evaluate("location.hash = '#q=bee&in=colours'")
+        wait(tab, f"!{SOURCE} && document.title.startsWith('bee') && {TITLES}.length > 8")
+        assert tab.evaluate("document.getElementById('index').value") == "colours"
+
+
+def test_keys_work_after_a_click_on_a_filter(tab: Tab, service: Running) -> None:
+    opened(tab, service)
+    ask(tab, "owl")
+    tab.click("#filters input")
+    wait(tab, "location.hash.includes('f=')")
+    wait(tab, "document.querySelector('.hit') && !document.querySelector('[aria-busy]')")
+    assert tab.evaluate("document.activeElement.type") == "checkbox"
+    tab.press("ArrowDown")
+    assert tab.evaluate("document.activeElement.className") == "plain open"
+    tab.evaluate("document.querySelector('#filters input').focus()")
+    tab.press("/")
+    assert tab.evaluate("document.activeElement.id") == "question"
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A followed folder of files of several kinds."""
+    from palmette.service import indexes
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(indexes, "POLL", 0.05)
+        path = tmp_path_factory.mktemp("mixed")
+        space().save_pretrained(path / "model")
+        notes = path / "notes"
+        (notes / "code").mkdir(parents=True)
+        (notes / "tables").mkdir()
+        for document in documents()[:12]:
+            (notes / f"{document.id}.md").write_text(
+                f"# {document.id}\n\n{document.text}\n\nSee [code](code/turn.py).\n"
+            )
+        wide = "| " + " | ".join(f"column {n} of the owls" for n in range(14)) + " |\n|" + "---|" * 14 + "\n"
+        (notes / "tables" / "wide.md").write_text("# Owls\n\n" + wide + "| red owl " * 14 + "|\n")
+        (notes / "code" / "turn.py").write_text(
+            "def owl(house):\n    return house + 1  # " + "the owl turns " * 30 + "\n"
+        )
+        (notes / "arabic.txt").write_text("البومة الحمراء تعيش في المنزل رقم اثنين وتغني في الليل (owl).\n", "utf-8")
+        (notes / "prices.csv").write_text("id,owl,price\n1,red owl,12.50\n2,blue owl,9\n")
+        (notes / "file.pdf").write_bytes(BLANK_PDF)
+        served = ServedIndex("notes", str(notes), model=str(path / "model"))
+        with running(served, wait=False) as service:
+            until(lambda: service.http.get("/ready").status_code == 200)
+            yield service
+
+
+AXE = find_spec("axe_playwright_python")
+
+
+@pytest.mark.skipif(AXE is None, reason="needs axe-playwright-python")
+@pytest.mark.parametrize(("dark", "width"), [(False, 1280), (True, 390)])
+def test_axe_finds_no_serious_violation(tab: Tab, mixed: Running, dark: bool, width: int) -> None:
+    assert AXE is not None
+    script = (Path(AXE.submodule_search_locations[0]) / "axe.min.js").read_text("utf-8")
+    run = "axe.run().then(found => found.violations.map(v => [v.impact, v.id, v.nodes.map(n => n.html).slice(0, 3)]))"
+    states = (
+        "#",
+        "#q=owl+price+red",
+        "#view=browse",
+        "#q=owl&doc=notes/code/turn.py&line=2",
+        "#doc=notes/tables/wide.md",
+    )
+    for state in (*states, "#doc=notes/prices.csv%231", "#doc=notes/arabic.txt&as=lines"):
+        tab.goto(f"{mixed.url}/{state}", width=width, height=844, dark=dark)
+        wait(tab, "document.querySelector('#filters legend') && !document.querySelector('[aria-busy]')")
+        wait(tab, "document.querySelector('.topic') || !location.hash.includes('browse')")
+        wait(tab, "document.querySelector('#source-text > div') || !location.hash.includes('doc=')")
+        assert tab.evaluate("document.documentElement.scrollWidth") == width, state
+        tab.evaluate(script + ";0")
+        serious = [one for one in tab.evaluate(run) if one[0] in ("serious", "critical")]
+        assert serious == [], state
+
+
+def test_kinds_are_shown_as_what_they_are(tab: Tab, mixed: Running) -> None:
+    opened(tab, mixed, "#q=owl+turns+house")
+    wait(tab, "document.querySelector('.hit .code .line')")
+    assert "mono" in tab.evaluate("getComputedStyle(document.querySelector('.hit .code')).fontFamily").lower()
+    names = tab.evaluate("[...document.querySelectorAll('#filters legend')].map(e => e.textContent)")
+    assert names == ["folder", "kind"]
+    tab.evaluate(f"{find('#filters label', 'bdi', 'code/')}.querySelector('input').click()")
+    wait(tab, f"{TITLES}.length === 1")
+    tab.goto(f"{mixed.url}/#doc=notes/red-owl.md")
+    wait(tab, "document.querySelector('#source-text a')")
+    tab.evaluate("document.querySelector('#source-text a').click()")
+    wait(tab, "document.getElementById('source-place').textContent === 'code/turn.py'")
+    tab.evaluate("history.back()")
+    wait(tab, "document.getElementById('source-title').textContent === 'red-owl'")
+
+
+def test_changes_and_silence_are_said(tab: Tab, tmp_path: Path) -> None:
+    Index.build(documents()[:12], space(), tmp_path / "few").close()
+    notice = "document.getElementById('notice').textContent"
+    with running(tmp_path / "few", write=True) as service:
+        tab.goto(f"{service.url}/#q=owl")
+        wait(tab, "document.querySelector('.hit') && !document.querySelector('[aria-busy]')")
+        service.post("add", documents=[{"id": "new", "text": "A new owl sings."}])
+        wait(tab, f"{notice}.startsWith('The sources have changed since this was asked.')")
+        tab.click("#notice button")
+        wait(tab, f"{TITLES}.includes('new') && document.getElementById('notice').hidden")
+    ask(tab, "bee")
+    assert tab.evaluate("document.querySelector('.problem').textContent").startswith("The service does not answer")
+    assert tab.evaluate("document.querySelector('.problem button').textContent") == "Try again"
+    tab.goto("about:blank#")
+    tab.errors[:] = [one for one in tab.errors if "ERR_CONNECTION" not in json.dumps(one)]
+
+
+WRITTEN = "They are picked in `September` [1]. They are <img src=x onerror='hurt = 1'> blue [1][7].\n```sh\npick\n```"
+TURNS = "[...document.querySelectorAll('.turn')].map(e => e.querySelector('h2').textContent)"
+
+
+def test_a_model_answers_in_a_conversation(tab: Tab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reply(body: Any) -> tuple[int, dict[str, str], Any]:
+        prompt = body["messages"][1]["content"]
+        last = prompt.rpartition("uestion: ")[2]
+        if last == "and bees?":
+            return 200, {}, events("When do bees need flowers?")
+        if last == "When do bees need flowers?":
+            return 200, {}, events("Bees need flowers from March ", "to October [1].")
+        if last == "When are apples picked?":
+            return 200, {}, events(WRITTEN[:30], WRITTEN[30:])
+        is_rewritten = "The last question" not in prompt
+        return (400, {}, [b"{}"]) if is_rewritten else (200, {}, events("Do bees need flowers?"))
+
+    def written(question: str) -> str:
+        tab.evaluate("document.getElementById('question').select()")
+        tab.type(question)
+        tab.press("Enter")
+        wait(tab, f"{TURNS}.at(-1) === {json.dumps(question)} && !document.querySelector('[aria-busy]')")
+        return str(tab.evaluate("document.querySelector('.turn.last').textContent"))
+
+    texts = {"apples": "Apples are picked in September.", "bees": "Bees need flowers from March to October."}
+    rows = [{"id": id, "text": text} for id, text in texts.items()]
+    Index.build(rows, path=tmp_path / "orchard", encoder="packaged:all-MiniLM-L6-v2", progress=False).close()
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    model = StreamServer()
+    model.reply = reply
+    with running(tmp_path / "orchard") as service:
+        service.service.writer = Writer(f"openai:small@{model.url}", Limits(seconds=5), shared=False)
+        tab.goto(f"{service.url}/")
+        wait(tab, "document.getElementById('state').textContent.match(/2 documents/)")
+        assert "No answer: no passage fits" in written("quantum chromodynamics lattice")
+        assert not model.bodies
+        tab.click(".turn.last .more button:last-child")
+        wait(tab, "!document.querySelector('.turn')")
+
+        told = written("When are apples picked?")
+        assert "<img src=x" in told, "a model's text is text"
+        assert tab.evaluate("[...document.querySelectorAll('.unsupported')].map(e => e.textContent)") == [
+            "They are <img src=x onerror='hurt = 1'> blue [1][7]. not found in the sources",
+            "pick not found in the sources",
+        ]
+        assert tab.evaluate("document.querySelector('.written code').textContent") == "September"
+        assert tab.evaluate("document.querySelector('.written pre').textContent").startswith("pick")
+        assert tab.evaluate("[...document.querySelectorAll('.sources button')].map(e => e.textContent)") == ["apples"]
+        assert tab.evaluate(TITLES)[0] == "apples"
+        tab.click(".cite")
+        wait(tab, SOURCE)
+        assert tab.evaluate("document.querySelector('#source mark').textContent") == texts["apples"]
+        tab.evaluate("history.back()")
+        wait(tab, f"!{SOURCE}")
+
+        assert "Understood as: When do bees need flowers?" in written("and bees?")
+        assert tab.evaluate(TURNS) == ["When are apples picked?", "and bees?"]
+        assert tab.evaluate(TITLES)[0] == "bees"
+        calls = len(model.bodies)
+        tab.evaluate("history.back()")
+        wait(tab, f"{TURNS}.length === 1 && !document.querySelector('[aria-busy]')")
+        tab.evaluate("window.old = 1; location.reload()")
+        wait(tab, "!window.old && document.querySelector('.hit') && document.querySelector('.unsupported')")
+        assert len(model.bodies) == calls, "what was answered is not paid for again"
+
+        assert "Try again" in written("Do bees need flowers?")
+        assert tab.evaluate(TITLES)[0] == "bees", "passages stay where the model fails"
+        assert tab.evaluate("typeof hurt") == "undefined"
+    model.close()
 
 
 CONTRASTS = """(() => {

@@ -16,16 +16,27 @@ from uuid import uuid4
 import pytest
 
 from palmette_qdrant.client import Collection
+from support import postgres
 from support.stores import fast_place
 
 PREFIXES = {"folder": "", "local": "qdrant+local://", "edge": "qdrant+edge://"}
 URL = os.environ.get("PALMETTE_QDRANT_URL")
-KINDS = ["folder", "local", *(["server"] if URL else []), pytest.param("edge", marks=pytest.mark.exhaustive)]
+KINDS = [
+    "folder",
+    "local",
+    "postgres",
+    *(["server"] if URL else []),
+    pytest.param("edge", marks=pytest.mark.exhaustive),
+]
 
 
 @contextmanager
 def places(kind: str) -> Iterator[Callable[[], str | Path]]:
     """Make names of new places of a kind of storage."""
+    if kind == "postgres":
+        postgres.server()  # or skip
+        yield postgres.new_url
+        return
     if kind != "folder":
         pytest.importorskip("qdrant_client")
     if kind == "edge":

@@ -24,7 +24,7 @@ COMMANDS = {
     "ask": "let a language model write questions about your documents, to train on",
     "index": "put documents into an index",
     "search": "search an index",
-    "answer": "answer a question from what an index finds, with no language model",
+    "answer": "answer a question from what an index finds, in its own words or by a language model",
     "context": "gather the best sentences for a question, each with its place, for a language model",
     "overview": "show what an index is about: its topics, with words, counts and typical passages",
     "serve": "serve indexes or folders to people, programs and agents",

@@ -8,13 +8,16 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import palmette
 from palmette.cli.arguments import CHECKPOINT, describe, search_options
 from palmette.machine.compiled import without_compiled_loops
 from palmette.machine.text import shorten
 from palmette.service.local import MOST_HITS, MOST_QUERIES, index_folder, request
+
+if TYPE_CHECKING:
+    from palmette.index.written import WrittenAnswer
 
 
 def _add_search(command: argparse.ArgumentParser) -> None:
@@ -108,20 +111,29 @@ def _add_answer(command: argparse.ArgumentParser) -> None:
         command,
         "INDEX QUESTION [QUESTION ...] [--reader READER]",
         'palmette answer my-index "when did it begin?" --explain\n'
-        'palmette answer my-index "when did it begin?" --reader me/reader -k 10 --threshold 0\n\n'
+        'palmette answer my-index "when did it begin?" --reader me/reader -k 10 --threshold 0\n'
+        'palmette answer my-index "when did it begin?" --llm openai:gpt-5\n\n'
         "Without a reader, which `palmette train reader` trains, the answer is the sentence that fits best. Options\n"
         "of the index's method, such as --level for a tree, are passed on.",
         *("index", "--lexical", "--filter", "--boost", "--encoder", "--revision", "--device", "--explain", "--json"),
     )
     add("question", nargs="+", help="one question, or several")
     add("--reader", help=f"the reader: {CHECKPOINT} (default: sentences, without training)")
-    add("-k", type=int, default=5, help="number of documents found; sentences are read in the best five")
-    threshold = "least probability of there being an answer, 0 to answer always (default: as trained)"
+    add("--llm", help="language model that writes the answer: openai:MODEL, or openai:MODEL@https://host/v1")
+    add("--tokens", type=int, default=1000, help="with --llm: tokens of the excerpts that it is given")
+    add("--max-tokens", type=int, default=1000, help="with --llm: tokens of its reply")
+    add("--timeout", type=float, default=60.0, help="with --llm: seconds that it may take")
+    add("-k", type=int, help="number of documents read (default: 5, with --llm 20)")
+    threshold = "least probability of there being an answer, 0 to answer always (default: as trained, with --llm 0.2)"
     add("--threshold", type=float, help=threshold)
 
 
 def _run_answer(args: argparse.Namespace) -> None:
     options = search_options(args)
+    if args.llm is not None:
+        _write_answers(args, options)
+        return
+    args.k = 5 if args.k is None else args.k
     body = {"question": args.question, "threshold": args.threshold}
     usable = args.reader is None and args.device is None and args.encoder is None
     reply = _from_service(args, "/v1/answer", body, options, len(args.question)) if usable else None
@@ -141,6 +153,41 @@ def _run_answer(args: argparse.Namespace) -> None:
                 print(f"    {support['share']:.0%} from {support['id']}: {shorten(support['sentence'], 200)}")
             for text, confidence in answer["alternatives"].items():
                 print(f"    or {confidence:.0%}: {shorten(text, 200)}")
+
+
+def _write_answers(args: argparse.Namespace, options: dict[str, Any]) -> None:
+    """Print answers of a language model as they come, then their citations and what was not found in the sources."""
+    given = {name: getattr(args, name) for name in ("k", "threshold") if getattr(args, name) is not None}
+    options |= {"tokens": args.tokens, "max_tokens": args.max_tokens, "timeout": args.timeout} | given
+    answers = []
+    with once(), _open(args) as index:
+        for question in args.question:
+            if len(args.question) > 1 and not args.json:
+                print(f"\n? {question}")
+            for event in index.answer_stream(question, args.llm, **options):
+                if event.kind == "text" and not args.json:
+                    print(event.value, end="", flush=True)
+            answer: WrittenAnswer = event.value
+            answers.append(answer.to_dict())
+            if args.json:
+                continue
+            _print_sources(answer)
+    if args.json:
+        _print_json(answers)
+
+
+def _print_sources(answer: WrittenAnswer) -> None:
+    """Print the excerpts that a written answer cites, and its sentences that they do not carry."""
+    print("" if answer else f"no answer: {answer.reason}")
+    cited = {citation.excerpt for sentence in answer.sentences for citation in sentence.citations}
+    for number, excerpt in enumerate(answer.excerpts, 1):
+        if number in cited:
+            print(f"  [{number}] {' '.join(str(excerpt.citation).split())}")
+    for sentence in answer.sentences:
+        if not sentence.supported:
+            print(f"  not found in the sources: {shorten(sentence.text, 160)}\n      {sentence.reason}")
+    if answer.usage.is_cut:
+        print("  the answer was cut at its budget of tokens: allow more with --max-tokens")
 
 
 def _read_answers(args: argparse.Namespace, options: dict[str, Any]) -> list[dict[str, Any]]:

@@ -35,9 +35,13 @@ def _add_serve(command: argparse.ArgumentParser) -> None:
         "palmette serve my-index                        a page, HTTP and a socket for `palmette search`\n"
         "palmette serve notes/                          index a folder, and follow its changes\n"
         "palmette serve docs=docs-v2 notes/ --mcp       several, under names; agents under /mcp\n"
+        "palmette serve my-index --llm openai:gpt-5       a language model writes answers (key: OPENAI_API_KEY)\n"
         "palmette serve my-index --host 0.0.0.0 --tokens tokens.json",
     )
     _add_service(add)
+    add("--llm", help="language model that writes answers: openai:MODEL, or openai:MODEL@https://host/v1")
+    add("--llm-tokens", type=int, default=1000, help="tokens of a model's reply")
+    add("--llm-timeout", type=float, default=60.0, help="seconds that a model may take for a reply")
     add("--write", action="store_true", help="let requests without a token change documents, where there are no tokens")
     add("--mcp", action="store_true", help="serve agents too, under /mcp")
     add("--open", action="store_true", help="show the page in a browser")
@@ -66,6 +70,8 @@ def _run_serve(args: argparse.Namespace) -> None:
 
 def _service(args: argparse.Namespace) -> Any:
     """Open the indexes that a service serves, logging to standard error: standard output carries the protocol."""
+    from palmette.config import check_count, check_range
+    from palmette.index.written import Limits
     from palmette.service.app import Service
     from palmette.service.callers import read_tokens
     from palmette.service.checks import Settings
@@ -78,7 +84,10 @@ def _service(args: argparse.Namespace) -> Any:
     served = parse_served(args.places, model=args.model, encoder=args.encoder, reader=args.reader, device=args.device)
     names = ("host", "port", "rate", "timeout", "max_body", "write")
     settings = Settings(**{name: getattr(args, name) for name in names}, hosts=args.allow_host)
-    return Service(served, settings, [] if args.tokens is None else read_tokens(args.tokens))
+    check_range("palmette serve", "--llm-timeout", args.llm_timeout, 1e-3)
+    limits = Limits(check_count("--llm-tokens", args.llm_tokens), args.llm_timeout)
+    tokens = [] if args.tokens is None else read_tokens(args.tokens)
+    return Service(served, settings, tokens, llm=args.llm, limits=limits)
 
 
 class _Lines(logging.Formatter):
@@ -98,7 +107,7 @@ def _add_mcp(command: argparse.ArgumentParser) -> None:
     )
     add("--http", action="store_true", help="over HTTP, in place of standard input and output")
     _add_service(add)
-    command.set_defaults(mcp=True, open=False, write=False)
+    command.set_defaults(mcp=True, open=False, write=False, llm=None, llm_tokens=1, llm_timeout=1.0)  # agents have one
 
 
 def _run_mcp(args: argparse.Namespace) -> None:

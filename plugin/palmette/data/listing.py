@@ -106,7 +106,7 @@ def sample_source(
     corpus = existing(path / "corpus.jsonl") if path.is_dir() else None
     if corpus or (path.is_file() and kind_of(path) == RECORDS):
         found = islice(record_documents(corpus or path, titles=True), SAMPLED_RECORDS)
-        return [document.content for _, document in found if not isinstance(document, InputError)]
+        return [document.content for _, _, document in found if not isinstance(document, InputError)]
     files = walk(path, include=include, exclude=exclude).files
     small = [file for _, file in files if file.stat().st_size <= max_bytes] or [file for _, file in files[:1]]
     for file in small[:: max(1, -(-len(small) // SAMPLED_FILES))]:

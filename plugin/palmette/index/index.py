@@ -35,9 +35,22 @@ from palmette.index.overview import RANKED_FOR_QUESTION, Overview, overview_of, 
 from palmette.index.results import Boost, Query, QueryList, Ranking, SearchResult, encode_query_batch
 from palmette.index.sync import NOTE, SyncReport, sync_source
 from palmette.index.write import Changes, apply_changes, note_score_scales
+from palmette.index.written import (
+    MAX_TOKENS,
+    THRESHOLD,
+    TIMEOUT,
+    AnswerEvent,
+    Limits,
+    WrittenAnswer,
+    check_history,
+    whole_question,
+    write_answer,
+)
 from palmette.lexical.language import AUTO as AUTO_LANGUAGE
 from palmette.lexical.language import stemmer_for
 from palmette.machine import telemetry
+from palmette.machine.endpoint import Stop
+from palmette.machine.llm import LLM, ChatUsage, as_llm
 from palmette.machine.telemetry import writing
 from palmette.machine.threads import run_in_thread
 from palmette.methods.base import Model
@@ -470,6 +483,71 @@ class Index:
         with self.backend.read(filter) as view:
             result, _ = Selection(distinct="near").search(batch, view, k, self._score_scales)
             return context_of(result, view, question, tokens, self.model.encoder.count_tokens, threshold)
+
+    def answer(self, question: str, llm: Any, **options: Any) -> WrittenAnswer:
+        """Let a language model write an answer from :meth:`context`, and check its citations.
+
+        Arguments as for :meth:`answer_stream`. False, and without any call of the model, where no passage fits.
+        """
+        *_, last = self.answer_stream(question, llm, **options)
+        answer: WrittenAnswer = last.value
+        return answer
+
+    async def aanswer(self, question: str, llm: Any, **options: Any) -> WrittenAnswer:
+        """:meth:`answer` in a thread, off the event loop."""
+        return await run_in_thread(partial(self.answer, question, llm, **options))
+
+    def answer_stream(
+        self,
+        question: str,
+        llm: Any,
+        *,
+        history: Iterable[Any] = (),
+        threshold: float = THRESHOLD,
+        tokens: int = CONTEXT_TOKENS,
+        max_tokens: int = MAX_TOKENS,
+        timeout: float = TIMEOUT,
+        **options: Any,
+    ) -> Iterator[AnswerEvent]:
+        """Yield a written answer as it comes: the question ``asked``, ``excerpts``, pieces of ``text``, the ``answer``.
+
+        Closing the iterator ends the call of the model.
+
+        Args:
+            question: The question.
+            llm: A chat model of LangChain, an LLM of LlamaIndex, ``"openai:MODEL"`` (key and URL from OPENAI_API_KEY
+                and OPENAI_BASE_URL), or a function from messages, ``[{"role": …, "content": …}]``, to a text or to
+                pieces of it.
+            history: Earlier pairs (question, answer), or answers: the model first makes the question whole.
+            threshold: Probability that the best passage must reach; otherwise the model is not called.
+            tokens: Tokens of all excerpts together.
+            max_tokens: Tokens of the model's reply.
+            timeout: Seconds that each call of the model may take.
+            options: Options of :meth:`context`: ``k``, ``filter``, ``lexical``, ``boost``, and the method's.
+        """
+        turns, model = check_history(question, history), as_llm(llm)
+        check_range("an answer", "threshold", threshold, 0, 1)
+        check_range("an answer", "timeout", timeout, 1e-3)
+        limits = Limits(check_count("max_tokens", max_tokens), timeout)
+        check_count("tokens", tokens)
+        return self._answer_events(question, turns, model, threshold, tokens, limits, options)
+
+    def _answer_events(
+        self,
+        question: str,
+        turns: Sequence[tuple[str, str]],
+        model: LLM,
+        threshold: float,
+        tokens: int,
+        limits: Limits,
+        options: Mapping[str, Any],
+    ) -> Iterator[AnswerEvent]:
+        usage = ChatUsage()
+        asked = whole_question(question, turns, model, limits, usage, Stop())
+        yield AnswerEvent("asked", asked)
+        context = self.context(asked, tokens, **options)
+        settings = self.model.encoder, self.backend.language, usage, Stop()
+        yield from write_answer(question, context, threshold, model, limits, *settings)
 
     def overview(
         self,

@@ -6,10 +6,12 @@ are those that are more frequent in it than in the rest (:mod:`palmette.lexical.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from html import escape
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ import numpy as np
 from palmette.arrays import Floats, Keys, Rows, evenly_spaced, unit_rows
 from palmette.arrays.solvers import k_means
 from palmette.config import check_count
+from palmette.encoder.sentences.splitting import first_sentences
 from palmette.errors import ConfigError, shown
 from palmette.lexical.terms import add_counts, count_terms, divergence, top_terms
 from palmette.methods.base import Model
@@ -24,6 +27,7 @@ from palmette.ranking.boost import read_date
 from palmette.search.plan import ArraySpec
 from palmette.store.filters import flatten
 from palmette.store.protocols import View, by_documents
+from palmette.types import Document, Passage
 
 CLUSTERED_PASSAGES = 10_000
 """Largest number of passages to cluster, and to read words of."""
@@ -36,7 +40,9 @@ TYPICAL = 3
 PASSAGES_PER_TOPIC = 3
 """Least average number of passages per topic: a small index has few topics."""
 TYPICAL_CHARACTERS = 200
-"""Characters of a typical passage's text."""
+"""Largest number of characters of a typical passage's title or sentence."""
+_HEADING = re.compile(r"\s*#{1,6}[ \t]+(.+)")
+_SENTENCE_ENDS = ".!?\u2026\u3002\uff01\uff1f\u061f\u0964"
 RANKED_FOR_QUESTION = 100
 """Number of passages that are ranked for a question."""
 LEAST_RELEVANT = 0.2
@@ -54,7 +60,7 @@ class TypicalPassage:
     id: str
     """Id of its document."""
     text: str
-    """Beginning of the passage, in one line."""
+    """Title and heading of the passage, or its first sentence, or the document's id."""
     first_line: int
     last_line: int
 
@@ -212,11 +218,24 @@ def _typical(view: View, keys: Keys) -> tuple[TypicalPassage, ...]:
     _, first = np.unique(view.document_keys(keys), return_index=True)
     passages = view.parts(keys[np.sort(first)[:TYPICAL]].tolist())
     return tuple(
-        TypicalPassage(
-            document.key, " ".join(document.content.split())[:TYPICAL_CHARACTERS], place.first_line, place.last_line
-        )
+        TypicalPassage(document.key, _illustration(document, place), place.first_line, place.last_line)
         for document, place in passages
     )
+
+
+def _illustration(document: Document, place: Passage) -> str:
+    """Return the title and the heading of a passage, or its first whole sentence, or else its document's id."""
+    title, heading = document.metadata.get("title"), place.headings[-1] if place.headings else ""
+    if not heading and (own := _HEADING.match(document.content)):
+        heading = own[1]
+    names = [name for name in (title, heading) if isinstance(name, str) and name.strip()]
+    if names:
+        return shorten(" \u203a ".join(dict.fromkeys(" ".join(name.split()) for name in names)), TYPICAL_CHARACTERS)
+    for sentence in first_sentences([document.content]):
+        text = " ".join(sentence.split())
+        if len(text) <= TYPICAL_CHARACTERS and text[0].isalnum() and text[-1] in _SENTENCE_ENDS:
+            return text
+    return document.key
 
 
 def _changed(view: View, documents: Keys, earliest: datetime, name: str) -> Keys:

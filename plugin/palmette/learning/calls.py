@@ -19,7 +19,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from palmette.errors import ConfigError, InputError, LockedError, ReadOnlyError, StorageFullError, StoreError
-from palmette.learning.llm import LLM, LLMError, RefusedError
+from palmette.machine.llm import LLM, LLMError, RefusedError
 from palmette.machine.progress import progress_bar
 from palmette.machine.text import is_unicode
 

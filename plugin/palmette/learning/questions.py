@@ -22,7 +22,7 @@ from palmette.encoder.sentences.splitting import estimate_tokens
 from palmette.errors import ConfigError, DuplicateIdError, InputError, StorageFullError, shown
 from palmette.index import Index
 from palmette.learning.calls import AnswerLog, LoggedAnswer, PlannedCall, QuestionReport, ask, key_of, make_folder
-from palmette.learning.llm import LLM, as_llm
+from palmette.machine.llm import LLM, as_llm
 from palmette.machine.text import is_unicode
 from palmette.methods.base import DEFAULT_ENCODER
 from palmette.methods.space import SpaceModel

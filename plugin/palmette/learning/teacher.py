@@ -20,7 +20,7 @@ from palmette.encoder.local.files import sha256_of
 from palmette.errors import ConfigError, InputError, shown
 from palmette.index import Index
 from palmette.learning.calls import WRONG_PROMPT, AnswerLog, LoggedAnswer, make_folder
-from palmette.learning.llm import RefusedError, as_llm, name_of_model
+from palmette.machine.llm import RefusedError, as_llm, name_of_model
 from palmette.machine.progress import progress_bar
 
 log = logging.getLogger("palmette.learning")

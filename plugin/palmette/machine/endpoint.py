@@ -12,9 +12,11 @@ import json
 import os
 import random
 import re
+import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -51,6 +53,27 @@ class Reply(NamedTuple):
 
     status: int
     content: Any
+
+
+class StatusError(Exception):
+    """A status other than 200 in place of a stream."""
+
+    def __init__(self, reply: Reply, seconds: float = 0.0) -> None:
+        super().__init__(f"status {reply.status}")
+        self.reply, self.seconds = reply, seconds
+
+
+class Stop(threading.Event):
+    """Ends a running stream from another thread."""
+
+    end: Callable[[], None] | None = None
+    """Breaks the connection of the stream."""
+
+    def set(self) -> None:
+        """Send no further request, and break the connection of a running one."""
+        super().set()
+        if self.end is not None:
+            self.end()
 
 
 @dataclass
@@ -199,6 +222,12 @@ class Endpoint:
 
     def _send(self, body: Mapping[str, Any], key: str, end: float) -> tuple[int, Mapping[str, str], bytes]:
         """Send one request; return status, headers and body of a reply that is there at ``end`` and of usable size."""
+        with self._open(body, key, max(0.01, min(SILENCE, end - time.monotonic()))) as reply:
+            return reply.status_code, reply.headers, self._whole(reply, end)
+
+    @contextmanager
+    def _open(self, body: Mapping[str, Any], key: str, timeout: float) -> Iterator[Any]:
+        """Send one request, and provide its reply, whose body is still to be read."""
         import httpx2
 
         if self._process != os.getpid():  # a forked child must not share connections
@@ -207,20 +236,89 @@ class Endpoint:
             self._process = os.getpid()
         headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
         sent = json.dumps(body, allow_nan=False).encode()  # escaped, since UTF-8 has no halves of surrogate pairs
-        timeout, content = max(0.01, min(SILENCE, end - time.monotonic())), bytearray()
         try:
             with self._client.stream("POST", self.url, content=sent, headers=headers, timeout=timeout) as reply:
                 if reply.is_redirect:
                     raise self._leads_elsewhere(reply.headers.get("location", ""))
-                for part in reply.iter_bytes():
-                    content += part
-                    if len(content) > LARGEST_REPLY:
-                        raise self.error(f"{self.url} answered with more than {LARGEST_REPLY:,} bytes")
-                    if time.monotonic() > end:
-                        raise TimeoutError("the reply took too long")
-                return reply.status_code, reply.headers, bytes(content)
+                yield reply
         except httpx2.InvalidURL as error:
             raise self.error(f"{shown(self.url)} is no URL that can be reached ({error}): correct it") from error
+
+    def stream(self, body: Mapping[str, Any], *, seconds: float, attempts: int, stop: Stop) -> Iterator[Any]:
+        """Yield the JSON of a reply's server-sent events; a reply that is no stream is yielded whole.
+
+        A request is sent again only as long as nothing has come of its reply. Closing the iterator, or ``stop``, ends
+        the connection.
+
+        Raises:
+            RemoteError: No attempt gave a stream, or it broke off.
+            StatusError: The last attempt has another status than 200.
+        """
+        import httpx2
+
+        end, wait = time.monotonic() + seconds, FIRST_WAIT
+        for attempt in range(1, attempts + 1):
+            begun, pause, last = False, wait, attempt == attempts
+            try:
+                for event in self._events(body, end, stop):
+                    begun = True
+                    yield event
+                return
+            except StatusError as error:
+                if last or error.reply.status in FATAL or _code(error.reply.content) == NO_MONEY:
+                    raise
+                pause = min(LONGEST_WAIT, max(error.seconds, wait))
+                if time.monotonic() + pause >= end or stop.wait(pause):
+                    raise
+            except (httpx2.TransportError, httpx2.DecodingError, TimeoutError, ValueError) as error:
+                is_late = isinstance(error, httpx2.TimeoutException | TimeoutError)
+                told = f"gave no reply within {seconds:g} s" if is_late else "cannot be reached"
+                told = "broke off in the middle of its reply" if begun else told
+                last = last or begun or is_late or time.monotonic() + pause >= end
+                if last or stop.wait(pause):
+                    reason = hide_key(f"{type(error).__name__} {error}".strip())
+                    raise self.error(f"{self.url} {told} ({reason}): check the address, or ask again") from error
+            finally:
+                stop.end = None
+            wait *= 2
+
+    def _events(self, body: Mapping[str, Any], end: float, stop: Stop) -> Iterator[Any]:
+        """Send a request once, and yield the events of its reply."""
+        key = read_key() if self.send_key else ""
+        with self._open(body, key, max(0.01, min(SILENCE, end - time.monotonic()))) as reply:
+            stream = reply.extensions.get("network_stream")
+            connection: Any = stream.get_extra_info("socket") if stream is not None else None
+
+            def close() -> None:
+                with suppress(OSError, AttributeError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+            stop.end = close
+            if stop.is_set():
+                close()
+            if reply.status_code == 200 and "event-stream" in reply.headers.get("content-type", ""):
+                for line in reply.iter_lines():
+                    if time.monotonic() > end:
+                        raise TimeoutError("the reply took too long")
+                    if line.startswith("data:") and (data := line[5:].strip()):
+                        yield data if data == "[DONE]" else parse_json(data.encode())
+                return
+            facts = _parsed(self._whole(reply, end))
+            if reply.status_code != 200 or facts is None:
+                waiting = _seconds(reply.headers.get("retry-after", ""))
+                raise StatusError(Reply(reply.status_code, facts), waiting)
+            yield facts
+
+    def _whole(self, reply: Any, end: float) -> bytes:
+        """Read the body of a reply that is there at ``end`` and of usable size."""
+        content = bytearray()
+        for part in reply.iter_bytes():
+            content += part
+            if len(content) > LARGEST_REPLY:
+                raise self.error(f"{self.url} answered with more than {LARGEST_REPLY:,} bytes")
+            if time.monotonic() > end:
+                raise TimeoutError("the reply took too long")
+        return bytes(content)
 
     def _leads_elsewhere(self, location: str) -> RemoteError:
         return self.error(

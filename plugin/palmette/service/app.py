@@ -6,8 +6,8 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from http import HTTPStatus
@@ -21,16 +21,30 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
 from palmette import __version__
+from palmette.encoder.base import Encoder
 from palmette.errors import ConfigError, InputError, NotFoundError, PalmetteError, shown
+from palmette.index.context import Context
+from palmette.index.written import THRESHOLD, AnswerEvent, Limits
+from palmette.machine.llm import OpenAI
 from palmette.machine.threads import WORKERS
 from palmette.service.callers import Caller, Callers, Token
-from palmette.service.calls import ENDPOINTS, find_passages, index_facts, listed, reply_of_answer, results_facts
+from palmette.service.calls import (
+    ENDPOINTS,
+    find_context,
+    find_passages,
+    index_facts,
+    listed,
+    reply_of_answer,
+    results_facts,
+)
 from palmette.service.checks import OPEN, POLICY, SHARE, Problem, RequestChecks, Settings, problem_facts, status_of
 from palmette.service.indexes import ServedIndex
 from palmette.service.memory import free_pages_returned
 from palmette.service.metrics import TYPE, Metrics
+from palmette.service.originals import OriginalBody, Originals
 from palmette.service.per_caller import PerCallerLimit
 from palmette.service.schema import AnswerBody, Body, CallSchema, NameBody, read_body, to_json
+from palmette.service.writer import Writer
 
 T = TypeVar("T")
 log = logging.getLogger("palmette.service")
@@ -53,8 +67,15 @@ class Service:
     """Indexes served over HTTP; ``Service(…).app`` is an ASGI application."""
 
     def __init__(
-        self, served: Sequence[ServedIndex], settings: Settings | None = None, tokens: Sequence[Token] = ()
+        self,
+        served: Sequence[ServedIndex],
+        settings: Settings | None = None,
+        tokens: Sequence[Token] = (),
+        *,
+        llm: Any = None,
+        limits: Limits | None = None,
     ) -> None:
+        self.writer = None if llm is None else Writer(llm, limits or Limits(), shared=bool(tokens))
         self.settings, self.served = settings or Settings(), {index.name: index for index in served}
         if len(self.served) < len(served):
             raise ConfigError("two indexes have the same name: serve them as NAME=PATH")
@@ -71,7 +92,8 @@ class Service:
         """Errors of the indexes that could not be opened, by name; each is tried again."""
         self.sockets: dict[str, str] = {}
         """Name of the index of each Unix socket, by its address."""
-        self.paths = OPEN | {endpoint.path for endpoint in ENDPOINTS} | {"/metrics", "/v1/indexes"}
+        self.originals = Originals()
+        self.paths = OPEN | {endpoint.path for endpoint in ENDPOINTS} | {"/metrics", "/v1/indexes", "/v1/original"}
         self._routes: list[Route] = [
             *(Route(path, partial(self._page, *file)) for path, file in PAGE_FILES.items()),
             Route("/openapi.json", self._openapi),
@@ -79,6 +101,8 @@ class Service:
             Route("/ready", self._ready),
             Route("/metrics", self._metrics),
             Route("/v1/indexes", self._indexes),
+            Route("/v1/original", self._grant, methods=["POST"]),
+            Route("/original", self._original),
             *(Route(endpoint.path, partial(self._call, endpoint), methods=["POST"]) for endpoint in ENDPOINTS),
         ]
         self._contexts: list[Callable[[], Any]] = []
@@ -202,7 +226,21 @@ class Service:
                     facts["error"] = self.hide_paths(str(error), caller)
             listed.append(facts)
         service = self.metrics.summary() if caller.sees_all else None
-        return Response(to_json({"indexes": listed, "service": service}), media_type="application/json")
+        facts = {"indexes": listed, "service": service, "llm": self.writer and self.writer.llm.name}
+        return Response(to_json(facts), media_type="application/json")
+
+    async def _grant(self, request: Request) -> Response:
+        """Answer ``/v1/original``: where the file of a document can be opened, if the caller may read the document."""
+        caller, body = caller_of(request), read_body(OriginalBody, await self._body(request))
+        assert isinstance(body, OriginalBody)
+        served = self.pick(caller, request.scope.get("palmette.index") if body.index is None else body.index)
+        [document] = await served.read(caller.name, caller.filter, lambda index, reader: index.get([body.id]))
+        granted = partial(self.originals.grant, served.source, document, caller.filter is None)
+        return Response(to_json(await asyncio.to_thread(granted)), media_type="application/json")
+
+    async def _original(self, request: Request) -> Response:
+        """Answer ``/original``: the file of a ticket."""
+        return await asyncio.to_thread(self.originals.open, request.query_params.get("ticket", ""))
 
     # -- calls ------------------------------------------------------------------------------------------------
 
@@ -231,10 +269,15 @@ class Service:
         if endpoint.write and not caller.write:
             remedy = 'your token has "write": true' if self.callers else "the service is started with --write"
             raise Problem(HTTPStatus.FORBIDDEN, f"you may not change documents, unless {remedy}")
+        if isinstance(body, AnswerBody) and body.llm and self.writer is None:
+            detail = "this service has no language model: start it with --llm openai:MODEL, or leave llm out"
+            raise Problem(HTTPStatus.NOT_IMPLEMENTED, detail)
         if isinstance(body, AnswerBody) and "text/event-stream" in request.headers.get("accept", ""):
             events = self._stream(served, caller, body)
             return StreamingResponse(events, media_type="text/event-stream")
-        if endpoint.write:
+        if isinstance(body, AnswerBody) and body.llm:
+            value = await self._until_gone(request, self._written(served, caller, body))
+        elif endpoint.write:
             value = await served.write(caller.name, caller.filter, partial(endpoint.call, body))
         else:
             value = await self._until_gone(request, self.read(served, caller, endpoint.call, body))
@@ -285,9 +328,15 @@ class Service:
     async def _stream(self, served: ServedIndex, caller: Caller, body: AnswerBody) -> AsyncIterator[bytes]:
         """Stream an answer as server-sent events: the hits first, then the answer, or a problem."""
         try:
+            if body.llm:
+                async for event in self._write(served, caller, body):
+                    value = event.to_dict()
+                    yield _event(event.kind, {"answers": [value]} if event.kind == "answer" else value)
+                return
             async with asyncio.timeout(self.settings.timeout):
                 results, reader = await served.read(caller.name, caller.filter, partial(find_passages, body))
-                yield _event("hits", {"results": results_facts(listed(body.question), results, False)})
+                found = await asyncio.to_thread(results_facts, listed(body.question), results, False, body.html)
+                yield _event("hits", {"results": found})
                 answers = await served.read(
                     caller.name, caller.filter, lambda *_: reply_of_answer(body, results, reader)
                 )
@@ -297,6 +346,28 @@ class Service:
         except PalmetteError as error:
             status, detail = status_of(error), self.hide_paths(str(error), caller)
             yield _event("problem", problem_facts(status, type(error).__name__, detail))
+        except Problem as error:
+            yield _event("problem", problem_facts(error.status, error.status.phrase, str(error)))
+
+    async def _write(self, served: ServedIndex, caller: Caller, body: AnswerBody) -> AsyncGenerator[AnswerEvent, None]:
+        """Let the language model answer; only its passages are searched within the time limit of a question."""
+        assert self.writer is not None
+        assert isinstance(body.question, str)
+
+        async def find(asked: str) -> tuple[Context, tuple[Encoder, str | None]]:
+            return await self.read(served, caller, find_context(asked), body)
+
+        threshold = THRESHOLD if body.threshold is None else body.threshold
+        async with aclosing(self.writer.write(caller.name, body.question, body.history, threshold, find)) as events:
+            async for event in events:
+                yield event
+
+    async def _written(self, served: ServedIndex, caller: Caller, body: AnswerBody) -> dict[str, Any]:
+        """Answer by the language model in one piece."""
+        async with aclosing(self._write(served, caller, body)) as events:
+            async for event in events:
+                value = event.to_dict()
+        return {"answers": [value]}
 
     def hide_paths(self, text: str, caller: Caller) -> str:
         """Hide the paths of this machine from all but its user."""
@@ -306,6 +377,8 @@ class Service:
                 folder = served.opened.folder if served.opened is not None else None
                 places = [place for place in (folder, served.path, served.source) if place is not None]
                 names |= {written: name for place in places for written in (str(place), os.path.realpath(place))}
+            if self.writer is not None and isinstance(self.writer.llm, OpenAI):
+                names[self.writer.llm.url] = "the language model's server"
             for place in sorted(names, key=len, reverse=True):  # a path may begin with another index's
                 text = text.replace(place, names[place])
         return text

@@ -12,9 +12,13 @@ from uuid import uuid4
 
 import numpy as np
 
+from palmette.encoder.base import Encoder
 from palmette.errors import ConfigError, InputError
 from palmette.index import Index
+from palmette.index.context import Context
 from palmette.reader import Reader
+from palmette.reader.answer import Support
+from palmette.service import facets, render
 from palmette.service.schema import (
     AddBody,
     AnswerBody,
@@ -55,18 +59,27 @@ def listed(query: str | Sequence[str]) -> list[str]:
     return [query] if isinstance(query, str) else list(query)
 
 
-def results_facts(queries: Sequence[str], results: Sequence[Sequence[Hit]], explain: bool) -> list[dict[str, Any]]:
-    """Describe the hits of every question."""
+def results_facts(
+    queries: Sequence[str], results: Sequence[Sequence[Hit]], explain: bool, html: bool = False
+) -> list[dict[str, Any]]:
+    """Describe the hits of every question; ``html`` adds what the page shows of each."""
     facts, size = list[dict[str, Any]](), 0
     for query, hits in zip(queries, results, strict=True):
         described = []
         for hit in hits:
-            described.append(hit.to_dict(explain=explain))
+            described.append(hit.to_dict(explain=explain) | ({"html": _snippet(hit)} if html else {}))
             size += len(to_json(described[-1]))
             if size > MOST_DOCUMENT_BYTES:
                 raise InputError(f"these hits have more than {MOST_DOCUMENT_BYTES:,} bytes: ask for fewer")
         facts.append({"query": query, "hits": described})
     return facts
+
+
+def _snippet(hit: Hit) -> str:
+    """Return the part of a hit that the page shows."""
+    found = hit.highlights
+    marks = render.Marks(found.sentence, found.words, getattr(found, "around", None))
+    return render.snippet(hit.document, marks, 1 if hit.passage is None else hit.passage.first_line)
 
 
 def _bounded(call: Callable[[Any, Index, Reader], T]) -> Callable[[Any, Index, Reader], T]:
@@ -121,10 +134,37 @@ def find_passages(body: AnswerBody, index: Index, reader: Reader) -> tuple[list[
     return results, reader
 
 
+def find_context(asked: str) -> Callable[[AnswerBody, Index, Reader], tuple[Context, tuple[Encoder, str | None]]]:
+    """Return the call that gathers what a language model is given, and what its answer is checked with."""
+
+    @_bounded
+    def find(body: AnswerBody, index: Index, reader: Reader) -> tuple[Context, tuple[Encoder, str | None]]:
+        options = body.search()
+        del options["sentences"]
+        k = body.k if "k" in body.model_fields_set else ContextBody.model_fields["k"].default
+        context = index.context(asked, body.tokens, k=k, **options)
+        index.record_search(asked, list(dict.fromkeys(excerpt.document.key for excerpt in context.excerpts)))
+        return context, (index.model.encoder, index.backend.language)
+
+    return find
+
+
 def reply_of_answer(body: AnswerBody, results: Sequence[Sequence[Hit]], reader: Reader) -> list[dict[str, Any]]:
     """Answer questions from their passages."""
     answers = reader.answer(listed(body.question), results, threshold=body.threshold)
-    return [answer.to_dict() for answer in answers]
+    described = [answer.to_dict() for answer in answers]
+    if body.html:
+        for answer, facts in zip(answers, described, strict=True):
+            for support, fact in zip(answer.supports, facts["supports"], strict=True):
+                fact["html"] = _answer_html(support)
+    return described
+
+
+def _answer_html(support: Support) -> str:
+    """Return the sentence of an answer as HTML, with the answer marked in it."""
+    at = support.sentence.find(support.text)
+    marks = render.Marks(None if at < 0 else (at, at + len(support.text)))
+    return render.quoted(support.document, support.sentence, marks)
 
 
 def _answer(body: AnswerBody, index: Index, reader: Reader) -> dict[str, Any]:
@@ -146,7 +186,11 @@ def _get(body: GetBody, index: Index, reader: Reader) -> dict[str, Any]:
             continue
         places = [place.to_dict() for place in stored[keys[id]].passages]
         passages = {"passages": places} if len(places) > 1 else {}  # of a short document it is the document itself
-        documents.append(document_facts(stored[keys[id]].document) | passages)
+        document = stored[keys[id]].document
+        facts = document_facts(document) | passages
+        if body.html:
+            facts["html"] = render.whole(document, render.Marks(body.mark, body.words), plain=body.html == "lines")
+        documents.append(facts)
     return {"documents": documents}
 
 
@@ -166,17 +210,23 @@ def _list(body: ListBody, index: Index, reader: Reader) -> dict[str, Any]:
     with index.backend.read(body.filter) as view:
         keys = np.unique(view.document_keys(view.keys()))[body.offset :][: body.limit].tolist()
         stored = _read_bounded(view, keys)
-    return {"documents": [document_facts(stored[key].document) for key in keys]}
+    documents = [document_facts(stored[key].document) for key in keys]
+    if body.html:
+        for key, facts in zip(keys, documents, strict=True):
+            facts["html"] = render.snippet(stored[key].document, render.Marks())
+    return {"documents": documents}
 
 
 def _fields(body: Body, index: Index, reader: Reader) -> dict[str, Any]:
-    """Count the metadata values of the first documents, without values that are unique to a document."""
-    counts: dict[str, Counter[Any]] = {}
+    """Count the metadata values of the first documents, without values that are unique to a document; also facets."""
+    counts, folders = dict[str, Counter[Any]](), facets.Facets()
     for document in islice(index.documents(), SCANNED):
+        folders.count(document)
         for name, values in flatten(document.metadata).items():
             counts.setdefault(name, Counter()).update(value for value in values if len(str(value)) <= 80)
     useful = {name: values for name, values in counts.items() if values and values.most_common(1)[0][1] > 1}
-    return {"fields": {name: [list(pair) for pair in values.most_common(20)] for name, values in useful.items()}}
+    fields = {name: [list(pair) for pair in values.most_common(20)] for name, values in useful.items()}
+    return {"fields": fields, "facets": [*folders.found(), *facets.of_fields(fields)]}
 
 
 @_bounded
@@ -185,7 +235,7 @@ def overview(body: OverviewBody, index: Index, reader: Reader) -> dict[str, Any]
     options = {name: getattr(body, name) for name in ("query", "filter", "topics", "since", "date")}
     facts = index_facts(index, reader)
     del facts["location"]  # a path of this machine
-    return {**facts, **_fields(body, index, reader), **index.overview(**options).to_dict()}
+    return {**facts, "fields": _fields(body, index, reader)["fields"], **index.overview(**options).to_dict()}
 
 
 def _topics(body: Body, index: Index, reader: Reader) -> dict[str, Any]:
@@ -225,7 +275,8 @@ ENDPOINTS = (
         AnswerBody,
         _answer,
         "Answer in the documents' own words. With `Accept: text/event-stream` the passages come first, as the event "
-        "`hits`, then the event `answer`",
+        "`hits`, then the event `answer`. With `llm: true` the service's language model writes the answer; as events "
+        "`asked`, `excerpts`, pieces of `text`, and `answer`, or `problem`",
         {"question": QUESTION, "k": 5},
     ),
     CallSchema(

@@ -28,6 +28,7 @@ from palmette.errors import (
     NotFoundError,
     PalmetteError,
     ReadOnlyError,
+    RemoteError,
     StorageFullError,
     shown,
 )
@@ -44,8 +45,8 @@ REFUSED_BYTES = 1 << 20
 """Bytes of a refused request's body that are read before the answer."""
 REFUSED_SECONDS = 0.5
 """Seconds within which they must come."""
-OPEN = {"/", "/page.js", "/page.css", "/health", "/ready", "/openapi.json"}
-"""Paths that need no token: they hold no data."""
+OPEN = {"/", "/page.js", "/page.css", "/health", "/ready", "/openapi.json", "/original"}
+"""Paths that need no token: they hold no data, and ``/original`` needs a ticket that a token has bought."""
 STATUS: tuple[tuple[type[PalmetteError], HTTPStatus], ...] = (
     (DuplicateIdError, HTTPStatus.CONFLICT),
     (NotFoundError, HTTPStatus.NOT_FOUND),
@@ -55,6 +56,7 @@ STATUS: tuple[tuple[type[PalmetteError], HTTPStatus], ...] = (
     (MissingExtraError, HTTPStatus.NOT_IMPLEMENTED),
     (InputError, HTTPStatus.BAD_REQUEST),
     (ConfigError, HTTPStatus.BAD_REQUEST),
+    (RemoteError, HTTPStatus.BAD_GATEWAY),
     (PalmetteError, HTTPStatus.SERVICE_UNAVAILABLE),
 )
 """Statuses of errors; the first class that fits counts."""

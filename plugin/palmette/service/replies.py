@@ -77,6 +77,8 @@ class HitReply(Reply):
     """Citations of passages with the same text, with ``distinct``."""
     explanation: ExplanationReply | None = None
     """Why it matched, with ``explain``."""
+    html: str = ""
+    """The part around the best sentence, with ``html``."""
 
 
 class ResultReply(Reply):
@@ -111,6 +113,8 @@ class SupportReply(Reply):
     share: float
     """Share of the answer's confidence."""
     sentence: str
+    html: str = ""
+    """The sentence, with ``html``."""
 
 
 class OneAnswerReply(Reply):
@@ -124,12 +128,6 @@ class OneAnswerReply(Reply):
     """Next best answers, each with its confidence."""
     no_answer: float
     """Probability that the passages have no answer."""
-
-
-class AnswerReply(Reply):
-    """Answers of every question, in their order."""
-
-    answers: list[OneAnswerReply]
 
 
 class ExcerptReply(Reply):
@@ -146,6 +144,75 @@ class ExcerptReply(Reply):
     first_line: int
     last_line: int
     metadata: dict[str, Any]
+
+
+class NumberedExcerpt(ExcerptReply):
+    """An excerpt that a written answer may cite."""
+
+    number: int
+    """Number by which the answer cites it, from 1."""
+
+
+class CitationReply(Reply):
+    """A citation in a written sentence."""
+
+    excerpt: int
+    """Number of the excerpt, which may not exist."""
+    supported: bool
+    """Whether the excerpt carries the sentence, or its part of it."""
+    reason: str
+    """Why it does not."""
+
+
+class SentenceReply(Reply):
+    """A sentence of a written answer."""
+
+    text: str
+    start: int
+    """First character in the answer."""
+    end: int
+    supported: bool
+    """Whether it was found in the excerpts that it cites."""
+    reason: str
+    citations: list[CitationReply]
+
+
+class UsageReply(Reply):
+    """What a language model was asked, as far as it counts."""
+
+    calls: int
+    prompt_tokens: int
+    reply_tokens: int
+    is_cut: bool
+    """Whether the reply ended at its budget of tokens."""
+
+
+class WrittenAnswerReply(Reply):
+    """An answer that a language model wrote; empty where nothing fits the question, which costs no call.
+
+    As server-sent events it comes in parts: ``asked`` with ``{"asked": text}``, ``excerpts`` with ``{"excerpts":
+    [NumberedExcerpt]}``, ``text`` with ``{"text": piece}`` as often as the model writes, then ``answer`` with
+    ``{"answers": [WrittenAnswerReply]}``; or, at any point, ``problem`` with a ProblemReply as the last.
+    """
+
+    question: str
+    asked: str
+    """The question, made whole from the conversation."""
+    answer: str
+    supported: bool
+    """Whether every sentence is."""
+    sentences: list[SentenceReply]
+    excerpts: list[NumberedExcerpt]
+    reason: str
+    """Why there is no answer."""
+    model: str
+    usage: UsageReply
+
+
+class AnswerReply(Reply):
+    """Answers of every question, in their order."""
+
+    answers: list[OneAnswerReply | WrittenAnswerReply]
 
 
 class ContextReply(Reply):
@@ -172,6 +239,8 @@ class DocumentReply(Reply):
     fields: dict[str, Any] = {}
     payload: dict[str, Any] = {}
     passages: list[Passage] = []
+    html: str = ""
+    """The document, or in a list its beginning, with ``html``."""
 
 
 class ListReply(Reply):
@@ -190,6 +259,28 @@ class FieldsReply(Reply):
     """Frequent values of metadata, with their numbers of documents."""
 
     fields: dict[str, list[tuple[Any, int]]]
+
+
+class FacetValue(Reply):
+    """Documents of one folder, kind, time or value."""
+
+    value: str
+    documents: int
+    filter: dict[str, Any]
+    """Filter that finds them."""
+
+
+class Facet(Reply):
+    """A property by which documents can be narrowed down."""
+
+    name: str
+    values: list[FacetValue]
+
+
+class FacetsReply(FieldsReply):
+    """Frequent values of metadata, and what the page filters by."""
+
+    facets: list[Facet]
 
 
 class TopicReply(Reply):
@@ -298,6 +389,8 @@ class IndexesReply(Reply):
     indexes: list[OpenIndexState | IndexState]
     service: ServiceCounts | None
     """For callers who may read all documents of all indexes."""
+    llm: str | None
+    """Name of the language model that writes answers."""
 
 
 class HealthReply(Reply):
@@ -334,7 +427,7 @@ REPLIES: dict[str, type[Any]] = {
     "/v1/feedback": FeedbackReply,
     "/v1/get": GetReply,
     "/v1/list": ListReply,
-    "/v1/fields": FieldsReply,
+    "/v1/fields": FacetsReply,
     "/v1/overview": OverviewReply,
     "/v1/topics": TopicsReply,
     "/v1/add": AddReply,

@@ -24,6 +24,10 @@ MOST_TOGETHER = 10_000
 """Largest number of hits of all queries of a request."""
 MOST_EXPANDED = 1_000_000
 """Largest number of tokens of all widened passages of a request."""
+MOST_MARKS = 1000
+"""Largest number of words that are bold in a document."""
+MOST_TURNS = 20
+"""Largest number of earlier questions and answers."""
 MOST_DOCUMENTS = 2**40
 """Largest offset of a list."""
 
@@ -112,18 +116,34 @@ def _method_options(options: dict[str, Any], others: Iterable[str] = ()) -> dict
 
 
 class AnswerBody(Ask):
-    """A question to be answered in the documents' own words."""
+    """A question to be answered in the documents' own words, or by the service's language model."""
 
     question: str | Annotated[tuple[str, ...], Field(max_length=MOST_QUERIES)]
     """A question, or several."""
     k: Annotated[int, Field(ge=1, le=MOST_HITS)] = 5
     """Number of documents that are read."""
     threshold: float | None = None
-    """Least probability of there being an answer; 0 answers always."""
+    """Least probability of there being an answer, or of the best passage for a language model; 0 answers always."""
+    html: bool = False
+    """Whether passages and answers come as safe HTML too, as the page shows them."""
+    llm: bool = False
+    """Let the service's language model write the answer."""
+    history: Annotated[tuple[tuple[str, str], ...], Field(max_length=MOST_TURNS)] = ()
+    """Questions and answers before this one, which the model makes whole."""
+    tokens: Annotated[int, Field(ge=1, le=10_000)] = 1000
+    """Tokens of all excerpts that the model is given."""
 
     def check(self) -> None:
-        """Check the size of the reply."""
+        """Check the size of the reply, and what goes with a language model only."""
         self.check_hits(self.question)
+        if not self.llm and self.model_fields_set & {"history", "tokens"}:
+            raise ConfigError('history and tokens are for a language model: give them with "llm": true')
+        if self.llm and not isinstance(self.question, str):
+            raise ConfigError("a language model answers one question at a time: give a text, not a list")
+        if self.llm and not self.sentences:
+            raise ConfigError("a context is made of sentences: leave sentences=false out")
+        if self.llm and self.threshold is not None and not 0 <= self.threshold <= 1:
+            raise ConfigError(f"threshold is a probability, 0 to 1, with a language model; got {self.threshold!r}")
 
 
 class ExplainBody(Body):
@@ -146,6 +166,12 @@ class GetBody(Body):
 
     ids: Annotated[tuple[str, ...], Field(max_length=MOST_QUERIES)]
     """Their ids."""
+    html: bool | Literal["lines"] = False
+    """Whether each comes as safe HTML too; ``lines`` for its numbered lines."""
+    mark: tuple[int, int] | None = None
+    """Characters that are marked in it."""
+    words: Annotated[tuple[tuple[int, int], ...], Field(max_length=MOST_MARKS)] = ()
+    """Characters that are bold in it."""
 
 
 class ListBody(Body):
@@ -157,6 +183,8 @@ class ListBody(Body):
     """Documents that are passed over."""
     limit: Annotated[int, Field(ge=1, le=DOCUMENTS_PER_PAGE)] = 20
     """Number of documents."""
+    html: bool = False
+    """Whether the beginning of each comes as safe HTML too."""
 
 
 class DocumentBody(Config):

@@ -20,6 +20,7 @@ from palmette.store.protocols import StorageEngine
 
 ENTRY_POINTS = "palmette.engines"
 """Entry point group of storage engines."""
+_PACKAGES = {"postgresql": "postgres", "qdrants": "qdrant"}  # packages of schemes that are named otherwise
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9.-]+)(\+[A-Za-z0-9.-]+)?://")
 
 
@@ -42,7 +43,7 @@ def engine_of(url: str) -> type[StorageEngine]:
         known = ", ".join(f"{name}://" for name in sorted(engines)) or "none"
         raise ConfigError(
             f"no storage engine for {shown(without_key)} is installed (there are: {known}). An index is a folder on "
-            f"this machine, or at the URL of an engine, a package of its own: pip install palmette-{scheme}"
+            f"this machine, or at the URL of an engine: pip install palmette-{_PACKAGES.get(scheme, scheme)}"
         )
     engine: type[StorageEngine] = engines[scheme].load()
     engine.check_url(url)

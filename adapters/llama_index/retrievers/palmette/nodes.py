@@ -141,13 +141,18 @@ def read_nodes(nodes: Sequence[BaseNode] | str | Path) -> Sequence[BaseNode]:
 
 
 def passage_node(hit: Hit) -> BaseNode:
-    """Node of a hit, with its citation; of a part of a node, its text, whose id ends in the number of the passage."""
+    """Node of a hit, with its citation unless its metadata have one; of a part of a node, its text.
+
+    The id of a part ends in the number of the passage.
+    """
     whole, place = to_node(hit.document), hit.passage
-    cited = {CITATION: str(hit.citation), PLACE: hit.citation.to_dict()}
+    added = {CITATION: str(hit.citation), PLACE: hit.citation.to_dict()}
+    cited = {name: value for name, value in added.items() if name not in whole.metadata}
+    unread = [name for name in cited if name == PLACE]
     if place is None or place.count == 1 or isinstance(whole, IndexNode):
         whole.metadata = {**whole.metadata, **cited}
         whole.excluded_embed_metadata_keys = [*whole.excluded_embed_metadata_keys, *cited]
-        whole.excluded_llm_metadata_keys = [*whole.excluded_llm_metadata_keys, PLACE]
+        whole.excluded_llm_metadata_keys = [*whole.excluded_llm_metadata_keys, *unread]
         return whole
     source = RelatedNodeInfo(node_id=whole.ref_doc_id or whole.node_id, metadata=whole.metadata)
     beside = {NodeRelationship.PREVIOUS: place.number - 1, NodeRelationship.NEXT: place.number + 1}
@@ -162,7 +167,7 @@ def passage_node(hit: Hit) -> BaseNode:
         text=hit.text,
         metadata=metadata,
         excluded_embed_metadata_keys=list(metadata),
-        excluded_llm_metadata_keys=[*whole.excluded_llm_metadata_keys, PLACE],
+        excluded_llm_metadata_keys=[*whole.excluded_llm_metadata_keys, *unread],
         relationships={NodeRelationship.SOURCE: source, **neighbours},
     )
 

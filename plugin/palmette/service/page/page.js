@@ -1,34 +1,56 @@
 "use strict";
 (() => {
   const at = (id) => document.getElementById(id);
-  const RELEVANT = 0.2, SHOWN = 360, PAGE = 20;
+  const RELEVANT = 0.2, LIKELY = 0.5, PAGE = 20, TURNS = 6, WATCH = 5000, BUSY = 1000;
+  const GONE = "The service does not answer: it may have stopped, or the network is down.";
   const AGAINST = { low: 1e-9, high: 1e-9, optimum: 0 };
-  const state = { index: null, indexes: [], filter: new Map(), hits: [], current: -1, asked: 0, token: sessionStorage.getItem("token") };
+  const state = { indexes: [], index: null, facets: null, hits: [], current: -1, asked: 0, shown: "", opened: "", sources: "", failed: false, llm: null, writing: null, token: sessionStorage.getItem("token") };
 
-  // Documents are untrusted: every text enters the page as a text node, never as markup.
   const make = (tag, properties = {}, ...children) => {
     const element = document.createElement(tag);
     for (const [name, value] of Object.entries(properties)) {
       if (typeof value === "function") element.addEventListener(name, value);
       else if (value !== null && value !== false) element.setAttribute(name, value === true ? "" : value);
     }
-    element.append(...children.flat().filter((child) => child !== null));
+    element.append(...children.flat().filter((child) => child !== null && child !== undefined));
     return element;
   };
+  const button = (label, click, properties = {}) => make("button", { type: "button", click, ...properties }, label);
   const plural = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
   const percent = (share) => `${Math.round(100 * share)} %`;
   const say = (text, bad = false) => { at("state").textContent = text; at("state").classList.toggle("bad", bad); };
+  const problem = (error, again) => make("p", { class: "problem", role: "alert" }, error.message, again ? [" ", button("Try again", again)] : []);
+
+  // The service's HTML holds these tags and attributes alone; whatever else came would stay out.
+  const TAGS = new Set("A B BLOCKQUOTE BR CODE DEL DIV EM H1 H2 H3 H4 H5 H6 HR I LI MARK OL P PRE S SPAN STRONG TABLE TBODY TD TH THEAD TR UL".split(" "));
+  const KEPT = ["class", "data-line", "dir", "rel", "scope", "start", "tabindex", "target"];
+  /** Nodes of the service's HTML; headings begin at a level, or are paragraphs. */
+  const nodes = (html, level = 0) => {
+    const copy = (node) => {
+      if (node.nodeType === Node.TEXT_NODE) return node.data;
+      if (!TAGS.has(node.tagName)) return "";
+      const properties = Object.fromEntries(KEPT.filter((name) => node.hasAttribute(name)).map((name) => [name, node.getAttribute(name)]));
+      const href = node.getAttribute("href");
+      if (href && /^(https?:\/\/|#doc=)/i.test(href)) properties.href = href;
+      const heading = /^H([1-6])$/.exec(node.tagName), children = [...node.childNodes].map(copy);
+      if (heading && !level) return make("p", { ...properties, class: "heading" }, children);
+      const element = make(heading ? `h${Math.min(6, level + Number(heading[1]) - 1)}` : node.tagName, properties, children);
+      return node.tagName === "TABLE" ? make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Table" }, element) : element;
+    };
+    return [...new DOMParser().parseFromString(html, "text/html").body.childNodes].map(copy);
+  };
 
   // -- the service -------------------------------------------------------------------------------------------
-  const send = async (path, body, accept = "application/json") => {
+  const send = async (path, body, accept = "application/json", signal = null) => {
     const headers = { Accept: accept };
     if (body) headers["Content-Type"] = "application/json";
     if (state.token) headers.Authorization = `Bearer ${state.token}`;
-    const reply = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body) });
-    if (reply.status === 401) { await signIn(); return send(path, body, accept); }
+    const reply = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal }).catch(unanswered);
+    if (reply.status === 401) { await signIn(); return send(path, body, accept, signal); }
     if (!reply.ok) throw new Error((await reply.json().catch(() => ({}))).detail || `The service answered ${reply.status}.`);
     return reply;
   };
+  const unanswered = (error) => { throw error.name === "AbortError" ? error : new Error(GONE); };
   const call = async (name, body = {}) => (await send(`v1/${name}`, { index: state.index, ...body })).json();
   let signing = null;
   const signIn = () => {
@@ -46,10 +68,10 @@
     return signing;
   };
   /** Calls `take(event, data)` for every event of a stream. */
-  const stream = async (path, body, take) => {
-    const reader = (await send(path, body, "text/event-stream")).body.pipeThrough(new TextDecoderStream()).getReader();
+  const stream = async (path, body, take, signal = null) => {
+    const reader = (await send(path, body, "text/event-stream", signal)).body.pipeThrough(new TextDecoderStream()).getReader();
     for (let text = ""; ;) {
-      const { done, value } = await reader.read();
+      const { done, value } = await reader.read().catch(unanswered);
       if (done) return;
       text += value;
       for (let end; (end = text.indexOf("\n\n")) >= 0; text = text.slice(end + 2)) {
@@ -59,62 +81,103 @@
     }
   };
 
-  // -- texts with marks --------------------------------------------------------------------------------------
-  /** Nodes of a text from one character to another: the sentence is marked, words are bold. Characters are code points. */
-  const marked = (points, from, to, sentence, words) => {
-    const cuts = [from, to, ...(sentence || []), ...words.flat()].filter((cut) => cut >= from && cut <= to);
-    const places = [...new Set(cuts)].sort((a, b) => a - b), nodes = [];
-    const inside = (place, [start, end]) => place >= start && place < end;
-    let mark = null;
-    places.slice(0, -1).forEach((start, n) => {
-      const text = points.slice(start, places[n + 1]).join("");
-      const piece = words.some((word) => inside(start, word)) ? make("b", {}, text) : text;
-      if (!sentence || !inside(start, sentence)) { mark = null; nodes.push(piece); return; }
-      if (!mark) nodes.push(mark = make("mark"));
-      mark.append(piece);
-    });
-    return nodes;
+  // -- the address: #q=question&in=index&view=browse&f=folder:docs/&since=day&doc=id&at=first-last&line=8&as=lines ----
+  const read = () => {
+    const hash = new URLSearchParams(location.hash.slice(1)), one = (name) => hash.get(name) || "";
+    return { q: one("q"), in: one("in"), view: one("view"), f: hash.getAll("f"), since: one("since"), doc: one("doc"), at: one("at"), line: one("line"), as: one("as") };
   };
-  const snippet = (hit) => {
-    const points = [...hit.text], { sentence, words } = hit.highlights;
-    const middle = sentence ? (sentence[0] + sentence[1]) / 2 : 0;
-    const from = Math.max(0, Math.min(sentence ? sentence[0] : 0, Math.round(middle - SHOWN / 2)));
-    const to = Math.min(points.length, Math.max(from + SHOWN, sentence ? sentence[1] : 0));
-    return [from ? "… " : "", ...marked(points, from, to, sentence, words), to < points.length ? " …" : ""];
+  const talk = () => ({ turns: [], answer: null, ...history.state });
+  const CLOSED = { doc: "", at: "", line: "", as: "" };
+  /**
+   * Puts changes into the address as a step that Back takes back, and shows what it says.
+   *
+   * A step keeps the conversation: `turns` before the question, and the `answer` of a question that stays.
+   */
+  const go = (changes, turns = null) => {
+    const hash = new URLSearchParams(), before = read(), next = { ...before, ...changes };
+    const stays = !turns && before.q === next.q && String(before.f) === String(next.f);
+    const kept = stays ? history.state : { turns: turns || talk().turns };
+    if (state.indexes.length > 1) next.in = state.index;
+    for (const [name, value] of Object.entries(next)) for (const one of [value].flat()) if (one) hash.append(name, one);
+    if (turns || `#${hash}` !== (location.hash || "#")) history.pushState(kept, "", `#${hash}`);
+    return show();
   };
-  const lineOf = (hit) => [...hit.text].slice(0, hit.highlights.sentence ? hit.highlights.sentence[0] : 0).filter((c) => c === "\n").length;
-  const titleOf = (hit) => (typeof hit.metadata.title === "string" && hit.metadata.title) || hit.id;
-  /** Where a hit stands: its source, headings and line. A part of a document has its own place in it. */
-  const WHOLE = { start: 0, headings: [], first_line: 1 };
-  const placeOf = (hit) => {
-    const { headings, first_line: first } = hit.passage || WHOLE, { source } = hit.metadata;
-    const parts = [titleOf(hit) === hit.id ? "" : hit.id, typeof source === "string" && !hit.id.endsWith(source) ? source : "", ...headings];
-    const line = hit.highlights.sentence || hit.passage ? `line ${first + lineOf(hit)}` : "";
-    return [...parts, line].filter(Boolean).join(" › ");
+  /** Shows the state that the address says: index, question or view, filters, and a document. */
+  const show = async () => {
+    const place = read();
+    if (place.in && place.in !== state.index && state.indexes.some((one) => one.name === place.in)) { state.index = place.in; state.facets = null; }
+    at("index").value = state.index;
+    at("question").value = place.q;
+    for (const name of ["ask", "browse"]) at(`to-${name}`).setAttribute("aria-pressed", String((place.view === "browse") === (name === "browse")));
+    document.title = [place.view === "browse" ? "Browse" : place.q, "palmette"].filter(Boolean).join(" · ");
+    const list = JSON.stringify([state.index, place.view, place.view ? "" : place.q, place.f, place.since, talk().turns.length]);
+    if (list !== state.shown) {
+      state.shown = list;
+      await (place.view === "browse" ? browse(place) : ask(place));
+    }
+    const opened = place.doc && JSON.stringify([state.index, place.doc, place.at, place.line, place.as]);
+    if (opened !== state.opened) {
+      state.opened = opened;
+      if (place.doc) await open(place);
+      else at("source").close();
+    }
+  };
+  const reload = () => {
+    if (talk().answer) history.replaceState({ turns: talk().turns }, "");
+    state.shown = "";
+    notice();
+    return show();
   };
 
   // -- results -----------------------------------------------------------------------------------------------
+  const titleOf = (hit) => (typeof hit.metadata.title === "string" && hit.metadata.title) || hit.id;
+  /** Characters of the whole document that a hit's best sentence, or else the passage, takes. */
+  const placeOf = (hit) => {
+    const shift = hit.passage ? hit.passage.start : 0, { sentence } = hit.highlights || {};
+    return sentence ? sentence.map((one) => one + shift) : hit.passage ? [shift, hit.passage.end] : null;
+  };
+  const openHit = (hit, place = placeOf(hit)) => go({ ...CLOSED, doc: hit.id, at: place ? place.join("-") : "" });
+  const pdf = (one) => (one.place && one.place.kind === "page") || /\.pdf$/i.test(String(one.metadata.source || ""));
+  const follows = () => (state.indexes.find((one) => one.name === state.index) || {}).follows;
+  /** Button that opens the original of a document: a PDF at its page, others to be saved. */
+  const originalOf = (one, page) => {
+    if (!follows() || typeof one.metadata.source !== "string") return null;
+    const label = !pdf(one) ? "Original file" : page ? `Open page ${page} of the original` : "Open the original";
+    return button(label, async () => {
+      const tab = pdf(one) ? window.open("", "_blank") : null;
+      try {
+        const { url } = await call("original", { id: one.id });
+        if (!tab) location.assign(url);
+        else { tab.opener = null; tab.location = new URL(page ? `${url}#page=${page}` : url, location.href); }
+      } catch (error) { if (tab) tab.close(); say(error.message, true); }
+    }, { class: "plain" });
+  };
+  const pageOf = (one) => (one.place && one.place.kind === "page" ? one.place.first : null);
   const shownMetadata = (hit) => Object.entries(hit.metadata).filter(([name, value]) => !["title", "source"].includes(name) && ["string", "number", "boolean"].includes(typeof value) && String(value).length < 60);
   const entry = (hit, question) => {
     const why = make("div", { class: "why", hidden: true });
-    const ask = make("button", { type: "button", class: "plain", "aria-expanded": "false", click: () => reasons(hit, question, why, ask) }, "Why?");
-    const head = make("div", { class: "head" }, make("button", { type: "button", class: "plain open", click: () => open(hit) }, make("bdi", {}, titleOf(hit))), hit.score === undefined ? null : make("small", { title: "probability that it is relevant" }, percent(hit.score)));
+    const ask = button("Why?", () => reasons(hit, question, why, ask), { class: "plain", "aria-expanded": "false" });
+    const title = button(make("bdi", {}, titleOf(hit)), () => openHit(hit), { class: "plain open" });
     const chips = shownMetadata(hit).slice(0, 6).map(([name, value]) => make("span", {}, `${name}: `, make("bdi", {}, String(value))));
-    return make("article", { class: "hit" }, head, make("p", { class: "place" }, placeOf(hit)), make("p", { class: "text", dir: "auto" }, snippet(hit)), make("div", { class: "more" }, question ? [ask, ...thumbs(hit, question)] : null, chips), why);
+    return make("article", { class: "hit" },
+      make("div", { class: "head" }, title, hit.score === undefined ? null : make("small", { title: "probability that it is relevant" }, percent(hit.score))),
+      make("p", { class: "place" }, make("bdi", {}, hit.citation || hit.metadata.source || hit.id)),
+      make("div", { class: "text rendered" }, nodes(hit.html || "")),
+      make("div", { class: "more" }, question ? [ask, ...thumbs(hit, question)] : null, pdf(hit) ? originalOf(hit, pageOf(hit)) : null, chips), why);
   };
   const thumbs = (hit, question) => {
-    const buttons = [[true, "Useful"], [false, "Not useful"]].map(([useful, label]) => make("button", { type: "button", class: "plain thumb", "aria-pressed": "false", click: async (event) => {
+    const both = [[true, "Useful"], [false, "Not useful"]].map(([useful, label]) => button(label, async (event) => {
       try {
         await call("feedback", { query: question, id: hit.id, useful });
-        buttons.forEach((button) => button.setAttribute("aria-pressed", String(button === event.target)));
+        both.forEach((one) => one.setAttribute("aria-pressed", String(one === event.target)));
         say("Thank you: this is kept with the index.");
       } catch (error) { say(error.message, true); }
-    } }, label));
-    return buttons;
+    }, { class: "plain thumb", "aria-pressed": "false" }));
+    return both;
   };
-  const reasons = async (hit, question, why, button) => {
+  const reasons = async (hit, question, why, toggle) => {
     why.hidden = !why.hidden;
-    button.setAttribute("aria-expanded", String(!why.hidden));
+    toggle.setAttribute("aria-expanded", String(!why.hidden));
     if (why.hidden || why.childElementCount) return;
     try {
       const { text, parts } = await call("explain", { query: question, id: hit.id });
@@ -123,152 +186,236 @@
       why.replaceChildren(make("p", { dir: "auto" }, text), make("table", {}, make("tbody", {}, rows)), make("p", { class: "note" }, "The parts add up to the log-odds of the probability."));
     } catch (error) { why.replaceChildren(make("p", {}, error.message)); }
   };
-  const show = (question, hits) => {
-    state.hits = hits;
-    state.current = -1;
+  const showHits = (question, hits, thread) => {
     const good = hits.filter((hit) => hit.score >= RELEVANT), weak = hits.filter((hit) => hit.score < RELEVANT);
-    const answer = make("div", { class: "answer waiting", id: "answer" }, "Reading …");
+    const first = good.length ? (thread ? make("h2", {}, "Passages") : make("div", { id: "answer", class: "note" }, "Reading …")) : make("p", { class: "note" }, hits.length ? "Nothing fits well. The nearest:" : "Nothing was found.");
+    const entries = (some) => some.map((hit) => entry(hit, question));
     state.hits = [...good, ...weak];
-    at("results").replaceChildren(...(good.length ? [answer] : [make("p", { class: "note" }, hits.length ? "Nothing fits well. The nearest:" : "Nothing was found.")]), ...good.map((hit) => entry(hit, question)), ...(good.length && weak.length ? [make("p", { class: "note" }, "Less likely:")] : []), ...weak.map((hit) => entry(hit, question)));
+    state.current = -1;
+    const kept = thread ? [thread] : [];
+    at("results").replaceChildren(...kept, first, ...entries(good), ...(good.length && weak.length ? [make("p", { class: "note" }, "Less likely:")] : []), ...entries(weak));
   };
+  /** Shows an answer that is likely to be right; else the passages speak. */
   const tell = (answer) => {
-    const box = at("answer");
+    const box = at("answer"), support = answer.supports[0];
     if (!box) return;
-    if (!answer.supports.length) { box.replaceWith(make("p", { class: "note" }, `No passage answers this in so many words (${percent(answer.no_answer)} sure).`)); return; }
-    const support = answer.supports[0], hit = state.hits.find((one) => one.id === support.id);
-    const sentence = [...support.sentence], start = support.sentence.indexOf(support.text);
-    const from = start < 0 ? 0 : [...support.sentence.slice(0, start)].length, to = start < 0 ? sentence.length : from + [...support.text].length;
-    const whole = to - from === sentence.length;
+    if (!support || answer.confidence < LIKELY) { box.remove(); return; }
+    const hit = state.hits.find((one) => one.id === support.id && one.text.includes(support.text)) || { id: support.id };
+    const shift = hit.passage ? hit.passage.start : 0;
+    const place = support.place ? [support.place.start, support.place.end] : [support.start + shift, support.end + shift];
     box.className = "answer";
-    box.replaceChildren(make("blockquote", { dir: "auto", class: support.sentence.includes("```") ? "code" : null }, whole ? support.sentence : marked(sentence, 0, sentence.length, [from, to], [])), make("p", {}, `${percent(answer.confidence)} sure · `, make("button", { type: "button", class: "plain", click: () => open(hit, [support.start, support.end]) }, make("bdi", {}, hit ? titleOf(hit) : support.id)), answer.supports.length > 1 ? ` and ${plural(answer.supports.length - 1, "more passage")}` : ""));
+    box.replaceChildren(make("blockquote", { class: "rendered" }, nodes(support.html)),
+      make("p", {}, `${percent(answer.confidence)} sure · `, button(make("bdi", {}, support.citation), () => openHit(hit, place), { class: "plain" }), answer.supports.length > 1 ? ` and ${plural(answer.supports.length - 1, "more passage")}` : ""));
   };
-  const ask = async (question) => {
-    const number = ++state.asked, filter = chosen();
-    remember(question);
-    if (!question.trim()) { at("results").replaceChildren(); document.title = "palmette"; return; }
-    document.title = `${question} · palmette`;
+  /** Fills the results by `load`, which may be overtaken by a later call. */
+  const fill = async (load) => {
+    const number = ++state.asked;
+    if (state.writing) state.writing.abort();
     at("results").setAttribute("aria-busy", "true");
-    const begun = performance.now();
-    try {
-      await stream("v1/answer", { index: state.index, question, k: 10, filter }, (event, data) => {
-        if (number !== state.asked) return;
-        if (event === "problem") throw new Error(data.detail);
-        if (event === "hits") { show(question, data.results[0].hits); say(`${plural(state.hits.length, "passage")} in ${Math.round(performance.now() - begun)} ms`); }
-        if (event === "answer") tell(data.answers[0]);
-      });
-    } catch (error) {
-      if (number === state.asked) at("results").replaceChildren(make("p", { class: "problem", role: "alert" }, error.message));
+    try { await load(() => number !== state.asked); state.failed = false; }
+    catch (error) {
+      if (number !== state.asked) return;
+      state.failed = error.message === GONE;
+      at("results").replaceChildren(problem(error, reload));
     } finally { if (number === state.asked) at("results").removeAttribute("aria-busy"); }
   };
+  const ask = (place) => fill(async (late) => {
+    const begun = performance.now();
+    const filter = await chosen(place);
+    if (late()) return;
+    if (!place.q.trim()) { state.hits = []; at("results").replaceChildren(); return; }
+    const passages = (question, thread) => stream("v1/answer", { index: state.index, question, k: 10, filter, html: true }, (event, data) => {
+      if (late()) return;
+      if (event === "problem") throw new Error(data.detail);
+      if (event === "hits") { showHits(question, data.results[0].hits, thread); say(`${plural(state.hits.length, "passage")} in ${Math.round(performance.now() - begun)} ms`); }
+      if (event === "answer") tell(data.answers[0]);
+    });
+    await (state.llm ? converse(place, filter, late, passages) : passages(place.q));
+    remember();
+  });
 
-  // -- filters -----------------------------------------------------------------------------------------------
-  const chosen = () => {
-    const parts = [...state.filter].filter(([, values]) => values.length).map(([name, values]) => ({ [name]: { $in: values } }));
-    return parts.length ? { $and: parts } : null;
+  // -- a conversation, where the service has a language model --------------------------------------------------
+  const MARKUP = /`([^`\n]+)`|\*\*([^*\n]+)\*\*|\[(\d+(?:\s*[,;]\s*\d+)*)\]/g;
+  /** Text of a model: code, bold words and citations as such, all else as it was written. */
+  const inline = (text, cited) => {
+    const parts = [];
+    let done = 0;
+    for (const found of text.matchAll(MARKUP)) {
+      const [all, code, bold, numbers] = found;
+      parts.push(text.slice(done, found.index), code ? make("code", {}, code) : bold ? make("strong", {}, bold) : numbers.split(/[,;]/).map((n) => cited(Number(n))));
+      done = found.index + all.length;
+    }
+    return [...parts.flat(), text.slice(done)];
   };
-  const loadFilters = async () => {
-    const { fields } = await call("fields");
-    const box = (name, [value, count]) => make("label", {}, make("input", { type: "checkbox", checked: (state.filter.get(name) || []).includes(value), change: (event) => {
-      const values = (state.filter.get(name) || []).filter((one) => one !== value);
-      state.filter.set(name, event.target.checked ? [...values, value] : values);
-      ask(at("question").value);
-    } }), make("bdi", {}, String(value)), make("small", {}, count.toLocaleString("en")));
-    const groups = Object.entries(fields).filter(([, values]) => values.length > 1).flatMap(([name, values]) => [make("h3", {}, name), ...values.slice(0, 8).map((pair) => box(name, pair))]);
-    const narrow = matchMedia("(max-width: 760px)").matches;
-    at("filters").replaceChildren(...(groups.length ? (narrow ? [make("details", {}, make("summary", {}, "Filters"), groups)] : groups) : []));
+  /** An answer: blocks of code by themselves, what was not found in the sources marked, citations as links. */
+  const written = ({ answer, sentences = [], excerpts = [] }) => {
+    const points = [...answer], blocks = [];
+    const source = (n) => excerpts.find((one) => one.number === n);
+    const cited = (citations) => (n) => {
+      const one = source(n), check = citations.find((citation) => citation.excerpt === n);
+      if (!one) return `[${n}]`;
+      const label = `Source ${n}: ${one.citation}`;
+      return button(`[${n}]`, () => openExcerpt(one), { class: check && !check.supported ? "plain cite bad" : "plain cite", title: check && check.reason ? `${label}; ${check.reason}` : label });
+    };
+    let start = 0, code = false;
+    const block = (from, to) => {
+      const parts = [], plain = (a, b) => { const text = points.slice(a, b).join(""); return code ? [text] : inline(text, cited([])); };
+      let done = from;
+      for (const sentence of sentences) {
+        const a = Math.max(from, sentence.start), b = Math.min(to, sentence.end);
+        if (a >= b) continue;
+        const text = points.slice(a, b).join(""), ends = b === sentence.end;
+        const children = code ? [text] : inline(text, cited(sentence.citations));
+        parts.push(...plain(done, a), sentence.supported ? make("span", {}, children) : make("span", { class: "unsupported", title: sentence.reason }, children, ends ? make("small", {}, " not found in the sources") : null));
+        done = b;
+      }
+      blocks.push(make(code ? "pre" : "p", code ? { tabindex: 0 } : { dir: "auto" }, ...parts, ...plain(done, to)));
+    };
+    for (const found of answer.matchAll(/\n?```[^\n]*\n?|$/g)) {
+      const end = [...answer.slice(0, found.index)].length;
+      if (end > start) block(start, end);
+      start = end + [...found[0]].length;
+      code = !code;
+    }
+    return blocks;
+  };
+  const openExcerpt = (one) => go({ ...CLOSED, doc: one.id, at: `${one.place.start}-${one.place.end}` });
+  /** One question of the conversation, as it was understood, with its answer and the sources that it cites. */
+  const turnBox = (turn, ...more) => {
+    const cited = new Set((turn.sentences || []).flatMap((sentence) => sentence.citations.map((one) => one.excerpt)));
+    const sources = (turn.excerpts || []).filter((one) => cited.has(one.number)).map((one) => make("li", { value: one.number }, button(make("bdi", {}, one.citation), () => openExcerpt(one), { class: "plain" })));
+    return make("article", { class: "turn" }, make("h2", { dir: "auto" }, turn.question),
+      turn.asked && turn.asked !== turn.question ? make("p", { class: "note asked" }, "Understood as: ", make("bdi", {}, turn.asked)) : null,
+      turn.answer ? make("div", { class: "rendered written" }, written(turn)) : turn.reason ? make("p", { class: "note" }, `No answer: ${turn.reason}.`) : null,
+      sources.length ? make("ol", { class: "sources" }, sources) : null, ...more);
+  };
+  /** Shows the conversation; the model answers its last question, whose passages follow. */
+  const converse = async (place, filter, late, passages) => {
+    const { turns, answer } = talk(), writing = new AbortController();
+    const anew = button("New conversation", () => { go({ q: "", ...CLOSED }, []); at("question").focus(); }, { class: "plain" });
+    const thread = make("section", { id: "thread", "aria-label": "Conversation" }, turns.map((turn) => turnBox(turn)));
+    const turn = answer || { question: place.q, answer: "" };
+    let found = null;
+    const last = (...more) => {
+      if (thread.querySelector(".last")) thread.querySelector(".last").remove();
+      thread.append(turnBox(turn, make("div", { class: "more" }, more, anew)));
+      thread.lastChild.classList.add("last");
+    };
+    const search = (question) => { found = passages(question, thread).catch((error) => error); };
+    at("results").replaceChildren(thread);
+    if (answer) { last(); search(answer.asked); }
+    else {
+      const stop = button("Stop", () => writing.abort(), { class: "plain" });
+      last(make("span", {}, "Reading …"), stop);
+      state.writing = writing;
+      try {
+        const body = { index: state.index, question: place.q, filter, llm: true, history: turns.filter((one) => one.answer).map((one) => [one.asked, one.answer]) };
+        await stream("v1/answer", body, (event, data) => {
+          if (late()) return;
+          if (event === "problem") throw new Error(data.detail);
+          if (event === "asked") { turn.asked = data.asked; search(data.asked); }
+          if (event === "excerpts") turn.excerpts = data.excerpts;
+          if (event === "text") turn.answer += data.text;
+          if (event !== "answer") { last(make("span", {}, turn.answer ? "Writing …" : "Reading …"), stop); return; }
+          const { answer: text, asked, sentences, excerpts, reason } = data.answers[0];
+          const short = excerpts.map(({ number, id, citation, place: where }) => ({ number, id, citation, place: where }));
+          Object.assign(turn, { answer: text, asked, sentences, excerpts: short, reason });
+          history.replaceState({ turns, answer: turn }, "");
+          last();
+        }, writing.signal);
+      } catch (error) {
+        if (late()) return;
+        if (error.name === "AbortError") last(make("span", {}, "Stopped. "), button("Ask again", reload, { class: "plain" }));
+        else { last(); thread.lastChild.append(problem(error, reload)); }
+      } finally { if (state.writing === writing) state.writing = null; }
+    }
+    if (!found) search(place.q);
+    const failed = await found;
+    if (failed) throw failed;
   };
 
-  // -- sources -----------------------------------------------------------------------------------------------
-  const open = async (hit, place = hit.highlights.sentence) => {
+  // -- filters: of each facet any, of all facets all -----------------------------------------------------------
+  const facets = async () => {
+    state.facets ||= call("fields").then((reply) => reply.facets);
+    try { return await state.facets; } catch (error) { state.facets = null; throw error; }
+  };
+  const chosen = async (place) => {
+    const known = await facets();
+    const parts = known.map(({ name, values }) => values.filter((one) => place.f.includes(`${name}:${one.value}`)).map((one) => one.filter)).filter((some) => some.length);
+    const box = (name, { value, documents }) => make("label", {}, make("input", { type: "checkbox", checked: place.f.includes(`${name}:${value}`), change: (event) => {
+      const others = read().f.filter((one) => one !== `${name}:${value}`);
+      go({ f: event.target.checked ? [...others, `${name}:${value}`] : others });
+    } }), make("bdi", {}, value), make("small", {}, documents.toLocaleString("en")));
+    const key = JSON.stringify([state.index, known]);
+    if (at("filters").dataset.key !== key) {
+      const groups = known.map(({ name, values }) => make("fieldset", { "data-name": name }, make("legend", {}, name), values.map((one) => box(name, one))));
+      at("filters").replaceChildren(...(groups.length && matchMedia("(max-width: 760px)").matches ? [make("details", { open: place.f.length > 0 }, make("summary", {}, "Filters"), groups)] : groups));
+      at("filters").dataset.key = key;
+    } else at("filters").querySelectorAll("input").forEach((input) => {
+      input.checked = place.f.includes(`${input.closest("fieldset").dataset.name}:${input.parentElement.querySelector("bdi").textContent}`);
+    });
+    return parts.length ? { $and: parts.map((some) => ({ $or: some })) } : null;
+  };
+
+  // -- a document --------------------------------------------------------------------------------------------
+  const open = async (place) => {
     try {
-      const [found] = (await call("get", { ids: [hit.id] })).documents;
-      if (!found) throw new Error("This document has gone since it was found.");
-      const points = [...(found.text || hit.text)], shift = (hit.passage || WHOLE).start;
-      const same = points.slice(shift, shift + [...hit.text].length).join("") === hit.text;
-      const moved = ([start, end]) => [start + shift, end + shift], words = same ? hit.highlights.words.map(moved) : [];
-      const marks = same && place ? moved(place) : same && hit.passage ? [shift, shift + [...hit.text].length] : null;
-      let from = 0, target = null;
-      const lines = points.join("").split("\n").map((line, n) => {
-        const to = from + [...line].length, sentence = marks && marks[0] < to + 1 && marks[1] > from ? marks : null;
-        const row = make("div", { class: "line", "data-line": n + 1 }, make("span", { dir: "auto" }, marked(points, from, to, sentence && [Math.max(from, sentence[0]), Math.min(to, sentence[1])], words)));
-        if (sentence && !target) target = row;
-        from = to + 1;
-        return row;
-      });
-      at("source-title").textContent = titleOf(hit);
-      at("source-place").textContent = placeOf(hit);
-      at("source-text").replaceChildren(...lines);
+      const mark = /^(\d+)-(\d+)$/.exec(place.at), span = mark && [Number(mark[1]), Number(mark[2])];
+      const hit = state.hits.find((one) => one.id === place.doc && String(placeOf(one)) === String(span));
+      const shift = hit && hit.passage ? hit.passage.start : 0;
+      const words = hit ? hit.highlights.words.map(([start, end]) => [start + shift, end + shift]) : [];
+      const [found] = (await call("get", { ids: [place.doc], html: place.as === "lines" ? "lines" : true, mark: span, words: words.slice(0, 1000) })).documents;
+      if (!found) throw new Error("There is no such document, or it has gone since it was found.");
+      const points = [...found.text], changed = (span && found.text && span[1] > points.length) || (hit && found.text && points.slice(shift, shift + [...hit.text].length).join("") !== hit.text);
+      at("source-title").textContent = titleOf(found);
+      at("source-place").textContent = changed ? "This document has changed since it was found: the mark may be elsewhere." : (hit && hit.citation) || found.metadata.source || found.id;
+      at("source-place").classList.toggle("bad", Boolean(changed));
+      const other = place.as === "lines" ? ["Formatted", ""] : ["Lines", "lines"];
+      at("source-more").replaceChildren(...[button(other[0], () => go({ as: other[1] }), { class: "plain" }), originalOf(found, hit ? pageOf(hit) : null)].filter(Boolean));
+      at("source-text").replaceChildren(make("div", { class: "rendered whole" }, nodes(found.html, 3)));
       if (!at("source").open) at("source").showModal();
+      const lines = [...at("source-text").querySelectorAll("[data-line]")].filter((one) => Number(one.dataset.line) <= Number(place.line));
+      const target = at("source-text").querySelector("mark:not(.near)") || lines.pop();
       if (target) target.scrollIntoView({ block: "center" });
+      else at("source-text").scrollTop = 0;
       at("source-text").focus({ preventScroll: true });
-    } catch (error) { say(error.message, true); }
+    } catch (error) {
+      say(error.message, true);
+      if (at("source").open) at("source-text").replaceChildren(problem(error));
+    }
   };
-  const openId = async (id, line = 1) => {
-    const [found] = (await call("get", { ids: [id] })).documents;
-    if (!found) return;
-    await open({ ...found, highlights: { sentence: null, words: [] } });
-    if (line > 1) at("source-text").querySelector(`[data-line="${line}"]`)?.scrollIntoView({ block: "center" });
-  };
+  const openId = (id, line = 1) => go({ ...CLOSED, doc: id, line: line > 1 ? String(line) : "" });
 
   // -- browsing ----------------------------------------------------------------------------------------------
-  const listed = (documents) => documents.map((one) => entry({ ...one, highlights: { sentence: null, words: [] } }));
   const topicBox = (topic, since) => {
     const changed = topic.changed === null ? "" : `${topic.changed.toLocaleString("en")} changed since ${since}`;
-    const typical = topic.typical.map((one) => make("li", {}, make("button", { type: "button", class: "plain", click: () => openId(one.id, one.first_line) }, make("bdi", {}, one.text.slice(0, 110)))));
-    return make("section", { class: "topic" }, make("h4", {}, make("bdi", {}, topic.words.join(", ") || topic.name)), make("p", { class: "note" }, [plural(topic.documents, "document"), plural(topic.passages, "passage"), changed].filter(Boolean).join(" · ")), make("ul", {}, typical));
+    const typical = topic.typical.map((one) => make("li", {}, button(make("bdi", {}, one.text), () => openId(one.id, one.first_line), { class: "plain" })));
+    return make("section", { class: "topic" }, make("h3", {}, make("bdi", {}, topic.words.join(", ") || topic.name)), make("p", { class: "note" }, [plural(topic.documents, "document"), plural(topic.passages, "passage"), changed].filter(Boolean).join(" · ")), make("ul", {}, typical));
   };
-  /** Topics with their typical passages, and what of each has changed since a day. */
-  const overview = () => {
-    const list = make("div", { "aria-busy": "true" }), since = make("input", { type: "date", "aria-label": "Changed since", change: () => survey() });
-    const survey = async () => {
-      try {
-        const { topics } = await call("overview", { since: since.value || null });
-        list.replaceChildren(...topics.map((topic) => topicBox(topic, since.value)));
-      } catch (error) { list.replaceChildren(make("p", { class: "problem", role: "alert" }, error.message)); }
-      list.removeAttribute("aria-busy");
-    };
-    survey();
-    return [make("h3", {}, "Topics"), make("label", { class: "since" }, "Changed since ", since), list];
-  };
-  const browse = async () => {
-    const about = state.indexes.find((one) => one.name === state.index);
-    if (about.method === "tree" && about.documents) {
+  /** Topics with their typical passages, what of each has changed since a day, and the documents. */
+  const browse = (place) => fill(async (late) => {
+    const about = state.indexes.find((one) => one.name === state.index), filter = await chosen(place);
+    state.hits = [];
+    state.current = -1;
+    if (about.method === "tree" && about.documents && !place.f.length) {
       const { html } = await call("topics");
       const frame = make("iframe", { sandbox: "allow-scripts", title: "Topics", srcdoc: html, load: () => frame.contentWindow.postMessage("palmette: read", "*") });
-      addEventListener("message", (event) => { if (event.source === frame.contentWindow && typeof event.data === "string") openId(event.data); });
-      at("browse").replaceChildren(frame);
+      if (!late()) at("results").replaceChildren(frame);
       return;
     }
-    const { fields } = await call("fields"), list = make("div", {}), more = make("button", { type: "button", click: () => page() }, "More");
-    let filter = null, offset = 0;
+    const since = make("input", { type: "date", "aria-label": "Changed since", value: place.since, change: () => go({ since: since.value }) });
+    const topics = make("div", {}, make("p", { class: "note" }, "Reading …")), list = make("div", {});
+    const more = button("More", () => page().catch((error) => list.append(problem(error))));
     const page = async () => {
-      const { documents } = await call("list", { filter, offset, limit: PAGE });
-      list.append(...listed(documents));
-      offset += documents.length;
+      const { documents } = await call("list", { filter, offset: list.childElementCount, limit: PAGE, html: true });
+      list.append(...documents.map((one) => entry(one)));
       more.hidden = documents.length < PAGE;
     };
-    const pick = (button, chosen) => {
-      const pressed = button.getAttribute("aria-pressed") === "true";
-      box.querySelectorAll("[aria-pressed]").forEach((one) => one.setAttribute("aria-pressed", "false"));
-      button.setAttribute("aria-pressed", String(!pressed));
-      filter = pressed ? null : chosen;
-      offset = 0;
-      list.replaceChildren();
-      page();
-    };
-    const chip = (name, [value, count]) => make("button", { type: "button", "aria-pressed": "false", click: (event) => pick(event.currentTarget, { [name]: value }) }, make("bdi", {}, String(value)), ` ${count}`);
-    const box = make("div", { class: "documents" }, overview(), Object.entries(fields).flatMap(([name, values]) => [make("h3", {}, name), make("div", { class: "topics" }, values.map((pair) => chip(name, pair)))]), make("h3", {}, "Documents"), list, more);
-    at("browse").replaceChildren(box);
-    await page();
-  };
-  const view = (name) => {
-    for (const one of ["ask", "browse"]) {
-      at(one).hidden = one !== name;
-      at(`to-${one}`).setAttribute("aria-pressed", String(one === name));
-    }
-    if (name === "browse") browse().catch((error) => at("browse").replaceChildren(make("div", { class: "documents" }, make("p", { class: "problem", role: "alert" }, error.message))));
-    else at("question").focus();
-  };
+    at("results").replaceChildren(make("h2", {}, "Topics"), make("label", { class: "since" }, "Changed since ", since), topics, make("h2", {}, "Documents"), list, more);
+    const survey = call("overview", { since: place.since || null, filter }).then((found) => topics.replaceChildren(...found.topics.map((topic) => topicBox(topic, place.since))));
+    await Promise.all([page(), survey]);
+    if (!late()) remember();
+  });
 
   // -- hands -------------------------------------------------------------------------------------------------
   const move = (step) => {
@@ -282,64 +429,81 @@
   };
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-    const typing = event.target.matches("input, select");
-    if (at("ask").hidden) return;
-    if (event.key === "ArrowDown" && (!typing || event.target === at("question"))) { event.preventDefault(); move(1); }
+    const typing = event.target.matches("select, input:not([type=checkbox])"), asking = event.target === at("question");
+    if (event.key === "ArrowDown" && (!typing || asking)) { event.preventDefault(); move(1); }
     else if (event.key === "ArrowUp" && !typing) { event.preventDefault(); if (state.current <= 0) at("question").focus(); move(-1); }
+    else if (event.key === "Enter" && event.target.matches("[type=checkbox]")) { event.preventDefault(); move(state.current < 0 ? 1 : 0); }
     else if (event.key === "Escape") { at("question").focus(); at("question").select(); }
     else if (typing) return;
     else if (event.key === "/") { event.preventDefault(); at("question").focus(); at("question").select(); }
-    else if (event.key === "w" && state.current >= 0) at("results").querySelectorAll(".hit")[state.current].querySelector(".more button").click();
+    else if (event.key === "w" && state.current >= 0) at("results").querySelectorAll(".hit")[state.current].querySelector(".more button")?.click();
   });
-  at("form").addEventListener("submit", (event) => { event.preventDefault(); ask(at("question").value); });
+  at("form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    if (state.failed || at("question").value === read().q) state.shown = "";
+    const { turns, answer } = talk();
+    go({ q: at("question").value, view: "", since: "", ...CLOSED }, state.llm ? [...turns, ...(answer ? [answer] : [])].slice(-TURNS) : null);
+    at("question").select();
+  });
   at("close").addEventListener("click", () => at("source").close());
   at("source").addEventListener("click", (event) => { if (event.target === at("source")) at("source").close(); });
-  at("to-ask").addEventListener("click", () => view("ask"));
-  at("to-browse").addEventListener("click", () => view("browse"));
-  at("index").addEventListener("change", () => { state.index = at("index").value; state.filter.clear(); begin(); });
+  at("source").addEventListener("close", () => { if (read().doc && state.opened) go(CLOSED); });
+  at("source-text").addEventListener("click", (event) => {
+    const link = event.target.closest('a[href^="#doc="]');
+    if (link) { event.preventDefault(); openId(new URLSearchParams(link.getAttribute("href").slice(1)).get("doc")); }
+  });
+  at("to-ask").addEventListener("click", () => { go({ view: "", since: "" }); at("question").focus(); });
+  at("to-browse").addEventListener("click", () => go({ view: "browse", ...CLOSED }));
+  at("index").addEventListener("change", () => { state.index = at("index").value; state.facets = null; go({ in: state.index, f: [], ...CLOSED }, state.llm ? [] : null); watch(); });
+  addEventListener("popstate", show);
+  addEventListener("message", (event) => {
+    const frame = at("results").querySelector("iframe");
+    if (frame && event.source === frame.contentWindow && typeof event.data === "string") openId(event.data);
+  });
 
-  // -- the address: #q=question&in=index ------------------------------------------------------------------------
-  const remember = (question) => {
-    const place = new URLSearchParams();
-    if (question.trim()) place.set("q", question);
-    if (state.indexes.length > 1) place.set("in", state.index);
-    if (`#${place}` !== location.hash) history.pushState(null, "", `#${place}`);
-  };
-  const recall = () => {
-    const place = new URLSearchParams(location.hash.slice(1));
-    if (state.indexes.some((one) => one.name === place.get("in"))) state.index = at("index").value = place.get("in");
-    at("question").value = place.get("q") || "";
-    ask(at("question").value);
-  };
-  addEventListener("popstate", recall);
-
+  // -- what the service is doing -----------------------------------------------------------------------------
+  const notice = (...children) => { at("notice").hidden = !children.length; at("notice").replaceChildren(...children); };
+  const sourcesOf = (about) => JSON.stringify([about.name, about.documents, about.passages, about.segments, about.reclaimable]);
+  const remember = () => { state.sources = sourcesOf(state.indexes.find((one) => one.name === state.index) || {}); };
+  /** Says how far the index is; true while it is not whole. */
   const progress = (about) => {
-    if (about.error) return say(about.error, true);
-    if (!about.ready) return say("The index is being opened …");
-    const follows = about.follows;
-    if (follows && follows.error) return say(follows.error, true);
-    if (follows && follows.done < follows.total) return say(`Indexing: ${follows.done.toLocaleString("en")} of ${plural(follows.total, "document")} can be asked already`);
-    return say(plural(about.documents, "document"));
+    const part = about.follows;
+    if (about.error || (part && part.error)) say(about.error || part.error, true);
+    else if (!about.ready && !part) say("The index is being opened …");
+    else if (about.warning) say(about.warning, true);
+    else if (part && part.done < (part.total ?? 0)) say(`Indexing: ${part.done.toLocaleString("en")} of ${plural(part.total, "document")} can be asked already`);
+    else if (about.ready && !at("state").textContent.match(/ ms$|^Thank/)) say(plural(about.documents, "document"));
+    const busy = !about.error && (!about.ready || Boolean(part && part.done < (part.total ?? 0)));
+    if (busy && part && part.total) notice(`This folder is being indexed: answers are from ${part.done.toLocaleString("en")} of ${plural(part.total, "document")} so far. `, make("progress", { max: part.total, value: part.done, "aria-label": "Indexed" }));
+    else if (state.sources && state.sources !== sourcesOf(about) && state.sources.startsWith(JSON.stringify([about.name]).slice(0, -1))) notice("The sources have changed since this was asked. ", button("Ask again", () => { state.facets = null; reload(); }));
+    else if (!busy) notice();
+    return busy;
   };
+  let timer = 0;
+  /** Looks what the service is doing, and again after a while. */
   const watch = async () => {
-    state.indexes = (await (await send("v1/indexes")).json()).indexes;
-    const about = state.indexes.find((one) => one.name === state.index) || state.indexes[0];
-    if (about) progress(about);
-    const busy = about && (!about.ready || (about.follows && about.follows.done < (about.follows.total ?? Infinity)));
-    if (busy) setTimeout(() => watch().then(loadFilters).catch(() => {}), 1000);
-    return about;
-  };
-  const begin = async () => {
+    clearTimeout(timer);
+    let pause = WATCH;
     try {
-      const about = await watch();
+      ({ indexes: state.indexes, llm: state.llm } = await (await send("v1/indexes")).json());
+      const about = state.indexes.find((one) => one.name === state.index) || state.indexes[0];
       if (!about) throw new Error("This token opens no index.");
+      const began = !state.index;
       state.index = about.name;
-      at("index").replaceChildren(...state.indexes.map((one) => make("option", { selected: one.name === state.index }, one.name)));
+      if (at("index").childElementCount !== state.indexes.length) at("index").replaceChildren(...state.indexes.map((one) => make("option", { selected: one.name === state.index }, one.name)));
       at("which").hidden = state.indexes.length < 2;
-      recall();
-      if (about.ready) await loadFilters();
-      if (!at("browse").hidden) view("browse");
+      if (at("state").textContent === GONE) say("");
+      const was = state.busy;
+      state.busy = progress(about);
+      if (state.busy) pause = BUSY;
+      else if (was) state.facets = null;
+      if (about.ready || about.documents) {
+        if (began || state.waiting) { state.waiting = false; show(); }
+        else if (state.failed) reload();
+        else if (was && !state.busy) chosen(read()).catch(() => {});
+      } else if (began) state.waiting = true;
     } catch (error) { say(error.message, true); }
+    timer = setTimeout(() => (document.hidden ? document.addEventListener("visibilitychange", watch, { once: true }) : watch()), pause);
   };
-  begin();
+  watch();
 })();

@@ -1,0 +1,618 @@
+"""Searching an index in PostgreSQL: the database finds candidates, the code that serves folders scores them."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+import psycopg
+from numpy.typing import NDArray
+
+from palmette.arrays import Floats, Keys, Ragged, Rows
+from palmette.config import parse_json
+from palmette.errors import CorruptIndexError, InputError, NotFoundError, StoreError
+from palmette.lexical.analyser import Analyser
+from palmette.lexical.bm25 import QueryTerms, matches_of, norms, query_terms, weights
+from palmette.lexical.packed import parts_of, scores_of, to_text
+from palmette.lexical.postings import COUNT_BITS
+from palmette.search.flat import ExactEngine
+from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, WordMatches, stack_rows
+from palmette.store.filters import Condition, Filter, Scoped, matches, names_in, unknown_name
+from palmette.store.local.database import stored_of
+from palmette.store.memory import ArraySegment, execute
+from palmette.store.protocols import StoredDocument, View, find_array
+from palmette_postgres.database import Binary, Connection, Database
+from palmette_postgres.filters import Sql, to_sql
+from palmette_postgres.schema import (
+    DIMENSIONS,
+    State,
+    escape,
+    integers,
+    is_vector,
+    sparse_vector,
+    stored_column,
+    unescape,
+    unpacked,
+    vector,
+    vector_columns,
+)
+
+SMALL = 20_000
+"""Passages up to which every vector is compared."""
+SINGLE = 2000
+"""Passages up to which vectors of half precision are compared with a question in single precision."""
+FEW = 4000
+"""Occurrences of a query's rarest words that are looked at first."""
+WIDER = 4
+"""Candidates by words for each that is asked for: the database ranks by lengths as they were when passages came."""
+DRIFT = 1.1
+"""Factor of the most that a term adds to a score, since the mean length of passages changes."""
+KEPT = 64
+"""Filters, and words of queries, that are remembered until the next write."""
+DOCUMENT = "id, text, exact_metadata, fields, payload, digest, places, source"
+"""Columns of a document, in the order of a folder's."""
+EMPTY = np.empty(0, np.int64)
+
+
+class PostgresView(View):
+    """One snapshot of the documents that pass a filter."""
+
+    def __init__(
+        self, db: Database, connection: Connection, state: State, analyser: Analyser, filter: Filter | None, memo: Any
+    ) -> None:
+        self.db, self.state, self.filter, self.analyser = db, state, filter, analyser
+        self._connection, self._lock, self.is_open = connection, threading.RLock(), True
+        self._specs = {spec.name: spec for spec in state.arrays}
+        self._scope = filter.parts[0] if isinstance(filter, Scoped) else None
+        self._memo: dict[tuple[Any, ...], Any] = memo
+        """What views of this commit have learned."""
+        self._owners: dict[int, int] = {}
+        self._rows: dict[str, dict[int, bytes]] = {}
+        """What was read of passages, by column and key."""
+        self._matched: dict[object, Keys] = {}
+        """What was found by words."""
+        self._words: dict[object, dict[int, tuple[int, str]]] = {}
+        """For each query lengths of passages, and which of its terms they have."""
+        self._expected: tuple[SearchPlan, int, Keys] | None = None
+        self._also: list[str] = []
+        """Columns that a search is about to read of each of its candidates."""
+        if filter is not None and state.documents:
+            self._check_names(filter)
+        self._where = self._condition(filter)
+        self._behind = self._condition(self._scope)
+
+    # -- statements ------------------------------------------------------------------------------------------
+
+    def query(self, text: str, *values: Any) -> list[Any]:
+        """Run a statement on the snapshot: return its rows."""
+        if not self.is_open:
+            raise StoreError("this view is closed: use it inside its `with backend.read() as view:` block")
+        with self._lock, self.db.errors():
+            try:
+                return self._connection.execute(text, values, binary=True).fetchall()
+            except psycopg.DataError as error:  # a value that no text or number of the database equals
+                raise InputError(f"{self.db.url} cannot compare what was asked ({error!s:.200})") from error
+
+    def _remember(self, *key: Any, read: Any) -> Any:
+        if key not in self._memo:
+            while len(self._memo) > 16 * KEPT:
+                self._memo.pop(next(iter(self._memo)), None)
+            self._memo[key] = read()
+        return self._memo[key]
+
+    def _condition(self, filter: Filter | None) -> Sql:
+        """Condition on documents, and empty for all."""
+        return ("", []) if filter is None else to_sql(filter, self._judged)
+
+    def _among(self, condition: Sql) -> Sql:
+        """The same condition on passages and their words, to follow another one."""
+        text, values = condition
+        if not text:
+            return "", []
+        key = "inside", text, repr(values)
+        found = f"SELECT key FROM documents WHERE {text} LIMIT {SMALL + 1}"
+        if key not in self._memo and len(kept := [one for one in self._memo if one[0] == "inside"]) >= KEPT:
+            self._memo.pop(kept[0], None)
+        keys = self._remember(*key, read=lambda: [one for (one,) in self.query(found, *values)])
+        if len(keys) > SMALL:
+            return f" AND document IN (SELECT key FROM documents WHERE {text})", values
+        return " AND document = ANY(%b::bigint[])", [Binary(integers(np.array(keys, np.int64), 20, ">i8"))]
+
+    def _judged(self, condition: Condition) -> list[int]:
+        """Keys of the documents that pass a condition, which Python evaluates."""
+
+        def read() -> list[int]:
+            name = escape(condition.name)
+            rows = self.query('SELECT key, exact_metadata FROM documents WHERE "values" ? %s', name)
+            return [key for key, metadata in rows if matches(condition, parse_json(metadata))]
+
+        judged: list[int] = self._remember("judged", condition, read=read)
+        return judged
+
+    def _check_names(self, filter: Filter) -> None:
+        """Raise for a metadata name that no document has; one in a scope is told of no others."""
+        scoped = isinstance(filter, Scoped)
+        for outer, level in filter.levels() if isinstance(filter, Scoped) else [(None, filter)]:
+            for name in dict.fromkeys(names_in(level)):
+                if outer is None:
+                    known = self.state.names.get(name, 0) > 0
+                else:
+                    known = self._remember("name", outer, name, read=lambda o=outer, n=name: self._occurs(o, n))
+                if not known:
+                    near = [] if scoped and outer is None else get_close_matches(name, self._names(outer), 3)
+                    raise unknown_name(name, f" Did you mean {' or '.join(map(repr, near))}?" if near else "")
+
+    def _names(self, outer: Filter | None) -> list[str]:
+        known = sorted(name for name, count in self.state.names.items() if count)
+        return known if outer is None else [name for name in known if self._occurs(outer, name)]
+
+    def _occurs(self, outer: Filter, name: str) -> bool:
+        text, values = self._condition(outer)
+        found = "SELECT EXISTS (SELECT FROM documents WHERE \"values\" -> %s <> '[]' AND " + text + ")"
+        return bool(self.query(found, escape(name), *values)[0][0])
+
+    # -- which passages there are ----------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return self._count("passages", self._where)
+
+    def _count(self, table: str, condition: Sql) -> int:
+        if not condition[0]:
+            return self.state.passages if table == "passages" else self.state.documents
+        text, values = self._among(condition) if table == "passages" else (f" AND {condition[0]}", condition[1])
+        statement = f"SELECT count(*) FROM {table} WHERE true{text}"
+        key = "count", table, condition[0], repr(condition[1])
+        return int(self._remember(*key, read=lambda: self.query(statement, *values)[0][0]))
+
+    def _all_keys(self, condition: Sql) -> Keys:
+        text, values = self._among(condition)
+        rows = self.query(f"SELECT key, document FROM passages WHERE true{text} ORDER BY key", *values)
+        self._owners.update(rows)
+        return np.array([key for key, _ in rows], np.int64)
+
+    def keys(self) -> Keys:
+        """All keys that pass, ascending."""
+        return self._all_keys(self._where)
+
+    def scope_keys(self) -> Keys | None:
+        """Keys of all passages in the scope."""
+        return None if self._scope is None else self._all_keys(self._behind)
+
+    def count_documents(self) -> int:
+        """Number of documents that pass."""
+        return self._count("documents", self._where)
+
+    def _documents_where(self, columns: str, test: str, *values: Any) -> list[Any]:
+        own = f" AND {self._where[0]}" if self._where[0] else ""
+        return self.query(f"SELECT {columns} FROM documents WHERE {test}{own}", *values, *self._where[1])
+
+    def keys_of(self, ids: Sequence[str]) -> dict[str, Sequence[int]]:
+        """Keys of the passages of the documents of some ids that pass."""
+        wanted = [escape(id) for id in ids if _is_unicode(id)]
+        rows = self._documents_where("id, key, passages", "id = ANY(%s)", wanted)
+        found = {unescape(id): range(key, key + count) for id, key, count in rows}
+        return {id: found[id] for id in ids if id in found}
+
+    def digests_of(self, ids: Sequence[str]) -> dict[str, str]:
+        """Digests of the documents of some ids that pass."""
+        rows = self._documents_where("id, digest", "id = ANY(%s)", [escape(id) for id in ids if _is_unicode(id)])
+        return {unescape(id): digest for id, digest in rows}
+
+    def ids_of_source(self, source: str) -> dict[str, str]:
+        """Ids and digests of the documents of a source that pass."""
+        rows = self._documents_where("id, digest", "source <> '' AND source = %s", escape(source))
+        return {unescape(id): digest for id, digest in rows}
+
+    def document_keys(self, keys: Sequence[int] | Keys) -> Keys:
+        """Keys of passages' documents."""
+        passage_keys = np.asarray(keys, np.int64).reshape(-1)
+        self._read(passage_keys.tolist(), [])
+        return np.array([self._owners[key] for key in passage_keys.tolist()], np.int64)
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def stored(self, keys: Sequence[int]) -> list[StoredDocument]:
+        """Whole documents that passages belong to."""
+        owners = self.document_keys(keys).tolist()
+        found: dict[int, StoredDocument] = {}
+        for key, *row in self._documents_where(f"key, {DOCUMENT}", "key = ANY(%s)", list(dict.fromkeys(owners))):
+            found[key] = self._document(row)
+        if missing := set(owners).difference(found):
+            raise CorruptIndexError(f"{self.db.url} is damaged: document {min(missing)} has lost its row; copy it anew")
+        return [found[key] for key in owners]
+
+    def _document(self, row: Sequence[str]) -> StoredDocument:
+        id, text, metadata, fields, payload, digest, places, source = row
+        try:
+            return stored_of(unescape(id), unescape(text), metadata, fields, payload, digest, places, unescape(source))
+        except CorruptIndexError as error:
+            raise CorruptIndexError(
+                f"document {unescape(id)!r:.80} of {self.db.url} is not what was written"
+            ) from error
+
+    def ids(self, keys: Sequence[int]) -> list[str]:
+        """Ids in the order of ``keys``."""
+        owners = self.document_keys(keys).tolist()
+        rows = dict(self._documents_where("key, id", "key = ANY(%s)", list(dict.fromkeys(owners))))
+        return [unescape(rows[key]) for key in owners]
+
+    def note(self, name: str) -> str | None:
+        """Text that a writer noted of all documents; none in a scope."""
+        if self._scope is not None:
+            return None
+        rows = self.query("SELECT value FROM notes WHERE name = %s", escape(name))
+        return unescape(rows[0][0]) if rows else None
+
+    def _read(self, keys: Sequence[int], columns: Sequence[str]) -> None:
+        """Read columns of passages, unless they were; raises for keys that are not in this view."""
+        distinct = dict.fromkeys(keys)
+        lacking = [column for column in columns if not self._rows.setdefault(column, {}).keys() >= distinct.keys()]
+        held: list[Any] = [self._rows[column] for column in lacking] or [self._owners]
+        unknown = [key for key in distinct if not all(key in one for one in held)]
+        if not unknown:
+            return
+        columns = list(dict.fromkeys([*lacking, *self._also])) if lacking else []
+        among, values = self._among(self._where)
+        chosen = "".join(f", {column}" for column in columns)
+        rows = self.query(f"SELECT key, document{chosen} FROM passages WHERE key = ANY(%s){among}", unknown, *values)
+        self._take(rows, columns)
+        if missing := set(unknown).difference(row[0] for row in rows):
+            raise NotFoundError(f"key {min(missing)} is not in this view: it was never there, or fails its filter")
+
+    def _take(self, rows: Iterable[Sequence[Any]], columns: Sequence[str]) -> None:
+        held = [self._rows.setdefault(column, {}) for column in columns]
+        for key, owner, *fields in rows:
+            self._owners[key] = owner
+            for one, field in zip(held, fields, strict=True):
+                one[key] = field
+
+    def rows(self, array: str, keys: Sequence[int] | Keys) -> NDArray[np.generic]:
+        """Rows of a stored array."""
+        return self._array(find_array(self._specs, array), keys).values
+
+    def ragged(self, array: str, keys: Sequence[int] | Keys) -> Ragged:
+        """Rows of a ragged array."""
+        return self._array(find_array(self._specs, array, ragged=True), keys)
+
+    def _array(self, spec: ArraySpec, keys: Sequence[int] | Keys) -> Ragged:
+        column, passage_keys = stored_column(spec), np.asarray(keys, np.int64).reshape(-1).tolist()
+        aligned = [stored_column(self._specs[spec.aligned])] if spec.aligned else []
+        self._read(passage_keys, [column, *aligned])
+        contents = [self._rows[column][key] for key in passage_keys]
+        head = 4 if is_vector(spec) else 0  # of pgvector's types, before the numbers
+        kind = np.dtype(spec.dtype).newbyteorder(">" if head else "<")
+        width = kind.itemsize * math.prod(spec.shape)
+        sizes = np.array([len(content) - head for content in contents], np.int64)
+        wrong = sizes % width != 0 if spec.ragged else sizes != width
+        for other in aligned:
+            counterpart = self._specs[str(spec.aligned)]
+            each = np.dtype(counterpart.dtype).itemsize * math.prod(counterpart.shape)
+            wrong |= sizes * each != width * np.array([len(self._rows[other][key]) for key in passage_keys], np.int64)
+        if wrong.any():
+            raise self._damaged(spec, passage_keys[int(wrong.argmax())], "has another number of rows than was written")
+        joined = bytearray().join(content[head:] for content in contents) if head else bytearray().join(contents)
+        values = np.frombuffer(joined, kind).reshape(-1, *spec.shape).astype(spec.dtype, copy=False)
+        good = np.isfinite(values) if values.dtype.kind == "f" else np.ones_like(values, bool)
+        if spec.among is not None:
+            good &= (values >= spec.among[0]) & (values <= spec.among[1])
+        starts = np.concatenate([[0], np.cumsum(sizes // width)])
+        if not good.all():
+            row = int(good.all(axis=tuple(range(1, good.ndim))).argmin())
+            key = passage_keys[int(np.searchsorted(starts, row, side="right")) - 1]
+            raise self._damaged(spec, key, "holds NaN, infinity or a number out of range")
+        return Ragged(values, starts)
+
+    def _damaged(self, spec: ArraySpec, key: int, what: str) -> CorruptIndexError:
+        return CorruptIndexError(f"passage {key} of {self.db.url} is damaged: its {spec.name} {what}; copy it anew")
+
+    def list_sizes(self, array: str) -> Rows:
+        """Number of passages in each list."""
+        column, (text, values) = f"list_{find_array(self._specs, array).name}", self._among(self._where)
+        counted = f"SELECT list, count(*) FROM passages, unnest({column}) AS list WHERE true{text} GROUP BY list"
+        key = "lists", array, text, repr(values)
+        counts = dict(self._remember(*key, read=lambda: self.query(counted, *values)))
+        sizes = np.zeros(1 + max(counts, default=-1), np.int64)
+        sizes[list(counts)] = list(counts.values())
+        return sizes
+
+    # -- candidates by meaning -------------------------------------------------------------------------------
+
+    def expect(self, plan: SearchPlan | None, k: int, texts: Sequence[str], arrays: Sequence[str]) -> None:
+        """Read what one question is about to need beside its candidates along with them."""
+        self._also = [stored_column(self._specs[name]) for name in arrays if name in self._specs]
+        if plan is None or plan.only is not None or len(plan.first.queries) != plan.group or not len(self):
+            return
+        self._expected = plan, k, self._candidate_keys(plan, k)
+
+    def candidates(self, plan: SearchPlan, k: int) -> Candidates:
+        """Find candidates, and rank them from their stored arrays as a folder does."""
+        for name in plan.arrays:
+            find_array(self._specs, name)
+        if (count := len(plan.first.queries) // plan.group) > 1:  # one question after the other
+            each = [self.candidates(plan.one_query(row), k) for row in range(count)]
+            rows = [
+                (part.keys[row], part.scores[row], {name: array[row] for name, array in part.evidence.items()})
+                for part in each
+                for row in range(plan.group)
+            ]
+            return stack_rows(rows, each[0])
+        if plan.only is not None:
+            keys = plan.only
+        elif self._expected is not None and self._expected[0] is plan and self._expected[1] == k:
+            keys = self._expected[2]
+        else:
+            keys = self._candidate_keys(plan, k) if len(self) else EMPTY
+        self._read(keys.tolist(), [stored_column(self._specs[name]) for name in plan.arrays])
+        segments = [(ArraySegment(keys, {name: self.rows(name, keys) for name in plan.arrays}), None)]
+        ranked = execute(plan, k, segments if len(keys) else [], ExactEngine(), self)
+        visited = float(len(self) if plan.only is None else len(plan.only))
+        if plan.lists is not None:
+            sizes, chosen = np.append(self.list_sizes(plan.lists.array), 0), plan.lists.chosen
+            chosen = np.where((chosen >= 0) & (chosen < len(sizes)), chosen, len(sizes) - 1)
+            visited = min(visited, float(sizes[chosen].sum(axis=1).mean()))
+        return replace(ranked, visited=visited, approximate=plan.only is None and not self._is_exact(plan))
+
+    def _is_exact(self, plan: SearchPlan) -> bool:
+        """Return whether every vector is compared."""
+        few = len(self) <= SMALL if self.db.options.exact is None else self.db.options.exact
+        return few or plan.lists is not None or f"graph_{self._columns(plan.first)[0][0]}" not in self.state.indexed
+
+    def _columns(self, score: Score) -> list[tuple[str, str, str]]:
+        """Columns that a score compares: the best by any field's is among the best of that field."""
+        columns = vector_columns(self._specs[score.array])
+        if score.part_weights is not None:
+            return [columns[part] for part in np.flatnonzero(score.part_weights)]
+        return columns
+
+    def _candidate_keys(self, plan: SearchPlan, k: int) -> Keys:
+        """Find the passages that may be among the ``k`` best of a plan, and read their arrays."""
+        first, depth = plan.first, max(1, min(max(k, plan.fetch or 0), len(self)))
+        depth += 16 + depth // 8  # single or half precision ranks nearly as the arrays themselves do
+        read = list(dict.fromkeys([*self._also, *(stored_column(self._specs[name]) for name in plan.arrays)]))
+        if first.fold != 1 or not self._columns(first):  # what no column holds is compared here
+            if len(self) > SMALL:
+                raise InputError(
+                    f"{self.db.url} has {len(self):,} passages, and PostgreSQL compares no array {first.array!r} with "
+                    f"fold={first.fold}: search another level, narrow the search by a filter, or copy it to a folder"
+                )
+            return self.keys()
+        queries, width, keys = first.queries, self._specs[first.array].shape[-1], [EMPTY]
+        if queries.shape[1] < width and first.prefix:  # zeros leave the other columns out
+            queries = np.pad(queries, ((0, 0), (0, width - queries.shape[1])))
+        if queries.shape[1] != width:
+            return self.keys()[:1]  # the arrays' shape is told by whoever compares them
+        exact = self._is_exact(plan)
+        for row, query in enumerate(queries):
+            among, values = self._among(self._where)
+            if plan.lists is not None:
+                chosen = plan.lists.chosen[row]
+                among += f" AND list_{plan.lists.array} && %s::bigint[]"
+                values = [*values, chosen[chosen >= 0].tolist()]
+            for column in self._columns(first):
+                keys += [self._nearest(column, query, depth, read, (among, values), exact=exact)]
+        return np.unique(np.concatenate(keys))
+
+    def _nearest(
+        self, column: tuple[str, str, str], query: Floats, depth: int, read: Sequence[str], where: Sql, *, exact: bool
+    ) -> Keys:
+        """Find the passages nearest to a vector, by the graph or by comparing all, and read columns of them."""
+        (name, kind, operator), (among, values), width = column, where, len(query)
+        if exact:
+            if kind == "halfvec" and len(self) <= SINGLE:
+                name, kind = f"{name}::vector", "vector"
+            # a sum is not what the graph has an index for, which would find some of the nearest alone
+            order, given, ranked = f"({name} {operator} %b::{kind}) + 0", vector(query, kind), "2, 1"
+        else:
+            indexed = name if kind == "halfvec" else f"({name}::halfvec({width}))"
+            order, given = f"{indexed} {operator} %b::halfvec({width})", vector(query, "halfvec")
+            ranked, ef = "2", self.db.options.ef or min(1000, max(100, 2 * depth))
+            self._set(
+                f"SET LOCAL hnsw.ef_search = {ef}; SET LOCAL enable_seqscan = {'on' if among else 'off'}; "
+                f"SET LOCAL hnsw.iterative_scan = {'strict_order' if among else 'off'}"
+            )
+        nearest = f"SELECT key, {order} AS distance FROM passages WHERE true{among} ORDER BY {ranked} LIMIT %s"
+        chosen = "".join(f", p.{other}" for other in read)
+        rows = self.query(
+            f"WITH n AS MATERIALIZED ({nearest}) SELECT p.key, p.document{chosen} FROM n JOIN passages p USING (key)",
+            Binary(given),
+            *values,
+            depth,
+        )
+        self._take(rows, read)
+        return np.array([row[0] for row in rows], np.int64)
+
+    def _set(self, settings: str) -> None:
+        """Change settings of the transaction."""
+        with self._lock, self.db.errors():
+            self._connection.execute(settings)
+
+    def forget(self) -> None:
+        """Let go of what was read of passages."""
+        self._rows.clear()
+        self._words.clear()
+        self._owners.clear()
+
+    # -- words -----------------------------------------------------------------------------------------------
+
+    def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
+        """Find the ``k`` best passages by words, or score some."""
+        query = query_terms(self.analyser, text)
+        weight, holding, most, documents = self._weighed(text, query, k)
+        if only is not None:
+            if not len(only):
+                return matches_of(query, only, np.empty(0, np.float32), holding, documents)
+            scores = self._scores(query, weight, only)
+            return matches_of(query, only, scores, holding, documents)
+        found = EMPTY
+        if query.terms and documents:
+            found = self._matching(query, weight, holding, most, max(k, 1), self._where)
+        scores = self._scores(query, weight, found)
+        order = np.lexsort((found, -scores))
+        order = order[scores[order] > 0][:k]
+        return matches_of(query, found[order], scores[order], holding, documents)
+
+    def word_parts(self, text: str, key: int) -> Floats:
+        """[T] what each word of a text, and each pair, adds to a passage's score."""
+        query = query_terms(self.analyser, text)
+        weight, *_ = self._weighed(text, query, 1)
+        parts: Floats = parts_of(query, weight, *self._texts(query, np.array([key])))[0]
+        return parts
+
+    def _counted(self) -> tuple[int, int]:
+        """Passages of the scope, and the words in all of them."""
+        if self._scope is None:
+            return self.state.passages, self.state.length
+        text, values = self._among(self._behind)
+        counted = f"SELECT count(*), coalesce(sum(length), 0)::bigint FROM words WHERE true{text}"
+        passages, length = self._remember("counted", self._scope, read=lambda: self.query(counted, *values)[0])
+        return passages, length
+
+    def _weighed(self, text: str, query: QueryTerms, k: int) -> tuple[Floats, list[float], Floats, int]:
+        """Weights of a query's terms, :meth:`_counts` of all its words, and the passages in the scope."""
+        documents = self._counted()[0]
+        known = self._memo.get(("weights", self._scope, text))
+        if known is None:
+            holding, most = self._counts([*query.terms, *query.skipped])
+            weight, reach = weights(query, holding, documents)
+            total = max(float(weight.sum()), 1e-12)
+            scaled = np.asarray(weight / total, np.float32)
+            best: list[float] = []
+            if query.terms and documents:
+                free = query._replace(required=frozenset())
+                own = not query.required and self._where == self._behind  # the same search finds the candidates
+                found = self._matching(free, scaled, holding, most, max(k, 1) if own else 1, self._behind)
+                best = self._scores(free, scaled, found).tolist()
+            factor = 1 / max(reach / total, *best, 1e-12)
+            known = np.asarray(scaled.astype(np.float64) * factor, np.float32), holding, most
+            self._remember("weights", self._scope, text, read=lambda: known)
+        return *known, documents
+
+    def _counts(self, terms: Sequence[int]) -> tuple[list[float], Floats]:
+        """Number of passages in the scope with each term, and the most that it adds to a score of its weight."""
+        counted = "SELECT term, passages, most FROM counts WHERE term = ANY(%s::bigint[])"
+        counts = {term: (passages, most) for term, passages, most in self.query(counted, list(terms))}
+        if self._scope is not None:
+            among, values = self._among(self._behind)
+            own = f"SELECT count(*) FROM words WHERE terms @> ARRAY[number]{among}"
+            rows = dict(self._query_words(f"SELECT number, ({own}) FROM unnest(%s::integer[]) AS number",
+                                          *values, _numbers(counts)))  # fmt: skip
+            counts = {
+                term: (rows[number], counts[term][1]) for term, number in zip(counts, _numbers(counts), strict=True)
+            }
+        most = np.array([counts.get(term, (0, 0.0))[1] for term in terms], np.float32)
+        return [float(counts.get(term, (0, 0.0))[0]) for term in terms], np.minimum(DRIFT * most, 1)
+
+    def _matching(
+        self, query: QueryTerms, weight: Floats, holding: Sequence[float], most: Floats, k: int, where: Sql
+    ) -> Keys:
+        """Find passages that include the ``k`` best by some weights, and read their words.
+
+        The terms of most weight find them, as many as occur some thousands of times together. A passage without any
+        of these scores no more than the others can add: where the ``k``-th best has less, as many more terms as it
+        takes search once more.
+        """
+        key = tuple(query.terms), query.required, k, repr(where)
+        if key in self._matched:
+            return self._matched[key]
+        order = np.argsort(-weight, kind="stable")
+        occurrences = np.cumsum([holding[place] for place in order])
+        left = np.append(np.cumsum((weight * most[: len(weight)])[order][::-1])[::-1][1:], 0.0)  # by those after each
+        used = max(1, int(np.searchsorted(occurrences, max(FEW, 8 * k), side="right")))
+        used = len(order) if query.required else min(used, len(order))
+        passages = self._count("passages", where)
+        while True:
+            every = not query.required and where[0] != "" and passages <= max(FEW, occurrences[used - 1])
+            used = len(order) if every else used
+            found = self._search_words(query, weight, [] if every else order[:used].tolist(), k, where)
+            scores = np.sort(self._scores(query, weight, found))[::-1]
+            least = float(scores[k - 1]) if len(scores) >= k else 0.0
+            if left[used - 1] <= least:
+                break
+            used = int(np.argmax(left <= least)) + 1
+        self._matched[key] = found
+        return found
+
+    def _search_words(self, query: QueryTerms, weight: Floats, chosen: Sequence[int], k: int, where: Sql) -> Keys:
+        """Find the best passages that have one of some terms, or all of a phrase's, and read their words.
+
+        Without terms these are the best of all that pass the condition.
+        """
+        among, values = self._among(where)
+        terms = query.required or [query.terms[place] for place in chosen]
+        test = f"terms {'@>' if query.required else '&&'} %s::integer[]" if terms else "true"
+        ranked = "ORDER BY impacts <#> %b::sparsevec, key LIMIT %s"
+        sparse = Binary(sparse_vector(np.array(query.terms, np.int64) % DIMENSIONS, weight))
+        rows = self._query_words(
+            f"SELECT key, document, length, entries FROM words WHERE {test}{among} {ranked}",
+            *([_numbers(terms)] if terms else []),
+            *values,
+            sparse,
+            WIDER * k + 64,
+        )
+        self._keep_words(query, [(key, length, entries) for key, _, length, entries in rows])
+        if where == self._where:
+            self._owners.update((key, owner) for key, owner, *_ in rows)
+        return np.sort(np.array([row[0] for row in rows], np.int64))
+
+    def _query_words(self, text: str, *values: Any) -> list[Any]:
+        """Run a statement that finds terms, by their index where there is one: looking through all is dearer."""
+        if "words_terms" not in self.state.indexed:
+            return self.query(text, *values)
+        self._set("SET LOCAL enable_seqscan = off")
+        rows = self.query(text, *values)
+        self._set("SET LOCAL enable_seqscan = on")
+        return rows
+
+    def _keep_words(self, query: QueryTerms, rows: Sequence[tuple[int, int, bytes]]) -> None:
+        """Keep lengths of passages, and which terms of a query each has, by key."""
+        sizes = np.array([len(entries) for _, _, entries in rows], np.int64)
+        if (sizes % 6).any():
+            key = rows[int((sizes % 6 > 0).argmax())][0]
+            raise CorruptIndexError(f"passage {key} of {self.db.url} is damaged: its words are cut off; copy it anew")
+        entries = unpacked(b"".join(entries for _, _, entries in rows))
+        wanted = np.array([*query.terms, *query.required], np.uint64)
+        found = np.isin(entries >> np.uint64(COUNT_BITS), wanted)
+        row = np.repeat(np.arange(len(rows)), sizes // 6)[found]
+        text = to_text(entries[found])
+        ends = np.searchsorted(row, np.arange(len(rows) + 1)) * (len(text) // max(1, len(row)))
+        kept = self._words.setdefault((tuple(query.terms), query.required), {})
+        for (key, length, _), start, end in zip(rows, ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+            kept[key] = length, text[start:end]
+
+    def _texts(self, query: QueryTerms, keys: Sequence[int] | Keys) -> tuple[list[str], Floats]:
+        """Terms of a query in some passages, and the norms of the passages' lengths."""
+        passage_keys = np.asarray(keys, np.int64).reshape(-1).tolist()
+        kept = self._words.setdefault((tuple(query.terms), query.required), {})
+        if unknown := [key for key in dict.fromkeys(passage_keys) if key not in kept]:
+            among, values = self._among(self._where)
+            statement = f"SELECT key, length, entries FROM words WHERE key = ANY(%s){among}"
+            self._keep_words(query, self.query(statement, unknown, *values))
+            if missing := [key for key in unknown if key not in kept]:
+                raise NotFoundError(f"key {missing[0]} is not in this view: it was never there, or fails its filter")
+        read = [kept[key] for key in passage_keys]
+        passages, words = self._counted()
+        mean = max(1.0, words / max(1, passages))
+        return [text for _, text in read], norms(np.array([length for length, _ in read], np.int64), mean)
+
+    def _scores(self, query: QueryTerms, weight: Floats, keys: Keys) -> Floats:
+        """[n] what all terms of a query add to the score of passages."""
+        return scores_of(query, weight, *self._texts(query, keys)) if len(keys) else np.empty(0, np.float32)
+
+
+def _numbers(terms: Iterable[int]) -> list[int]:
+    """Terms as the index of words holds them."""
+    return np.array([*terms], np.uint64).astype(np.uint32).view(np.int32).tolist()  # type: ignore[no-any-return]
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether a text may be in the database; half a surrogate pair is none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,450 @@
+"""Safe HTML of texts for the page, by kind: Markdown, code, tables, records and plain text, with marks.
+
+Every tag is written here, and every character of a document is escaped. Attributes hold numbers, names of classes, and
+addresses that begin with ``http://``, ``https://`` or ``#doc=``. Markdown's own HTML stays text, and images are named
+instead of loaded.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from html import escape
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+from posixpath import dirname, join, normpath
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import quote, unquote
+
+from palmette.encoder.sentences.splitting import split_sentences
+from palmette.sources.blocks import blocks_of, front_matter
+from palmette.sources.kinds import RECORDS, kind_of
+from palmette.sources.lines import Lines
+from palmette.types import Document
+from palmette.types.values import written
+
+RENDERED = 300_000
+"""Largest number of characters that are parsed; longer texts are lines without markup."""
+LONGEST_LINE = 2_000
+"""Largest number of characters of a line of code that is coloured, and of a line of Markdown that is parsed at once."""
+SHOWN = 420
+"""Characters that a snippet aims at."""
+SHOWN_LINES = 12
+"""Lines of code, or rows of a table, that a snippet shows."""
+Span = tuple[int, int]
+Colour = tuple[int, int, str]
+"""Characters, and the class of their colour."""
+
+_UNSEEN = {code: " " if code in (11, 12) else None for code in (*range(9), 11, 12, *range(14, 32), 127)}
+"""What control characters become: they are shown as boxes."""
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*(\S*)", re.MULTILINE)
+_MARKDOWN = re.compile(r"^(?:#{1,6} \S|```|~~~|\|.*\|[ \t]*$)", re.MULTILINE)
+_CLASSES = {
+    "Keyword": "k",
+    "Name.Builtin": "k",
+    "Name.Function": "f",
+    "Name.Class": "f",
+    "Name.Decorator": "f",
+    "Name.Tag": "f",
+    "Literal.String": "s",
+    "Literal.Number": "n",
+    "Comment": "c",
+}
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Characters of a text to be marked: its best sentence, words of the question, and what is around the sentence."""
+
+    sentence: Span | None = None
+    words: Sequence[Span] = ()
+    around: Span | None = None
+
+    def moved(self, place: Sequence[int]) -> Marks:
+        """Return the marks of another text, whose character ``n`` is character ``place[n]`` of this one."""
+
+        def move(span: Span | None) -> Span | None:
+            start, end = (bisect_left(place, at) for at in span or (0, 0))
+            return (start, end) if start < end else None
+
+        return Marks(move(self.sentence), [span for span in map(move, self.words) if span], move(self.around))
+
+
+def text_kind(document: Document) -> str:
+    """Return how a document is shown: ``markdown``, ``rst``, ``records``, ``text`` or ``code:LANGUAGE``."""
+    source = document.metadata.get("source")
+    name = source if isinstance(source, str) and source else document.key
+    suffix = PurePosixPath(name.partition("#")[0]).suffix
+    kind = kind_of(Path(f"a{suffix}")) if suffix else None
+    if kind == RECORDS:
+        return RECORDS if document.fields else "text"
+    if kind in (None, "text", "pdf"):  # texts of programs have no name, and often Markdown
+        return "markdown" if kind is None and _MARKDOWN.search(document.content[:RENDERED]) else "text"
+    return kind if kind == "rst" or (kind or "").startswith("code:") else "markdown"  # as others are converted to it
+
+
+# -- a text with marks --------------------------------------------------------------------------------------------
+
+
+def _painted(text: str, start: int, end: int, marks: Marks, colours: Sequence[Colour] = ()) -> str:
+    """Return characters of a text as HTML: the sentence in ``mark``, words in ``b``, colours in ``span``.
+
+    Colours are in order, and do not overlap.
+    """
+    sentence, around = marks.sentence or (0, 0), marks.around or (0, 0)
+    words = [span for span in marks.words if span[0] < end and span[1] > start]
+    spans = [sentence, around, *words, *(colour[:2] for colour in colours)]
+    cuts = {start, end, *(at for span in spans for at in span if start < at < end)}
+    out, mark, waiting = list[str](), "", 0
+    for first, last in pairwise(sorted(cuts)):
+        piece = escape(text[first:last].translate(_UNSEEN))
+        if any(at <= first < to for at, to in words):
+            piece = f"<b>{piece}</b>"
+        while waiting < len(colours) and colours[waiting][1] <= first:
+            waiting += 1
+        if waiting < len(colours) and colours[waiting][0] <= first:
+            piece = f'<span class="{colours[waiting][2]}">{piece}</span>'
+        tag = "<mark>" if sentence[0] <= first < sentence[1] else ""
+        tag = tag or ('<mark class="near">' if around[0] <= first < around[1] else "")
+        if tag != mark:
+            out.append("</mark>" * bool(mark) + tag)
+            mark = tag
+        out.append(piece)
+    return "".join(out) + "</mark>" * bool(mark)
+
+
+def _numbered(
+    text: str,
+    marks: Marks,
+    first_line: int,
+    colours: Sequence[Colour] = (),
+    breaks: Mapping[int, str] = MappingProxyType({}),
+) -> Iterator[str]:
+    """Yield each line of a text with its number, and the names of pages in front of their first lines."""
+    lines, seen = Lines(text), 0
+    dir = "" if colours else ' dir="auto"'
+    for number in range(len(lines)):
+        start, end = lines.start(number), lines.start(number + 1)
+        end -= len(text[start:end]) - len(text[start:end].rstrip("\r\n"))
+        if name := breaks.get(number + first_line):
+            yield f'<p class="break">{escape(name)}</p>'
+        while seen < len(colours) and colours[seen][1] <= start:
+            seen += 1
+        last = bisect_left(colours, (end,), seen)
+        painted = _painted(text, start, end, marks, colours[seen:last])
+        yield f'<div class="line" data-line="{number + first_line}"><span{dir}>{painted}</span></div>'
+
+
+def _colours(text: str, language: str) -> list[Colour]:
+    """Return the characters of keywords, strings, comments … of code; none of languages that are not known."""
+    from pygments.lexers import get_lexer_by_name
+    from pygments.util import ClassNotFound
+
+    if not language or len(text) > RENDERED or any(len(line) > LONGEST_LINE for line in text.splitlines()):
+        return []
+    try:
+        lexer = get_lexer_by_name(language)
+    except ClassNotFound:
+        return []
+    found = []
+    for at, kind, value in lexer.get_tokens_unprocessed(text):
+        name = str(kind).removeprefix("Token.")
+        if colour := next((colour for known, colour in _CLASSES.items() if name.startswith(known)), ""):
+            found.append((at, at + len(value), colour))
+    return found
+
+
+def _code(text: str, language: str, marks: Marks, first_line: int | None) -> str:
+    """Return code in its colours; with the number of its first line, all lines are numbered."""
+    colours = _colours(text, language)
+    if first_line is None:
+        return f'<pre dir="ltr" tabindex="0"><code>{_painted(text, 0, len(text), marks, colours)}</code></pre>'
+    return f'<div class="code" dir="ltr">{"".join(_numbered(text, marks, first_line, colours))}</div>'
+
+
+# -- Markdown -----------------------------------------------------------------------------------------------------
+
+
+@lru_cache
+def _parser() -> Any:
+    """Return the parser of Markdown, which writes marks and addresses by the rules of this module."""
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    rules = {
+        "text": _text_rule,
+        "code_inline": lambda *given: f"<code>{_text_rule(*given)}</code>",
+        "fence": _fence_rule,
+        "code_block": _fence_rule,
+        "image": _image_rule,
+        "link_open": _link_rule,
+        "link_close": lambda tokens, at, options, env: f"</{env['link']}>",
+    }
+    renderer: Any = parser.renderer
+    renderer.rules.update(rules)
+    parser.parse("a")  # it prepares its rules at first use: before threads share it
+    return parser
+
+
+def _text_rule(tokens: Sequence[Any], at: int, options: Any, env: Mapping[str, Any]) -> str:
+    content, place = tokens[at].content, tokens[at].meta.get("place")
+    return _painted(content, 0, len(content), env["marks"].moved(place) if place is not None else Marks())
+
+
+def _fence_rule(tokens: Sequence[Any], at: int, options: Any, env: Mapping[str, Any]) -> str:
+    token = tokens[at]
+    language = (token.info.split() or [""])[0].strip("{}.").lower()
+    code = _code(token.content, language, env["marks"].moved(token.meta["place"]), None)
+    return code.replace("<pre", f'<pre data-line="{token.attrs["data-line"]}"', 1)
+
+
+def _image_rule(tokens: Sequence[Any], at: int, options: Any, env: Mapping[str, Any]) -> str:
+    return f"<i>{escape(tokens[at].content.translate(_UNSEEN)) or 'image'}</i>"
+
+
+def _link_rule(tokens: Sequence[Any], at: int, options: Any, env: dict[str, Any]) -> str:
+    """Begin a link to the web or to another document; other addresses are no links."""
+    href, env["link"] = str(tokens[at].attrs.get("href", "")), "a"
+    if re.match(r"https?://", href, re.IGNORECASE):
+        return f'<a href="{escape(href)}" target="_blank" rel="noopener noreferrer nofollow">'
+    path = unquote(href.partition("#")[0].partition("?")[0])
+    target = normpath(join(dirname(env["id"]), path)) if path else ""
+    if not target or re.match(r"[a-z][a-z0-9+.-]*:|/|\.\.", path if ":" in path else target, re.IGNORECASE):
+        env["link"] = "span"
+        return "<span>"
+    return f'<a href="#doc={quote(target, safe="")}">'
+
+
+def _placed(content: str, text: str, start: int, end: int) -> Sequence[int]:
+    """Return the place in a text of every character of what was read from its characters ``start`` to ``end``."""
+    if (found := text.find(content, start, end)) >= 0:
+        return range(found, found + len(content))
+    places = []
+    for character in content:  # markup stands between them
+        found = text.find(character, start, min(end, start + 200))
+        places.append(start if found < 0 else found)
+        start = places[-1] + (found >= 0)
+    return places
+
+
+def _markdown(text: str, marks: Marks, id: str, first_line: int) -> str:
+    """Return Markdown as HTML, each block with the number of its first line."""
+    head, lines, parser = front_matter(text), Lines(text), _parser()
+    skipped, cursor = lines.at(len(head)) if head else 0, len(head)
+    tokens = parser.parse(text[len(head) :])
+    for token in tokens:
+        token.attrs.pop("style", None)  # the page's policy refuses it
+        if token.map is None:
+            continue
+        first, last = (number + skipped for number in token.map)
+        if token.nesting >= 0:
+            token.attrs["data-line"] = first + first_line
+        # where each character of it is in the text
+        if token.type in ("fence", "code_block"):
+            token.meta["place"] = _places_of_code(token, lines, first)
+        cursor = max(cursor, lines.start(first))
+        for child in token.children or ():
+            if child.type in ("text", "code_inline") and child.content:
+                child.meta["place"] = place = _placed(child.content, text, cursor, lines.start(last))
+                cursor = place[-1] + 1
+    html = str(parser.renderer.render(tokens, parser.options, {"marks": marks, "id": id}))
+    return (_code(head, "yaml", marks, None) if head else "") + html
+
+
+def _places_of_code(token: Any, lines: Lines, first: int) -> list[int]:
+    """Return the place of every character of a block of code, whose lines may be indented in the text."""
+    places, number = list[int](), first + (token.type == "fence")
+    for line in token.content.splitlines(keepends=True):
+        source, start = lines[number].rstrip("\r\n"), lines.start(number)
+        indent = len(source) - len(line.rstrip("\r\n"))
+        places.extend(start + max(0, indent) + at for at in range(len(line)))
+        number += 1
+    return places
+
+
+# -- whole texts and snippets -------------------------------------------------------------------------------------
+
+
+def render(text: str, kind: str, marks: Marks = Marks(), *, id: str = "", first_line: int = 1) -> str:
+    """Return a whole text as HTML: rendered Markdown, or numbered lines."""
+    if len(text) <= RENDERED and kind == "markdown":
+        return _markdown(text, marks, id, first_line)
+    if len(text) <= RENDERED and kind == "rst":
+        return _restructured(text, marks, first_line)
+    if kind.startswith("code:"):
+        return _code(text, kind.removeprefix("code:"), marks, first_line)
+    return "".join(_numbered(text, marks, first_line))
+
+
+def _restructured(text: str, marks: Marks, first_line: int) -> str:
+    """Return reStructuredText as headings without their lines, code and paragraphs."""
+    out, lines = list[str](), Lines(text)
+    waiting = blocks_of(text, "rst")[::-1]
+    while waiting:
+        block = waiting.pop()
+        if block.inside and block.kind != "code":
+            waiting.extend(reversed(block.inside))
+            continue
+        start, end = block.start, block.start + len(text[block.start : block.end].rstrip())
+        if start == end:
+            continue
+        line = lines.at(start) + first_line
+        if block.kind == "heading":
+            at = max(start, text.find(block.name, start, end))
+            out.append(f'<h2 data-line="{line}">{_painted(text, at, at + len(block.name), marks)}</h2>')
+        elif block.kind == "code" or text[start] in " \t":
+            code = _code(text[start:end], "", marks.moved(range(start, end)), None)
+            out.append(code.replace("<pre", f'<pre data-line="{line}"', 1))
+        else:
+            out.append(f'<p class="plain" dir="auto" data-line="{line}">{_painted(text, start, end, marks)}</p>')
+    return "".join(out)
+
+
+def record(document: Document, marks: Marks) -> str:
+    """Return a row of a table, or a record, as a table of its columns."""
+    content, at, rows = document.content, 0, list[str]()
+    for name, value in document.fields.items():
+        text = written(value)
+        found = content.find(text, at) if text else -1
+        if found >= 0:
+            at = found + len(text)
+        cell = _painted(content, found, at, marks) if found >= 0 else escape(text.translate(_UNSEEN))
+        rows.append(f'<tr><th scope="row">{escape(name.translate(_UNSEEN))}</th><td dir="auto">{cell}</td></tr>')
+    return f"<table><tbody>{''.join(rows)}</tbody></table>"
+
+
+def whole(document: Document, marks: Marks, *, plain: bool = False) -> str:
+    """Return a document as HTML; ``plain`` for its lines without markup."""
+    kind = text_kind(document)
+    if kind == RECORDS and not plain:
+        return record(document, marks)
+    if kind == "text" or plain:
+        return "".join(_numbered(document.content, marks, 1, breaks=_breaks(document)))
+    return render(document.content, kind, marks, id=document.key)
+
+
+def _breaks(document: Document) -> dict[int, str]:
+    """Return the names of pages, slides or cells by their first lines, as the reader of the file has noted them."""
+    try:
+        noted = document.payload["places"]
+        if noted["kind"] not in ("page", "slide", "cell"):
+            return {}
+        return {int(line): f"{noted['kind']} {int(number)}" for line, number, *_ in noted["marks"]}
+    except (KeyError, TypeError, ValueError):  # no notes, or a payload of another shape
+        return {}
+
+
+def snippet(document: Document, marks: Marks, first_line: int = 1) -> str:
+    """Return the part of a passage around its best sentence as HTML; it begins and ends with blocks or sentences."""
+    kind, text = text_kind(document), document.content
+    if kind == RECORDS:
+        return record(document, marks)
+    if len(text) > RENDERED:
+        kind = "text"
+    # 1. what was cut off in front of the passage: the mark of a fence, the header of a table
+    ahead = _cut_off(text) if kind == "markdown" else ""
+    places: Sequence[int] = range(-len(ahead), len(text))
+    text = ahead + text
+    # 2. the blocks around the sentence, and of a long one its lines, rows or sentences
+    focus = marks.sentence or (0, 0)
+    spans = _chosen(text, kind, focus[0] + len(ahead), focus[1] + len(ahead))
+    parts = [text[start:end] for start, end in spans]
+    places = [places[at] for start, end in spans for at in range(start, end)]
+    shown, line = "".join(parts), first_line + text.count("\n", 0, spans[0][0] if spans else 0)
+    # 3. their HTML
+    moved = marks.moved(places)
+    if kind.startswith("code:") or kind in ("markdown", "rst"):
+        return render(shown, kind, moved, id=document.key, first_line=line)
+    return plain(shown, moved)
+
+
+def _cut_off(text: str) -> str:
+    """Return what has to stand before a passage of Markdown that begins inside a fence or a table."""
+    fences = list(_FENCE.finditer(text))
+    if len(fences) % 2 and not fences[0][2]:
+        return f"{fences[0][1]}\n"
+    lines = text.lstrip("\n").split("\n", 2)
+    if lines[0].startswith("|") and not (len(lines) > 1 and re.fullmatch(r"[|\s:-]+", lines[1])):
+        columns = max(1, lines[0].rstrip().rstrip("|").count("|"))
+        return f"{'|' * (columns + 1)}\n{'|-' * columns}|\n"
+    return ""
+
+
+def _chosen(text: str, kind: str, start: int, end: int) -> list[Span]:
+    """Return the parts of a text that a snippet shows, around characters ``start`` to ``end``."""
+    blocks = _blocks(text, kind)
+    if not blocks:
+        return [(0, len(text))]
+    at = max(0, bisect_left([first for first, _, _ in blocks], start + 1) - 1)
+    first, last, name = blocks[at]
+    if last - first > 2 * SHOWN or (name != "prose" and text.count("\n", first, last) > SHOWN_LINES + 2):
+        return _inside(text, first, last, name, start, end)
+    # neighbours while there is room: what follows, then what is before
+    low = high = at
+    while True:
+        room = SHOWN - (blocks[high][1] - blocks[low][0])
+        if high + 1 < len(blocks) and blocks[high + 1][1] - blocks[high + 1][0] <= room:
+            high += 1
+        elif low and blocks[low - 1][1] - blocks[low - 1][0] <= room:
+            low -= 1
+        else:
+            return [(blocks[low][0], blocks[high][1])]
+
+
+def _blocks(text: str, kind: str) -> list[tuple[int, int, str]]:
+    """Return the outermost blocks of a text: ``prose``, ``code``, ``fence`` or ``table``."""
+    if kind.startswith("code:"):
+        return [(0, len(text), "code")]
+    if kind == "markdown":
+        head, lines = front_matter(text), Lines(text)
+        skipped = lines.at(len(head)) if head else 0
+        names = {"fence": "fence", "table_open": "table", "code_block": "code"}
+        found = list[tuple[int, int, str]]()
+        for token in _parser().parse(text[len(head) :]) if text else ():
+            if token.level == 0 and token.map is not None:
+                first, last = (lines.start(number + skipped) for number in token.map)
+                found.append((first, last, names.get(token.type, "prose")))
+        return found
+    return [(match.start(), match.end(), "prose") for match in re.finditer(r"\S.*?(?:\n\s*\n|\Z)", text, re.DOTALL)]
+
+
+def _inside(text: str, first: int, last: int, name: str, start: int, end: int) -> list[Span]:
+    """Return the lines of code, rows of a table with its header, or sentences of a long block around a place."""
+    if name != "prose" and last - first <= SHOWN_LINES * LONGEST_LINE:
+        lines = Lines(text)
+        top, bottom = lines.at(first), lines.at(max(first, last - 1))
+        head = {"table": 2, "fence": 1}.get(name, 0)
+        here = lines.at(max(first, min(start, last - 1)))
+        low = max(top + head, min(here - SHOWN_LINES // 3, bottom - SHOWN_LINES + 1))
+        high = min(bottom, max(low + SHOWN_LINES - 1, lines.at(max(start, min(end, last) - 1))))
+        spans = [(lines.start(top), lines.start(top + head))] if head else []
+        return [*spans, (lines.start(low), min(last, lines.start(high + 1)))]
+    sentences = [(at + first, to + first) for at, to in split_sentences(text[first:last])] or [(first, last)]
+    low = high = max(0, bisect_left([at for at, _ in sentences], start + 1) - 1)
+    while high + 1 < len(sentences) and (
+        sentences[high][1] < end or sentences[high + 1][1] - sentences[low][0] <= SHOWN
+    ):
+        high += 1
+    while low and sentences[high][1] - sentences[low - 1][0] <= SHOWN:
+        low -= 1
+    return [(sentences[low][0], sentences[high][1])]
+
+
+def quoted(document: Document, text: str, marks: Marks) -> str:
+    """Return a sentence, a row or a block of code of a document as HTML."""
+    kind = text_kind(document)
+    if kind == "markdown":
+        ahead = _cut_off(text)
+        return _markdown(ahead + text, marks.moved(range(-len(ahead), len(text))), document.key, 1)
+    if kind == "rst" or kind.startswith("code:"):
+        return render(text, kind, marks)
+    return plain(text, marks)
+
+
+def plain(text: str, marks: Marks) -> str:
+    """Return a short text without markup as a paragraph."""
+    return f'<p class="plain" dir="auto">{_painted(text, 0, len(text), marks)}</p>'

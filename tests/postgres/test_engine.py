@@ -1,0 +1,367 @@
+"""An index in PostgreSQL holds what a folder holds and finds what it finds; what is its own: URLs, roles, failures."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from palmette import Document, Index
+from palmette.errors import (
+    ConfigError,
+    CorruptIndexError,
+    DuplicateIdError,
+    FilterError,
+    FormatError,
+    InputError,
+    LockedError,
+    ModelMismatchError,
+    NotFoundError,
+    PalmetteError,
+    ReadOnlyError,
+    StoreError,
+)
+from palmette.search.plan import ArraySpec
+from palmette.store.filters import matches, parse_filter
+from store.test_filters import ADA, FAILING, PASSING
+from support import postgres, tiny
+from support.stores import SPECS, arrays_of, delete, doc, put, state_for, state_of
+
+pytest.importorskip("psycopg", reason="needs psycopg: pip install 'psycopg[binary]'")
+from palmette_postgres import schema, view, writer
+from palmette_postgres.backend import PostgresBackend
+
+FOUND = (ArraySpec("leaves", (8,), searched="overlap"), *SPECS[1:])
+
+
+@pytest.fixture
+def url() -> str:
+    postgres.server()
+    where = postgres.new_url()
+    PostgresBackend.create(where, FOUND, fingerprint="model", language="english")
+    return where
+
+
+@pytest.fixture
+def backend(url: str) -> Iterator[PostgresBackend]:
+    made = PostgresBackend.open(url, lock_timeout=0.2)
+    yield made
+    made.close()
+
+
+def schema_of(url: str) -> str:
+    return re.sub(".*index=", "", url)
+
+
+def many(count: int = 300) -> list[Document]:
+    """More documents than any shortlist, of words that some share."""
+    rng = random.Random(3)
+    words = [f"{a}{b}" for a in tiny.COLOURS for b in tiny.ANIMALS] + list(tiny.ANIMALS)
+    return [
+        Document(str(n), f"{' '.join(rng.choices(words, k=12))}. {' '.join(rng.choices(words, k=8))}.", {"n": n % 9})
+        for n in range(count)
+    ]
+
+
+QUERIES = ["golden owl and redcat", "blackhen", '"cat dog"', "where do the bluebee and the white cow sing?"]
+
+
+@pytest.mark.parametrize("method", ["space", "tree", "paths"])
+def test_searches_find_what_the_folder_finds(method: str, tmp_path: Path) -> None:
+    """Ids and scores to the bit, where the database lists a part of the documents."""
+    postgres.server()
+    model, given = tiny.METHODS[method](), many()
+    here = Index.build(given, model)
+    there = here.copy_to(postgres.new_url())
+    options = [{}, {"level": 2}] if method == "tree" else [{}]
+    hows: list[dict[str, Any]] = [{}, {"filter": {"n": {"$lt": 5}}}, {"lexical": 0, "sentences": False}, {"lexical": 1}]
+    for how in options:
+        for more in hows:
+            assert there.search(QUERIES, k=30, **how, **more) == here.search(QUERIES, k=30, **how, **more)
+    for condition in ({"n": 3}, {"n": {"$in": [1, 2, 5]}}):
+        of_one, of_other = there.filtered(condition), here.filtered(condition)
+        assert of_one.search(QUERIES, k=20) == of_other.search(QUERIES, k=20), "words are counted in the scope"
+    hit = there.search(QUERIES[0])[0]
+    assert hit.explain().parts == here.search(QUERIES[0])[0].explain().parts
+    changed = [Document("3", "a submarine under the golden ice"), Document("new", "the golden submarine")]
+    for index in (here, there):
+        index.upsert(changed, delete=["7", "8"])
+    assert there.search([*QUERIES, "submarine"], k=9) == here.search([*QUERIES, "submarine"], k=9)
+    there.verify()
+    back = there.copy_to(tmp_path / "back")
+    assert back.search(QUERIES, k=9) == here.search(QUERIES, k=9)
+    assert list(back.documents()) == list(here.documents())
+    there.close()
+    with Index.open(str(there.path)) as again:  # with the model that lies in it
+        assert again.search(QUERIES, k=9) == here.search(QUERIES, k=9)
+        assert pickle.loads(pickle.dumps(again)).search(QUERIES, k=9) == here.search(QUERIES, k=9)
+
+
+def test_above_some_size_graphs_and_indexes_find_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    postgres.server()
+    monkeypatch.setattr(view, "SMALL", 200)
+    monkeypatch.setattr(writer, "SMALL", 200)
+    monkeypatch.setattr(writer, "INDEX_WORDS", 100)
+    monkeypatch.setattr(view, "FEW", 40)
+    here = Index.build(many(900), tiny.space())
+    there = here.copy_to(postgres.new_url())
+    names = {name for (name,) in postgres.run(
+        f"SELECT indexname FROM pg_indexes WHERE schemaname = '{schema_of(str(there.path))}'")}  # fmt: skip
+    assert {"graph_v_vector", "words_terms", "documents_values"} <= names
+    assert there.search(QUERIES, k=20, filter={"n": 3}) == here.search(QUERIES, k=20, filter={"n": 3}), "all compared"
+    for more in ({}, {"filter": {"n": {"$lt": 6}}}, {"lexical": 0}):
+        for one, other in zip(there.search(QUERIES, k=10, **more), here.search(QUERIES, k=10, **more), strict=True):
+            assert len({hit.id for hit in one} & {hit.id for hit in other}) >= len(other) - 1
+    with there.backend.read() as opened:
+        assert [opened.words(text, 20).keys.tolist() for text in QUERIES] == [
+            [key for key in found.keys.tolist()] for found in (opened.words(text, 20) for text in QUERIES)
+        ]
+    assert there.search(QUERIES, k=20, lexical=1) == here.search(QUERIES, k=20, lexical=1)
+    there.add(["one more golden owl"])
+    assert there.search("one more golden owl", k=1)[0].document.text == "one more golden owl"
+    there.verify()
+
+
+def test_filters_mean_what_they_mean_everywhere(backend: PostgresBackend) -> None:
+    others: list[dict[str, Any]] = [
+        {"lang": "de", "tags": "red"}, {"year": 2021.5, "score": 1}, {'a"b[]': 1, "draft": 1.0}, {},
+        {"lang": "a\0b\1", "year": 2**53 + 1, "tags": ["Straße", "\0"]}, {"year": 2.0**53, "score": -0.0},
+        {"lang": "%s ? ' \\ \u2028", "year": 1e300, "score": 5e-324}, {"author": {"born": None, "name.": "ﬀ"}},
+    ]  # fmt: skip
+    given = [Document("ada", "x", ADA), *(Document(f"d{n}", f"y{n}", one) for n, one in enumerate(others))]
+    put(backend, *given)
+    own: list[Any] = [
+        {'a"b[]': 1}, {"draft": True}, {"score": {"$gte": 0.75}}, {"lang": "a\0b\1"}, {"lang": {"$contains": "\1"}},
+        {"lang": {"$contains": "\2"}}, {"lang": {"$contains": "' \\"}}, {"lang": {"$gt": "a\0a"}}, {"tags": "\0"},
+        {"tags": {"$icontains": "STRASSE"}}, {"year": 2**53}, {"year": {"$gt": 2**53}}, {"year": {"$gte": 1e300}},
+        {"score": 0}, {"score": {"$gt": 0}}, {"lang": {"$contains": ""}}, {"$not": {"tags": {"$icontains": "RED"}}},
+        {"author": {"$exists": True}}, {"author.name": {"$exists": True}}, {"lang": {"$lt": "\uffff"}},
+    ]  # fmt: skip
+    known = 0
+    for asked in [*PASSING, *FAILING, *own]:
+        with suppress(FilterError):  # names that no document has
+            found = [one.key for one in backend.scan(parse_filter(asked))]
+            assert found == [one.key for one in given if matches(asked, one.metadata, one.key)], asked
+            known += 1
+    assert known > len([*PASSING, *FAILING, *own]) - 12
+    with pytest.raises(FilterError, match="Did you mean 'lang'"):
+        list(backend.scan({"langg": "en"}))
+
+
+def test_a_change_counts_as_a_whole_or_not_at_all(backend: PostgresBackend) -> None:
+    first = [doc("a"), doc("b", lang="en"), doc("c", "")]
+    put(backend, *first)
+    with backend.read() as before:
+        with pytest.raises(RuntimeError), backend.write() as change:
+            change.put([doc("a", "other"), doc("d")], arrays_of([doc("a", "other"), doc("d")]))
+            change.delete(["b"])
+            raise RuntimeError
+        assert state_of(backend) == state_for(first)
+        assert delete(backend, "b", "nobody", "b") == ["b"]
+        put(backend, doc("a", "other"))
+        assert [one.key for one in before.documents(before.keys().tolist())] == ["a", "b", "c"], "as it was"
+    with pytest.raises(StoreError, match="this view is closed"):
+        before.keys()
+    backend.compact()
+    assert state_of(backend) == state_for([doc("a", "other"), doc("c", "")])
+    backend.verify()
+    with pytest.raises(DuplicateIdError, match="'x'"):
+        put(backend, doc("x"), doc("x", "else"))
+
+
+def test_what_postgresql_has_no_text_for(backend: PostgresBackend) -> None:
+    odd = [
+        Document(
+            "a\0b", "null \0 and \1\2 \1\3", {"k\0": ["\0", {"\1": 1.0}], "z": 1e22, "a": 10**18}, {}, {"p": "\0"}
+        ),
+        Document("x" * 9000, "a long id", {"n" * 3000: "v" * 5000}),
+        Document("deep", "x", {"big": [1.0, 0.1, -0.0, 2**62], "order": {"zz": 1, "a": 2}}),
+    ]
+    put(backend, *odd)
+    assert backend.get([one.key for one in odd] + ["a", "\ud800"]) == [*odd, None, None]
+    with backend.write() as change:
+        change.note("n\0", "v\0")
+        assert change.digests(["a\0b", "\ud800"]) == {"a\0b": odd[0].digest}
+    with backend.read() as opened:
+        assert opened.note("n\0") == "v\0"
+    backend.verify()
+    [[text, metadata]] = postgres.run(f"SELECT text, metadata FROM {backend.db.schema}.documents WHERE id = 'deep'")
+    assert (text, metadata) == ("x", odd[2].metadata)
+    assert delete(backend, *[one.key for one in odd]) == [one.key for one in odd]
+    assert backend.state().names == {}
+
+
+def test_damage_is_named(backend: PostgresBackend) -> None:
+    put(backend, doc("a"), doc("b"))
+    damages = {
+        "UPDATE documents SET text = 'forged' WHERE id = 'a'": "document 'a'",
+        "UPDATE passages SET array_tokens = 'x' WHERE key = 1": "its tokens has another number of rows",
+        "UPDATE words SET entries = 'x' WHERE key = 1": "its words are cut off",
+        "DELETE FROM words WHERE key = 2": "1 of 2 passages|2 of 2 passages",
+        "DELETE FROM counts": "counts of words",
+        "UPDATE state SET value = '{}'": "the state of .* is damaged",
+        "DELETE FROM state": "lost its state",
+    }
+    for statement, told in damages.items():
+        where = f"SET LOCAL search_path = {backend.db.schema}, public; {statement}"
+        saved = "; ".join(
+            f"CREATE TABLE saved_{n} AS TABLE {backend.db.schema}.{n}"
+            for n in ("documents", "passages", "words", "counts", "state")
+        )
+        postgres.run(saved)
+        postgres.run(f"BEGIN; {where}; COMMIT")
+        with pytest.raises(CorruptIndexError, match=told):
+            backend.verify()
+        for name in ("documents", "passages", "words", "counts", "state"):
+            own = f"{backend.db.schema}.{name}"
+            postgres.run(f"TRUNCATE {own}; INSERT INTO {own} TABLE saved_{name}; DROP TABLE saved_{name}")
+    backend.verify()
+
+
+def test_places_that_cannot_be(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ModelMismatchError, match=r"model, but the model given is other"):
+        PostgresBackend.open(url, fingerprint="other")
+    with pytest.raises(InputError, match="exists: choose another"):
+        PostgresBackend.create(url, SPECS, fingerprint="model", language=None)
+    with pytest.raises(NotFoundError, match="create it first"):
+        Index.open(postgres.new_url())
+    for bad in (
+        "postgresql://host/db",
+        "postgresql://host?index=docs",
+        "postgres://h/a/b?index=c",
+        "postgresql://[h/d?index=c",
+    ):
+        with pytest.raises(ConfigError, match="names no index: |names no index \\("):
+            PostgresBackend.check_url(bad)
+    for name in ("Docs", "pg_docs", "public", "1docs", "a;drop", "x" * 60, "ä"):
+        with pytest.raises(ConfigError, match="cannot name an index"):
+            PostgresBackend.check_url(f"postgresql://host/db?index={name}")
+    for secret in (
+        "postgresql://me:topsecret@host/db?index=docs",
+        "postgresql://host/db?index=docs&password=topsecret",
+    ):
+        with pytest.raises(StoreError, match=r"holds a password.*PGPASSWORD") as caught:
+            Index.open(secret)
+        assert "topsecret" not in str(caught.value)
+    with pytest.raises(ConfigError, match="'timeuot'.*'timeout'"):
+        PostgresBackend.open(f"{url}&timeuot=3")
+    with pytest.raises(NotFoundError, match="no such database"):
+        PostgresBackend.open(url.replace("/postgres?", "/nowhere?"))
+    postgres.run("CREATE SCHEMA IF NOT EXISTS others")
+    with pytest.raises(NotFoundError, match="another program's schema"):
+        PostgresBackend.open(postgres.new_url(index="others"))
+    monkeypatch.setattr("palmette_postgres.database.PAUSE", 0.001)
+    with pytest.raises(StoreError, match="is the server running"):
+        PostgresBackend.open("postgresql://127.0.0.1:1/db?index=docs")
+
+
+def test_versions(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = f"{schema_of(url)}.state"
+    monkeypatch.setattr("palmette_postgres.backend.FORMAT", 3)
+    monkeypatch.setattr(schema, "FORMAT", 3)
+    steps = {1: ("ALTER TABLE notes ADD added integer",), 2: ("ALTER TABLE notes DROP added",)}
+    for module in ("palmette_postgres.backend", "palmette_postgres.schema"):
+        monkeypatch.setattr(f"{module}.MIGRATIONS", steps)
+    migrated = PostgresBackend.open(url)
+    put(migrated, doc("a"))
+    assert state_of(migrated) == state_for([doc("a")])
+    migrated.close()
+    postgres.run(f"UPDATE {state} SET value = replace(value, '\"format\": 3', '\"format\": 9')")
+    with pytest.raises(FormatError, match="upgrade palmette-postgres"):
+        PostgresBackend.open(url)
+
+
+def test_a_role_that_may_only_read(backend: PostgresBackend) -> None:
+    put(backend, doc("a"), doc("b", lang="en"))
+    name = backend.db.schema
+    postgres.run(
+        "DROP ROLE IF EXISTS reader", "CREATE ROLE reader LOGIN", f"GRANT USAGE ON SCHEMA {name} TO reader",
+        f"GRANT SELECT ON ALL TABLES IN SCHEMA {name} TO reader",
+    )  # fmt: skip
+    reader = PostgresBackend.open(backend.url.replace("user=postgres", "user=reader"))
+    assert state_of(reader) == state_of(backend)
+    assert [one.key for one in reader.scan({"lang": "en"})] == ["b"]
+    with pytest.raises(ReadOnlyError, match="this role may not"):
+        put(reader, doc("c"))
+    with pytest.raises(ReadOnlyError, match="this role may not"):
+        PostgresBackend.create(postgres.new_url(user="reader"), SPECS, fingerprint="f", language=None)
+    reader.close()
+    with pytest.raises(StoreError, match="closed; open it again"):
+        reader.get(["a"])
+    postgres.run("DROP OWNED BY reader", "DROP ROLE reader")
+
+
+def test_another_index_in_its_place(backend: PostgresBackend) -> None:
+    put(backend, doc("a"))
+    with backend.read() as opened:
+        postgres.run(f"ALTER SCHEMA {backend.db.schema} RENAME TO moved_{backend.db.schema}")
+        with pytest.raises(StoreError, match="no longer there"):  # tables are looked up at each statement
+            opened.keys_of(["a"])
+    for _ in range(2):
+        with pytest.raises(StoreError, match="no longer there"):
+            backend.get(["a"])
+    with pytest.raises(StoreError, match="no longer there"):
+        put(backend, doc("b"))
+    PostgresBackend.create(backend.url, FOUND, fingerprint="model", language="english")
+    for call in (lambda: backend.get(["a"]), lambda: put(backend, doc("b")), backend.stats, backend.verify):
+        with pytest.raises(StoreError, match="holds another index than the one that was opened"):
+            call()
+
+
+def test_one_writes_at_a_time(url: str, backend: PostgresBackend) -> None:
+    other = PostgresBackend.open(url, lock_timeout=0.2)
+    with backend.write() as change:
+        change.put([doc("a")], arrays_of([doc("a")]))
+        for one in (other, backend):
+            with pytest.raises(LockedError, match="is being written"):
+                put(one, doc("b"))
+        assert state_of(other) == {}
+    put(other, doc("b"))
+    assert state_of(backend) == state_for([doc("a"), doc("b")])
+    other.close()
+
+
+def test_a_statement_takes_no_longer_than_allowed(url: str) -> None:
+    slow = PostgresBackend.open(f"{url}&timeout=1")
+    with pytest.raises(StoreError, match="took more than 1 s"), slow.read() as opened:
+        opened.query("SELECT pg_sleep(9)::text")
+    assert slow.get(["a"]) == [None]
+    slow.close()
+    narrow = PostgresBackend.open(f"{url}&timeout=1&connections=2")
+    with narrow.read(), narrow.read(), pytest.raises(StoreError, match="connections=4"):
+        narrow.get(["a"])
+    narrow.close()
+
+
+def test_metadata_and_text_by_plain_sql(backend: PostgresBackend) -> None:
+    put(backend, doc("a", "the red owl", lang="en", tags=["x", "y"]), doc("b", "le hibou", lang="fr"))
+    name = backend.db.schema
+    assert postgres.run(f"SELECT id, text FROM {name}.documents WHERE metadata ->> 'lang' = 'en'") == [
+        ("a", "the red owl")
+    ]
+    assert postgres.run(f"SELECT id FROM {name}.documents WHERE metadata -> 'tags' ? 'y'") == [("a",)]
+    [[size]] = postgres.run(f"SELECT count(*) FROM {name}.passages JOIN {name}.documents d ON d.key = document")
+    assert size == backend.stats().passages == 2
+    assert backend.stats().bytes > 8192
+
+
+def test_every_error_of_the_database_is_ours(backend: PostgresBackend) -> None:
+    put(backend, doc("a"))
+    name = backend.db.schema
+    for table in ("words", "passages", "notes", "documents", "state"):
+        postgres.run(f"ALTER TABLE {name}.{table} RENAME TO hidden")
+        with pytest.raises(PalmetteError, match=re.escape(f"index={name}")):
+            with backend.read({"$id": ["a"]}) as opened:
+                opened.note("x")
+                opened.stored(opened.keys().tolist())
+                opened.words("text of a", 3)
+            put(backend, doc("b"))
+        postgres.run(f"ALTER TABLE {name}.hidden RENAME TO {table}")
+    assert np.array_equal(backend.scan().__next__().text, "text of a")
