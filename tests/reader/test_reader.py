@@ -12,7 +12,7 @@ from palmette import Document, FakeEncoder, Index, load_model
 from palmette.data.metrics import f1, normalise
 from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.reader import Answer, Reader
-from palmette.reader.answer import AnswerCandidates, answer_of
+from palmette.reader.answer import AnswerCandidates, answer_of, calibrated
 from palmette.types import Hit
 from support import readers, tiny
 
@@ -183,7 +183,25 @@ def test_a_sentence_has_one_confidence_however_many_hits_are_shown():
     assert sum(support.share for support in five.supports) == pytest.approx(five.confidence)
     plain = sentences.answer(QUESTION, [hit.document for hit in hits[:5]], threshold=0)
     assert five.text == plain.text
-    assert plain.confidence < five.confidence < 1, "the share among all sentences is too small"
+    assert plain.confidence == pytest.approx(five.confidence)
+
+
+def test_half_and_more_is_said_of_sentences_with_the_question_s_words_and_a_lead():
+    documents = [Document("0", "The green owl lives in house 9."), Document("1", "It was painted by a fox.")]
+
+    def sure(question, *shares):
+        places = np.array([(0, 0, 31), (1, 0, 24)])
+        found = AnswerCandidates(places, np.array(shares), 1 - sum(shares))
+        given = calibrated(answer_of(question, found, documents, 0), found)
+        assert sum(support.share for support in given.supports) == pytest.approx(given.confidence)
+        assert all(share < given.confidence for share in given.alternatives.values())
+        return given.confidence
+
+    clear, close = sure("green owl house?", 0.6, 0.05), sure("green owl house?", 0.35, 0.3)
+    unlike, nothing = sure("colour of owl, birds, walls?", 0.35, 0.3), sure("where do pandas eat?", 0.35, 0.3)
+    assert 1 > clear > 0.8 > close > 0.5 > unlike > nothing > 0
+    assert nothing < 0.2
+    assert sure("green owl house?", 0.6, 0.05) == pytest.approx(sure("green owl house?", 0.06, 0.005))
 
 
 def test_passages_come_in_every_form(reader):

@@ -221,7 +221,7 @@ def _taxonomy(folder: Path, data: RetrievalData, encoder: CachedEncoder, questio
 def _print_answer(question: str, answer: dict[str, Any]) -> None:
     print(f"\n  ? {question}")
     if not answer["supports"]:
-        print(f"  > no answer in these sources ({answer['confidence']:.0%})")
+        print(f"  > no answer in these sources ({answer['no_answer']:.0%})")
         return
     best, words = answer["supports"][0]["id"], shorten(answer["answer"], 240)
     print(f"  > {words}\n    ({answer['confidence']:.0%}, {best})")

@@ -198,8 +198,7 @@ class Reader(Checkpointed):
                 reply = Answer(text, no_answer=1 - best)
             else:
                 reply = answer_of(text, candidates, documents, bound)
-                found = self.config.unit == "sentence" and bool(scores) and len(scores) == len(entries)
-                reply = calibrated(reply) if found else reply
+                reply = calibrated(reply, candidates) if self.config.unit == "sentence" else reply
             answers.append(with_places(reply, entries))
         if self.config.unit == "sentence":
             answers = list(map(with_blocks, answers))
