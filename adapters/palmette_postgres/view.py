@@ -144,7 +144,10 @@ class PostgresView(View):
                 else:
                     known = self._remember("name", outer, name, read=lambda o=outer, n=name: self._occurs(o, n))
                 if not known:
-                    near = [] if scoped and outer is None else get_close_matches(name, self._names(outer), 3)
+                    names = self._names(outer)
+                    if outer is not None and not names:  # a scope without documents: nothing can be misspelt
+                        continue
+                    near = [] if scoped and outer is None else get_close_matches(name, names, 3)
                     raise unknown_name(name, f" Did you mean {' or '.join(map(repr, near))}?" if near else "")
 
     def _names(self, outer: Filter | None) -> list[str]:
@@ -205,8 +208,8 @@ class PostgresView(View):
 
     def ids_of_source(self, source: str) -> dict[str, str]:
         """Ids and digests of the documents of a source that pass."""
-        rows = self._documents_where("id, digest", "source <> '' AND source = %s", escape(source))
-        return {unescape(id): digest for id, digest in rows}
+        rows = self._documents_where("key, id, digest", "source <> '' AND source = %s", escape(source))
+        return {unescape(id): digest for _, id, digest in sorted(rows)}
 
     def document_keys(self, keys: Sequence[int] | Keys) -> Keys:
         """Keys of passages' documents."""
