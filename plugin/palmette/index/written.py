@@ -165,6 +165,8 @@ def check_history(question: Any, history: Any) -> list[tuple[str, str]]:
     """Return the questions and answers before a question; raise for what is neither pairs of texts nor answers."""
     if not isinstance(question, str) or not question.strip() or len(question) > LONGEST_QUESTION:
         raise InputError(f"a question is a text of 1 to {LONGEST_QUESTION:,} characters, got {shown(question)}")
+    if not isinstance(history, Sequence | None) or isinstance(history, str):
+        raise InputError(f"history is a list of pairs (question, answer) of texts, or of answers; got {shown(history)}")
     turns = []
     for turn in history or ():
         pair = (turn.asked, turn.text) if isinstance(turn, WrittenAnswer) else turn
