@@ -156,6 +156,11 @@ def test_where_nothing_fits_no_model_is_called(index: Index) -> None:
     assert kinds == ["asked", "excerpts", "answer"], "the word for nothing is never shown"
 
 
+def test_a_budget_without_a_sentence_is_named(index: Index) -> None:
+    assert index.context(QUESTION, tokens=1).best > 0.2
+    assert "allow more tokens" in index.answer(QUESTION, Scripted("x"), tokens=1).reason
+
+
 def test_a_further_question_is_made_whole(index: Index) -> None:
     first = index.answer(QUESTION, Scripted("Apples are picked in September [1]."))
     model = Scripted("How long do pears keep?\nI rewrote it.", "Pears keep for 6 weeks [1].")

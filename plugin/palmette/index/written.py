@@ -215,7 +215,10 @@ def write_answer(
     best = max((excerpt.score for excerpt in context.excerpts), default=0.0)
     if not context.excerpts or best < threshold:
         yield AnswerEvent("excerpts", Context(context.question, (), 0))
+        best = max(best, context.best)
         reason = f"no passage fits the question: the best has a probability of {best:.2f}, and {threshold:g} is needed"
+        if best >= threshold and best:
+            reason = "a passage fits the question, but no sentence of it the budget of tokens: allow more tokens"
         yield AnswerEvent("answer", WrittenAnswer(text="", sentences=(), excerpts=(), reason=reason, **facts))
         return
     yield AnswerEvent("excerpts", context)
