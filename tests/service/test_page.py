@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+import time
 from collections.abc import Iterator
 from importlib.resources import files
 from importlib.util import find_spec
@@ -567,6 +569,58 @@ def test_a_model_answers_in_a_conversation(tab: Tab, tmp_path: Path, monkeypatch
         assert "Try again" in written("Do bees need flowers?")
         assert tab.evaluate(TITLES)[0] == "bees", "passages stay where the model fails"
         assert tab.evaluate("typeof hurt") == "undefined"
+    model.close()
+
+
+def test_a_press_and_an_opened_source_while_the_model_writes(
+    tab: Tab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = threading.Event()
+
+    def slowly() -> Iterator[Any]:
+        while not whole.is_set():
+            yield from (*events("Apples are picked. ", finish=None), 0.02)
+        yield from events("Enough.", finish="length")
+
+    def ask(question: str) -> None:
+        tab.evaluate("document.getElementById('question').select()")
+        tab.type(question)
+        tab.press("Enter")
+        wait(tab, f"{TURNS}.at(-1) === {json.dumps(question)} && document.querySelector('.turn.last .written')")
+
+    rows = [{"id": "apples", "text": "Apples are picked in September."}]
+    Index.build(rows, path=tmp_path / "orchard", encoder="packaged:all-MiniLM-L6-v2", progress=False).close()
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    model = StreamServer()
+    model.reply = lambda body: (
+        (200, {}, events("When are apples picked?"))
+        if "The last question" in body["messages"][1]["content"]
+        else (200, {}, slowly())
+    )
+    with running(tmp_path / "orchard") as service:
+        service.service.writer = Writer(f"openai:small@{model.url}", Limits(100_000, 30), shared=False)
+        tab.goto(f"{service.url}/")
+        wait(tab, "document.getElementById('state').textContent.match(/1 document/)")
+        ask("When are apples picked?")
+        x, y = tab.evaluate(
+            "(() => { const stop = document.querySelector('.turn.last .more button').getBoundingClientRect();"
+            "return [stop.x + stop.width / 2, stop.y + stop.height / 2]; })()"
+        )
+        tab.send("Input.dispatchMouseEvent", type="mousePressed", x=x, y=y, button="left", clickCount=1)
+        time.sleep(0.2)
+        tab.send("Input.dispatchMouseEvent", type="mouseReleased", x=x, y=y, button="left", clickCount=1)
+        wait(tab, "document.querySelector('.turn.last .more').textContent.startsWith('Stopped')")
+
+        ask("Are apples picked in September?")
+        wait(tab, "document.querySelector('.hit')")
+        tab.evaluate("document.querySelector('.hit .open').click()")
+        wait(tab, SOURCE)
+        whole.set()
+        wait(tab, "document.querySelector('.turn.last').textContent.includes('was cut at its budget')")
+        tab.evaluate("history.back()")
+        wait(tab, f"!{SOURCE}")
+        ask("When?")
+        assert tab.evaluate(TURNS) == ["Are apples picked in September?", "When?"], "the answer is kept"
     model.close()
 
 

@@ -242,4 +242,5 @@ def _run_context(args: argparse.Namespace) -> None:
         with once(), _open(args) as index:
             context = index.context(args.question, args.tokens, **settings).to_dict()
     _warn([context])
-    print(json.dumps(context, ensure_ascii=False, indent=2) if args.json else context["text"] or "nothing found")
+    nothing = f"nothing found within {args.tokens:,} tokens"
+    print(json.dumps(context, ensure_ascii=False, indent=2) if args.json else context["text"] or nothing)

@@ -165,6 +165,8 @@ def check_history(question: Any, history: Any) -> list[tuple[str, str]]:
     """Return the questions and answers before a question; raise for what is neither pairs of texts nor answers."""
     if not isinstance(question, str) or not question.strip() or len(question) > LONGEST_QUESTION:
         raise InputError(f"a question is a text of 1 to {LONGEST_QUESTION:,} characters, got {shown(question)}")
+    if not isinstance(history, Sequence | None) or isinstance(history, str):
+        raise InputError(f"history is a list of pairs (question, answer) of texts, or of answers; got {shown(history)}")
     turns = []
     for turn in history or ():
         pair = (turn.asked, turn.text) if isinstance(turn, WrittenAnswer) else turn
@@ -213,7 +215,10 @@ def write_answer(
     best = max((excerpt.score for excerpt in context.excerpts), default=0.0)
     if not context.excerpts or best < threshold:
         yield AnswerEvent("excerpts", Context(context.question, (), 0))
+        best = max(best, context.best)
         reason = f"no passage fits the question: the best has a probability of {best:.2f}, and {threshold:g} is needed"
+        if best >= threshold and best:
+            reason = "a passage fits the question, but no sentence of it the budget of tokens: allow more tokens"
         yield AnswerEvent("answer", WrittenAnswer(text="", sentences=(), excerpts=(), reason=reason, **facts))
         return
     yield AnswerEvent("excerpts", context)

@@ -233,7 +233,7 @@ class Server(MCPServer[Any]):
         texts = [text for head, excerpt in zip(heads, excerpts, strict=True) for text in (head, excerpt.text)]
         return _result(
             Gathered(tokens=reply["tokens"], excerpts=excerpts, indexing=reply.get("indexing")),
-            *(texts or ["Nothing was found."]),
+            *(texts or [f"Nothing was found within {tokens} tokens."]),
         )
 
     async def get(

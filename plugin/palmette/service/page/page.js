@@ -4,7 +4,7 @@
   const RELEVANT = 0.2, LIKELY = 0.5, PAGE = 20, TURNS = 6, WATCH = 5000, BUSY = 1000;
   const GONE = "The service does not answer: it may have stopped, or the network is down.";
   const AGAINST = { low: 1e-9, high: 1e-9, optimum: 0 };
-  const state = { indexes: [], index: null, facets: null, hits: [], current: -1, asked: 0, shown: "", opened: "", sources: "", failed: false, llm: null, writing: null, token: sessionStorage.getItem("token") };
+  const state = { indexes: [], index: null, facets: null, hits: [], current: -1, asked: 0, shown: "", opened: "", sources: "", failed: false, llm: null, writing: null, told: null, token: sessionStorage.getItem("token") };
 
   const make = (tag, properties = {}, ...children) => {
     const element = document.createElement(tag);
@@ -114,6 +114,9 @@
     if (list !== state.shown) {
       state.shown = list;
       await (place.view === "browse" ? browse(place) : ask(place));
+    } else if (state.told && !talk().answer) {
+      // a step back to before the answer came: it has come meanwhile
+      history.replaceState({ turns: talk().turns, answer: state.told }, "");
     }
     const opened = place.doc && JSON.stringify([state.index, place.doc, place.at, place.line, place.as]);
     if (opened !== state.opened) {
@@ -281,13 +284,14 @@
   };
   const openExcerpt = (one) => go({ ...CLOSED, doc: one.id, at: `${one.place.start}-${one.place.end}` });
   /** One question of the conversation, as it was understood, with its answer and the sources that it cites. */
-  const turnBox = (turn, ...more) => {
+  const turnBox = (turn) => {
     const cited = new Set((turn.sentences || []).flatMap((sentence) => sentence.citations.map((one) => one.excerpt)));
     const sources = (turn.excerpts || []).filter((one) => cited.has(one.number)).map((one) => make("li", { value: one.number }, button(make("bdi", {}, one.citation), () => openExcerpt(one), { class: "plain" })));
     return make("article", { class: "turn" }, make("h2", { dir: "auto" }, turn.question),
       turn.asked && turn.asked !== turn.question ? make("p", { class: "note asked" }, "Understood as: ", make("bdi", {}, turn.asked)) : null,
       turn.answer ? make("div", { class: "rendered written" }, written(turn)) : turn.reason ? make("p", { class: "note" }, `No answer: ${turn.reason}.`) : null,
-      sources.length ? make("ol", { class: "sources" }, sources) : null, ...more);
+      turn.cut ? make("p", { class: "note" }, "The answer was cut at its budget of tokens.") : null,
+      sources.length ? make("ol", { class: "sources" }, sources) : null);
   };
   /** Shows the conversation; the model answers its last question, whose passages follow. */
   const converse = async (place, filter, late, passages) => {
@@ -296,17 +300,24 @@
     const thread = make("section", { id: "thread", "aria-label": "Conversation" }, turns.map((turn) => turnBox(turn)));
     const turn = answer || { question: place.q, answer: "" };
     let found = null;
-    const last = (...more) => {
-      if (thread.querySelector(".last")) thread.querySelector(".last").remove();
-      thread.append(turnBox(turn, make("div", { class: "more" }, more, anew)));
-      thread.lastChild.classList.add("last");
+    const more = make("div", { class: "more" }), box = make("article", { class: "turn last" }, more);
+    thread.append(box);
+    const stop = button("Stop", () => writing.abort(), { class: "plain" }), doing = make("span", {}, "Reading …");
+    /** Shows the turn as far as it is; "Stop" stands above the text, and is not moved: a press of it would be lost. */
+    const last = (...buttons) => {
+      [...box.children].filter((child) => child !== more).forEach((child) => child.remove());
+      const parts = [...turnBox(turn).childNodes], ahead = buttons.includes(stop) ? 1 : parts.length;
+      more.before(...parts.slice(0, ahead));
+      more.after(...parts.slice(ahead));
+      const wanted = [...buttons, anew];
+      if (wanted.some((one, n) => one !== more.childNodes[n])) more.replaceChildren(...wanted);
     };
+    state.told = null;
     const search = (question) => { found = passages(question, thread).catch((error) => error); };
     at("results").replaceChildren(thread);
     if (answer) { last(); search(answer.asked); }
     else {
-      const stop = button("Stop", () => writing.abort(), { class: "plain" });
-      last(make("span", {}, "Reading …"), stop);
+      last(doing, stop);
       state.writing = writing;
       try {
         const body = { index: state.index, question: place.q, filter, llm: true, history: turns.filter((one) => one.answer).map((one) => [one.asked, one.answer]) };
@@ -316,17 +327,19 @@
           if (event === "asked") { turn.asked = data.asked; search(data.asked); }
           if (event === "excerpts") turn.excerpts = data.excerpts;
           if (event === "text") turn.answer += data.text;
-          if (event !== "answer") { last(make("span", {}, turn.answer ? "Writing …" : "Reading …"), stop); return; }
-          const { answer: text, asked, sentences, excerpts, reason } = data.answers[0];
+          if (turn.answer) doing.textContent = "Writing …";
+          if (event !== "answer") { last(doing, stop); return; }
+          const { answer: text, asked, sentences, excerpts, reason, usage } = data.answers[0];
           const short = excerpts.map(({ number, id, citation, place: where }) => ({ number, id, citation, place: where }));
-          Object.assign(turn, { answer: text, asked, sentences, excerpts: short, reason });
+          Object.assign(turn, { answer: text, asked, sentences, excerpts: short, reason, cut: usage.is_cut });
+          state.told = turn;
           history.replaceState({ turns, answer: turn }, "");
           last();
         }, writing.signal);
       } catch (error) {
         if (late()) return;
         if (error.name === "AbortError") last(make("span", {}, "Stopped. "), button("Ask again", reload, { class: "plain" }));
-        else { last(); thread.lastChild.append(problem(error, reload)); }
+        else { last(); box.append(problem(error, reload)); }
       } finally { if (state.writing === writing) state.writing = null; }
     }
     if (!found) search(place.q);
