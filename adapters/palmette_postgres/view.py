@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,8 @@ SINGLE = 2000
 """Passages up to which vectors of half precision are compared with a question in single precision."""
 FEW = 4000
 """Occurrences of a query's rarest words that are looked at first."""
+MOST_SETS = 40
+"""Sets of terms in one statement."""
 WIDER = 4
 """Candidates by words for each that is asked for: the database ranks by lengths as they were when passages came."""
 DRIFT = 1.1
@@ -485,7 +488,8 @@ class PostgresView(View):
             if query.terms and documents:
                 free = query._replace(required=frozenset())
                 own = not query.required and self._where == self._behind  # the same search finds the candidates
-                found = self._matching(free, scaled, holding, most, max(k, 1) if own else 1, self._behind)
+                how = (max(k, 1), self._behind) if own else (1, self._behind, reach / total)  # what counts is above
+                found = self._matching(free, scaled, holding, most, *how)
                 best = self._scores(free, scaled, found).tolist()
             factor = 1 / max(reach / total, *best, 1e-12)
             known = np.asarray(scaled.astype(np.float64) * factor, np.float32), holding, most
@@ -508,48 +512,80 @@ class PostgresView(View):
         return [float(counts.get(term, (0, 0.0))[0]) for term in terms], np.minimum(DRIFT * most, 1)
 
     def _matching(
-        self, query: QueryTerms, weight: Floats, holding: Sequence[float], most: Floats, k: int, where: Sql
+        self,
+        query: QueryTerms,
+        weight: Floats,
+        holding: Sequence[float],
+        most: Floats,
+        k: int,
+        where: Sql,
+        floor: float = 0.0,
     ) -> Keys:
-        """Find passages that include the ``k`` best by some weights, and read their words.
+        """Find passages that include the ``k`` best of more than ``floor`` by some weights, and read their words.
 
         The terms of most weight find them, as many as occur some thousands of times together. A passage without any
-        of these scores no more than the others can add: where the ``k``-th best has less, as many more terms as it
-        takes search once more.
+        of these scores no more than the others can add: where the ``k``-th best has less, a second search finds those
+        that have enough of the others at once.
         """
-        key = tuple(query.terms), query.required, k, repr(where)
+        key = tuple(query.terms), query.required, k, repr(where), floor
         if key in self._matched:
             return self._matched[key]
+        if query.required:
+            self._matched[key] = self._search_words(query, weight, "terms @> %s::integer[]", [query.required], k, where)
+            return self._matched[key]
+        # 1. terms in the order of their weights, and the most that each and all after it add
         order = np.argsort(-weight, kind="stable")
-        occurrences = np.cumsum([holding[place] for place in order])
-        left = np.append(np.cumsum((weight * most[: len(weight)])[order][::-1])[::-1][1:], 0.0)  # by those after each
-        used = max(1, int(np.searchsorted(occurrences, max(FEW, 8 * k), side="right")))
-        used = len(order) if query.required else min(used, len(order))
-        passages = self._count("passages", where)
-        while True:
-            every = not query.required and where[0] != "" and passages <= max(FEW, occurrences[used - 1])
-            used = len(order) if every else used
-            found = self._search_words(query, weight, [] if every else order[:used].tolist(), k, where)
+        order = order[np.array(holding)[order] > 0]
+        if not len(order):
+            return EMPTY
+        bound = (weight * most[: len(weight)])[order].astype(np.float64)
+        rest = np.append(np.cumsum(bound[::-1])[::-1], 0.0)
+        occurrences = np.cumsum(np.array(holding)[order])
+        found, least, used = EMPTY, floor, 0
+        if not floor:
+            # 2. the rarest terms find many of the best; of few passages all are looked at
+            used = int(np.searchsorted(occurrences, max(FEW, 8 * k), side="right"))
+            used = min(max(used, 1 + int(np.searchsorted(occurrences, 2 * k))), len(order))
+            test, terms = "terms && %s::integer[]", [[query.terms[place] for place in order[:used]]]
+            if where[0] and self._count("passages", where) <= max(FEW, occurrences[used - 1]):
+                test, terms, used = "true", [], len(order)
+            found = self._search_words(query, weight, test, terms, k, where)
             scores = np.sort(self._scores(query, weight, found))[::-1]
-            least = float(scores[k - 1]) if len(scores) >= k else 0.0
-            if left[used - 1] <= least:
-                break
-            used = int(np.argmax(left <= least)) + 1
+            least = max(floor, float(scores[k - 1]) if len(scores) >= k else 0.0)
+
+        # 3. those without them that can score more have one of these sets of the others
+        def sets(at: int, total: float, chosen: list[int], depth: int) -> Iterator[tuple[list[int], list[int]]]:
+            """All of the first with one of the second: what it takes beside ``chosen`` to score more than ``least``."""
+            able = [place for place in range(at, len(order)) if total + rest[place] > least]
+            if last := [place for place in able if depth == 1 or total + bound[place] > least]:
+                yield chosen, last
+            for place in sorted({*able}.difference(last)):
+                yield from sets(place + 1, total + bound[place], [*chosen, place], depth - 1)
+
+        covering = list(sets(used, 0.0, [], 1))
+        for depth in (2, 3):
+            if len(wider := list(islice(sets(used, 0.0, [], depth), MOST_SETS + 1))) <= MOST_SETS:
+                covering = wider
+        if covering:
+            tests, terms = [], list[Sequence[int]]()
+            for every, some in covering:
+                tests.append("terms @> %s::integer[] AND terms && %s::integer[]" if every else "terms && %s::integer[]")
+                terms += [[query.terms[order[place]] for place in part] for part in (every, some) if part]
+            more = self._search_words(query, weight, f"({' OR '.join(tests)})", terms, k, where)
+            found = np.union1d(found, more)
         self._matched[key] = found
         return found
 
-    def _search_words(self, query: QueryTerms, weight: Floats, chosen: Sequence[int], k: int, where: Sql) -> Keys:
-        """Find the best passages that have one of some terms, or all of a phrase's, and read their words.
-
-        Without terms these are the best of all that pass the condition.
-        """
+    def _search_words(
+        self, query: QueryTerms, weight: Floats, test: str, terms: Sequence[Iterable[int]], k: int, where: Sql
+    ) -> Keys:
+        """Find the best of the passages whose terms pass a test, and read their words."""
         among, values = self._among(where)
-        terms = query.required or [query.terms[place] for place in chosen]
-        test = f"terms {'@>' if query.required else '&&'} %s::integer[]" if terms else "true"
         ranked = "ORDER BY impacts <#> %b::sparsevec, key LIMIT %s"
         sparse = Binary(sparse_vector(np.array(query.terms, np.int64) % DIMENSIONS, weight))
         rows = self._query_words(
             f"SELECT key, document, length, entries FROM words WHERE {test}{among} {ranked}",
-            *([_numbers(terms)] if terms else []),
+            *map(_numbers, terms),
             *values,
             sparse,
             WIDER * k + 64,
