@@ -76,7 +76,7 @@ class PostgresView(View):
         """What views of this commit have learned."""
         self._owners: dict[int, int] = {}
         self._rows: dict[str, dict[int, bytes]] = {}
-        """What was read of passages, by column and key."""
+        """What was read of passages, by column and key; the owners of those that pass the filter."""
         self._matched: dict[object, Keys] = {}
         """What was found by words."""
         self._words: dict[object, dict[int, tuple[int, str]]] = {}
@@ -112,19 +112,23 @@ class PostgresView(View):
         """Condition on documents, and empty for all."""
         return ("", []) if filter is None else to_sql(filter, self._judged)
 
-    def _among(self, condition: Sql) -> Sql:
+    def _among(self, condition: Sql, column: str = "document") -> Sql:
         """The same condition on passages and their words, to follow another one."""
         text, values = condition
         if not text:
             return "", []
+
+        def read() -> Binary | None:
+            keys = [one for (one,) in self.query(f"SELECT key FROM documents WHERE {text} LIMIT {SMALL + 1}", *values)]
+            return None if len(keys) > SMALL else Binary(integers(np.array(keys, np.int64), 20, ">i8"))
+
         key = "inside", text, repr(values)
-        found = f"SELECT key FROM documents WHERE {text} LIMIT {SMALL + 1}"
         if key not in self._memo and len(kept := [one for one in self._memo if one[0] == "inside"]) >= KEPT:
             self._memo.pop(kept[0], None)
-        keys = self._remember(*key, read=lambda: [one for (one,) in self.query(found, *values)])
-        if len(keys) > SMALL:
-            return f" AND document IN (SELECT key FROM documents WHERE {text})", values
-        return " AND document = ANY(%b::bigint[])", [Binary(integers(np.array(keys, np.int64), 20, ">i8"))]
+        keys = self._remember(*key, read=read)
+        if keys is None:
+            return f" AND {column} IN (SELECT key FROM documents WHERE {text})", values
+        return f" AND {column} = ANY(%b::bigint[])", [keys]
 
     def _judged(self, condition: Condition) -> list[int]:
         """Keys of the documents that pass a condition, which Python evaluates."""
@@ -175,7 +179,8 @@ class PostgresView(View):
     def _all_keys(self, condition: Sql) -> Keys:
         text, values = self._among(condition)
         rows = self.query(f"SELECT key, document FROM passages WHERE true{text} ORDER BY key", *values)
-        self._owners.update(rows)
+        if condition == self._where:
+            self._owners.update(rows)
         return np.array([key for key, _ in rows], np.int64)
 
     def keys(self) -> Keys:
@@ -260,12 +265,16 @@ class PostgresView(View):
         if not unknown:
             return
         columns = list(dict.fromkeys([*lacking, *self._also])) if lacking else []
-        among, values = self._among(self._where)
+        among, values = self._unless_found(unknown)
         chosen = "".join(f", {column}" for column in columns)
         rows = self.query(f"SELECT key, document{chosen} FROM passages WHERE key = ANY(%s){among}", unknown, *values)
         self._take(rows, columns)
         if missing := set(unknown).difference(row[0] for row in rows):
             raise NotFoundError(f"key {min(missing)} is not in this view: it was never there, or fails its filter")
+
+    def _unless_found(self, keys: Sequence[int]) -> Sql:
+        """The view's condition on passages, none where they were found by it."""
+        return ("", []) if all(key in self._owners for key in keys) else self._among(self._where)
 
     def _take(self, rows: Iterable[Sequence[Any]], columns: Sequence[str]) -> None:
         held = [self._rows.setdefault(column, {}) for column in columns]
@@ -580,7 +589,8 @@ class PostgresView(View):
         self, query: QueryTerms, weight: Floats, test: str, terms: Sequence[Iterable[int]], k: int, where: Sql
     ) -> Keys:
         """Find the best of the passages whose terms pass a test, and read their words."""
-        among, values = self._among(where)
+        # the index of terms is read, not that of the condition, which an expression has none for
+        among, values = self._among(where, "document + 0" if terms else "document")
         ranked = "ORDER BY impacts <#> %b::sparsevec, key LIMIT %s"
         sparse = Binary(sparse_vector(np.array(query.terms, np.int64) % DIMENSIONS, weight))
         rows = self._query_words(
@@ -625,7 +635,7 @@ class PostgresView(View):
         passage_keys = np.asarray(keys, np.int64).reshape(-1).tolist()
         kept = self._words.setdefault((tuple(query.terms), query.required), {})
         if unknown := [key for key in dict.fromkeys(passage_keys) if key not in kept]:
-            among, values = self._among(self._where)
+            among, values = self._unless_found(unknown)
             statement = f"SELECT key, length, entries FROM words WHERE key = ANY(%s){among}"
             self._keep_words(query, self.query(statement, unknown, *values))
             if missing := [key for key in unknown if key not in kept]:
