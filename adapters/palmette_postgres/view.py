@@ -47,7 +47,7 @@ SMALL = 20_000
 """Passages up to which every vector is compared."""
 SINGLE = 2000
 """Passages up to which vectors of half precision are compared with a question in single precision."""
-FEW = 4000
+FEW = 2000
 """Occurrences of a query's rarest words that are looked at first."""
 MOST_SETS = 40
 """Sets of terms in one statement."""
@@ -537,66 +537,75 @@ class PostgresView(View):
         that have enough of the others at once.
         """
         key = tuple(query.terms), query.required, k, repr(where), floor
-        if key in self._matched:
-            return self._matched[key]
+        if key not in self._matched:
+            self._matched[key] = self._searched(query, weight, holding, most, k, where, floor)
+        return self._matched[key]
+
+    def _searched(
+        self,
+        query: QueryTerms,
+        weight: Floats,
+        holding: Sequence[float],
+        most: Floats,
+        k: int,
+        where: Sql,
+        floor: float,
+    ) -> Keys:
         if query.required:
-            self._matched[key] = self._search_words(query, weight, "terms @> %s::integer[]", [query.required], k, where)
-            return self._matched[key]
+            return self._search_words(query, weight, "terms @> %s::integer[]", [query.required], k, where)
         # 1. terms in the order of their weights, and the most that each and all after it add
         order = np.argsort(-weight, kind="stable")
         order = order[np.array(holding)[order] > 0]
         if not len(order):
             return EMPTY
         bound = (weight * most[: len(weight)])[order].astype(np.float64)
-        rest = np.append(np.cumsum(bound[::-1])[::-1], 0.0)
-        occurrences = np.cumsum(np.array(holding)[order])
-        found, least, used = EMPTY, floor, 0
+        rest, terms = np.append(np.cumsum(bound[::-1])[::-1], 0.0), [query.terms[place] for place in order]
+        found, used, least = EMPTY, 0, floor
+        # 2. the rarest find most of the best, which tell how much others need; few passages are looked through
         if not floor:
-            # 2. the rarest terms find many of the best; of few passages all are looked at
+            passages, occurrences = self._count("passages", where), np.cumsum(np.array(holding)[order])
+            share = passages / max(1, self._count("passages", self._behind))
             used = int(np.searchsorted(occurrences, max(FEW, 8 * k), side="right"))
-            used = min(max(used, 1 + int(np.searchsorted(occurrences, 2 * k))), len(order))
-            test, terms = "terms && %s::integer[]", [[query.terms[place] for place in order[:used]]]
-            if where[0] and self._count("passages", where) <= max(FEW, occurrences[used - 1]):
-                test, terms, used = "true", [], len(order)
-            found = self._search_words(query, weight, test, terms, k, where)
+            used = min(max(used, 1 + int(np.searchsorted(share * occurrences, 2 * k))), len(order))
+            if where[0] and passages <= max(FEW, occurrences[used - 1]):
+                return self._search_words(query, weight, "true", [], k, where)
+            found = self._search_words(query, weight, "terms && %s::integer[]", [terms[:used]], k, where)
             scores = np.sort(self._scores(query, weight, found))[::-1]
-            least = max(floor, float(scores[k - 1]) if len(scores) >= k else 0.0)
-
-        # 3. those without them that can score more have one of these sets of the others
-        def sets(at: int, total: float, chosen: list[int], depth: int) -> Iterator[tuple[list[int], list[int]]]:
-            """All of the first with one of the second: what it takes beside ``chosen`` to score more than ``least``."""
-            able = [place for place in range(at, len(order)) if total + rest[place] > least]
-            if last := [place for place in able if depth == 1 or total + bound[place] > least]:
-                yield chosen, last
-            for place in sorted({*able}.difference(last)):
-                yield from sets(place + 1, total + bound[place], [*chosen, place], depth - 1)
-
-        covering = list(sets(used, 0.0, [], 1))
-        for depth in (2, 3):
-            if len(wider := list(islice(sets(used, 0.0, [], depth), MOST_SETS + 1))) <= MOST_SETS:
-                covering = wider
+            least = float(scores[k - 1]) if len(scores) >= k else 0.0
+        # 3. without these a passage needs one of some sets of the others: of as many at once as make few sets
+        for depth in (3, 2, 1):
+            covering = list(islice(_sets(bound, rest, least, used, depth), MOST_SETS))
+            if len(covering) < MOST_SETS:
+                break
         if covering:
-            tests, terms = [], list[Sequence[int]]()
-            for every, some in covering:
-                tests.append("terms @> %s::integer[] AND terms && %s::integer[]" if every else "terms && %s::integer[]")
-                terms += [[query.terms[order[place]] for place in part] for part in (every, some) if part]
-            more = self._search_words(query, weight, f"({' OR '.join(tests)})", terms, k, where)
+            tests = ["terms @> %s::integer[] AND terms && %s::integer[]" if every else "terms && %s::integer[]"
+                     for every, _ in covering]  # fmt: skip
+            lists = [[terms[place] for place in part] for parts in covering for part in parts if part]
+            more = self._search_words(query, weight, f"({' OR '.join(tests)})", lists, k, where, least)
             found = np.union1d(found, more)
-        self._matched[key] = found
         return found
 
     def _search_words(
-        self, query: QueryTerms, weight: Floats, test: str, terms: Sequence[Iterable[int]], k: int, where: Sql
+        self,
+        query: QueryTerms,
+        weight: Floats,
+        test: str,
+        terms: Sequence[Iterable[int]],
+        k: int,
+        where: Sql,
+        least: float = 0.0,
     ) -> Keys:
-        """Find the best of the passages whose terms pass a test, and read their words."""
+        """Find the best of the passages whose terms pass a test and may score ``least``, and read their words."""
         # the index of terms is read, not that of the condition, which an expression has none for
         among, values = self._among(where, "document + 0" if terms else "document")
-        ranked = "ORDER BY impacts <#> %b::sparsevec, key LIMIT %s"
         sparse = Binary(sparse_vector(np.array(query.terms, np.int64) % DIMENSIONS, weight))
+        enough = " AND impacts <#> %b::sparsevec <= %s" if least else ""
         rows = self._query_words(
-            f"SELECT key, document, length, entries FROM words WHERE {test}{among} {ranked}",
+            f"SELECT key, document, length, entries FROM words WHERE {test}{among}{enough} "
+            "ORDER BY impacts <#> %b::sparsevec, key LIMIT %s",
             *map(_numbers, terms),
             *values,
+            *([sparse, -least / DRIFT] if least else []),
             sparse,
             WIDER * k + 64,
         )
@@ -648,6 +657,24 @@ class PostgresView(View):
     def _scores(self, query: QueryTerms, weight: Floats, keys: Keys) -> Floats:
         """[n] what all terms of a query add to the score of passages."""
         return scores_of(query, weight, *self._texts(query, keys)) if len(keys) else np.empty(0, np.float32)
+
+
+def _sets(
+    bound: Floats, rest: Floats, least: float, at: int, depth: int, chosen: tuple[int, ...] = ()
+) -> Iterator[tuple[tuple[int, ...], list[int]]]:
+    """Find sets of terms from ``at`` on, by place: all of the first, and one of the second.
+
+    A passage that scores more than ``least`` by these terms has one of the sets. ``bound`` is the most that each adds,
+    ``rest`` what it and all after it do; a set has at most ``depth`` terms.
+    """
+    total = float(bound[list(chosen)].sum())
+    able = [place for place in range(at, len(bound)) if total + rest[place] > least]
+    last = [place for place in able if depth == 1 or total + bound[place] > least]
+    if last:
+        yield chosen, last
+    for place in able:
+        if place not in last:
+            yield from _sets(bound, rest, least, place + 1, depth - 1, (*chosen, place))
 
 
 def _numbers(terms: Iterable[int]) -> list[int]:

@@ -119,10 +119,13 @@ def test_above_some_size_graphs_and_indexes_find_them(monkeypatch: pytest.Monkey
     for more in ({}, {"filter": {"n": {"$lt": 6}}}, {"lexical": 0}):
         for one, other in zip(there.search(QUERIES, k=10, **more), here.search(QUERIES, k=10, **more), strict=True):
             assert len({hit.id for hit in one} & {hit.id for hit in other}) >= len(other) - 1
-    with there.backend.read() as opened:
-        assert [opened.words(text, 20).keys.tolist() for text in QUERIES] == [
-            [key for key in found.keys.tolist()] for found in (opened.words(text, 20) for text in QUERIES)
-        ]
+    rng, words = random.Random(5), [f"{a}{b}" for a in tiny.COLOURS for b in tiny.ANIMALS] + list(tiny.ANIMALS)
+    for asked in [*QUERIES, *(" ".join(rng.choices(words, k=size)) for size in (2, 4, 7, 7, 7, 12, 40))]:
+        for condition, most in ((None, 5), (None, 60), ({"n": {"$lt": 6}}, 20), ({"n": 2}, 5)):
+            with there.backend.read(condition) as one, here.backend.read(condition) as other:
+                found, expected = one.words(asked, most), other.words(asked, most)
+                assert found.keys.tolist() == expected.keys.tolist()
+                assert found.scores.tolist() == expected.scores.tolist()
     assert there.search(QUERIES, k=20, lexical=1) == here.search(QUERIES, k=20, lexical=1)
     there.add(["one more golden owl"])
     assert there.search("one more golden owl", k=1)[0].document.text == "one more golden owl"
