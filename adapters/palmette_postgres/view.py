@@ -33,6 +33,7 @@ from palmette_postgres.schema import (
     DIMENSIONS,
     State,
     escape,
+    escaped_ids,
     integers,
     is_vector,
     sparse_vector,
@@ -60,6 +61,8 @@ KEPT = 64
 DOCUMENT = "id, text, exact_metadata, fields, payload, digest, places, source"
 """Columns of a document, in the order of a folder's."""
 EMPTY = np.empty(0, np.int64)
+Weighed = tuple[Floats, list[float], Floats]
+"""Weights of a query's terms, in how many passages each is, and the most that it adds to a score of its weight."""
 
 
 class PostgresView(View):
@@ -201,15 +204,9 @@ class PostgresView(View):
 
     def keys_of(self, ids: Sequence[str]) -> dict[str, Sequence[int]]:
         """Keys of the passages of the documents of some ids that pass."""
-        wanted = [escape(id) for id in ids if _is_unicode(id)]
-        rows = self._documents_where("id, key, passages", "id = ANY(%s)", wanted)
+        rows = self._documents_where("id, key, passages", "id = ANY(%s)", escaped_ids(ids))
         found = {unescape(id): range(key, key + count) for id, key, count in rows}
         return {id: found[id] for id in ids if id in found}
-
-    def digests_of(self, ids: Sequence[str]) -> dict[str, str]:
-        """Digests of the documents of some ids that pass."""
-        rows = self._documents_where("id, digest", "id = ANY(%s)", [escape(id) for id in ids if _is_unicode(id)])
-        return {unescape(id): digest for id, digest in rows}
 
     def ids_of_source(self, source: str) -> dict[str, str]:
         """Ids and digests of the documents of a source that pass."""
@@ -462,7 +459,7 @@ class PostgresView(View):
             return matches_of(query, only, scores, holding, documents)
         found = EMPTY
         if query.terms and documents:
-            found = self._matching(query, weight, holding, most, max(k, 1), self._where)
+            found = self._matching(query, (weight, holding, most), max(k, 1), self._where)
         scores = self._scores(query, weight, found)
         order = np.lexsort((found, -scores))
         order = order[scores[order] > 0][:k]
@@ -498,7 +495,7 @@ class PostgresView(View):
                 free = query._replace(required=frozenset())
                 own = not query.required and self._where == self._behind  # the same search finds the candidates
                 how = (max(k, 1), self._behind) if own else (1, self._behind, reach / total)  # what counts is above
-                found = self._matching(free, scaled, holding, most, *how)
+                found = self._matching(free, (scaled, holding, most), *how)
                 best = self._scores(free, scaled, found).tolist()
             factor = 1 / max(reach / total, *best, 1e-12)
             known = np.asarray(scaled.astype(np.float64) * factor, np.float32), holding, most
@@ -520,16 +517,7 @@ class PostgresView(View):
         most = np.array([counts.get(term, (0, 0.0))[1] for term in terms], np.float32)
         return [float(counts.get(term, (0, 0.0))[0]) for term in terms], np.minimum(DRIFT * most, 1)
 
-    def _matching(
-        self,
-        query: QueryTerms,
-        weight: Floats,
-        holding: Sequence[float],
-        most: Floats,
-        k: int,
-        where: Sql,
-        floor: float = 0.0,
-    ) -> Keys:
+    def _matching(self, query: QueryTerms, counted: Weighed, k: int, where: Sql, floor: float = 0.0) -> Keys:
         """Find passages that include the ``k`` best of more than ``floor`` by some weights, and read their words.
 
         The terms of most weight find them, as many as occur some thousands of times together. A passage without any
@@ -538,19 +526,11 @@ class PostgresView(View):
         """
         key = tuple(query.terms), query.required, k, repr(where), floor
         if key not in self._matched:
-            self._matched[key] = self._searched(query, weight, holding, most, k, where, floor)
+            self._matched[key] = self._searched(query, counted, k, where, floor)
         return self._matched[key]
 
-    def _searched(
-        self,
-        query: QueryTerms,
-        weight: Floats,
-        holding: Sequence[float],
-        most: Floats,
-        k: int,
-        where: Sql,
-        floor: float,
-    ) -> Keys:
+    def _searched(self, query: QueryTerms, counted: Weighed, k: int, where: Sql, floor: float) -> Keys:
+        weight, holding, most = counted
         if query.required:
             return self._search_words(query, weight, "terms @> %s::integer[]", [query.required], k, where)
         # 1. terms in the order of their weights, and the most that each and all after it add
@@ -586,14 +566,7 @@ class PostgresView(View):
         return found
 
     def _search_words(
-        self,
-        query: QueryTerms,
-        weight: Floats,
-        test: str,
-        terms: Sequence[Iterable[int]],
-        k: int,
-        where: Sql,
-        least: float = 0.0,
+        self, query: QueryTerms, weight: Floats, test: str, terms: Sequence[Any], k: int, where: Sql, least: float = 0.0
     ) -> Keys:
         """Find the best of the passages whose terms pass a test and may score ``least``, and read their words."""
         # the index of terms is read, not that of the condition, which an expression has none for
@@ -660,7 +633,7 @@ class PostgresView(View):
 
 
 def _sets(
-    bound: Floats, rest: Floats, least: float, at: int, depth: int, chosen: tuple[int, ...] = ()
+    bound: NDArray[Any], rest: NDArray[Any], least: float, at: int, depth: int, chosen: tuple[int, ...] = ()
 ) -> Iterator[tuple[tuple[int, ...], list[int]]]:
     """Find sets of terms from ``at`` on, by place: all of the first, and one of the second.
 
@@ -680,12 +653,3 @@ def _sets(
 def _numbers(terms: Iterable[int]) -> list[int]:
     """Terms as the index of words holds them."""
     return np.array([*terms], np.uint64).astype(np.uint32).view(np.int32).tolist()  # type: ignore[no-any-return]
-
-
-def _is_unicode(text: str) -> bool:
-    """Return whether a text may be in the database; half a surrogate pair is none."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
