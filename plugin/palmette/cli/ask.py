@@ -198,7 +198,7 @@ def _print_sources(answer: WrittenAnswer) -> None:
     cited = {citation.excerpt for sentence in answer.sentences for citation in sentence.citations}
     for number, excerpt in enumerate(answer.excerpts, 1):
         if number in cited:
-            print(f"  [{number}] {' '.join(str(excerpt.citation).split())}")
+            print(f"  [{number}] {excerpt.citation}")
     for sentence in answer.sentences:
         if not sentence.supported:
             print(f"  not found in the sources: {shorten(sentence.text, 160)}\n      {sentence.reason}")

@@ -302,12 +302,12 @@ class _Source:
 
     def __init__(self, excerpt: Excerpt, encoder: Encoder, language: str | None) -> None:
         text, self.analyser = excerpt.document.text, Analyser(language)
-        written = f"{' '.join(str(excerpt.citation).split())}\n{text}"
+        written = f"{excerpt.citation}\n{text}"
         self.terms, self.exact = _terms(written, self.analyser), _exact(written)
         self.words = set(re.findall(r"\w+", written.lower()))
         self.sentences = [text[start:end] for start, end in split_sentences(text)] or [" "]
         self.vectors = encoder.encode(self.sentences)
-        heads = _terms(" ".join(str(excerpt.citation).split()), self.analyser)
+        heads = _terms(str(excerpt.citation), self.analyser)
         self.terms_near = [heads | _terms(" ".join(self.sentences[at : at + NEAR]), self.analyser) for at in self._at()]
 
     def _at(self) -> range:
