@@ -86,6 +86,7 @@
     const hash = new URLSearchParams(location.hash.slice(1)), one = (name) => hash.get(name) || "";
     return { q: one("q"), in: one("in"), view: one("view"), f: hash.getAll("f"), since: one("since"), doc: one("doc"), at: one("at"), line: one("line"), as: one("as") };
   };
+  const isKnown = (name) => !name || state.indexes.some((one) => one.name === name);
   const talk = () => ({ turns: [], answer: null, ...history.state });
   const CLOSED = { doc: "", at: "", line: "", as: "" };
   /**
@@ -97,7 +98,7 @@
     const hash = new URLSearchParams(), before = read(), next = { ...before, ...changes };
     const stays = !turns && before.q === next.q && String(before.f) === String(next.f);
     const kept = stays ? history.state : { turns: turns || talk().turns };
-    if (state.indexes.length > 1) next.in = state.index;
+    if (state.indexes.length > 1 || !isKnown(next.in)) next.in = state.indexes.length > 1 ? state.index : "";
     for (const [name, value] of Object.entries(next)) for (const one of [value].flat()) if (one) hash.append(name, one);
     if (turns || `#${hash}` !== (location.hash || "#")) history.pushState(kept, "", `#${hash}`);
     return show();
@@ -105,23 +106,25 @@
   /** Shows the state that the address says: index, question or view, filters, and a document. */
   const show = async () => {
     const place = read();
-    if (place.in && place.in !== state.index && state.indexes.some((one) => one.name === place.in)) { state.index = place.in; state.facets = null; }
+    const known = isKnown(place.in);
+    if (known && place.in && place.in !== state.index) { state.index = place.in; state.facets = null; }
     at("index").value = state.index;
     at("question").value = place.q;
     for (const name of ["ask", "browse"]) at(`to-${name}`).setAttribute("aria-pressed", String((place.view === "browse") === (name === "browse")));
     document.title = [place.view === "browse" ? "Browse" : place.q, "palmette"].filter(Boolean).join(" · ");
-    const list = JSON.stringify([state.index, place.view, place.view ? "" : place.q, place.f, place.since, talk().turns.length]);
+    const list = JSON.stringify([known || place.in, state.index, place.view, place.view ? "" : place.q, place.f, place.since, talk().turns.length]);
     if (list !== state.shown) {
       state.shown = list;
-      await (place.view === "browse" ? browse(place) : ask(place));
+      if (known) await (place.view === "browse" ? browse(place) : ask(place));
+      else await fill(() => { throw new Error(`There is no index “${place.in}” here, or this token does not open it. What you ask now is asked in “${state.index}”.`); });
     } else if (state.told && !talk().answer) {
       // a step back to before the answer came: it has come meanwhile
       history.replaceState({ turns: talk().turns, answer: state.told }, "");
     }
-    const opened = place.doc && JSON.stringify([state.index, place.doc, place.at, place.line, place.as]);
+    const opened = known && place.doc ? JSON.stringify([state.index, place.doc, place.at, place.line, place.as]) : "";
     if (opened !== state.opened) {
       state.opened = opened;
-      if (place.doc) await open(place);
+      if (opened) await open(place);
       else at("source").close();
     }
   };
@@ -227,13 +230,18 @@
     const filter = await chosen(place);
     if (late()) return;
     if (!place.q.trim()) { state.hits = []; at("results").replaceChildren(); return; }
-    const passages = (question, thread) => stream("v1/answer", { index: state.index, question, k: 10, filter, html: true }, (event, data) => {
+    const list = (question, { hits }, thread) => {
+      if (late()) return;
+      showHits(question, hits, thread);
+      say(`${plural(hits.length, "passage")} in ${Math.round(performance.now() - begun)} ms`);
+    };
+    if (state.llm) await converse(place, filter, late, async (question, thread) => list(question, (await call("search", { query: question, k: 10, filter, html: true })).results[0], thread));
+    else await stream("v1/answer", { index: state.index, question: place.q, k: 10, filter, html: true }, (event, data) => {
       if (late()) return;
       if (event === "problem") throw new Error(data.detail);
-      if (event === "hits") { showHits(question, data.results[0].hits, thread); say(`${plural(state.hits.length, "passage")} in ${Math.round(performance.now() - begun)} ms`); }
+      if (event === "hits") list(place.q, data.results[0], null);
       if (event === "answer") tell(data.answers[0]);
     });
-    await (state.llm ? converse(place, filter, late, passages) : passages(place.q));
     remember();
   });
 
