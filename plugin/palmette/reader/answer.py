@@ -180,11 +180,11 @@ def answer_of(question: str, candidates: AnswerCandidates, documents: Sequence[D
 def calibrated(answer: Answer, candidates: AnswerCandidates) -> Answer:
     """Return a sentence reader's answer with the probability that it is right.
 
-    A share of the softmax is no such probability: one question has many sentences. Two things tell right from wrong,
-    on any collection: the share of the question's words that the sentence has, and its lead over the best sentence of
-    the other passages. Their weights are fitted on 702 questions of six sets, of which 29 to 69 % were answered
+    A share of the softmax is no such probability: one question has many sentences. Two things tell right from wrong:
+    the share of the question's words that the sentence has, and its lead over the best sentence of the other
+    passages. Their weights are fitted on 702 questions of six sets, of which 29 to 69 % were answered
     right. So a fitted .6 is right in one collection and wrong in the next, and half and more is said from .7 on:
-    with each set left out the error is .07, and 5 % of the answers are wrong at half and more
+    with each set left out the error is .08, and 4 % of the answers are wrong at half and more
     (benchmarks/results/marks.md).
     """
     if not answer.supports or not answer.confidence:
