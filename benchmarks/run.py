@@ -44,6 +44,7 @@ pairs: curve.py squad --out RESULTS/pairs.md
 answers: answers.py --sets uv
 marks: marks.py --sets uv
 peers: peers.py --sets uv --systems palmette
+rerank: rerank.py fairytaleqa --documents 600 --questions 60 --only-simulated --work WORK/rerank
 reader: reader.py spans DATA/squad --retrieved 50 --work WORK/readers --out RESULTS/reader.md steps=20
 """
 

@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
 
 from palmette.errors import InputError, NotFoundError, StoreError, shown
+from palmette.ranking.second_stage import as_reranker
 
 if TYPE_CHECKING:
     from palmette import Encoder, Index, Model, Reader
@@ -51,8 +52,10 @@ def find(name: object) -> Any:
 
 
 def load(kind: str, name: str, options: Mapping[str, Any]) -> Any:
-    """Load a ``model``, an ``encoder`` or a ``reader``, or return the live object with this name."""
+    """Load a ``model``, an ``encoder``, a ``reader`` or a ``rerank``, or return the live object with this name."""
     live_object = _recall(name)
+    if kind == "rerank":
+        return as_reranker(name if live_object is None else live_object)
     if live_object is not None:
         return live_object
     import palmette
@@ -109,13 +112,21 @@ def _key(path: str, model: str | None, engine: str, options: Mapping[str, Any]) 
     return folder, stamp, model, engine, *sorted(options.items())
 
 
+def _reranker_name(value: Any) -> Any:
+    """Return the name of a reranker; one of a name with options is kept by palmette."""
+    named = isinstance(value, Mapping) and isinstance(value.get("model"), str)
+    return name_of(as_reranker(value) if named else value)
+
+
 if TYPE_CHECKING:
     EncoderName = str | Path | Encoder
     ModelName = str | Path | Model
     ReaderName = str | Path | Reader
     PathName = str | Path
+    RerankerName = Any
 else:
     EncoderName = ModelName = ReaderName = Annotated[str, BeforeValidator(name_of)]
+    RerankerName = Annotated[str, BeforeValidator(_reranker_name)]
     PathName = Annotated[str, BeforeValidator(lambda path: str(path) if isinstance(path, Path) else path)]
 
 
@@ -144,8 +155,10 @@ class Loading(BaseModel):
     def model_post_init(self, context: Any, /) -> None:
         """Keep references to the live objects that fields name, so that they are not collected."""
         super().model_post_init(context)
-        live = {kind: find(getattr(self, kind, None)) for kind in ("encoder", "model", "reader")}
+        live = {kind: find(getattr(self, kind, None)) for kind in ("encoder", "model", "reader", "rerank")}
         self._objects = {kind: thing for kind, thing in live.items() if thing is not None}
+        if "rerank" in self._objects:
+            self._objects["rerank"] = as_reranker(self._objects["rerank"])
 
     def loaded(self, kind: str) -> Any:
         """Return the object that a field names, loaded on first use."""

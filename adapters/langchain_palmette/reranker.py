@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, JsonValue
 from langchain_palmette.loading import Loading, ModelName
 from palmette.index.frameworks import rerank
 from palmette.machine.threads import AsyncTwin
+from palmette.methods.base import DEFAULT_ENCODER
 
 
 class PalmetteReranker(Loading, BaseDocumentCompressor):
@@ -19,15 +20,15 @@ class PalmetteReranker(Loading, BaseDocumentCompressor):
 
     .. code-block:: python
 
-        reranker = PalmetteReranker(model="me/ckpt", top_n=5)
+        reranker = PalmetteReranker(top_n=5)  # or a trained model: PalmetteReranker(model="me/ckpt")
         reranker.compress_documents(documents, "a question")[0].metadata["relevance_score"]
         ContextualCompressionRetriever(base_compressor=reranker, base_retriever=any_retriever)
     """
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True)
 
-    model: ModelName = Field(frozen=True)
-    """A checkpoint, by repository or folder, or a loaded model."""
+    model: ModelName = Field(default=DEFAULT_ENCODER, frozen=True)
+    """A checkpoint, by repository or folder, or a loaded model; by default the default encoder, untrained."""
     top_n: int | None = Field(default=None, ge=1)
     """Number of documents to keep; ``None`` for all."""
     score_key: str | None = "relevance_score"

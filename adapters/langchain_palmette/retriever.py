@@ -13,7 +13,18 @@ from pydantic import ConfigDict, Field, JsonValue, PrivateAttr, field_validator
 
 from langchain_palmette.batching import Batching, Found
 from langchain_palmette.documents import from_hit, from_stored, to_stored
-from langchain_palmette.loading import EncoderName, Loading, ModelName, PathName, find, load, name_of, open_index, share
+from langchain_palmette.loading import (
+    EncoderName,
+    Loading,
+    ModelName,
+    PathName,
+    RerankerName,
+    find,
+    load,
+    name_of,
+    open_index,
+    share,
+)
 from palmette.config import check_keys, without_none
 from palmette.errors import ConfigError
 from palmette.index.frameworks import check_method, public_name
@@ -35,6 +46,7 @@ CALL = (
     "score_threshold",
     "lexical",
     "boost",
+    "rerank",
     "group_by",
     "distinct",
     "expand",
@@ -95,6 +107,10 @@ class PalmetteRetriever(Loading, Batching, DocumentIndex):
     """
     boost: dict[str, JsonValue] | None = None
     """Log-odds by metadata: ``{"date": recency("90d"), "kind": {"guide": 0.5}}``, see :func:`palmette.recency`."""
+    rerank: RerankerName | None = Field(default=None, frozen=True)
+    """A second stage: ``"cross-encoder:FOLDER"``, ``"rerank:MODEL@https://host/v1"``, a cross-encoder, a compressor of
+    LangChain, a function, or a :class:`palmette.ranking.second_stage.Reranker` of them; per call also ``False``.
+    """
     group_by: Literal["document"] | None = None
     """``document``: the ``k`` best documents, each by its best passage."""
     distinct: bool | Literal["near"] = False
@@ -294,6 +310,8 @@ class PalmetteRetriever(Loading, Batching, DocumentIndex):
         call |= {name: value for name, value in own.items() if call.get(name) is None}
         options = without_none({**self._search_options(), **call})
         threshold = options.pop("score_threshold", None)
+        if isinstance(options.get("rerank"), str) and options["rerank"] == self.rerank:
+            options["rerank"] = self.loaded("rerank")
         return index.search(queries, threshold=threshold, explain=explain, **options)
 
     def _retrieve(self, queries: list[str], *, explain: bool | None = None, **call: Any) -> Found:

@@ -44,6 +44,7 @@ from palmette_postgres.view import PostgresView
 from palmette_postgres.writer import PostgresWriter
 
 SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
+CHANGE = "ISOLATION LEVEL READ COMMITTED"  # a standby refuses READ WRITE as a feature that it lacks
 STATE = "SELECT value FROM state", ()
 
 
@@ -201,7 +202,7 @@ class PostgresBackend(StorageEngine):
             raise LockedError(f"{self.url} is being written by another thread; retry, or give a longer lock_timeout")
         try:
             patience = max(1, int(1000 * self.lock_timeout))
-            settings = f"READ WRITE; SET LOCAL lock_timeout = {patience}; SET LOCAL statement_timeout = 0; "
+            settings = f"{CHANGE}; SET LOCAL lock_timeout = {patience}; SET LOCAL statement_timeout = 0; "
             settings += f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE_WRITE}'"
             lock = "SELECT pg_advisory_xact_lock(%s)", [_lock_number(self.db.schema)]
             own = "SELECT pg_current_xact_id()::text", ()
@@ -325,7 +326,7 @@ def _find(db: Database, kind: str) -> State | None:
 def _migrate(db: Database) -> State:
     """Bring tables of an older version up to date, in one transaction."""
     lock = "SELECT pg_advisory_xact_lock(%s)", [_lock_number(db.schema)]
-    with db.transaction("READ WRITE", lock, ("SELECT value FROM state FOR UPDATE", ())) as (connection, [_, [[text]]]):
+    with db.transaction(CHANGE, lock, ("SELECT value FROM state FOR UPDATE", ())) as (connection, [_, [[text]]]):
         state = parse_state(db.url, text, None)
         while state.format < FORMAT:  # another process may have done it meanwhile
             for statement in MIGRATIONS[state.format]:

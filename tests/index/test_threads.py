@@ -30,6 +30,7 @@ import langchain_palmette
 import llama_index.retrievers.palmette as llama_palmette
 from palmette import Document, Index, Model, TreeModel
 from palmette.data.listing import list_source
+from palmette.ranking.second_stage import Reranker
 from palmette.service.callers import Token
 from palmette.service.calls import ENDPOINTS
 from palmette.service.indexes import ServedIndex
@@ -229,6 +230,8 @@ def status(w: World) -> Any:
     return [w.service.http.get(page, headers={"authorization": f"Bearer {WRITER}"}).status_code for page in pages]
 
 
+RERANKER = Reranker(lambda question, texts: [float(len(text) % 7) for text in texts], weight=0.5, within=99)
+
 CALLS: Mapping[str, Callable[[World], Any]] = {
     "encoder: count_tokens": lambda w: [w.model.encoder.count_tokens(["owl " * 2000, QUESTION] * 4) for _ in range(4)],
     "encoder: encode": lambda w: w.model.encoder.encode([QUESTION, OTHER]),
@@ -239,6 +242,7 @@ CALLS: Mapping[str, Callable[[World], Any]] = {
     "Index: search": search,
     "Index: asearch": lambda w: hits(asyncio.run(w.stable.asearch(OTHER, 4, explain=True))),
     "Index: rank": lambda w: asdict(w.stable.rank([QUESTION, OTHER], 6)) | {"seconds": None},
+    "Index: reranker": lambda w: (w.stable.reranker, hits(w.stable.search(QUESTION, 6, rerank=RERANKER))),
     "Index: explain": lambda w: w.stable.explain(QUESTION, "long").to_dict(),
     "Index: context": lambda w: w.stable.context(QUESTION, 120, k=6).to_dict(),
     "Index: answer answer_stream": lambda w: w.stable.answer(

@@ -114,7 +114,7 @@ def test_a_commit_whose_answer_is_lost_is_looked_up(url: str, lost: str) -> None
     cuts = []
 
     def cut(data: bytes) -> bool:
-        if b"COMMIT" in data and not cuts:
+        if b"COMMIT\0" in data and not cuts:
             cuts.append(data)
             return True
         return False

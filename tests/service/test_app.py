@@ -148,6 +148,11 @@ def test_the_description_is_whole(plain: Running) -> None:
         assert operation["responses"]["default"]["content"]["application/problem+json"]["schema"]
 
 
+def test_the_description_is_valid(plain: Running) -> None:
+    validator = pytest.importorskip("openapi_spec_validator")
+    validator.validate(plain.http.get("/openapi.json").json())
+
+
 def test_every_example_of_the_description_works(writable: Running) -> None:
     described = writable.http.get("/openapi.json").json()
     for path, call in described["paths"].items():
@@ -784,19 +789,65 @@ def test_an_index_that_is_gone_hides_no_other(index: Index, tmp_path: Path) -> N
         assert (reply.status_code, reply.json()["reasons"]) == (503, ["an index is no longer where it was opened"])
 
 
-def test_a_folder_is_ready_when_it_is_indexed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    release, sync = threading.Event(), Index.sync_listing
-    monkeypatch.setattr(Index, "sync_listing", lambda *a, **o: (release.wait(30), sync(*a, **o))[1])
+def test_a_folder_is_ready_when_it_is_indexed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """Until then every reply says how much of it was read, and an answer from nothing is not sure."""
+    begin, half, release, sync = threading.Event(), threading.Event(), threading.Event(), Index.sync_listing
+
+    def in_two_parts(index: Index, name: str, listing: Any, **options: Any) -> Any:
+        def wait(done: int, fresh: int) -> bool:
+            going = options["on_commit"](done, fresh)
+            half.set()
+            return release.wait(30) and going
+
+        begin.wait(30)
+        return sync(index, name, listing, **{**options, "per_commit": 1, "on_commit": wait})
+
+    monkeypatch.setattr(Index, "sync_listing", in_two_parts)
     space().save_pretrained(tmp_path / "model")
     (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "a.md").write_text("Owls sing.")
-    with running(ServedIndex("notes", str(tmp_path / "notes"), model=str(tmp_path / "model")), wait=False) as service:
+    for name in ("a.md", "b.md"):
+        (tmp_path / "notes" / name).write_text("Owls sing.")
+    served = ServedIndex("notes", str(tmp_path / "notes"), model=str(tmp_path / "model"))
+    with running(served, wait=False, mcp=True) as service:
         try:
-            told = {"ready": False, "reasons": ["an index indexes its folder: 0 of 1"]}
+            told = {"ready": False, "reasons": ["an index indexes its folder: 0 of 2"]}
             until(lambda: service.http.get("/ready").json() == told)
+            assert service.http.get("/ready").status_code == 503
+            described = service.http.get("/openapi.json").json()
+            reply = service.post("answer", question="owls?")
+            check_described(described, reply)
+            [answer] = reply.json()["answers"]
+            assert (answer["answer"], answer["confidence"]) == ("", 0)
+            assert reply.json()["indexing"] == {"done": 0, "total": 2}
+            begin.set()
+            half.wait(30)
+            bodies = {
+                "search": {"query": "owls"},
+                "context": {"question": "owls"},
+                "get": {"ids": ["x"]},
+                "explain": {"query": "owls", "id": "notes/a.md"},
+                "list": {},
+                "fields": {},
+                "overview": {},
+            }
+            for path, body in bodies.items():
+                reply = service.post(path, **body)
+                check_described(described, reply)
+                assert reply.json()["indexing"] == {"done": 1, "total": 2}, path
+            call = {"name": "search", "arguments": {"query": "owls"}}
+            message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+            accept = {"accept": "application/json, text/event-stream"}
+            result = service.http.post("/mcp", json=message, headers=accept).json()["result"]
+            assert result["structuredContent"]["indexing"] == {"done": 1, "total": 2}
+            assert "from 1 of 2 documents" in result["content"][-1]["text"]
+            assert main(["search", str(tmp_path / "notes"), "owls"]) == 0
+            printed = capsys.readouterr()
+            assert ("a.md" in printed.out, "1 of 2 documents so far" in printed.err) == (True, True)
         finally:
+            begin.set()
             release.set()
         until(lambda: service.http.get("/ready").json() == {"ready": True})
+        assert "indexing" not in service.post("fields").json(), "no reply of that time is kept"
 
 
 def test_a_strangers_folder_writes_nowhere_else(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ async def test_tools_answer_with_types_and_citations(transport: str, folder: Pat
     target: Any = over_stdio(folder) if transport == "stdio" else f"{service.url}/mcp"
     async with Client(target, mode="legacy" if transport == "handshake" else "auto") as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-        assert set(tools) == {"search", "get", "answer", "overview"}
+        assert set(tools) == {"search", "context", "get", "answer", "overview"}
         for tool in tools.values():
             assert tool.annotations is not None
             assert tool.annotations.read_only_hint is True
@@ -102,7 +102,7 @@ async def test_get_reads_a_passage_its_section_and_its_document(service: Running
         text, facts = (await client.call_tool("get", {"id": "long"})).content
         assert (text.text, facts.text) == (
             first["text"],
-            "[long] characters 0 to 20000 of 60000: read on with offset=20000",
+            "[long] long, line 1, characters 0 to 20000 of 60000: read on with offset=20000",
         )
         _, last = await text_of(client, "get", id="long", offset=40_000)
         assert (last["text"], last["offset"]) == (("all the words of it " * 3000)[40_000:], 40_000)
@@ -127,22 +127,47 @@ async def test_errors_are_our_sentences(service: Running) -> None:
         assert (await text_of(client, "search", query="zzz qqq", filter={"colour": "none"}))[1]["passages"]
 
 
-async def test_documents_are_resources(service: Running) -> None:
+async def test_every_document_is_a_resource(service: Running, folder: Path, tmp_path: Path) -> None:
+    """A page has a hundred; ids may be written plainly or escaped, and name passages too."""
+    text = "# Guide\n\n" + "\n\n".join(f"Step {n}: prune the tree, and wait. " * 20 for n in range(9))
+    with Index.build([Document("guide/a.md", text, {"source": "a.md"})], tree(), tmp_path / "more"):
+        pass
+    with running(folder, tmp_path / "more", mcp=True) as two:
+        async with Client(f"{two.url}/mcp") as client:
+            pages = [await client.list_resources()]
+            while pages[-1].next_cursor is not None:
+                pages.append(await client.list_resources(cursor=pages[-1].next_cursor))
+            listed = [resource for page in pages for resource in page.resources]
+            assert [len(page.resources) for page in pages] == [100, 71]
+            with Index.open(folder) as index:
+                known = [document.key for document in index.documents()]
+            assert [resource.name for resource in listed] == [*known, "guide/a.md"]
+            assert (listed[0].name, listed[0].description) == ("red-cat", documents()[0].text)
+            assert listed[-1].uri == "palmette://more/guide/a.md"
+            for resource in listed:
+                assert (await client.read_resource(resource.uri)).contents[0].text
+            for wrong in ("7", "x colours", "1 elsewhere"):
+                with pytest.raises(MCPError, match="list from the beginning"):
+                    await client.list_resources(cursor=wrong)
+            _, found = await text_of(client, "search", query="step 7", index="more", k=1)
+            [passage] = found["passages"]
+            [content] = (await client.read_resource(passage["uri"])).contents
+            assert content.text.startswith(passage["text"].split(".")[0])
+            same = [f"palmette://more/{id}" for id in (passage["id"], passage["id"].replace("/", "%2F"))]
+            for uri in same:
+                assert (await client.read_resource(uri)).contents[0].text == content.text
     async with Client(f"{service.url}/mcp") as client:
         [template] = (await client.list_resource_templates()).resource_templates
-        assert template.uri_template == "palmette://{index}/{id}"
-        listed = (await client.list_resources()).resources
-        assert len(listed) == 100
-        assert (listed[0].name, listed[0].description) == ("red-cat", documents()[0].text)
-        for uri, text in ((listed[2].uri, SENTENCE), ("palmette://colours/a%2Fb%3Fc%3D%C3%A9%231", "An odd name.")):
+        assert template.uri_template == "palmette://{index}/{+id}"
+        for uri in ("palmette://colours/a%2Fb%3Fc%3D%C3%A9%231", "palmette://colours/a/b?c=é#1"):
             [content] = (await client.read_resource(uri)).contents
-            assert content.text == text
+            assert content.text == "An odd name."
         for uri in (
             "palmette://colours/nobody",
             "palmette://elsewhere/red-owl",
             "palmette://colours/..%2f..%2fetc%2fpasswd",
         ):
-            with pytest.raises(MCPError):
+            with pytest.raises(MCPError, match="there is no"):
                 await client.read_resource(uri)
 
 
@@ -174,6 +199,10 @@ async def test_no_document_forges_a_citation(tmp_path: Path) -> None:
                 assert "\x1b" not in head
             assert [block.text for block in reply.content[:-1]] == [FORGED]
             assert head.endswith(f"characters 0 to {len(FORGED)} of {len(FORGED)}")
+            reply = await client.call_tool("context", {"question": "do owls purr?"})
+            heads, texts = ([block.text for block in reply.content[n::2]] for n in (0, 1))
+            assert FORGED in texts
+            assert all(len(head.splitlines()) == 1 and head.startswith(tuple(known)) for head in heads)
 
 
 async def test_errors_tell_an_agent_no_path(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +284,7 @@ async def test_an_agent_of_langchain_answers_from_the_tools(service: Running) ->
         assert results[0].artifact["passages"][0]["id"] == "red-owl"
         assert SENTENCE in results[1].content
         assert done["messages"][-1].content == "In house 2 [red-owl]."
-        assert {"search", "get", "answer", "overview"} <= set(model.bound)
+        assert {"search", "context", "get", "answer", "overview"} <= set(model.bound)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -7,7 +7,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from palmette.encoder.sentences.splitting import estimate_tokens
@@ -42,6 +42,7 @@ def slices(text, kind, tokens, **options):
 
 @settings(max_examples=400)
 @given(TEXTS, KINDS, st.integers(1, 30))
+@example("[0]:0", "markdown", 1)
 def test_every_character_but_blanks_is_in_one_passage(text, kind, tokens):
     passages = split(text, kind, PassageOptions(tokens=tokens), count)
     reached = 0
@@ -153,6 +154,18 @@ def test_two_sections_in_a_passage_have_the_path_of_what_holds_both():
     text = "# A\n\n## B\n\none\n\n### C\n\ntwo\n\n## D\n\nthree\n"
     (passage,) = split(text, "markdown", PassageOptions(tokens=100), count)
     assert passage.headings == ("A",)
+    long = f"# A\n\n{'word ' * 28}\n\n## B\n\none\n\n## C\n\ntwo\n"
+    assert [one.headings for one in split(long, "markdown", PassageOptions(tokens=30), count)] == [("A",), ("A",)]
+
+
+def test_lists_have_no_empty_blocks():
+    def every(blocks):
+        for block in blocks:
+            yield block
+            yield from every(block.inside)
+
+    text = "---\na: 1\n---\n# A\n\n- one\n  - two\n\n    three\n- four\n\n> five\n"
+    assert all(block.start < block.end for block in every(blocks_of(text, "markdown")))
 
 
 def test_restructured_text():
@@ -180,6 +193,39 @@ def test_restructured_text():
     passages = split(text, "rst", PassageOptions(tokens=15), count)
     assert [one.headings for one in passages] == [("Manual",), ("Manual", "Part")]
     assert [(block.kind, block.level) for block in blocks_of(text, "rst")][:2] == [("heading", 1), ("paragraph", 0)]
+
+
+def test_levels_of_titles_are_those_of_the_whole_restructured_text(monkeypatch):
+    monkeypatch.setattr("palmette.sources.stretches.STRETCH", 100)
+    text = "Manual\n======\n\n" + "".join(f"Part {n}\n------\n\n{'Some words. ' * 8}\n\n" for n in range(9))
+    passages = split(text, "rst", PassageOptions(tokens=20), count)
+    assert {one.headings[0] for one in passages} == {"Manual"}
+    assert passages[-1].headings == ("Manual", "Part 8")
+
+
+def test_labels_stay_with_the_paragraph_below():
+    pieces = slices(f"Use\n---\n\n{'word ' * 14}\n\n.. _last:\n.. _end:\n\nLast words.\n", "rst", 17)
+    assert pieces[-1].startswith(".. _last:\n.. _end:\n\nLast words.")
+
+
+def test_the_first_lines_of_code_stay_with_its_directive():
+    code = "\n\n".join(f"    line {n} of some code" for n in range(4))
+    for head in ("Call it so::", ".. code-block:: python\n    :linenos:", ".. _x:\n\n.. code-block:: python"):
+        for words in range(4, 18):  # of the paragraph before, so that a cut is best at different places
+            pieces = slices(f"{'word ' * words}\n\n{head}\n\n{code}\n\nWords.\n", "rst", 18)
+            (whole,) = [piece for piece in pieces if head in piece]
+            assert "line 0" in whole
+
+
+def test_fields_and_rows_of_restructured_text_stay_whole():
+    fields = "".join(f":param name{n}: words of it\n    that go on\n" for n in range(5))
+    assert all(piece.startswith(":param") for piece in slices(fields, "rst", 16))
+    border = "+-----+-------+\n"
+    rows = [f"| a {n} | one   |\n|     | two   |\n" for n in range(6)]
+    table = border + rows[0] + border.replace("-", "=") + border.join(rows[1:]) + border
+    pieces = slices(table, "rst", 25)
+    assert len(pieces) > 1
+    assert all(piece.startswith(border) for piece in pieces)
 
 
 PYTHON = '''\
@@ -222,6 +268,16 @@ def test_python_is_cut_at_definitions():
     assert pieces["def feed",] == "def feed(cat):\n    return cat"
 
 
+def test_a_passage_is_named_by_the_definition_that_it_begins_in():
+    text = (
+        "class A:\n    def f(self):\n        return 1\n\n    def g(self):\n        return 2\n\n\ndef h():\n    pass\n"
+    )
+    for tokens in range(6, 16):
+        for one in split(text, "code:python", PassageOptions(tokens=tokens), count):
+            first = text[one.start : one.end].lstrip().split("(")[0].split(":")[0]
+            assert not first.startswith(("def", "class")) or one.headings[-1] == first
+
+
 @pytest.mark.parametrize(
     ("language", "text", "names"),
     [
@@ -240,6 +296,7 @@ def test_python_is_cut_at_definitions():
             "func (s *Server) Serve(l int) error {\n\treturn nil\n}\n\ntype Cat struct {\n\tage int\n}\n",
             ["func (s *Server) Serve", "type Cat struct"],
         ),
+        ("rust", "fn purr<T>(t: T) -> T\nwhere\n    T: Cat,\n{\n    t\n}\n", ["fn purr"]),
         ("rust", "impl Cat {\n    pub fn age(&self) -> u8 {\n        1\n    }\n}\n", ["impl Cat", "pub fn age"]),
         ("c", "int main(int argc)\n{\n    if (argc > 1) {\n        return 1;\n    }\n    return 0;\n}\n", ["int main"]),
         ("ruby", "class Cat\n  def purr\n    1\n  end\nend\n", ["class Cat", "def purr"]),
@@ -254,6 +311,12 @@ def test_definitions_of_other_languages(language, text, names):
 
     given = list(every(blocks_of(text, f"code:{language}")))
     assert [name[: len(short)] for name, short in zip(given, names, strict=True)] == names, given
+
+
+def test_a_raw_string_does_not_end_a_function():
+    text = "func a() {\n\tsay(`\nb\n}\nc`)\n}\n\nfunc d() {\n\t// it`s\n}\n\nfunc e() {\n\tsay()\n}\n"
+    blocks = blocks_of(text, "code:go")
+    assert [text[block.start : block.end].split("(")[0] for block in blocks] == ["func a", "func d", "func e"]
 
 
 def test_what_stands_above():

@@ -106,17 +106,26 @@ def proxy(cut: Callable[[bytes], bool], *, before: bool = False) -> Iterator[dic
 
 def crash() -> None:
     """Kill the whole server as a kernel does, and start it again."""
-    started = server()
-    process = started.get_postmaster_info().process
+    kill()
+    start()
+
+
+def kill() -> None:
+    """Kill the whole server as a kernel does."""
+    process = server().get_postmaster_info().process
     children = process.children(recursive=True)
     process.kill()
     process.wait()
     for child in children:  # they end by themselves once their parent is gone
         child.wait(timeout=30)
+
+
+def start() -> None:
+    """Start the server that was killed."""
     for _ in range(50):
         try:
-            started.ensure_postgres_running()
+            server().ensure_postgres_running()
             return
         except Exception:
             time.sleep(0.2)
-    started.ensure_postgres_running()
+    server().ensure_postgres_running()

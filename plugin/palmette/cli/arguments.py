@@ -32,6 +32,11 @@ def read_encoder(text: str) -> Any:
         raise argparse.ArgumentTypeError(f"must be a name, or JSON with a name, got {text!r} ({error})") from error
 
 
+def read_reranker(text: str) -> Any:
+    """Name of a reranker, JSON of a ``model`` with options, or ``none``."""
+    return False if text == "none" else read_encoder(text)
+
+
 SHARED: dict[str, dict[str, Any]] = {
     "checkpoint": {"help": CHECKPOINT},
     "index": {"help": "index folder, or qdrant://host:6333/name"},
@@ -44,6 +49,11 @@ SHARED: dict[str, dict[str, Any]] = {
     "--device": {"help": "cpu, cuda, mps; the best there is by default"},
     "--filter": {"help": "conditions on metadata, as JSON"},
     "--boost": {"help": """log-odds by metadata, as JSON: '{"date": {"half_life": "90d"}, "kind": {"guide": 0.5}}'"""},
+    "--rerank": {
+        "type": read_reranker,
+        "help": "second stage that judges hits whose order is open: cross-encoder:FOLDER, rerank:MODEL@https://host/v1 "
+        "(its key in PALMETTE_RERANK_KEY), JSON of a model with options; or none, where a service has one",
+    },
     "--lexical": {"type": read_lexical, "help": "weight of words: 0 (the method alone) … 1, or auto"},
     "--no-titles": {"dest": "titles", "action": "store_false", "help": "leave titles out of the texts"},
     "--quiet": {"dest": "progress", "action": "store_const", "const": False, "help": "no progress bars"},

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ def _add_search(command: argparse.ArgumentParser) -> None:
         'palmette search my-index "error 0x80070005" --lexical 0.8      words count more\n'
         'palmette search my-index "first question" "second question" --json\n\n'
         "Options of the method, such as --level for a tree, are passed on.",
-        *("index", "--lexical", "--filter", "--boost", "--encoder", "--device", "--explain", "--json"),
+        *("index", "--lexical", "--filter", "--boost", "--rerank", "--encoder", "--device", "--explain", "--json"),
     )
     add("query", nargs="+", help="one query, or several")
     add("-k", type=int, default=5, help="number of documents")
@@ -51,6 +51,7 @@ def _run_search(args: argparse.Namespace) -> None:
     reply = _from_service(args, "/v1/search", body, options, len(args.query)) if usable else None
     if reply is not None:
         results = [result["hits"] for result in reply["results"]]
+        _warn(reply["results"])
     else:
         search_arguments = options | {"threshold": args.threshold} | shown
         with once(), _open(args, engine=args.engine) as index:
@@ -76,6 +77,12 @@ def _run_search(args: argparse.Namespace) -> None:
             print("nothing found")
 
 
+def _warn(replies: Sequence[dict[str, Any]]) -> None:
+    """Repeat what a service notes about its replies."""
+    for note in dict.fromkeys(reply["note"] for reply in replies if "note" in reply):
+        print(f"palmette: {note}", file=sys.stderr)
+
+
 @contextmanager
 def once() -> Iterator[None]:
     """Disable what pays only after several questions: compiled loops, and pydantic's search for plugins."""
@@ -87,18 +94,26 @@ def once() -> Iterator[None]:
 
 def _open(args: argparse.Namespace, **options: Any) -> palmette.Index:
     """Open the index in this process, which ends after a few questions."""
-    return palmette.Index.open(index_folder(args.index), device=args.device, encoder=args.encoder, **options)
+    index = palmette.Index.open(index_folder(args.index), device=args.device, encoder=args.encoder, **options)
+    index.reranker = args.rerank
+    return index
 
 
 def _from_service(
     args: argparse.Namespace, path: str, body: dict[str, Any], options: dict[str, Any], queries: int
 ) -> Any:
     """Send a request to the index's running service; ``None`` without one, or if the request is too large for it."""
-    if args.k > MOST_HITS or queries > MOST_QUERIES:
+    if args.k > MOST_HITS or queries > MOST_QUERIES or args.rerank:
         return None
+    if args.rerank is False:
+        body = {**body, "rerank": False}
     named: dict[str, Any] = {name: options[name] for name in ("filter", "lexical", "boost") if name in options}
     rest = {name: value for name, value in options.items() if name not in named}
-    return request(args.index, path, {**body, "k": args.k, **named, "options": rest})
+    reply = request(args.index, path, {**body, "k": args.k, **named, "options": rest})
+    if reply is not None and (part := reply.pop("indexing", None)):
+        of = "" if part["total"] is None else f" of {part['total']:,}"
+        print(f"palmette: the folder is being indexed: {part['done']:,}{of} documents so far", file=sys.stderr)
+    return reply
 
 
 def _print_json(results: list[Any]) -> None:
@@ -115,7 +130,8 @@ def _add_answer(command: argparse.ArgumentParser) -> None:
         'palmette answer my-index "when did it begin?" --llm openai:gpt-5\n\n'
         "Without a reader, which `palmette train reader` trains, the answer is the sentence that fits best. Options\n"
         "of the index's method, such as --level for a tree, are passed on.",
-        *("index", "--lexical", "--filter", "--boost", "--encoder", "--revision", "--device", "--explain", "--json"),
+        *("index", "--lexical", "--filter", "--boost", "--rerank", "--encoder", "--revision", "--device"),
+        *("--explain", "--json"),
     )
     add("question", nargs="+", help="one question, or several")
     add("--reader", help=f"the reader: {CHECKPOINT} (default: sentences, without training)")
@@ -123,7 +139,7 @@ def _add_answer(command: argparse.ArgumentParser) -> None:
     add("--tokens", type=int, default=1000, help="with --llm: tokens of the excerpts that it is given")
     add("--max-tokens", type=int, default=1000, help="with --llm: tokens of its reply")
     add("--timeout", type=float, default=60.0, help="with --llm: seconds that it may take")
-    add("-k", type=int, help="number of documents read (default: 5, with --llm 20)")
+    add("-k", type=int, help="number of documents found, of which the best five are read (default: 5, with --llm 20)")
     threshold = "least probability of there being an answer, 0 to answer always (default: as trained, with --llm 0.2)"
     add("--threshold", type=float, help=threshold)
 
@@ -150,7 +166,7 @@ def _run_answer(args: argparse.Namespace) -> None:
             print(f"{answer['answer']}\n  {answer['confidence']:.0%}  {support['citation']}")
         if args.explain:
             for support in answer["supports"]:
-                print(f"    {support['share']:.0%} from {support['id']}: {shorten(support['sentence'], 200)}")
+                print(f"    {support['share']:.0%} from {support['citation']}: {shorten(support['sentence'], 200)}")
             for text, confidence in answer["alternatives"].items():
                 print(f"    or {confidence:.0%}: {shorten(text, 200)}")
 
@@ -207,7 +223,7 @@ def _add_context(command: argparse.ArgumentParser) -> None:
         "INDEX QUESTION",
         'palmette context my-index "how do I prune a cherry?" --tokens 500 | llm\n\n'
         "Options of the index's method, such as --level for a tree, are passed on.",
-        *("index", "--lexical", "--filter", "--boost", "--encoder", "--device", "--json"),
+        *("index", "--lexical", "--filter", "--boost", "--rerank", "--encoder", "--device", "--json"),
     )
     add("question", help="the question")
     add("--tokens", type=int, default=1000, help="tokens of all excerpts together")
@@ -225,4 +241,5 @@ def _run_context(args: argparse.Namespace) -> None:
         settings = options | {"k": args.k, "threshold": args.threshold}
         with once(), _open(args) as index:
             context = index.context(args.question, args.tokens, **settings).to_dict()
+    _warn([context])
     print(json.dumps(context, ensure_ascii=False, indent=2) if args.json else context["text"] or "nothing found")

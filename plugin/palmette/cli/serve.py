@@ -25,6 +25,9 @@ def _add_service(add: Any) -> None:
     add("--model", help=f"of a new index of a folder: {CHECKPOINT} (default: the default encoder, untrained)")
     add("--encoder", type=read_encoder, help="of a new index of a folder, and of indexes whose own is not to be used")
     add("--reader", help=f"for answers: a reader's {CHECKPOINT} (default: sentences, without training)")
+    about = "second stage of every question, unless a request leaves it out: cross-encoder:FOLDER, "
+    about += "rerank:MODEL@https://host/v1 (its key in PALMETTE_RERANK_KEY), or JSON of a model with options"
+    add("--rerank", type=read_encoder, help=about)
     add("--device", help="cpu, cuda, mps; the best there is by default")
 
 
@@ -36,7 +39,8 @@ def _add_serve(command: argparse.ArgumentParser) -> None:
         "palmette serve notes/                          index a folder, and follow its changes\n"
         "palmette serve docs=docs-v2 notes/ --mcp       several, under names; agents under /mcp\n"
         "palmette serve my-index --llm openai:gpt-5       a language model writes answers (key: OPENAI_API_KEY)\n"
-        "palmette serve my-index --host 0.0.0.0 --tokens tokens.json",
+        "palmette serve my-index --host 0.0.0.0 --tokens tokens.json\n"
+        "palmette serve my-index --rerank cross-encoder:my-reranker",
     )
     _add_service(add)
     add("--llm", help="language model that writes answers: openai:MODEL, or openai:MODEL@https://host/v1")
@@ -81,7 +85,12 @@ def _service(args: argparse.Namespace) -> Any:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    served = parse_served(args.places, model=args.model, encoder=args.encoder, reader=args.reader, device=args.device)
+    options: dict[str, Any] = {name: getattr(args, name) for name in ("model", "encoder", "reader", "device")}
+    if args.rerank is not None:
+        from palmette.ranking.second_stage import as_reranker
+
+        options["rerank"] = as_reranker(args.rerank)  # a wrong name ends the command
+    served = parse_served(args.places, **options)
     names = ("host", "port", "rate", "timeout", "max_body", "write")
     settings = Settings(**{name: getattr(args, name) for name in names}, hosts=args.allow_host)
     check_range("palmette serve", "--llm-timeout", args.llm_timeout, 1e-3)

@@ -71,7 +71,7 @@ class Context:
         parts = []
         for number, excerpt in enumerate(self.excerpts, 1):
             text = _LIKE_A_CITATION.sub(r"\1\2\\[", excerpt.document.text)
-            parts.append(f"[{number}] {' '.join(str(excerpt.citation).split())}\n{text}")
+            parts.append(f"[{number}] {excerpt.citation}\n{text}")
         return "\n\n".join(parts)
 
     def to_dict(self) -> dict[str, Any]:

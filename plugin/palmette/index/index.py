@@ -32,7 +32,7 @@ from palmette.index.folder import (
 from palmette.index.grouping import Distinct, Duplicates, GroupBy, Selection, fold
 from palmette.index.inputs import absolute, check_documents, check_ids, check_opening, local_path, unique
 from palmette.index.overview import RANKED_FOR_QUESTION, Overview, overview_of, vector_array
-from palmette.index.results import Boost, Query, QueryList, Ranking, SearchResult, encode_query_batch
+from palmette.index.results import Boost, Query, QueryBatch, QueryList, Ranking, SearchResult, encode_query_batch
 from palmette.index.sync import NOTE, SyncReport, sync_source
 from palmette.index.write import Changes, apply_changes, note_score_scales
 from palmette.index.written import (
@@ -57,6 +57,7 @@ from palmette.methods.base import Model
 from palmette.ranking.arrays import stores_sentences
 from palmette.ranking.scales import SCORE_SCALES, measured_on, score_scales_for
 from palmette.ranking.score import DEFAULT, Lexical, ScoreScales, noted_score_scales, probability
+from palmette.ranking.second_stage import Rerank, Reranker, SecondStage, as_reranker
 from palmette.search.faiss_engine import is_engine
 from palmette.sources.cutting import AUTO, PassagesLike, new_cutter, opened_cutter
 from palmette.sources.walk import MOST_BYTES
@@ -100,6 +101,7 @@ class Index:
         self._measured: dict[str, tuple[str | int, ScoreScales]] = {}
         self._measured_within: dict[tuple[Filter | None, str], tuple[Keys, ScoreScales]] = {}
         self._cutter = opened_cutter(model, backend, passages)
+        self._reranker: Reranker | None = None
         self.path = path
         """Folder or URL to open the index from again; ``None`` for one in memory."""
 
@@ -294,7 +296,7 @@ class Index:
         if parsed is None:
             return self
         filtered = type(self)(self.model, FilteredBackend(self.backend, parsed), self.path)
-        filtered._cutter = self._cutter
+        filtered._cutter, filtered._reranker = self._cutter, self._reranker
         filtered._measured_within = self._measured_within
         return filtered
 
@@ -307,6 +309,15 @@ class Index:
     def within(self) -> Filter | None:
         """Filter of a :meth:`filtered` index."""
         return getattr(self.backend, "within", None)
+
+    @property
+    def reranker(self) -> Reranker | None:
+        """Second stage of searches without ``rerank=``; ``None`` for none. The folder does not keep it."""
+        return self._reranker
+
+    @reranker.setter
+    def reranker(self, reranker: Rerank) -> None:
+        self._reranker = None if reranker is None or reranker is False else as_reranker(reranker)
 
     # -- searching ----------------------------------------------------------------------------------------
 
@@ -326,6 +337,7 @@ class Index:
         lexical: Lexical = DEFAULT,
         sentences: bool = True,
         boost: Boost = None,
+        rerank: Rerank = None,
         group_by: GroupBy | None = None,
         distinct: Distinct = False,
         expand: Expand | None = None,
@@ -347,6 +359,10 @@ class Index:
                 ``lexical=0, sentences=False`` ranks as the method alone does.
             boost: Log-odds added by metadata, among the best hundred of each ranking: ``{"date":
                 recency(half_life="90d"), "kind": {"guide": 0.5}}``. See :mod:`palmette.ranking.boost`.
+            rerank: A second stage: a reranker (a :class:`~palmette.ranking.second_stage.Reranker`, or what it takes)
+                judges the hits whose order is open, and its judgement is added to their log-odds. Where it fails or is
+                late, the hits are those of the first stage, with a warning. ``False`` for none; by default
+                :attr:`reranker`.
             group_by: ``"document"`` for the ``k`` best documents, each by its best passage; up to two further
                 passages are the :attr:`Hit.others` of the hit.
             distinct: Return passages of equal text once, and cite the others in :attr:`Hit.copies`; ``"near"`` also
@@ -371,6 +387,7 @@ class Index:
         location = str(getattr(self, "path", None) or "an index in memory")
         with telemetry.searching(self.model.method, location, queries) as record:
             batch = encode_query_batch(self.model, queries, options, lexical, sentences and self._sentences, boost)
+            batch = self._with_second_stage(batch, rerank)
             with self.backend.read(filter) as view:
                 copies: list[Duplicates] = []
                 if selection is not None:
@@ -399,6 +416,7 @@ class Index:
         lexical: Lexical = DEFAULT,
         sentences: bool = True,
         boost: Boost = None,
+        rerank: Rerank = None,
         **options: Any,
     ) -> Ranking:
         """Rank documents by id and score only, for evaluation: :meth:`search` without the documents' texts.
@@ -409,6 +427,7 @@ class Index:
             return Ranking([], [], 0.0)
         k = check_count("k", k)
         batch = encode_query_batch(self.model, queries, options, lexical, sentences and self._sentences, boost)
+        batch = self._with_second_stage(batch, rerank)
         with self.backend.read(filter) as view:
             ranked = k  # passages; several of them may be of one document
             while True:
@@ -457,6 +476,7 @@ class Index:
         threshold: float = 0.0,
         lexical: Lexical = DEFAULT,
         boost: Boost = None,
+        rerank: Rerank = None,
         **options: Any,
     ) -> Context:
         """Collect the best sentences for a question; ``str(index.context(question))`` goes into a prompt.
@@ -473,6 +493,7 @@ class Index:
             threshold: Least probability of a passage.
             lexical: As for :meth:`search`.
             boost: As for :meth:`search`.
+            rerank: As for :meth:`search`.
             options: The method's search options.
         """
         if not isinstance(question, str):
@@ -480,6 +501,7 @@ class Index:
         k, tokens = check_count("k", k), check_count("tokens", tokens)
         check_range("a context", "threshold", threshold, 0, 1)
         batch = encode_query_batch(self.model, [question], options, lexical, self._sentences, boost)
+        batch = self._with_second_stage(batch, rerank)
         with self.backend.read(filter) as view:
             result, _ = Selection(distinct="near").search(batch, view, k, self._score_scales)
             return context_of(result, view, question, tokens, self.model.encoder.count_tokens, threshold)
@@ -603,6 +625,26 @@ class Index:
         """Describe how the documents fill the model's structure, such as the leaves of a tree."""
         with self.backend.read() as view:
             return self.model.describe(view)
+
+    def _with_second_stage(self, batch: QueryBatch, rerank: Rerank) -> QueryBatch:
+        """Add the reranker of a search; the index's own is left out where it cannot judge."""
+        if rerank is True and self._reranker is None:
+            raise ConfigError(
+                "rerank=True needs a reranker of the index, and it has none: set index.reranker, give rerank=…, or "
+                "start the service with --rerank"
+            )
+        if rerank is None or rerank is True:
+            reranker = self._reranker
+        else:
+            reranker = None if rerank is False else as_reranker(rerank)
+        if reranker is None:
+            return batch
+        if batch.calibration is None or not batch.texts:
+            if rerank is None:
+                return batch
+            what = "these options do not rank by score alone" if batch.texts else "a query of vectors has no text"
+            raise ConfigError(f"rerank adds to a score by the text of a question, but {what}: leave rerank out")
+        return replace(batch, second=SecondStage(reranker, batch.texts))
 
     def _score_scales(self, options: Any, view: View) -> ScoreScales:
         """Score scales for the options of a search.

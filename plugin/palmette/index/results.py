@@ -35,6 +35,7 @@ from palmette.ranking.score import (
     ScoreScales,
     probability,
 )
+from palmette.ranking.second_stage import RERANK, RERANK_SCORE, SecondStage
 from palmette.search.plan import Candidates
 from palmette.store.protocols import Backend, View, read_array
 from palmette.types import Document, Explanation, Highlights, Hit, Passage, cite
@@ -47,7 +48,7 @@ QueryList = Sequence[Texts] | Embeddings
 Boost = Mapping[str, Any] | Boosts | None
 FindScales = Callable[[Any, View], ScoreScales]
 """A function from search options and a view to the units of a score scale that a search uses."""
-RAW = (METHOD_SCORE, BEST_SENTENCE, WORD_SHARE, EXPECTED_WORD_SHARE, BOOST)
+RAW = (METHOD_SCORE, BEST_SENTENCE, WORD_SHARE, EXPECTED_WORD_SHARE, BOOST, RERANK, RERANK_SCORE)
 """Names of the evidence that a hit shows (:attr:`palmette.types.Hit.evidence`)."""
 
 
@@ -75,25 +76,29 @@ class QueryBatch:
     """[Q, d] vectors to compare sentences with; ``None`` where sentences do not count."""
     boosts: Boosts | None = None
     """Log-odds by metadata, if any."""
+    second: SecondStage | None = None
+    """The reranker's judgements, if one is asked."""
 
     def search(self, view: View, k: int, measure: FindScales) -> SearchResult:
         """Find the ``k`` best documents of a view."""
         model, k = self.model, min(k, max(1, len(view)))
         plan = model.plan(self.arrays, k, self.options, view)
         evidence = self.evidence(measure, view)
-        adds_to_method = self.vectors is not None or evidence.texts or self.boosts is not None
+        others = self.vectors, self.boosts, self.second
+        adds_to_method = evidence.texts or any(other is not None for other in others)
         if self.calibration is None or not adds_to_method:  # the method ranks alone
             return SearchResult(self, evidence, model.execute(view, plan, k, self.options))
         execute = partial(model.execute, view, options=self.options)
         return SearchResult(self, evidence, evidence.rank(execute, view, plan, k))
 
     def evidence(self, measure: FindScales, view: View) -> Evidence:
-        """Combine coefficients, score scales, texts, sentence vectors and boosts of these queries on a view."""
+        """Combine coefficients, score scales and all evidence of these queries on a view."""
         calibration = self.calibration or Calibration(words=0.0)
         score_scales = measure(self.options, view)
         if self.vectors is None:
             score_scales = score_scales.model_copy(update={"sentence": None})
-        return Evidence(calibration, score_scales, self.texts if calibration.words else (), self.vectors, self.boosts)
+        texts = self.texts if calibration.words else ()
+        return Evidence(calibration, score_scales, texts, self.vectors, self.boosts, self.second)
 
 
 def encode_query_batch(

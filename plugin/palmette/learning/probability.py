@@ -36,11 +36,9 @@ def calibrate_index(index: Index, judged: Mapping[str, Mapping[str, int]] | None
             relevant where another document is. ``None`` takes the votes that the index has kept.
     """
     if judged is None:
-        votes = index.feedback_log.votes()
-        known = _known(index, (vote.document for vote in votes))
-        judged = grades_of_votes(vote for vote in votes if vote.document in known)
+        judged = judged_by_votes(index)
     else:
-        _check_judged(judged, index)
+        check_judged(judged, index)
     questions = {question: grades for question, grades in judged.items() if question.strip() and grades}
     options = index.model.search_options({})
     calibration = index.model.calibration(options, "auto")
@@ -66,19 +64,26 @@ def calibrate_index(index: Index, judged: Mapping[str, Mapping[str, int]] | None
     return model
 
 
-def _known(index: Index, ids: Iterable[str]) -> set[str]:
+def judged_by_votes(index: Index) -> Mapping[str, Mapping[str, int]]:
+    """Return the grades that the votes of an index give to documents that it still has."""
+    votes = index.feedback_log.votes()
+    known = known_ids(index, (vote.document for vote in votes))
+    return grades_of_votes(vote for vote in votes if vote.document in known)
+
+
+def known_ids(index: Index, ids: Iterable[str]) -> set[str]:
     """Return the ids that are documents of the index."""
     distinct = list(dict.fromkeys(ids))
     return {id for id, document in zip(distinct, index.get(distinct), strict=True) if document is not None}
 
 
-def _check_judged(judged: Any, index: Index) -> None:
+def check_judged(judged: Any, index: Index) -> None:
     """Raise unless these are grades by question and id, of documents of the index."""
     check_kind("judged", judged, Mapping, "a dict such as {'a question': {'id': 1}}")
     for question, grades in judged.items():
         check_kind("a judged question", question, str, "a str")
         check_kind(f"judged[{shown(question)}]", grades, Mapping, "a dict of grades by id")
-    known = _known(index, (id for grades in judged.values() for id in grades if isinstance(id, str)))
+    known = known_ids(index, (id for grades in judged.values() for id in grades if isinstance(id, str)))
     for question, grades in judged.items():
         for id, grade in grades.items():
             if id not in known:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from types import MethodType
@@ -22,11 +22,10 @@ from palmette.index import Index
 from palmette.learning.calls import WRONG_PROMPT, AnswerLog, LoggedAnswer, make_folder
 from palmette.machine.llm import RefusedError, as_llm, name_of_model
 from palmette.machine.progress import progress_bar
+from palmette.ranking.rerankers import Score, checked_scores, framework_scorer, model_name
 
 log = logging.getLogger("palmette.learning")
 
-Teacher = Callable[[str, Sequence[str]], Sequence[float]]
-"""A function from a query and texts to a score for each text; higher is more relevant."""
 JUDGED_HITS = 20
 """Default number of hits per question that the teacher judges."""
 LEAD = 0.45
@@ -45,37 +44,22 @@ SCORES_SCHEMA = {
 """JSON schema of an LLM's reply."""
 
 
-def as_teacher(teacher: Any) -> tuple[str, Teacher]:
+def as_teacher(teacher: Any) -> tuple[str, Score]:
     """Return the name of a teacher and its scoring function.
 
     A teacher is a sentence-transformers ``CrossEncoder``; a cross-encoder, a document compressor or a chat model of
     LangChain; a node postprocessor or an LLM of LlamaIndex; ``"openai:MODEL"``; or a function of a query and texts.
     """
-    name = _model_name(teacher)
-    if callable(getattr(teacher, "predict", None)) and hasattr(teacher, "tokenizer"):  # a CrossEncoder
-        return name, lambda query, texts: teacher.predict([(query, text) for text in texts], show_progress_bar=False)
-    if callable(getattr(teacher, "compress_documents", None)):
-        return name, lambda query, texts: _compress(teacher, query, texts)
-    if callable(getattr(teacher, "postprocess_nodes", None)):
-        return name, lambda query, texts: _postprocess(teacher, query, texts)
-    if callable(getattr(teacher, "score", None)):  # LangChain's BaseCrossEncoder
-        return name, lambda query, texts: teacher.score([(query, text) for text in texts])
+    scorer = framework_scorer(teacher)
+    if scorer is not None:
+        return scorer.name, scorer.score
     if isinstance(teacher, str) or any(hasattr(teacher, method) for method in ("invoke", "complete")):
         llm = as_llm(teacher)
         return llm.name, lambda query, texts: _ask(llm, query, texts)
     if callable(teacher):
+        name = model_name(teacher)
         return name if name != type(teacher).__name__ else name_of_model(teacher), teacher
     raise ConfigError(f"a teacher is a cross-encoder, a reranker, an LLM or a function, got {shown(teacher)}")
-
-
-def _model_name(teacher: Any) -> str:
-    """Return the name that a teacher's model was loaded by, or that of its class where it tells none."""
-    for owner in (teacher, *(getattr(teacher, part, None) for part in ("config", "model", "_model", "llm"))):
-        for attribute in ("model_name", "name_or_path", "_name_or_path", "model"):
-            name = getattr(owner, attribute, None)
-            if isinstance(name, str) and name:
-                return name
-    return type(teacher).__name__
 
 
 def _tells(teacher: Any, name: str) -> bool:
@@ -167,13 +151,11 @@ def _key(name: str, question: str, hits: Sequence[Any]) -> str:
     return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _scored(
-    kept: AnswerLog, key: str, name: str, score: Teacher, question: str, texts: Sequence[str]
-) -> Sequence[float]:
+def _scored(kept: AnswerLog, key: str, name: str, score: Score, question: str, texts: Sequence[str]) -> Sequence[float]:
     """Return the scores of a question, kept or new ones, which are kept; a refusal that may be paid is kept, too."""
     if key not in kept.answers:
         try:
-            new = _checked(score(question, texts), len(texts), name)
+            new = checked_scores(score(question, texts), len(texts), name)
             kept.add(LoggedAnswer(key, json.dumps([round(value, 6) for value in new])))
         except _Unscored as error:
             kept.add(LoggedAnswer(key, error.reply, refused=True))
@@ -184,7 +166,7 @@ def _scored(
     answer = kept.answers[key]
     if answer.refused:
         raise _Unscored(answer.text)
-    return _checked(json.loads(answer.text), len(texts), name)
+    return checked_scores(json.loads(answer.text), len(texts), name)
 
 
 def _distinct(questions: Any) -> list[str]:
@@ -197,54 +179,6 @@ def _distinct(questions: Any) -> list[str]:
     if not listed:
         raise InputError("there are no questions to judge; give at least one")
     return list(dict.fromkeys(listed))
-
-
-def _checked(scores: Any, count: int, name: str) -> list[float]:
-    """Check that there is a finite number for each text."""
-    try:
-        values = [float(value) for value in scores]
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"{name} returned {shown(scores)} for {count} texts: a number for each is needed") from error
-    if len(values) != count or not np.isfinite(values).all():
-        raise InputError(f"{name} returned {shown(values)} for {count} texts: a finite number for each is needed")
-    return values
-
-
-def _compress(teacher: Any, query: str, texts: Sequence[str]) -> list[float]:
-    """Score by a LangChain reranker: its ``relevance_score`` where it gives one, else its order."""
-    from langchain_core.documents import Document
-
-    documents = [Document(page_content=text, metadata={"row": row}) for row, text in enumerate(texts)]
-    ranked = list(_for_all(teacher, len(texts)).compress_documents(documents, query))
-    scores = [document.metadata.get("relevance_score") for document in ranked]
-    return _scores([document.metadata["row"] for document in ranked], scores, len(texts))
-
-
-def _postprocess(teacher: Any, query: str, texts: Sequence[str]) -> list[float]:
-    """Score by a LlamaIndex reranker: the scores of its nodes where it sets them, else their order."""
-    from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
-
-    nodes = [NodeWithScore(node=TextNode(id_=str(row), text=text)) for row, text in enumerate(texts)]
-    ranked = _for_all(teacher, len(texts)).postprocess_nodes(nodes, query_bundle=QueryBundle(query))
-    return _scores([int(node.node.node_id) for node in ranked], [node.score for node in ranked], len(texts))
-
-
-def _for_all(teacher: Any, count: int) -> Any:
-    """Return a reranker that tells all scores, not only those of its ``top_n`` best: of two, one always leads."""
-    cuts = isinstance(getattr(teacher, "top_n", None), int) and hasattr(teacher, "model_copy")
-    return teacher.model_copy(update={"top_n": count}) if cuts else teacher
-
-
-def _scores(rows: Sequence[int], scores: Sequence[Any], count: int) -> list[float]:
-    """Score all texts: rows that were left out as the lowest one. Without scores, by reciprocal rank, others by 0."""
-    known = len(scores) == len(rows) > 0 and all(
-        isinstance(one, int | float | np.number) and np.isfinite(one) for one in scores
-    )
-    values = [float(one) for one in scores] if known else [1 / rank for rank in range(1, len(rows) + 1)]
-    out = [min(values) if known else 0.0] * count
-    for row, value in zip(rows, values, strict=True):
-        out[row] = value
-    return out
 
 
 class _Unscored(Exception):
@@ -261,6 +195,6 @@ def _ask(llm: Any, query: str, texts: Sequence[str]) -> list[float]:
     reply = llm.complete(JUDGE_PROMPT.format(query=query, texts=numbered), SCORES_SCHEMA).text
     json_list = re.search(r"\[[^\[\]]*\]", reply)
     try:
-        return _checked(json.loads(json_list[0]) if json_list else None, len(texts), "")
+        return checked_scores(json.loads(json_list[0]) if json_list else None, len(texts), "")
     except (ValueError, InputError) as error:
         raise _Unscored(reply) from error

@@ -3,7 +3,8 @@
     openai:MODEL                      the server that OPENAI_BASE_URL names, OpenAI's own by default
     openai:MODEL@https://host/v1      another server of the protocol
 
-The key is read from OPENAI_API_KEY whenever a request is sent. It is kept in no object, and is cut out of messages.
+The key is read from OPENAI_API_KEY (a reranker's from PALMETTE_RERANK_KEY) whenever a request is sent. It is kept in no
+object, and is cut out of messages.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ from palmette.errors import ConfigError, RemoteError, shown
 
 OPENAI_URL = "https://api.openai.com/v1"
 """Server of ``openai:MODEL`` where the variable OPENAI_BASE_URL names no other."""
+KEY = "OPENAI_API_KEY"
+"""Variable that holds the key of a server of chat or embeddings."""
+RERANK_KEY = "PALMETTE_RERANK_KEY"
+"""Variable that holds the key of a server that reranks."""
 ALLOW_HTTP = "PALMETTE_ALLOW_HTTP"
 """Variable that, as 1, allows requests without encryption to other machines."""
 ATTEMPTS = 6
@@ -126,7 +131,8 @@ def same_server(first: str, second: str) -> bool:
 def check_url(url: str) -> str:
     """Return a server's URL without its last slash; raise where it holds a key, or texts would travel in the clear."""
     if "@" in url or "?" in url or "#" in url:
-        raise ConfigError("the URL of a model server holds a key, which errors would print: set OPENAI_API_KEY")
+        variables = f"{KEY}, of a reranker {RERANK_KEY}"
+        raise ConfigError(f"the URL of a model server holds a key, which errors would print: set {variables}")
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -150,6 +156,7 @@ class Endpoint:
         base_url: The server's URL; by default the one that the environment names.
         error: Class of the errors that are raised.
         send_key: Whether the key is sent.
+        key: Environment variable that holds the key.
         rates: Limits of rate, if any.
     """
 
@@ -160,10 +167,12 @@ class Endpoint:
         *,
         error: type[RemoteError] = RemoteError,
         send_key: bool = True,
+        key: str = KEY,
         rates: Rates | None = None,
     ) -> None:
         self.base_url = check_url(base_url or default_url())
         self.url, self.error, self.send_key = self.base_url + path, error, send_key
+        self.key = key
         self.rates = rates or Rates()
         self._client: Any = None
         self._process = 0
@@ -191,7 +200,7 @@ class Endpoint:
 
         end, wait, stopped = time.monotonic() + patience, FIRST_WAIT, stopped or threading.Event()
         for attempt in range(1, ATTEMPTS + 1):
-            key = read_key() if self.send_key else ""
+            key = read_key(self.key) if self.send_key else ""
             self.rates.wait(tokens)
             if stopped.is_set():
                 raise self.error("the call was given up, since its run has ended")
@@ -330,24 +339,26 @@ class Endpoint:
         """Return the error of a status that another attempt does not mend."""
         reason, fix = told_by(reply.content), ""
         if reply.status in (401, 403):
-            fix = ": set OPENAI_API_KEY to a key of this server"
+            fix = f": set {self.key} to a key of this server"
             if not self.send_key:
                 fix = f": no key is sent to a server that a record names. Give encoder='openai:{model}@{self.base_url}'"
         return self.error(f"{self.url} answered {reply.status} for model {model!r}: {reason}{fix}")
 
 
-def read_key() -> str:
-    """Return the key of the environment, or an empty text."""
-    key = os.environ.get("OPENAI_API_KEY", "").strip()
+def read_key(variable: str = KEY) -> str:
+    """Return the key of an environment variable, or an empty text."""
+    key = os.environ.get(variable, "").strip()
     if not key.isascii() or (key and not key.isprintable()):
-        raise ConfigError("OPENAI_API_KEY holds characters that no key has, such as a line break: copy it again")
+        raise ConfigError(f"{variable} holds characters that no key has, such as a line break: copy it again")
     return key
 
 
 def hide_key(text: str) -> str:
-    """Cut the key out of a text: servers repeat a wrong one."""
-    key = os.environ.get("OPENAI_API_KEY", "").strip()
-    return text.replace(key, "…") if key else text
+    """Cut the keys out of a text: servers repeat a wrong one."""
+    for variable in (KEY, RERANK_KEY):
+        if key := os.environ.get(variable, "").strip():
+            text = text.replace(key, "…")
+    return text
 
 
 def told_by(facts: Any) -> str:

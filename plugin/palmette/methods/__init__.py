@@ -42,12 +42,23 @@ def model_class(method: str) -> type[Model]:
 def load_model(repo_or_dir: str | Path, *, revision: str | None = None, **options: Any) -> Model:
     """Load a checkpoint of any method, from a folder or the Hub: its config names the method.
 
+    The default encoder and a packaged one (``packaged:all-MiniLM-L6-v2``) are models that nothing was trained for.
     Options are those of :meth:`palmette.methods.base.Model.from_pretrained`.
     """
     from palmette.hub import open_checkpoint
     from palmette.hub.checkpointed import loading
+    from palmette.methods.base import DEFAULT_ENCODER
 
-    inside = check_path(repo_or_dir) / "model" / "manifest.json"
+    path, name = check_path(repo_or_dir), str(repo_or_dir)
+    encoders = DEFAULT_ENCODER, DEFAULT_ENCODER.partition("/")[2]
+    if name.startswith("packaged:") or (name in encoders and not path.is_dir()):
+        from palmette.encoder import load_encoder
+        from palmette.methods.space import SpaceModel
+
+        if options.pop("encoder", None) is not None:
+            raise ConfigError(f"{name!r} is an encoder itself: leave encoder= out")
+        return SpaceModel.untrained(load_encoder(name, revision=revision, **options))
+    inside = path / "model" / "manifest.json"
     with reading(repo_or_dir, CheckpointError):
         is_index = inside.is_file()
     if is_index:

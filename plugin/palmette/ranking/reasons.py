@@ -16,6 +16,7 @@ import numpy as np
 from palmette.lexical.analyser import Analyser, WordKind
 from palmette.machine.text import shorten
 from palmette.ranking.score import BEST_SENTENCE, EXPECTED_WORD_SHARE, METHOD_SCORE, SPAN, Evidence, probability
+from palmette.ranking.second_stage import RERANK, RERANK_SCORE
 from palmette.search.plan import WordMatches
 from palmette.types import Document, Explanation, Metadata, Part
 
@@ -73,6 +74,12 @@ def explain(
     boosted = [] if evidence.boosts is None else evidence.boosts.parts(document.metadata)
     parts += boosted
     said += [f"boost by {part.detail['boost']} ({part.detail['value']})" for part in boosted]
+    added = float(facts.get(RERANK, np.nan))
+    if evidence.second is not None and not np.isnan(added):
+        model, own_score = evidence.second.reranker.name, float(facts[RERANK_SCORE])
+        parts.append(Part("reranker", added, {"model": model, "score": None if np.isnan(own_score) else own_score}))
+        if abs(added) >= 0.05:
+            said.append(f"reranker {added:+.1f}".replace("-", "\u2212"))
     logit = sum(part.value for part in parts)
     text = "; ".join([*said, own.brief]) if own.brief else "; ".join(said)
     facts = {"logit": logit, "calibration": evidence.calibration.source}

@@ -5,12 +5,13 @@ A document's evidence is
     meaning  m = ½ (s − z_s) / u_s + ½ (c − z_c) / u_c
     words    w = share of the query's weight in words that the document answers, 0 … 1
     sum      x = (1 − λ) m + λ (w − h)
-    score    P(relevant) = 1 / (1 + exp(−(slope · x + prior + boost)))
+    score    P(relevant) = 1 / (1 + exp(−(slope · x + prior + boost + reranker)))
 
 where s is the method's score and c the cosine of the document's best sentence. Each has a zero z and a unit u of six
 standard deviations over all documents (:class:`ScoreScale`). h = .8 exp(−1.5 r) is the share of words expected of an
 unrelated document; r is the weight of the query's words, in words that no document contains. A boost adds log-odds
-by metadata. Candidates are the best documents by the method's score and the best by words; each gets all of the above.
+by metadata, and a reranker for the hits whose order is open (:mod:`palmette.ranking.second_stage`). Candidates are the
+best documents by the method's score and the best by words; each gets all of the above.
 
 Example: λ = .5, m = .8, w = .7, h = .1 give x = .4 + .3 = .7, and with slope 5.5 and prior −3.9 log-odds of −.05: 49 %.
 """
@@ -33,6 +34,7 @@ from palmette.errors import REPAIR, ConfigError, CorruptIndexError, shown
 from palmette.machine.telemetry import span
 from palmette.ranking.arrays import SENTENCE_SCALES, SENTENCES
 from palmette.ranking.boost import Boosts
+from palmette.ranking.second_stage import SecondStage
 from palmette.search.plan import Candidates, SearchPlan, stack_rows
 from palmette.store.protocols import View
 
@@ -198,6 +200,8 @@ class Evidence:
     """[Q, d] unit query vectors for sentences; ``None`` where sentences do not count."""
     boosts: Boosts | None = None
     """Boosts by metadata, if there are any."""
+    second: SecondStage | None = None
+    """The reranker's judgements, if one is asked."""
 
     @property
     def words(self) -> float:
@@ -220,7 +224,8 @@ class Evidence:
     def rank(self, search: Execute, view: View, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best documents of every query, with log-odds as scores."""
         # 1. the best by the method, for all queries together
-        depth = min(max(SHORTLIST, 2 * k), max(1, len(view)))
+        hits = 0 if self.second is None else self.second.reranker.hits
+        depth = min(max(SHORTLIST, 2 * k, hits), max(1, len(view)))
         read = () if self.vectors is None else (SENTENCES, SENTENCE_SCALES)
         view.expect(plan, depth, self.texts, read)
         with span("candidates"):
@@ -234,10 +239,16 @@ class Evidence:
                 if plan.only is not None:  # a search of one subtree
                     matched = np.intersect1d(matched, plan.only)
                 listed = score_others(search, plan.one_query(row), listed, matched)
-            # 3. all evidence of each, and the k best; equal ones by the method's score, then by key
+            # 3. all evidence of each; equal ones by the method's score, then by key
             with span("rank"):
-                scored = self.score(view, row, listed.keys[0], listed.scores[0])
+                scored = self._sum(view, row, listed.keys[0], listed.scores[0])
             order = np.lexsort((scored.keys[0], -listed.scores[0], -scored.scores[0]))
+            # 4. the reranker's judgement of the first ones, if one is asked
+            if self.second is not None:
+                self.second.judge(view, row, scored.keys[0][order], scored.scores[0][order])
+                scored = self.second.apply(row, scored)
+                order = np.lexsort((scored.keys[0], -listed.scores[0], -scored.scores[0]))
+            # 5. the k best
             order = order[scored.scores[0][order] > -np.inf][:k]
             facts: dict[str, NDArray[Any]] = {}
             for name, array in {**listed.evidence, **scored.evidence}.items():
@@ -246,7 +257,15 @@ class Evidence:
         return stack_rows(rows, candidates)
 
     def score(self, view: View, row: int, keys: Keys, own: Floats) -> Candidates:
-        """Score documents of one query by the method's score ``own``, best sentence, words and boosts."""
+        """Score documents of one query by the method's score ``own`` and all other evidence.
+
+        A reranker's judgement counts for the documents that a search has had judged.
+        """
+        scored = self._sum(view, row, keys, own)
+        return scored if self.second is None else self.second.apply(row, scored)
+
+    def _sum(self, view: View, row: int, keys: Keys, own: Floats) -> Candidates:
+        """Score documents of one query by the method's score, best sentence, words and boosts."""
         # 1. meaning: cosine and number of the best sentence, beside the method's score
         best, at = np.full(len(keys), np.nan, np.float32), np.full(len(keys), -1, np.int32)
         if self.vectors is not None and len(keys):

@@ -294,11 +294,17 @@ class Service:
         try:
             async with asyncio.timeout(self.settings.timeout):
                 value = await served.read(caller.name, caller.filter, partial(call, body))
+                value = self.with_progress(served, caller, value)
         except TimeoutError as error:
             raise Problem(HTTPStatus.GATEWAY_TIMEOUT, f"no answer within {self.settings.timeout:g} s") from error
-        if keeps:
+        if keeps and not served.indexing:
             self._kept[key] = time.monotonic(), value
         return value
+
+    def with_progress(self, served: ServedIndex, caller: Caller, value: Any) -> Any:
+        """Add to a reply how far the first indexing is, for callers who may read all documents."""
+        indexing = served.indexing if caller.filter is None and isinstance(value, dict) else None
+        return value if indexing is None else {**value, "indexing": indexing}
 
     async def _body(self, request: Request) -> bytes:
         """Read the body of a request, which must be JSON; :class:`RequestChecks` bounds its time and size."""
@@ -340,7 +346,7 @@ class Service:
                 answers = await served.read(
                     caller.name, caller.filter, lambda *_: reply_of_answer(body, results, reader)
                 )
-                yield _event("answer", {"answers": answers})
+                yield _event("answer", self.with_progress(served, caller, {"answers": answers}))
         except TimeoutError:
             yield _event("problem", problem_facts(HTTPStatus.GATEWAY_TIMEOUT, "TimeoutError", "no answer in time"))
         except PalmetteError as error:

@@ -16,6 +16,7 @@ from palmette.encoder.base import Encoder
 from palmette.errors import ConfigError, InputError
 from palmette.index import Index
 from palmette.index.context import Context
+from palmette.ranking.second_stage import noting
 from palmette.reader import Reader
 from palmette.reader.answer import Support
 from palmette.service import facets, render
@@ -101,9 +102,12 @@ def _search(body: SearchBody, index: Index, reader: Reader) -> dict[str, Any]:
     """Answer ``/v1/search``, and record each search under a run's id, where feedback is kept."""
     queries, options = listed(body.query), body.search()
     names = ("threshold", "explain", "group_by", "distinct", "expand", "expand_tokens")
-    results = index.search(queries, body.k, **{name: getattr(body, name) for name in names}, **options)
+    with noting() as notes:
+        results = index.search(queries, body.k, **{name: getattr(body, name) for name in names}, **options)
     facts = results_facts(queries, results, body.explain)
     for query, hits, fact in zip(queries, results, facts, strict=True):
+        if query in notes:
+            fact["note"] = notes[query]
         run = uuid4().hex
         if index.record_search(query, [hit.id for hit in hits], run=run):
             fact["run"] = run
@@ -120,8 +124,9 @@ def _context(body: ContextBody, index: Index, reader: Reader) -> dict[str, Any]:
     options = body.search()
     if not options.pop("sentences"):
         raise ConfigError("a context is made of sentences: leave sentences=false out")
-    context = index.context(body.question, body.tokens, k=body.k, threshold=body.threshold, **options)
-    return context.to_dict()
+    with noting() as notes:
+        context = index.context(body.question, body.tokens, k=body.k, threshold=body.threshold, **options)
+    return context.to_dict() | ({"note": notes[body.question]} if notes else {})
 
 
 @_bounded

@@ -21,6 +21,7 @@ from palmette.machine.compiled import compile_loops, compiles_loops
 from palmette.machine.files import write_anew
 from palmette.machine.folders import draft_beside
 from palmette.machine.threads import run_in_thread
+from palmette.ranking.second_stage import Rerank, as_reranker
 from palmette.reader import Reader
 from palmette.service.local import HOME
 from palmette.service.per_caller import PerCallerLimit
@@ -92,9 +93,17 @@ class ServedIndex:
     """A named index of a service."""
 
     def __init__(
-        self, name: str, path: str, *, model: str | None = None, reader: str | None = None, **options: Any
+        self,
+        name: str,
+        path: str,
+        *,
+        model: str | None = None,
+        reader: str | None = None,
+        rerank: Rerank = None,
+        **options: Any,
     ) -> None:
         self.name, self._model, self._reader, self._options = name, model, reader, options
+        self._reranker = None if rerank is None else as_reranker(rerank)
         self.is_indexed = True
         """Whether a followed folder has been indexed as a whole since the service began."""
         self.source: Path | None = None
@@ -129,6 +138,7 @@ class ServedIndex:
             Index.open_or_create(self.path, self._model, encoder=encoder, language=language).close()
         self.opened = self._load()
         if self.source is not None:
+            self.progress = Progress(len(self.opened.index))  # of an earlier run
             self._follower.start()
 
     @property
@@ -139,7 +149,16 @@ class ServedIndex:
             return "is not open"
         if self.source is None and opened.folder is not None and stamp_of(self.path) is None:
             return "is no longer where it was opened"
-        return "" if self.is_indexed else f"indexes its folder: {self.progress.done:,} of {self.progress.total or 0:,}"
+        if self.is_indexed:
+            return ""
+        done, total = self.progress.done, self.progress.total
+        return f"indexes its folder: {done:,}" + (" documents so far" if total is None else f" of {total:,}")
+
+    @property
+    def indexing(self) -> dict[str, int | None] | None:
+        """Documents of a followed folder that can be found so far, and all of them; ``None`` once it was whole."""
+        done, total = self.progress.done, self.progress.total
+        return None if self.is_indexed or done == total else {"done": done, "total": total}
 
     def close(self) -> None:
         """Finish a running write, and close the index; blocks."""
@@ -154,13 +173,14 @@ class ServedIndex:
         """Open index and reader, and search once, so that the loops of a search are compiled."""
         stamp = stamp_of(self.path)
         index = Index.open(self.path, **self._options)
+        index.reranker = self._reranker
         try:
             if len(index) > UNCOMPILED_UP_TO:
                 compile_loops()
             encoder = index.model.encoder.plain
             reader = Reader.untrained(encoder) if self._reader is None else Reader.from_pretrained(self._reader)
             if len(index) and compiles_loops():
-                reader.answer("first", index.search("first", 1))
+                reader.answer("first", index.search("first", 1, rerank=False))
             if self.source is not None:
                 outlast(index)
         except BaseException:
@@ -306,7 +326,7 @@ class ServedIndex:
         if not folder.exists():  # it was removed while it was read
             raise NotFoundError(f"there is no folder {folder}")
         total = len(listing.documents)
-        self.progress = Progress(0, total)
+        self.progress = Progress(min(len(index), total), total)
 
         def report_progress(done: int, fresh: int) -> bool:
             self.progress.done = total - fresh + done

@@ -86,6 +86,8 @@ class ResultReply(Reply):
 
     query: str
     hits: list[HitReply]
+    note: str | None = None
+    """Why the hits are those of the first stage, where the reranker failed or was late."""
     run: str | None = None
     """Name of the search for ``/v1/feedback``, where searches are recorded."""
 
@@ -222,6 +224,8 @@ class ContextReply(Reply):
     text: str
     tokens: int
     excerpts: list[ExcerptReply]
+    note: str | None = None
+    """Why the passages are those of the first stage, where the reranker failed or was late."""
 
 
 class FeedbackReply(Reply):
@@ -344,6 +348,14 @@ class DeleteReply(Reply):
     deleted: list[str]
 
 
+class Indexing(Reply):
+    """Documents found so far, and all that there are, while a followed folder is indexed for the first time."""
+
+    done: int
+    total: int | None
+    """``null`` until they are counted."""
+
+
 class Follows(Reply):
     """Progress of indexing a followed folder, for callers who may read all documents."""
 
@@ -446,7 +458,7 @@ def openapi(endpoints: Sequence[CallSchema]) -> dict[str, Any]:
         "/ready": (ReadyReply, "Every index can be searched"),
     }
     # 1. schemas of all bodies and replies, each under the name of its class
-    replies = [*REPLIES.values(), *(reply for reply, _ in gets.values()), ProblemReply]
+    replies = [*REPLIES.values(), *(reply for reply, _ in gets.values()), ProblemReply, Indexing]
     kinds: list[tuple[Any, Any]] = [(one.body, "validation") for one in endpoints]
     kinds += [(reply, "serialization") for reply in replies]
     adapters = [(kind, mode, TypeAdapter(kind)) for kind, mode in kinds]
@@ -455,7 +467,12 @@ def openapi(endpoints: Sequence[CallSchema]) -> dict[str, Any]:
     def content(kind: type[Any], mode: Any = "serialization", media: str = "json", **example: Any) -> dict[str, Any]:
         return {"content": {f"application/{media}": {"schema": references[kind, mode], **example}}}
 
-    # 2. the paths
+    # 2. what every reading call adds while a folder is indexed
+    for read in (REPLIES[endpoint.path] for endpoint in endpoints if not endpoint.write):
+        name = references[read, "serialization"]["$ref"].rpartition("/")[2]
+        schemas["$defs"][name]["properties"]["indexing"] = references[Indexing, "serialization"]
+
+    # 3. the paths
     paths: dict[str, Any] = {}
     problem = {"description": "A problem"} | content(ProblemReply, media="problem+json")
     for endpoint in endpoints:

@@ -52,12 +52,14 @@ class Ask(Body):
     """Whether the best sentence counts."""
     boost: dict[str, Any] | None = None
     """Log-odds by metadata: ``{"date": {"half_life": "90d"}, "kind": {"guide": 0.5}}``."""
+    rerank: bool | None = None
+    """Whether the service's reranker judges hits whose order is open; by default where it has one."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the index's method, such as ``level`` of a tree."""
 
     def search(self) -> dict[str, Any]:
         """Keywords of :meth:`palmette.Index.search`."""
-        fields = {name: getattr(self, name) for name in ("filter", "lexical", "sentences", "boost")}
+        fields = {name: getattr(self, name) for name in ("filter", "lexical", "sentences", "boost", "rerank")}
         return {**_method_options(self.options, type(self).model_fields), **fields}
 
     def check_hits(self, queries: str | tuple[str, ...]) -> int:

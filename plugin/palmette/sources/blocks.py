@@ -30,14 +30,20 @@ from palmette.sources.lines import TextBlock, fill, indent_of, runs_of_lines
 from palmette.types import LINE_END
 
 
-def blocks_of(text: str, kind: str) -> list[TextBlock]:
-    """Return the outermost blocks of a text; a kind without a parser of its own has paragraphs."""
+def blocks_of(text: str, kind: str, adornments: list[str] | None = None) -> list[TextBlock]:
+    """Return the outermost blocks of a text; a kind without a parser of its own has paragraphs.
+
+    Args:
+        text: A document, or a stretch of one.
+        kind: How it is read.
+        adornments: Those of the titles of reStructuredText so far, the outermost first; new ones are added.
+    """
     lines = Lines(text)
     family, _, language = kind.partition(":")
     if family in ("markdown", "mdx"):
         return _markdown(lines)
     if family == "rst":
-        return _rst(lines)
+        return _rst(lines, [] if adornments is None else adornments)
     if family == "code":
         return code_blocks(lines, language)
     return fill(runs_of_lines(lines, 0, len(lines)), 0, len(lines.text))
@@ -91,15 +97,16 @@ def _markdown(lines: Lines) -> list[TextBlock]:
     blocks = [TextBlock(0, 0, "front matter")] if head else []
     # 2. The parser's tokens as blocks inside each other, and 3. the blocks that CommonMark does not know.
     if rest.strip():
-        blocks += _nodes(lines, _parser(inline=False).parse(rest), skipped)
+        nodes = _nodes(lines, _parser(inline=False).parse(rest), skipped, skipped)
+        blocks += nodes or [TextBlock(len(head), len(lines.text), "paragraph")]  # definitions of links alone
     blocks = _admonitions(lines, blocks)
     return fill(blocks, 0, len(lines.text))
 
 
-def _nodes(lines: Lines, tokens: Sequence[Any], skipped: int) -> list[TextBlock]:
-    """Return the blocks of tokens that stand beside each other, and those inside them."""
+def _nodes(lines: Lines, tokens: Sequence[Any], skipped: int, reached: int) -> list[TextBlock]:
+    """Return the blocks of tokens that stand beside each other from line ``reached`` on, and those inside them."""
     blocks: list[TextBlock] = []
-    at, reached = 0, skipped
+    at = 0
     while at < len(tokens):
         token, last = tokens[at], _closing(tokens, at)
         if token.map and token.type != "inline":
@@ -113,7 +120,7 @@ def _nodes(lines: Lines, tokens: Sequence[Any], skipped: int) -> list[TextBlock]
             if block.kind == "heading":
                 block.level, block.name = int(token.tag[1]), heading_name(tokens[at + 1].content)
             else:
-                block.inside = fill(_nodes(lines, tokens[at + 1 : last], skipped), block.start, block.end)
+                block.inside = fill(_nodes(lines, tokens[at + 1 : last], skipped, first), block.start, block.end)
             blocks.append(block)
             reached = max(reached, stop)
         at = last + 1
@@ -167,17 +174,26 @@ def _belongs(lines: Lines, before: TextBlock, block: TextBlock, text: str) -> bo
 
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*[ \t]*$")
 _DEEPEST = 8  # levels of indented paragraphs inside each other
-_RST_MARK = re.compile(r"(?:[-*+•]|\(?(?:\d+|#|\w)[.)])[ \t]")
+_RST_MARK = re.compile(r"(?:[-*+•]|\(?(?:\d+|#|\w)[.)])[ \t]|:[^\s:`](?:[^:`\r\n]*[^\s:`])?:(?:\s|$)")
+"""The mark of an item, or the name of a field."""
+_LABEL = re.compile(r"[ \t]*\.\. _[^\r\n]+:\s*$")
+_DIRECTIVE = re.compile(r"[ \t]*\.\. (?:\|[^|\r\n]+\| )?([\w:.+-]+)::(?:\s|$)")
+_LITERAL = frozenset(
+    "code code-block sourcecode highlight parsed-literal literalinclude raw math doctest testcode testoutput testsetup "
+    "testcleanup ipython prompt productionlist graphviz mermaid csv-table".split()
+)
+"""Directives whose content is no reStructuredText."""
+_BORDER = re.compile(r"[ \t]*\+(?:-+\+)+\s*$")
 
 
-def _rst(lines: Lines) -> list[TextBlock]:
+def _rst(lines: Lines, levels: list[str]) -> list[TextBlock]:
     """Return titles by their adornments, and paragraphs with what is indented below them."""
     blocks: list[TextBlock] = []
-    levels: list[str] = []
     number, body = 0, 0
     while number < len(lines):
         if rows := _title_rows(lines, number):
             # A title ends the text before it. Its level is the order in which its adornment first appeared.
+            # A label above it stays with that text: before the title, it would be read first, which ranks worse.
             blocks += _indented(lines, body, number)
             mark, name = lines[number + rows - 1].strip()[0] + str(rows), lines[number + rows - 2].strip()
             if mark not in levels:
@@ -207,25 +223,42 @@ def _title_rows(lines: Lines, number: int) -> int:
 
 
 def _indented(lines: Lines, first: int, last: int, depth: int = 0) -> list[TextBlock]:
-    """Return the paragraphs and items of lines, each with the more deeply indented ones below it."""
+    """Return the paragraphs, items and directives of lines, each with what is indented more deeply below it."""
     written = [n for n in range(first, last) if not lines.blank(n, n + 1)]
     if not written:
         return []
     # A block begins at each line of least indent below a blank line, or with the mark of an item.
     least = min(indent_of(lines[n]) for n in written)
     starts = written[:1]
+    labelled = _LABEL.match(lines[starts[0]])
     for n in written[1:]:
+        # A label stays with the block below it.
         if indent_of(lines[n]) == least and (lines.blank(n - 1, n) or _RST_MARK.match(lines[n], least)):
-            starts.append(n)
+            if not labelled:
+                starts.append(n)
+            labelled = _LABEL.match(lines[n])
     blocks = []
     for n, stop in pairwise([*starts, last]):
         block = TextBlock(
             lines.start(n), lines.start(stop), "item" if _RST_MARK.match(lines[n], least) else "paragraph"
         )
-        # Below its first paragraph, what is indented more deeply is cut in the same way.
-        rest = next((m for m in range(n + 1, stop) if lines.blank(m - 1, m) and not lines.blank(m, m + 1)), stop)
+        # What is below the labels and the first paragraph of it
+        top = next((m for m in range(n, stop) if not _LABEL.match(lines[m]) and not lines.blank(m, m + 1)), n)
+        rest = next((m for m in range(top + 1, stop) if lines.blank(m - 1, m) and not lines.blank(m, m + 1)), stop)
+        directive = _DIRECTIVE.match(lines[top])
+        last_line = next((lines[m] for m in range(rest - 1, top - 1, -1) if not lines.blank(m, m + 1)), "").rstrip()
+        literal = directive[1] in _LITERAL if directive else last_line.endswith("::")
         if rest < stop and depth < _DEEPEST:
-            head = TextBlock(block.start, lines.start(rest), "paragraph")
-            block.inside = fill([head, *_indented(lines, rest, stop, depth + 1)], block.start, block.end)
+            # is code, cut at its blank lines at worst, or has blocks in the same way.
+            head = TextBlock(block.start, lines.start(rest), "directive" if literal or directive else "paragraph")
+            inner = runs_of_lines(lines, rest, stop) if literal else _indented(lines, rest, stop, depth + 1)
+            for one in inner[1:] if literal else ():
+                one.kind = "part"
+            block.inside = fill([head, *inner], block.start, block.end)
+        elif _BORDER.match(lines[top]):
+            # A grid table has its rows, the first one with the head above it.
+            rows = [m for m in range(top + 1, stop - 1) if _BORDER.match(lines[m]) and not lines.blank(m + 1, stop)]
+            parts = [TextBlock(lines.start(m), lines.start(m), "part") for m in (n, *rows)]
+            block.inside = fill(parts, block.start, block.end) if rows else []
         blocks.append(block)
     return blocks

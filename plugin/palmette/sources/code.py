@@ -27,7 +27,7 @@ _SIGNATURE = re.compile(
     rf"{_NAMED}\([^;]*(?:\{{\s*$|\)\s*$|,\s*$))"  # int main(void) {{, and with the brace on the next line
 )
 _ABOVE = re.compile(r"[ \t]*(?://|/\*|\*|#(?!include|define|if|endif|pragma)|@|--|;;|\[\w+.*\]\s*$)")
-_CONTINUED = re.compile(r"[ \t]*(?:[})\]{;]|end\b|else\b|catch\b|finally\b|except\b|elif\b)")
+_CONTINUED = re.compile(r"[ \t]*(?:[})\]{;]|where\b|end\b|else\b|catch\b|finally\b|except\b|elif\b)")
 
 
 _parsing = threading.Lock()  # the filters of warnings are the whole process's: two threads would restore each other's
@@ -128,13 +128,24 @@ def _definitions(lines: Lines, first: int, last: int, depth: int = 0) -> list[Te
 
 _DEEPEST = 8  # levels of definitions inside each other
 _LONGEST_SIGNATURE = 400  # characters
+_LONGEST_STRING = 1000  # lines
+_NO_STRING = re.compile(r"^\s*(?://|/?\*|#|--|;)|[\"']`|`[\"']")
+"""A line with a backtick that begins no string: a comment, or a backtick in a string."""
 
 
 def _end_of_definition(lines: Lines, number: int, last: int) -> int:
     """Return the line after a definition: the first one that is indented no more, closing marks aside."""
-    indent, stop = indent_of(lines[number]), number + 1
+    indent, stop, raw = indent_of(lines[number]), number + 1, False
     for n in range(number + 1, last):
         line = lines[n]
+        # A string of Go or JavaScript between two backticks is not indented; one that would never end is none.
+        if "`" in line and line.count("`") % 2 and not _NO_STRING.search(line):
+            raw = not raw and any("`" in lines[m] for m in range(n + 1, min(last, n + _LONGEST_STRING)))
+            stop = n + 1
+            continue
+        if raw:
+            stop = n + 1
+            continue
         if line.isspace() or not line:
             continue
         if indent_of(line) <= indent and not (indent_of(line) == indent and _CONTINUED.match(line)):

@@ -52,11 +52,11 @@ _DEEPER = 0.03
 _BLOCK = 0.3
 """What a cut between two blocks of a section costs."""
 _ANNOUNCED = 1.0
-"""What a cut after a line that ends with a colon costs: code, a list or a table is to follow."""
+"""What a cut after a line that ends with a colon or opens a brace costs: code, a list or a table is to follow."""
 _INSIDE = 2.0
 """What a cut inside a block costs that had to be taken apart."""
 _HEADED = 4.0
-"""What a cut between a heading and what it heads costs."""
+"""What a cut between a heading, or the first lines of a directive, and what it heads costs."""
 _MANY = 4096
 """Pieces of a stretch of which small ones are joined."""
 _SHARES = 16
@@ -119,8 +119,9 @@ def split(text: str, kind: str, options: PassageOptions, count_tokens: CountToke
         start = max(start, text.rfind("\n", start, first) + 1, text.rfind("\r", start, first) + 1)
         if start >= end:
             continue
-        # It is under the headings that all of its pieces are under.
-        path = _common([piece.path for piece in pieces])
+        # Code is under the definitions where it begins; prose under the headings that all of it is under.
+        paths = [piece.path for piece in pieces if piece.path is not None]
+        path = paths[0] if paths and kind.startswith("code") else _common(paths)
         passages.append(Passage(start, end, path, lines.at(start) + 1, lines.at(end - 1) + 1))
         before = pieces[0].start
     return [replace(place, number=number, count=len(passages)) for number, place in enumerate(passages)]
@@ -132,13 +133,14 @@ class _Cutter:
     def __init__(self, text: str, limit: int, count_tokens: CountTokens) -> None:
         self.text, self.limit, self.count = text, limit, count_tokens
         self._headings: list[tuple[int, str]] = []
+        self._adornments: list[str] = []
 
     def passages(self, kind: str) -> Iterator[Sequence[_Piece]]:
         """Yield the pieces of each passage; those of the last one of a stretch may go on in the next stretch."""
         pieces: list[_Piece] = []
         for start, end, part in stretches(self.text, kind):
             # 1. Blocks of the stretch, with their places in the whole text; each becomes a piece or several.
-            blocks = blocks_of(self.text[start:end], part)
+            blocks = blocks_of(self.text[start:end], part, self._adornments)
             for block in blocks:
                 block.shift(start)
             pieces += _few(list(self._pieces(blocks)), self.limit // _SHARES)
@@ -167,10 +169,19 @@ class _Cutter:
         """Return what a cut between two blocks costs."""
         if before is not None and before.kind == "heading":
             return _HEADED
+        if block.kind == "definition" and before is not None and self._ends(before, "{"):
+            return _ANNOUNCED
         if block.kind in ("heading", "definition"):
             return _SECTION + _DEEPER * block.level
-        announced = before is not None and self.text[before.start : before.end].rstrip().endswith(":")
+        if before is not None and before.kind == "directive":
+            return _HEADED
+        if block.kind == "part":
+            return _INSIDE
+        announced = before is not None and self._ends(before, ":")
         return _ANNOUNCED if announced else _BLOCK
+
+    def _ends(self, block: TextBlock, mark: str) -> bool:
+        return self.text[block.start : block.end].rstrip().endswith(mark)
 
     def _taken_apart(
         self, block: TextBlock, tokens: int, path: tuple[str, ...] | None, cost: float
@@ -274,10 +285,10 @@ def _runs(pieces: Sequence[_Piece], limit: int) -> list[tuple[int, int]]:
     return runs[::-1]
 
 
-def _common(paths: Sequence[tuple[str, ...] | None]) -> tuple[str, ...]:
+def _common(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """Return the headings that all pieces of a passage are under."""
     shared: list[str] = []
-    for names in zip(*(path for path in paths if path is not None), strict=False):
+    for names in zip(*paths, strict=False):
         if len(set(names)) > 1:
             break
         shared.append(names[0])

@@ -47,7 +47,7 @@ class Citation:
         names = [self.file, *self.headings]
         if self.name and self.name not in self.headings:
             names.append(self.name)
-        text = " \u203a ".join(names)
+        text = " ".join(" \u203a ".join(names).split())  # one line, whatever a file is called
         if self.is_only_line:
             return text
         kind, one = self.kind.removesuffix("s"), self.first == self.last

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SETTINGS = "llama_index.json"
 """The retriever's settings, in the index folder."""
-SHARED = ("_index", "_opening", "callback_manager", "object_map", "transformations")
+SHARED = ("_index", "_opening", "callback_manager", "object_map", "transformations", "rerank")
 """Attributes that a deep copy shares."""
 
 
@@ -96,8 +96,8 @@ class IndexHolder:
         """Write the retriever to a folder that :meth:`from_persist_dir` opens.
 
         In the index's own folder, and without a ``path``, only the settings are written. With another path the index
-        is copied into that new folder; nothing is encoded again. Objects that index nodes refer to, callbacks and
-        transformations are not kept: give them again.
+        is copied into that new folder; nothing is encoded again. Objects that index nodes refer to, callbacks,
+        transformations and rerankers without a name are not kept: give them again.
         """
         place = self.index.path
         here = place if isinstance(place, Path) else None  # a collection keeps no settings

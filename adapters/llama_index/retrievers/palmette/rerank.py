@@ -18,6 +18,7 @@ from palmette.errors import InputError
 from palmette.index.frameworks import check_size, public_name, rerank
 from palmette.lexical.analyser import check_language
 from palmette.machine.threads import AsyncTwin
+from palmette.methods.base import DEFAULT_ENCODER
 from palmette.ranking.score import check_lexical
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ class PalmetteRerank(OfCheckpoint, BaseNodePostprocessor):
     The nodes given stay unchanged: results are new wrappers of them, of the same class.
 
     Args:
-        model: A loaded model (shared, not copied), a checkpoint folder or a Hub repository.
+        model: A loaded model (shared, not copied), a checkpoint folder or a Hub repository; by default the default
+            encoder, untrained.
         top_n: Number of nodes to keep.
         revision: Branch, tag or commit of a repository.
         model_options: More of :func:`palmette.load_model`: ``token``, ``device``, ``dtype``, ….
@@ -52,7 +54,7 @@ class PalmetteRerank(OfCheckpoint, BaseNodePostprocessor):
 
     def __init__(
         self,
-        model: Model | str | Path,
+        model: Model | str | Path = DEFAULT_ENCODER,
         *,
         top_n: int = 2,
         revision: str | None = None,

@@ -28,6 +28,7 @@ from palmette.errors import ConfigError
 from palmette.index.frameworks import as_vector, check_method
 from palmette.machine.threads import AsyncTwin
 from palmette.ranking.boost import boost_to_dict
+from palmette.ranking.second_stage import as_reranker
 
 if TYPE_CHECKING:
     from llama_index.core.llms import LLM
@@ -41,7 +42,7 @@ Call = tuple[Query, dict[str, Any]]
 
 SHOWN = ("group_by", "distinct", "expand", "expand_tokens")
 """Settings of a search that say which passages are returned, and with what around them."""
-CALL = ("k", "filter", "threshold", "explain", *SHOWN)
+CALL = ("k", "filter", "threshold", "explain", "rerank", *SHOWN)
 """Settings of a search, besides those that determine a score."""
 
 dispatcher = get_dispatcher(__name__)
@@ -66,6 +67,9 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
         lexical: Weight of words beside the method: 0 (none) … 1 (words alone), ``"auto"`` for the weight that the
             checkpoint has learned; ``None`` for palmette's default. An embedding is searched without words.
         boost: Log-odds by metadata: ``{"date": recency("90d"), "kind": {"guide": 0.5}}``, see :func:`palmette.recency`.
+        rerank: A second stage: ``"cross-encoder:FOLDER"``, ``"rerank:MODEL@https://host/v1"``, a cross-encoder, a node
+            postprocessor that reranks, a function, or a :class:`palmette.ranking.second_stage.Reranker` of them;
+            ``False`` for none.
         group_by: ``"document"`` for the best documents, each by its best passage.
         distinct: Return passages of the same text once; ``"near"`` for nearly the same.
         expand: Widen passages to their ``"neighbours"``, ``"section"`` or ``"document"``.
@@ -93,6 +97,7 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
         score_threshold: float | None = None,
         lexical: float | Literal["auto"] | None = None,
         boost: Mapping[str, Any] | None = None,
+        rerank: Any = None,
         group_by: Literal["document"] | None = None,
         distinct: bool | Literal["near"] = False,
         expand: Literal["neighbours", "section", "document"] | None = None,
@@ -111,6 +116,7 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
         self.similarity_top_k, self.score_threshold = similarity_top_k, score_threshold
         self.filters, self.lexical, self.explain_results = filters, lexical, explain
         self.boost = boost_to_dict(boost)
+        self.rerank = rerank if rerank is None or rerank is False else as_reranker(rerank)
         self.group_by, self.distinct, self.expand, self.expand_tokens = group_by, distinct, expand, expand_tokens
         self.transformations = list(transformations or ())
         self.search_options = search_options
@@ -286,15 +292,23 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
         own = bundle if isinstance(bundle, PalmetteQuery) else PalmetteQuery(bundle.query_str)
         query = self._query(bundle)
         lexical: Any = self.lexical if own.lexical is None else own.lexical
-        if not isinstance(query, str):
-            lexical = 0  # embeddings, and means of several texts, are searched without words
+        rerank = self.rerank
+        if not isinstance(query, str):  # embeddings, and means of several texts, are searched without words
+            lexical, rerank = 0, False
         settings = {
             "k": self.similarity_top_k if own.top_k is None else own.top_k,
             "filter": palmette_filter(own.filters),
             "threshold": self.score_threshold if own.score_threshold is None else own.score_threshold,
             "explain": self.explain_results if own.explain is None else own.explain,
             **without_none(
-                {"boost": self.boost, **self._shown(), **self.search_options, **own.options, "lexical": lexical}
+                {
+                    "boost": self.boost,
+                    "rerank": rerank,
+                    **self._shown(),
+                    **self.search_options,
+                    **own.options,
+                    "lexical": lexical,
+                }
             ),
         }
         return query, settings
@@ -355,6 +369,7 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
             "score_threshold": self.score_threshold,
             "lexical": self.lexical,
             "boost": self.boost,
+            "rerank": self.rerank.to_dict() if self.rerank else self.rerank,
             **self._shown(),
             "explain": self.explain_results,
             **without_none(self.search_options),
