@@ -13,6 +13,38 @@ DEEP = "For example:\n\n````md\n```sh\ninner\n```\n````\n\nEnd."
 LIST = "Three kinds exist:\n\n- red\n  and pink\n- blue\n\n- green\n\nThat is all."
 TABLE = "The limits are:\n| what | limit |\n|---|---|\n| size | 3 |\nNothing else."
 STEPS = "Intro.\n\n1. Open the lid.\n2. Turn it.\n   Slowly.\n\n3. Close the lid.\n\nOutro."
+RST = """\
+.. _debug:
+
+Debug Mode
+----------
+
+.. py:data:: DEBUG
+    :type: bool
+
+    It shows a traceback in the browser. Enable it::
+
+        tool --debug
+
+        tool --debug --reload
+
+    More on that is in another chapter.
+
+Or in two lines:
+
+.. code-block:: sh
+
+    export DEBUG=1
+    tool
+
+.. _next:
+
+Production
+----------
+
+Never enable it there.
+"""
+LONG = f"It has a queue. {'If there is no free slot, ' * 16}the flag is set, {'and all wait, ' * 16}it ends. So be it."
 TABS = (
     'Install it:\n\n=== "macOS"\n\n    ```sh\n    brew install it\n    ```\n\n'
     '=== "Windows"\n\n    ```sh\n    winget install it\n    ```\n\nDone.'
@@ -37,6 +69,9 @@ def answer(text: str, sentence: str) -> str:
         (STEPS, "Turn it.", "1. Open the lid.\n2. Turn it.\n   Slowly.\n\n3. Close the lid."),
         (STEPS, "Intro.", "Intro."),
         (TABS, "Install it:", TABS.removesuffix("\n\nDone.")),
+        (RST, "Enable it::", RST[RST.index("Enable it") : RST.index("\n\n    More")]),
+        (RST, "Or in two lines:", RST[RST.index("Or in") : RST.index("\n\n.. _next")]),
+        (LONG, "the flag is set", LONG[16:-10]),
         ("It says:\n\nA paragraph.", "It says:", "It says:"),
         ("It ends:", "It ends:", "It ends:"),
         ("1. One step alone.\n\nMore.", "One step alone.", "One step alone."),
@@ -59,10 +94,10 @@ MANUAL = (
     ("sentence", "first", "last"),
     [
         ("It has an option.", "It has", "--flat\n```"),  # the paragraph and two blocks after it
-        ("The option `--flat` lists folders.", "The option", "--flat\n```"),  # nothing before it: it opens no block
+        ("The option `--flat` lists folders.", "It has an option.", "--flat\n```"),  # the sentence before it, too
         ("A third block.", "Use it so:", "A fourth."),  # two blocks before it, and none of the next section
         ("Another section.", "Another section.", "Another section."),
-        ("word word word", "word word word", "word word word"),  # a paragraph that is too long
+        ("word word word", "Another section.", "word word word"),  # a paragraph that is too long ends it
     ],
 )
 def test_an_answer_has_what_stands_around_it(sentence: str, first: str, last: str) -> None:
@@ -71,6 +106,27 @@ def test_an_answer_has_what_stands_around_it(sentence: str, first: str, last: st
     assert MANUAL[begin:end].startswith(first)
     assert MANUAL[begin:end].endswith(last)
     assert len(MANUAL[begin:end].split()) <= WORDS_AROUND_AN_ANSWER
+
+
+def test_an_announcing_line_comes_along_with_its_code_or_not_at_all() -> None:
+    text = "It can be turned off.\n\nTo do so, run:\n\n```sh\n{}```\n\nOr do not."
+    for code, expected in (("tool --off\n", "```"), ("tool --off\n" * 60, "off.")):
+        manual = text.format(code)
+        begin, end = with_neighbours(manual, 0, len("It can be turned off."))
+        assert manual[begin:end].endswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("question", "first", "last"),
+    [("a traceback in the browser", "It shows", "    tool"), ("production, never enable it there", "Never", "there.")],
+)
+def test_titles_labels_and_directives_begin_and_end_no_answer(question: str, first: str, last: str) -> None:
+    reader = Reader.untrained(FakeEncoder(64))
+    for source in ({"source": "manual.rst"}, {}):
+        found = reader.answer(question, [Document("a", RST, source)], threshold=0)
+        assert found.text.startswith(first)
+        assert found.text.endswith(last)
+        assert found.sentence.startswith(first)
 
 
 def test_a_text_of_one_paragraph_is_not_extended() -> None:
@@ -91,7 +147,7 @@ def test_a_reader_of_sentences_answers_with_the_block() -> None:
     start = CODE.index("To build")
     support = Support(0, document, start, start + len("To build, run:"), 1.0, "To build, run:")
     whole = with_blocks(Answer("how?", "To build, run:", supports=(support,)))
-    assert whole.text == whole.supports[0].text == CODE[start:].strip()
+    assert whole.text == whole.supports[0].text == CODE.strip()
     assert whole.sentence == "To build, run:"
     assert with_blocks(Answer("how?")) == Answer("how?")
     reader = Reader.untrained(FakeEncoder(64))

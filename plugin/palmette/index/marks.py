@@ -10,8 +10,7 @@ import re
 from collections.abc import Sequence
 
 from palmette.encoder.sentences.splitting import split_sentences
-from palmette.reader.answer import SHORTEST_ANSWER
-from palmette.reader.blocks import complete
+from palmette.reader.blocks import SHORTEST_ANSWER, complete
 from palmette.types import LINE_END, Highlights
 
 Span = tuple[int, int]

@@ -22,8 +22,10 @@ from palmette.arrays import Rows
 from palmette.data.metrics import normalise
 from palmette.encoder.base import readable
 from palmette.encoder.sentences.splitting import split_sentences
-from palmette.reader.blocks import complete, with_neighbours
+from palmette.reader.blocks import SHORTEST_ANSWER, complete, trimmed, with_neighbours
 from palmette.reader.scores import words_of
+from palmette.sources.blocks import labels_of
+from palmette.sources.cutting import kind_of_text
 from palmette.types import Citation, Document, Explanation, Part, Passage, cite
 
 ALTERNATIVES = 3
@@ -34,8 +36,6 @@ LEAD_MOST = 3.0
 """Log-odds of a lead over the other passages beyond which it says no more."""
 EVEN, LIKELY = 0.45, 0.7
 """Fitted probabilities between which an answer is as likely as not, and shown just below a half."""
-SHORTEST_ANSWER = 4
-"""Words of the shortest sentence that is an answer, or is shown around one."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,8 @@ def answer_of(question: str, candidates: AnswerCandidates, documents: Sequence[D
         (_, start, end), content = places[rows[0]], documents[passage].content
         spans = split_sentences(content, SHORTEST_ANSWER)
         around = [span for span in spans if span[0] < end and span[1] > start] or [(start, end)]
-        sentence = content[around[0][0] : around[-1][1]]
+        first, last = trimmed(content, labels_of(content), around[0][0], around[-1][1])
+        sentence = content[min(first, start) : max(last, end)]
         share = float(candidates.shares[rows].sum())
         supports.append(Support(passage, documents[passage], start, end, share, sentence))
     supports.sort(key=lambda support: -support.share)
@@ -216,6 +217,8 @@ def with_blocks(answer: Answer) -> Answer:
     supports = []
     for support in answer.supports:
         content = support.document.content
-        start, end = with_neighbours(content, *complete(content, support.start, support.end))
+        kind = "rst" if kind_of_text(support.document) == "rst" else "markdown"  # as others are converted to it
+        start, end = with_neighbours(content, *complete(content, support.start, support.end), kind)
+        start, end = trimmed(content, labels_of(content), start, end)
         supports.append(replace(support, start=start, end=end))
     return replace(answer, text=supports[0].text, supports=tuple(supports)) if supports else answer
