@@ -1,5 +1,7 @@
 """Answers that end where they should: with the code, list or steps that a sentence announces."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,6 +9,8 @@ from hypothesis import strategies as st
 from palmette import Document, FakeEncoder, Index, Reader, SpaceModel
 from palmette.reader.answer import Answer, Support, with_blocks
 from palmette.reader.blocks import WORDS_AROUND_AN_ANSWER, complete, with_neighbours
+from palmette.reader.rows import row_around
+from palmette.reader.sentences import cut_sentences
 
 CODE = "Build it. To build, run:\n\n```sh\nmake build\n\nmake test\n```\n\nThen rest.\n"
 DEEP = "For example:\n\n````md\n```sh\ninner\n```\n````\n\nEnd."
@@ -153,6 +157,38 @@ def test_a_reader_of_sentences_answers_with_the_block() -> None:
     reader = Reader.untrained(FakeEncoder(64))
     found = reader.answer("what to run to build", ["To build, run:\n\n```sh\nmake build\n```"], threshold=0)
     assert "make build" in found.text
+
+
+PRICES = "# Prices\n\nOur parts.\n\n| part | price | stock |\n|---|---:|---|\n" + "".join(
+    f"| LH-{1000 + n} | {10 + n / 2:.2f} | {3 * n} |\n" for n in range(1, 16)
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "expected", "row"),
+    [
+        ("price of LH-1004", "LH-1004: price 12.00", "| LH-1004 | 12.00 | 12 |"),
+        ("stock and price of LH-1010", "LH-1010: price 15.00, stock 30", "| LH-1010 | 15.00 | 30 |"),
+        ("tell me about LH-1011", "LH-1011: price 15.50, stock 33", "| LH-1011 | 15.50 | 33 |"),
+        ("what colour is AB-3", "AB-3: colour blue", "AB-3\n3.5\nblue"),
+    ],
+)
+def test_a_row_answers_with_the_columns_that_the_question_names(
+    tmp_path: Path, question: str, expected: str, row: str
+) -> None:
+    (tmp_path / "prices.md").write_text(PRICES)
+    (tmp_path / "parts.csv").write_text("part,price,colour\nAB-2,2.5,red\nAB-3,3.5,blue\n")
+    with Index.build(tmp_path, SpaceModel.untrained(FakeEncoder(64)), progress=False) as index:
+        found = Reader.untrained(index.model.encoder).answer(question, index.search(question, 4), threshold=0)
+    assert (found.text, found.supports[0].text) == (expected, row)
+
+
+def test_the_head_of_a_table_answers_nothing_and_a_row_without_one_stays_as_it_is() -> None:
+    texts = [PRICES[slice(*span)] for span in cut_sentences(PRICES)]
+    assert not any("price | stock" in text for text in texts)
+    rows = PRICES[PRICES.index("| LH-1004") :]
+    assert row_around(rows, "LH-1004", 0, 5) is None
+    assert row_around(PRICES, "LH-1004", 0, 5) is None
 
 
 def test_answers_cite_the_lines_that_they_stand_on() -> None:

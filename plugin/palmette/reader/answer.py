@@ -23,6 +23,7 @@ from palmette.data.metrics import normalise
 from palmette.encoder.base import readable
 from palmette.encoder.sentences.splitting import split_sentences
 from palmette.reader.blocks import SHORTEST_ANSWER, complete, trimmed, with_neighbours
+from palmette.reader.rows import record_of, row_answer, row_around
 from palmette.reader.scores import words_of
 from palmette.sources.blocks import labels_of
 from palmette.sources.cutting import kind_of_text
@@ -79,7 +80,7 @@ class Answer:
 
     question: str
     text: str = ""
-    """Answer in the words of its best passage."""
+    """Answer in the words of its best passage; of a row of a table or record ``name: column value``."""
     confidence: float = 0.0
     """Probability that the answer is right; 0 without an answer."""
     supports: Sequence[Support] = ()
@@ -213,12 +214,24 @@ def with_places(answer: Answer, passages: Sequence[Any]) -> Answer:
 
 
 def with_blocks(answer: Answer) -> Answer:
-    """Return an answer of sentences with the code, list or steps that each announces, and what stands around it."""
-    supports = []
+    """Return an answer of sentences with the code, list or steps that each announces, and what stands around it.
+
+    Of a table or of records the answer is one row, with the columns that the question asks for.
+    """
+    supports, text = [], ""
     for support in answer.supports:
-        content = support.document.content
-        kind = "rst" if kind_of_text(support.document) == "rst" else "markdown"  # as others are converted to it
-        start, end = with_neighbours(content, *complete(content, support.start, support.end), kind)
-        start, end = trimmed(content, labels_of(content), start, end)
-        supports.append(replace(support, start=start, end=end))
-    return replace(answer, text=supports[0].text, supports=tuple(supports)) if supports else answer
+        content, start, end, sentence = support.document.content, support.start, support.end, support.sentence
+        record, row = record_of(support.document), row_around(content, answer.question, start, end)
+        if record:
+            start, end, said = 0, len(content), row_answer(answer.question, *record)
+        elif row:
+            start, end, said = *row[:2], row_answer(answer.question, *row[2:])
+            sentence = content[start:end]
+        else:
+            kind = "rst" if kind_of_text(support.document) == "rst" else "markdown"  # as others are converted to it
+            start, end = with_neighbours(content, *complete(content, start, end), kind)
+            start, end = trimmed(content, labels_of(content), start, end)
+            said = content[start:end]
+        supports.append(replace(support, start=start, end=end, sentence=sentence))
+        text = text or said or content[start:end]
+    return replace(answer, text=text, supports=tuple(supports))

@@ -24,6 +24,7 @@ from palmette.encoder.sentences.splitting import split_sentences
 from palmette.reader.answer import AnswerCandidates
 from palmette.reader.blocks import SHORTEST_ANSWER, trimmed
 from palmette.reader.config import ReaderConfig
+from palmette.reader.rows import heads_of
 from palmette.reader.scores import NEVER, UnitVectors, words_of
 from palmette.reader.training import TrainingSet, examine, sentence_credit
 from palmette.sources.blocks import labels_of
@@ -169,7 +170,7 @@ class SentenceModule:
 
 
 def cut_sentences(text: str) -> list[tuple[int, int]]:
-    """Characters of the sentences, without blanks, headings and labels around them, which answer nothing."""
-    labels = labels_of(text)
+    """Characters of the sentences, without what answers nothing: blanks, headings, labels, heads of tables."""
+    labels = [*labels_of(text), *heads_of(text)]
     spans = [trimmed(text, labels, *span) for span in split_sentences(text, SHORTEST_ANSWER)]
     return [span for span in spans if span[0] < span[1]] or ([(0, len(text))] if text.strip() else [])
