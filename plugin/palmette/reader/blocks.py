@@ -9,8 +9,8 @@ without the others::
     ```
 
 Manuals say what an option does in one paragraph and show it in the next. So the rest of the paragraph, up to two blocks
-after it and before it come along, within a section and within 80 words: evidence for 26 of 40 questions in place of 15
-(benchmarks/results/answers.md).
+after it and before it come along, paragraphs by sentences, within a section and within 80 words: evidence for 26 of 40
+questions in place of 15 (benchmarks/results/answers.md).
 """
 
 from __future__ import annotations
