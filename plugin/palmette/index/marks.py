@@ -1,4 +1,4 @@
-"""What is marked in a passage: a sentence with what it announces, one row of a table, or the line of an identifier.
+"""Marks of a passage: a sentence with what it announces, one row of a table, or the line of an identifier.
 
 "price of LH-1004" over a table: the best sentence by its vector is a run of rows, often the header's. The row is marked
 that has the question's identifier, else most of its words, and only words of that row are bold.

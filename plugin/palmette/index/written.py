@@ -116,7 +116,7 @@ class WrittenAnswer:
 
     @property
     def supported(self) -> bool:
-        """Whether every sentence was found in the sources."""
+        """True if every sentence was found in the sources."""
         return bool(self.sentences) and all(sentence.supported for sentence in self.sentences)
 
     def to_dict(self) -> dict[str, Any]:

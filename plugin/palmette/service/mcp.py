@@ -104,7 +104,7 @@ class PassageReply(Cited):
 
 
 class FoundReply(BaseModel):
-    """What was found in the documents that are indexed."""
+    """Findings among the documents that are indexed."""
 
     indexing: dict[str, int | None] | None = None
     """Documents found so far, ``done``, of ``total``, while a folder is indexed for the first time."""
