@@ -186,8 +186,8 @@ def calibrated(answer: Answer, candidates: AnswerCandidates) -> Answer:
     the share of the question's words that the sentence has, and its lead over the best sentence of the other
     passages. Their weights are fitted on 702 questions of six sets, of which 29 to 69 % were answered
     right. So a fitted .6 is right in one collection and wrong in the next, and half and more is said from .7 on:
-    with each set left out the error is .08, and 4 % of the answers are wrong at half and more
-    (benchmarks/results/marks.md).
+    with each set left out the error is .08, and 4 to 5 % of the answers are wrong at half and more
+    (benchmarks/results/answers.md).
     """
     if not answer.supports or not answer.confidence:
         return answer
