@@ -23,6 +23,7 @@ from palmette.reader import Reader, load_reading
 from palmette.sources import convert, records
 from palmette.sources.passages import PassageOptions, split
 from support import readers, tiny
+from support.effort import little_work
 from support.hostile import spoiled
 from support.odd import attempt
 from support.stores import sql
@@ -150,10 +151,8 @@ def test_small_files_that_unpack_to_many_lines(name: str, line: bytes, tmp_path:
     """38 kB of packed blank lines took half a minute."""
     begin = b"text\n" if "csv" in name else b""
     (tmp_path / name).write_bytes(gzip.compress(begin + line * (38_000_000 // len(line))))
-    began = time.process_time()
-    with pytest.raises(InputError):
+    with little_work(2), pytest.raises(InputError):
         load_reading(tmp_path / name) if "squad" in name else load_data(tmp_path / name)
-    assert time.process_time() - began < 2
 
 
 def test_a_card_is_escaped() -> None:

@@ -182,12 +182,18 @@ def test_the_second_command_costs_next_to_nothing(service: Running, folder: Path
         f"main(['search', {str(folder)!r}, 'owl']); "
         "print(len(sys.modules), {'numpy', 'pydantic', 'torch', 'pathlib', 'asyncio', 'http'} & {*sys.modules})"
     )
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    alone, _ = _run("import json, socket")
+    seconds, done = _run(script)
     count, heavy = done.stdout.splitlines()[-1].split(" ", 1)
     assert "red-owl" in done.stdout
     assert heavy == "set()"
     assert int(count) < 120
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    assert seconds < 0.15, "processor time"
+    assert seconds < 3 * alone + 0.07, "processor time, beside an interpreter's that does nothing"
+
+
+def _run(script: str) -> tuple[float, subprocess.CompletedProcess[str]]:
+    """Run a script in a process of its own, and say how many seconds of a processor it took."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done
