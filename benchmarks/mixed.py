@@ -244,7 +244,7 @@ def judged(hit: Hit, file: str, evidence: str, units: Sequence[Unit], row: bool)
     marks, needed = hit.highlights, units_of(evidence, units)
     first, last, kind = needed[0].number, needed[-1].number, needed[0].kind
     right = []
-    for place, slack in ((hit.citation, None), (cite(hit.document, hit.passage, marks.sentence), 4)):
+    for place, slack in ((hit.citation, None), (cite(hit.document, hit.passage, marks.sentence), 8)):
         covers = place.kind == kind and place.name == needed[0].name and place.first <= first <= last <= place.last
         allowed = last - first + (slack if slack and kind == "lines" else 0)
         right.append(covers and (slack is None or place.last - place.first <= allowed))
