@@ -53,7 +53,8 @@ def highlight(content: str, question: str, sentence: Span | None, words: Sequenc
         rows = _rows_at(tables, mark)
     # 2. In a table one row; its header, and the rule below it, win nothing.
     elif len(rows) > 1:
-        inside = [row for row in rows[1:] if not _RULE.fullmatch(content, *row)]
+        head = _RULE.fullmatch(content, *rows[1]) is not None  # none where the passage goes on with a table
+        inside = [row for row in rows[head:] if not _RULE.fullmatch(content, *row)]
         mark = max(inside or rows, key=lambda row: (_distinct(content, row, words), row[0] < sentence[1], -row[0]))
     # 3. Of short blocks that were read as one sentence, the one with most words of the question; and the block that
     #    it announces, as far as it is short enough.

@@ -13,7 +13,7 @@ from palmette.sources.kinds import KINDS
 from palmette.sources.lines import Lines
 from palmette.sources.passages import CountTokens, PassageOptions, above, split
 from palmette.store.protocols import StoredDocument
-from palmette.types import Document, Passage
+from palmette.types import Document, Passage, table_head
 
 PassagesLike = PassageOptions | Mapping[str, Any] | Callable[[str], Iterable[Any]] | Any | None
 """How documents are cut: options; a splitter of LangChain or LlamaIndex; a function from a text to slices of it, or to
@@ -180,31 +180,20 @@ def kind_of_text(document: Document) -> str:
 
 
 def texts_above(stored: StoredDocument) -> list[str]:
-    """Title and headings above each passage, which the encoder reads before it; none of a document's only passage."""
+    """Title, headings and head of a table above each passage, which the encoder reads before it.
+
+    A document's only passage has none.
+    """
+    if len(stored.passages) == 1:
+        return [""]
     title = stored.document.metadata.get("title")
     title = title if isinstance(title, str) and title.strip() else None
-    if title is None:
-        source = stored.document.metadata.get("source")
-        title = re.sub(r"[-_]+", " ", PurePath(source).stem) if isinstance(source, str) else None
-    elif len(stored.passages) == 1:
-        return [""]
     headings = []
     for part, place in zip(stored.parts(), stored.passages, strict=True):
         begins = title is not None and part.text.lstrip("#=~ \t\r\n").startswith(title)
         names = above(None if begins else title, place.headings, part.text)
-        headings.append("\n".join(filter(None, (names, _table_head(stored.document.content, place.start)))))
+        headings.append("\n".join(filter(None, (names, table_head(stored.document.content, place.start)))))
     return headings
-
-
-def _table_head(content: str, start: int) -> str:
-    """Return the first row of a table that a passage goes on with, since cells say little without their columns."""
-    first = start
-    while content.startswith("|", first) and first > 0:
-        line = content.rfind("\n", 0, first - 1) + 1
-        if not content.startswith("|", line):
-            break
-        first = line
-    return content[first : content.find("\n", first)].strip("| ") if first < start else ""
 
 
 def _pieces(splitter: Any, text: str) -> list[Any]:

@@ -58,7 +58,7 @@ _INSIDE = 2.0
 _HEADED = 4.0
 """What a cut between a heading, or the first lines of a directive, and what it heads costs."""
 _ROW = 3
-"""What a token of a table counts as: its rows are many small texts, and a passage of few is found by what one says."""
+"""What a token of a table counts as: rows are many small texts, and a passage of few is found by what one says."""
 _MANY = 4096
 """Pieces of a stretch of which small ones are joined."""
 _SHARES = 16
@@ -96,8 +96,9 @@ class _Piece:
 def split(text: str, kind: str, options: PassageOptions, count_tokens: CountTokens) -> list[Passage]:
     """Cut a text into passages of at most ``options.tokens`` tokens.
 
-    Every character but blanks is in exactly one passage where nothing overlaps. Blocks (paragraphs, fences, tables,
-    items of lists, definitions) stay whole where they fit; of all divisions the one that costs least is taken.
+    Every character but blanks is in exactly one passage where nothing overlaps. Blocks (paragraphs, fences, items of
+    lists, definitions) stay whole where they fit, tables where they fill a third; of all divisions the one that costs
+    least is taken.
 
     Args:
         text: The document.

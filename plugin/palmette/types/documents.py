@@ -108,6 +108,21 @@ LINE_END = re.compile(r"\r\n|\r|\n")
 """What ends a line: the three of Markdown and of editors, none of Unicode's others."""
 
 
+def table_head(content: str, start: int) -> str:
+    """Return the columns of the table that goes on at a character, since its cells say little without them.
+
+    >>> table_head("| name | price |\\n|---|---|\\n| Lamp | 3 |\\n", 27)
+    'name | price'
+    """
+    first = start
+    while first > 0 and content.startswith("|", first):
+        line = content.rfind("\n", 0, first - 1) + 1
+        if not content.startswith("|", line):
+            break
+        first = line
+    return content[first : content.find("\n", first)].strip("| \r") if first < start else ""
+
+
 @dataclass(frozen=True)
 class Passage:
     """A slice of a document: its text is ``document.content[start:end]``.
