@@ -50,9 +50,6 @@ PAIR = 0.4
 """Factor of a pair's IDF."""
 REACH = 1.6 / (K1 + 1)
 """Share of the IDF of a query's words, function words included, that makes a score of 1."""
-FUNCTION_SHARE = 0.1
-"""Share of documents that a function word counts as in, at least: tables and code have hardly any, which says nothing
-of a question."""
 SLACK = 1e-5
 """Bound of the differences between float32 sums of shares in different orders."""
 _QUERIES = 1024  # queries whose postings are cached, since one search reads them several times
@@ -140,8 +137,7 @@ def weights(query: QueryTerms, holding: Sequence[float], documents: int) -> tupl
 
     ``holding`` are the document frequencies of the terms, then of the skipped function words, among ``documents``.
     """
-    frequencies, pairs = np.array(holding, np.float64), slice(query.singles, len(query.terms))
-    frequencies[len(query.terms) :] = np.maximum(frequencies[len(query.terms) :], FUNCTION_SHARE * documents)
+    frequencies, pairs = np.asarray(holding, np.float64), slice(query.singles, len(query.terms))
     idf = np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5))
     reach = REACH * float(idf.sum() - idf[pairs].sum())
     idf[pairs] *= PAIR

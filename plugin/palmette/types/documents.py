@@ -109,11 +109,7 @@ LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 def table_head(content: str, start: int) -> str:
-    """Return the columns of the table that goes on at a character, since its cells say little without them.
-
-    >>> table_head("| name | price |\\n|---|---|\\n| Lamp | 3 |\\n", 27)
-    'name | price'
-    """
+    """Return the columns of the table that goes on at a character, since its cells say little without them."""
     first = start
     while first > 0 and content.startswith("|", first):
         line = content.rfind("\n", 0, first - 1) + 1
