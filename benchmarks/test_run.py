@@ -86,4 +86,4 @@ def test_every_command_is_one_that_there_is(quick: bool, capsys: pytest.CaptureF
 def test_pages_ask_a_question_and_are_short() -> None:
     pages = {path.name: path.read_text("utf-8") for path in RESULTS.glob("*.md")}
     assert all(re.match(r"# .+\?\n", text) for text in pages.values())
-    assert sum(len(text.split()) for text in pages.values()) <= 14_700
+    assert sum(len(text.split()) for text in pages.values()) <= 12_800

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from palmette_postgres.schema import (
     DIMENSIONS,
     State,
     escape,
+    escaped_ids,
     integers,
     is_vector,
     sparse_vector,
@@ -46,8 +48,10 @@ SMALL = 20_000
 """Passages up to which every vector is compared."""
 SINGLE = 2000
 """Passages up to which vectors of half precision are compared with a question in single precision."""
-FEW = 4000
+FEW = 2000
 """Occurrences of a query's rarest words that are looked at first."""
+MOST_SETS = 40
+"""Sets of terms in one statement."""
 WIDER = 4
 """Candidates by words for each that is asked for: the database ranks by lengths as they were when passages came."""
 DRIFT = 1.1
@@ -57,6 +61,8 @@ KEPT = 64
 DOCUMENT = "id, text, exact_metadata, fields, payload, digest, places, source"
 """Columns of a document, in the order of a folder's."""
 EMPTY = np.empty(0, np.int64)
+Weighed = tuple[Floats, list[float], Floats]
+"""Weights of a query's terms, in how many passages each is, and the most that it adds to a score of its weight."""
 
 
 class PostgresView(View):
@@ -73,7 +79,7 @@ class PostgresView(View):
         """What views of this commit have learned."""
         self._owners: dict[int, int] = {}
         self._rows: dict[str, dict[int, bytes]] = {}
-        """What was read of passages, by column and key."""
+        """What was read of passages, by column and key; the owners of those that pass the filter."""
         self._matched: dict[object, Keys] = {}
         """What was found by words."""
         self._words: dict[object, dict[int, tuple[int, str]]] = {}
@@ -109,19 +115,23 @@ class PostgresView(View):
         """Condition on documents, and empty for all."""
         return ("", []) if filter is None else to_sql(filter, self._judged)
 
-    def _among(self, condition: Sql) -> Sql:
+    def _among(self, condition: Sql, column: str = "document") -> Sql:
         """The same condition on passages and their words, to follow another one."""
         text, values = condition
         if not text:
             return "", []
+
+        def read() -> Binary | None:
+            keys = [one for (one,) in self.query(f"SELECT key FROM documents WHERE {text} LIMIT {SMALL + 1}", *values)]
+            return None if len(keys) > SMALL else Binary(integers(np.array(keys, np.int64), 20, ">i8"))
+
         key = "inside", text, repr(values)
-        found = f"SELECT key FROM documents WHERE {text} LIMIT {SMALL + 1}"
         if key not in self._memo and len(kept := [one for one in self._memo if one[0] == "inside"]) >= KEPT:
             self._memo.pop(kept[0], None)
-        keys = self._remember(*key, read=lambda: [one for (one,) in self.query(found, *values)])
-        if len(keys) > SMALL:
-            return f" AND document IN (SELECT key FROM documents WHERE {text})", values
-        return " AND document = ANY(%b::bigint[])", [Binary(integers(np.array(keys, np.int64), 20, ">i8"))]
+        keys = self._remember(*key, read=read)
+        if keys is None:
+            return f" AND {column} IN (SELECT key FROM documents WHERE {text})", values
+        return f" AND {column} = ANY(%b::bigint[])", [keys]
 
     def _judged(self, condition: Condition) -> list[int]:
         """Keys of the documents that pass a condition, which Python evaluates."""
@@ -144,7 +154,10 @@ class PostgresView(View):
                 else:
                     known = self._remember("name", outer, name, read=lambda o=outer, n=name: self._occurs(o, n))
                 if not known:
-                    near = [] if scoped and outer is None else get_close_matches(name, self._names(outer), 3)
+                    names = self._names(outer)
+                    if outer is not None and not names:  # a scope without documents: nothing can be misspelt
+                        continue
+                    near = [] if scoped and outer is None else get_close_matches(name, names, 3)
                     raise unknown_name(name, f" Did you mean {' or '.join(map(repr, near))}?" if near else "")
 
     def _names(self, outer: Filter | None) -> list[str]:
@@ -172,7 +185,8 @@ class PostgresView(View):
     def _all_keys(self, condition: Sql) -> Keys:
         text, values = self._among(condition)
         rows = self.query(f"SELECT key, document FROM passages WHERE true{text} ORDER BY key", *values)
-        self._owners.update(rows)
+        if condition == self._where:
+            self._owners.update(rows)
         return np.array([key for key, _ in rows], np.int64)
 
     def keys(self) -> Keys:
@@ -193,20 +207,14 @@ class PostgresView(View):
 
     def keys_of(self, ids: Sequence[str]) -> dict[str, Sequence[int]]:
         """Keys of the passages of the documents of some ids that pass."""
-        wanted = [escape(id) for id in ids if _is_unicode(id)]
-        rows = self._documents_where("id, key, passages", "id = ANY(%s)", wanted)
+        rows = self._documents_where("id, key, passages", "id = ANY(%s)", escaped_ids(ids))
         found = {unescape(id): range(key, key + count) for id, key, count in rows}
         return {id: found[id] for id in ids if id in found}
 
-    def digests_of(self, ids: Sequence[str]) -> dict[str, str]:
-        """Digests of the documents of some ids that pass."""
-        rows = self._documents_where("id, digest", "id = ANY(%s)", [escape(id) for id in ids if _is_unicode(id)])
-        return {unescape(id): digest for id, digest in rows}
-
     def ids_of_source(self, source: str) -> dict[str, str]:
         """Ids and digests of the documents of a source that pass."""
-        rows = self._documents_where("id, digest", "source <> '' AND source = %s", escape(source))
-        return {unescape(id): digest for id, digest in rows}
+        rows = self._documents_where("key, id, digest", "source <> '' AND source = %s", escape(source))
+        return {unescape(id): digest for _, id, digest in sorted(rows)}
 
     def document_keys(self, keys: Sequence[int] | Keys) -> Keys:
         """Keys of passages' documents."""
@@ -257,12 +265,16 @@ class PostgresView(View):
         if not unknown:
             return
         columns = list(dict.fromkeys([*lacking, *self._also])) if lacking else []
-        among, values = self._among(self._where)
+        among, values = self._unless_found(unknown)
         chosen = "".join(f", {column}" for column in columns)
         rows = self.query(f"SELECT key, document{chosen} FROM passages WHERE key = ANY(%s){among}", unknown, *values)
         self._take(rows, columns)
         if missing := set(unknown).difference(row[0] for row in rows):
             raise NotFoundError(f"key {min(missing)} is not in this view: it was never there, or fails its filter")
+
+    def _unless_found(self, keys: Sequence[int]) -> Sql:
+        """The view's condition on passages, none where they were found by it."""
+        return ("", []) if all(key in self._owners for key in keys) else self._among(self._where)
 
     def _take(self, rows: Iterable[Sequence[Any]], columns: Sequence[str]) -> None:
         held = [self._rows.setdefault(column, {}) for column in columns]
@@ -450,7 +462,7 @@ class PostgresView(View):
             return matches_of(query, only, scores, holding, documents)
         found = EMPTY
         if query.terms and documents:
-            found = self._matching(query, weight, holding, most, max(k, 1), self._where)
+            found = self._matching(query, (weight, holding, most), max(k, 1), self._where)
         scores = self._scores(query, weight, found)
         order = np.lexsort((found, -scores))
         order = order[scores[order] > 0][:k]
@@ -485,7 +497,8 @@ class PostgresView(View):
             if query.terms and documents:
                 free = query._replace(required=frozenset())
                 own = not query.required and self._where == self._behind  # the same search finds the candidates
-                found = self._matching(free, scaled, holding, most, max(k, 1) if own else 1, self._behind)
+                how = (max(k, 1), self._behind) if own else (1, self._behind, reach / total)  # what counts is above
+                found = self._matching(free, (scaled, holding, most), *how)
                 best = self._scores(free, scaled, found).tolist()
             factor = 1 / max(reach / total, *best, 1e-12)
             known = np.asarray(scaled.astype(np.float64) * factor, np.float32), holding, most
@@ -507,50 +520,68 @@ class PostgresView(View):
         most = np.array([counts.get(term, (0, 0.0))[1] for term in terms], np.float32)
         return [float(counts.get(term, (0, 0.0))[0]) for term in terms], np.minimum(DRIFT * most, 1)
 
-    def _matching(
-        self, query: QueryTerms, weight: Floats, holding: Sequence[float], most: Floats, k: int, where: Sql
-    ) -> Keys:
-        """Find passages that include the ``k`` best by some weights, and read their words.
+    def _matching(self, query: QueryTerms, counted: Weighed, k: int, where: Sql, floor: float = 0.0) -> Keys:
+        """Find passages that include the ``k`` best of more than ``floor`` by some weights, and read their words.
 
         The terms of most weight find them, as many as occur some thousands of times together. A passage without any
-        of these scores no more than the others can add: where the ``k``-th best has less, as many more terms as it
-        takes search once more.
+        of these scores no more than the others can add: where the ``k``-th best has less, a second search finds those
+        that have enough of the others at once.
         """
-        key = tuple(query.terms), query.required, k, repr(where)
-        if key in self._matched:
-            return self._matched[key]
+        key = tuple(query.terms), query.required, k, repr(where), floor
+        if key not in self._matched:
+            self._matched[key] = self._searched(query, counted, k, where, floor)
+        return self._matched[key]
+
+    def _searched(self, query: QueryTerms, counted: Weighed, k: int, where: Sql, floor: float) -> Keys:
+        weight, holding, most = counted
+        if query.required:
+            return self._search_words(query, weight, "terms @> %s::integer[]", [query.required], k, where)
+        # 1. terms in the order of their weights, and the most that each and all after it add
         order = np.argsort(-weight, kind="stable")
-        occurrences = np.cumsum([holding[place] for place in order])
-        left = np.append(np.cumsum((weight * most[: len(weight)])[order][::-1])[::-1][1:], 0.0)  # by those after each
-        used = max(1, int(np.searchsorted(occurrences, max(FEW, 8 * k), side="right")))
-        used = len(order) if query.required else min(used, len(order))
-        passages = self._count("passages", where)
-        while True:
-            every = not query.required and where[0] != "" and passages <= max(FEW, occurrences[used - 1])
-            used = len(order) if every else used
-            found = self._search_words(query, weight, [] if every else order[:used].tolist(), k, where)
+        order = order[np.array(holding)[order] > 0]
+        if not len(order):
+            return EMPTY
+        bound = (weight * most[: len(weight)])[order].astype(np.float64)
+        rest, terms = np.append(np.cumsum(bound[::-1])[::-1], 0.0), [query.terms[place] for place in order]
+        found, used, least = EMPTY, 0, floor
+        # 2. the rarest find most of the best, which tell how much others need; few passages are looked through
+        if not floor:
+            passages, occurrences = self._count("passages", where), np.cumsum(np.array(holding)[order])
+            share = passages / max(1, self._count("passages", self._behind))
+            used = int(np.searchsorted(occurrences, max(FEW, 8 * k), side="right"))
+            used = min(max(used, 1 + int(np.searchsorted(share * occurrences, 2 * k))), len(order))
+            if where[0] and passages <= max(FEW, occurrences[used - 1]):
+                return self._search_words(query, weight, "true", [], k, where)
+            found = self._search_words(query, weight, "terms && %s::integer[]", [terms[:used]], k, where)
             scores = np.sort(self._scores(query, weight, found))[::-1]
             least = float(scores[k - 1]) if len(scores) >= k else 0.0
-            if left[used - 1] <= least:
+        # 3. without these a passage needs one of some sets of the others: of as many at once as make few sets
+        for depth in (3, 2, 1):
+            covering = list(islice(_sets(bound, rest, least, used, depth), MOST_SETS))
+            if len(covering) < MOST_SETS:
                 break
-            used = int(np.argmax(left <= least)) + 1
-        self._matched[key] = found
+        if covering:
+            tests = ["terms @> %s::integer[] AND terms && %s::integer[]" if every else "terms && %s::integer[]"
+                     for every, _ in covering]  # fmt: skip
+            lists = [[terms[place] for place in part] for parts in covering for part in parts if part]
+            more = self._search_words(query, weight, f"({' OR '.join(tests)})", lists, k, where, least)
+            found = np.union1d(found, more)
         return found
 
-    def _search_words(self, query: QueryTerms, weight: Floats, chosen: Sequence[int], k: int, where: Sql) -> Keys:
-        """Find the best passages that have one of some terms, or all of a phrase's, and read their words.
-
-        Without terms these are the best of all that pass the condition.
-        """
-        among, values = self._among(where)
-        terms = query.required or [query.terms[place] for place in chosen]
-        test = f"terms {'@>' if query.required else '&&'} %s::integer[]" if terms else "true"
-        ranked = "ORDER BY impacts <#> %b::sparsevec, key LIMIT %s"
+    def _search_words(
+        self, query: QueryTerms, weight: Floats, test: str, terms: Sequence[Any], k: int, where: Sql, least: float = 0.0
+    ) -> Keys:
+        """Find the best of the passages whose terms pass a test and may score ``least``, and read their words."""
+        # the index of terms is read, not that of the condition, which an expression has none for
+        among, values = self._among(where, "document + 0" if terms else "document")
         sparse = Binary(sparse_vector(np.array(query.terms, np.int64) % DIMENSIONS, weight))
+        enough = " AND impacts <#> %b::sparsevec <= %s" if least else ""
         rows = self._query_words(
-            f"SELECT key, document, length, entries FROM words WHERE {test}{among} {ranked}",
-            *([_numbers(terms)] if terms else []),
+            f"SELECT key, document, length, entries FROM words WHERE {test}{among}{enough} "
+            "ORDER BY impacts <#> %b::sparsevec, key LIMIT %s",
+            *map(_numbers, terms),
             *values,
+            *([sparse, -least / DRIFT] if least else []),
             sparse,
             WIDER * k + 64,
         )
@@ -589,7 +620,7 @@ class PostgresView(View):
         passage_keys = np.asarray(keys, np.int64).reshape(-1).tolist()
         kept = self._words.setdefault((tuple(query.terms), query.required), {})
         if unknown := [key for key in dict.fromkeys(passage_keys) if key not in kept]:
-            among, values = self._among(self._where)
+            among, values = self._unless_found(unknown)
             statement = f"SELECT key, length, entries FROM words WHERE key = ANY(%s){among}"
             self._keep_words(query, self.query(statement, unknown, *values))
             if missing := [key for key in unknown if key not in kept]:
@@ -604,15 +635,24 @@ class PostgresView(View):
         return scores_of(query, weight, *self._texts(query, keys)) if len(keys) else np.empty(0, np.float32)
 
 
+def _sets(
+    bound: NDArray[Any], rest: NDArray[Any], least: float, at: int, depth: int, chosen: tuple[int, ...] = ()
+) -> Iterator[tuple[tuple[int, ...], list[int]]]:
+    """Find sets of terms from ``at`` on, by place: all of the first, and one of the second.
+
+    A passage that scores more than ``least`` by these terms has one of the sets. ``bound`` is the most that each adds,
+    ``rest`` what it and all after it do; a set has at most ``depth`` terms.
+    """
+    total = float(bound[list(chosen)].sum())
+    able = [place for place in range(at, len(bound)) if total + rest[place] > least]
+    last = [place for place in able if depth == 1 or total + bound[place] > least]
+    if last:
+        yield chosen, last
+    for place in able:
+        if place not in last:
+            yield from _sets(bound, rest, least, place + 1, depth - 1, (*chosen, place))
+
+
 def _numbers(terms: Iterable[int]) -> list[int]:
     """Terms as the index of words holds them."""
     return np.array([*terms], np.uint64).astype(np.uint32).view(np.int32).tolist()  # type: ignore[no-any-return]
-
-
-def _is_unicode(text: str) -> bool:
-    """Return whether a text may be in the database; half a surrogate pair is none."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -28,11 +28,11 @@ from palmette_postgres.schema import (
     bigint,
     copied_row,
     escape,
+    escaped_ids,
     escaped_json,
     integer,
     integers,
     is_vector,
-    jsonb,
     packed,
     sparse_vector,
     state_text,
@@ -84,7 +84,7 @@ class PostgresWriter:
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         """Digests of the ids that exist."""
-        rows = self._run("SELECT id, digest FROM documents WHERE id = ANY(%s)", _known(ids))
+        rows = self._run("SELECT id, digest FROM documents WHERE id = ANY(%s)", escaped_ids(ids))
         return {unescape(id): digest for id, digest in rows}
 
     def put(self, documents: Sequence[Document | StoredDocument], arrays: Mapping[str, Stored]) -> None:
@@ -105,8 +105,8 @@ class PostgresWriter:
             texts = (row.metadata, row.fields, row.payload, row.digest, row.passages)
             copied.append(copied_row(
                 bigint(self._next), escape(row.id).encode(), escape(row.text).encode(),
-                jsonb(escaped_json(row.metadata)), escape(row.source).encode(), integer(count),
-                jsonb(values_text(row.values)), *(text.encode() for text in texts),
+                b"\1" + escaped_json(row.metadata).encode(), escape(row.source).encode(), integer(count),
+                b"\1" + values_text(row.values).encode(), *(text.encode() for text in texts),
             ))  # fmt: skip
             for name in {name for name, _ in row.values}:
                 self._names[name] = self._names.get(name, 0) + 1
@@ -154,7 +154,7 @@ class PostgresWriter:
         """Remove documents; returns the ids that were there."""
         unique = list(dict.fromkeys(ids))
         gone = 'DELETE FROM documents WHERE id = ANY(%s) RETURNING id, key, "values"'
-        rows = self._run(gone, _known(unique))
+        rows = self._run(gone, escaped_ids(unique))
         if not rows:
             return []
         keys = [key for _, key, _ in rows]
@@ -243,11 +243,6 @@ class PostgresWriter:
         for name in made:
             self._run(f"CREATE INDEX {name} ON {indexes[name]}")
         return (*self.before.indexed, *made)
-
-
-def _known(ids: Sequence[str]) -> list[str]:
-    """Ids as the database has them; half a surrogate pair is in none."""
-    return [escape(id) for id in ids if id.encode(errors="ignore").decode() == id]
 
 
 def _places(entries: Entries) -> NDArray[np.int64]:

@@ -180,7 +180,8 @@ def _reason(error: ValidationError, options: Mapping[str, Any]) -> str:
     name = str(errors[0]["loc"][0])
     about = [each for each in errors if each["loc"][0] == name]
     if about[0]["type"] == "missing":
-        return f"{name!r} is missing"
+        inner = " ".join(map(str, about[0]["loc"][1:]))
+        return f"{name}: item {inner} is missing in {shown(options[name])}" if inner else f"{name!r} is missing"
     if about[0]["type"] == "value_error":
         return str(about[0]["ctx"]["error"])
     expected = " or ".join(dict.fromkeys(each["msg"].removeprefix("Input should be ") for each in about))

@@ -79,7 +79,7 @@ def documents(count: int = 48) -> list[Document]:
 
 
 class EngineContract:
-    """What every storage engine fulfils."""
+    """Checks that every storage engine passes."""
 
     def new_url(self) -> str:
         """URL of an index that is not there yet."""

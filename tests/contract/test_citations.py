@@ -82,6 +82,9 @@ async def test_one_question_is_cited_alike_everywhere(tmp_path: Path, capsys: py
         places = {place["kind"] for _, place, _ in found}
         assert places == {"page", "slide", "row", "cell", "record", "lines"}
         assert [citation for citation, *_ in said] == ["birds.ipynb, cell 2"], "the answer's place, not its passage's"
+        # what a language model is given
+        written = index.answer(QUESTION, lambda messages: "By ear [1].", tokens=200, threshold=0)
+        assert described(written.excerpts) == told(written.to_dict()["excerpts"]) == given
         # both frameworks
         documents = langchain.PalmetteRetriever.from_index(index, k=50, score_key="score").invoke(QUESTION)
         assert told([document.metadata for document in documents]) == found

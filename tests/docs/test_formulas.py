@@ -14,6 +14,7 @@ import torch
 from palmette.encoder import load_encoder
 from palmette.methods.taxonomy.search import RelevanceCutoff
 from palmette.ranking.score import Calibration, Evidence, ScoreScale, ScoreScales, expected_word_share, probability
+from palmette.ranking.second_stage import Reranker
 from palmette.reader import ReaderConfig
 from palmette.reader.answer import AnswerCandidates
 from palmette.reader.losses import reading_loss
@@ -178,6 +179,15 @@ def _evidence() -> None:
     evidence = Evidence(mix, score_scales, ("a question",))
     m = (s - z) / u / 2 + (c - zc) / uc / 2
     same(probability(evidence.logit(evidence.total(s, c, w - h))), sigmoid(a * ((1 - lam) * m + lam * (w - h)) + b))
+
+
+@on("ranking", r"\text{log-odds} = \text{log-odds of the first stage} + w\,z - c")
+def _second_stage() -> None:
+    first, scores = DRAW.normal(size=(2, 6))
+    moved = first + 0.7 * (scores - scores.mean()) / scores.std()
+    added, c = Reranker(lambda question, texts: [0.0] * len(texts), weight=0.7).added(first.astype(np.float32), scores)
+    same(first + added, moved - (moved.max() - first.max()))
+    same(c, first.max() - moved.max())
 
 
 @on("reader", r"P(a, p) = \frac{e^{s(a, p)}}{1 + \sum_{p'} \sum_{a'} e^{s(a', p')}}")

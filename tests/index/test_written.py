@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage
 from llama_index.core.llms import MockLLM
 
 from palmette import Index
-from palmette.errors import InputError, RemoteError
+from palmette.errors import ConfigError, InputError, RemoteError
 from palmette.index.written import ANSWER_RULES, WrittenAnswer, split_answer
 from palmette.machine import endpoint
 from support.chat_stream import StreamServer, data, events
@@ -156,6 +156,11 @@ def test_where_nothing_fits_no_model_is_called(index: Index) -> None:
     assert kinds == ["asked", "excerpts", "answer"], "the word for nothing is never shown"
 
 
+def test_a_budget_without_a_sentence_is_named(index: Index) -> None:
+    assert index.context(QUESTION, tokens=1).best > 0.2
+    assert "allow more tokens" in index.answer(QUESTION, Scripted("x"), tokens=1).reason
+
+
 def test_a_further_question_is_made_whole(index: Index) -> None:
     first = index.answer(QUESTION, Scripted("Apples are picked in September [1]."))
     model = Scripted("How long do pears keep?\nI rewrote it.", "Pears keep for 6 weeks [1].")
@@ -166,6 +171,8 @@ def test_a_further_question_is_made_whole(index: Index) -> None:
     assert "How long do pears keep?" in model.asked[1][1]["content"]
     with pytest.raises(InputError, match="pairs"):
         index.answer(QUESTION, model, history=["What?"])
+    with pytest.raises(InputError, match="list of pairs"):
+        index.answer(QUESTION, model, history=5)
 
 
 def test_a_document_changes_nothing_but_the_models_words(index: Index, server: StreamServer) -> None:
@@ -199,6 +206,7 @@ FAILURES: dict[str, tuple[Any, str]] = {
     "broken": (lambda body: (200, {}, events("Apples", finish=None)), "broke off"),
     "an error in the stream": (lambda body: (200, {}, [data({"error": {"message": "overloaded"}})]), "overloaded"),
     "no JSON": (lambda body: (200, {}, [*events("A", finish=None), b"data: {oops\n\n"]), "broke off"),
+    "no JSON from the start": (lambda body: (200, {}, [b"data: {oops\n\n"]), "sent what is no JSON"),
     "empty": (lambda body: (200, {}, events()), "wrote nothing"),
     "slow": (lambda body: (200, {}, [*events("A", finish=None), 1.5]), "within 0.4 s|broke off"),
 }
@@ -221,6 +229,11 @@ def test_no_server_no_key_and_a_function_that_fails(
     monkeypatch.delenv("OPENAI_API_KEY")
     with pytest.raises(RemoteError, match="OPENAI_API_KEY is not set"):
         index.answer(QUESTION, "openai:small")
+    with pytest.raises(RemoteError, match="OPENAI_API_KEY is not set"):
+        index.answer(QUESTION, "openai:@cf/org/small@v1.5")
+    for address in ("ftp://host", "localhost", "10.0.0.1", "localhost:11434/v1", "llm.example.com", "10.0.0.1:80"):
+        with pytest.raises(ConfigError, match=f"'{address}' in .* is no address of a server"):
+            index.answer(QUESTION, f"openai:small@{address}")
     with pytest.raises(RemoteError, match="ZeroDivisionError"):
         index.answer(QUESTION, lambda messages: 1 // 0)
     with pytest.raises(RemoteError, match="must return a str"):
@@ -256,6 +269,8 @@ def test_closing_the_stream_ends_the_call(index: Index, server: StreamServer) ->
     short = index.answer(QUESTION, "openai:small", max_tokens=10)
     assert len(short.text) < 80
     assert short.usage.is_cut
+    whole = index.answer(QUESTION, lambda messages: "apples " * 10**6, max_tokens=10)
+    assert (len(whole.text), whole.usage.is_cut) == (41, True)
     ended = threading.Event()
 
     def endless(messages: Any) -> Iterator[str]:

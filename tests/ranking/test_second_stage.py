@@ -131,6 +131,7 @@ def fails(question: str, texts: Sequence[str]) -> list[float]:
         (lambda question, texts: None, "number for each"),
         (lambda question, texts: ["a"] * len(texts), "number for each"),
         (lambda question, texts: [float("inf")] * len(texts), "finite number"),
+        (lambda question, texts: [1e300 * (-1) ** row for row in range(len(texts))], "finite number"),
     ],
 )
 def test_without_usable_scores_the_first_stage_answers_and_says_so(index: Index, model: Any, told: str) -> None:

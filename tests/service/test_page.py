@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+import time
 from collections.abc import Iterator
 from importlib.resources import files
 from importlib.util import find_spec
@@ -230,6 +232,8 @@ def test_hostile_documents_stay_texts(tab: Tab, service: Running) -> None:
     assert HOSTILE in tab.evaluate("document.getElementById('source-text').textContent")
     tab.press("Escape")
     tab.goto(f"{service.url}/#q={'%3Cimg src=x onerror=hurt=1%3E'}&in=%3Cscript%3E")
+    wait(tab, "document.querySelector('.problem')?.textContent.startsWith('There is no index “<script>” here')")
+    tab.press("Enter")  # the question is kept, and asked in the index that there is
     wait(tab, "document.querySelector('.hit')")
     tab.click("#to-browse")
     wait(tab, "document.querySelector('iframe')")
@@ -393,6 +397,11 @@ def test_every_state_has_an_address(tab: Tab, folder: Path) -> None:
         tab.evaluate("location.hash = '#q=bee&in=colours'")
         wait(tab, f"!{SOURCE} && document.title.startsWith('bee') && {TITLES}.length > 8")
         assert tab.evaluate("document.getElementById('index').value") == "colours"
+        tab.evaluate("location.hash = '#q=bee&in=gone&doc=red-owl'")
+        wait(tab, "document.querySelector('.problem')?.textContent.startsWith('There is no index “gone” here')")
+        assert tab.evaluate(f"[{TITLES}.length, {SOURCE} === null]") == [0, True]
+        ask(tab, "bee")
+        assert tab.evaluate("location.hash") == "#q=bee&in=colours"
 
 
 def test_keys_work_after_a_click_on_a_filter(tab: Tab, service: Running) -> None:
@@ -442,12 +451,18 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 AXE = find_spec("axe_playwright_python")
 
 
-@pytest.mark.skipif(AXE is None, reason="needs axe-playwright-python")
-@pytest.mark.parametrize(("dark", "width"), [(False, 1280), (True, 390)])
-def test_axe_finds_no_serious_violation(tab: Tab, mixed: Running, dark: bool, width: int) -> None:
+def violations(tab: Tab) -> list[Any]:
+    """Serious violations of what the page shows."""
     assert AXE is not None
     script = (Path(AXE.submodule_search_locations[0]) / "axe.min.js").read_text("utf-8")
     run = "axe.run().then(found => found.violations.map(v => [v.impact, v.id, v.nodes.map(n => n.html).slice(0, 3)]))"
+    tab.evaluate(script + ";0")
+    return [one for one in tab.evaluate(run) if one[0] in ("serious", "critical")]
+
+
+@pytest.mark.skipif(AXE is None, reason="needs axe-playwright-python")
+@pytest.mark.parametrize(("dark", "width"), [(False, 1280), (True, 390)])
+def test_axe_finds_no_serious_violation(tab: Tab, mixed: Running, dark: bool, width: int) -> None:
     states = (
         "#",
         "#q=owl+price+red",
@@ -461,9 +476,7 @@ def test_axe_finds_no_serious_violation(tab: Tab, mixed: Running, dark: bool, wi
         wait(tab, "document.querySelector('.topic') || !location.hash.includes('browse')")
         wait(tab, "document.querySelector('#source-text > div') || !location.hash.includes('doc=')")
         assert tab.evaluate("document.documentElement.scrollWidth") == width, state
-        tab.evaluate(script + ";0")
-        serious = [one for one in tab.evaluate(run) if one[0] in ("serious", "critical")]
-        assert serious == [], state
+        assert violations(tab) == [], state
 
 
 def test_kinds_are_shown_as_what_they_are(tab: Tab, mixed: Running) -> None:
@@ -548,6 +561,7 @@ def test_a_model_answers_in_a_conversation(tab: Tab, tmp_path: Path, monkeypatch
         assert tab.evaluate("document.querySelector('.written pre').textContent").startswith("pick")
         assert tab.evaluate("[...document.querySelectorAll('.sources button')].map(e => e.textContent)") == ["apples"]
         assert tab.evaluate(TITLES)[0] == "apples"
+        assert tab.evaluate(MARKS)[0] == texts["apples"], "passages come as the page shows them"
         tab.click(".cite")
         wait(tab, SOURCE)
         assert tab.evaluate("document.querySelector('#source mark').textContent") == texts["apples"]
@@ -557,6 +571,7 @@ def test_a_model_answers_in_a_conversation(tab: Tab, tmp_path: Path, monkeypatch
         assert "Understood as: When do bees need flowers?" in written("and bees?")
         assert tab.evaluate(TURNS) == ["When are apples picked?", "and bees?"]
         assert tab.evaluate(TITLES)[0] == "bees"
+        assert AXE is None or violations(tab) == []
         calls = len(model.bodies)
         tab.evaluate("history.back()")
         wait(tab, f"{TURNS}.length === 1 && !document.querySelector('[aria-busy]')")
@@ -567,6 +582,58 @@ def test_a_model_answers_in_a_conversation(tab: Tab, tmp_path: Path, monkeypatch
         assert "Try again" in written("Do bees need flowers?")
         assert tab.evaluate(TITLES)[0] == "bees", "passages stay where the model fails"
         assert tab.evaluate("typeof hurt") == "undefined"
+    model.close()
+
+
+def test_a_press_and_an_opened_source_while_the_model_writes(
+    tab: Tab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = threading.Event()
+
+    def slowly() -> Iterator[Any]:
+        while not whole.is_set():
+            yield from (*events("Apples are picked. ", finish=None), 0.02)
+        yield from events("Enough.", finish="length")
+
+    def ask(question: str) -> None:
+        tab.evaluate("document.getElementById('question').select()")
+        tab.type(question)
+        tab.press("Enter")
+        wait(tab, f"{TURNS}.at(-1) === {json.dumps(question)} && document.querySelector('.turn.last .written')")
+
+    rows = [{"id": "apples", "text": "Apples are picked in September."}]
+    Index.build(rows, path=tmp_path / "orchard", encoder="packaged:all-MiniLM-L6-v2", progress=False).close()
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    model = StreamServer()
+    model.reply = lambda body: (
+        (200, {}, events("When are apples picked?"))
+        if "The last question" in body["messages"][1]["content"]
+        else (200, {}, slowly())
+    )
+    with running(tmp_path / "orchard") as service:
+        service.service.writer = Writer(f"openai:small@{model.url}", Limits(100_000, 30), shared=False)
+        tab.goto(f"{service.url}/")
+        wait(tab, "document.getElementById('state').textContent.match(/1 document/)")
+        ask("When are apples picked?")
+        x, y = tab.evaluate(
+            "(() => { const stop = document.querySelector('.turn.last .more button').getBoundingClientRect();"
+            "return [stop.x + stop.width / 2, stop.y + stop.height / 2]; })()"
+        )
+        tab.send("Input.dispatchMouseEvent", type="mousePressed", x=x, y=y, button="left", clickCount=1)
+        time.sleep(0.2)
+        tab.send("Input.dispatchMouseEvent", type="mouseReleased", x=x, y=y, button="left", clickCount=1)
+        wait(tab, "document.querySelector('.turn.last .more').textContent.startsWith('Stopped')")
+
+        ask("Are apples picked in September?")
+        wait(tab, "document.querySelector('.hit')")
+        tab.evaluate("document.querySelector('.hit .open').click()")
+        wait(tab, SOURCE)
+        whole.set()
+        wait(tab, "document.querySelector('.turn.last').textContent.includes('was cut at its budget')")
+        tab.evaluate("history.back()")
+        wait(tab, f"!{SOURCE}")
+        ask("When?")
+        assert tab.evaluate(TURNS) == ["Are apples picked in September?", "When?"], "the answer is kept"
     model.close()
 
 

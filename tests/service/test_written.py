@@ -109,6 +109,7 @@ def test_failures_are_problems(plain: Running, model: StreamServer) -> None:
         ({"question": [QUESTION]}, "one question at a time"),
         ({"question": "x" * 5000}, "4,000 characters"),
         ({"history": [["a", "b"]] * 21}, "history"),
+        ({"history": [["a"]]}, "history: item 0 1 is missing in"),
         ({"threshold": 7}, "0 to 1"),
     ):
         reply = plain.http.post("/v1/answer", json=ASK | body)

@@ -6,8 +6,10 @@ import json
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from support.model_server import ModelServer
 
 
 def events(*pieces: str, finish: str | None = "stop") -> Iterator[bytes]:
@@ -24,52 +26,36 @@ def data(value: Any) -> bytes:
     return f"data: {json.dumps(value)}\n\n".encode()
 
 
-class StreamServer:
+class StreamServer(ModelServer):
     """Replies by ``reply``: (status, headers, chunks); a chunk that is a number is a pause in seconds."""
 
     def __init__(self) -> None:
-        self.reply: Any = lambda body: (200, {}, events("Apples are picked ", "in September [1]."))
-        self.bodies: list[dict[str, Any]] = []
-        self.keys: list[str | None] = []
+        super().__init__(lambda body: (200, {}, events("Apples are picked ", "in September [1].")))
         self.gone = threading.Event()
         """The client has closed its connection before the end of a reply."""
-        outer = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                outer.bodies.append(body)
-                outer.keys.append(self.headers.get("authorization"))
-                status, headers, chunks = outer.reply(body)
-                self.send_response(status)
-                kind = "text/event-stream" if status == 200 else "application/json"
-                for name, value in ({"content-type": kind} | headers).items():
-                    self.send_header(name, value)
-                self.end_headers()
-                try:
-                    for chunk in chunks:
-                        if isinstance(chunk, float):
-                            time.sleep(chunk)
-                        else:
-                            self.wfile.write(chunk)
-                            self.wfile.flush()
-                except OSError:
-                    outer.gone.set()
-                self.close_connection = True
+    @property
+    def keys(self) -> list[str | None]:
+        """Keys of all requests."""
+        return [headers.get("authorization") for headers in self.headers]
 
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/v1"
-        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+    def send(self, http: BaseHTTPRequestHandler, status: int, headers: dict[str, str], content: Any) -> None:
+        """Send a reply as it comes."""
+        http.send_response(status)
+        kind = "text/event-stream" if status == 200 else "application/json"
+        for name, value in ({"content-type": kind} | headers).items():
+            http.send_header(name, value)
+        http.end_headers()
+        try:
+            for chunk in content:
+                if isinstance(chunk, float):
+                    time.sleep(chunk)
+                else:
+                    http.wfile.write(chunk)
+                    http.wfile.flush()
+        except OSError:
+            self.gone.set()
 
     def prompts(self) -> Sequence[str]:
         """The user's messages of all requests."""
         return [body["messages"][1]["content"] for body in self.bodies]
-
-    def close(self) -> None:
-        """Stop listening."""
-        self.server.shutdown()
-        self.server.server_close()

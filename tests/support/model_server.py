@@ -35,14 +35,7 @@ class ModelServer:
                 outer.headers.append({name.lower(): value for name, value in self.headers.items()})
                 outer.bodies.append(body)
                 status, headers, content = outer.reply(body)
-                data = content if isinstance(content, bytes) else json.dumps(content).encode()
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                if "content-length" not in headers:
-                    self.send_header("content-length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
+                outer.send(self, status, headers, content)
                 self.close_connection = True
 
             def log_message(self, *_: object) -> None:
@@ -52,6 +45,15 @@ class ModelServer:
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}/v1"
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def send(self, http: BaseHTTPRequestHandler, status: int, headers: dict[str, str], content: Any) -> None:
+        """Send a reply."""
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
+        http.send_response(status)
+        for name, value in ({"content-length": str(len(data))} | headers).items():
+            http.send_header(name, value)
+        http.end_headers()
+        http.wfile.write(data)
 
     def close(self) -> None:
         """Stop listening."""

@@ -198,7 +198,7 @@ def _print_sources(answer: WrittenAnswer) -> None:
     cited = {citation.excerpt for sentence in answer.sentences for citation in sentence.citations}
     for number, excerpt in enumerate(answer.excerpts, 1):
         if number in cited:
-            print(f"  [{number}] {' '.join(str(excerpt.citation).split())}")
+            print(f"  [{number}] {excerpt.citation}")
     for sentence in answer.sentences:
         if not sentence.supported:
             print(f"  not found in the sources: {shorten(sentence.text, 160)}\n      {sentence.reason}")
@@ -242,4 +242,5 @@ def _run_context(args: argparse.Namespace) -> None:
         with once(), _open(args) as index:
             context = index.context(args.question, args.tokens, **settings).to_dict()
     _warn([context])
-    print(json.dumps(context, ensure_ascii=False, indent=2) if args.json else context["text"] or "nothing found")
+    nothing = f"nothing found within {args.tokens:,} tokens"
+    print(json.dumps(context, ensure_ascii=False, indent=2) if args.json else context["text"] or nothing)

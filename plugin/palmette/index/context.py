@@ -62,6 +62,8 @@ class Context:
     excerpts: tuple[Excerpt, ...]
     tokens: int
     """Tokens of all excerpts, counted by the index's encoder."""
+    best: float = 0.0
+    """Probability of the best passage, also where the budget holds no sentence of it."""
 
     def __bool__(self) -> bool:
         return bool(self.excerpts)
@@ -154,7 +156,7 @@ def context_of(
     chosen = choose_excerpts(candidates, budget, size)
     excerpts = tuple(_excerpt(stored[span.document], span.start, span.end, scores[span.document]) for span in chosen)
     tokens = sum(count([excerpt.document.text for excerpt in excerpts])) if excerpts else 0
-    return Context(question, excerpts, tokens)
+    return Context(question, excerpts, tokens, max(scores.values(), default=0.0))
 
 
 def _sentences(

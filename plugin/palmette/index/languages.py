@@ -1,4 +1,4 @@
-"""What the language of a new index's texts decides: its stemmer, and whether its encoder fits."""
+"""Choice by the language of a new index's texts: its stemmer, and whether its encoder fits."""
 
 from __future__ import annotations
 

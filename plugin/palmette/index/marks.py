@@ -1,4 +1,4 @@
-"""What is marked in a passage: a sentence with what it announces, one row of a table, or the line of an identifier.
+"""Marks of a passage: a sentence with what it announces, one row of a table, or the line of an identifier.
 
 "price of LH-1004" over a table: the best sentence by its vector is a run of rows, often the header's. The row is marked
 that has the question's identifier, else most of its words, and only words of that row are bold.
@@ -10,14 +10,13 @@ import re
 from collections.abc import Sequence
 
 from palmette.encoder.sentences.splitting import split_sentences
-from palmette.reader.answer import SHORTEST_ANSWER
-from palmette.reader.blocks import complete
+from palmette.reader.blocks import SHORTEST_ANSWER, complete
+from palmette.reader.rows import identifiers_of
 from palmette.types import LINE_END, Highlights
 
 Span = tuple[int, int]
 WORDS_MARKED = 60
 """Words of a mark with its neighbours."""
-_IDENTIFIER = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*|(?<!\w)\w+(?:[-_./:]+\w+)+")
 _LINE = re.compile(r"[^\r\n]+")
 _PARAGRAPH = re.compile(r"\S(?:.|\n(?!\s*\n))*")
 _RULE = re.compile(r"[\s|:+=-]*")
@@ -38,9 +37,8 @@ def highlight(content: str, question: str, sentence: Span | None, words: Sequenc
     lines = [match.span() for match in _LINE.finditer(content) if match[0].strip()]
     tables = _tables(content, lines)
     # 1. Lines that have an identifier of the question as a whole; of several, the one with most of its words.
-    names = [one[0] for one in _IDENTIFIER.finditer(question) if one[0][0] == "-" or re.search(r"[\d_]", one[0])]
-    whole = "|".join(rf"(?<![\w-]){re.escape(name)}(?![\w-])" for name in names)
-    places = [match.start() for match in re.finditer(whole, content, re.I)] if names else []
+    identifiers = identifiers_of(question)
+    places = [match.start() for match in identifiers.finditer(content)] if identifiers else []
     named = [line for line in lines if any(line[0] <= at < line[1] for at in places)]
     rows, mark = _rows_at(tables, sentence), sentence
     if named:

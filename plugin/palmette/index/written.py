@@ -116,7 +116,7 @@ class WrittenAnswer:
 
     @property
     def supported(self) -> bool:
-        """Whether every sentence was found in the sources."""
+        """True if every sentence was found in the sources."""
         return bool(self.sentences) and all(sentence.supported for sentence in self.sentences)
 
     def to_dict(self) -> dict[str, Any]:
@@ -165,6 +165,8 @@ def check_history(question: Any, history: Any) -> list[tuple[str, str]]:
     """Return the questions and answers before a question; raise for what is neither pairs of texts nor answers."""
     if not isinstance(question, str) or not question.strip() or len(question) > LONGEST_QUESTION:
         raise InputError(f"a question is a text of 1 to {LONGEST_QUESTION:,} characters, got {shown(question)}")
+    if not isinstance(history, Sequence | None) or isinstance(history, str):
+        raise InputError(f"history is a list of pairs (question, answer) of texts, or of answers; got {shown(history)}")
     turns = []
     for turn in history or ():
         pair = (turn.asked, turn.text) if isinstance(turn, WrittenAnswer) else turn
@@ -213,7 +215,10 @@ def write_answer(
     best = max((excerpt.score for excerpt in context.excerpts), default=0.0)
     if not context.excerpts or best < threshold:
         yield AnswerEvent("excerpts", Context(context.question, (), 0))
+        best = max(best, context.best)
         reason = f"no passage fits the question: the best has a probability of {best:.2f}, and {threshold:g} is needed"
+        if best >= threshold and best:
+            reason = "a passage fits the question, but no sentence of it the budget of tokens: allow more tokens"
         yield AnswerEvent("answer", WrittenAnswer(text="", sentences=(), excerpts=(), reason=reason, **facts))
         return
     yield AnswerEvent("excerpts", context)
@@ -297,12 +302,12 @@ class _Source:
 
     def __init__(self, excerpt: Excerpt, encoder: Encoder, language: str | None) -> None:
         text, self.analyser = excerpt.document.text, Analyser(language)
-        written = f"{' '.join(str(excerpt.citation).split())}\n{text}"
+        written = f"{excerpt.citation}\n{text}"
         self.terms, self.exact = _terms(written, self.analyser), _exact(written)
         self.words = set(re.findall(r"\w+", written.lower()))
         self.sentences = [text[start:end] for start, end in split_sentences(text)] or [" "]
         self.vectors = encoder.encode(self.sentences)
-        heads = _terms(" ".join(str(excerpt.citation).split()), self.analyser)
+        heads = _terms(str(excerpt.citation), self.analyser)
         self.terms_near = [heads | _terms(" ".join(self.sentences[at : at + NEAR]), self.analyser) for at in self._at()]
 
     def _at(self) -> range:

@@ -109,6 +109,10 @@ def split_name(name: str) -> tuple[str, str | None]:
         raise ConfigError(
             f"{shown(name)} names no model of a server: write 'openai:MODEL', or 'openai:MODEL@https://host/v1'"
         )
+    # an address without its scheme must not become part of a model's name: texts would go to the default server
+    address = match[1][1:].partition("@")[2] if match[2] is None else ""
+    if re.search(r"://|:\d+(/|$)|/v\d+/?$|^localhost|^(\d+\.){3}\d+|\.[a-z]{2,}(/|$)", address):
+        raise ConfigError(f"{shown(address)} in {shown(name)} is no address of a server: write it as https://host/v1")
     return match[1], match[2]
 
 
@@ -282,6 +286,7 @@ class Endpoint:
             except (httpx2.TransportError, httpx2.DecodingError, TimeoutError, ValueError) as error:
                 is_late = isinstance(error, httpx2.TimeoutException | TimeoutError)
                 told = f"gave no reply within {seconds:g} s" if is_late else "cannot be reached"
+                told = "sent what is no JSON" if isinstance(error, ValueError) else told
                 told = "broke off in the middle of its reply" if begun else told
                 last = last or begun or is_late or time.monotonic() + pause >= end
                 if last or stop.wait(pause):

@@ -110,9 +110,9 @@ def chat(
     pieces: queue.SimpleQueue[str | BaseException | None] = queue.SimpleQueue()
     fill = partial(_fill, pieces, model, messages, max_tokens, seconds, usage, stop)
     threading.Thread(target=context.run, args=(fill,), name="palmette chat", daemon=True).start()
-    written = 0
+    written, most = 0, max_tokens * LETTERS_PER_TOKEN
     try:
-        while written <= max_tokens * LETTERS_PER_TOKEN:
+        while written <= most:
             try:
                 piece = pieces.get(timeout=max(0.0, end - time.monotonic()))
             except queue.Empty:
@@ -123,8 +123,8 @@ def chat(
                 break
             if isinstance(piece, BaseException):
                 raise piece
+            yield piece[: most + 1 - written]  # one more than is allowed says that it is cut
             written += len(piece)
-            yield piece
         else:
             usage.is_cut = True
     finally:

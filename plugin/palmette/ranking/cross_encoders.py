@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from palmette.encoder.local.files import read_settings
 from palmette.encoder.onnx.graph import external_files
 from palmette.errors import CheckpointError, ConfigError, InputError, MissingExtraError
 from palmette.machine.threads import Renewed, get_threads
-from palmette.ranking.rerankers import Score
 
 GRAPHS = ("onnx/model.onnx", "model.onnx")
 """Places of the graph in a folder."""
@@ -24,7 +23,7 @@ TEXTS_PER_PASS = 8
 """Texts of a pass, of similar length."""
 
 
-def load_cross_encoder(place: str) -> Score:
+def load_cross_encoder(place: str) -> Callable[[str, Sequence[str]], list[float]]:
     """Load a cross-encoder: a folder with an ONNX graph, or what ``CrossEncoder`` loads, a folder or a repository."""
     folder = Path(place).expanduser()
     graph = next((folder / name for name in GRAPHS if (folder / name).is_file()), None)

@@ -91,12 +91,12 @@ def model_name(reranker: Any) -> str:
 
 
 def checked_scores(scores: Any, count: int, name: str) -> list[float]:
-    """Check that there is a finite number for each text."""
+    """Check that there is a finite number for each text, of a size that 32 bits hold."""
     try:
         values = [float(value) for value in scores]
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{name} returned {shown(scores)} for {count} texts: a number for each is needed") from error
-    if len(values) != count or not np.isfinite(values).all():
+    if len(values) != count or not (np.abs(values) <= np.finfo(np.float32).max).all():
         raise InputError(f"{name} returned {shown(values)} for {count} texts: a finite number for each is needed")
     return values
 

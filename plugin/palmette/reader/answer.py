@@ -22,8 +22,11 @@ from palmette.arrays import Rows
 from palmette.data.metrics import normalise
 from palmette.encoder.base import readable
 from palmette.encoder.sentences.splitting import split_sentences
-from palmette.reader.blocks import complete, with_neighbours
+from palmette.reader.blocks import SHORTEST_ANSWER, complete, trimmed, with_neighbours
+from palmette.reader.rows import record_of, row_answer, row_around
 from palmette.reader.scores import words_of
+from palmette.sources.blocks import labels_of
+from palmette.sources.cutting import kind_of_text
 from palmette.types import Citation, Document, Explanation, Part, Passage, cite
 
 ALTERNATIVES = 3
@@ -34,8 +37,6 @@ LEAD_MOST = 3.0
 """Log-odds of a lead over the other passages beyond which it says no more."""
 EVEN, LIKELY = 0.45, 0.7
 """Fitted probabilities between which an answer is as likely as not, and shown just below a half."""
-SHORTEST_ANSWER = 4
-"""Words of the shortest sentence that is an answer, or is shown around one."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Answer:
 
     question: str
     text: str = ""
-    """Answer in the words of its best passage."""
+    """Answer in the words of its best passage; of a row of a table or record ``name: column value``."""
     confidence: float = 0.0
     """Probability that the answer is right; 0 without an answer."""
     supports: Sequence[Support] = ()
@@ -170,7 +171,8 @@ def answer_of(question: str, candidates: AnswerCandidates, documents: Sequence[D
         (_, start, end), content = places[rows[0]], documents[passage].content
         spans = split_sentences(content, SHORTEST_ANSWER)
         around = [span for span in spans if span[0] < end and span[1] > start] or [(start, end)]
-        sentence = content[around[0][0] : around[-1][1]]
+        first, last = trimmed(content, labels_of(content), around[0][0], around[-1][1])
+        sentence = content[min(first, start) : max(last, end)]
         share = float(candidates.shares[rows].sum())
         supports.append(Support(passage, documents[passage], start, end, share, sentence))
     supports.sort(key=lambda support: -support.share)
@@ -180,12 +182,12 @@ def answer_of(question: str, candidates: AnswerCandidates, documents: Sequence[D
 def calibrated(answer: Answer, candidates: AnswerCandidates) -> Answer:
     """Return a sentence reader's answer with the probability that it is right.
 
-    A share of the softmax is no such probability: one question has many sentences. Two things tell right from wrong,
-    on any collection: the share of the question's words that the sentence has, and its lead over the best sentence of
-    the other passages. Their weights are fitted on 702 questions of six sets, of which 29 to 69 % were answered
+    A share of the softmax is no such probability: one question has many sentences. Two things tell right from wrong:
+    the share of the question's words that the sentence has, and its lead over the best sentence of the other
+    passages. Their weights are fitted on 702 questions of six sets, of which 29 to 69 % were answered
     right. So a fitted .6 is right in one collection and wrong in the next, and half and more is said from .7 on:
-    with each set left out the error is .07, and 5 % of the answers are wrong at half and more
-    (benchmarks/results/marks.md).
+    with each set left out the error is .08, and 4 to 5 % of the answers are wrong at half and more
+    (benchmarks/results/answers.md).
     """
     if not answer.supports or not answer.confidence:
         return answer
@@ -212,10 +214,24 @@ def with_places(answer: Answer, passages: Sequence[Any]) -> Answer:
 
 
 def with_blocks(answer: Answer) -> Answer:
-    """Return an answer of sentences with the code, list or steps that each announces, and what stands around it."""
-    supports = []
+    """Return an answer of sentences with the code, list or steps that each announces, and what stands around it.
+
+    Of a table or of records the answer is one row, with the columns that the question asks for.
+    """
+    supports, text = [], ""
     for support in answer.supports:
-        content = support.document.content
-        start, end = with_neighbours(content, *complete(content, support.start, support.end))
-        supports.append(replace(support, start=start, end=end))
-    return replace(answer, text=supports[0].text, supports=tuple(supports)) if supports else answer
+        content, start, end, sentence = support.document.content, support.start, support.end, support.sentence
+        record, row = record_of(support.document), row_around(content, answer.question, start, end)
+        if record:
+            start, end, said = 0, len(content), row_answer(answer.question, *record)
+        elif row:
+            start, end, said = *row[:2], row_answer(answer.question, *row[2:])
+            sentence = content[start:end]
+        else:
+            kind = "rst" if kind_of_text(support.document) == "rst" else "markdown"  # as others are converted to it
+            start, end = with_neighbours(content, *complete(content, start, end), kind)
+            start, end = trimmed(content, labels_of(content), start, end)
+            said = content[start:end]
+        supports.append(replace(support, start=start, end=end, sentence=sentence))
+        text = text or said or content[start:end]
+    return replace(answer, text=text, supports=tuple(supports))

@@ -11,7 +11,6 @@ Some hundred questions are enough, of which only the answering passages need be 
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,10 +21,13 @@ import numpy as np
 from palmette.arrays import Floats, Rows
 from palmette.encoder import Encoder
 from palmette.encoder.sentences.splitting import split_sentences
-from palmette.reader.answer import SHORTEST_ANSWER, AnswerCandidates
+from palmette.reader.answer import AnswerCandidates
+from palmette.reader.blocks import SHORTEST_ANSWER, trimmed
 from palmette.reader.config import ReaderConfig
+from palmette.reader.rows import heads_of
 from palmette.reader.scores import NEVER, UnitVectors, words_of
 from palmette.reader.training import TrainingSet, examine, sentence_credit
+from palmette.sources.blocks import labels_of
 from palmette.training.config import TrainingConfig
 
 if TYPE_CHECKING:
@@ -46,8 +48,6 @@ WEIGHT_PENALTY = 0.01
 """Penalty of weights far from these: a hundred questions may say little about some of them."""
 MOST_QUESTIONS = 200
 """Training questions used; more do not change six weights."""
-
-_HEADINGS = re.compile(r"(?:\s*#{1,6}[ \t][^\n]*(?:\n|\Z))+")
 
 
 class SentenceModule:
@@ -170,12 +170,7 @@ class SentenceModule:
 
 
 def cut_sentences(text: str) -> list[tuple[int, int]]:
-    """Characters of the sentences, without surrounding blanks and Markdown headings, which answer nothing."""
-    spans = []
-    for start, end in split_sentences(text, SHORTEST_ANSWER):
-        headings = _HEADINGS.match(text, start, end)
-        start = headings.end() if headings else start
-        if inner := text[start:end].strip():
-            first = text.index(inner, start)
-            spans.append((first, first + len(inner)))
-    return spans or ([(0, len(text))] if text.strip() else [])
+    """Characters of the sentences, without what answers nothing: blanks, headings, labels, heads of tables."""
+    labels = [*labels_of(text), *heads_of(text)]
+    spans = [trimmed(text, labels, *span) for span in split_sentences(text, SHORTEST_ANSWER)]
+    return [span for span in spans if span[0] < span[1]] or ([(0, len(text))] if text.strip() else [])

@@ -104,7 +104,7 @@ def _search(body: SearchBody, index: Index, reader: Reader) -> dict[str, Any]:
     names = ("threshold", "explain", "group_by", "distinct", "expand", "expand_tokens")
     with noting() as notes:
         results = index.search(queries, body.k, **{name: getattr(body, name) for name in names}, **options)
-    facts = results_facts(queries, results, body.explain)
+    facts = results_facts(queries, results, body.explain, body.html)
     for query, hits, fact in zip(queries, results, facts, strict=True):
         if query in notes:
             fact["note"] = notes[query]

@@ -1,4 +1,4 @@
-"""What the page filters by: folders, kinds and times of documents, each with the filter that finds them."""
+"""Filters of the page: folders, kinds and times of documents, each with the filter that finds them."""
 
 from __future__ import annotations
 

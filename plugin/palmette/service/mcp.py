@@ -104,7 +104,7 @@ class PassageReply(Cited):
 
 
 class FoundReply(BaseModel):
-    """What was found in the documents that are indexed."""
+    """Findings among the documents that are indexed."""
 
     indexing: dict[str, int | None] | None = None
     """Documents found so far, ``done``, of ``total``, while a folder is indexed for the first time."""
@@ -233,7 +233,7 @@ class Server(MCPServer[Any]):
         texts = [text for head, excerpt in zip(heads, excerpts, strict=True) for text in (head, excerpt.text)]
         return _result(
             Gathered(tokens=reply["tokens"], excerpts=excerpts, indexing=reply.get("indexing")),
-            *(texts or ["Nothing was found."]),
+            *(texts or [f"Nothing was found within {tokens} tokens."]),
         )
 
     async def get(

@@ -180,7 +180,7 @@ class SentenceReply(Reply):
 
 
 class UsageReply(Reply):
-    """What a language model was asked, as far as it counts."""
+    """Calls and tokens of a language model."""
 
     calls: int
     prompt_tokens: int

@@ -87,6 +87,8 @@ class SearchBody(Ask):
     """Widen passages to what is around them."""
     expand_tokens: Annotated[int, Field(ge=1)] = 1000
     """Tokens of a widened passage."""
+    html: bool = False
+    """Whether passages come as safe HTML too, as the page shows them."""
 
     def check(self) -> None:
         """Check the size of the reply."""

@@ -184,6 +184,34 @@ _LITERAL = frozenset(
 )
 """Directives whose content is no reStructuredText."""
 _BORDER = re.compile(r"[ \t]*\+(?:-+\+)+\s*$")
+_SAYING = frozenset(
+    "note warning tip hint important danger caution attention error seealso admonition versionadded versionchanged "
+    "deprecated topic".split()
+)
+"""Directives whose first line is prose."""
+_OPTION = re.compile(r"[ \t]+:[\w-]+:(?:\s|$)")
+_ATX = re.compile(r" {0,3}#{1,6}[ \t]")
+
+
+def labels_of(text: str) -> list[tuple[int, int]]:
+    """Return the lines that say nothing by themselves: front matter, titles, labels, and heads of directives.
+
+    Found without parsing, so that a passage that begins in the middle of a block has them, too.
+    """
+    lines, found, head = Lines(text), list[tuple[int, int]](), front_matter(text)
+    number, options = len(LINE_END.findall(head)), False
+    if head:
+        found.append((0, len(head)))
+    while number < len(lines):
+        line = lines[number]
+        directive = _DIRECTIVE.match(line)
+        prose = directive and directive[1] in _SAYING and line[directive.end() :].strip()
+        options = bool((directive and not prose) or (options and _OPTION.match(line)))
+        rows = 1 if options or _LABEL.match(line) or _ATX.match(line) else _title_rows(lines, number)
+        if rows:
+            found.append((lines.start(number), lines.start(number + rows)))
+        number += rows or 1
+    return found
 
 
 def _rst(lines: Lines, levels: list[str]) -> list[TextBlock]:

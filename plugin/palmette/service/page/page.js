@@ -4,7 +4,7 @@
   const RELEVANT = 0.2, LIKELY = 0.5, PAGE = 20, TURNS = 6, WATCH = 5000, BUSY = 1000;
   const GONE = "The service does not answer: it may have stopped, or the network is down.";
   const AGAINST = { low: 1e-9, high: 1e-9, optimum: 0 };
-  const state = { indexes: [], index: null, facets: null, hits: [], current: -1, asked: 0, shown: "", opened: "", sources: "", failed: false, llm: null, writing: null, token: sessionStorage.getItem("token") };
+  const state = { indexes: [], index: null, facets: null, hits: [], current: -1, asked: 0, shown: "", opened: "", sources: "", failed: false, llm: null, writing: null, told: null, token: sessionStorage.getItem("token") };
 
   const make = (tag, properties = {}, ...children) => {
     const element = document.createElement(tag);
@@ -86,6 +86,7 @@
     const hash = new URLSearchParams(location.hash.slice(1)), one = (name) => hash.get(name) || "";
     return { q: one("q"), in: one("in"), view: one("view"), f: hash.getAll("f"), since: one("since"), doc: one("doc"), at: one("at"), line: one("line"), as: one("as") };
   };
+  const isKnown = (name) => !name || state.indexes.some((one) => one.name === name);
   const talk = () => ({ turns: [], answer: null, ...history.state });
   const CLOSED = { doc: "", at: "", line: "", as: "" };
   /**
@@ -97,7 +98,7 @@
     const hash = new URLSearchParams(), before = read(), next = { ...before, ...changes };
     const stays = !turns && before.q === next.q && String(before.f) === String(next.f);
     const kept = stays ? history.state : { turns: turns || talk().turns };
-    if (state.indexes.length > 1) next.in = state.index;
+    if (state.indexes.length > 1 || !isKnown(next.in)) next.in = state.indexes.length > 1 ? state.index : "";
     for (const [name, value] of Object.entries(next)) for (const one of [value].flat()) if (one) hash.append(name, one);
     if (turns || `#${hash}` !== (location.hash || "#")) history.pushState(kept, "", `#${hash}`);
     return show();
@@ -105,20 +106,25 @@
   /** Shows the state that the address says: index, question or view, filters, and a document. */
   const show = async () => {
     const place = read();
-    if (place.in && place.in !== state.index && state.indexes.some((one) => one.name === place.in)) { state.index = place.in; state.facets = null; }
+    const known = isKnown(place.in);
+    if (known && place.in && place.in !== state.index) { state.index = place.in; state.facets = null; }
     at("index").value = state.index;
     at("question").value = place.q;
     for (const name of ["ask", "browse"]) at(`to-${name}`).setAttribute("aria-pressed", String((place.view === "browse") === (name === "browse")));
     document.title = [place.view === "browse" ? "Browse" : place.q, "palmette"].filter(Boolean).join(" · ");
-    const list = JSON.stringify([state.index, place.view, place.view ? "" : place.q, place.f, place.since, talk().turns.length]);
+    const list = JSON.stringify([known || place.in, state.index, place.view, place.view ? "" : place.q, place.f, place.since, talk().turns.length]);
     if (list !== state.shown) {
       state.shown = list;
-      await (place.view === "browse" ? browse(place) : ask(place));
+      if (known) await (place.view === "browse" ? browse(place) : ask(place));
+      else await fill(() => { throw new Error(`There is no index “${place.in}” here, or this token does not open it. What you ask now is asked in “${state.index}”.`); });
+    } else if (state.told && !talk().answer) {
+      // a step back to before the answer came: it has come meanwhile
+      history.replaceState({ turns: talk().turns, answer: state.told }, "");
     }
-    const opened = place.doc && JSON.stringify([state.index, place.doc, place.at, place.line, place.as]);
+    const opened = known && place.doc ? JSON.stringify([state.index, place.doc, place.at, place.line, place.as]) : "";
     if (opened !== state.opened) {
       state.opened = opened;
-      if (place.doc) await open(place);
+      if (opened) await open(place);
       else at("source").close();
     }
   };
@@ -224,13 +230,18 @@
     const filter = await chosen(place);
     if (late()) return;
     if (!place.q.trim()) { state.hits = []; at("results").replaceChildren(); return; }
-    const passages = (question, thread) => stream("v1/answer", { index: state.index, question, k: 10, filter, html: true }, (event, data) => {
+    const list = (question, { hits }, thread) => {
+      if (late()) return;
+      showHits(question, hits, thread);
+      say(`${plural(hits.length, "passage")} in ${Math.round(performance.now() - begun)} ms`);
+    };
+    if (state.llm) await converse(place, filter, late, async (question, thread) => list(question, (await call("search", { query: question, k: 10, filter, html: true })).results[0], thread));
+    else await stream("v1/answer", { index: state.index, question: place.q, k: 10, filter, html: true }, (event, data) => {
       if (late()) return;
       if (event === "problem") throw new Error(data.detail);
-      if (event === "hits") { showHits(question, data.results[0].hits, thread); say(`${plural(state.hits.length, "passage")} in ${Math.round(performance.now() - begun)} ms`); }
+      if (event === "hits") list(place.q, data.results[0], null);
       if (event === "answer") tell(data.answers[0]);
     });
-    await (state.llm ? converse(place, filter, late, passages) : passages(place.q));
     remember();
   });
 
@@ -281,13 +292,14 @@
   };
   const openExcerpt = (one) => go({ ...CLOSED, doc: one.id, at: `${one.place.start}-${one.place.end}` });
   /** One question of the conversation, as it was understood, with its answer and the sources that it cites. */
-  const turnBox = (turn, ...more) => {
+  const turnBox = (turn) => {
     const cited = new Set((turn.sentences || []).flatMap((sentence) => sentence.citations.map((one) => one.excerpt)));
     const sources = (turn.excerpts || []).filter((one) => cited.has(one.number)).map((one) => make("li", { value: one.number }, button(make("bdi", {}, one.citation), () => openExcerpt(one), { class: "plain" })));
     return make("article", { class: "turn" }, make("h2", { dir: "auto" }, turn.question),
       turn.asked && turn.asked !== turn.question ? make("p", { class: "note asked" }, "Understood as: ", make("bdi", {}, turn.asked)) : null,
       turn.answer ? make("div", { class: "rendered written" }, written(turn)) : turn.reason ? make("p", { class: "note" }, `No answer: ${turn.reason}.`) : null,
-      sources.length ? make("ol", { class: "sources" }, sources) : null, ...more);
+      turn.cut ? make("p", { class: "note" }, "The answer was cut at its budget of tokens.") : null,
+      sources.length ? make("ol", { class: "sources" }, sources) : null);
   };
   /** Shows the conversation; the model answers its last question, whose passages follow. */
   const converse = async (place, filter, late, passages) => {
@@ -296,17 +308,24 @@
     const thread = make("section", { id: "thread", "aria-label": "Conversation" }, turns.map((turn) => turnBox(turn)));
     const turn = answer || { question: place.q, answer: "" };
     let found = null;
-    const last = (...more) => {
-      if (thread.querySelector(".last")) thread.querySelector(".last").remove();
-      thread.append(turnBox(turn, make("div", { class: "more" }, more, anew)));
-      thread.lastChild.classList.add("last");
+    const more = make("div", { class: "more" }), box = make("article", { class: "turn last" }, more);
+    thread.append(box);
+    const stop = button("Stop", () => writing.abort(), { class: "plain" }), doing = make("span", {}, "Reading …");
+    /** Shows the turn as far as it is; "Stop" stands above the text, and is not moved: a press of it would be lost. */
+    const last = (...buttons) => {
+      [...box.children].filter((child) => child !== more).forEach((child) => child.remove());
+      const parts = [...turnBox(turn).childNodes], ahead = buttons.includes(stop) ? 1 : parts.length;
+      more.before(...parts.slice(0, ahead));
+      more.after(...parts.slice(ahead));
+      const wanted = [...buttons, anew];
+      if (wanted.some((one, n) => one !== more.childNodes[n])) more.replaceChildren(...wanted);
     };
+    state.told = null;
     const search = (question) => { found = passages(question, thread).catch((error) => error); };
     at("results").replaceChildren(thread);
     if (answer) { last(); search(answer.asked); }
     else {
-      const stop = button("Stop", () => writing.abort(), { class: "plain" });
-      last(make("span", {}, "Reading …"), stop);
+      last(doing, stop);
       state.writing = writing;
       try {
         const body = { index: state.index, question: place.q, filter, llm: true, history: turns.filter((one) => one.answer).map((one) => [one.asked, one.answer]) };
@@ -316,17 +335,19 @@
           if (event === "asked") { turn.asked = data.asked; search(data.asked); }
           if (event === "excerpts") turn.excerpts = data.excerpts;
           if (event === "text") turn.answer += data.text;
-          if (event !== "answer") { last(make("span", {}, turn.answer ? "Writing …" : "Reading …"), stop); return; }
-          const { answer: text, asked, sentences, excerpts, reason } = data.answers[0];
+          if (turn.answer) doing.textContent = "Writing …";
+          if (event !== "answer") { last(doing, stop); return; }
+          const { answer: text, asked, sentences, excerpts, reason, usage } = data.answers[0];
           const short = excerpts.map(({ number, id, citation, place: where }) => ({ number, id, citation, place: where }));
-          Object.assign(turn, { answer: text, asked, sentences, excerpts: short, reason });
+          Object.assign(turn, { answer: text, asked, sentences, excerpts: short, reason, cut: usage.is_cut });
+          state.told = turn;
           history.replaceState({ turns, answer: turn }, "");
           last();
         }, writing.signal);
       } catch (error) {
         if (late()) return;
         if (error.name === "AbortError") last(make("span", {}, "Stopped. "), button("Ask again", reload, { class: "plain" }));
-        else { last(); thread.lastChild.append(problem(error, reload)); }
+        else { last(); box.append(problem(error, reload)); }
       } finally { if (state.writing === writing) state.writing = null; }
     }
     if (!found) search(place.q);
