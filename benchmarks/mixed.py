@@ -25,6 +25,7 @@ from mixed_texts import TEXTS
 from palmette import Hit, Index, SpaceModel, load_encoder
 from palmette.types import cite
 
+SETS = ("mixed", "mixed_other")
 DRAW = random.Random(58)
 TOWNS = "Kendal Oban Leeds Kiel Bergen Tromso Galway Ghent Lille Porto Graz Turku".split()
 NAMES = (
@@ -260,13 +261,17 @@ def told(hit: Hit) -> str:
 
 
 def main() -> None:
-    lines = Path(__file__).with_name("questions").joinpath("mixed.jsonl").read_text("utf-8").splitlines()
-    questions = [json.loads(line) for line in lines]
-    kinds = list(dict.fromkeys(one["kind"] for one in questions))
+    texts = [Path(__file__).with_name("questions").joinpath(f"{name}.jsonl").read_text("utf-8") for name in SETS]
+    sets = [[json.loads(line) for line in text.splitlines()] for text in texts]
+    kinds = list(dict.fromkeys(one["kind"] for one in sets[0]))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--questions", choices=SETS, default=SETS[0], help="mixed_other: 30 on rows and pages not chosen by"
+    )
     parser.add_argument("--kinds", nargs="+", choices=kinds, default=kinds)
     parser.add_argument("--misses", action="store_true", help="print what was found where something is wrong")
     args = parser.parse_args()
+    questions = sets[SETS.index(args.questions)]
     with TemporaryDirectory() as place:
         files, model = write(Path(place, "files")), SpaceModel.untrained(load_encoder(ENCODER))
         with Index.create(Path(place, "index"), model) as index:

@@ -60,6 +60,14 @@ def test_of_short_blocks_that_are_one_sentence_the_one_with_the_words_is_marked(
     assert found.around == (0, len(text))
 
 
+def test_code_stays_together_across_its_blank_lines():
+    text = (
+        'def read(path):\n    """Read a file.\n\n    A path that is missing raises."""\n    return path.read_text()\n'
+    )
+    found = highlight(text, "missing path", (0, len(text)), words_in(text, "missing", "path"), 1)
+    assert found.sentence == (0, len(text))
+
+
 def test_rows_far_below_the_head_of_a_table_are_found_by_its_columns():
     parts = [f"| part {number} | {number * 7 % 90} | {number}C |" for number in range(60)]
     text = "\n".join(["# Stock", "", "## Kiel", "", "| part | on shelf | drawer |", "|---|---|---|", *parts, ""])

@@ -19,6 +19,7 @@ WORDS_MARKED = 60
 """Words of a mark with its neighbours."""
 _LINE = re.compile(r"[^\r\n]+")
 _PARAGRAPH = re.compile(r"\S(?:.|\n(?!\s*\n))*")
+_INDENTED = re.compile(r"\n[ \t]*\n[ \t]+\S")
 _RULE = re.compile(r"[\s|:+=-]*")
 
 
@@ -69,9 +70,10 @@ def _best_block(content: str, sentence: Span, words: Sequence[Span]) -> Span:
     """Return the block of a sentence that has more of the query's words than any other; else all of it.
 
     Short blocks are read as one sentence, be they slides, cells of a notebook, or a heading with its paragraph.
+    Parts of code are not blocks: what is indented below a blank line belongs to what is above it.
     """
     blocks = [match.span() for match in _PARAGRAPH.finditer(content, *sentence)]
-    if len(blocks) < 2 or "```" in content[slice(*sentence)]:
+    if len(blocks) < 2 or "```" in content[slice(*sentence)] or _INDENTED.search(content, *sentence):
         return sentence
     ranked = sorted(blocks, key=lambda block: -_distinct(content, block, words))
     first, second = (_distinct(content, block, words) for block in ranked[:2])
