@@ -266,7 +266,7 @@ def main() -> None:
     kinds = list(dict.fromkeys(one["kind"] for one in sets[0]))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--questions", choices=SETS, default=SETS[0], help="mixed_other: 30 on rows and pages not chosen by"
+        "--questions", choices=SETS, default=SETS[0], help="mixed_other: rows and pages that no change was chosen by"
     )
     parser.add_argument("--kinds", nargs="+", choices=kinds, default=kinds)
     parser.add_argument("--misses", action="store_true", help="print what was found where something is wrong")
