@@ -4,6 +4,7 @@ import pickle
 
 from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.index.marks import WORDS_MARKED, highlight
+from palmette.types import table_heads
 
 ROWS = [f"| LH-{number} | handle, model {number % 7} | {number % 90}.50 |" for number in range(1001, 1021)]
 TABLE = "\n".join(["Prices of handles.", "", "| article | name | price |", "|---|---|---|", *ROWS, ""])
@@ -80,3 +81,18 @@ def test_rows_far_below_the_head_of_a_table_are_found_by_its_columns():
         words = {part.name for part in holder.explain().parts}
         assert {"word 'drawer'", "word 'kiel'"} <= words
         index.verify()
+
+
+def test_heads_of_a_long_table_take_one_walk_over_its_rows():
+    class Counted(str):
+        met = 0
+
+        def rfind(self, *args: object) -> int:
+            Counted.met += 1
+            return super().rfind(*args)  # type: ignore[arg-type]
+
+    rows = ["| part | shelf |", "|---|---|", *[f"| {number} | B{number} |" for number in range(3000)]]
+    text = Counted("\n".join(["Before.", *rows, "", "After."]))
+    starts = [0, *[text.index(rows[at]) for at in range(0, len(rows), 10)], text.index("After")]
+    assert table_heads(text, starts) == ["", "", *["part | shelf"] * (len(starts) - 3), ""]
+    assert Counted.met <= len(rows)

@@ -13,7 +13,7 @@ from palmette.sources.kinds import KINDS
 from palmette.sources.lines import Lines
 from palmette.sources.passages import CountTokens, PassageOptions, above, split
 from palmette.store.protocols import StoredDocument
-from palmette.types import Document, Passage, table_head
+from palmette.types import Document, Passage, table_heads
 
 PassagesLike = PassageOptions | Mapping[str, Any] | Callable[[str], Iterable[Any]] | Any | None
 """How documents are cut: options; a splitter of LangChain or LlamaIndex; a function from a text to slices of it, or to
@@ -188,11 +188,11 @@ def texts_above(stored: StoredDocument) -> list[str]:
         return [""]
     title = stored.document.metadata.get("title")
     title = title if isinstance(title, str) and title.strip() else None
-    headings = []
-    for part, place in zip(stored.parts(), stored.passages, strict=True):
+    headings, heads = [], table_heads(stored.document.content, [place.start for place in stored.passages])
+    for part, place, head in zip(stored.parts(), stored.passages, heads, strict=True):
         begins = title is not None and part.text.lstrip("#=~ \t\r\n").startswith(title)
         names = above(None if begins else title, place.headings, part.text)
-        headings.append("\n".join(filter(None, (names, table_head(stored.document.content, place.start)))))
+        headings.append("\n".join(filter(None, (names, head))))
     return headings
 
 

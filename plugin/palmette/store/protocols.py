@@ -21,7 +21,7 @@ from palmette.arrays import Floats, Keys, Ragged, Rows, Stored
 from palmette.errors import REPAIR, CorruptIndexError, InputError, shown
 from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, WordMatches, ranked_by
 from palmette.store.filters import FilterLike
-from palmette.types import LINE_END, Document, Passage, table_head
+from palmette.types import LINE_END, Document, Passage, table_heads
 from palmette.types.values import written
 
 PAGE = 1000
@@ -73,8 +73,9 @@ class StoredDocument:
             return [self.document.all_text]
         fields = "\n".join(filter(None, map(written, self.document.fields.values())))
         texts = [part.text for part in self.parts()]
-        for number, place in enumerate(self.passages):
-            if head := table_head(self.document.content, place.start):
+        heads = table_heads(self.document.content, [place.start for place in self.passages])
+        for number, (place, head) in enumerate(zip(self.passages, heads, strict=True)):
+            if head:
                 texts[number] = "\n".join((*place.headings, head, texts[number]))
         return [f"{texts[0]}\n{fields}".rstrip("\n"), *texts[1:]]
 
