@@ -43,6 +43,7 @@ encoders: encoders.py packaged:all-MiniLM-L6-v2 squad --cache WORK/encoders
 pairs: curve.py squad --out RESULTS/pairs.md
 answers: answers.py --sets uv
 marks: marks.py --sets uv
+mixed: mixed.py --kinds slides
 peers: peers.py --sets uv --systems palmette
 rerank: rerank.py fairytaleqa --documents 600 --questions 60 --only-simulated --work WORK/rerank
 reader: reader.py spans DATA/squad --retrieved 50 --work WORK/readers --out RESULTS/reader.md steps=20

@@ -163,7 +163,7 @@ def test_other_tables(tmp_path):
     table.write_text("id,name,maker,price\n1,Socks of wool,Ovine,3\n")  # neither text nor title: fields
     (document,) = iter_documents(table)
     assert document.fields == document.metadata == {"name": "Socks of wool", "maker": "Ovine", "price": 3}
-    assert document.content == "Socks of wool\nOvine\n3"
+    assert document.content == "name: Socks of wool\nmaker: Ovine\nprice: 3"
     table.write_text("id,text\n1," + "word " * 40_000 + "\n")  # a cell may hold a book
     (document,) = iter_documents(table)
     assert len(document.text.split()) == 40_000

@@ -4,6 +4,7 @@ import pickle
 
 from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.index.marks import WORDS_MARKED, highlight
+from palmette.types import table_heads
 
 ROWS = [f"| LH-{number} | handle, model {number % 7} | {number % 90}.50 |" for number in range(1001, 1021)]
 TABLE = "\n".join(["Prices of handles.", "", "| article | name | price |", "|---|---|---|", *ROWS, ""])
@@ -45,3 +46,53 @@ def test_hits_carry_marks_and_keep_them():
     assert hit.document.content[slice(*hit.highlights.sentence)] == ROWS[3]
     assert hit.to_dict()["highlights"]["line"] == 8
     assert pickle.loads(pickle.dumps(hit)).highlights == hit.highlights
+
+
+def test_a_passage_that_goes_on_with_a_table_has_no_header_in_it():
+    text = "\n".join(ROWS[:3])
+    found = highlight(text, "what is LH 1001?", (0, len(text)), words_in(text, "1001"), 30)
+    assert (text[slice(*found.sentence)], found.line) == (ROWS[0], 30)
+
+
+def test_of_short_blocks_that_are_one_sentence_the_one_with_the_words_is_marked():
+    text = "# People\nNobody left.\n\n# Next\nMove the archive out of the cellar."
+    found = highlight(text, "where is the archive?", (0, len(text)), words_in(text, "archive"), 1)
+    assert (text[slice(*found.sentence)], found.line) == ("# Next\nMove the archive out of the cellar.", 4)
+    assert found.around == (0, len(text))
+
+
+def test_code_stays_together_across_its_blank_lines():
+    text = (
+        'def read(path):\n    """Read a file.\n\n    A path that is missing raises."""\n    return path.read_text()\n'
+    )
+    found = highlight(text, "what raises if it is missing", (0, len(text)), words_in(text, "missing", "raises"), 1)
+    assert found.sentence == (0, len(text))
+
+
+def test_rows_far_below_the_head_of_a_table_are_found_by_its_columns():
+    parts = [f"| part {number} | {number * 7 % 90} | {number}C |" for number in range(60)]
+    text = "\n".join(["# Stock", "", "## Kiel", "", "| part | on shelf | drawer |", "|---|---|---|", *parts, ""])
+    other = Document("other", "We wrote to a Kiel drawer maker about part 55, and to others about nothing.")
+    with Index.build([Document("stock", text), other], SpaceModel.untrained(FakeEncoder()), progress=False) as index:
+        hits = index.search("drawer of part 55 in Kiel", 20, lexical=1.0)
+        (holder,) = (hit for hit in hits if "| part 55 |" in hit.document.content)
+        assert "drawer" not in holder.document.content
+        assert holder.passage.last_line - holder.passage.first_line < 20
+        words = {part.name for part in holder.explain().parts}
+        assert {"word 'drawer'", "word 'kiel'"} <= words
+        index.verify()
+
+
+def test_heads_of_a_long_table_take_one_walk_over_its_rows():
+    class Counted(str):
+        met = 0
+
+        def rfind(self, *args: object) -> int:
+            Counted.met += 1
+            return super().rfind(*args)  # type: ignore[arg-type]
+
+    rows = ["| part | shelf |", "|---|---|", *[f"| {number} | B{number} |" for number in range(3000)]]
+    text = Counted("\n".join(["Before.", *rows, "", "After."]))
+    starts = [0, *[text.index(rows[at]) for at in range(0, len(rows), 10)], text.index("After")]
+    assert table_heads(text, starts) == ["", "", *["part | shelf"] * (len(starts) - 3), ""]
+    assert Counted.met <= len(rows)

@@ -170,7 +170,7 @@ PRICES = "# Prices\n\nOur parts.\n\n| part | price | stock |\n|---|---:|---|\n" 
         ("price of LH-1004", "LH-1004: price 12.00", "| LH-1004 | 12.00 | 12 |"),
         ("stock and price of LH-1010", "LH-1010: price 15.00, stock 30", "| LH-1010 | 15.00 | 30 |"),
         ("tell me about LH-1011", "LH-1011: price 15.50, stock 33", "| LH-1011 | 15.50 | 33 |"),
-        ("what colour is AB-3", "AB-3: colour blue", "AB-3\n3.5\nblue"),
+        ("what colour is AB-3", "AB-3: colour blue", "part: AB-3\nprice: 3.5\ncolour: blue"),
     ],
 )
 def test_a_row_answers_with_the_columns_that_the_question_names(
@@ -178,7 +178,7 @@ def test_a_row_answers_with_the_columns_that_the_question_names(
 ) -> None:
     (tmp_path / "prices.md").write_text(PRICES)
     (tmp_path / "parts.csv").write_text("part,price,colour\nAB-2,2.5,red\nAB-3,3.5,blue\n")
-    with Index.build(tmp_path, SpaceModel.untrained(FakeEncoder(64)), progress=False) as index:
+    with Index.build(tmp_path, SpaceModel.untrained(FakeEncoder(256)), progress=False) as index:
         found = Reader.untrained(index.model.encoder).answer(question, index.search(question, 4), threshold=0)
     assert (found.text, found.supports[0].text) == (expected, row)
 

@@ -145,8 +145,8 @@ def test_records(write):
     assert (two.text, two.title, two.id) == ("Other", None, None)
     lamps = list(read_file(write("b.csv", "name,price\nLamp,3\nDesk,\n")))
     assert [(lamp.text, lamp.metadata) for lamp in lamps] == [
-        ("Lamp\n3", {"name": "Lamp", "price": 3}),
-        ("Desk", {"name": "Desk"}),
+        ("name: Lamp\nprice: 3", {"name": "Lamp", "price": 3}),
+        ("name: Desk", {"name": "Desk"}),
     ]
     with pytest.raises(InputError, match=r"c\.jsonl:2"):
         list(read_file(write("c.jsonl", '{"text": "a"}\n{"texts": "b"}\n')))

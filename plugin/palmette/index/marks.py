@@ -18,6 +18,8 @@ Span = tuple[int, int]
 WORDS_MARKED = 60
 """Words of a mark with its neighbours."""
 _LINE = re.compile(r"[^\r\n]+")
+_PARAGRAPH = re.compile(r"\S(?:.|\n(?!\s*\n))*")
+_INDENTED = re.compile(r"\n[ \t]*\n[ \t]+\S")
 _RULE = re.compile(r"[\s|:+=-]*")
 
 
@@ -50,15 +52,33 @@ def highlight(content: str, question: str, sentence: Span | None, words: Sequenc
         rows = _rows_at(tables, mark)
     # 2. In a table one row; its header, and the rule below it, win nothing.
     elif len(rows) > 1:
-        inside = [row for row in rows[1:] if not _RULE.fullmatch(content, *row)]
+        head = _RULE.fullmatch(content, *rows[1]) is not None  # none where the passage goes on with a table
+        inside = [row for row in rows[head:] if not _RULE.fullmatch(content, *row)]
         mark = max(inside or rows, key=lambda row: (_distinct(content, row, words), row[0] < sentence[1], -row[0]))
-    # 3. The block that a sentence announces, as far as it is short enough.
+    # 3. Of short blocks that were read as one sentence, the one with most words of the question; and the block that
+    #    it announces, as far as it is short enough.
     else:
-        mark = complete(content, *sentence)
-        mark = mark if _short(content, mark) else sentence
+        mark = part = _best_block(content, sentence, words)
+        mark = complete(content, *part)
+        mark = mark if _short(content, mark) else part
     around = _with_neighbours(content, mark, rows)
     bold = [word for word in words if mark[0] <= word[0] and word[1] <= mark[1]] if rows or named else words
     return Highlights(mark, bold, around, first_line + len(LINE_END.findall(content, 0, mark[0])))
+
+
+def _best_block(content: str, sentence: Span, words: Sequence[Span]) -> Span:
+    """Return the block of a sentence that has more of the query's words than any other; else all of it.
+
+    Short blocks are read as one sentence, be they slides, cells of a notebook, or a heading with its paragraph.
+    Parts of code are not blocks: what is indented below a blank line belongs to what is above it.
+    """
+    blocks = [match.span() for match in _PARAGRAPH.finditer(content, *sentence)]
+    if len(blocks) < 2 or "```" in content[slice(*sentence)] or _INDENTED.search(content, *sentence):
+        return sentence
+    ranked = sorted(blocks, key=lambda block: -_distinct(content, block, words))
+    first, second = (_distinct(content, block, words) for block in ranked[:2])
+    title = "\n" not in content[slice(*ranked[0])].strip() and content[ranked[0][1] - 1] not in ".!?:;"
+    return ranked[0] if first > second and not title else sentence
 
 
 def _tables(content: str, lines: Sequence[Span]) -> list[list[Span]]:
@@ -98,6 +118,10 @@ def _with_neighbours(content: str, mark: Span, rows: Sequence[Span]) -> Span:
     """Add the sentence after a mark and the one before it, or a table's rows from the header on, where they fit."""
     start, end = mark
     sentences = split_sentences(content, SHORTEST_ANSWER)
+    for one in () if rows else sentences:  # the rest of a sentence that the mark is a part of
+        whole = min(start, one[0]), max(end, one[1])
+        if one[0] < mark[1] and mark[0] < one[1] and _short(content, whole):
+            start, end = whole
     after = [] if rows else [one[1] for one in sentences if one[0] >= end]
     before = [rows[0][0]] if rows else [one[0] for one in sentences if one[1] <= start][::-1]
     # One after it and one before it in turn; where one does not fit, nothing beyond it comes along.

@@ -280,6 +280,7 @@ def _office(path: Path, kind: str, root: Path | None) -> SourceText:
         raise InputError("no text was found in it")
     kind = "text" if suffix == ".pdf" else "markdown"
     title = title or (_first_heading(text) if kind == "markdown" else None)
+    title = title or re.sub(r"[-_\s]+", " ", path.stem)  # what is in a workbook, its file's name alone may say
     return SourceText(text, kind, title, facts, payload={PLACES: places} if places else {})
 
 

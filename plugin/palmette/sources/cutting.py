@@ -13,7 +13,7 @@ from palmette.sources.kinds import KINDS
 from palmette.sources.lines import Lines
 from palmette.sources.passages import CountTokens, PassageOptions, above, split
 from palmette.store.protocols import StoredDocument
-from palmette.types import Document, Passage
+from palmette.types import Document, Passage, table_heads
 
 PassagesLike = PassageOptions | Mapping[str, Any] | Callable[[str], Iterable[Any]] | Any | None
 """How documents are cut: options; a splitter of LangChain or LlamaIndex; a function from a text to slices of it, or to
@@ -180,15 +180,19 @@ def kind_of_text(document: Document) -> str:
 
 
 def texts_above(stored: StoredDocument) -> list[str]:
-    """Title and headings above each passage, which the encoder reads before it; none of a document's only passage."""
+    """Title, headings and head of a table above each passage, which the encoder reads before it.
+
+    A document's only passage has none.
+    """
     if len(stored.passages) == 1:
         return [""]
     title = stored.document.metadata.get("title")
     title = title if isinstance(title, str) and title.strip() else None
-    headings = []
-    for part, place in zip(stored.parts(), stored.passages, strict=True):
+    headings, heads = [], table_heads(stored.document.content, [place.start for place in stored.passages])
+    for part, place, head in zip(stored.parts(), stored.passages, heads, strict=True):
         begins = title is not None and part.text.lstrip("#=~ \t\r\n").startswith(title)
-        headings.append(above(None if begins else title, place.headings, part.text))
+        names = above(None if begins else title, place.headings, part.text)
+        headings.append("\n".join(filter(None, (names, head))))
     return headings
 
 

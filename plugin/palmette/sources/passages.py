@@ -57,6 +57,8 @@ _INSIDE = 2.0
 """What a cut inside a block costs that had to be taken apart."""
 _HEADED = 4.0
 """What a cut between a heading, or the first lines of a directive, and what it heads costs."""
+_ROW = 3
+"""What a token of a table counts as: rows are many small texts, and a passage of few is found by what one says."""
 _MANY = 4096
 """Pieces of a stretch of which small ones are joined."""
 _SHARES = 16
@@ -94,8 +96,9 @@ class _Piece:
 def split(text: str, kind: str, options: PassageOptions, count_tokens: CountTokens) -> list[Passage]:
     """Cut a text into passages of at most ``options.tokens`` tokens.
 
-    Every character but blanks is in exactly one passage where nothing overlaps. Blocks (paragraphs, fences, tables,
-    items of lists, definitions) stay whole where they fit; of all divisions the one that costs least is taken.
+    Every character but blanks is in exactly one passage where nothing overlaps. Blocks (paragraphs, fences, items of
+    lists, definitions) stay whole where they fit, tables where they fill a third; of all divisions the one that costs
+    least is taken.
 
     Args:
         text: The document.
@@ -184,22 +187,24 @@ class _Cutter:
         return self.text[block.start : block.end].rstrip().endswith(mark)
 
     def _taken_apart(
-        self, block: TextBlock, tokens: int, path: tuple[str, ...] | None, cost: float
+        self, block: TextBlock, tokens: int, path: tuple[str, ...] | None, cost: float, weight: int = 1
     ) -> Iterator[_Piece]:
         """Yield a block if it fits, else the blocks inside it, else parts of it."""
         if block.kind == "definition":
             path = (*(path or ()), block.name)
+        weight = _ROW if block.kind == "table" else weight
+        tokens *= weight
         if tokens <= self.limit:
             yield _Piece(block.start, block.end, tokens, path, cost)
         elif block.inside:
             before = None
             inner = self._tokens([(one.start, one.end) for one in block.inside])
             for one, number in zip(block.inside, inner, strict=True):
-                yield from self._taken_apart(one, number, path, self._cost(before, one) if before else cost)
+                yield from self._taken_apart(one, number, path, self._cost(before, one) if before else cost, weight)
                 before = one
         else:
-            for start, end, number in self._fine(block.start, block.end, self.limit):
-                yield _Piece(start, end, number, path, cost)
+            for start, end, number in self._fine(block.start, block.end, self.limit // weight):
+                yield _Piece(start, end, number * weight, path, cost)
                 cost = _INSIDE
 
     def _fine(self, start: int, end: int, limit: int, depth: int = 0) -> Iterator[tuple[int, int, int]]:

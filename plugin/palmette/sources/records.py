@@ -261,11 +261,15 @@ def from_record(record: Mapping[str, Any], titles: bool = True) -> Document:
 
 
 def from_row(record: Mapping[str, Any], titles: bool = True) -> Document:
-    """Document from a row of a table; all columns are fields where the table has neither text nor title."""
+    """Document from a row of a table; all columns are fields where the table has neither text nor title.
+
+    Its text names the column of each cell, since many cells (``45``) say nothing alone.
+    """
     named = {key: record[key] for key in ("_id", "id") if key in record}
     columns = {key: value for key, value in record.items() if key not in named}
     if not any(key in record for key in TEXT_KEYS):
-        return from_record({**named, "metadata": columns, "fields": columns})
+        text = "\n".join(f"{name}: {cell}" for name, value in columns.items() if (cell := written(value)))
+        return from_record({**named, "text": text, "metadata": columns, "fields": columns})
     if any(record.get(key) for key in TEXT_KEYS):
         return from_record(record, titles)
     return from_record({**record, "text": "\n".join(filter(None, map(written, columns.values())))})

@@ -21,7 +21,7 @@ from palmette.arrays import Floats, Keys, Ragged, Rows, Stored
 from palmette.errors import REPAIR, CorruptIndexError, InputError, shown
 from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, WordMatches, ranked_by
 from palmette.store.filters import FilterLike
-from palmette.types import LINE_END, Document, Passage
+from palmette.types import LINE_END, Document, Passage, table_heads
 from palmette.types.values import written
 
 PAGE = 1000
@@ -65,11 +65,18 @@ class StoredDocument:
         return replace(self.document, text=content[place.start : place.end])
 
     def words(self) -> list[str]:
-        """Texts in which the words of each passage are looked for; fields are part of the first."""
+        """Texts in which the words of each passage are looked for; fields are part of the first.
+
+        A passage that goes on with a table has the words of its columns and headings, as its first passage has.
+        """
         if len(self.passages) == 1:
             return [self.document.all_text]
         fields = "\n".join(filter(None, map(written, self.document.fields.values())))
         texts = [part.text for part in self.parts()]
+        heads = table_heads(self.document.content, [place.start for place in self.passages])
+        for number, (place, head) in enumerate(zip(self.passages, heads, strict=True)):
+            if head:
+                texts[number] = "\n".join((*place.headings, head, texts[number]))
         return [f"{texts[0]}\n{fields}".rstrip("\n"), *texts[1:]]
 
 

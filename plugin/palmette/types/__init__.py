@@ -13,6 +13,7 @@ from palmette.types.documents import Metadata as Metadata
 from palmette.types.documents import Pair as Pair
 from palmette.types.documents import Passage as Passage
 from palmette.types.documents import content_digest as content_digest
+from palmette.types.documents import table_heads as table_heads
 from palmette.types.hits import Explanation as Explanation
 from palmette.types.hits import Highlights as Highlights
 from palmette.types.hits import Hit as Hit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -106,6 +106,21 @@ class Document:
 
 LINE_END = re.compile(r"\r\n|\r|\n")
 """What ends a line: the three of Markdown and of editors, none of Unicode's others."""
+
+
+def table_heads(content: str, starts: Sequence[int]) -> list[str]:
+    """Return, for each passage, the columns of the table that it goes on with: cells say little without them."""
+    heads, tables = list[str](), dict[int, int]()  # where the table at a start begins, so that no row is met twice
+    for start in starts:
+        first = start
+        while first > 0 and first not in tables and content.startswith("|", first):
+            line = content.rfind("\n", 0, first - 1) + 1
+            if not content.startswith("|", line):
+                break
+            first = line
+        tables[start] = first = tables.get(first, first)
+        heads.append(content[first : content.find("\n", first)].strip("| \r") if first < start else "")
+    return heads
 
 
 @dataclass(frozen=True)
