@@ -65,16 +65,6 @@ def schema_of(url: str) -> str:
     return re.sub(".*index=", "", url)
 
 
-def many(count: int = 300) -> list[Document]:
-    """More documents than any shortlist, of words that some share."""
-    rng = random.Random(3)
-    words = [f"{a}{b}" for a in tiny.COLOURS for b in tiny.ANIMALS] + list(tiny.ANIMALS)
-    return [
-        Document(str(n), f"{' '.join(rng.choices(words, k=12))}. {' '.join(rng.choices(words, k=8))}.", {"n": n % 9})
-        for n in range(count)
-    ]
-
-
 QUERIES = ["golden owl and redcat", "blackhen", '"cat dog"', "where do the bluebee and the white cow sing?"]
 
 
@@ -82,7 +72,7 @@ QUERIES = ["golden owl and redcat", "blackhen", '"cat dog"', "where do the blueb
 def test_searches_find_what_the_folder_finds(method: str) -> None:
     """Ids and scores to the bit, where the database lists a part of the documents."""
     postgres.server()
-    model, given = tiny.METHODS[method](), many()
+    model, given = tiny.METHODS[method](), tiny.many_documents()
     here = Index.build(given, model)
     there = here.copy_to(postgres.new_url())
     options = [{}, {"level": 2}] if method == "tree" else [{}]
@@ -109,7 +99,7 @@ def test_above_some_size_graphs_and_indexes_find_them(monkeypatch: pytest.Monkey
     monkeypatch.setattr(writer, "SMALL", 200)
     monkeypatch.setattr(writer, "INDEX_WORDS", 100)
     monkeypatch.setattr(view, "FEW", 40)
-    here = Index.build(many(900), tiny.space())
+    here = Index.build(tiny.many_documents(900), tiny.space())
     there = here.copy_to(postgres.new_url())
     names = {name for (name,) in postgres.run(
         f"SELECT indexname FROM pg_indexes WHERE schemaname = '{schema_of(str(there.path))}'")}  # fmt: skip
