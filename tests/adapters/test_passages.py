@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from palmette import FakeEncoder, SpaceModel
+from palmette import Document, FakeEncoder, SpaceModel
+from support.frameworks import SECTIONS
 
 MODEL = SpaceModel.untrained(FakeEncoder(16))
 PARTS = [f"## Part {word}\n\nThe {word} sings at night, and nobody minds." for word in ("owl", "hen", "fox")]
@@ -67,3 +69,18 @@ def test_llama_index_cuts_and_reads(folder: Path) -> None:
     assert sorted(document.key for document in read.index.documents()) == ["b.txt", "guide.md"]
     read.insert_nodes(str(folder / "b.txt"))
     assert len(read.index) == 2
+
+
+def test_passages_are_cited_widened_and_grouped(framework: Any) -> None:
+    given = [Document(id, f"# Owls\n\n{SECTIONS}") for id in ("a", "b")]
+    retriever = framework.build("PalmetteRetriever", given, MODEL, passages={"tokens": 25}, k=3)
+    ask = lambda **how: framework.ask(retriever, "owls of house 3", **how)  # noqa: E731
+    [found, *_] = ask()
+    assert found.metadata["citation"].startswith(f"{found.id.partition('#')[0]} › ")
+    assert sorted(one.id.partition("#")[0] for one in ask(group_by="document")) == ["a", "b"]
+    assert [len({one.text for one in ask(distinct=distinct)}) for distinct in (False, True)] == [2, 3]
+    if framework.package.__name__ == "langchain_palmette":
+        assert len(ask(distinct=True)[0].metadata["copies"]) == 1
+    assert ask(expand="document", k=1)[0].text == given[0].text
+    narrow = framework.over("PalmetteRetriever", retriever.index, expand="document", expand_tokens=1, k=1)
+    assert framework.ask(narrow, "owls of house 3")[0].text == found.text

@@ -42,6 +42,10 @@ def test_results_are_the_indexs_and_share_nothing(framework: Any, retriever: Any
         one.metadata["tags"].append("mine")
     assert [len(one.metadata["tags"]) for one in framework.ask(retriever, QUESTION)] == [2] * 4
     assert len(framework.ask(retriever, QUESTION, k=1000)) == 48
+    border = (found[0].score + found[1].score) / 2
+    strict = framework.over("TreeRetriever", retriever.index, **how, score_threshold=border)
+    assert len(framework.ask(strict, QUESTION)) == 1
+    assert len(framework.ask(strict, QUESTION, score_threshold=0.0)) == 5
 
 
 def test_a_filter_of_a_query_narrows_and_never_widens(framework: Any, retriever: Any) -> None:
@@ -83,6 +87,7 @@ def test_what_cannot_be_asked_is_named(framework: Any, retriever: Any, tmp_path:
         (QUESTION, {"filter": {"colour": {"$lik": "r"}}}, FilterError, r"\$lik.*Operators"),
         (QUESTION, {"leevl": 2}, ConfigError, "leevl.*level"),
         ("  \n", {}, InputError, "empty"),
+        (7, {}, InputError, "query"),
     ):
         with pytest.raises(error, match=told):
             framework.ask(retriever, query, **wrong)

@@ -27,6 +27,7 @@ from palmette.methods.taxonomy.config import TaxonomySearch
 from palmette.methods.tree.config import TreeConfig
 from palmette.training.loop import Loop
 from support import readers
+from support.stores import watching
 from support.tiny import documents, pairs, tree
 
 
@@ -244,30 +245,19 @@ def test_index_follows_changes(place, tmp_path):
     folder = tmp_path / "notes"
     folder.mkdir()
     (folder / "a.md").write_text("Owls sing.")
-    words = [
-        "index",
-        str(place / "ckpt"),
-        str(folder),
-        "--out",
-        str(tmp_path / "index"),
-        "--watch",
-        "--json",
-        "--quiet",
-    ]
-    command = [sys.executable, "-m", "palmette", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
-        assert watching.stdout is not None
-        assert json.loads(watching.stdout.readline())["added"] == 1
+    with watching(place / "ckpt", folder, "--out", tmp_path / "index") as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["added"] == 1
         (folder / "b.md").write_text("Hens eat.")
         (folder / "a.md").write_text("Owls sing at night.")
         seen = {"added": 0, "changed": 0}
         while seen != {"added": 1, "changed": 1}:
-            told = json.loads(watching.stdout.readline())
+            told = json.loads(process.stdout.readline())
             seen = {name: seen[name] + told[name] for name in seen}
         (folder / "b.md").unlink()
-        assert json.loads(watching.stdout.readline())["removed"] == 1
-        watching.terminate()  # an interrupt would be ignored where the tests run in the background
-        assert watching.wait(60) != 0
+        assert json.loads(process.stdout.readline())["removed"] == 1
+        process.terminate()  # an interrupt would be ignored where the tests run in the background
+        assert process.wait(60) != 0
     with Index.open(tmp_path / "index") as index:
         assert {one.key: one.text for one in index.documents()} == {"notes/a.md": "Owls sing at night."}
 

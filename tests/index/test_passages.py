@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from index.conftest import Counting
 from palmette import Document, FakeEncoder, Index, SpaceModel
-from palmette.errors import ConfigError, InputError, NotFoundError
+from palmette.errors import ConfigError, InputError
 from palmette.sources.passages import PassageOptions
 
 MODEL = SpaceModel.untrained(FakeEncoder(16))
@@ -36,24 +36,9 @@ prune --apples
 Cherries ripen in June, and starlings know it before you do.
 """
 BITS = [
-    "a",
-    "ü",
-    "🌳",
-    "\u0301",
-    " ",
-    "\t",
-    "\n",
-    "\n\n",
-    "\r\n",
-    "\r",
-    "# ",
-    "```\n",
-    "| a | b |\n",
-    "- ",
-    "\x00",
-    "\u2028",
-]
-BITS += ["def f():\n    x\n", "words and more words ", "Title\n=====\n", "> ", "    code\n"]
+    "a", "ü", "🌳", "\u0301", " ", "\t", "\n", "\n\n", "\r\n", "\r", "# ", "```\n", "| a | b |\n", "- ", "\x00",
+    "\u2028", "def f():\n    x\n", "words and more words ", "Title\n=====\n", "> ", "    code\n",
+]  # fmt: skip
 TEXTS = st.lists(st.one_of(st.sampled_from(BITS), st.text(max_size=5)), min_size=1, max_size=60).map("".join)
 
 
@@ -119,28 +104,6 @@ def test_a_short_document_is_one_passage_and_is_not_altered(place: Callable[[], 
         hit = cut.search("which owl sings?", 1)[0]
         assert (hit.document, hit.passage.count, hit.passage.last_line) == (given[0], 1, 2)
         assert "passage" not in hit.to_dict()
-
-
-def test_passages_belong_to_their_document(index: Index) -> None:
-    """Filters, replacement, deletion and explanation are of whole documents."""
-    total = index.stats().passages
-    assert {hit.id for hit in index.search("cherries", 50, filter={"lang": "en"})} == {"guide"}
-    assert len(index.search("cherries", 50, filter={"lang": "en"})) == total - 1
-    behind = index.filtered({"lang": "en"})
-    assert (len(behind), behind.get(["guide", "note"])[1]) == (1, None)
-    assert behind.stats().passages == total - 1
-    best = max(index.search("prune apples", 50, filter={"$id": "guide"}), key=lambda hit: hit.score)
-    assert index.explain("prune apples", "guide").score == pytest.approx(best.score)
-    assert index.rank(["prune cherries orchard"], 2).ids[0] in (["guide", "note"], ["note", "guide"])
-    index.upsert([Document("guide", "Short now.", {"lang": "en"})])
-    assert [hit.document.text for hit in index.search("prune", 50, filter={"lang": "en"})] == ["Short now."]
-    with pytest.raises(NotFoundError, match="search again"):
-        best.explain()
-    index.upsert([Document("guide", GUIDE, {"lang": "en"})])
-    assert index.delete(filter={"lang": "en"}) == ["guide"]
-    index.compact()
-    assert [hit.id for hit in index.search("cherries", 50)] == ["note"]
-    index.verify()
 
 
 def test_copies_keep_the_passages(index: Index, place: Callable[[], str | Path], tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +18,7 @@ from palmette.errors import LockedError, PalmetteError, StoreError
 from palmette.index import sync as syncing
 from palmette.machine.folders import draft_beside, exchange_folders
 from support.services import until
+from support.stores import watching
 
 MODEL = SpaceModel.untrained(FakeEncoder(16))
 QUIET: dict[str, Any] = {"progress": False}
@@ -156,30 +155,28 @@ def test_a_watching_command_goes_on(tmp_path: Path) -> None:
     notes.mkdir()
     (notes / "a.md").write_text("Owls sing.")
     MODEL.save_pretrained(tmp_path / "model")
-    words = ["index", str(tmp_path / "model"), str(notes), "--out", str(place), "--watch", "--json", "--quiet"]
 
     def ids() -> set[str]:
         with Index.open(place, verify=False) as index:
             return set(held(index))
 
-    command = [sys.executable, "-m", "palmette", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+    with watching(tmp_path / "model", notes, "--out", place) as process:
         try:
-            assert watching.stdout is not None
-            assert watching.stderr is not None
-            watching.stdout.readline()
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.readline()
             with Index.open(place) as index, index.backend.write():
                 (notes / "b.md").write_text("Hens eat.")
-                assert "is being written by process" in watching.stderr.readline()
+                assert "is being written by process" in process.stderr.readline()
             until(lambda: "notes/b.md" in ids())
             with Index.open(place) as index:
                 index.copy_to(tmp_path / "other", model=SpaceModel.untrained(FakeEncoder(8)), **QUIET).close()
             exchange_folders(place, tmp_path / "other")
             (notes / "c.md").write_text("Foxes run.")
             until(lambda: "notes/c.md" in ids())
-            assert watching.poll() is None
+            assert process.poll() is None
         finally:
-            watching.terminate()
+            process.terminate()
     with Index.open(tmp_path / "other", verify="full") as index, pytest.raises(StoreError, match="holds another index"):
         assert set(held(index)) == {"notes/a.md", "notes/b.md"}
         exchange_folders(place, tmp_path / "other")

@@ -48,12 +48,9 @@ def test_a_number_of_others_cannot_be_guessed(tenant: str | None) -> None:
 
 
 PLANTED: list[dict[str, Any]] = [
-    {"t": "a", "": {"t": "b"}},
-    {"t": ["a", "b"]},
-    {"t": ["b", "a", "a"]},
-    {"t": [["a"], "b"]},
+    {"t": "a", "": {"t": "b"}}, {"t": ["a", "b"]}, {"t": ["b", "a", "a"]}, {"t": [["a"], "b"]},
     {"": {"t": "b"}, "t": "a"},
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("metadata", PLANTED)

@@ -16,7 +16,7 @@ from langchain_tests.integration_tests import (
 from langchain_tests.integration_tests.indexer import AsyncDocumentIndexTestSuite, DocumentIndexerTestSuite
 from langchain_tests.unit_tests import EmbeddingsUnitTests
 
-from langchain_palmette import PalmetteEmbeddings, PalmetteRetriever, PalmetteVectorStore, TreeRetriever
+from langchain_palmette import PalmetteEmbeddings, PalmetteVectorStore, TreeRetriever
 from palmette import Index
 from support import tiny
 
@@ -29,10 +29,6 @@ class TestTreeRetriever(RetrieversIntegrationTests):
     @pytest.fixture(autouse=True)
     def _take_folder(self, folder: Path) -> None:
         type(self).retriever_constructor_params = {"index_path": str(folder)}
-
-
-class TestPalmetteRetriever(TestTreeRetriever):
-    retriever_constructor = PalmetteRetriever
 
 
 class TestVectorStore(VectorStoreIntegrationTests):
@@ -61,17 +57,3 @@ class TestEncoderUnit(EmbeddingsUnitTests):
 class TestEncoderIntegration(EmbeddingsIntegrationTests):
     embeddings_class = PalmetteEmbeddings
     embedding_model_params: ClassVar[dict[str, Any]] = {"encoder": "fake:16"}
-
-
-class _ModelVectors:
-    @property
-    def embedding_model_params(self) -> dict[str, Any]:
-        return {"model": tiny.tree()}
-
-
-class TestModelUnit(_ModelVectors, TestEncoderUnit):
-    pass
-
-
-class TestModelIntegration(_ModelVectors, TestEncoderIntegration):
-    pass

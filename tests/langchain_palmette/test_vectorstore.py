@@ -175,19 +175,11 @@ ROWS: dict[str, dict[str, Any]] = {
     "c": {"n": 3, "day": "2026-01-03", "tags": ["blue"], "title": "", "sizes": [3, 4]},
 }
 COMPARISONS: list[tuple[str, str, Any, str]] = [
-    ("eq", "n", 1, "a"),
-    ("ne", "n", 1, "bc"),
-    ("gt", "n", 1, "bc"),
-    ("lt", "n", 2, "a"),
-    ("lte", "day", {"date": "2026-01-02", "type": "date"}, "ab"),
-    ("in", "n", [1, 3], "ac"),
-    ("in", "n", 3, "c"),
-    ("nin", "n", [1, 3], "b"),
-    ("contain", "tags", "red", "a"),
-    ("contain", "title", "wl", "b"),
-    ("contain", "sizes", 4, "c"),
-    ("like", "title", "%OWL%", "b"),
-]
+    ("eq", "n", 1, "a"), ("ne", "n", 1, "bc"), ("gt", "n", 1, "bc"), ("lt", "n", 2, "a"),
+    ("lte", "day", {"date": "2026-01-02", "type": "date"}, "ab"), ("in", "n", [1, 3], "ac"), ("in", "n", 3, "c"),
+    ("nin", "n", [1, 3], "b"), ("contain", "tags", "red", "a"), ("contain", "title", "wl", "b"),
+    ("contain", "sizes", 4, "c"), ("like", "title", "%OWL%", "b"),
+]  # fmt: skip
 
 
 def test_self_query(store: PalmetteVectorStore) -> None:

@@ -197,7 +197,7 @@ def test_a_model_that_is_stopped_sends_nothing_more(server: ChatServer, monkeypa
     while not server.bodies:
         time.sleep(0.01)
     model.stop()
-    thread.join(5)
+    thread.join(60)
     assert "given up" in failed[0]
     assert len(server.bodies) <= 2
     server.reply = whole
@@ -219,12 +219,18 @@ def test_a_prompt_that_is_always_refused_spoils_no_run(tmp_path: Path, concurren
     assert report.errors == ["ValueError: content filter"]
 
 
-def test_a_passage_that_the_server_does_not_take_spoils_no_run(server: ChatServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("status", "runs"), [(400, 2), (403, 1)])  # a first call with 403 has a wrong key
+def test_a_passage_that_the_server_does_not_take_spoils_no_run(
+    server: ChatServer, tmp_path: Path, status: int, runs: int
+) -> None:
     whole = server.reply
-    server.reply = lambda body: (400, {}, {}) if animal_of(server.prompt(body)) == "frog" else whole(body)
-    for reused in (0, 9):
-        _, report = write_questions(animals(), "openai:small", tmp_path, **ONE)
-        assert (report.kept, report.failed, report.reused) == (9, 1, reused)
+    server.reply = lambda body: (status, {}, {}) if animal_of(server.prompt(body)) == "frog" else whole(body)
+    for reused in (0, 9)[:runs]:
+        _, report = write_questions(animals(), "openai:small", tmp_path, concurrency=1, **ONE)
+        assert (report.kept, report.failed, report.left, report.reused) == (9, 1, 1, reused)
+        assert len(report.errors) == 1
+    server.reply = whole
+    assert write_questions(animals(), "openai:small", tmp_path, **ONE)[1].kept == 10
 
 
 def test_a_model_that_always_fails_is_not_asked_for_ever(tmp_path: Path) -> None:
@@ -244,7 +250,7 @@ def test_a_model_that_always_fails_is_not_asked_for_ever(tmp_path: Path) -> None
 def test_a_wrong_key_ends_a_run_at_once(server: ChatServer, tmp_path: Path) -> None:
     write_questions(animals(2), "openai:small", tmp_path, **ONE)
     server.bodies.clear()
-    server.reply = lambda body: (401, {}, {})
+    server.reply = lambda body: (401, {}, b"<html>")
     with pytest.raises(LLMError, match="answered 401"):
         write_questions(animals(), "openai:small", tmp_path, concurrency=1, **ONE)
     assert len(server.bodies) == 1

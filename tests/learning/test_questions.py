@@ -89,16 +89,6 @@ def test_a_server_that_always_fails(server: ChatServer, tmp_path: Path, status: 
     assert "sk-secret" not in str(caught.value)
 
 
-def test_one_bad_call_does_not_stop_the_others(server: ChatServer, tmp_path: Path) -> None:
-    whole = server.reply
-    server.reply = lambda body: (403, {}, {}) if animal_of(server.prompt(body)) == "frog" else whole(body)
-    _, report = write_questions(animals(), "openai:small", tmp_path, concurrency=1, **ONE)
-    assert (report.kept, report.failed, report.left) == (9, 1, 1)
-    assert len(report.errors) == 1
-    server.reply = whole
-    assert write_questions(animals(), "openai:small", tmp_path, **ONE)[1].kept == 10
-
-
 def test_a_server_without_schemas(server: ChatServer, tmp_path: Path) -> None:
     whole = server.reply
     server.reply = lambda body: (400, {}, {"error": "response_format?"}) if "response_format" in body else whole(body)
@@ -324,10 +314,3 @@ def test_errors_do_not_repeat_a_key(server: ChatServer) -> None:
         with pytest.raises(ConfigError, match="holds a key") as caught:
             OpenAI("small", url)
         assert "sk-secret" not in str(caught.value)
-
-
-def test_a_refusal_that_is_no_json_is_final(server: ChatServer) -> None:
-    server.reply = lambda body: (401, {}, b"<html>")
-    with pytest.raises(LLMError, match="answered 401"):
-        OpenAI("small").complete("The owl sings.", {})
-    assert len(server.bodies) == 1

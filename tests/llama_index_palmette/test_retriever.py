@@ -12,6 +12,7 @@ from llama_index.retrievers.palmette import ExplainedNode, PalmetteQuery, Palmet
 from llama_index.retrievers.palmette.nodes import scored, to_document
 from palmette import Document, Index
 from palmette.errors import InputError, NotFoundError
+from support.frameworks import SECTIONS
 
 QUESTION = "where does the owl live in the forest"
 
@@ -154,19 +155,13 @@ async def test_events_and_callbacks_fire(shared_index, monkeypatch):
     assert len(debug.get_event_pairs(CBEventType.RETRIEVE)) == 7, "a failing batch ends its callbacks"
 
 
-def test_passages_of_nodes_are_cited_widened_and_grouped(model):
-    text = "\n\n".join(f"## Part {n}\n\nThe {n} owls of house {n} sing at night, and sleep." for n in range(6))
-    nodes = [TextNode(id_=id, text=f"# Owls\n\n{text}") for id in ("a", "b")]
+def test_passages_of_a_node_know_their_neighbours(model):
+    nodes = [TextNode(id_=id, text=f"# Owls\n\n{SECTIONS}") for id in ("a", "b")]
     retriever = PalmetteRetriever.from_documents(nodes, model, passages={"tokens": 25}, similarity_top_k=3)
     found = retriever.retrieve("owls of house 3")[0].node
     number = int(found.node_id.partition("#")[2])
-    assert found.metadata["citation"].startswith(f"{found.ref_doc_id} › ")
     assert number == 1 or found.prev_node.node_id == f"{found.ref_doc_id}#{number - 1}"
     assert found.next_node is None or found.next_node.node_id == f"{found.ref_doc_id}#{number + 1}"
     assert found.prev_node or found.next_node
-    grouped = PalmetteRetriever(retriever.index, group_by="document").retrieve("owls of house 3")
-    assert sorted(one.node.ref_doc_id for one in grouped) == ["a", "b"]
-    [wide] = retriever.retrieve(PalmetteQuery("owls of house 3", top_k=1, expand="document"))
-    assert wide.node.text == nodes[0].text
     settings = PalmetteRetriever(retriever.index, distinct="near", boost={"kind": {"c": 1}}).settings()
     assert (settings["distinct"], settings["boost"]) == ("near", {"kind": {"c": 1.0}})

@@ -13,7 +13,7 @@ from palmette import sample
 from palmette.evaluation import judged
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
-MODULES, STEPS = ("itertools", "pathlib", "random", "shutil"), 4
+MODULES, STEPS = ("itertools", "pathlib", "random", "shutil"), 2
 """What a notebook finds of the standard library here, and how long it trains."""
 AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 

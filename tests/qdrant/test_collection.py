@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -59,20 +58,10 @@ def backend(url: str) -> Iterator[QdrantBackend]:
     made.close()
 
 
-def many(count: int = 300) -> list[Document]:
-    """More documents than any shortlist, of words that some share."""
-    rng = random.Random(3)
-    words = [f"{a}{b}" for a in tiny.COLOURS for b in tiny.ANIMALS] + list(tiny.ANIMALS)
-    return [
-        Document(str(n), f"{' '.join(rng.choices(words, k=12))}. {' '.join(rng.choices(words, k=8))}.", {"n": n % 9})
-        for n in range(count)
-    ]
-
-
 @pytest.mark.parametrize("method", ["space", "tree"])
 def test_searches_find_what_the_folder_finds(method: str, folder: str) -> None:
     """Ids and scores to the bit, where the engine lists a part of the documents."""
-    model, given = tiny.METHODS[method](), many()
+    model, given = tiny.METHODS[method](), tiny.many_documents()
     here = Index.build(given, model)
     there = here.copy_to(f"qdrant+local://{folder}/docs?levels=2")
     queries = ["golden owl and redcat", "blackhen", '"cat dog"', "where do the bluebee and the white cow sing?"]

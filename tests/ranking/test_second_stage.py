@@ -153,14 +153,12 @@ def test_a_late_judgement_is_left_and_kept_for_the_next_time(index: Index) -> No
         return prefers_12(question, texts)
 
     reranker = Reranker(slow, seconds=0.05, weight=3, within=99)
-    began = time.monotonic()
     with pytest.warns(UserWarning, match=r"no scores within 0\.05 s"):
         assert ids(index.search(QUESTION, 5, rerank=reranker)) == ids(index.search(QUESTION, 5))
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         index.search([f"question {number}" for number in range(MOST_LATE + 3)], 5, rerank=reranker)
     assert any("still busy with 4 earlier" in str(one.message) for one in told), "further ones are not begun"
-    assert time.monotonic() - began < 15
     free.set()
     end = time.monotonic() + 20
     while len(asked) < MOST_LATE and time.monotonic() < end:

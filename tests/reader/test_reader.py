@@ -330,13 +330,6 @@ def test_unusable_settings_are_named(tmp_path):
         fit(readers.records(), tmp_path, steps=1, max_length=99)
 
 
-def test_headings_answer_nothing():
-    text = f"# {QUESTION}\n\n{readers.texts()[10]}"
-    answer = readers.sentence_reader().answer(QUESTION, [text], threshold=0)
-    assert answer.text == tiny.documents()[10].text
-    assert answer.supports[0].start == text.index("The green owl")
-
-
 def test_what_an_answer_reads_is_bounded(reader):
     """A question has the limit of a query; passages have one together, and words are counted in linear time."""
     with pytest.raises(InputError, match="the query has 100,001 characters"):

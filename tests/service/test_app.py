@@ -30,7 +30,7 @@ from palmette.service.checks import OPEN, Settings
 from palmette.service.indexes import ServedIndex
 from palmette.service.local import request
 from palmette.store.local import feedback
-from support.services import Running, running, until
+from support.services import HEAD, Running, running, until
 from support.tiny import documents, space, tree
 
 QUESTION = "where does the red owl live?"
@@ -432,15 +432,13 @@ def test_paths_and_methods_that_are_none(plain: Running) -> None:
 
 
 def test_a_body_of_a_gigabyte_is_refused_at_once(plain: Running) -> None:
-    address = ("127.0.0.1", int(plain.url.rpartition(":")[2]))
-    head = "POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    with socket.create_connection(address) as client:
-        client.sendall(f"{head}Content-Length: {2**30}\r\n\r\n".encode())
+    with socket.create_connection(plain.address) as client:
+        client.sendall(f"{HEAD}Content-Length: {2**30}\r\n\r\n".encode())
         reply = b"".join(iter(lambda: client.recv(1 << 16), b""))
         assert reply.startswith(b"HTTP/1.1 413")
         assert b"16,777,216 bytes" in reply
-    with socket.create_connection(address) as client:  # nobody says how long it is
-        client.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+    with socket.create_connection(plain.address) as client:  # nobody says how long it is
+        client.sendall(f"{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode())
         sent, block = 0, b"10000\r\n" + b" " * 65536 + b"\r\n"
         try:
             while sent < 2**30:
@@ -454,15 +452,13 @@ def test_a_body_of_a_gigabyte_is_refused_at_once(plain: Running) -> None:
 
 def test_slow_and_lost_clients_disturb_nobody(index: Index) -> None:
     with running(Path(index.path), timeout=0.5) as service:
-        address = ("127.0.0.1", int(service.url.rpartition(":")[2]))
-        head = "POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        slow = [socket.create_connection(address) for _ in range(20)]
+        slow = [socket.create_connection(service.address) for _ in range(20)]
         for client in slow:
-            client.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+            client.sendall(f"{HEAD}Content-Length: 100\r\n\r\n{{".encode())
         body = b'{"query": "owl"}'
         for _ in range(20):  # asks and hangs up
-            with socket.create_connection(address) as client:
-                client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            with socket.create_connection(service.address) as client:
+                client.sendall(f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         assert service.post("search", query="owl").status_code == 200
         for client in slow:
             assert b" 408 " in client.recv(1 << 16).partition(b"\r\n")[0]
@@ -873,9 +869,8 @@ def test_a_strangers_folder_writes_nowhere_else(tmp_path: Path) -> None:
 
 def test_a_change_that_has_begun_ends(writable: Running) -> None:
     text = json.dumps({"documents": [{"id": "kept", "text": "kept"}]}).encode()
-    head = "POST /v1/add HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    with socket.create_connection(("127.0.0.1", int(writable.url.rpartition(":")[2]))) as client:
-        client.sendall(f"{head}Content-Length: {len(text)}\r\n\r\n".encode() + text)
+    with socket.create_connection(writable.address) as client:
+        client.sendall(f"{HEAD.replace('search', 'add')}Content-Length: {len(text)}\r\n\r\n".encode() + text)
     until(lambda: writable.post("get", ids=["kept"]).json()["documents"] != [None])
 
 

@@ -24,7 +24,7 @@ from palmette.service.callers import Token
 from palmette.service.calls import ENDPOINTS
 from palmette.service.indexes import ServedIndex
 from palmette.service.schema import GetBody, ListBody, SearchBody
-from support.services import Running, running, until
+from support.services import HEAD, Running, running, until
 from support.tiny import documents, space, tree
 
 ADA, BOB = "ada's token, long enough", "bob's token, long enough"
@@ -41,10 +41,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def address(service: Running) -> tuple[str, int]:
-    return "127.0.0.1", int(service.url.rpartition(":")[2])
-
-
 def is_cut(client: socket.socket) -> bool:
     """Whether the other side has closed a connection."""
     client.settimeout(0.05)
@@ -59,7 +55,7 @@ def is_cut(client: socket.socket) -> bool:
 def test_idle_connections_keep_nobody_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "MOST_CONNECTIONS", 20)
     with running(folder) as service, ExitStack() as stack:
-        idle = [stack.enter_context(socket.create_connection(address(service))) for _ in range(60)]
+        idle = [stack.enter_context(socket.create_connection(service.address)) for _ in range(60)]
         until(lambda: sum(map(is_cut, idle)) >= 40)  # before a request: the client's own connection was idle, too
         assert service.post("search", query="red owl").status_code == 200
 
@@ -68,7 +64,7 @@ def test_idle_connections_keep_nobody_out(folder: Path, monkeypatch: pytest.Monk
 def test_heads_arrive_in_time(head: bytes, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also the first one, the rest of one, and the one after an answer."""
     monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
-    with running(folder) as service, socket.create_connection(address(service)) as client:
+    with running(folder) as service, socket.create_connection(service.address) as client:
         begun = time.monotonic()
         client.sendall(head)
         until(lambda: is_cut(client), 10)
@@ -79,7 +75,7 @@ def test_heads_arrive_in_time(head: bytes, folder: Path, monkeypatch: pytest.Mon
 def test_answers_are_read_in_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that asks and asks and reads nothing keeps neither a place nor memory."""
     monkeypatch.setattr(connections, "READ_SECONDS", 0.5)
-    with running(folder) as service, socket.create_connection(address(service)) as client:
+    with running(folder) as service, socket.create_connection(service.address) as client:
         request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
         client.settimeout(10)
         with pytest.raises(ConnectionError):
@@ -91,10 +87,10 @@ def test_answers_are_read_in_time(folder: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_half_of_a_body_keeps_nobody_out(folder: Path) -> None:
     """Neither by number nor by size: those that are on their way longest make room."""
-    head = "POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 999\r\n"
+    head = f"{HEAD}Content-Length: 999\r\n"
     with running(folder, waiting=8, max_body=1000) as service, ExitStack() as stack:
         for sent in (b"{", b" " * 998):
-            slow = [stack.enter_context(socket.create_connection(address(service))) for _ in range(40)]
+            slow = [stack.enter_context(socket.create_connection(service.address)) for _ in range(40)]
             for client in slow:
                 client.sendall(f"{head}\r\n".encode() + sent)
             until(lambda: 0 < service.service.metrics.in_flight <= 8)
@@ -110,12 +106,12 @@ def test_half_of_a_body_keeps_nobody_out(folder: Path) -> None:
 
 def test_one_token_leaves_places_to_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     release, search, begun = threading.Event(), Index.search, list[int]()
-    head = "POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 999\r\n"
+    head = f"{HEAD}Content-Length: 999\r\n"
     with running(folder, tokens=TOKENS, waiting=8) as service, ExitStack() as stack, ThreadPoolExecutor(4) as pool:
         slowed = lambda *a, **o: begun.append(1) or (release.wait(30) and search(*a, **o))  # noqa: E731
         monkeypatch.setattr(Index, "search", slowed)
         for _ in range(20):
-            slow = stack.enter_context(socket.create_connection(address(service)))
+            slow = stack.enter_context(socket.create_connection(service.address))
             slow.sendall(f"{head}Authorization: Bearer {ADA}\r\n\r\n".encode())
         try:
             waiting = [pool.submit(service.post, "search", ADA, query="red owl") for _ in range(4)]
@@ -140,13 +136,12 @@ def test_slow_calls_of_one_token_leave_threads_to_others(folder: Path, monkeypat
         return search(index, query, *args, **options)
 
     body = b'{"query": "slow"}'
-    head = "POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    head += f"Content-Length: {len(body)}\r\nAuthorization: Bearer {ADA}\r\n\r\n"
+    head = f"{HEAD}Content-Length: {len(body)}\r\nAuthorization: Bearer {ADA}\r\n\r\n"
     with running(folder, tokens=TOKENS, timeout=10) as service:
         monkeypatch.setattr(Index, "search", slow)
         try:
             for _ in range(2):
-                clients = [socket.create_connection(address(service)) for _ in range(6)]
+                clients = [socket.create_connection(service.address) for _ in range(6)]
                 for client in clients:
                     client.sendall(head.encode() + body)
                 until(lambda: service.service.metrics.in_flight == 6)
@@ -162,11 +157,10 @@ def test_slow_calls_of_one_token_leave_threads_to_others(folder: Path, monkeypat
 
 def test_a_refused_client_learns_why(folder: Path) -> None:
     """A connection that is closed with unread bytes of a body is reset, and its client may miss the answer."""
-    head = "POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 300000\r\n"
-    head += f"Authorization: Bearer {ADA}\r\nConnection: close\r\n\r\n"
+    head = f"{HEAD}Content-Length: 300000\r\nAuthorization: Bearer {ADA}\r\nConnection: close\r\n\r\n"
     with running(folder, tokens=TOKENS, rate=10) as service:
         assert service.post("search", token=ADA, query="red owl").status_code == 200
-        with socket.create_connection(address(service)) as client:
+        with socket.create_connection(service.address) as client:
             client.sendall(head.encode() + b" " * 300_000)
             client.settimeout(10)
             time.sleep(1)  # the answer and what follows it have arrived
@@ -179,32 +173,22 @@ def test_a_refused_client_learns_why(folder: Path) -> None:
 
 
 SMUGGLED = [
-    "Content-Length: 5\r\nTransfer-Encoding: chunked",
-    "Content-Length: 5\r\nContent-Length: 6",
-    "Content-Length: +5",
-    "Content-Length: 5, 6",
-    "Content-Length: -1",
-    "Transfer-Encoding: xchunked",
-    "Transfer-Encoding: chunked, identity",
-    "Transfer-Encoding : chunked",
-    "X: a\r\n b",
-    "Host: evil.example",
-    f"X: {'a' * 100_000}",
-    "\x00: a",
+    "Content-Length: 5\r\nTransfer-Encoding: chunked", "Content-Length: 5\r\nContent-Length: 6", "Content-Length: +5",
+    "Content-Length: 5, 6", "Content-Length: -1", "Transfer-Encoding: xchunked", "Transfer-Encoding: chunked, identity",
+    "Transfer-Encoding : chunked", "X: a\r\n b", "Host: evil.example", f"X: {'a' * 100_000}", "\x00: a",
     "Expect: 100-continue\r\nContent-Length: 999999999999999999999",
     "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSA=\r\nSec-WebSocket-Version: 13",
     "Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA",
-    "X-Forwarded-For: 10.0.0.1\r\nX-Forwarded-Host: evil.example",
-    "Authorization: Bearer \x80\xff",
-]
+    "X-Forwarded-For: 10.0.0.1\r\nX-Forwarded-Host: evil.example", "Authorization: Bearer \x80\xff",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("header", SMUGGLED)
 def test_a_request_is_one_request(header: str, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     """No request inside the body of another is answered, and the next connection is served."""
     inner = b"0\r\n\r\nGET /v1/indexes HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    with running(folder) as service, socket.create_connection(address(service)) as client:
-        head = f"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{header}\r\n\r\n"
+    with running(folder) as service, socket.create_connection(service.address) as client:
+        head = f"{HEAD}{header}\r\n\r\n"
         client.sendall(head.encode("latin-1") + inner)
         client.settimeout(5)
         received = b""
@@ -223,16 +207,11 @@ def test_a_request_is_one_request(header: str, folder: Path, caplog: pytest.LogC
     assert "Traceback" not in caplog.text
 
 
-PATHS = ["/v1/search%00", "/v1/../v1/search", "/v1//search", "/%2e%2e/%2e%2e/etc/passwd", "/v1/search/", "/v1/search?x"]
-PATHS += [
-    "/" + "a" * 8000,
-    "//evil.example/v1/search",
-    "/v1/%ff%fe",
-    "/page.js%00.html",
-    "/v1/search;a=b",
-    "*",
+PATHS = [
+    "/v1/search%00", "/v1/../v1/search", "/v1//search", "/%2e%2e/%2e%2e/etc/passwd", "/v1/search/", "/v1/search?x",
+    "/" + "a" * 8000, "//evil.example/v1/search", "/v1/%ff%fe", "/page.js%00.html", "/v1/search;a=b", "*",
     "/%0d%0aX:%20y",
-]
+]  # fmt: skip
 METHODS = "GET HEAD OPTIONS PUT PATCH DELETE TRACE CONNECT PROPFIND BREW".split()
 
 
@@ -240,7 +219,7 @@ def test_odd_paths_and_methods(folder: Path, caplog: pytest.LogCaptureFixture) -
     with running(folder, mcp=True, timeout=3) as service:
         for target in [*PATHS, "/v1/search", "/", "/health", "/mcp"]:
             for method in [*METHODS, "POST"]:
-                with socket.create_connection(address(service)) as client:
+                with socket.create_connection(service.address) as client:
                     client.settimeout(10)
                     client.sendall(
                         f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
@@ -263,54 +242,17 @@ def nested(depth: int, name: str = "$not") -> Any:
 
 SEEDS = [pytest.param(range(1)), pytest.param(range(1, 40), marks=pytest.mark.exhaustive)]
 NAMES = [
-    "index",
-    "k",
-    "filter",
-    "lexical",
-    "sentences",
-    "boost",
-    "options",
-    "query",
-    "question",
-    "threshold",
-    "explain",
-]
-NAMES += [
-    "group_by",
-    "distinct",
-    "expand",
-    "expand_tokens",
-    "tokens",
-    "id",
-    "ids",
-    "offset",
-    "limit",
-    "documents",
-    "source",
-]
-NAMES += ["delete", "useful", "run", "person", "topics", "since", "date", "__proto__", "\ud800"]
+    "index", "k", "filter", "lexical", "sentences", "boost", "options", "query", "question", "threshold", "explain",
+    "group_by", "distinct", "expand", "expand_tokens", "tokens", "id", "ids", "offset", "limit", "documents", "source",
+    "delete", "useful", "run", "person", "topics", "since", "date", "__proto__", "\ud800",
+]  # fmt: skip
 TEXTS = [
-    "owl",
-    "",
-    " ",
-    "\x00",
-    "\ud800",
-    "a" * 9000,
-    "../../etc/passwd",
-    "%00",
-    "e\u0301" * 3000,
-    '"',
-    "red owl",
-    "{}",
-]
-OTHER: list[Any] = [*TEXTS, 10**400, 1e308, -0.0, [], [[]], {}, {"$and": []}, nested(60), nested(900), ["owl"] * 101]
-OTHER += [
-    {"text": "an owl"},
-    [{"text": "an owl", "metadata": {"colour": "red"}}],
-    [{"id": "\x00", "text": "x"}],
-    True,
-    None,
-]
+    "owl", "", " ", "\x00", "\ud800", "a" * 9000, "../../etc/passwd", "%00", "e\u0301" * 3000, '"', "red owl", "{}",
+]  # fmt: skip
+OTHER: list[Any] = [
+    *TEXTS, 10**400, 1e308, -0.0, [], [[]], {}, {"$and": []}, nested(60), nested(900), ["owl"] * 101,
+    {"text": "an owl"}, [{"text": "an owl", "metadata": {"colour": "red"}}], [{"id": "\x00", "text": "x"}], True, None,
+]  # fmt: skip
 
 
 def a_body(draw: random.Random, endpoint: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Agents ask over the Model Context Protocol: the official client, and an agent of each framework."""
+"""Agents ask over the Model Context Protocol: the official client, and an agent of LlamaIndex."""
 
 from __future__ import annotations
 
@@ -241,50 +241,6 @@ async def test_a_token_opens_its_filter_alone(folder: Path) -> None:
                 if token == EVE:
                     with pytest.raises(MCPError):
                         await client.read_resource("palmette://colours/red-owl")
-
-
-async def test_an_agent_of_langchain_answers_from_the_tools(service: Running) -> None:
-    from langchain.agents import create_agent
-    from langchain_core.language_models import GenericFakeChatModel
-    from langchain_core.messages import AIMessage, ToolMessage
-    from langchain_core.tools import StructuredTool
-
-    class Scripted(GenericFakeChatModel):
-        bound: list[str] = Field(default_factory=list)
-
-        def bind_tools(self, tools: Sequence[Any], **_: Any) -> Any:
-            self.bound.extend(tool.name for tool in tools)
-            return self
-
-    async with Client(f"{service.url}/mcp") as client:
-
-        def tool(about: Any) -> StructuredTool:
-            async def call(**arguments: Any) -> tuple[str, Any]:
-                reply = await client.call_tool(about.name, arguments)
-                return reply.content[0].text, reply.structured_content
-
-            return StructuredTool(
-                name=about.name,
-                description=about.description,
-                args_schema=about.input_schema,
-                coroutine=call,
-                response_format="content_and_artifact",
-            )
-
-        tools = [tool(about) for about in (await client.list_tools()).tools]
-        calls = [
-            AIMessage("", tool_calls=[{"name": "search", "args": {"query": QUESTION}, "id": "1"}]),
-            AIMessage("", tool_calls=[{"name": "get", "args": {"id": "red-owl", "part": "section"}, "id": "2"}]),
-            AIMessage("In house 2 [red-owl]."),
-        ]
-        model = Scripted(messages=iter(calls))
-        done = await create_agent(model, tools).ainvoke({"messages": [("user", QUESTION)]})
-        results = [one for one in done["messages"] if isinstance(one, ToolMessage)]
-        assert "[red-owl]" in results[0].content
-        assert results[0].artifact["passages"][0]["id"] == "red-owl"
-        assert SENTENCE in results[1].content
-        assert done["messages"][-1].content == "In house 2 [red-owl]."
-        assert {"search", "context", "get", "answer", "overview"} <= set(model.bound)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -172,4 +172,5 @@ class LlamaIndex(Framework):
         return None if str(told) == "?" else str(told), facts["confidence"], facts["supports"]
 
 
+SECTIONS = "\n\n".join(f"## Part {n}\n\nThe {n} owls of house {n} sing at night, and sleep." for n in range(6))
 FRAMEWORKS = {"LangChain": LangChain(), "LlamaIndex": LlamaIndex()}

@@ -28,26 +28,9 @@ Harm = Callable[[Path, random.Random], str]
 """Changes an index folder; returns what was done."""
 
 EXTREME = [
-    0,
-    1,
-    -1,
-    2,
-    5,
-    63,
-    64,
-    255,
-    256,
-    2**16,
-    2**26 - 1,
-    2**26,
-    2**31 - 1,
-    2**32 - 1,
-    -(2**31),
-    2**53,
-    2**62,
-    2**63 - 1,
-]
-EXTREME += [-(2**63)]
+    0, 1, -1, 2, 5, 63, 64, 255, 256, 2**16, 2**26 - 1, 2**26, 2**31 - 1, 2**32 - 1, -(2**31), 2**53, 2**62, 2**63 - 1,
+    -(2**63),
+]  # fmt: skip
 FLOATS = [np.nan, np.inf, -np.inf, 0.0, -1.0, 1e38, 1e-45, -3e38]
 
 
@@ -200,43 +183,11 @@ def spoil_schema(folder: Path, draw: random.Random) -> str:
 
 NESTED = "[" * 100_000
 ODD = [
-    None,
-    b"\xff\x00",
-    b"text",
-    "",
-    "x",
-    "null",
-    "[]",
-    "[1]",
-    "{}",
-    '"a"',
-    "1",
-    "Infinity",
-    "1e999",
-    "NaN",
-    NESTED,
-    0,
-    -1,
-]
-ODD += [
-    '{"a": Infinity}',
-    '{"a": 1e999}',
-    '{"documents": "x"}',
-    2**62,
-    2**63 - 1,
-    -(2**63),
-    1e308,
-    1.5,
-    "\0",
-    "9" * 5000,
-]
-ODD += [
-    '{"a": ' * 50_000,
-    "é" * 100,
-    '{"a": ' * 500 + "1" + "}" * 500,
-    '{"n": ' + "9" * 4000 + "}",
+    None, b"\xff\x00", b"text", "", "x", "null", "[]", "[1]", "{}", '"a"', "1", "Infinity", "1e999", "NaN", NESTED, 0,
+    -1, '{"a": Infinity}', '{"a": 1e999}', '{"documents": "x"}', 2**62, 2**63 - 1, -(2**63), 1e308, 1.5, "\0",
+    "9" * 5000, '{"a": ' * 50_000, "é" * 100, '{"a": ' * 500 + "1" + "}" * 500, '{"n": ' + "9" * 4000 + "}",
     '{"a.b": {"": {"": 1}}}',
-]
+]  # fmt: skip
 COLUMNS_OF = {
     "meta": ["value"],
     "documents": ["key", "id", "text", "metadata", "fields", "payload", "digest"],
@@ -279,22 +230,9 @@ def set_values(folder: Path, table: str, column: str, value: Any, some: str, nam
 
 
 PARTS: list[Any] = [
-    {},
-    {"a": 10**30},
-    {"a": 1e308},
-    {"": {"": 1}},
-    {"a": {"b": {"c": [1, [2, [3]]]}}},
-    {"$and": 1},
-    {"a": None},
-]
-PARTS += [
-    {"a": [1] * 3000},
-    {"a.b": 1, "a": {"b": 2}},
-    {"house": "x"},
-    {"colour": True},
-    {"x" * 5000: 1},
-    {"a": "\x00"},
-]
+    {}, {"a": 10**30}, {"a": 1e308}, {"": {"": 1}}, {"a": {"b": {"c": [1, [2, [3]]]}}}, {"$and": 1}, {"a": None},
+    {"a": [1] * 3000}, {"a.b": 1, "a": {"b": 2}}, {"house": "x"}, {"colour": True}, {"x" * 5000: 1}, {"a": "\x00"},
+]  # fmt: skip
 
 
 def spoil_documents(folder: Path, draw: random.Random) -> str:

@@ -22,12 +22,8 @@ from support.stores import fast_place
 PREFIXES = {"folder": "", "local": "qdrant+local://", "edge": "qdrant+edge://"}
 URL = os.environ.get("PALMETTE_QDRANT_URL")
 KINDS = [
-    "folder",
-    "local",
-    "postgres",
-    *(["server"] if URL else []),
-    pytest.param("edge", marks=pytest.mark.exhaustive),
-]
+    "folder", "local", "postgres", *(["server"] if URL else []), pytest.param("edge", marks=pytest.mark.exhaustive),
+]  # fmt: skip
 
 
 @contextmanager

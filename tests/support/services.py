@@ -18,6 +18,9 @@ from palmette.service.checks import Settings
 from palmette.service.indexes import ServedIndex
 from palmette.service.run import Sockets, bind, server_of
 
+HEAD = "POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+"""The first lines of a search that a test writes to a socket itself."""
+
 
 @dataclass
 class Running:
@@ -26,6 +29,10 @@ class Running:
     service: Service
     url: str
     http: httpx.Client
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return "127.0.0.1", int(self.url.rpartition(":")[2])
 
     def post(self, path: str, token: str | None = None, **body: Any) -> httpx.Response:
         headers = {"authorization": f"Bearer {token}"} if token else {}

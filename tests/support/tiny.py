@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,6 +33,16 @@ def documents() -> list[Document]:
             metadata={"colour": colour, "animal": animal, "house": number, "tags": [colour, animal]},
         )
         for number, (colour, animal) in enumerate((c, a) for c in COLOURS for a in ANIMALS)
+    ]
+
+
+def many_documents(count: int = 300) -> list[Document]:
+    """More documents than any shortlist, of words that some share."""
+    rng = random.Random(3)
+    words = [f"{a}{b}" for a in COLOURS for b in ANIMALS] + list(ANIMALS)
+    return [
+        Document(str(n), f"{' '.join(rng.choices(words, k=12))}. {' '.join(rng.choices(words, k=8))}.", {"n": n % 9})
+        for n in range(count)
     ]
 
 
