@@ -246,7 +246,7 @@ class Server(MCPServer[Any]):
         offset: Annotated[int, Field(ge=0, description="First character, to read on in a long text")] = 0,
         index: IndexName = None,
     ) -> Annotated[CallToolResult, Text]:
-        """Read a passage, the section around it, or its whole document."""
+        """Read a passage, alone or with its neighbours, or its whole document."""
         _, found = await self._ask(_read_part, PartBody(id=id, part=part, index=index))
         text = found.text
         if offset >= len(text):
