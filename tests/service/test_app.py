@@ -29,6 +29,7 @@ from palmette.service.calls import ENDPOINTS
 from palmette.service.checks import OPEN, Settings
 from palmette.service.indexes import ServedIndex
 from palmette.service.local import request
+from palmette.service.run import bind
 from palmette.store.local import feedback
 from support.services import HEAD, Running, running, until
 from support.tiny import documents, space, tree
@@ -240,6 +241,12 @@ def test_documents_change_as_a_whole(writable: Running) -> None:
         problem(writable.post("add", documents=[{"id": "good", "text": "good"}, bad]), 400, words)
     [about] = writable.http.get("/v1/indexes").json()["indexes"]
     assert (about["documents"], about["write"]) == (47, True)
+
+
+def test_small_replies_are_sent_at_once() -> None:
+    """asyncio turns off Nagle's algorithm where a socket names its protocol; else each reply waits 40 ms."""
+    with bind(Settings(port=0)) as server:
+        assert server.proto == socket.IPPROTO_TCP
 
 
 def test_without_a_token_nothing(tenants: Running) -> None:
