@@ -115,6 +115,7 @@ class EncodingCache:
 
         Data of a text are its vector (float32), then the spans (int32) and vectors (int8) of its sentences.
         """
+        # 1. Equal texts have one key, and are looked up or encoded once.
         whole = kind == "document" and encoder.has_offsets
         output = "sentences" if whole else "pooled"
         checked, keys = self._keys(encoder, texts, kind, output, above)
@@ -130,10 +131,12 @@ class EncodingCache:
                 if sentences is not None:
                     sentences[row] = data[size:]
 
+        # 2. What the database knows.
         missing = {key: places[0] for key, places in rows.items()}
         for key, data in self._database.get(rows):
             take(key, data)
             del missing[key]
+        # 3. The others are encoded, longest first, and written batch by batch, so that a killed run loses one batch.
         longest = sorted(missing.values(), key=lambda row: -len(checked[row]))
         with progress_bar("encoding", len(longest), progress) as bar:
             step = encoder.batch_size if encoder.remote else _TEXTS_PER_WRITE
@@ -180,9 +183,9 @@ class EncodingCache:
                     part = keys[start : start + step]
                     states = dict(self._database.get(set(part)))
                     new = {key: start + i for i, key in enumerate(part) if key not in states}
-                    made = _token_states(encoder, checked, new, kind, outputs)
-                    self._database.put(made, encoder.name, outputs)
-                    states |= made
+                    encoded = _token_states(encoder, checked, new, kind, outputs)
+                    self._database.put(encoded, encoder.name, outputs)
+                    states |= encoded
                     for key in part:
                         flat.write(states[key])
                         ends.append(flat.tell())
@@ -282,7 +285,7 @@ def _token_states(
     encoder: Encoder, texts: Sequence[str], rows: Mapping[bytes, int], kind: Kind, outputs: Literal["tokens", "layers"]
 ) -> dict[bytes, bytes]:
     """Encode texts at ``rows``: by key their states without padding, [T, d] or [T, L + 1, d]."""
-    keys, positions, made = list(rows), list(rows.values()), {}
+    keys, positions, by_key = list(rows), list(rows.values()), {}
     for batch, states in encoder.iter_states(
         [texts[row] for row in positions], kind=kind, outputs=(outputs,), positions=positions
     ):
@@ -294,8 +297,8 @@ def _token_states(
             if not np.isfinite(half[mask]).all():
                 where = f"{outputs} of text {positions[i]}"
                 raise EncodingError(f"{where} exceed half precision: {shown(texts[positions[i]])}")
-            made[keys[i]] = half[mask].tobytes()
-    return made
+            by_key[keys[i]] = half[mask].tobytes()
+    return by_key
 
 
 class CachedEncoder(WrappedEncoder):

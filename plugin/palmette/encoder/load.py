@@ -150,8 +150,7 @@ def _load(
     if name.startswith(REMOTE):
         from palmette.encoder.remote import load_remote
 
-        facts, vectors = record if expected else None, {"prompts": options.prompts, "truncate": options.truncate}
-        return load_remote(name, facts, max_length=options.max_length, **vectors)
+        return load_remote(name, record if expected else None, options)
     with _loading:
         encoder = _load_named(name, hub, expected is not None, options)
     if expected is not None and encoder.fingerprint != expected:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -40,10 +41,12 @@ class PooledEncoder(Encoder):
         self.device, self.prompts, self.num_layers = "cpu", {}, 0
         self.dimension = self.hidden_size = self.width = 0
         self.truncate: int | None = None
+        self.probes_queries = True
+        """Whether PROBE goes along with questions, too."""
         self.source = repr(name)
         """What gives the vectors, for messages."""
         self._probe: Floats | None = None  # vector of PROBE by the model that is known
-        self._checked = 0.0
+        self._checked = -math.inf  # the first request always compares the model with what is known of it
 
     @abstractmethod
     def embed(self, texts: list[str], kind: Kind) -> Any:
@@ -73,17 +76,14 @@ class PooledEncoder(Encoder):
             )
         prompt = self.prompts.get(kind, "")
         prompted = [prompt + text for text in texts]
-        if self.probes(kind):
+        is_due = time.monotonic() - self._checked > CHECKED_EVERY
+        if kind == "document" or (is_due and self.probes_queries):
             rows = self.unit_vectors([PROBE, *prompted], kind)
             self.check_model(rows[0])
             vectors = rows[1:]
         else:
             vectors = self.unit_vectors(prompted, kind)
         return States(pooled=truncated(vectors, self.truncate))
-
-    def probes(self, kind: Kind) -> bool:
-        """Return whether PROBE goes along with texts of this kind."""
-        return kind == "document" or time.monotonic() - self._checked > CHECKED_EVERY
 
     def check_model(self, probe: Floats) -> None:
         """Raise unless the vector of PROBE [d] is that of the model that is known."""
@@ -185,11 +185,8 @@ class GivenEncoder(PooledEncoder):
         )
         super().__init__(f"{PREFIX}{name}", max_length=ASSUMED_TOKENS, batch_size=TEXTS_PER_CALL - 1)  # beside PROBE
         self.embedder, self._embed = embedder, _calls_of(embedder)
+        self.probes_queries = self._embed[0] is self._embed[1]  # a framework's call for questions takes one text
         self.settle(f"given encoder 1\0{name}", prompts, truncate)
-
-    def probes(self, kind: Kind) -> bool:
-        """Return whether PROBE goes along; a framework's call for questions takes one text, and is left alone."""
-        return super().probes(kind) and (kind == "document" or self._embed[0] is self._embed[1])
 
     def embed(self, texts: list[str], kind: Kind) -> Any:
         """Call the object."""

@@ -20,7 +20,7 @@ from palmette.arrays import Floats, Rows
 from palmette.config import check_range
 from palmette.encoder.base import Encoder, Kind, Output
 from palmette.encoder.cache import CachedEncoder, EncodingCache
-from palmette.encoder.options import chosen_prompts, fingerprint_with
+from palmette.encoder.options import EncoderOptions, chosen_prompts, fingerprint_with
 from palmette.encoder.pooled import PROBE, PooledEncoder, fingerprints
 from palmette.encoder.sentences.splitting import estimate_tokens
 from palmette.encoder.states import States
@@ -125,10 +125,6 @@ class ServerEncoder(PooledEncoder):
         prompts = chosen_prompts(record.get("prompts"), {})
         self.prompts = {kind: prompt for kind, prompt in prompts.items() if prompt}
         self.fingerprint = str(record["fingerprint"])
-
-    def probes(self, kind: Kind) -> bool:
-        """Return whether PROBE goes along; the first request always compares the model with the record."""
-        return self._record is not None or super().probes(kind)
 
     def check_model(self, probe: Floats) -> None:
         """Raise unless the model behind the name is the recorded one, and the one of earlier requests."""
@@ -336,18 +332,17 @@ def _number(value: float | None, option: str, variable: str) -> float | None:
     return value
 
 
-def load_remote(
-    name: str, record: Mapping[str, Any] | None, *, max_length: int | None, **options: Any
-) -> RemoteEncoder:
+def load_remote(name: str, record: Mapping[str, Any] | None, options: EncoderOptions) -> RemoteEncoder:
     """Return the encoder of a name, or of a record that may come from a stranger; loading it twice gives one object."""
-    options["max_length"] = max_length or MAX_LENGTH
-    key = repr((*split_name(name), default_url(), sorted(options.items()), os.environ.get("PALMETTE_CACHE")))
+    vectors: dict[str, Any] = {"prompts": options.prompts, "truncate": options.truncate}
+    vectors["max_length"] = options.max_length or MAX_LENGTH
+    key = repr((*split_name(name), default_url(), vectors, os.environ.get("PALMETTE_CACHE")))
     known = REMOTE_ENCODERS.get(key)
     if known is not None:
         same = record is None or known.fingerprint == record["fingerprint"]
         if same and (known.encoder.endpoint.send_key or record is not None):
             return known
-    encoder = REMOTE_ENCODERS[key] = RemoteEncoder(name, record=record, **options)
+    encoder = REMOTE_ENCODERS[key] = RemoteEncoder(name, record=record, **vectors)
     return encoder
 
 

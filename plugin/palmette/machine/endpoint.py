@@ -212,8 +212,8 @@ class Endpoint:
             try:
                 until = min(time.monotonic() + SLOWEST, end)
                 with self._open(body, key, until) as response:
-                    status, retry_after = response.status_code, response.headers.get("retry-after", "")
                     facts = _parsed(self._whole(response, until))
+                status, retry_after = response.status_code, response.headers.get("retry-after", "")
                 if status in FATAL or _code(facts) == NO_MONEY:
                     return Reply(status, facts)
                 if status == 200:
