@@ -207,11 +207,11 @@ def _join(device: torch.device) -> Any:
 
 def load_module(make: Callable[[], nn.Module | None], weights: Mapping[str, Any]) -> nn.Module | None:
     """Make a method's module, if it has one, and load its weights; raise RuntimeError where they do not fit."""
-    import torch
-
     # 1. The sizes of the weights are compared first, so that no network takes memory for other numbers than they have.
     expected: dict[str, Any] = {}
     if weights:
+        import torch  # what has no weights needs none
+
         # A network over a copy of its encoder cannot be made without numbers; it is as large as the encoder.
         with torch.device("meta"), suppress(RuntimeError):
             draft = make()
