@@ -192,7 +192,7 @@ def test_the_first_sentence_is_the_summary(doc, expected):
 
 
 def test_splits_and_their_answers(data):
-    assert (data.splits, data.labelled) == (["train", "heldout", "dev", "test"], True)
+    assert (list(data.qrels), data.labelled) == (["train", "heldout", "dev", "test"], True)
     assert len(data.split("train").queries) > 1500
     assert len(data.split("heldout").queries) > 100
     asked = data.split("dev").queries | data.split("test").queries

@@ -47,7 +47,7 @@ def beir(tmp_path, request):
 
 def test_beir_folder(beir):
     data = load_data(beir(test=[("q1", "d1", 2), ("q1", "d2", 0)], train=TRAIN, dev=[("q0", "d3", 1)]))
-    assert (data.name, data.labelled, data.splits) == ("beir", True, ["train", "dev", "test"])
+    assert (data.name, data.labelled, list(data.qrels)) == ("beir", True, ["train", "dev", "test"])
     title = {"title": "Title 1"}
     assert data.corpus[1] == Document("d1", "Title 1 Body of 1", {**title, "lang": "en"}, title)
     assert data.split("test").qrels == {"q1": {"d1": 2, "d2": 0}}
@@ -64,7 +64,7 @@ def test_dev_is_held_out_of_train_by_hash(beir, tmp_path):
         write(file, tsv(TRAIN[::-1]))
     assert load_data(folder, dev_fraction=0.2).qrels["dev"].keys() == data.qrels["dev"].keys()
     assert load_data(folder, dev_fraction=0.2, seed=1).qrels["dev"].keys() != data.qrels["dev"].keys()
-    assert load_data(folder, dev_fraction=0).splits == ["train"]
+    assert list(load_data(folder, dev_fraction=0).qrels) == ["train"]
     with pytest.raises(ConfigError, match=r"dev_fraction must be between 0 and 0\.9, got 1"):
         load_data(folder, dev_fraction=1)
 
@@ -76,7 +76,7 @@ def test_validation_is_dev(beir):
 
 def test_with_only_test_there_is_nothing_to_train_on(beir):
     data = load_data(beir(test=TRAIN))
-    assert data.splits == ["test"]
+    assert list(data.qrels) == ["test"]
     assert data.judgements("test")[1].relevant.sum() == 20
     with pytest.raises(NotFoundError, match="beir has no 'train' split; splits: 'test'"):
         data.pairs("train")

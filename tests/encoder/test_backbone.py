@@ -36,12 +36,11 @@ def test_asked_plainly_it_is_the_encoder(family: str, pooling: str, tmp_path) ->
         with torch.no_grad():
             vectors = copy.embed(texts, kind).numpy()
         np.testing.assert_allclose(vectors, encoder.states(texts, kind=kind).pooled, atol=1e-6)
-    states = encoder.states(TEXTS[:3], outputs=("layers",))
+    states = encoder.states(TEXTS[:3], outputs=("tokens",))
     ids, there = copy.plain(TEXTS[:3])
     with torch.no_grad():
-        found = copy(ids, there, layers=True)
-    at = there[:, None].expand(-1, 3, -1)  # [B, L + 1, T]
-    np.testing.assert_allclose(found[at], states.layers[at], atol=1e-5)
+        found = copy(ids, there)
+    np.testing.assert_allclose(found[there], states.tokens[there], atol=1e-5)
 
 
 def test_new_tokens_begin_as_the_first_one_and_learn(tmp_path) -> None:

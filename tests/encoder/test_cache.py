@@ -200,7 +200,7 @@ def test_a_full_disk_costs_a_warning(cache, monkeypatch):
         error.sqlite_errorcode = sqlite3.SQLITE_FULL
         raise error
 
-    monkeypatch.setattr("palmette.encoder.cache.database.EncodingDatabase.put", full)
+    monkeypatch.setattr("palmette.encoder.cache.EncodingDatabase.put", full)
     with pytest.warns(UserWarning, match="not kept: no room left"):
         cache.encode(FakeEncoder(8), TEXTS)
     with pytest.raises(StorageFullError, match="no room left for encodings"):

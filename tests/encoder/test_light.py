@@ -126,13 +126,13 @@ def test_long_and_short_texts_of_a_batch_are_computed_apart(monkeypatch: pytest.
     """A batch of one long text and many short ones costs what their tokens cost, and gives what each alone gives."""
     from palmette.encoder.onnx import encoder as module
 
-    passes, run = [], module._Graph.run
+    passes, run = [], module._Sessions.run
 
-    def noted(graph: Any, values: Any) -> Any:
+    def noted(sessions: Any, values: Any) -> Any:
         passes.append(next(iter(values.values())).shape)
-        return run(graph, values)
+        return run(sessions, values)
 
-    monkeypatch.setattr(module._Graph, "run", noted)
+    monkeypatch.setattr(module._Sessions, "run", noted)
     encoder = load_encoder("packaged:all-MiniLM-L6-v2", device="cpu")
     texts = ["an owl sleeps", "words " * 200, "a fox", "two hares run over the field", ""]
     together = encoder.encode(texts)

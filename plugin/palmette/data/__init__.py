@@ -13,10 +13,9 @@ from typing import Any
 
 from palmette.config import check_kind, check_path
 from palmette.data.documents import Corpus, drop_blanks, iter_documents, to_document, to_documents
-from palmette.data.files import read_qrels, read_query_file
 from palmette.data.retrieval import Qrels, RetrievalData, Split
-from palmette.errors import InputError, shown
-from palmette.sources.records import existing, is_jsonl, located, read_jsonl
+from palmette.errors import DuplicateIdError, InputError, shown
+from palmette.sources.records import existing, is_jsonl, located, read_jsonl, read_lines
 from palmette.types import Pair
 
 __all__ = [
@@ -32,6 +31,8 @@ __all__ = [
 ]
 
 QUERY_KEYS = ("query", "question", "anchor")
+SPLIT_NAMES = {"validation": "dev", "valid": "dev", "val": "dev"}
+"""Other names of the split that a training is watched by."""
 PAIR_KEYS = (QUERY_KEYS, ("positive", "answer", "document", "text", "passage"), ("negatives", "negative"))
 
 DataLike = str | Path | RetrievalData | Iterable[Any]
@@ -125,3 +126,55 @@ def _from_pairs(pairs: Iterable[tuple[str, Any]], name: str) -> RetrievalData:
                 judged.setdefault(corpus.add(to_document(text)), 0)
             judged.update((corpus.add(to_document(text)), 1) for text in positives)
     return RetrievalData(name, list(corpus.values()), queries, {"train": train})
+
+
+def read_qrels(folder: Path) -> dict[str, dict[str, dict[str, int]]]:
+    """Judgements by split of a BEIR folder: train, dev, test, then others; queries without any raise."""
+    files: dict[str, Path] = {}
+    for path in sorted((folder / "qrels").glob("*.tsv*")):
+        stem = path.name.removesuffix(".gz").removesuffix(".tsv")
+        if "." not in stem:
+            files.setdefault(SPLIT_NAMES.get(stem, stem), path)
+    if not files and (queries := existing(folder / "queries.jsonl")):
+        raise InputError(f"{queries} has no judgements: expected {folder / 'qrels'}/train.tsv, dev.tsv or test.tsv")
+    files = {split: files[split] for split in ("train", "dev", "test") if split in files} | files
+    return {split: read_judgements(path) for split, path in files.items()}
+
+
+def read_query_file(folder: Path) -> dict[str, str]:
+    """Query id → text of a BEIR folder."""
+    path = existing(folder / "queries.jsonl")
+    if path is None:
+        raise InputError(f"{folder} has judgements but no queries.jsonl (or queries.jsonl.gz)")
+    queries: dict[str, str] = {}
+    for place, record in read_jsonl(path):
+        key, text = record.get("_id", record.get("id")), record.get("text")
+        if key is None or not isinstance(text, str) or not text.strip():
+            raise InputError(f"{place}: a query needs '_id' and a 'text' that is not empty, got {shown(record, 120)}")
+        if (before := queries.setdefault(str(key), text)) != text:
+            raise DuplicateIdError(
+                f"{place}: query id {str(key)!r} has two texts: {shown(before, 60)} and {shown(text, 60)}"
+            )
+    return queries
+
+
+def read_judgements(path: Path) -> dict[str, dict[str, int]]:
+    """Query id → document id → grade, from tab-separated lines with or without a heading."""
+    qrels: dict[str, dict[str, int]] = {}
+    for number, (place, line) in enumerate(read_lines(path)):
+        cells = [cell.strip() for cell in line.split("\t")]
+        if len(cells) != 3 or not cells[0] or not cells[1]:
+            raise InputError(f"{place}: expected query id, document id and grade between tabs, got {shown(line)}")
+        try:
+            query, document, grade = cells[0], cells[1], int(cells[2])
+        except ValueError as error:
+            if number == 0:  # a heading
+                continue
+            raise InputError(f"{place}: the grade must be a whole number, got {cells[2]!r}") from error
+        if (before := qrels.setdefault(query, {}).setdefault(document, grade)) != grade:
+            raise InputError(
+                f"{place}: query {query!r} and document {document!r} were judged {before}, now {grade}; keep one"
+            )
+    if not qrels:
+        raise InputError(f"{path} holds no judgements; remove the file if there are none")
+    return qrels

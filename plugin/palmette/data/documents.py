@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,16 +14,7 @@ from palmette.machine.progress import progress_bar
 from palmette.sources.convert import SourceText, read_file, read_parts, record_documents
 from palmette.sources.kinds import RECORDS, kind_of
 from palmette.sources.passages import PassageOptions, split
-from palmette.sources.records import (
-    existing,
-    from_record,
-    id_of,
-    is_jsonl,
-    located,
-    make_document,
-    origin_of,
-    separator,
-)
+from palmette.sources.records import existing, from_record, id_of, located, make_document, origin_of
 from palmette.sources.walk import walk
 from palmette.store.checks import check_storable
 from palmette.types import Document
@@ -72,7 +63,10 @@ def text_of(value: Any) -> Any:
 
 def to_documents(values: Iterable[Any]) -> Iterator[Document]:
     """Documents from values of any kind that :func:`to_document` knows; errors name the position."""
-    return _located(((f"document {position}", value) for position, value in enumerate(values)), to_document)
+    for position, value in enumerate(values):
+        with located(f"document {position}"):
+            document = to_document(value)
+        yield document
 
 
 def drop_blanks(values: Iterable[T], text: Callable[[T], str]) -> list[T]:
@@ -88,13 +82,6 @@ def drop_blanks(values: Iterable[T], text: Callable[[T], str]) -> list[T]:
     listed = "; ".join([*named, "…"] if len(blank) > NAMED_IN_A_WARNING else named)
     warnings.warn(f"{len(blank)} of {len(documents)} documents are blank and were left out: {listed}", stacklevel=4)
     return [value for value in documents if text(value).strip()]
-
-
-def _located(values: Iterable[tuple[str, Any]], convert: Callable[[Any], Document]) -> Iterator[Document]:
-    for place, value in values:
-        with located(place):
-            document = convert(value)
-        yield document
 
 
 def iter_documents(
@@ -135,17 +122,24 @@ def iter_documents(
 def _from_path(source: str | Path, titles: bool, passages: bool) -> Iterator[Document]:
     """Read documents from a folder of files, a BEIR corpus, a JSONL file, a table or a single file."""
     path = documents_path(source)
-    corpus = existing(path / "corpus.jsonl") if path.is_dir() else path
-    if corpus is None:
-        yield from _from_folder(path, passages)
-    elif is_jsonl(corpus) or separator(corpus):
-        for _, _, record in record_documents(corpus, titles=titles):
+    records = records_of(path)
+    if records is not None:
+        for _, _, record in record_documents(records, titles=titles):
             if isinstance(record, InputError):
                 raise record
             yield record
+    elif path.is_dir():
+        yield from _from_folder(path, passages)
     else:
         for document in read_file(path):
             yield from _documents(path.name, document, passages)
+
+
+def records_of(path: Path) -> Path | None:
+    """Return the file of records that a source is: a BEIR folder's corpus, or a table or JSON lines themselves."""
+    if path.is_dir():
+        return existing(path / "corpus.jsonl")
+    return path if kind_of(path) == RECORDS else None
 
 
 def documents_path(source: str | Path) -> Path:
@@ -170,6 +164,23 @@ def read_named(path: Path, name: str, root: Path | None = None) -> Iterator[tupl
             yield f"{name}#{source.id or number}" if kind_of(path) == RECORDS else name, source
 
 
+def read_files(
+    files: Sequence[tuple[Path, Path]], label: str, progress: bool | None, *, prefix: str = "", confined: bool = True
+) -> Iterator[tuple[Path, str, SourceText | InputError | MissingExtraError]]:
+    """Read files that are listed with the folder above them: yield the file, the id and the text of each document.
+
+    An id begins with ``prefix`` and the file's name. What cannot be read comes as its error. ``confined`` refuses links
+    out of the folder.
+    """
+    for root, path in progress_bar(progress, files, desc=f"reading {label}", unit="file", delay=2, leave=False):
+        name = prefix + path.relative_to(root).as_posix()
+        try:
+            for id, source in read_named(path, name, root if confined else None):
+                yield path, id, source
+        except (InputError, MissingExtraError) as error:
+            yield path, name, error
+
+
 def _from_folder(folder: Path, passages: bool) -> Iterator[Document]:
     """Yield the documents of the files below a folder; those that cannot be read are named in one warning."""
     listed = walk(folder)
@@ -177,18 +188,15 @@ def _from_folder(folder: Path, passages: bool) -> Iterator[Document]:
     if not files and listed.skipped:
         skipped = "; ".join(f"{path}: {reason}" for path, reason in listed.skipped[:NAMED_IN_A_WARNING])
         raise InputError(f"there are no documents in {str(folder)!r}: no file can be read ({skipped})")
-    bar = progress_bar(None, files, desc=f"reading {folder.name}", unit="file", delay=2, leave=False)
-    for root, path in bar:
-        name = path.relative_to(root).as_posix()
+    for _, id, source in read_files(files, folder.name, None):
+        if not isinstance(source, SourceText):
+            broken.append(str(source))
+            continue
         try:
-            for own, source in read_named(path, name, root):
-                if isinstance(source, InputError):
-                    broken.append(str(source))
-                    continue
-                for document in _documents(own, source, passages):
-                    check_storable(document)
-                    yield document
-        except (InputError, MissingExtraError) as error:
+            for document in _documents(id, source, passages):
+                check_storable(document)
+                yield document
+        except InputError as error:
             broken.append(str(error))
     if broken:
         named = "; ".join(broken[:NAMED_IN_A_WARNING] + ["…"] * (len(broken) > NAMED_IN_A_WARNING))

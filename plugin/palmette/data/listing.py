@@ -12,12 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from palmette.config import check_path
-from palmette.data.documents import documents_path, metadata_of, read_named, text_of, to_document
+from palmette.data.documents import (
+    documents_path,
+    metadata_of,
+    read_files,
+    read_named,
+    records_of,
+    text_of,
+    to_document,
+)
 from palmette.errors import InputError, MissingExtraError, PalmetteError, shown
-from palmette.machine.progress import progress_bar
-from palmette.sources.convert import record_documents
-from palmette.sources.kinds import RECORDS, kind_of
-from palmette.sources.records import existing
+from palmette.sources.convert import SourceText, record_documents
 from palmette.sources.walk import MOST_BYTES, walk
 from palmette.types import Document
 from palmette.types.values import json_value
@@ -46,11 +51,6 @@ class Listing:
     def keeps(self, id: str) -> bool:
         """Return True if a missing document may still exist in an unread part of the source."""
         return self.partial or any(id == name or id.startswith((f"{name}#", f"{name}/")) for name in self.unread)
-
-    def skip(self, file: Path, error: Exception, id: str) -> None:
-        """Note a file, or a record of it, that cannot be read: what is known of its documents stays."""
-        self.skipped.append((str(file), without_path(error, file)))
-        self.unread.add(id)
 
     def take(self, document: Document, place: str) -> None:
         """Take a document in; another one of the same id is skipped."""
@@ -81,9 +81,8 @@ def list_source(
     listing = Listing()
     if isinstance(data, str | Path):
         path = documents_path(data)
-        corpus = existing(path / "corpus.jsonl") if path.is_dir() else None
-        if corpus or (path.is_file() and kind_of(path) == RECORDS):
-            _list_records(listing, corpus or path, titles)
+        if records := records_of(path):
+            _list_records(listing, records, titles)
         else:
             _list_files(listing, path, source, include, exclude, max_bytes, progress)
     else:
@@ -103,10 +102,9 @@ def sample_source(
 ) -> list[str]:
     """Read some texts of a source, spread evenly over its small files; what cannot be read is left out."""
     path, texts = documents_path(data), list[str]()
-    corpus = existing(path / "corpus.jsonl") if path.is_dir() else None
-    if corpus or (path.is_file() and kind_of(path) == RECORDS):
-        found = islice(record_documents(corpus or path, titles=True), SAMPLED_RECORDS)
-        return [document.content for _, _, document in found if not isinstance(document, InputError)]
+    if records := records_of(path):
+        sampled = islice(record_documents(records, titles=True), SAMPLED_RECORDS)
+        return [document.content for _, _, document in sampled if not isinstance(document, InputError)]
     files = walk(path, include=include, exclude=exclude).files
     small = [file for _, file in files if file.stat().st_size <= max_bytes] or [file for _, file in files[:1]]
     for file in small[:: max(1, -(-len(small) // SAMPLED_FILES))]:
@@ -149,17 +147,13 @@ def _list_files(
     is_folder = path.is_dir()  # of a file that is named itself, a link may lead anywhere
     root = path if is_folder else path.parent
     listing.unread |= {f"{source}/{path.relative_to(root).as_posix()}" for path in walked.unreadable}
-    options = {"desc": f"reading {path.name}", "unit": "file", "delay": 2, "leave": False}
-    for top, file in progress_bar(progress, walked.files, **options):
-        name = file.relative_to(top).as_posix()
-        try:
-            for id, text in read_named(file, f"{source}/{name}", top if is_folder else None):
-                if isinstance(text, InputError):
-                    listing.skip(file, text, f"{source}/{name}")
-                else:
-                    listing.take(Document(id, text.text, metadata_of(name, text), text.fields, text.payload), str(file))
-        except (InputError, MissingExtraError) as error:
-            listing.skip(file, error, f"{source}/{name}")
+    for file, id, text in read_files(walked.files, path.name, progress, prefix=f"{source}/", confined=is_folder):
+        if isinstance(text, SourceText):
+            metadata = metadata_of(file.relative_to(root).as_posix(), text)
+            listing.take(Document(id, text.text, metadata, text.fields, text.payload), str(file))
+        else:
+            listing.skipped.append((str(file), without_path(text, file)))
+            listing.unread.add(id)  # what is known of its documents stays
     listing.skipped += [(str(path), reason) for path, reason in walked.skipped]  # after the files that failed
 
 

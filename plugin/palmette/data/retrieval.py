@@ -135,11 +135,6 @@ class RetrievalData:
         """Contents of the documents, by row."""
         return [document.content for document in self.corpus]
 
-    @property
-    def splits(self) -> list[str]:
-        """Names of the splits."""
-        return list(self.qrels)
-
     def split(self, name: str) -> Split:
         """Queries and judgements of one split."""
         if name not in self.qrels:

@@ -10,40 +10,30 @@ from typing import TYPE_CHECKING
 from palmette.errors import load_name
 
 if TYPE_CHECKING:
-    from palmette.encoder.base import Encoder, Kind, Output
-    from palmette.encoder.cache import CachedEncoder, EncodingCache
-    from palmette.encoder.fake import FakeEncoder
-    from palmette.encoder.load import load_encoder
-    from palmette.encoder.local.backbone import Backbone
-    from palmette.encoder.local.sentence_transformer import SentenceEncoder
-    from palmette.encoder.onnx.export import Export, export_onnx
-    from palmette.encoder.sentences import Sentences
-    from palmette.encoder.sentences.splitting import split_sentences
-    from palmette.encoder.states import States
-
-__all__ = [
-    "Backbone",
-    "CachedEncoder",
-    "Encoder",
-    "EncodingCache",
-    "Export",
-    "FakeEncoder",
-    "Kind",
-    "Output",
-    "SentenceEncoder",
-    "Sentences",
-    "States",
-    "export_onnx",
-    "load_encoder",
-    "split_sentences",
-]
+    from palmette.encoder.base import Encoder as Encoder
+    from palmette.encoder.base import Kind as Kind
+    from palmette.encoder.base import Output as Output
+    from palmette.encoder.cache import CachedEncoder as CachedEncoder
+    from palmette.encoder.cache import EncodingCache as EncodingCache
+    from palmette.encoder.fake import FakeEncoder as FakeEncoder
+    from palmette.encoder.load import load_encoder as load_encoder
+    from palmette.encoder.local.backbone import Backbone as Backbone
+    from palmette.encoder.local.sentence_transformer import SentenceEncoder as SentenceEncoder
+    from palmette.encoder.onnx.export import Export as Export
+    from palmette.encoder.onnx.export import export_onnx as export_onnx
+    from palmette.encoder.sentences import Sentences as Sentences
+    from palmette.encoder.sentences.splitting import split_sentences as split_sentences
+    from palmette.encoder.states import States as States
 
 _HOMES = {
     "Backbone": "local.backbone",
     "CachedEncoder": "cache",
+    "Encoder": "base",
     "EncodingCache": "cache",
     "Export": "onnx.export",
     "FakeEncoder": "fake",
+    "Kind": "base",
+    "Output": "base",
     "SentenceEncoder": "local.sentence_transformer",
     "Sentences": "sentences",
     "States": "states",
@@ -54,6 +44,6 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return load_name(f"{__name__}.{_HOMES.get(name, 'base')}", name)
+    return load_name(f"{__name__}.{_HOMES[name]}", name)

@@ -15,7 +15,7 @@ import numpy as np
 from palmette.arrays import Floats, Rows, to_numpy
 from palmette.config import check_choice, check_kind, check_range
 from palmette.encoder.coalesce import Coalescer, FairLock
-from palmette.encoder.sentences import Sentences, whole_texts, windows
+from palmette.encoder.sentences import Sentences, encode_sentences, whole_texts
 from palmette.encoder.sentences.splitting import estimate_tokens
 from palmette.encoder.states import States
 from palmette.errors import ConfigError, EncodingError, InputError, shown
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 Kind = Literal["query", "document"]
 Output = Literal["pooled", "tokens", "layers"]
-_POOLED: frozenset[Output] = frozenset(["pooled"])
 
 
 class LayerWeights(NamedTuple):
@@ -263,7 +262,7 @@ class Encoder(ABC):
         if self.has_offsets:
             with progress_bar("encoding", len(texts), progress) as bar:
                 read_before = self.check(above, "document", cut=False)
-                return windows.encode_sentences(self, checked, names, size, bar.update, read_before)
+                return encode_sentences(self, checked, names, size, bar.update, read_before)
         return self.pooled_sentences(checked, above, partial(self.encode, batch_size=batch_size, progress=progress))
 
     def pooled_sentences(
@@ -275,12 +274,13 @@ class Encoder(ABC):
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Return pooled query vectors [N, d]. Concurrent callers in other threads share a forward pass."""
-        return self._coalesce(self.check(texts, "query"), self._encode_queries)  # a bad text stops its own caller only
 
-    def _encode_queries(self, checked: list[str]) -> Floats:
-        names = range(len(checked))
-        batches = self.iter_batches(checked, "query", _POOLED, self.batch_size, names)
-        return self.gather(len(checked), batches)
+        def encode(checked: list[str]) -> Floats:
+            outputs: frozenset[Output] = frozenset({"pooled"})
+            batches = self.iter_batches(checked, "query", outputs, self.batch_size, range(len(checked)))
+            return self.gather(len(checked), batches)
+
+        return self._coalesce(self.check(texts, "query"), encode)  # a bad text stops its own caller only
 
     def check_reads_documents(self) -> None:
         """Raise ConfigError where documents encoded here would not compare with those of the same index."""
@@ -383,6 +383,26 @@ def with_titles(texts: Sequence[str], above: Sequence[str]) -> Sequence[str]:
     if not above:
         return texts
     return [f"{title}\n{text}" if title else text for title, text in zip(above, texts, strict=True)]
+
+
+def token_counter(tokenizer: Any) -> Callable[[Sequence[str]], list[int]]:
+    """Return a function that counts all tokens of texts, for a tokenizer of the library ``tokenizers``.
+
+    The library keeps padding and truncation in the tokenizer. The function's copy has neither, and nobody sets it, so
+    that it serves any number of threads without a lock.
+    """
+    from tokenizers import Tokenizer
+
+    copy = Tokenizer.from_str(tokenizer.to_str())
+    copy.no_padding()
+    copy.no_truncation()
+    copy.encode_special_tokens = tokenizer.encode_special_tokens  # which is not in the text
+
+    def count(texts: Sequence[str]) -> list[int]:
+        encodings = copy.encode_batch_fast([readable(text) for text in texts], add_special_tokens=False)
+        return [len(encoding) for encoding in encodings]
+
+    return count
 
 
 def readable(text: str) -> str:

@@ -61,16 +61,14 @@ class FakeEncoder(Encoder):
 
     has_offsets = True
 
-    def __init__(
-        self, dimension: int = 32, *, num_layers: int = 3, max_length: int = 128, batch_size: int = 32
-    ) -> None:
+    def __init__(self, dimension: int = 32, *, num_layers: int = 3, max_length: int = 128) -> None:
         super().__init__()
         check_range("FakeEncoder", "dimension", dimension, 1, 65_536)
         check_range("FakeEncoder", "num_layers", num_layers, 1, 12)
         check_range("FakeEncoder", "max_length", max_length, 2)
         self.name = f"fake:{dimension}:{num_layers}"
         self.dimension = self.hidden_size = dimension
-        self.num_layers, self.max_length, self.batch_size = num_layers, max_length, batch_size
+        self.num_layers, self.max_length = num_layers, max_length
         self.device, self.prompts = "cpu", {}
         facts = f"fake encoder 1\0{dimension}\0{num_layers}\0{max_length}"
         self.fingerprint = hashlib.sha256(facts.encode()).hexdigest()

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
-from palmette.config import check_choice, check_keys, check_range
-from palmette.encoder.base import Encoder
-from palmette.encoder.given import PREFIX, GivenEncoder, is_embedder
+from palmette.config import check_choice, check_keys
+from palmette.encoder.base import Encoder, WrappedEncoder, inner
 from palmette.encoder.local.files import check_encoder_folder, fingerprint
 from palmette.encoder.local.find import GRAPHS, ONNX, EncoderSource, find_encoder, find_onnx
-from palmette.encoder.onnx.weights import Unknown
-from palmette.encoder.options import check_plain, chosen_prompts
+from palmette.encoder.onnx.folder import OnnxFolder
+from palmette.encoder.onnx.graph import Unknown
+from palmette.encoder.options import EncoderOptions, chosen_prompts
+from palmette.encoder.pooled import PREFIX, GivenEncoder, is_embedder
 from palmette.encoder.sentences.separate import separate, without_option
-from palmette.encoder.stand_in import StandInEncoder
 from palmette.errors import CheckpointError, ConfigError, InputError, MissingExtraError, ModelMismatchError, shown
 from palmette.hub.checkpointed import loading
 from palmette.machine.devices import auto_precision, can_train, check_device, may_have_gpu, needs_train
@@ -34,26 +34,25 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 _KEYS = ("name", "revision", "fingerprint", "max_length", "dimension", "prompts", "truncate")
 
 _shared: WeakValueDictionary[tuple[object, ...], Encoder] = WeakValueDictionary()
-_stand_ins: WeakValueDictionary[tuple[object, ...], StandInEncoder] = WeakValueDictionary()
-_given: WeakValueDictionary[tuple[object, ...], GivenEncoder] = WeakValueDictionary()
 _loading = threading.Lock()
 
 
-@dataclass(frozen=True)
-class _Options:
-    """Options of :func:`load_encoder` for the pass (first four) and for the vectors (the others)."""
+class StandInEncoder(WrappedEncoder):
+    """An export of the encoder that a checkpoint names, such as an ONNX one: what is saved names the original.
 
-    device: torch.device | str | None
-    dtype: str
-    batch_size: int
-    threads: int | None
-    max_length: int | None
-    prompts: Mapping[str, str] | None
-    truncate: int | None
+    Its fingerprint stays the export's own, so that a cache keeps the encodings of both apart.
+    """
 
-    def of_vectors(self) -> dict[str, Any]:
-        """Options that change the vectors."""
-        return {"max_length": self.max_length, "prompts": self.prompts, "truncate": self.truncate}
+    forward = inner("forward")
+
+    def __init__(self, encoder: Encoder, original: Mapping[str, Any]) -> None:
+        super().__init__(encoder)
+        self.name, self._original = str(original["name"]), dict(original)
+        self.reads_questions_only = encoder.precision == "int8"  # documents in it would lie a little beside the others
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the config of the original."""
+        return dict(self._original)
 
 
 def load_encoder(
@@ -103,15 +102,15 @@ def load_encoder(
         sentences = name_or_encoder.get("sentences") if sentences is None else sentences
         name_or_encoder = without_option(name_or_encoder)
     hub = {"revision": revision, "token": token, "cache_dir": cache_dir, "local_files_only": local_files_only}
-    options = _Options(device, dtype, batch_size, threads, max_length, prompts, truncate)
+    options = EncoderOptions(device, dtype, batch_size, threads, max_length, prompts, truncate)
     return separate(_load(name_or_encoder, hub, options), sentences)
 
 
-def _load(name_or_encoder: str | Path | Mapping[str, Any] | Encoder, hub: dict[str, Any], options: _Options) -> Encoder:
+def _load(
+    name_or_encoder: str | Path | Mapping[str, Any] | Encoder, hub: dict[str, Any], options: EncoderOptions
+) -> Encoder:
     """Load an encoder, before :func:`separate` wraps it."""
     # 1. The device is checked even where an encoder will not use it; there is a CPU without torch.
-    if options.threads is not None:
-        check_range("load_encoder", "threads", options.threads, 1)
     if options.device is not None and str(options.device) != "cpu":
         needs_train(f"device={str(options.device)!r}")
         options = replace(options, device=check_device(options.device))
@@ -151,7 +150,7 @@ def _load(name_or_encoder: str | Path | Mapping[str, Any] | Encoder, hub: dict[s
     if name.startswith(REMOTE):
         from palmette.encoder.remote import load_remote
 
-        return load_remote(name, record if expected else None, **options.of_vectors())
+        return load_remote(name, record if expected else None, options)
     with _loading:
         encoder = _load_named(name, hub, expected is not None, options)
     if expected is not None and encoder.fingerprint != expected:
@@ -162,14 +161,11 @@ def _load(name_or_encoder: str | Path | Mapping[str, Any] | Encoder, hub: dict[s
     return encoder
 
 
-def _load_given(embedder: Any, prompts: Mapping[str, str] | None, truncate: int | None) -> GivenEncoder:
+def _load_given(embedder: Any, prompts: Mapping[str, str] | None, truncate: int | None) -> Encoder:
     """Return the encoder of an embedder of a framework, or of a function."""
+    key = "given", id(embedder), repr(prompts), truncate  # the encoder keeps its embedder, whose id is its own so long
     with _loading:
-        key = id(embedder), repr(prompts), truncate
-        made = _given.get(key)
-        if made is None or made.embedder is not embedder:
-            made = _given[key] = GivenEncoder(embedder, prompts=prompts, truncate=truncate)
-        return made
+        return _shared.setdefault(key, _shared.get(key) or GivenEncoder(embedder, prompts=prompts, truncate=truncate))
 
 
 def _check_config(config: Any) -> Mapping[str, Any]:
@@ -182,20 +178,24 @@ def _check_config(config: Any) -> Mapping[str, Any]:
     return config
 
 
-def _load_named(name: str, hub: Mapping[str, Any], verified: bool, options: _Options) -> Encoder:
+def _load_named(name: str, hub: Mapping[str, Any], verified: bool, options: EncoderOptions) -> Encoder:
     """Load an encoder by its name or folder; ``verified``: its fingerprint is compared afterwards."""
     if name == "fake" or name.startswith("fake:"):
         from palmette.encoder.fake import FakeEncoder
 
         fake = FakeEncoder.from_name(name, **({"max_length": options.max_length} if options.max_length else {}))
-        check_plain(fake, options.prompts, options.truncate)
+        if options.truncate is not None or any(chosen_prompts(options.prompts, {}).values()):
+            raise ConfigError(
+                f"encoder {fake.name!r} takes no prompts and no truncate: they go with a sentence-transformers model, "
+                "its ONNX export, embeddings of a framework, a function, or a model behind a server"
+            )
         return _shared.setdefault((fake.name, fake.fingerprint), fake)
     if name.startswith(ONNX):
         if options.device not in (None, "cpu"):
             raise ConfigError(f"{name!r} computes on the CPU, got device={str(options.device)!r}: leave it out")
         source, graph = find_onnx(name, **hub)
         with reading(source.folder, CheckpointError), loading(source.folder):
-            return _load_graph(source, graph, options)
+            return _load_onnx(source, options, OnnxFolder.read(source.folder, graph, GRAPHS, source.name))
     source = find_encoder(name, verified=verified, **hub)
     with reading(source.folder, CheckpointError):
         return _load_folder(source, options)
@@ -213,7 +213,7 @@ def encoder_of(facts: Mapping[str, Any], given: str | Encoder | None, where: str
         options = {"prompts": facts.get("prompts") or None, "truncate": facts.get("truncate"), **options}
     encoder = separate(load_encoder(given, max_length=facts.get("max_length"), **options), facts.get("sentences"))
     if encoder.stands_for == expected:
-        return _stand_ins.setdefault((id(encoder), repr(facts)), StandInEncoder(encoder, facts))
+        return _shared.setdefault(("stand-in", id(encoder), repr(facts)), StandInEncoder(encoder, facts))
     if encoder.fingerprint != expected:
         raise ModelMismatchError(
             f"{where} was trained with encoder {facts['name']!r} (fingerprint {expected[:16]}…), but "
@@ -222,69 +222,48 @@ def encoder_of(facts: Mapping[str, Any], given: str | Encoder | None, where: str
     return encoder
 
 
-def _load_graph(source: EncoderSource, graph: str | None, options: _Options) -> Encoder:
-    """Load an ONNX graph, which ONNX Runtime computes."""
-    from palmette.encoder.onnx.encoder import OnnxEncoder
-    from palmette.encoder.onnx.folder import OnnxFolder
-
-    files = OnnxFolder.read(source.folder, graph, GRAPHS, source.name)
-    given = _of_runtime(source, options, files.limit(options.max_length))
-    facts = files.content, options.truncate, *given.values()
-
-    def make() -> Encoder:
-        return OnnxEncoder(files, prompts=options.prompts, truncate=options.truncate, **given)
-
-    return _share(lambda _: facts, make, options)
-
-
-def _load_folder(source: EncoderSource, options: _Options) -> Encoder:
+def _load_folder(source: EncoderSource, options: EncoderOptions) -> Encoder:
     """Load a sentence-transformers folder: by ONNX Runtime on a CPU, else by torch; both have one fingerprint.
 
     A device or a precision that is asked for is torch's, where it is installed.
     """
     folder, name, _ = source
     device, dtype = options.device, options.dtype
-    asked = dtype not in ("auto", "float32") or device not in (None, "cpu")
-    if asked or (can_train() and (dtype != "auto" or (device is None and may_have_gpu()))):
+    needs_torch = dtype not in ("auto", "float32") or device not in (None, "cpu")
+    if needs_torch or (can_train() and (dtype != "auto" or (device is None and may_have_gpu()))):
         needs_train(f"device={str(device)!r}, dtype={dtype!r}")
         return _load_torch(source, options)
     check_encoder_folder(folder, name)
     try:
         with loading(folder):
-            return _load_light(source, options)
+            files = OnnxFolder.over_weights(folder, name)
+            return _load_onnx(source, options, files, by_torch=partial(_load_torch, source, options))
     except Unknown as error:
         if can_train():
             return _load_torch(source, options)
-        raise MissingExtraError("torch", "train", f"encoder {name!r} ({error})", EXPORT.format(name)) from None
+        fix = f", or where torch is installed write `palmette export-onnx {name} FOLDER`, and give 'onnx:FOLDER' here"
+        raise MissingExtraError("torch", "train", f"encoder {name!r} ({error})", fix) from None
 
 
-EXPORT = ", or where torch is installed write `palmette export-onnx {} FOLDER`, and give 'onnx:FOLDER' here"
-"""Second way out for an encoder that needs torch."""
+def _load_onnx(
+    source: EncoderSource, options: EncoderOptions, files: OnnxFolder, by_torch: Callable[[], Encoder] | None = None
+) -> Encoder:
+    """Load a graph into ONNX Runtime; one over a model's own weights has a way to load the model ``by_torch``, too."""
+    from palmette.encoder.onnx.encoder import LightEncoder, OnnxEncoder
 
-
-def _load_light(source: EncoderSource, options: _Options) -> Encoder:
-    """Load a folder's own weights into ONNX Runtime, without torch."""
-    from palmette.encoder.onnx.encoder import LightEncoder
-    from palmette.encoder.onnx.folder import OnnxFolder
-
-    files = OnnxFolder.over_weights(source.folder, source.name)
-    given = _of_runtime(source, options, files.limit(options.max_length))
-    facts = "light", files.fingerprint(given["max_length"]), options.truncate, *given.values()
-    by_torch = partial(_load_torch, source, options)  # for many texts at once
+    limit, (_, name, revision) = files.limit(options.max_length), source
+    kind, content = by_torch is None, files.fingerprint(limit)
+    facts = kind, content, name, revision, limit, options.batch_size, options.threads, options.truncate
 
     def make() -> Encoder:
-        return LightEncoder(files, by_torch, prompts=options.prompts, truncate=options.truncate, **given)
+        if by_torch is None:
+            return OnnxEncoder(files, options, name=name, revision=revision)
+        return LightEncoder(files, options, by_torch, name=name, revision=revision)
 
     return _share(lambda _: facts, make, options)
 
 
-def _of_runtime(source: EncoderSource, options: _Options, max_length: int) -> dict[str, Any]:
-    """Options of an encoder that ONNX Runtime computes."""
-    run = {"batch_size": options.batch_size, "max_length": max_length, "threads": options.threads}
-    return {"name": source.name, "revision": source.revision} | run
-
-
-def _load_torch(source: EncoderSource, options: _Options) -> Encoder:
+def _load_torch(source: EncoderSource, options: EncoderOptions) -> Encoder:
     """Load a sentence-transformers folder into torch."""
     from palmette.encoder.local.sentence_transformer import SentenceEncoder
 
@@ -295,19 +274,17 @@ def _load_torch(source: EncoderSource, options: _Options) -> Encoder:
 
         torch.set_num_threads(options.threads)
     precision = auto_precision(where) if options.dtype == "auto" else options.dtype
-    given: dict[str, Any] = {"name": name, "revision": revision, "device": where, "precision": precision}
-    given["batch_size"] = options.batch_size
-    facts = options.truncate, *given.values()
+    facts = name, revision, where, precision, options.batch_size, options.truncate
 
     def make() -> Encoder:
         with loading(folder):
-            return SentenceEncoder(folder, **options.of_vectors(), **given)
+            return SentenceEncoder(folder, options, name=name, revision=revision, device=where, precision=precision)
 
     return _share(lambda limit: (fingerprint(folder, limit or 0), *facts), make, options)
 
 
 def _share(
-    facts: Callable[[int | None], tuple[object, ...]], make: Callable[[], Encoder], options: _Options
+    facts: Callable[[int | None], tuple[object, ...]], make: Callable[[], Encoder], options: EncoderOptions
 ) -> Encoder:
     """Return the encoder of these ``facts`` (of a token limit) if it is loaded already, or make it.
 
@@ -317,9 +294,9 @@ def _share(
     def key(limit: int | None, prompts: Mapping[str, str] | None) -> tuple[object, ...]:
         return *facts(limit), None if prompts is None else repr(sorted(prompts.items()))
 
-    asked = options.max_length, options.prompts
-    encoder = _shared.get(key(*asked))
+    requested = key(options.max_length, options.prompts)
+    encoder = _shared.get(requested)
     if encoder is None:
-        made = make()
-        encoder = _shared[key(*asked)] = _shared.setdefault(key(made.max_length, made.prompts), made)
+        new = make()
+        encoder = _shared[requested] = _shared.setdefault(key(new.max_length, new.prompts), new)
     return encoder

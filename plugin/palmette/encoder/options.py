@@ -1,19 +1,40 @@
-"""Options of an encoder that are part of its vectors: prompts, and a Matryoshka width."""
+"""Options of an encoder: of its passes, and those that are part of its vectors, prompts and a Matryoshka width."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, get_args
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_args
 
 from palmette.arrays import Floats, unit_rows
 from palmette.config import check_choice, check_kind, check_range
-from palmette.encoder.base import Encoder, Kind
+from palmette.encoder.base import Kind
 from palmette.errors import ConfigError, shown
+
+if TYPE_CHECKING:
+    import torch
 
 LONGEST_PROMPT = 4096
 """Characters of a prompt."""
+
+
+@dataclass(frozen=True)
+class EncoderOptions:
+    """Options of :func:`load_encoder` for the pass (first four) and for the vectors (the others)."""
+
+    device: torch.device | str | None = None
+    dtype: str = "auto"
+    batch_size: int = 32
+    threads: int | None = None
+    max_length: int | None = None
+    prompts: Mapping[str, str] | None = None
+    truncate: int | None = None
+
+    def __post_init__(self) -> None:
+        check_range("load_encoder", "batch_size", self.batch_size, 1)
+        check_range("load_encoder", "threads", self.threads, 1)
 
 
 def chosen_prompts(user_prompts: Any, own: Mapping[str, str]) -> dict[str, str]:
@@ -57,16 +78,6 @@ def fingerprint_with(fingerprint: str, own: Mapping[str, str], prompts: Mapping[
     if not facts:
         return fingerprint
     return hashlib.sha256(f"{fingerprint}\0{json.dumps(facts, sort_keys=True)}".encode()).hexdigest()
-
-
-def check_plain(encoder: Encoder, prompts: Mapping[str, str] | None, truncate: int | None) -> None:
-    """Raise where options are given to an encoder that takes none."""
-    own = chosen_prompts(None, encoder.prompts)
-    if chosen_prompts(prompts, own) != own or truncate is not None:
-        raise ConfigError(
-            f"encoder {encoder.name!r} takes no prompts and no truncate: they go with a sentence-transformers model, "
-            "its ONNX export, embeddings of a framework, a function, or a model behind a server"
-        )
 
 
 def truncated(vectors: Floats, truncate: int | None) -> Floats:

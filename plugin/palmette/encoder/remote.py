@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,12 +20,12 @@ from palmette.arrays import Floats, Rows
 from palmette.config import check_range
 from palmette.encoder.base import Encoder, Kind, Output
 from palmette.encoder.cache import CachedEncoder, EncodingCache
-from palmette.encoder.options import chosen_prompts, fingerprint_with
+from palmette.encoder.options import EncoderOptions, chosen_prompts, fingerprint_with
 from palmette.encoder.pooled import PROBE, PooledEncoder, fingerprints
 from palmette.encoder.sentences.splitting import estimate_tokens
 from palmette.encoder.states import States
 from palmette.errors import ConfigError, EncodingError, ModelMismatchError, shown
-from palmette.machine.endpoint import Endpoint, Rates, default_url, is_loopback, same_server, split_name
+from palmette.machine.endpoint import Endpoint, Rates, counted, default_url, is_loopback, same_server, split_name
 
 TEXTS_OF_A_PASS = 256
 """Texts that are sent in requests at the same time, and kept together."""
@@ -110,10 +111,7 @@ class ServerEncoder(PooledEncoder):
         self._most = REQUEST_TEXTS
         self._facts, self._record = f"remote encoder 1\0{self.model}", record
         if record is None:
-            probe = self.unit_vectors([PROBE], "document")[0]
-            self.check_model(probe)
-            self.width = len(probe)
-            self.settle(fingerprints(self._facts, probe)[0], prompts, truncate)
+            self.settle(self._facts, prompts, truncate)
         else:
             self._take(record)
 
@@ -128,10 +126,6 @@ class ServerEncoder(PooledEncoder):
         self.prompts = {kind: prompt for kind, prompt in prompts.items() if prompt}
         self.fingerprint = str(record["fingerprint"])
 
-    def probes(self, kind: Kind) -> bool:
-        """Return whether PROBE goes along; the first request always compares the model with the record."""
-        return self._record is not None or super().probes(kind)
-
     def check_model(self, probe: Floats) -> None:
         """Raise unless the model behind the name is the recorded one, and the one of earlier requests."""
         if self._record is not None:
@@ -145,9 +139,8 @@ class ServerEncoder(PooledEncoder):
         try:
             super().check_model(probe)
         except ModelMismatchError:
-            for key, known in list(
-                REMOTE_ENCODERS.items()
-            ):  # who loads the name again means the server's model of today
+            # Who loads the name again means the server's model of today.
+            for key, known in list(REMOTE_ENCODERS.items()):
                 if known.encoder is self:
                     del REMOTE_ENCODERS[key]
             raise
@@ -156,7 +149,7 @@ class ServerEncoder(PooledEncoder):
         self,
         texts: Sequence[str],
         kind: Kind,
-        wanted: frozenset[Output],
+        output_names: frozenset[Output],
         size: int,
         names: Sequence[int],
         depth: int | None = None,
@@ -170,8 +163,8 @@ class ServerEncoder(PooledEncoder):
         requests = [np.arange(first, last) for first, last in pairwise(ends.tolist())]
 
         def answer(rows: Rows) -> tuple[Rows, States]:
-            some, named = [texts[row] for row in rows.tolist()], [names[row] for row in rows.tolist()]
-            return rows, self._run_batch(some, named, kind, wanted, depth)
+            batch, named = [texts[row] for row in rows.tolist()], [names[row] for row in rows.tolist()]
+            return rows, self._run_batch(batch, named, kind, output_names, depth)
 
         if self._record is not None or len(requests) == 1:  # the first one compares the model with the record
             yield answer(requests.pop(0))
@@ -225,7 +218,7 @@ class ServerEncoder(PooledEncoder):
             return _Answer(rows, 0)
         if reply.status in TOO_LARGE and len(texts) > 1:
             half = len(texts) // 2
-            parts = [self._ask(some, patience) for some in (texts[:half], texts[half:])]
+            parts = [self._ask(part, patience) for part in (texts[:half], texts[half:])]
             refused = sum(part.refused for part in parts)
             if not refused:  # there were too many texts, rather than one that is too long
                 self._most = min(self._most, half)
@@ -258,9 +251,7 @@ def _read(facts: Any, count: int) -> tuple[Floats, int]:
         raise ValueError("vectors that are no lists of numbers")
     with np.errstate(over="ignore"):  # what is not finite is refused by name
         rows = numbers.astype(np.float32)
-    usage = facts.get("usage")
-    counts = [usage.get(name) for name in ("total_tokens", "prompt_tokens")] if isinstance(usage, Mapping) else []
-    return rows, next((number for number in counts if type(number) is int and number > 0), 0)
+    return rows, counted(facts.get("usage"), "total_tokens", "prompt_tokens")
 
 
 def _stacked(parts: Iterable[Floats], name: str) -> Floats:
@@ -325,11 +316,8 @@ class RemoteEncoder(CachedEncoder):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled, it is its config: a key is nowhere in it."""
-        return _unpickled, (self.to_config(),)
-
-
-def _unpickled(config: Mapping[str, Any]) -> RemoteEncoder:
-    return RemoteEncoder(config["name"], record=config, trusted=True, max_length=config["max_length"])
+        config = self.to_config()
+        return partial(RemoteEncoder, self.name, record=config, trusted=True, max_length=config["max_length"]), ()
 
 
 def _number(value: float | None, option: str, variable: str) -> float | None:
@@ -344,19 +332,18 @@ def _number(value: float | None, option: str, variable: str) -> float | None:
     return value
 
 
-def load_remote(
-    name: str, record: Mapping[str, Any] | None, *, max_length: int | None, **options: Any
-) -> RemoteEncoder:
+def load_remote(name: str, record: Mapping[str, Any] | None, options: EncoderOptions) -> RemoteEncoder:
     """Return the encoder of a name, or of a record that may come from a stranger; loading it twice gives one object."""
-    options["max_length"] = max_length or MAX_LENGTH
-    key = repr((*split_name(name), default_url(), sorted(options.items()), os.environ.get("PALMETTE_CACHE")))
+    vectors: dict[str, Any] = {"prompts": options.prompts, "truncate": options.truncate}
+    vectors["max_length"] = options.max_length or MAX_LENGTH
+    key = repr((*split_name(name), default_url(), vectors, os.environ.get("PALMETTE_CACHE")))
     known = REMOTE_ENCODERS.get(key)
     if known is not None:
         same = record is None or known.fingerprint == record["fingerprint"]
         if same and (known.encoder.endpoint.send_key or record is not None):
             return known
-    made = REMOTE_ENCODERS[key] = RemoteEncoder(name, record=record, **options)
-    return made
+    encoder = REMOTE_ENCODERS[key] = RemoteEncoder(name, record=record, **vectors)
+    return encoder
 
 
 def usage_of(encoder: Encoder) -> Usage | None:

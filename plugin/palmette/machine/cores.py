@@ -8,10 +8,7 @@ import sys
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from pathlib import Path  # a command that asks a running service never needs it
+from typing import Any
 
 TOKENS_FOR_ONE_THREAD = 256
 """Tokens of a pass, padding included, below which a second thread costs more than it saves."""
@@ -33,7 +30,7 @@ def prepare_environment(environment: MutableMapping[str, str] = os.environ) -> N
 
 def usable_cores() -> int:
     """Return the cores that this process may use: by its affinity, and by the quota of its control groups."""
-    return max(1, math.ceil(min(_visible_cores(), _quota_of_this_process())))
+    return max(1, math.ceil(min(_visible_cores(), quota())))
 
 
 def _visible_cores() -> int:
@@ -41,45 +38,31 @@ def _visible_cores() -> int:
 
 
 @cache
-def _quota_of_this_process() -> float:
-    return quota()
+def quota(root: str = "/") -> float:
+    """Return the cores that control groups allow, infinite without a limit; both versions of Linux's are read.
 
-
-def quota(root: str | Path = "/") -> float:
-    """Return the cores that control groups allow, infinite without a limit; both versions of Linux's are read."""
-    from pathlib import Path
-
-    with suppress(OSError, ValueError):
-        return min(map(_limit, _groups(Path(root))), default=math.inf)
-    return math.inf
-
-
-def _groups(root: Path) -> Iterator[Path]:
-    """Yield the folders of this process's control groups and of those around them.
-
-    In a container the group's path is often the host's, and the folder mounted there is the group itself.
+    The groups are this process's and those around it. In a container a group's path is often the host's, and the folder
+    mounted there is the group itself.
     """
-    mounts = root / "sys/fs/cgroup"
-    for line in (root / "proc/self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        mount = mounts / controllers
-        names = path.strip("/").split("/")
-        for depth in range(len(names), -1, -1):
-            yield mount.joinpath(*names[:depth])
+    from pathlib import Path  # a command that asks a running service never needs it
 
-
-def _limit(group: Path) -> float:
-    """Return the cores that one control group allows."""
-    with suppress(OSError, ValueError, ZeroDivisionError):
-        if (modern := group / "cpu.max").is_file():
-            allowed, period = modern.read_text().split()
-        else:
-            allowed, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
-        if allowed != "max" and int(allowed) > 0:
-            return int(allowed) / int(period)
-    return math.inf
+    mounts, least = Path(root, "sys/fs/cgroup"), math.inf
+    with suppress(OSError, ValueError):
+        for line in Path(root, "proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers and "cpu" not in controllers.split(","):
+                continue
+            names = path.strip("/").split("/")
+            for depth in range(len(names), -1, -1):
+                group = (mounts / controllers).joinpath(*names[:depth])
+                with suppress(OSError, ValueError, ZeroDivisionError):
+                    if (modern := group / "cpu.max").is_file():
+                        allowed, period = modern.read_text().split()
+                    else:
+                        allowed, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+                    if allowed != "max" and int(allowed) > 0:
+                        least = min(least, int(allowed) / int(period))
+    return least
 
 
 @cache

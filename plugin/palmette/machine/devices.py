@@ -205,24 +205,21 @@ def _join(device: torch.device) -> Any:
     return PartialState(cpu=device.type == "cpu", timeout=_PATIENCE)
 
 
-def check_sizes(make: Callable[[], nn.Module | None], weights: Mapping[str, Tensor]) -> None:
-    """Raise RuntimeError where a network would take memory for other numbers than the weights have."""
-    import torch
-
+def load_module(make: Callable[[], nn.Module | None], weights: Mapping[str, Any]) -> nn.Module | None:
+    """Make a method's module, if it has one, and load its weights; raise RuntimeError where they do not fit."""
+    # 1. The sizes of the weights are compared first, so that no network takes memory for other numbers than they have.
     expected: dict[str, Any] = {}
-    # a network over a copy of its encoder cannot be made without numbers; it is as large as the encoder
-    with torch.device("meta"), suppress(RuntimeError):
-        module = make()
-        expected = {} if module is None else module.state_dict()
+    if weights:
+        import torch  # what has no weights needs none
+
+        # A network over a copy of its encoder cannot be made without numbers; it is as large as the encoder.
+        with torch.device("meta"), suppress(RuntimeError):
+            draft = make()
+            expected = {} if draft is None else draft.state_dict()
     for name in expected.keys() & weights.keys():
         if expected[name].shape != weights[name].shape:
             raise RuntimeError(f"{name} is {[*weights[name].shape]} instead of {[*expected[name].shape]}")
-
-
-def load_module(make: Callable[[], nn.Module | None], weights: Mapping[str, Any]) -> nn.Module | None:
-    """Make a method's module, if it has one, and load its weights; raise RuntimeError where they do not fit."""
-    if weights:
-        check_sizes(make, weights)
+    # 2. Then it is made in earnest.
     module = make()
     if module is not None:
         module.load_state_dict(weights)

@@ -210,15 +210,17 @@ class Endpoint:
                 raise self.error("the call was given up, since its run has ended")
             status, asked_wait = 0, 0.0
             try:
-                status, headers, data = self._send(body, key, min(time.monotonic() + SLOWEST, end))
-                facts = _parsed(data)
+                until = min(time.monotonic() + SLOWEST, end)
+                with self._open(body, key, until) as response:
+                    facts = _parsed(self._whole(response, until))
+                status, retry_after = response.status_code, response.headers.get("retry-after", "")
                 if status in FATAL or _code(facts) == NO_MONEY:
                     return Reply(status, facts)
                 if status == 200:
                     if facts is None:
                         raise ValueError("no JSON, or half of it")
                     return Reply(status, read(facts))
-                reason, asked_wait = told_by(facts), _seconds(headers.get("retry-after", ""))
+                reason, asked_wait = told_by(facts), _seconds(retry_after)
             except (httpx2.TransportError, httpx2.DecodingError, TimeoutError) as error:
                 reason = hide_key(f"{type(error).__name__} {error}".strip())
             except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -233,14 +235,9 @@ class Endpoint:
             "later, or check the address"
         )
 
-    def _send(self, body: Mapping[str, Any], key: str, end: float) -> tuple[int, Mapping[str, str], bytes]:
-        """Send one request; return status, headers and body of a reply that is there at ``end`` and of usable size."""
-        with self._open(body, key, max(0.01, min(SILENCE, end - time.monotonic()))) as reply:
-            return reply.status_code, reply.headers, self._whole(reply, end)
-
     @contextmanager
-    def _open(self, body: Mapping[str, Any], key: str, timeout: float) -> Iterator[Any]:
-        """Send one request, and provide its reply, whose body is still to be read."""
+    def _open(self, body: Mapping[str, Any], key: str, end: float) -> Iterator[Any]:
+        """Send one request, and provide its reply, whose body is still to be read; it must begin before ``end``."""
         import httpx2
 
         if self._process != os.getpid():  # a forked child must not share connections
@@ -248,11 +245,16 @@ class Endpoint:
             self._client = httpx2.Client(follow_redirects=False, trust_env=not is_loopback(self.base_url))
             self._process = os.getpid()
         headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
+        timeout = max(0.01, min(SILENCE, end - time.monotonic()))
         sent = json.dumps(body, allow_nan=False).encode()  # escaped, since UTF-8 has no halves of surrogate pairs
         try:
             with self._client.stream("POST", self.url, content=sent, headers=headers, timeout=timeout) as reply:
                 if reply.is_redirect:
-                    raise self._leads_elsewhere(reply.headers.get("location", ""))
+                    place = _shown_without_key(reply.headers.get("location", ""), 80)
+                    raise self.error(
+                        f"{self.url} redirects to {place}, which palmette does not follow: neither texts nor the key "
+                        "go to a server that you have not named. Name that one, if it is meant"
+                    )
                 yield reply
         except httpx2.InvalidURL as error:
             raise self.error(f"{shown(self.url)} is no URL that can be reached ({error}): correct it") from error
@@ -269,11 +271,11 @@ class Endpoint:
         """
         import httpx2
 
-        end, wait = time.monotonic() + seconds, FIRST_WAIT
+        end, wait, key = time.monotonic() + seconds, FIRST_WAIT, read_key(self.key) if self.send_key else ""
         for attempt in range(1, attempts + 1):
             begun, pause, last = False, wait, attempt == attempts
             try:
-                for event in self._events(body, end, stop):
+                for event in self._events(body, key, end, stop):
                     begun = True
                     yield event
                 return
@@ -285,21 +287,20 @@ class Endpoint:
                     raise
             except (httpx2.TransportError, httpx2.DecodingError, TimeoutError, ValueError) as error:
                 is_late = isinstance(error, httpx2.TimeoutException | TimeoutError)
-                told = f"gave no reply within {seconds:g} s" if is_late else "cannot be reached"
-                told = "sent what is no JSON" if isinstance(error, ValueError) else told
-                told = "broke off in the middle of its reply" if begun else told
+                failure = f"gave no reply within {seconds:g} s" if is_late else "cannot be reached"
+                failure = "sent what is no JSON" if isinstance(error, ValueError) else failure
+                failure = "broke off in the middle of its reply" if begun else failure
                 last = last or begun or is_late or time.monotonic() + pause >= end
                 if last or stop.wait(pause):
                     reason = hide_key(f"{type(error).__name__} {error}".strip())
-                    raise self.error(f"{self.url} {told} ({reason}): check the address, or ask again") from error
+                    raise self.error(f"{self.url} {failure} ({reason}): check the address, or ask again") from error
             finally:
                 stop.end = None
             wait *= 2
 
-    def _events(self, body: Mapping[str, Any], end: float, stop: Stop) -> Iterator[Any]:
+    def _events(self, body: Mapping[str, Any], key: str, end: float, stop: Stop) -> Iterator[Any]:
         """Send a request once, and yield the events of its reply."""
-        key = read_key() if self.send_key else ""
-        with self._open(body, key, max(0.01, min(SILENCE, end - time.monotonic()))) as reply:
+        with self._open(body, key, end) as reply:
             stream = reply.extensions.get("network_stream")
             connection: Any = stream.get_extra_info("socket") if stream is not None else None
 
@@ -334,12 +335,6 @@ class Endpoint:
                 raise TimeoutError("the reply took too long")
         return bytes(content)
 
-    def _leads_elsewhere(self, location: str) -> RemoteError:
-        return self.error(
-            f"{self.url} redirects to {_shown_without_key(location, 80)}, which palmette does not follow: neither "
-            "texts nor the key go to a server that you have not named. Name that one, if it is meant"
-        )
-
     def refusal(self, model: str, reply: Reply) -> RemoteError:
         """Return the error of a status that another attempt does not mend."""
         reason, fix = told_by(reply.content), ""
@@ -372,6 +367,12 @@ def told_by(facts: Any) -> str:
         return "a reply that is no object"
     error = facts.get("error", facts)
     return _shown_without_key(error.get("message", error) if isinstance(error, Mapping) else error, 300)
+
+
+def counted(usage: Any, *names: str) -> int:
+    """Return the first number above 0 that a server counted under one of these names; 0 where there is none."""
+    counts = [usage.get(name) for name in names] if isinstance(usage, Mapping) else []
+    return next((number for number in counts if type(number) is int and number > 0), 0)
 
 
 def _shown_without_key(value: Any, length: int) -> str:

@@ -15,6 +15,8 @@ RATIO = 200
 """Times its size that a compressed file may unpack to; texts reach 10."""
 SMALL = 2**22
 """Bytes that any compressed file may unpack to."""
+_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+"""How a file is opened that may be a pipe."""
 
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",
@@ -56,10 +58,9 @@ def flaw_of(path: Path, *, written: bool = False) -> str:
 
 def read_regular(path: Path, most: int) -> bytes:
     """Read a regular file of at most ``most`` bytes; anything else raises ValueError, and is not waited for."""
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
     if flaw := flaw_of(path):
         raise ValueError(f"it {flaw}")
-    descriptor = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0))
+    descriptor = os.open(path, _FLAGS | getattr(os, "O_NOFOLLOW", 0))
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ValueError("it is not a regular file")
@@ -75,8 +76,7 @@ def open_source(path: Path, root: Path | None = None) -> BinaryIO:
     With a ``root``, what was opened is the file that the name leads to inside it: a link that was put in its place
     meanwhile, also in that of a folder above it, reads nothing outside.
     """
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
-    descriptor = os.open(path, flags)
+    descriptor = os.open(path, _FLAGS)
     try:
         state = os.fstat(descriptor)
         if not stat.S_ISREG(state.st_mode):

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import contextvars
 import hashlib
+import inspect
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import CodeType
 from typing import Any, Protocol
 
 from palmette.errors import ConfigError, PalmetteError, RemoteError, shown
-from palmette.machine.endpoint import OPENAI_URL, Endpoint, StatusError, Stop, hide_key, read_key, split_name, told_by
+from palmette.machine.endpoint import (
+    OPENAI_URL,
+    Endpoint,
+    StatusError,
+    Stop,
+    counted,
+    hide_key,
+    read_key,
+    split_name,
+    told_by,
+)
 
 Message = dict[str, str]
 """A message of a chat: ``{"role": "system" | "user" | "assistant", "content": text}``."""
@@ -59,20 +71,19 @@ class ChatUsage:
 
     def count(self, usage: Any) -> None:
         """Add what a model counted, under OpenAI's names or LangChain's; anything else adds nothing."""
-        if isinstance(usage, Mapping):
-            for ours, names in (
-                ("prompt_tokens", ("prompt_tokens", "input_tokens")),
-                ("reply_tokens", ("completion_tokens", "output_tokens")),
-            ):
-                tokens = next((usage[name] for name in names if name in usage), 0)
-                if type(tokens) is int and tokens > 0:
-                    setattr(self, ours, getattr(self, ours) + tokens)
+        self.prompt_tokens += counted(usage, "prompt_tokens", "input_tokens")
+        self.reply_tokens += counted(usage, "completion_tokens", "output_tokens")
 
 
-def counted(usage: Any) -> int:
-    """Return the tokens that a model counted, a whole number above 0; 0 for anything else, which would undo others."""
-    tokens = usage.get("total_tokens") if isinstance(usage, Mapping) else 0
-    return tokens if type(tokens) is int and tokens > 0 else 0
+@dataclass(frozen=True)
+class ChatCall:
+    """Messages of a chat, limits of the reply, where its tokens are counted, and what ends it."""
+
+    messages: Sequence[Message]
+    max_tokens: int
+    seconds: float
+    usage: ChatUsage
+    stop: Stop
 
 
 class LLM(Protocol):
@@ -89,11 +100,10 @@ class LLM(Protocol):
         """Return the model's reply, as JSON of the schema where the model supports that."""
 
     def stop(self) -> None:
-        """Begin no further attempt of the calls that are running."""
+        """Begin no further attempt of the calls that are running; nothing where nobody but the model can end them."""
+        return None
 
-    def pieces(
-        self, messages: Sequence[Message], max_tokens: int, seconds: float, usage: ChatUsage, stop: Stop
-    ) -> Iterator[str]:
+    def pieces(self, call: ChatCall) -> Iterator[str]:
         """Yield the pieces of a reply to a chat as they come."""
 
 
@@ -108,8 +118,8 @@ def chat(
     usage.calls += 1
     end, context = time.monotonic() + seconds, contextvars.copy_context()
     pieces: queue.SimpleQueue[str | BaseException | None] = queue.SimpleQueue()
-    fill = partial(_fill, pieces, model, messages, max_tokens, seconds, usage, stop)
-    threading.Thread(target=context.run, args=(fill,), name="palmette chat", daemon=True).start()
+    call = ChatCall(messages, max_tokens, seconds, usage, stop)
+    threading.Thread(target=context.run, args=(_fill, pieces, model, call), name="palmette chat", daemon=True).start()
     written, most = 0, max_tokens * LETTERS_PER_TOKEN
     try:
         while written <= most:
@@ -134,20 +144,12 @@ def chat(
         raise LLMError(f"the language model {model.name} wrote nothing: ask again, or {allowed}")
 
 
-def _fill(
-    pieces: queue.SimpleQueue[str | BaseException | None],
-    model: LLM,
-    messages: Sequence[Message],
-    max_tokens: int,
-    seconds: float,
-    usage: ChatUsage,
-    stop: Stop,
-) -> None:
+def _fill(pieces: queue.SimpleQueue[str | BaseException | None], model: LLM, call: ChatCall) -> None:
     """Put the pieces of a reply into a queue, then ``None``, or the error that ends them."""
     end: BaseException | None = None
     try:
-        for piece in model.pieces(messages, max_tokens, seconds, usage, stop):
-            if stop.is_set():
+        for piece in model.pieces(call):
+            if call.stop.is_set():
                 raise LLMError("the call was stopped")
             if not isinstance(piece, str):
                 raise LLMError(f"the llm must give text, got {type(piece).__name__} {shown(piece)}")
@@ -156,8 +158,8 @@ def _fill(
     except PalmetteError as error:
         end = error
     except Exception as error:  # of a framework, or of the user's function
-        told = hide_key(f"{type(error).__name__} {error}")[:500]
-        end = LLMError(f"the language model {model.name} failed: {told}")
+        reason = hide_key(f"{type(error).__name__} {error}")[:500]
+        end = LLMError(f"the language model {model.name} failed: {reason}")
         end.__cause__ = error
     pieces.put(end)
 
@@ -182,14 +184,7 @@ def as_llm(llm: Any) -> LLM:
     )
 
 
-class _NotStopped:
-    """A model whose calls nobody but itself can end."""
-
-    def stop(self) -> None:
-        """Do nothing."""
-
-
-class Call(_NotStopped):
+class Call(LLM):
     """A callable ``prompt -> text``."""
 
     def __init__(self, call: Callable[[str], str]) -> None:
@@ -201,10 +196,8 @@ class Call(_NotStopped):
             raise LLMError(f"the llm must return a str, got {type(text).__name__} {shown(text)}")
         return ModelReply(text)
 
-    def pieces(  # noqa: D102
-        self, messages: Sequence[Message], max_tokens: int, seconds: float, usage: ChatUsage, stop: Stop
-    ) -> Iterator[str]:
-        reply: Any = self.call(messages)  # type: ignore[arg-type]  # a function of a chat takes its messages
+    def pieces(self, call: ChatCall) -> Iterator[str]:  # noqa: D102
+        reply: Any = self.call(call.messages)  # type: ignore[arg-type]  # a function of a chat takes its messages
         if isinstance(reply, str):
             yield reply
         elif isinstance(reply, Iterable):
@@ -213,7 +206,7 @@ class Call(_NotStopped):
             raise LLMError(f"the llm must return a str or pieces of it, got {type(reply).__name__} {shown(reply)}")
 
 
-class LangChain(_NotStopped):
+class LangChain(LLM):
     """A LangChain chat model or LLM, with its own retries."""
 
     def __init__(self, model: Any) -> None:
@@ -224,13 +217,11 @@ class LangChain(_NotStopped):
         message = self.model.invoke(prompt)
         usage = getattr(message, "usage_metadata", None)
         extra = getattr(message, "additional_kwargs", {})
-        return ModelReply(_text_of(message), counted(usage), bool(extra.get("refusal")))
+        return ModelReply(_text_of(message), counted(usage, "total_tokens"), bool(extra.get("refusal")))
 
-    def pieces(  # noqa: D102
-        self, messages: Sequence[Message], max_tokens: int, seconds: float, usage: ChatUsage, stop: Stop
-    ) -> Iterator[str]:
-        for chunk in self.model.stream([(message["role"], message["content"]) for message in messages]):
-            usage.count(getattr(chunk, "usage_metadata", None))
+    def pieces(self, call: ChatCall) -> Iterator[str]:  # noqa: D102
+        for chunk in self.model.stream([(message["role"], message["content"]) for message in call.messages]):
+            call.usage.count(getattr(chunk, "usage_metadata", None))
             yield _text_of(chunk)
 
 
@@ -242,7 +233,7 @@ def _text_of(message: Any) -> str:
     return str(content)
 
 
-class LlamaIndex(_NotStopped):
+class LlamaIndex(LLM):
     """A LlamaIndex LLM, with its own retries."""
 
     def __init__(self, model: Any) -> None:
@@ -251,64 +242,56 @@ class LlamaIndex(_NotStopped):
 
     def complete(self, prompt: str, schema: Mapping[str, Any]) -> ModelReply:  # noqa: D102
         response = self.model.complete(prompt)
-        return ModelReply(str(response.text), counted(getattr(response, "additional_kwargs", None)))
+        return ModelReply(str(response.text), counted(getattr(response, "additional_kwargs", None), "total_tokens"))
 
-    def pieces(  # noqa: D102
-        self, messages: Sequence[Message], max_tokens: int, seconds: float, usage: ChatUsage, stop: Stop
-    ) -> Iterator[str]:
+    def pieces(self, call: ChatCall) -> Iterator[str]:  # noqa: D102
         from llama_index.core.base.llms.types import ChatMessage
 
         chunk = None
-        for chunk in self.model.stream_chat([ChatMessage(**message) for message in messages]):
+        for chunk in self.model.stream_chat([ChatMessage(**message) for message in call.messages]):
             yield chunk.delta or ""
-        usage.count(getattr(chunk, "additional_kwargs", None))
+        call.usage.count(getattr(chunk, "additional_kwargs", None))
 
 
 def name_of_model(call: Any) -> str:
     """Name a callable; a lambda or a ``partial`` by a digest of what it is made of."""
     if isinstance(call, partial):
-        held = [name_of_model(call.func), *map(_plain, call.args)]
-        held += [f"{name}={_plain(value)}" for name, value in sorted(call.keywords.items())]
-        return f"partial {_digest(held)}"
-    name = str(getattr(call, "__qualname__", type(call).__name__))
-    if name.rpartition(".")[2] != "<lambda>":
-        return name
-    held = [*_code(call.__code__), *map(_plain, call.__defaults__ or ())]
-    held += [f"{key}={_plain(value)}" for key, value in (call.__kwdefaults__ or {}).items()]
-    for cell in call.__closure__ or ():
-        try:
-            held.append(_plain(cell.cell_contents))
-        except ValueError:  # not bound yet
-            held.append("")
-    values = [call.__globals__.get(name) for name in call.__code__.co_names]
-    return f"{name} {_digest([*held, *(value for value in values if isinstance(value, str))])}"
+        name, parts = "partial", [name_of_model(call.func), *map(_plain, call.args)]
+        named = dict(sorted(call.keywords.items()))
+    else:
+        name = str(getattr(call, "__qualname__", type(call).__name__))
+        if name.rpartition(".")[2] != "<lambda>":
+            return name
+        parts = [*_code(call.__code__), *map(_plain, call.__defaults__ or ())]
+        named = dict(call.__kwdefaults__ or {})
+        with suppress(ValueError):  # a variable outside is not bound yet
+            outside = inspect.getclosurevars(call)
+            named.update(outside.nonlocals)
+            named.update((key, value) for key, value in outside.globals.items() if isinstance(value, str))
+    parts += [f"{key}={_plain(value)}" for key, value in named.items()]
+    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{name} {digest[:16]}"
 
 
 def _code(code: CodeType) -> list[str]:
     """Return instructions, names and constants of a function, and of the functions in it."""
-    held = [code.co_code.hex(), *code.co_names]
+    parts = [code.co_code.hex(), *code.co_names]
     for constant in code.co_consts:
         value = sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant  # its order is by chance
-        held += _code(constant) if isinstance(constant, CodeType) else [repr(value)]
-    return held
+        parts += _code(constant) if isinstance(constant, CodeType) else [repr(value)]
+    return parts
 
 
 def _plain(value: Any) -> str:
     """Represent a value that has no address; others by what they are called."""
     if value is None or isinstance(value, str | int | float):
         return repr(value)
-    return (
-        name_of_model(value)
-        if isinstance(value, partial)
-        else str(getattr(value, "__qualname__", type(value).__name__))
-    )
+    if isinstance(value, partial):
+        return name_of_model(value)
+    return str(getattr(value, "__qualname__", type(value).__name__))
 
 
-def _digest(held: list[str]) -> str:
-    return hashlib.sha256("\0".join(held).encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-class OpenAI:
+class OpenAI(LLM):
     """A model behind OpenAI's chat protocol: OpenAI itself, vLLM, Ollama, llama.cpp and others.
 
     The key is read from OPENAI_API_KEY for every request, and is not stored.
@@ -346,21 +329,19 @@ class OpenAI:
         reply: ModelReply = response.content
         return reply
 
-    def pieces(  # noqa: D102
-        self, messages: Sequence[Message], max_tokens: int, seconds: float, usage: ChatUsage, stop: Stop
-    ) -> Iterator[str]:
+    def pieces(self, call: ChatCall) -> Iterator[str]:  # noqa: D102
         if self._endpoint.base_url == OPENAI_URL and not read_key():
             raise LLMError(f"OPENAI_API_KEY is not set, which {OPENAI_URL} needs: set it to a key of this server")
-        end = time.monotonic() + seconds
+        end = time.monotonic() + call.seconds
         for _ in range(3):  # some servers know neither usage in streams nor the older name of the limit
-            body = {"model": self.name, "messages": list(messages), "stream": True}
-            body |= {self._limit_name: max_tokens, **self._counting}
+            body = {"model": self.name, "messages": list(call.messages), "stream": True}
+            body |= {self._limit_name: call.max_tokens, **self._counting}
             try:
-                yield from self._read_stream(body, max(0.01, end - time.monotonic()), usage, stop)
+                yield from self._read_stream(body, max(0.01, end - time.monotonic()), call)
                 return
             except StatusError as error:
-                told = told_by(error.reply.content)
-                renamed = "max_completion_tokens" in told and self._limit_name != "max_completion_tokens"
+                message = told_by(error.reply.content)
+                renamed = "max_completion_tokens" in message and self._limit_name != "max_completion_tokens"
                 if error.reply.status in (400, 422) and renamed:
                     self._limit_name = "max_completion_tokens"
                 elif error.reply.status in (400, 422) and self._counting:
@@ -370,10 +351,10 @@ class OpenAI:
                     raise RefusedError(refusal, error.reply.status) from error
         raise LLMError(f"{self._endpoint.url} takes no request of a streamed chat")
 
-    def _read_stream(self, body: Mapping[str, Any], seconds: float, usage: ChatUsage, stop: Stop) -> Iterator[str]:
+    def _read_stream(self, body: Mapping[str, Any], seconds: float, call: ChatCall) -> Iterator[str]:
         """Yield the text of a streamed reply; raise if it is refused, or breaks off."""
-        is_whole = False
-        for event in self._endpoint.stream(body, seconds=seconds, attempts=STREAM_ATTEMPTS, stop=stop):
+        is_whole, usage = False, call.usage
+        for event in self._endpoint.stream(body, seconds=seconds, attempts=STREAM_ATTEMPTS, stop=call.stop):
             if event == "[DONE]":
                 return
             try:
@@ -399,4 +380,4 @@ def _read_reply(facts: Any) -> ModelReply:
     if not isinstance(text, str | None):
         raise TypeError(f"the message is {type(text).__name__}")
     refused = bool(message.get("refusal")) or choice.get("finish_reason") == "content_filter"
-    return ModelReply(text or "", counted(facts.get("usage")), refused)
+    return ModelReply(text or "", counted(facts.get("usage"), "total_tokens"), refused)

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 SpanKind = Literal["CHAIN", "EMBEDDING", "RETRIEVER"]
 
@@ -44,28 +44,14 @@ RECORDERS = ("opentelemetry.sdk", "ddtrace.opentelemetry")
 """Modules that record spans and metrics."""
 NONE: Mapping[str, Any] = MappingProxyType({})
 _instruments: dict[str, Any] = {}
-
-
-class TelemetrySpan(Protocol):
-    """The part of OpenTelemetry's span that is used."""
-
-    def set_attribute(self, key: str, value: Any) -> object:
-        """Note a value."""
-
-    def is_recording(self) -> bool:
-        """Return True if attributes are recorded."""
-
-
-_NOTHING: AbstractContextManager[TelemetrySpan | None] = nullcontext()
+_NOTHING: AbstractContextManager[Any] = nullcontext()
 
 
 def _is_recorded() -> bool:
     return any(name in sys.modules for name in RECORDERS)
 
 
-def span(
-    name: str, kind: SpanKind = "CHAIN", attributes: Mapping[str, Any] = NONE
-) -> AbstractContextManager[TelemetrySpan | None]:
+def span(name: str, kind: SpanKind = "CHAIN", attributes: Mapping[str, Any] = NONE) -> AbstractContextManager[Any]:
     """Open a span around a step; ``None`` in a process that records none."""
     if not _is_recorded():
         return _NOTHING
@@ -153,7 +139,7 @@ def writing(place: Callable[[], str]) -> Iterator[Callable[[Mapping[str, int]], 
         log.info("%s: %s in %.2f s", place(), summary, time.perf_counter() - begun)
 
 
-def encoding(name: str, count: int) -> AbstractContextManager[TelemetrySpan | None]:
+def encoding(name: str, count: int) -> AbstractContextManager[Any]:
     """Open the span of an encoder's pass over texts, if there are any."""
     if not count or not _is_recorded():
         return _NOTHING

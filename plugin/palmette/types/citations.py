@@ -50,8 +50,8 @@ class Citation:
         text = " ".join(" \u203a ".join(names).split())  # one line, whatever a file is called
         if self.is_only_line:
             return text
-        kind, one = self.kind.removesuffix("s"), self.first == self.last
-        return f"{text}, {kind} {self.first}" if one else f"{text}, {kind}s {self.first}\u2013{self.last}"
+        kind, is_single = self.kind.removesuffix("s"), self.first == self.last
+        return f"{text}, {kind} {self.first}" if is_single else f"{text}, {kind}s {self.first}\u2013{self.last}"
 
 
 def cite(document: Document, passage: Passage | None, span: tuple[int, int] | None = None) -> Citation:
@@ -69,8 +69,7 @@ def cite(document: Document, passage: Passage | None, span: tuple[int, int] | No
         first, last = (place.first_line + len(LINE_END.findall(content, 0, at)) for at in ends)
         start, end = place.start + span[0], place.start + span[1]
     if passage is not None and (noted := _noted(document.payload.get(PLACES), first, last)):
-        kind, name, one, other = noted
-        return Citation(file, place.headings, kind, name, one, other, start, end)
+        return Citation(file, place.headings, *noted, start, end)
     label = str(document.metadata.get("page_label", ""))  # a framework's loader gives a document for each page
     if file.lower().endswith(".pdf") and label.isdecimal():
         return Citation(file, place.headings, "page", "", int(label), int(label), start, end)

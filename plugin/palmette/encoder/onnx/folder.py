@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,9 +32,8 @@ from palmette.encoder.local.files import (
     read_size,
     sha256_of,
 )
-from palmette.encoder.onnx.graph import external_files, lies_within
+from palmette.encoder.onnx.graph import Unknown, Written, external_files, lies_within, write_graph
 from palmette.encoder.onnx.pooling import ACTIVATIONS, POOLINGS, Dense, Head, pooling_names
-from palmette.encoder.onnx.weights import Unknown, Written, write_graph
 from palmette.errors import CheckpointError, ConfigError, shown
 
 RECORD = "palmette_onnx.json"
@@ -46,8 +45,6 @@ MOST_TOKENS = 8192
 """Tokens of a pass where no file says how many the model reads."""
 _KINDS = ("Pooling", "Dense", "Normalize", "Dropout")
 """Modules that may follow the transformer."""
-_LINEAR = "linear.weight"
-_BIAS = "linear.bias"
 
 
 @dataclass(frozen=True)
@@ -118,8 +115,8 @@ class OnnxFolder:
         truncate = facts.get("truncate_dim")
         if truncate is not None and (type(truncate) is not int or truncate < 1):
             raise CheckpointError(f"encoder {name!r}: truncate_dim must be a whole number, got {shown(truncate)}")
-        head = Head(head.poolings, head.includes_prompt, head.after, truncate)
-        return cls(path, file, name, external, head, {**prompts, "": default}, width, written)
+        prompts = {**prompts, "": default}
+        return cls(path, file, name, external, replace(head, truncate=truncate), prompts, width, written)
 
     @cached_property
     def max_length(self) -> int:
@@ -273,7 +270,7 @@ def _read_dense(folder: Path, name: str) -> Dense:
         weights = {key: np.asarray(value, np.float32) for key, value in load_file(file).items()}
     except KeyError as error:
         raise CheckpointError(f"{file} has weights of the type {error}; palmette reads float32 and float16") from error
-    weight, bias = weights.pop(_LINEAR, None), weights.pop(_BIAS, None)
+    weight, bias = weights.pop("linear.weight", None), weights.pop("linear.bias", None)
     fits = weight is not None and weight.ndim == 2 and (bias is None or bias.shape == weight.shape[:1])
     if weights or not fits or weight is None:
         others = ", ".join(sorted(weights)) or "weights of other shapes"

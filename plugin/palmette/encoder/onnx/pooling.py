@@ -19,51 +19,6 @@ _SHORTEST = 1e-12
 """Length below which a vector is not scaled up, as in torch."""
 
 
-def _mean(tokens: Floats, mask: Floats) -> Floats:
-    return np.asarray(_sum(tokens, mask) / _total(mask), np.float32)
-
-
-def _mean_sqrt(tokens: Floats, mask: Floats) -> Floats:
-    return np.asarray(_sum(tokens, mask) / np.sqrt(_total(mask)), np.float32)
-
-
-def _weighted_mean(tokens: Floats, mask: Floats) -> Floats:
-    first = mask.argmax(axis=1)[:, None]
-    weights = mask * (np.arange(tokens.shape[1]) - first + 1).astype(np.float32)
-    return np.asarray(_sum(tokens, weights) / _total(weights), np.float32)
-
-
-def _max(tokens: Floats, mask: Floats) -> Floats:
-    return np.asarray(np.where(mask[..., None] > 0, tokens, np.float32(-np.inf)).max(axis=1), np.float32)
-
-
-def _first(tokens: Floats, mask: Floats) -> Floats:
-    return np.asarray(tokens[np.arange(len(tokens)), mask.argmax(axis=1)])
-
-
-def _last(tokens: Floats, mask: Floats) -> Floats:
-    return np.asarray(tokens[np.arange(len(tokens)), mask.shape[1] - 1 - mask[:, ::-1].argmax(axis=1)])
-
-
-def _sum(tokens: Floats, weights: Floats) -> Floats:
-    """Add token states [B, T, w] up with weights [B, T]: [B, w]."""
-    return np.asarray(np.matmul(weights[:, None], tokens)[:, 0])
-
-
-def _total(weights: Floats) -> Floats:
-    return np.asarray(np.maximum(weights.sum(axis=1, keepdims=True), _LEAST_DIVISOR), np.float32)
-
-
-POOLINGS: dict[str, Callable[[Floats, Floats], Floats]] = {
-    "cls": _first,
-    "max": _max,
-    "mean": _mean,
-    "mean_sqrt_len_tokens": _mean_sqrt,
-    "weightedmean": _weighted_mean,
-    "lasttoken": _last,
-}
-"""Poolings of sentence-transformers by name: token states [B, T, w] and their mask [B, T] → [B, w]."""
-
 _SWITCHES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -73,6 +28,8 @@ _SWITCHES = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 """Poolings by the switch of older versions, in the order of their results."""
+POOLINGS = tuple(_SWITCHES.values())
+"""Names of the poolings that :func:`pool_tokens` knows."""
 
 ACTIVATIONS: dict[str, Callable[[Floats], Floats]] = {
     "Identity": lambda values: values,
@@ -81,6 +38,24 @@ ACTIVATIONS: dict[str, Callable[[Floats], Floats]] = {
     "Tanh": lambda values: np.asarray(np.tanh(values), np.float32),
 }
 """Functions after a projection, by the name of torch's module."""
+
+
+def pool_tokens(name: str, tokens: Floats, mask: Floats) -> Floats:
+    """Pool token states [B, T, w] where the mask [B, T] is 1, as sentence-transformers does: [B, w]."""
+    rows, first = np.arange(len(tokens)), mask.argmax(axis=1)
+    if name == "cls":
+        return np.asarray(tokens[rows, first])
+    if name == "lasttoken":
+        return np.asarray(tokens[rows, mask.shape[1] - 1 - mask[:, ::-1].argmax(axis=1)])
+    if name == "max":
+        return np.asarray(np.where(mask[..., None] > 0, tokens, np.float32(-np.inf)).max(axis=1), np.float32)
+    # The others are sums over tokens, divided by the sum of their weights, or by its root.
+    weights = mask
+    if name == "weightedmean":
+        weights = mask * (np.arange(tokens.shape[1]) - first[:, None] + 1).astype(np.float32)
+    sums = np.matmul(weights[:, None], tokens)[:, 0]
+    total = np.asarray(np.maximum(weights.sum(axis=1, keepdims=True), _LEAST_DIVISOR), np.float32)
+    return np.asarray(sums / (np.sqrt(total) if name == "mean_sqrt_len_tokens" else total), np.float32)
 
 
 @dataclass(frozen=True)
@@ -116,7 +91,7 @@ class Head:
     def pool(self, tokens: Floats, mask: Mask) -> Floats:
         """Pool token states [B, T, w] where the mask [B, T] is true, and finish them: [B, d]."""
         weights = mask.astype(np.float32)
-        return self.finish(np.concatenate([POOLINGS[name](tokens, weights) for name in self.poolings], axis=1))
+        return self.finish(np.concatenate([pool_tokens(name, tokens, weights) for name in self.poolings], axis=1))
 
     def finish(self, vectors: Floats) -> Floats:
         """Apply what follows the pooling: [n, w] → [n, d]."""

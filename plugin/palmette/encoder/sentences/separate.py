@@ -24,7 +24,7 @@ SEPARATE = "separate"
 MARK = "+separate"
 """End of the fingerprint of such an encoder."""
 
-_made: WeakValueDictionary[int, SeparateSentences] = WeakValueDictionary()
+_separated: WeakValueDictionary[int, SeparateSentences] = WeakValueDictionary()
 
 
 class SeparateSentences(WrappedEncoder):
@@ -58,7 +58,7 @@ class SeparateSentences(WrappedEncoder):
         """Return vectors of documents [N, d], and of their sentences, each distinct text encoded once."""
         whole = with_titles(texts, above)
         spans = [split_sentences(text) for text in texts]
-        sentences = [text[start:end] for text, found in zip(texts, spans, strict=True) for start, end in found]
+        sentences = [text[start:end] for text, own in zip(texts, spans, strict=True) for start, end in own]
         rows = {text: row for row, text in enumerate(dict.fromkeys([*whole, *sentences]))}
         more = list(rows)[len(set(whole)) :]
         log.log(
@@ -67,10 +67,10 @@ class SeparateSentences(WrappedEncoder):
             *(self.name, f"{len(more):,}", f"{sum(estimate_tokens(more)):,}", f"{len(texts):,}"),
         )
         vectors = encode(list(rows))
-        places = np.array([span for found in spans for span in found], np.int32).reshape(-1, 2)
+        places = np.array([span for own in spans for span in own], np.int32).reshape(-1, 2)
         starts = np.cumsum([0, *map(len, spans)], dtype=np.int64)
-        own = vectors[[rows[sentence] for sentence in sentences]]
-        return vectors[[rows[text] for text in whole]], Sentences.of(own, places, starts)
+        by_sentence = vectors[[rows[sentence] for sentence in sentences]]
+        return vectors[[rows[text] for text in whole]], Sentences.of(by_sentence, places, starts)
 
 
 def separate(encoder: Encoder, sentences: str | None) -> Encoder:
@@ -78,10 +78,8 @@ def separate(encoder: Encoder, sentences: str | None) -> Encoder:
     if sentences is None or isinstance(encoder, SeparateSentences):
         return encoder
     check_choice("sentences", sentences, (SEPARATE,))
-    made = _made.get(id(encoder))
-    if made is None or made.encoder is not encoder:
-        made = _made[id(encoder)] = SeparateSentences(encoder)
-    return made
+    key = id(encoder)  # its own as long as SeparateSentences keeps the encoder
+    return _separated.setdefault(key, _separated.get(key) or SeparateSentences(encoder))
 
 
 @contextmanager

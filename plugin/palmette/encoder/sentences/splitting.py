@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 VERSION = 1
 """Of what :func:`split_sentences` finds: sentences that another version found are not read from a cache."""
@@ -226,20 +227,19 @@ def _cut(text: str, first: int, last: int, code: bool, wide: bool) -> Iterator[t
     """Cut a long sentence into near equal parts: at lines of code, at commas, else between words, else anywhere."""
     words = _count(text[first:last], wide) if last - first > 3 * WORDS_OF_A_PART or wide else 0
     parts = -(-words // WORDS_OF_A_PART) if words > 1.5 * WORDS_OF_A_PART else 1
+    places = [first]
     while parts > 1:
-        step = (last - first) // parts
-        ideal, low, high = first + step, first + step // 2, min(last - 1, first + 3 * step // 2)
+        begin = places[-1]
+        step = (last - begin) // parts
+        ideal, low, high = begin + step, begin + step // 2, min(last - 1, begin + 3 * step // 2)
         for pattern in (_LINE if code else _CLAUSE, _GAP):
-            places = [match.end() for match in pattern.finditer(text, low, high)]
-            if places:
-                ideal = min(places, key=lambda place: abs(place - ideal))
+            ends = [match.end() for match in pattern.finditer(text, low, high)]
+            if ends:
+                ideal = min(ends, key=lambda place: abs(place - ideal))
                 break
-        yield from _stripped(text, first, ideal)
-        first, parts = ideal, parts - 1
-    yield from _stripped(text, first, last)
-
-
-def _stripped(text: str, first: int, last: int) -> Iterator[tuple[int, int]]:
-    piece = text[first:last]
-    if piece.strip():
-        yield first + len(piece) - len(piece.lstrip()), _end_of(text, last)
+        places.append(ideal)
+        parts -= 1
+    for begin, end in pairwise([*places, last]):
+        piece = text[begin:end]
+        if piece.strip():
+            yield begin + len(piece) - len(piece.lstrip()), _end_of(text, end)
