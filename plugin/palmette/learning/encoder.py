@@ -37,9 +37,9 @@ from palmette.machine.devices import main_process_first
 from palmette.machine.folders import atomic_folder
 from palmette.methods.base import DEFAULT_ENCODER
 from palmette.training.config import TrainingConfig, fit_configs
-from palmette.training.loop import Task, train
+from palmette.training.loop import train
 from palmette.training.maths import info_nce
-from palmette.training.pairs import TrainingPairs, Validation, top_documents
+from palmette.training.pairs import PairsTask, TrainingPairs, Validation, top_documents
 
 COSINE_SCALE = 20.0
 """Factor of cosines in the softmax (inverse temperature)."""
@@ -77,18 +77,12 @@ class _Vectors(nn.Module):
 
 
 @dataclass
-class EncoderTask(Task):
+class EncoderTask(PairsTask):
     """Training by in-batch negatives and a hard one for each question."""
 
     module: _Vectors
-    pairs: TrainingPairs
     hard: Rows
     """[P, ≤ NEAR] hard negatives of each pair, −1 where it has none."""
-    metric: ClassVar[str] = "ndcg@10"
-
-    def size(self) -> int:
-        """Training pairs."""
-        return len(self.pairs)
 
     def loss(self, module: nn.Module, rows: Rows, generator: torch.Generator, progress: float) -> Tensor:
         """InfoNCE of a batch of pairs."""
@@ -96,8 +90,7 @@ class EncoderTask(Task):
         pairs, queries = self.pairs, self.pairs.query_rows[rows]
         own, given = pairs.document_rows[rows], pairs.hard_negatives(rows, generator)
         draw = torch.randint(self.hard.shape[1], (len(rows),), generator=generator).numpy()
-        parts = [own, self.hard[rows, draw], *([given.rows] if given else [])]
-        documents = np.unique(np.concatenate(parts))
+        documents = np.unique(np.concatenate([own, self.hard[rows, draw], given]))
         documents = documents[documents >= 0]
         # 2. Their cosines with the questions, in float32.
         plain, data = self.module.backbone.plain, pairs.data

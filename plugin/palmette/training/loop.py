@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -55,11 +55,8 @@ class Task(ABC):
     """
 
     module: nn.Module
-
-    @property
-    @abstractmethod
-    def metric(self) -> str:
-        """Validation metric to maximise, a key of what :meth:`validate` returns."""
+    metric: ClassVar[str] = "ndcg@10"
+    """Validation metric to maximise, a key of what :meth:`validate` returns."""
 
     @abstractmethod
     def size(self) -> int:
@@ -72,9 +69,9 @@ class Task(ABC):
         Random draws come from ``generator`` (on the CPU); ``progress`` is the share of steps done, 0 … 1.
         """
 
-    @abstractmethod
     def validate(self, module: nn.Module) -> dict[str, float]:
         """Retrieval metrics on held-out queries; empty without any."""
+        return {}
 
     def to(self, device: torch.device) -> None:  # noqa: B027 (texts and token ids stay where they are)
         """Move the tensors that the loss reads to the training device."""
@@ -91,8 +88,6 @@ class Task(ABC):
 class Untrained(Task):
     """Task of a method that has nothing to train, or of data that teach it nothing."""
 
-    metric = "ndcg@10"
-
     def __init__(self) -> None:
         self.module = nn.Module()
 
@@ -107,10 +102,6 @@ class Untrained(Task):
     def loss(self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float) -> Tensor:
         """Raise TrainingError, since no stage calls it."""
         raise TrainingError("this task has nothing to train: give it stages, and a loss")
-
-    def validate(self, module: nn.Module) -> dict[str, float]:
-        """Return no metrics."""
-        return {}
 
 
 class AdamW(torch.optim.AdamW):

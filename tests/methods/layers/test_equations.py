@@ -75,9 +75,9 @@ def test_the_loss_of_a_batch_is_the_papers(tmp_path: Path, similarity: Any) -> N
     task = task_of(tmp_path, with_wrong_answers(), multiplier=7.0, similarity=similarity)
     rows, made = np.arange(0, task.size(), 3), task.pairs
     hard = made.hard_negatives(rows, torch.Generator().manual_seed(3))
-    assert hard is not None
+    assert len(hard)
     asked, own = made.query_rows[rows], made.document_rows[rows]
-    documents = np.union1d(own, hard.rows)
+    documents = np.union1d(own, hard)
     assert len(documents) > len(np.unique(own)), "given wrong answers are among them"
     d = made.documents[documents].double().numpy()
     d = unit(d) if similarity == "cosine" else d

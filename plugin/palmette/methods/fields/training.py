@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -56,8 +56,6 @@ class FieldsTask(Task):
     """[P] document of each pair."""
     dev: Validation | None
     objective: Callable[[FieldsConfig, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor] = charm_loss
-    metric: ClassVar[str] = "ndcg@10"
-    """Metric of a two-stage search, by which the best weights are chosen."""
 
     def __post_init__(self) -> None:
         counts: dict[TextKind, int] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -24,9 +24,9 @@ from palmette.methods.layers.init import complete_config, initialise
 from palmette.methods.layers.module import LayerNetworks, layer_summary
 from palmette.ranking.calibration import ndcg_by_query
 from palmette.training.config import TrainingConfig
-from palmette.training.loop import Stage, Task, TrainingResult
+from palmette.training.loop import Stage, TrainingResult
 from palmette.training.maths import info_nce
-from palmette.training.pairs import TokenRows, TrainingPairs, inner_product
+from palmette.training.pairs import PairsTask, TokenRows, TrainingPairs, top_documents
 
 QUERIES_IN_MEMORY = 64
 """Queries whose states are in memory together."""
@@ -41,16 +41,14 @@ def _blocks(rows: Rows) -> Sequence[Rows]:
 
 
 @dataclass
-class LayersTask(Task):
+class LayersTask(PairsTask):
     """Training by an in-batch softmax at every layer; the encoder and the documents' vectors stay frozen."""
 
     module: LayerNetworks
-    pairs: TrainingPairs
     states: TokenRows
     """States of the queries at all layers, on disk: [Σ T, L + 1, h]."""
     features: list[Tensor] = field(default_factory=list)
     """Inputs of the heads for every query [n, p], by layer, where only the heads are trained."""
-    metric: ClassVar[str] = "ndcg@10"  # of the fused list
 
     @classmethod
     def of(
@@ -114,17 +112,13 @@ class LayersTask(Task):
             for whole, part in zip(self.features, parts, strict=True):
                 whole[torch.from_numpy(block)] = part.cpu()
 
-    def size(self) -> int:
-        """Training pairs."""
-        return len(self.pairs)
-
     def stages(self, training: TrainingConfig) -> Sequence[Stage]:
         """One run of the loop; none without labelled pairs."""
         return super().stages(training) if self.pairs.data.labelled else []
 
     def to(self, device: torch.device) -> None:
         """Move vectors and features to the training device."""
-        self.pairs = self.pairs.to(device)
+        super().to(device)
         self.features = [block.to(device) for block in self.features]
 
     def queries(self, module: nn.Module, rows: Rows) -> Tensor:
@@ -145,21 +139,20 @@ class LayersTask(Task):
     def loss(self, module: nn.Module, rows: Rows, generator: torch.Generator, progress: float) -> Tensor:
         """Mean over the layers of InfoNCE (section 3.2 of the paper) on their similarities (equation 1)."""
         pairs, query_rows, own = self.pairs, self.pairs.query_rows[rows], self.pairs.document_rows[rows]
-        hard = pairs.hard_negatives(rows, generator)
-        columns = np.unique(np.concatenate([own, *([hard.rows] if hard else [])]))  # each document once: [C]
+        columns = np.union1d(own, pairs.hard_negatives(rows, generator))  # each document once: [C]
         queries, documents = self.queries(module, query_rows), self.documents(columns)
         with torch.autocast(queries.device.type, enabled=False):
             scores = torch.einsum("bld,cd->lbc", queries.float(), documents.float()) * self.module.config.multiplier
-        known = torch.from_numpy(pairs.data.positives_mask(query_rows, columns)).to(scores.device)
+        known = pairs.known_answers(query_rows, columns)
         return info_nce(scores, torch.from_numpy(np.searchsorted(columns, own)).to(scores.device), known)
 
     def validate(self, module: nn.Module) -> dict[str, float]:
         """Metrics of the fused list on held-out queries, and nDCG@10 of each layer."""
-        if self.pairs.dev is None:
+        if (dev := self.pairs.dev) is None:
             return {}
         queries, documents = self._held_out()
         variants = [self.module.fused(queries), *queries.unbind(1)]
-        fused, *alone = (self.pairs.score_ranking(q, documents, inner_product) for q in variants)
+        fused, *alone = (dev.score_ranking(top_documents(q, documents)) for q in variants)
         by_layer = zip(self.module.config.query_layers, alone, strict=True)
         return {**fused, **{f"ndcg@10 of layer {layer}": scores["ndcg@10"] for layer, scores in by_layer}}
 

@@ -18,8 +18,8 @@ from palmette.methods.paths.losses import intra_leaf, triplet
 from palmette.methods.paths.module import Paths, TextBatch
 from palmette.methods.paths.search import SHARES, recall_curve
 from palmette.training.config import TrainingConfig
-from palmette.training.loop import Stage, Task, TrainingResult
-from palmette.training.pairs import TrainingPairs, Validation
+from palmette.training.loop import Stage, TrainingResult
+from palmette.training.pairs import PairsTask, Validation
 
 JUDGED_AT = (0.1, 0.2, 0.4, 1.0)
 """Shares of the documents over whose recall the best weights are chosen."""
@@ -28,12 +28,10 @@ NEAREST = 20
 
 
 @dataclass
-class PathsTask(Task):
+class PathsTask(PairsTask):
     """The paper's three losses."""
 
     module: Paths
-    pairs: TrainingPairs
-    """Training pairs, with their embeddings by the encoder as it was."""
     held_out: Validation | None
     progress: bool | None = None
     steps: int = 1
@@ -42,14 +40,6 @@ class PathsTask(Task):
     """Facts of the training, once it is over."""
     mined: tuple[int, Rows] | None = None
     metric: ClassVar[str] = "recall over visits"  # at 10 and 100, averaged over shares of documents visited
-
-    def size(self) -> int:
-        """Training pairs."""
-        return len(self.pairs)
-
-    def to(self, device: torch.device) -> None:
-        """Move the embeddings beside the module."""
-        self.pairs = self.pairs.to(device)
 
     def _texts(self, kind: Kind, rows: Rows) -> list[str]:
         texts = self.pairs.data.query_texts if kind == "query" else self.pairs.data.texts
@@ -77,13 +67,11 @@ class PathsTask(Task):
     def loss(self, module: nn.Module, rows: Rows, generator: torch.Generator, progress: float) -> Tensor:
         """λ₁ L_siamese + λ₂ L_indexing + λ₃ L_intra-leaf of a batch of pairs (equation 6)."""
         config, query_rows = self.module.config, self.pairs.query_rows[rows]
-        own, others = self.pairs.document_rows[rows], self._negatives(rows, generator, progress)
-        documents = np.concatenate([own, *others])
+        documents = np.concatenate([self.pairs.document_rows[rows], *self._negatives(rows, generator, progress)])
         vectors, routed = module(self._inputs("query", query_rows), self._inputs("document", documents))
         with torch.autocast(vectors.device.type, enabled=False):  # margins need every digit
             (q, d), (tq, td) = (x.tensor_split([len(query_rows)]) for x in (vectors, routed.embedding))
-            known = self.pairs.data.positives_mask(query_rows, documents)
-            negative = ~torch.from_numpy(known).to(q.device)  # [B, C]
+            negative = ~self.pairs.known_answers(query_rows, documents)  # [B, C]
             total = config.semantic * triplet(q @ d.T, negative, config.margin)
             total = total + config.indexing * triplet(tq @ td.T, negative, config.margin)
             if config.intra_leaf:
@@ -94,8 +82,7 @@ class PathsTask(Task):
 
     def _negatives(self, rows: Rows, generator: torch.Generator, progress: float) -> Iterator[Rows]:
         """Given negatives of these training rows, and one mined negative of each row that has any."""
-        if (hard := self.pairs.hard_negatives(rows, generator)) is not None:
-            yield hard.rows
+        yield self.pairs.hard_negatives(rows, generator)
         config = self.module.config
         if config.negatives == "leaves":
             turn = int(progress * self.steps / self.steps_per_epoch + 1e-6) // config.refresh
