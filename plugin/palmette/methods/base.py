@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -49,6 +49,16 @@ Arrays = Mapping[str, NDArray[np.generic]]
 
 LOADED: WeakValueDictionary[tuple[object, ...], Model] = WeakValueDictionary()
 """Models in use, so that many retrievers of one checkpoint share one (a live model keeps its encoder's id)."""
+
+
+class FitInputs(NamedTuple):
+    """Data, encoder and cache that a task is made of, and the seed of everything random."""
+
+    data: RetrievalData
+    encoder: Encoder
+    cache: EncodingCache
+    seed: int = 0
+    progress: bool | None = False
 
 
 class Model(Checkpointed):
@@ -97,16 +107,7 @@ class Model(Checkpointed):
         return False
 
     @classmethod
-    def task(
-        cls,
-        config: Any,
-        data: RetrievalData,
-        encoder: Encoder,
-        cache: EncodingCache,
-        *,
-        seed: int,
-        progress: bool | None,
-    ) -> tuple[Config, Task]:
+    def task(cls, config: Any, inputs: FitInputs) -> tuple[Config, Task]:
         """Create the training task, and complete the config from the data; by default nothing is trained."""
         from palmette.training import Untrained
 
@@ -273,7 +274,7 @@ class Model(Checkpointed):
                     if not loaded.judged_by:  # a reranker's judgements choose no weight of words
                         apart = learn_apart(pairs, Choice(facts["maps"], facts["way"]), seed=loop.seed)
             # 3. The method's task, on texts that are encoded once, and its training.
-            settings, task = cls.task(settings, loaded, coder, store, seed=loop.seed, progress=progress)
+            settings, task = cls.task(settings, FitInputs(loaded, coder, store, loop.seed, progress))
         where: dict[str, Any] = {"device": device, "output_dir": output_dir, "resume": resume}
         trained = train(task, loop, label=f"Training the {cls.method} model", progress=progress, **where)
         record = TrainingRecord.after(loaded, loop, task, trained).replace(space=facts)

@@ -10,6 +10,7 @@ import torch
 
 from palmette import FakeEncoder, RetrievalData, load_data
 from palmette.encoder import EncodingCache
+from palmette.methods.base import FitInputs
 from palmette.methods.layers.config import LayersConfig
 from palmette.methods.layers.module import LayerNetworks
 from palmette.methods.layers.training import LayersTask
@@ -61,7 +62,7 @@ def test_queries_are_equation_2(skip: Any, pooling: Any, similarity: Any) -> Non
 
 def task_of(tmp_path: Path, data: Any, **options: Any) -> LayersTask:
     config, cache = LayersConfig(**options), EncodingCache(tmp_path)
-    return LayersTask.of(config, data, FakeEncoder(48), cache, seed=0, progress=False)
+    return LayersTask.of(config, FitInputs(data, FakeEncoder(48), cache))
 
 
 def with_wrong_answers() -> RetrievalData:

@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Floats, quantise
 from palmette.config import check_keys
-from palmette.data import RetrievalData
 from palmette.encoder import Backbone, Encoder, Kind
-from palmette.encoder.cache import EncodingCache
 from palmette.encoder.coalesce import Coalescer
 from palmette.errors import CheckpointError, ConfigError, EncodingError
-from palmette.methods.base import Arrays, Model, Queries
+from palmette.methods.base import Arrays, FitInputs, Model, Queries
 from palmette.methods.fields.config import TRAINING, FieldsConfig, FieldsSearch
 from palmette.methods.fields.documents import (
     TEXT,
@@ -28,10 +26,10 @@ from palmette.methods.fields.documents import (
 )
 from palmette.methods.fields.explain import explain
 from palmette.methods.fields.module import FieldEncoder
-from palmette.methods.fields.search import AGGREGATE, FIELD_SCALES, FIELD_WEIGHTS, FIELDS, plan
+from palmette.methods.fields.search import AGGREGATE, FIELD_SCALES, FIELD_WEIGHTS, FIELDS, blend, part_weights
 from palmette.methods.fields.training import FieldsTask
 from palmette.ranking.score import options_key
-from palmette.search.plan import ArraySpec, SearchPlan
+from palmette.search.plan import ArraySpec, Score, SearchPlan
 from palmette.store.protocols import View
 from palmette.types import Document, Explanation
 
@@ -69,14 +67,12 @@ class FieldsModel(Model):
         self._coalesce = Coalescer(32)
 
     @classmethod
-    def task(
-        cls, config: FieldsConfig, data: RetrievalData, encoder: Encoder, cache: EncodingCache, *, seed: int,
-        progress: bool | None,
-    ) -> tuple[FieldsConfig, FieldsTask]:  # fmt: skip
+    def task(cls, config: FieldsConfig, inputs: FitInputs) -> tuple[FieldsConfig, FieldsTask]:
         """Copy the encoder, choose how much of each field it reads, and tokenise everything.
 
         The cache is not used: what a trained encoder gives today is wrong tomorrow.
         """
+        data, encoder = inputs.data, inputs.encoder
         if not data.labelled:
             warnings.warn(
                 f"{data.name} has no labelled pairs, so nothing is trained: the model keeps the encoder's own vectors "
@@ -93,7 +89,7 @@ class FieldsModel(Model):
         backbone.freeze(config.trained_layers)
         if module.frozen:
             backbone.requires_grad_(False)
-        return config, FieldsTask.of(module, data, extractor, seed=seed, progress=progress)
+        return config, FieldsTask.of(module, extractor, inputs)
 
     @classmethod
     def module_for(cls, config: FieldsConfig, encoder: Encoder) -> FieldEncoder:
@@ -151,7 +147,15 @@ class FieldsModel(Model):
 
     def plan(self, queries: Queries, k: int, options: FieldsSearch, view: View) -> SearchPlan:
         """A shortlist by the aggregate, ranked by the best field; or either alone."""
-        return plan(self.config, queries[AGGREGATE], k, options)
+        config, vectors = self.config, queries[AGGREGATE]  # [Q, d]
+        first, share = Score(AGGREGATE, vectors), blend(config, options)
+        if share == 1:
+            return SearchPlan(first)
+        scales = FIELD_SCALES if config.stored == "int8" else None
+        best = Score(FIELDS, vectors, part_weights=part_weights(config, options), scales=scales)
+        if options.by == "best":
+            return SearchPlan(best)
+        return SearchPlan(first, rescore=best, fetch=max(k, options.shortlist), share=share)
 
     def explain(
         self, query: Queries, arrays: Arrays, options: FieldsSearch, evidence: Mapping[str, Any]

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from palmette.arrays import Floats, Rows
-from palmette.data import RetrievalData
 from palmette.data.metrics import Judgements
-from palmette.encoder import Encoder, EncodingCache
 from palmette.encoder.sentences.splitting import first_sentences
 from palmette.errors import TrainingError
 from palmette.machine.progress import progress_bar
+from palmette.methods.base import FitInputs
 from palmette.methods.layers.config import LayersConfig
 from palmette.methods.layers.init import complete_config, initialise
 from palmette.methods.layers.module import LayerNetworks, layer_summary
@@ -51,28 +50,16 @@ class LayersTask(PairsTask):
     """Inputs of the heads for every query [n, p], by layer, where only the heads are trained."""
 
     @classmethod
-    def of(
-        cls,
-        config: LayersConfig,
-        data: RetrievalData,
-        encoder: Encoder,
-        cache: EncodingCache,
-        *,
-        seed: int,
-        progress: bool | None,
-    ) -> Self:
+    def of(cls, config: LayersConfig, inputs: FitInputs) -> Self:
         """Encode every text once, complete the config and initialise the networks."""
+        data, encoder, cache, seed, progress = inputs
+        # 1. The queries and their vectors; where there are none, first sentences of documents stand in.
         pairs = TrainingPairs.encode(data, encoder, cache, seed=seed, progress=progress)
         if data.labelled:
-            dev_rows = data.judgements("dev")[0] if pairs.dev else pairs.query_rows
-            query_rows = np.unique(
-                np.concatenate([pairs.query_rows, dev_rows])
-            )  # the same for every seed: encoded once
-            texts, own, training_rows = (
-                [data.query_texts[row] for row in query_rows],
-                pairs.queries,
-                np.unique(pairs.query_rows),
-            )
+            own, training_rows = pairs.queries, np.unique(pairs.query_rows)
+            dev_rows = data.judgements("dev")[0] if pairs.dev else training_rows
+            query_rows = np.union1d(training_rows, dev_rows)  # the same for every seed: encoded once
+            texts = [data.query_texts[row] for row in query_rows]
         else:
             texts = first_sentences(data.texts[:STANDING_IN])
             own = torch.from_numpy(cache.encode(encoder, texts, kind="query", progress=progress))
@@ -81,6 +68,7 @@ class LayersTask(PairsTask):
             raise TrainingError(
                 f"{data.name} has no pairs of query and document, which start='random' needs, or no words to begin with"
             )
+        # 2. Their states at all layers, and the networks that come nearest to their vectors.
         stored = cache.encode_tokens(encoder, texts, kind="query", outputs="layers", progress=progress)
         states = TokenRows(*stored, {row: at for at, row in enumerate(query_rows.tolist())})
         drawn = np.random.default_rng(seed).permutation(training_rows)[:QUERIES_FOR_INIT]
@@ -92,6 +80,7 @@ class LayersTask(PairsTask):
             return torch.cat([layer_summary(x[:, :, layer], mask, config.pooling) for x, mask in sampled])
 
         module = initialise(config, encoder, summaries, own[torch.from_numpy(drawn)], seed)
+        # 3. Where only the heads learn, their inputs are made once.
         task = cls(module.to(encoder.device), pairs, states)
         if config.trains == "heads" and data.labelled:
             for frozen in (module.stack, *(network.layers for network in module.networks_of())):
@@ -104,7 +93,7 @@ class LayersTask(PairsTask):
         """Inputs of the heads for all queries of training and validation, made once."""
         module, pairs = self.module.eval(), self.pairs
         dev_rows = pairs.dev.queries if pairs.dev else pairs.query_rows
-        query_rows = np.unique(np.concatenate([pairs.query_rows, dev_rows]))
+        query_rows = np.union1d(pairs.query_rows, dev_rows)
         for block in progress_bar(progress, _blocks(query_rows), desc="Reading the layers", unit="batch", delay=2):
             x, mask = self.states.take(block, device)
             parts = module.features([x[:, :, layer] for layer in self.module.config.query_layers], mask)
@@ -174,13 +163,11 @@ class LayersTask(PairsTask):
         return result
 
 
-def best_weights(tables: Floats, judgements: Judgements | None) -> tuple[float, ...]:
+def best_weights(tables: Floats, judgements: Judgements) -> tuple[float, ...]:
     """Weigh several rankings' scores [M, Q, N]: equally, moved where held-out judgements clearly gain by it."""
     # 1. Equal weights, and the nDCG of each judged query by them.
     count = len(tables)
     weights = np.full(count, 1 / count)
-    if judgements is None:
-        return tuple(weights.tolist())
     rated = judgements.relevant > 0
 
     def quality(mix: NDArray[np.float64]) -> NDArray[np.float64]:

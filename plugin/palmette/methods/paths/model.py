@@ -10,13 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn import functional as F
 
 from palmette.arrays import Floats
 from palmette.config import check_keys
 from palmette.data import RetrievalData
-from palmette.encoder import Backbone, Encoder, EncodingCache, Kind
+from palmette.encoder import Backbone, Encoder, Kind
 from palmette.encoder.local.backbone import encode_texts
-from palmette.methods.base import Model, Queries
+from palmette.methods.base import FitInputs, Model, Queries
 from palmette.methods.paths.config import TRAINING, PathsConfig, PathsSearch
 from palmette.methods.paths.explain import REPORT, IndexReport, explain_leaf, leaf_load, load_warning
 from palmette.methods.paths.init import initialise
@@ -67,17 +68,9 @@ class PathsModel(Model):
         return config.encoder_learns == "nothing"
 
     @classmethod
-    def task(
-        cls,
-        config: PathsConfig,
-        data: RetrievalData,
-        encoder: Encoder,
-        cache: EncodingCache,
-        *,
-        seed: int,
-        progress: bool | None,
-    ) -> tuple[PathsConfig, PathsTask]:
+    def task(cls, config: PathsConfig, inputs: FitInputs) -> tuple[PathsConfig, PathsTask]:
         """Encode the pairs once, and start the indexer from the corpus."""
+        data, encoder, cache, seed, progress = inputs
         config = config.for_documents(len(data.corpus)).replace(width=encoder.dimension)
         pairs = TrainingPairs.encode(data, encoder, cache, seed=seed, progress=progress)
         backbone = Backbone.of(encoder) if config.encoder_learns == "all" else None
@@ -87,7 +80,7 @@ class PathsModel(Model):
             torch.manual_seed(seed)
             module = Paths(config, backbone).cpu()
         if config.start == "kmeans":
-            initialise(module.indexer, module.embed(pairs.documents), seed)
+            initialise(module.indexer, F.normalize(pairs.documents, dim=1), seed)
         return config, PathsTask(module, pairs, validation, progress)
 
     @classmethod
@@ -152,7 +145,7 @@ class PathsModel(Model):
         return np.asarray(encode(texts), np.float32)
 
     def _embed(self, vectors: Floats) -> torch.Tensor:
-        return self.router.embed(torch.from_numpy(np.array(vectors, np.float64)))
+        return F.normalize(torch.from_numpy(np.array(vectors, np.float64)), dim=1)
 
     def plan(self, queries: Queries, k: int, options: PathsSearch, view: View) -> SearchPlan:
         """Inner products with the documents of the leaves to visit."""

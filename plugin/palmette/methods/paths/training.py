@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from palmette.arrays import Rows
 from palmette.encoder import Kind
@@ -53,10 +54,12 @@ class PathsTask(PairsTask):
 
     def _embed(self, kind: Kind, rows: Rows) -> Tensor:
         """Unit vectors [n, m] by encoder and module as they are now, without gradients."""
-        if self.module.backbone is None:
-            return self.module.embed(self.module.read(self._inputs(kind, rows)))
-        texts = self._texts(kind, rows)
-        return self.module.embed(encode_texts(self.module.backbone, texts, kind, self.progress))
+        backbone = self.module.backbone
+        if backbone is None:
+            vectors = self.module.read(self._inputs(kind, rows))
+        else:
+            vectors = encode_texts(backbone, self._texts(kind, rows), kind, self.progress)
+        return F.normalize(vectors, dim=1)
 
     def stages(self, training: TrainingConfig) -> Sequence[Stage]:
         """One run, whose length tells the epochs; none without steps."""

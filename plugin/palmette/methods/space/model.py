@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Floats
+from palmette.config import Config
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder, load_encoder
 from palmette.hub.checkpointed import TrainingRecord
 from palmette.methods.base import DEFAULT_ENCODER, Arrays, Model, Queries
-from palmette.methods.space.config import SpaceConfig, SpaceSearch
 from palmette.ranking.score import USUAL
 from palmette.search.plan import ArraySpec, Score, SearchPlan
 from palmette.store.protocols import View
@@ -21,6 +21,14 @@ from palmette.types import Document, Explanation, Part
 
 VECTOR = "vector"
 """Stored array: the document's vector in half precision."""
+
+
+class SpaceConfig(Config):
+    """Options of the model: none."""
+
+
+class SpaceSearch(Config):
+    """Options of one search: none."""
 
 
 class SpaceModel(Model):
