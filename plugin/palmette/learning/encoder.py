@@ -202,19 +202,7 @@ class TrainedEncoder:
         """Write the encoder to a new or empty folder, whole or not at all."""
         folder = check_path(path)
         check_new(folder)
-        model = self._learned()
-        with atomic_folder(folder) as draft, without_bars():
-            model.save(str(draft), create_model_card=False)
-        return folder
-
-    @property
-    def fingerprint(self) -> str:
-        """Fingerprint of the encoder, as it is once it is loaded."""
-        with tempfile.TemporaryDirectory() as folder:
-            return load_encoder(self.save_pretrained(Path(folder) / "encoder"), device="cpu").fingerprint
-
-    def _learned(self) -> Any:
-        """Copy of the model with the weights that were learned."""
+        # A copy of the model, with the weights that were learned.
         backbone = self._module.backbone
         start: Any = self._start  # a SentenceEncoder, or Backbone.of had raised
         with start.between_passes() as given:
@@ -224,7 +212,15 @@ class TrainedEncoder:
             part.load_state_dict(learned.state_dict())
         if own_prompts(model.prompts, model.default_prompt_name) != start.prompts:
             model.prompts = {**model.prompts, **start.prompts}  # those that it was loaded with, and learned with
-        return model
+        with atomic_folder(folder) as draft, without_bars():
+            model.save(str(draft), create_model_card=False)
+        return folder
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the encoder, as it is once it is loaded."""
+        with tempfile.TemporaryDirectory() as folder:
+            return load_encoder(self.save_pretrained(Path(folder) / "encoder"), device="cpu").fingerprint
 
 
 def check_new(folder: Path) -> None:

@@ -141,24 +141,27 @@ def write_questions(
     # 2. The calls, and the questions of their replies.
     with AnswerLog(folder / ANSWERS) as log:
         calls = _plan_calls(passages, settings, index)
-        limits = {"max_calls": settings.max_calls, "max_tokens": settings.max_tokens}
-        ask(
-            calls,
-            model,
-            log,
-            report,
-            schema=QUESTIONS_SCHEMA,
-            concurrency=settings.concurrency,
-            progress=progress,
-            **limits,
-        )
+        names = ("concurrency", "max_calls", "max_tokens")
+        limits: dict[str, Any] = {name: getattr(settings, name) for name in names}
+        ask(calls, model, log, report, schema=QUESTIONS_SCHEMA, progress=progress, **limits)
         questions = _collect(calls, model, log, report)
-    # 3. Questions by which an untrained search finds their passage become pairs.
-    checked = _retrievable(questions, passages, index, settings.round_trip, report)
+    # 3. Questions by which an untrained search finds one of their passages among the first become pairs.
+    if settings.round_trip and index is not None and questions:
+        hits_of = index.search(list(questions), k=settings.round_trip)
+        keys_of = {question: {passages[row].key for row in rows} for question, rows in questions.items()}
+        asked = len(questions)
+        for (question, keys), hits in zip(keys_of.items(), hits_of, strict=True):
+            if keys.isdisjoint(hit.id for hit in hits):
+                del questions[question]
+        report.not_found = asked - len(questions)
     if index is not None:
         index.close()
-    data = _to_data(checked, passages, folder.name)
-    report.kept = len(checked)
+    # 4. The folder, in BEIR format.
+    queries = {f"q{number}": question for number, question in enumerate(questions)}
+    judged = zip(queries, questions.values(), strict=True)
+    qrels = {query: {passages[row].key: 1 for row in rows} for query, rows in judged}
+    data = RetrievalData(folder.name, passages, queries, {"train": qrels} if qrels else {})
+    report.kept = len(questions)
     write_beir(data, folder)
     return data, report
 
@@ -175,7 +178,9 @@ def estimate_questions(documents: Any, out: str | Path, llm: Any, **options: Any
     if path.exists():
         with AnswerLog(path) as log:
             known = log.answers
-    tokens = [call.tokens for call in _plan_calls(passages, settings, None) if key_of(model, call) not in known]
+    tokens = [
+        call.tokens for call in _plan_calls(passages, settings, None) if key_of(model.name, call.prompt) not in known
+    ]
     related = "related" in settings.kinds and len(passages) > 1
     if related:
         texts = [passage.content for passage in passages]
@@ -270,11 +275,6 @@ def prompt_for(kind: str, texts: Sequence[str], count: int) -> str:
     return QUESTIONS_PROMPT.format(count=count, kind=QUESTION_KINDS[kind], text="\n\n".join(parts))
 
 
-def is_refusal(text: str) -> bool:
-    """Return whether a reply begins with an apology and holds no JSON."""
-    return "{" not in text and _REFUSAL.search(text[:200]) is not None
-
-
 def parse_questions(text: str) -> list[str]:
     """Parse questions from a reply: JSON anywhere in it, or else its lines without numbers, marks and quotes."""
     for opening, closing in ("{}", "[]"):
@@ -304,9 +304,10 @@ def _collect(
     collected = dict[str, tuple[str, tuple[int, ...]]]()  # question and passages by the normalised question
     ambiguous = set[str]()
     for call in calls:
-        if (answer := log.answers.get(key_of(model, call))) is None:
+        if (answer := log.answers.get(key_of(model.name, call.prompt))) is None:
             continue
-        if answer.refused or is_refusal(answer.text):
+        apology = "{" not in answer.text and _REFUSAL.search(answer.text[:200])  # and no JSON
+        if answer.refused or apology:
             report.refused += 1
             continue
         questions = parse_questions(answer.text)
@@ -323,43 +324,11 @@ def _collect(
     return dict(value for normalised, value in collected.items() if normalised not in ambiguous)
 
 
-def _retrievable(
-    questions: Mapping[str, tuple[int, ...]],
-    passages: Sequence[Document],
-    index: Index | None,
-    depth: int,
-    report: QuestionReport,
-) -> dict[str, tuple[int, ...]]:
-    """Keep the questions for which an untrained search ranks one of their passages among the first ``depth``."""
-    if not depth or index is None or not questions:
-        return dict(questions)
-    rows = {passage.key: row for row, passage in enumerate(passages)}
-    retrievable = {}
-    for (question, passage_rows), hits in zip(questions.items(), index.search(list(questions), k=depth), strict=True):
-        if {rows[hit.id] for hit in hits}.intersection(passage_rows):
-            retrievable[question] = passage_rows
-    report.not_found = len(questions) - len(retrievable)
-    return retrievable
-
-
-def _to_data(questions: Mapping[str, tuple[int, ...]], passages: Sequence[Document], name: str) -> RetrievalData:
-    """Convert questions with their passages to training data."""
-    queries = {f"q{number}": question for number, question in enumerate(questions)}
-    judged = zip(queries, questions.values(), strict=True)
-    qrels = {query: {passages[row].key: 1 for row in rows} for query, rows in judged}
-    return RetrievalData(name, passages, queries, {"train": qrels} if qrels else {})
-
-
 def check_questions_folder(out: str | Path, documents: Any) -> Path:
     """Return the path of ``out``; raise if it holds what a run must not replace, or is read as documents."""
     folder = check_path(out)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"out: {folder} is a file; name a folder, which need not exist")
-    for place in (folder / name for name in (ANSWERS, *_FILES)):
-        if place.is_dir():
-            raise ConfigError(f"out: {place} is a folder, but a file of that name is to be written; name a new folder")
-    if (folder / "qrels").exists() and not (folder / "qrels").is_dir():
-        raise ConfigError(f"out: {folder / 'qrels'} is a file, but is to be a folder; name a new folder")
     source = check_path(documents) if isinstance(documents, str | Path) else None
     if source is not None and source.is_dir() and folder.resolve().is_relative_to(source.resolve()):
         raise ConfigError(
