@@ -204,8 +204,12 @@ class Model(Checkpointed):
         vectors: Floats = self.encoder.encode_queries(texts) if kind == "query" else self.encoder.encode(texts)
         return vectors
 
-    def describe(self, view: View | None = None) -> dict[str, Any]:
-        """Facts of the trained structure; with a view, facts of its documents in it, and a ``warning`` if need be."""
+    def describe(self) -> dict[str, Any]:
+        """Facts of the trained structure."""
+        return {}
+
+    def describe_documents(self, view: View) -> dict[str, Any]:
+        """Facts of a view's documents in the structure, and a ``warning`` if need be."""
         return {}
 
     # -- training -------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from palmette.machine.devices import Processes, auto_precision, processes
 from palmette.machine.folders import folder_lock
 from palmette.machine.progress import progress_bar
 from palmette.training.config import TrainingConfig
-from palmette.training.state import TrainingState, unwritable
+from palmette.training.state import TrainingState, copy_tensors, unwritable
 
 
 @dataclass(frozen=True)
@@ -246,8 +246,10 @@ class Loop:
                 metrics = self.task.validate(self.task.module)
             self.module.train()
         metrics = self.processes.broadcast(metrics)
-        if metrics and metrics[self.task.metric] > self.state.best_score:
-            self.state.remember(self.task.module, step, metrics[self.task.metric], metrics)
+        state = self.state
+        if metrics and (score := metrics[self.task.metric]) > state.best_score:
+            state.best = copy_tensors(self.task.module.state_dict())
+            state.best_score, state.best_step, state.best_metrics = score, step, metrics
         return metrics
 
     def log(self, step: int, **values: Any) -> None:
@@ -346,7 +348,8 @@ def train(
             ) as bar:
                 steps, stopped = loop.run(bar)
         # 3. The best weights, and the sum of all stages so far.
-        state.restore(module)
+        if state.best:  # without a validation the last ones stay
+            module.load_state_dict(state.best)
         module.eval()
         result = TrainingResult(
             steps=result.steps + steps,

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from palmette.arrays import Floats, quantise
 from palmette.config import check_keys
@@ -116,9 +115,7 @@ class FieldsModel(Model):
             ArraySpec(FIELD_WEIGHTS, (count,)),
         )
 
-    def encode_documents(
-        self, documents: Sequence[Document], vectors: Floats | None = None
-    ) -> dict[str, NDArray[np.generic]]:
+    def encode_documents(self, documents: Sequence[Document], vectors: Floats | None = None) -> Arrays:
         """Stored arrays, from one pass."""
         if vectors is not None:
             self.require_embeddings()
@@ -204,10 +201,8 @@ class FieldsModel(Model):
         documents = [Document(str(row), fields={TEXT: text}) for row, text in enumerate(texts)]
         return np.asarray(self.encode_documents(documents)[AGGREGATE], np.float32)
 
-    def describe(self, view: View | None = None) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """The fields, which fields each attends to, and how much of each is read."""
-        if view is not None:
-            return {}
         order = self.config.order
         attended = zip(order, self.config.attended, strict=True)
         return {

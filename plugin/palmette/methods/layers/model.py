@@ -179,10 +179,8 @@ class LayersModel(Model):
             return self.encode_queries(texts, self.search_options(options))[FUSED]
         return self._scaled(self.encoder.encode(texts))
 
-    def describe(self, view: View | None = None) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Layers with their initial query and their weight in a fused list."""
-        if view is not None:
-            return {}
         layers = {
             str(layer): {"began as": self.config.kind(layer), "weight": round(weight, 3)}
             for layer, weight in zip(self.config.query_layers, self.module.weights().tolist(), strict=True)

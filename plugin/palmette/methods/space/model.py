@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from palmette.arrays import Floats
 from palmette.config import Config
@@ -63,9 +62,7 @@ class SpaceModel(Model):
         """The document's vector."""
         return (ArraySpec(VECTOR, (self.encoder.dimension,), "float16", searched="inner_product"),)
 
-    def encode_documents(
-        self, documents: Sequence[Document], vectors: Floats | None = None
-    ) -> dict[str, NDArray[np.generic]]:
+    def encode_documents(self, documents: Sequence[Document], vectors: Floats | None = None) -> Arrays:
         """Vectors [N, d] in half precision."""
         if vectors is None:
             vectors = self.encoder.encode([document.content for document in documents])
@@ -85,6 +82,6 @@ class SpaceModel(Model):
         score = float(query[VECTOR][0] @ vector)
         return Explanation(score, [Part("cosine", score)], f"cosine {score:.3f}")
 
-    def describe(self, view: View | None = None) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Width of the vectors, and how the space was learned."""
-        return {} if view is not None else {"dimension": self.encoder.dimension, "space": self.record.space}
+        return {"dimension": self.encoder.dimension, "space": self.record.space}

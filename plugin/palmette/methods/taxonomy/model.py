@@ -310,10 +310,8 @@ class TaxonomyModel(Model):
         brief = " ▸ ".join(short) if len(short) > 1 else ""
         return Explanation(scores[0], parts, f"score {scores[0]:.2f}; {trail}", {"chain": steps}, brief=brief)
 
-    def describe(self, view: View | None = None) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Size and shape of the taxonomy, and width of the embeddings."""
-        if view is not None:
-            return {}
         facts: dict[str, Any] = {"nodes": len(self.nodes)}
         if (hierarchy := self.nodes.hierarchy) is not None:
             facts |= {"edges": len(hierarchy.parents.values), "depth": int(hierarchy.depths.max())}

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from palmette.arrays import Floats, evenly_spaced, fold_columns
 from palmette.config import check_keys, check_range
@@ -128,9 +127,7 @@ class TreeModel(Model):
         """True unless the splits read tokens."""
         return self.module.linear is not None
 
-    def encode_documents(
-        self, documents: Sequence[Document], vectors: Floats | None = None
-    ) -> dict[str, NDArray[np.generic]]:
+    def encode_documents(self, documents: Sequence[Document], vectors: Floats | None = None) -> Arrays:
         """Leaf probabilities in the stored format, and vectors in half precision."""
         texts_or_vectors = [document.content for document in documents] if vectors is None else vectors
         encoded = self._encode(texts_or_vectors, "document")
@@ -217,10 +214,8 @@ class TreeModel(Model):
             query = self._encode(query[EMBEDDING], "query") | {ADAPTED: query[ADAPTED]}
         return explain(query, arrays, level, self.config.depth, self.topics)
 
-    def describe(self, view: View | None = None) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Shape and steepness of the tree."""
-        if view is not None:
-            return {}
         config, linear, names = self.config, self.module.linear, ("depth", "leaves", "split", "propagation")
         facts: dict[str, Any] = {name: getattr(config, name) for name in names}
         if linear is not None:
