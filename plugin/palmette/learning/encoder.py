@@ -93,25 +93,23 @@ class EncoderTask(PairsTask):
         documents = np.unique(np.concatenate([own, self.hard[rows, draw], given]))
         documents = documents[documents >= 0]
         # 2. Their cosines with the questions, in float32.
-        plain, data = self.module.backbone.plain, pairs.data
+        plain = self.module.backbone.plain
         query_vectors, document_vectors = module(
-            plain([data.query_texts[row] for row in queries.tolist()], "query"),
-            plain([data.texts[row] for row in documents.tolist()], "document"),
+            plain(pairs.texts("query", queries), "query"), plain(pairs.texts("document", documents), "document")
         )
         with torch.autocast(query_vectors.device.type, enabled=False):
             logits = COSINE_SCALE * query_vectors.float() @ document_vectors.float().T  # [B, M]
         # 3. The softmax, without other known answers of a question.
-        known = torch.from_numpy(pairs.data.positives_mask(queries, documents)).to(logits.device)
+        known = pairs.known_answers(queries, documents)
         return info_nce(logits, torch.from_numpy(np.searchsorted(documents, own)).to(logits.device), known)
 
     def validate(self, module: nn.Module) -> dict[str, float]:
         """nDCG@10, Recall@10 and MRR@10 on held-out questions."""
-        dev = self.pairs.dev
-        if dev is None:
+        if (dev := self.pairs.dev) is None:
             return {}
-        data, backbone = self.pairs.data, self.module.backbone
-        queries = encode_texts(backbone, [data.query_texts[row] for row in dev.queries.tolist()], "query")
-        documents = encode_texts(backbone, [data.texts[row] for row in dev.documents.tolist()], "document")
+        backbone = self.module.backbone
+        queries = encode_texts(backbone, self.pairs.texts("query", dev.queries), "query")
+        documents = encode_texts(backbone, self.pairs.texts("document", dev.documents), "document")
         return dev.score_ranking(top_documents(F.normalize(queries, dim=1), F.normalize(documents, dim=1)))
 
 

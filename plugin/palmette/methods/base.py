@@ -79,6 +79,8 @@ class Model(Checkpointed):
     """Whether the encoder's vectors of single sentences compare with this model's queries."""
     cuts_documents: ClassVar[bool] = True
     """Whether an index cuts long documents into passages, unless it is told otherwise."""
+    usual_score_scales: ClassVar[ScoreScales | None] = None
+    """Score scales that stay where measured ones agree with them; ``None`` if none are usual."""
 
     def __init__(  # a method without weights of its own has no module
         self,
@@ -165,11 +167,6 @@ class Model(Checkpointed):
         Explanations and :meth:`score` use them.
         """
         return options
-
-    @property
-    def usual_score_scales(self) -> ScoreScales | None:
-        """Score scales that stay where measured ones agree with them; ``None`` if none are usual."""
-        return None
 
     def query_input(self, texts: Sequence[str]) -> Any:
         """Convert texts to the input of :meth:`encode_queries`: the encoder's vectors where it accepts them."""

@@ -193,10 +193,10 @@ class TrainingPairs:
         """Pairs with their embeddings on another device."""
         return replace(self, queries=self.queries.to(device), documents=self.documents.to(device))
 
-    def sample(self, size: int, generator: torch.Generator) -> Rows:
-        """Some training rows at random."""
-        rows: Rows = torch.randperm(len(self), generator=generator)[:size].numpy()
-        return rows
+    def texts(self, kind: Kind, rows: Rows) -> list[str]:
+        """Texts of query rows or document rows."""
+        texts = self.data.query_texts if kind == "query" else self.data.texts
+        return [texts[row] for row in rows.tolist()]
 
     def known_answers(self, query_rows: Rows, document_rows: Rows) -> Tensor:
         """[B, M] True where a document is known to answer a query."""

@@ -59,7 +59,7 @@ class LayersTask(PairsTask):
             own, training_rows = pairs.queries, np.unique(pairs.query_rows)
             dev_rows = data.judgements("dev")[0] if pairs.dev else training_rows
             query_rows = np.union1d(training_rows, dev_rows)  # the same for every seed: encoded once
-            texts = [data.query_texts[row] for row in query_rows]
+            texts = pairs.texts("query", query_rows)
         else:
             texts = first_sentences(data.texts[:STANDING_IN])
             own = torch.from_numpy(cache.encode(encoder, texts, kind="query", progress=progress))

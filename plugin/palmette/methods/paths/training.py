@@ -42,14 +42,10 @@ class PathsTask(PairsTask):
     mined: tuple[int, Rows] | None = None
     metric: ClassVar[str] = "recall over visits"  # at 10 and 100, averaged over shares of documents visited
 
-    def _texts(self, kind: Kind, rows: Rows) -> list[str]:
-        texts = self.pairs.data.query_texts if kind == "query" else self.pairs.data.texts
-        return [texts[row] for row in rows.tolist()]
-
     def _inputs(self, kind: Kind, rows: Rows) -> TextBatch:
         """Input of the module: embeddings by the frozen encoder, or tokens where the encoder learns."""
         if self.module.backbone is not None:
-            return self.module.backbone.plain(self._texts(kind, rows), kind)
+            return self.module.backbone.plain(self.pairs.texts(kind, rows), kind)
         return (self.pairs.queries if kind == "query" else self.pairs.documents)[torch.from_numpy(rows)]
 
     def _embed(self, kind: Kind, rows: Rows) -> Tensor:
@@ -58,7 +54,7 @@ class PathsTask(PairsTask):
         if backbone is None:
             vectors = self.module.read(self._inputs(kind, rows))
         else:
-            vectors = encode_texts(backbone, self._texts(kind, rows), kind, self.progress)
+            vectors = encode_texts(backbone, self.pairs.texts(kind, rows), kind, self.progress)
         return F.normalize(vectors, dim=1)
 
     def stages(self, training: TrainingConfig) -> Sequence[Stage]:
@@ -141,12 +137,14 @@ class PathsTask(PairsTask):
         sums = torch.zeros_like(module.centres).index_add_(0, leaves, vectors)
         counts = torch.bincount(leaves, minlength=config.leaves)
         module.centres.copy_(sums / counts.clamp(min=1)[:, None])
-        query_rows, data = np.unique(self.pairs.query_rows), self.pairs.data
-        to = module.leaf_of(self._embed("query", query_rows)) if len(query_rows) else None
+        query_terms, query_rows = {}, np.unique(self.pairs.query_rows)
+        if len(query_rows):
+            reached = module.leaf_of(self._embed("query", query_rows))
+            query_terms = leaf_terms(self.pairs.texts("query", query_rows), reached, module)
         self.report = IndexReport(
             curve={} if self.held_out is None else self._measure(self.held_out, SHARES),
             load=leaf_load(counts.cpu().numpy()),
-            documents=leaf_terms(lambda row: data.corpus[row].content, leaves, module),
-            queries={} if to is None else leaf_terms(lambda at: data.query_texts[query_rows[at]], to, module),
+            documents=leaf_terms(self.pairs.data.texts, leaves, module),
+            queries=query_terms,
         )
         return result if result.metrics else replace(result, metrics=self.validate(module))
