@@ -129,7 +129,8 @@ def write_questions(
         progress: A progress bar; ``None`` shows it on a terminal.
         options: Fields of :class:`QuestionOptions`.
     """
-    settings, model = _options("write_questions", options, "encoder", "progress"), as_llm(llm)
+    check_keys("write_questions", options, [*QuestionOptions.names(), "encoder", "progress"])
+    settings, model = QuestionOptions(**options), as_llm(llm)
     # 1. Whatever can be wrong is found before a call is paid for.
     folder = check_questions_folder(out, documents)
     passages = _cut(documents)
@@ -171,7 +172,8 @@ def estimate_questions(documents: Any, out: str | Path, llm: Any, **options: Any
 
     Questions about ``related`` passages are counted as if none had an answer: see :attr:`Estimate.at_most`.
     """
-    settings, model = _options("estimate_questions", options), as_llm(llm)
+    check_keys("estimate_questions", options, QuestionOptions.names())
+    settings, model = QuestionOptions(**options), as_llm(llm)
     path = check_questions_folder(out, documents) / ANSWERS
     passages = _cut(documents)
     known: Mapping[str, LoggedAnswer] = {}
@@ -188,12 +190,6 @@ def estimate_questions(documents: Any, out: str | Path, llm: Any, **options: Any
         prompts = [prompt_for("related", [text, longest], settings.count) for text in texts]
         tokens += [count + REPLY_TOKENS * settings.count for count in estimate_tokens(prompts)]
     return Estimate(len(passages), len(tokens), sum(tokens), related)
-
-
-def _options(owner: str, options: Mapping[str, Any], *more: str) -> QuestionOptions:
-    """Return options; an unknown one raises with the nearest among these and the arguments ``more``."""
-    check_keys(owner, options, [*QuestionOptions.names(), *more])
-    return QuestionOptions(**options)
 
 
 def _cut(documents: Any) -> list[Document]:
@@ -287,9 +283,7 @@ def parse_questions(text: str) -> list[str]:
             listed = value.get("questions") if isinstance(value, dict) else value
             if isinstance(listed, list):
                 questions = [" ".join(item.split()) for item in listed if isinstance(item, str)]
-                return [
-                    question for question in questions if 0 < len(question) <= LONGEST_QUESTION and is_unicode(question)
-                ]
+                return [text for text in questions if 0 < len(text) <= LONGEST_QUESTION and is_unicode(text)]
     if text.lstrip().startswith(("{", "[", "`")):  # incomplete JSON
         return []
     lines = [" ".join(match[1].split()) for line in text.splitlines() if (match := _ITEM.match(line))]

@@ -77,10 +77,11 @@ def feedback_data(index: Index, pairs: Any = None, *, seed: int = 0) -> Retrieva
         labelled = load_data(pairs, dev_fraction=0.0, seed=seed)
         judged_by = labelled.judged_by
         for query, grades in labelled.qrels.get("train", {}).items():
+            question = " ".join(labelled.queries[query].split())  # as votes have it
             for id, grade in grades.items():
                 indexed_id = id if id in known else by_text.get(labelled.corpus[labelled.rows[id]].content)
                 if indexed_id is not None:
-                    judged.setdefault(_one_spaced(labelled.queries[query]), {})[indexed_id] = grade
+                    judged.setdefault(question, {})[indexed_id] = grade
     judged = {query: grades for query, grades in judged.items() if any(grade > 0 for grade in grades.values())}
     if not judged:
         raise InputError("nobody has said of a document that it was useful, and there are no pairs: nothing to learn")
@@ -228,14 +229,12 @@ def _real_folder(path: str | Path) -> Path:
 
 
 def grades_of_votes(votes: Iterable[Vote]) -> dict[str, dict[str, int]]:
-    """Grade documents by query: 1 for more useful votes, 0 for more useless ones; a tie gives no grade."""
+    """Grade documents by query: 1 for more useful votes, 0 for more useless ones; a tie gives no grade.
+
+    Queries get single spaces, so that a vote and a pair about it are of one question.
+    """
     sums: dict[str, dict[str, int]] = {}
     for vote in votes:
-        totals = sums.setdefault(_one_spaced(vote.query), {})
+        totals = sums.setdefault(" ".join(vote.query.split()), {})
         totals[vote.document] = totals.get(vote.document, 0) + (1 if vote.useful else -1)
     return {query: {id: int(total > 0) for id, total in totals.items() if total} for query, totals in sums.items()}
-
-
-def _one_spaced(query: str) -> str:
-    """Return a query with single spaces, so that a vote and a pair about it are of one question."""
-    return " ".join(query.split())

@@ -68,7 +68,9 @@ def rank(
     if options.order == "specific":
         least = LIKELY if options.cut is None else options.cut
         filled, level = keys >= 0, np.full(keys.shape, -np.inf)
-        known = np.append(nodes.specificity, np.inf)  # the last is for documents that are no nodes (row −1)
+        # higher is more specific: depth in the hierarchy, or rarity as an answer
+        specificity = -nodes.generality if nodes.hierarchy is None else nodes.hierarchy.depths.astype(np.float32)
+        known = np.append(specificity, np.inf)  # the last is for documents that are no nodes (row −1)
         level[filled] = known[node_rows(view, keys[filled])]
         level[~cutoff.likely(queries, scores, least, chains=chains)] = -np.inf
         order = np.lexsort((-scores, -level, ~filled), axis=1)  # [Q, n]
