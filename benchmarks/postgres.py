@@ -20,8 +20,7 @@ import torch
 from common import Ready, command_line, shared
 from palmette import Index
 from palmette.index.write import note_score_scales
-from palmette.methods.space.config import SpaceConfig
-from palmette.methods.space.model import SpaceModel
+from palmette.methods.space import SpaceConfig, SpaceModel
 from palmette.ranking.arrays import sentence_arrays
 from palmette.search.plan import ArraySpec
 from palmette.store.local.backend import LocalBackend

@@ -24,8 +24,7 @@ from common import Ready, command_line, shared
 from palmette import Document, Index
 from palmette.arrays import Ragged, quantise, to_fixed, unit_rows
 from palmette.index.write import note_score_scales
-from palmette.methods.space.config import SpaceConfig
-from palmette.methods.space.model import SpaceModel
+from palmette.methods.space import SpaceConfig, SpaceModel
 from palmette.ranking.arrays import SENTENCE_SCALES, SENTENCES, SPANS, sentence_arrays
 from palmette.search.plan import ArraySpec, Candidates, Lists, Score, SearchPlan
 from palmette.store.local.backend import LocalBackend

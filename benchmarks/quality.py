@@ -119,7 +119,10 @@ def matryoshka(bench: Bench) -> Callable[[int], Sides]:
                     quality = float(np.mean([bench.score(sides(maps, size), dev=True) for size in sizes]))
                 if quality > best[0]:
                     best = quality, [weight.detach().clone() for weight in maps]
-            queries, documents, known = pairs.batch(pairs.sample(256, draw))
+            rows = torch.randperm(len(pairs), generator=draw)[:256].numpy()
+            query_rows, document_rows = pairs.query_rows[rows], pairs.document_rows[rows]
+            queries, documents = pairs.queries[query_rows], pairs.documents[document_rows]
+            known = pairs.known_answers(query_rows, document_rows)
             q, x = queries @ maps[0], documents @ maps[1]
             losses = [
                 symmetric_info_nce(scale[at].exp() * unit(q[:, :size]) @ unit(x[:, :size]).T, known)

@@ -28,6 +28,7 @@ import torch
 from common import ENCODER, spread
 from palmette import Document, FakeEncoder, Index, TaxonomyModel, load_data
 from palmette.encoder.cache import EncodingCache
+from palmette.methods.base import FitInputs
 from palmette.methods.taxonomy import Hierarchy
 from palmette.methods.taxonomy.config import TaxonomyConfig
 from palmette.methods.taxonomy.data import Sampler, TaxonomyData
@@ -191,7 +192,7 @@ def pairs(args: argparse.Namespace) -> None:
         towers: dict[str, Any] = {"queries": "lookup", "documents": "lookup", "hard": 0, "max_distance": 8}
         config = TaxonomyConfig(dimension=args.dimensions[0], **towers)
         known = TaxonomyData.load(tree)
-        config, task = TaxonomyModel.task(config, known, FakeEncoder(1), CACHE, seed=0, progress=False)
+        config, task = TaxonomyModel.task(config, FitInputs(known, FakeEncoder(1), CACHE))
         every = task.train.matches
         seen = draw.random(len(every.documents)) < share
         parts = (every.owners[seen], every.documents[seen], every.distances[seen])

@@ -124,34 +124,30 @@ def draw(seed: int) -> torch.Generator:
 
 def test_one_given_negative_per_query_by_the_generator(tmp_path: Path) -> None:
     pairs = encoded(tmp_path, WRONG)
-    vectors = torch.from_numpy(FakeEncoder(16).encode(WRONG))
     seen = set()
     for seed in range(20):
-        hard, again = pairs.hard_negatives(ROWS, draw(seed)), pairs.hard_negatives(ROWS, draw(seed))
-        assert torch.equal(hard.documents, again.documents)
-        assert hard.documents.shape == (1, 16)
-        assert not hard.known.any()
-        seen.add((vectors == hard.documents).all(1).nonzero().item())
-    assert seen == {0, 1}
-    assert pairs.hard_negatives(ROWS[1:], draw(0)) is None
+        [hard], again = pairs.hard_negatives(ROWS, draw(seed)), pairs.hard_negatives(ROWS, draw(seed))
+        assert [hard] == again.tolist()
+        seen.add(pairs.data.texts[hard])
+    assert seen == set(WRONG)
+    assert not len(pairs.hard_negatives(ROWS[1:], draw(0)))
 
 
 def test_another_querys_answer_is_masked_and_no_negatives_are_none(tmp_path: Path) -> None:
-    hard = encoded(tmp_path, [PAIRS[2][1]]).hard_negatives(ROWS, draw(0))
-    assert hard.known.tolist() == [[False], [False], [True], [False]]
+    pairs = encoded(tmp_path, [PAIRS[2][1]])
+    known = pairs.known_answers(pairs.query_rows, pairs.hard_negatives(ROWS, draw(0)))
+    assert known.tolist() == [[False], [False], [True], [False]]
     plain = encoded(tmp_path, [])
-    assert plain.hard_negatives(ROWS, draw(0)) is None
-    queries, documents, positives = plain.batch(ROWS)
-    assert positives.tolist() == torch.eye(4, dtype=torch.bool).tolist()
-    assert torch.equal(documents, torch.from_numpy(FakeEncoder(16).encode([text for _, text in PAIRS])))
-    assert queries.shape == (4, 16)
+    assert not len(plain.hard_negatives(ROWS, draw(0)))
+    assert plain.known_answers(plain.query_rows, plain.document_rows).tolist() == torch.eye(4).bool().tolist()
+    assert torch.equal(plain.documents, torch.from_numpy(FakeEncoder(16).encode([text for _, text in PAIRS])))
 
 
 def test_token_states_come_padded_with_their_mask(tmp_path: Path) -> None:
     data = load_data(PAIRS, dev_fraction=0)
     encoder = FakeEncoder(16)
     pairs = TrainingPairs.encode(data, encoder, EncodingCache(tmp_path), tokens=True)
-    states = pairs.query_states(np.array([2, 0]))
+    states = pairs.states("query", np.array([2, 0]))
     expected = encoder.states([PAIRS[2][0], PAIRS[0][0]], kind="query", outputs=["tokens"])
     assert states.tokens is not None
     assert states.mask is not None

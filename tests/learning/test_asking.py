@@ -19,7 +19,7 @@ import pytest
 from learning.conftest import ChatServer, animal_of, animals
 from palmette import Document, SpaceModel, load_data
 from palmette.cli import main
-from palmette.errors import ConfigError, DuplicateIdError, InputError, ReadOnlyError
+from palmette.errors import ConfigError, DuplicateIdError, InputError, PalmetteError, ReadOnlyError
 from palmette.learning.calls import AnswerLog, LoggedAnswer
 from palmette.learning.questions import estimate_questions, write_questions
 from palmette.machine import endpoint
@@ -67,8 +67,10 @@ def test_no_answer_is_read_as_a_document(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["answers.jsonl", "corpus.jsonl", "queries.jsonl", "qrels/train.tsv"])
 def test_a_folder_in_place_of_a_file(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir(parents=True)
-    with pytest.raises(ConfigError, match="is a folder"):
-        write_questions(animals(2), Counting(), tmp_path, **PLAIN)
+    llm = Counting()
+    with pytest.raises(PalmetteError, match=name.partition("/")[0]):
+        write_questions(animals(2), llm, tmp_path, **PLAIN)
+    assert not llm.prompts
 
 
 def test_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
@@ -78,7 +80,7 @@ def test_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
             write_questions(animals(2), Counting(), out, **PLAIN)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "qrels").touch()
-    with pytest.raises(ConfigError, match="is a file"):
+    with pytest.raises(ConfigError, match="holds qrels"):
         write_questions(animals(2), Counting(), tmp_path / "out", **PLAIN)
 
 

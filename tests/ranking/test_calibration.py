@@ -160,7 +160,6 @@ def test_weights_of_several_rankings() -> None:
     good, bad = best_weights(np.stack([right, noise * 3]), judged)
     assert good > 0.8
     assert good + bad == pytest.approx(1)
-    assert best_weights(np.stack([right, noise]), None) == (0.5, 0.5)
     draw, rows = np.random.default_rng(1), np.arange(30)
     alike = draw.random((2, 30, 12)).astype(np.float32)
     alike[:, rows, rows % 12] += 0.3

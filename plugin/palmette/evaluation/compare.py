@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from palmette.data.metrics import ndcg
 from palmette.errors import InputError
 from palmette.index import Index
 from palmette.sources.records import read_lines
-from palmette.types import Hit
 
 
 @dataclass(frozen=True)
@@ -27,12 +26,6 @@ class ComparedQuestion:
     by_id: Mapping[str, int] = field(default_factory=dict)
     by_text: Mapping[str, int] = field(default_factory=dict)
     """Grades by the documents' texts, for an index with other ids."""
-
-    def score(self, hits: Sequence[Hit], k: int) -> float:
-        """Return nDCG@k of hits."""
-        gains = [self.by_id.get(hit.id, self.by_text.get(hit.document.content, 0)) for hit in hits[:k]]
-        ideal = sorted(self.by_id.values(), reverse=True)[:k]
-        return float(ndcg(np.array([gains], np.float64), np.array([ideal], np.float64))[0])
 
 
 @dataclass(frozen=True)
@@ -60,9 +53,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as JSON values."""
-        facts = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        scores = [None if np.isnan(score) else score for score in self.score]
-        return {**facts, "score": scores, "seconds": list(self.seconds), "changed": list(self.changed)}
+        return asdict(self) | {"score": [None if np.isnan(score) else score for score in self.score]}
 
 
 def read_questions(path: str | Path) -> list[ComparedQuestion]:
@@ -87,6 +78,7 @@ def compare(
     """Search both indexes for every question."""
     if not questions:
         raise InputError("there is no question to compare with: give a file that has one at least")
+    # 1. Both indexes' hits, the time that they take, and nDCG@k where the answers are known.
     scores, seconds, ids = np.full((2, len(questions)), np.nan), np.zeros(2), list[list[list[str]]]()
     for row, index in enumerate((old, new)):
         index.search(questions[0].text, k)  # compiles
@@ -97,11 +89,14 @@ def compare(
             seconds[row] += time.process_time() - begun
             ids_of_queries.append([hit.id for hit in hits])
             if question.by_id:
-                scores[row, column] = question.score(hits, k)
+                texts, ideal = question.by_text, sorted(question.by_id.values(), reverse=True)[:k]
+                gains = [question.by_id.get(hit.id, texts.get(hit.document.content, 0)) for hit in hits]
+                scores[row, column] = ndcg(np.array([gains], np.float64), np.array([ideal], np.float64))[0]
         ids.append(ids_of_queries)
+    # 2. Their agreement, and who gains where.
     overlaps = np.array([len({*a} & {*b}) / max(1, len({*a} | {*b})) for a, b in zip(*ids, strict=True)])
     judged = np.array([bool(question.by_id) for question in questions])
-    gains = scores[1, judged] - scores[0, judged]
+    gained = scores[1, judged] - scores[0, judged]
     means = scores[:, judged].mean(axis=1) if judged.any() else np.full(2, np.nan)
     return Comparison(
         questions=len(questions),
@@ -109,8 +104,8 @@ def compare(
         k=k,
         overlap=float(overlaps.mean()),
         same_first=float(np.mean([a[:1] == b[:1] for a, b in zip(*ids, strict=True)])),
-        wins=int((gains > 1e-9).sum()),
-        losses=int((gains < -1e-9).sum()),
+        wins=int((gained > 1e-9).sum()),
+        losses=int((gained < -1e-9).sum()),
         score=(float(means[0]), float(means[1])),
         seconds=(float(seconds[0]) / len(questions), float(seconds[1]) / len(questions)),
         changed=[questions[row].text for row in np.argsort(overlaps, kind="stable")[:changed] if overlaps[row] < 1],

@@ -153,7 +153,7 @@ def evaluate(
         return index
 
     def search(searched: Model, **settings: Any) -> Callable[[], System]:
-        return lambda: _index_search(indexed(searched), **settings)
+        return lambda: partial(_index_search, indexed(searched), **settings)
 
     alone = {"lexical": lexical, "sentences": sentences, **options}
     systems = {_label(model, lexical, sentences, options): search(model, **alone)}
@@ -182,7 +182,7 @@ def evaluate_index(
         raise InputError(f"none of the {len(queries)} queries is judged: qrels name {list(qrels)[:3]}")
     search = partial(_index_search, index, filter=filter, lexical=lexical, sentences=sentences, **options)
     split = Split("queries", judged_queries, {id: dict(qrels[id]) for id in judged_queries})
-    return _measure(_label(index.model, lexical, sentences, options), search, split)
+    return _measure(_label(index.model, lexical, sentences, options), lambda: search, split)
 
 
 def _reading(reader: Reader, data: Any, split: str, passages: int) -> tuple[RetrievalData, Split, _Reading]:
@@ -218,12 +218,9 @@ def _bm25(documents: Sequence[Document]) -> System:
     return lambda texts, k: (baseline.search(texts, k), 1.0)
 
 
-def _index_search(index: Index, **options: Any) -> System:
-    def search(texts: Sequence[str], k: int) -> tuple[list[list[str]], float]:
-        ranking = index.rank(texts, k, **options)
-        return ranking.ids, ranking.visited
-
-    return search
+def _index_search(index: Index, texts: Sequence[str], k: int, **options: Any) -> tuple[list[list[str]], float]:
+    ranking = index.rank(texts, k, **options)
+    return ranking.ids, ranking.visited
 
 
 def _measure(name: str, prepare: Callable[[], System], judged: Split, reading: _Reading | None = None) -> Row:

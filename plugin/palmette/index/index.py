@@ -624,7 +624,7 @@ class Index:
     def survey(self) -> dict[str, Any]:
         """Describe how the documents fill the model's structure, such as the leaves of a tree."""
         with self.backend.read() as view:
-            return self.model.describe(view)
+            return self.model.describe_documents(view)
 
     def _with_second_stage(self, batch: QueryBatch, rerank: Rerank) -> QueryBatch:
         """Add the reranker of a search; the index's own is left out where it cannot judge."""

@@ -135,7 +135,7 @@ def _commit(
     note_score_scales(model, backend)
     if fresh:
         with backend.read() as view:
-            if warning := model.describe(view).get("warning"):
+            if warning := model.describe_documents(view).get("warning"):
                 warnings.warn(f"{backend.stats().location}: {warning}", stacklevel=3)
     return Changes(
         added=[id for id in latest if id not in digests],

@@ -69,9 +69,9 @@ class PlannedCall:
     """Estimated number of tokens of prompt and reply."""
 
 
-def key_of(model: LLM, call: PlannedCall) -> str:
-    """Digest model and prompt, as the key of an answer in the log."""
-    return hashlib.sha256(f"{model.name}\n{call.prompt}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+def key_of(*parts: str) -> str:
+    """Digest the name of a model and what it is asked, as the key of an answer in the log."""
+    return hashlib.sha256("\n\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def ask(
@@ -91,12 +91,12 @@ def ask(
     Raises the error of a call if the key is wrong, or if there is no answer at all: the first ``concurrency`` calls
     have failed, or all have. Other errors are reported.
     """
-    unanswered = [call for call in calls if key_of(model, call) not in log.answers]
+    unanswered = [call for call in calls if key_of(model.name, call.prompt) not in log.answers]
     report.reused, report.left = len(calls) - len(unanswered), len(unanswered)
 
     def answer(call: PlannedCall) -> int:
         reply = model.complete(call.prompt, schema)
-        logged = LoggedAnswer(key_of(model, call), reply.text, reply.tokens or call.tokens, reply.refused)
+        logged = LoggedAnswer(key_of(model.name, call.prompt), reply.text, reply.tokens or call.tokens, reply.refused)
         log.add(logged)
         return logged.tokens
 

@@ -37,9 +37,9 @@ from palmette.machine.devices import main_process_first
 from palmette.machine.folders import atomic_folder
 from palmette.methods.base import DEFAULT_ENCODER
 from palmette.training.config import TrainingConfig, fit_configs
-from palmette.training.loop import Task, train
+from palmette.training.loop import train
 from palmette.training.maths import info_nce
-from palmette.training.pairs import TrainingPairs, Validation, top_documents
+from palmette.training.pairs import PairsTask, TrainingPairs, Validation, top_documents
 
 COSINE_SCALE = 20.0
 """Factor of cosines in the softmax (inverse temperature)."""
@@ -77,18 +77,12 @@ class _Vectors(nn.Module):
 
 
 @dataclass
-class EncoderTask(Task):
+class EncoderTask(PairsTask):
     """Training by in-batch negatives and a hard one for each question."""
 
     module: _Vectors
-    pairs: TrainingPairs
     hard: Rows
     """[P, ≤ NEAR] hard negatives of each pair, −1 where it has none."""
-    metric: ClassVar[str] = "ndcg@10"
-
-    def size(self) -> int:
-        """Training pairs."""
-        return len(self.pairs)
 
     def loss(self, module: nn.Module, rows: Rows, generator: torch.Generator, progress: float) -> Tensor:
         """InfoNCE of a batch of pairs."""
@@ -96,29 +90,26 @@ class EncoderTask(Task):
         pairs, queries = self.pairs, self.pairs.query_rows[rows]
         own, given = pairs.document_rows[rows], pairs.hard_negatives(rows, generator)
         draw = torch.randint(self.hard.shape[1], (len(rows),), generator=generator).numpy()
-        parts = [own, self.hard[rows, draw], *([given.rows] if given else [])]
-        documents = np.unique(np.concatenate(parts))
+        documents = np.unique(np.concatenate([own, self.hard[rows, draw], given]))
         documents = documents[documents >= 0]
         # 2. Their cosines with the questions, in float32.
-        plain, data = self.module.backbone.plain, pairs.data
+        plain = self.module.backbone.plain
         query_vectors, document_vectors = module(
-            plain([data.query_texts[row] for row in queries.tolist()], "query"),
-            plain([data.texts[row] for row in documents.tolist()], "document"),
+            plain(pairs.texts("query", queries), "query"), plain(pairs.texts("document", documents), "document")
         )
         with torch.autocast(query_vectors.device.type, enabled=False):
             logits = COSINE_SCALE * query_vectors.float() @ document_vectors.float().T  # [B, M]
         # 3. The softmax, without other known answers of a question.
-        known = torch.from_numpy(pairs.data.positives_mask(queries, documents)).to(logits.device)
+        known = pairs.known_answers(queries, documents)
         return info_nce(logits, torch.from_numpy(np.searchsorted(documents, own)).to(logits.device), known)
 
     def validate(self, module: nn.Module) -> dict[str, float]:
         """nDCG@10, Recall@10 and MRR@10 on held-out questions."""
-        dev = self.pairs.dev
-        if dev is None:
+        if (dev := self.pairs.dev) is None:
             return {}
-        data, backbone = self.pairs.data, self.module.backbone
-        queries = encode_texts(backbone, [data.query_texts[row] for row in dev.queries.tolist()], "query")
-        documents = encode_texts(backbone, [data.texts[row] for row in dev.documents.tolist()], "document")
+        backbone = self.module.backbone
+        queries = encode_texts(backbone, self.pairs.texts("query", dev.queries), "query")
+        documents = encode_texts(backbone, self.pairs.texts("document", dev.documents), "document")
         return dev.score_ranking(top_documents(F.normalize(queries, dim=1), F.normalize(documents, dim=1)))
 
 
@@ -209,19 +200,7 @@ class TrainedEncoder:
         """Write the encoder to a new or empty folder, whole or not at all."""
         folder = check_path(path)
         check_new(folder)
-        model = self._learned()
-        with atomic_folder(folder) as draft, without_bars():
-            model.save(str(draft), create_model_card=False)
-        return folder
-
-    @property
-    def fingerprint(self) -> str:
-        """Fingerprint of the encoder, as it is once it is loaded."""
-        with tempfile.TemporaryDirectory() as folder:
-            return load_encoder(self.save_pretrained(Path(folder) / "encoder"), device="cpu").fingerprint
-
-    def _learned(self) -> Any:
-        """Copy of the model with the weights that were learned."""
+        # A copy of the model, with the weights that were learned.
         backbone = self._module.backbone
         start: Any = self._start  # a SentenceEncoder, or Backbone.of had raised
         with start.between_passes() as given:
@@ -231,7 +210,15 @@ class TrainedEncoder:
             part.load_state_dict(learned.state_dict())
         if own_prompts(model.prompts, model.default_prompt_name) != start.prompts:
             model.prompts = {**model.prompts, **start.prompts}  # those that it was loaded with, and learned with
-        return model
+        with atomic_folder(folder) as draft, without_bars():
+            model.save(str(draft), create_model_card=False)
+        return folder
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the encoder, as it is once it is loaded."""
+        with tempfile.TemporaryDirectory() as folder:
+            return load_encoder(self.save_pretrained(Path(folder) / "encoder"), device="cpu").fingerprint
 
 
 def check_new(folder: Path) -> None:

@@ -9,7 +9,7 @@ Slope and prior are fitted on the index's own search over all of its documents. 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -35,11 +35,7 @@ def calibrate_index(index: Index, judged: Mapping[str, Mapping[str, int]] | None
         judged: Grades of documents by question and id (0: not relevant). A first hit without a grade counts as not
             relevant where another document is. ``None`` takes the votes that the index has kept.
     """
-    if judged is None:
-        judged = judged_by_votes(index)
-    else:
-        check_judged(judged, index)
-    questions = {question: grades for question, grades in judged.items() if question.strip() and grades}
+    questions = judged_questions(index, judged)
     options = index.model.search_options({})
     calibration = index.model.calibration(options, "auto")
     if calibration is None:
@@ -64,29 +60,30 @@ def calibrate_index(index: Index, judged: Mapping[str, Mapping[str, int]] | None
     return model
 
 
-def judged_by_votes(index: Index) -> Mapping[str, Mapping[str, int]]:
-    """Return the grades that the votes of an index give to documents that it still has."""
-    votes = index.feedback_log.votes()
-    known = known_ids(index, (vote.document for vote in votes))
-    return grades_of_votes(vote for vote in votes if vote.document in known)
+def judged_questions(index: Index, judged: Any) -> dict[str, Mapping[str, int]]:
+    """Return the questions that have grades, with their grades by document id.
 
-
-def known_ids(index: Index, ids: Iterable[str]) -> set[str]:
-    """Return the ids that are documents of the index."""
+    Raises unless ``judged`` are grades of documents of the index. ``None`` takes the votes on documents that it still
+    has.
+    """
+    # 1. Grades by question and id.
+    votes = index.feedback_log.votes() if judged is None else []
+    ids = [vote.document for vote in votes]
+    if judged is not None:
+        check_kind("judged", judged, Mapping, "a dict such as {'a question': {'id': 1}}")
+        for question, grades in judged.items():
+            check_kind("a judged question", question, str, "a str")
+            check_kind(f"judged[{shown(question)}]", grades, Mapping, "a dict of grades by id")
+        ids = [id for grades in judged.values() for id in grades if isinstance(id, str)]
+    # 2. The documents that the index has.
     distinct = list(dict.fromkeys(ids))
-    return {id for id, document in zip(distinct, index.get(distinct), strict=True) if document is not None}
-
-
-def check_judged(judged: Any, index: Index) -> None:
-    """Raise unless these are grades by question and id, of documents of the index."""
-    check_kind("judged", judged, Mapping, "a dict such as {'a question': {'id': 1}}")
-    for question, grades in judged.items():
-        check_kind("a judged question", question, str, "a str")
-        check_kind(f"judged[{shown(question)}]", grades, Mapping, "a dict of grades by id")
-    known = known_ids(index, (id for grades in judged.values() for id in grades if isinstance(id, str)))
+    known = {id for id, document in zip(distinct, index.get(distinct), strict=True) if document is not None}
+    if judged is None:
+        judged = grades_of_votes(vote for vote in votes if vote.document in known)
     for question, grades in judged.items():
         for id, grade in grades.items():
             if id not in known:
                 raise NotFoundError(f"judged[{shown(question)}] names {shown(id)}, which is no document of this index")
             check_range("calibrate_index", f"grade of {shown(id)}", grade, 0)
             check_kind(f"grade of {shown(id)}", grade, (int, float, np.number), "a number")
+    return {question: grades for question, grades in judged.items() if question.strip() and grades}

@@ -129,7 +129,8 @@ def write_questions(
         progress: A progress bar; ``None`` shows it on a terminal.
         options: Fields of :class:`QuestionOptions`.
     """
-    settings, model = _options("write_questions", options, "encoder", "progress"), as_llm(llm)
+    check_keys("write_questions", options, [*QuestionOptions.names(), "encoder", "progress"])
+    settings, model = QuestionOptions(**options), as_llm(llm)
     # 1. Whatever can be wrong is found before a call is paid for.
     folder = check_questions_folder(out, documents)
     passages = _cut(documents)
@@ -141,24 +142,27 @@ def write_questions(
     # 2. The calls, and the questions of their replies.
     with AnswerLog(folder / ANSWERS) as log:
         calls = _plan_calls(passages, settings, index)
-        limits = {"max_calls": settings.max_calls, "max_tokens": settings.max_tokens}
-        ask(
-            calls,
-            model,
-            log,
-            report,
-            schema=QUESTIONS_SCHEMA,
-            concurrency=settings.concurrency,
-            progress=progress,
-            **limits,
-        )
+        names = ("concurrency", "max_calls", "max_tokens")
+        limits: dict[str, Any] = {name: getattr(settings, name) for name in names}
+        ask(calls, model, log, report, schema=QUESTIONS_SCHEMA, progress=progress, **limits)
         questions = _collect(calls, model, log, report)
-    # 3. Questions by which an untrained search finds their passage become pairs.
-    checked = _retrievable(questions, passages, index, settings.round_trip, report)
+    # 3. Questions by which an untrained search finds one of their passages among the first become pairs.
+    if settings.round_trip and index is not None and questions:
+        hits_of = index.search(list(questions), k=settings.round_trip)
+        keys_of = {question: {passages[row].key for row in rows} for question, rows in questions.items()}
+        asked = len(questions)
+        for (question, keys), hits in zip(keys_of.items(), hits_of, strict=True):
+            if keys.isdisjoint(hit.id for hit in hits):
+                del questions[question]
+        report.not_found = asked - len(questions)
     if index is not None:
         index.close()
-    data = _to_data(checked, passages, folder.name)
-    report.kept = len(checked)
+    # 4. The folder, in BEIR format.
+    queries = {f"q{number}": question for number, question in enumerate(questions)}
+    judged = zip(queries, questions.values(), strict=True)
+    qrels = {query: {passages[row].key: 1 for row in rows} for query, rows in judged}
+    data = RetrievalData(folder.name, passages, queries, {"train": qrels} if qrels else {})
+    report.kept = len(questions)
     write_beir(data, folder)
     return data, report
 
@@ -168,14 +172,17 @@ def estimate_questions(documents: Any, out: str | Path, llm: Any, **options: Any
 
     Questions about ``related`` passages are counted as if none had an answer: see :attr:`Estimate.at_most`.
     """
-    settings, model = _options("estimate_questions", options), as_llm(llm)
+    check_keys("estimate_questions", options, QuestionOptions.names())
+    settings, model = QuestionOptions(**options), as_llm(llm)
     path = check_questions_folder(out, documents) / ANSWERS
     passages = _cut(documents)
     known: Mapping[str, LoggedAnswer] = {}
     if path.exists():
         with AnswerLog(path) as log:
             known = log.answers
-    tokens = [call.tokens for call in _plan_calls(passages, settings, None) if key_of(model, call) not in known]
+    tokens = [
+        call.tokens for call in _plan_calls(passages, settings, None) if key_of(model.name, call.prompt) not in known
+    ]
     related = "related" in settings.kinds and len(passages) > 1
     if related:
         texts = [passage.content for passage in passages]
@@ -183,12 +190,6 @@ def estimate_questions(documents: Any, out: str | Path, llm: Any, **options: Any
         prompts = [prompt_for("related", [text, longest], settings.count) for text in texts]
         tokens += [count + REPLY_TOKENS * settings.count for count in estimate_tokens(prompts)]
     return Estimate(len(passages), len(tokens), sum(tokens), related)
-
-
-def _options(owner: str, options: Mapping[str, Any], *more: str) -> QuestionOptions:
-    """Return options; an unknown one raises with the nearest among these and the arguments ``more``."""
-    check_keys(owner, options, [*QuestionOptions.names(), *more])
-    return QuestionOptions(**options)
 
 
 def _cut(documents: Any) -> list[Document]:
@@ -270,11 +271,6 @@ def prompt_for(kind: str, texts: Sequence[str], count: int) -> str:
     return QUESTIONS_PROMPT.format(count=count, kind=QUESTION_KINDS[kind], text="\n\n".join(parts))
 
 
-def is_refusal(text: str) -> bool:
-    """Return whether a reply begins with an apology and holds no JSON."""
-    return "{" not in text and _REFUSAL.search(text[:200]) is not None
-
-
 def parse_questions(text: str) -> list[str]:
     """Parse questions from a reply: JSON anywhere in it, or else its lines without numbers, marks and quotes."""
     for opening, closing in ("{}", "[]"):
@@ -287,9 +283,7 @@ def parse_questions(text: str) -> list[str]:
             listed = value.get("questions") if isinstance(value, dict) else value
             if isinstance(listed, list):
                 questions = [" ".join(item.split()) for item in listed if isinstance(item, str)]
-                return [
-                    question for question in questions if 0 < len(question) <= LONGEST_QUESTION and is_unicode(question)
-                ]
+                return [text for text in questions if 0 < len(text) <= LONGEST_QUESTION and is_unicode(text)]
     if text.lstrip().startswith(("{", "[", "`")):  # incomplete JSON
         return []
     lines = [" ".join(match[1].split()) for line in text.splitlines() if (match := _ITEM.match(line))]
@@ -304,9 +298,10 @@ def _collect(
     collected = dict[str, tuple[str, tuple[int, ...]]]()  # question and passages by the normalised question
     ambiguous = set[str]()
     for call in calls:
-        if (answer := log.answers.get(key_of(model, call))) is None:
+        if (answer := log.answers.get(key_of(model.name, call.prompt))) is None:
             continue
-        if answer.refused or is_refusal(answer.text):
+        apology = "{" not in answer.text and _REFUSAL.search(answer.text[:200])  # and no JSON
+        if answer.refused or apology:
             report.refused += 1
             continue
         questions = parse_questions(answer.text)
@@ -323,43 +318,11 @@ def _collect(
     return dict(value for normalised, value in collected.items() if normalised not in ambiguous)
 
 
-def _retrievable(
-    questions: Mapping[str, tuple[int, ...]],
-    passages: Sequence[Document],
-    index: Index | None,
-    depth: int,
-    report: QuestionReport,
-) -> dict[str, tuple[int, ...]]:
-    """Keep the questions for which an untrained search ranks one of their passages among the first ``depth``."""
-    if not depth or index is None or not questions:
-        return dict(questions)
-    rows = {passage.key: row for row, passage in enumerate(passages)}
-    retrievable = {}
-    for (question, passage_rows), hits in zip(questions.items(), index.search(list(questions), k=depth), strict=True):
-        if {rows[hit.id] for hit in hits}.intersection(passage_rows):
-            retrievable[question] = passage_rows
-    report.not_found = len(questions) - len(retrievable)
-    return retrievable
-
-
-def _to_data(questions: Mapping[str, tuple[int, ...]], passages: Sequence[Document], name: str) -> RetrievalData:
-    """Convert questions with their passages to training data."""
-    queries = {f"q{number}": question for number, question in enumerate(questions)}
-    judged = zip(queries, questions.values(), strict=True)
-    qrels = {query: {passages[row].key: 1 for row in rows} for query, rows in judged}
-    return RetrievalData(name, passages, queries, {"train": qrels} if qrels else {})
-
-
 def check_questions_folder(out: str | Path, documents: Any) -> Path:
     """Return the path of ``out``; raise if it holds what a run must not replace, or is read as documents."""
     folder = check_path(out)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"out: {folder} is a file; name a folder, which need not exist")
-    for place in (folder / name for name in (ANSWERS, *_FILES)):
-        if place.is_dir():
-            raise ConfigError(f"out: {place} is a folder, but a file of that name is to be written; name a new folder")
-    if (folder / "qrels").exists() and not (folder / "qrels").is_dir():
-        raise ConfigError(f"out: {folder / 'qrels'} is a file, but is to be a folder; name a new folder")
     source = check_path(documents) if isinstance(documents, str | Path) else None
     if source is not None and source.is_dir() and folder.resolve().is_relative_to(source.resolve()):
         raise ConfigError(

@@ -40,8 +40,6 @@ NDCG_DEPTH = 10
 LOCK_TIMEOUT = 60.0
 """Seconds to wait for a writer before the exchange."""
 
-Qualities = NDArray[np.float64]
-
 
 @dataclass(frozen=True)
 class Refit:
@@ -79,10 +77,11 @@ def feedback_data(index: Index, pairs: Any = None, *, seed: int = 0) -> Retrieva
         labelled = load_data(pairs, dev_fraction=0.0, seed=seed)
         judged_by = labelled.judged_by
         for query, grades in labelled.qrels.get("train", {}).items():
+            question = " ".join(labelled.queries[query].split())  # as votes have it
             for id, grade in grades.items():
                 indexed_id = id if id in known else by_text.get(labelled.corpus[labelled.rows[id]].content)
                 if indexed_id is not None:
-                    judged.setdefault(_one_spaced(labelled.queries[query]), {})[indexed_id] = grade
+                    judged.setdefault(question, {})[indexed_id] = grade
     judged = {query: grades for query, grades in judged.items() if any(grade > 0 for grade in grades.values())}
     if not judged:
         raise InputError("nobody has said of a document that it was useful, and there are no pairs: nothing to learn")
@@ -123,7 +122,9 @@ def refit(
     """
     needs_train()
     place = _real_folder(path)
-    _check_former(place)
+    former = _former(place)
+    if former.is_symlink() or (former.exists() and not (former / COMMIT).is_file()):
+        raise StoreError(f"{former} is no index, but refit keeps the former index there: move it elsewhere")
     with Index.open(place, device=device) as index:
         data = feedback_data(index, pairs, seed=seed)
         test = data.qrels.get("test", {})
@@ -149,7 +150,7 @@ def refit(
                 if gain <= STANDARD_ERRORS * error or gain <= 0:
                     return Refit(*facts, False, None, "the new index is not clearly better")
                 # 3. Exchange the folders.
-                former = _exchange(index, new, place, holder / "index")
+                _exchange(index, new, place, holder / "index")
     return Refit(*facts, True, former, "the new index is better")
 
 
@@ -169,14 +170,14 @@ def restore_former(path: str | Path) -> Path:
     return place
 
 
-def _ndcg(index: Index, queries: Mapping[str, str], qrels: Mapping[str, Mapping[str, int]]) -> Qualities:
+def _ndcg(index: Index, queries: Mapping[str, str], qrels: Mapping[str, Mapping[str, int]]) -> NDArray[np.float64]:
     """Return nDCG@10 of each held-out question: [Q]."""
     ranked_ids = index.rank([queries[key] for key in qrels], NDCG_DEPTH).ids
     rows, judgements = judged_rows(ranked_ids, list(qrels.values()), NDCG_DEPTH)
     return query_scores(rows, judgements, ks=(NDCG_DEPTH,))[f"ndcg@{NDCG_DEPTH}"]
 
 
-def _exchange(index: Index, new: Index, place: Path, draft: Path) -> Path:
+def _exchange(index: Index, new: Index, place: Path, draft: Path) -> None:
     """Put the new index in the folder of the old one, and keep the old one as the former index.
 
     The index that was the former one until then stays so if the exchange fails.
@@ -197,7 +198,6 @@ def _exchange(index: Index, new: Index, place: Path, draft: Path) -> Path:
                 older.rename(former)
             raise
     (former / FEEDBACK).unlink(missing_ok=True)  # it was copied: what a person deletes must be gone everywhere
-    return former
 
 
 @contextmanager
@@ -216,42 +216,25 @@ def _former(place: Path) -> Path:
     return place.with_name(f"{place.name}.former")
 
 
-def _check_former(place: Path) -> None:
-    """Raise where something lies in the place of the former index that is none, and would be deleted."""
-    former = _former(place)
-    if former.is_symlink() or (former.exists() and not (former / COMMIT).is_file()):
-        raise StoreError(f"{former} is no index, but refit keeps the former index there: move it elsewhere")
-
-
 def _real_folder(path: str | Path) -> Path:
-    """Return the folder of an index, with symbolic links resolved."""
+    """Return the folder of an index, with symbolic links resolved, after the end of an exchange that was killed."""
     place = check_path(path).absolute()
-    _finish_exchange(place)
+    waiting, free = between(place), [folder for folder in (place, _former(place)) if not folder.exists()]
+    if free and waiting.is_dir():  # a folder that was being renamed gets its name back
+        waiting.rename(free[0])
+        fsync_folder(place.parent)
     if not (place / COMMIT).is_file():
         raise StoreError(f"{place} is no folder of an index: refit takes one")
     return place.resolve()
 
 
-def _finish_exchange(place: Path) -> None:
-    """Give back the name of a folder that a process was renaming when it was killed."""
-    waiting = between(place)
-    if waiting.is_dir():
-        for target in (place, _former(place)):
-            if not target.exists():
-                waiting.rename(target)
-                fsync_folder(place.parent)
-                return
-
-
 def grades_of_votes(votes: Iterable[Vote]) -> dict[str, dict[str, int]]:
-    """Grade documents by query: 1 for more useful votes, 0 for more useless ones; a tie gives no grade."""
+    """Grade documents by query: 1 for more useful votes, 0 for more useless ones; a tie gives no grade.
+
+    Queries get single spaces, so that a vote and a pair about it are of one question.
+    """
     sums: dict[str, dict[str, int]] = {}
     for vote in votes:
-        totals = sums.setdefault(_one_spaced(vote.query), {})
+        totals = sums.setdefault(" ".join(vote.query.split()), {})
         totals[vote.document] = totals.get(vote.document, 0) + (1 if vote.useful else -1)
     return {query: {id: int(total > 0) for id, total in totals.items() if total} for query, totals in sums.items()}
-
-
-def _one_spaced(query: str) -> str:
-    """Return a query with single spaces, so that a vote and a pair about it are of one question."""
-    return " ".join(query.split())

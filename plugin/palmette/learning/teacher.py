@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import re
@@ -19,7 +18,7 @@ from palmette.data import RetrievalData
 from palmette.encoder.local.files import sha256_of
 from palmette.errors import ConfigError, InputError, shown
 from palmette.index import Index
-from palmette.learning.calls import WRONG_PROMPT, AnswerLog, LoggedAnswer, make_folder
+from palmette.learning.calls import WRONG_PROMPT, AnswerLog, LoggedAnswer, key_of, make_folder
 from palmette.machine.llm import RefusedError, as_llm, name_of_model
 from palmette.machine.progress import progress_bar
 from palmette.ranking.rerankers import Score, checked_scores, framework_scorer, model_name
@@ -114,7 +113,7 @@ def judge(
     make_folder(folder)
     known_as = " ".join([name, *_weights(name)])
     asked = [
-        (f"q{number}", question, hits, _key(known_as, question, hits))
+        (f"q{number}", question, hits, key_of(known_as, question, *(hit.document.content for hit in hits)))
         for number, (question, hits) in enumerate(zip(distinct, index.search(distinct, k=depth), strict=True))
         if len(hits) >= 2
     ]
@@ -143,12 +142,6 @@ def judge(
     queries = {f"q{number}": question for number, question in enumerate(distinct) if f"q{number}" in qrels}
     judgements = {"train": qrels} if qrels else {}
     return RetrievalData(f"judged by {name}", list(index.documents()), queries, judgements, judged_by=name)
-
-
-def _key(name: str, question: str, hits: Sequence[Any]) -> str:
-    """Digest teacher, question and texts, as the key of scores in the log."""
-    content = "\n\0".join((name, question, *(hit.document.content for hit in hits)))
-    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _scored(kept: AnswerLog, key: str, name: str, score: Score, question: str, texts: Sequence[str]) -> Sequence[float]:

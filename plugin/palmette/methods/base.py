@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -51,6 +51,16 @@ LOADED: WeakValueDictionary[tuple[object, ...], Model] = WeakValueDictionary()
 """Models in use, so that many retrievers of one checkpoint share one (a live model keeps its encoder's id)."""
 
 
+class FitInputs(NamedTuple):
+    """Data, encoder and cache that a task is made of, and the seed of everything random."""
+
+    data: RetrievalData
+    encoder: Encoder
+    cache: EncodingCache
+    seed: int = 0
+    progress: bool | None = False
+
+
 class Model(Checkpointed):
     """A trained retriever of one method: encodes texts, plans searches, explains hits.
 
@@ -69,6 +79,8 @@ class Model(Checkpointed):
     """Whether the encoder's vectors of single sentences compare with this model's queries."""
     cuts_documents: ClassVar[bool] = True
     """Whether an index cuts long documents into passages, unless it is told otherwise."""
+    usual_score_scales: ClassVar[ScoreScales | None] = None
+    """Score scales that stay where measured ones agree with them; ``None`` if none are usual."""
 
     def __init__(  # a method without weights of its own has no module
         self,
@@ -97,16 +109,7 @@ class Model(Checkpointed):
         return False
 
     @classmethod
-    def task(
-        cls,
-        config: Any,
-        data: RetrievalData,
-        encoder: Encoder,
-        cache: EncodingCache,
-        *,
-        seed: int,
-        progress: bool | None,
-    ) -> tuple[Config, Task]:
+    def task(cls, config: Any, inputs: FitInputs) -> tuple[Config, Task]:
         """Create the training task, and complete the config from the data; by default nothing is trained."""
         from palmette.training import Untrained
 
@@ -165,11 +168,6 @@ class Model(Checkpointed):
         """
         return options
 
-    @property
-    def usual_score_scales(self) -> ScoreScales | None:
-        """Score scales that stay where measured ones agree with them; ``None`` if none are usual."""
-        return None
-
     def query_input(self, texts: Sequence[str]) -> Any:
         """Convert texts to the input of :meth:`encode_queries`: the encoder's vectors where it accepts them."""
         return self.encoder.encode_queries(texts) if self.accepts_embeddings else texts
@@ -203,8 +201,12 @@ class Model(Checkpointed):
         vectors: Floats = self.encoder.encode_queries(texts) if kind == "query" else self.encoder.encode(texts)
         return vectors
 
-    def describe(self, view: View | None = None) -> dict[str, Any]:
-        """Facts of the trained structure; with a view, facts of its documents in it, and a ``warning`` if need be."""
+    def describe(self) -> dict[str, Any]:
+        """Facts of the trained structure."""
+        return {}
+
+    def describe_documents(self, view: View) -> dict[str, Any]:
+        """Facts of a view's documents in the structure, and a ``warning`` if need be."""
         return {}
 
     # -- training -------------------------------------------------------------------------------------------
@@ -273,7 +275,7 @@ class Model(Checkpointed):
                     if not loaded.judged_by:  # a reranker's judgements choose no weight of words
                         apart = learn_apart(pairs, Choice(facts["maps"], facts["way"]), seed=loop.seed)
             # 3. The method's task, on texts that are encoded once, and its training.
-            settings, task = cls.task(settings, loaded, coder, store, seed=loop.seed, progress=progress)
+            settings, task = cls.task(settings, FitInputs(loaded, coder, store, loop.seed, progress))
         where: dict[str, Any] = {"device": device, "output_dir": output_dir, "resume": resume}
         trained = train(task, loop, label=f"Training the {cls.method} model", progress=progress, **where)
         record = TrainingRecord.after(loaded, loop, task, trained).replace(space=facts)

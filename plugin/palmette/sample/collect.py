@@ -71,13 +71,6 @@ def load(name: str) -> types.ModuleType | None:
             return None
 
 
-def owns(module: types.ModuleType, value: object) -> bool:
-    """A module without ``__all__`` defines ``value``, itself or by its private half written in C."""
-    home = getattr(value, "__module__", None) or ""
-    own = (module.__name__, f"_{module.__name__}")
-    return module is builtins or home in own or home.startswith(f"{module.__name__}._")
-
-
 def members(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
     """Public classes and functions of a module."""
     listed = getattr(module, "__all__", None)
@@ -86,7 +79,10 @@ def members(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
             value = getattr(module, name)
         except AttributeError:
             continue
-        if is_public(name) and is_documentable(value) and (listed is not None or owns(module, value)):
+        # A module without __all__ has what it defines, itself or by its private half written in C.
+        home = getattr(value, "__module__", None) or ""
+        own = home in (module.__name__, f"_{module.__name__}") or home.startswith(f"{module.__name__}._")
+        if is_public(name) and is_documentable(value) and (own or listed is not None or module is builtins):
             yield name, value
 
 

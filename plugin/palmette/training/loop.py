@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from palmette.machine.devices import Processes, auto_precision, processes
 from palmette.machine.folders import folder_lock
 from palmette.machine.progress import progress_bar
 from palmette.training.config import TrainingConfig
-from palmette.training.state import TrainingState, unwritable
+from palmette.training.state import TrainingState, copy_tensors, unwritable
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,8 @@ class Task(ABC):
     """
 
     module: nn.Module
-
-    @property
-    @abstractmethod
-    def metric(self) -> str:
-        """Validation metric to maximise, a key of what :meth:`validate` returns."""
+    metric: ClassVar[str] = "ndcg@10"
+    """Validation metric to maximise, a key of what :meth:`validate` returns."""
 
     @abstractmethod
     def size(self) -> int:
@@ -72,9 +69,9 @@ class Task(ABC):
         Random draws come from ``generator`` (on the CPU); ``progress`` is the share of steps done, 0 … 1.
         """
 
-    @abstractmethod
     def validate(self, module: nn.Module) -> dict[str, float]:
         """Retrieval metrics on held-out queries; empty without any."""
+        return {}
 
     def to(self, device: torch.device) -> None:  # noqa: B027 (texts and token ids stay where they are)
         """Move the tensors that the loss reads to the training device."""
@@ -91,8 +88,6 @@ class Task(ABC):
 class Untrained(Task):
     """Task of a method that has nothing to train, or of data that teach it nothing."""
 
-    metric = "ndcg@10"
-
     def __init__(self) -> None:
         self.module = nn.Module()
 
@@ -107,10 +102,6 @@ class Untrained(Task):
     def loss(self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float) -> Tensor:
         """Raise TrainingError, since no stage calls it."""
         raise TrainingError("this task has nothing to train: give it stages, and a loss")
-
-    def validate(self, module: nn.Module) -> dict[str, float]:
-        """Return no metrics."""
-        return {}
 
 
 class AdamW(torch.optim.AdamW):
@@ -255,8 +246,10 @@ class Loop:
                 metrics = self.task.validate(self.task.module)
             self.module.train()
         metrics = self.processes.broadcast(metrics)
-        if metrics and metrics[self.task.metric] > self.state.best_score:
-            self.state.remember(self.task.module, step, metrics[self.task.metric], metrics)
+        state = self.state
+        if metrics and (score := metrics[self.task.metric]) > state.best_score:
+            state.best = copy_tensors(self.task.module.state_dict())
+            state.best_score, state.best_step, state.best_metrics = score, step, metrics
         return metrics
 
     def log(self, step: int, **values: Any) -> None:
@@ -355,7 +348,8 @@ def train(
             ) as bar:
                 steps, stopped = loop.run(bar)
         # 3. The best weights, and the sum of all stages so far.
-        state.restore(module)
+        if state.best:  # without a validation the last ones stay
+            module.load_state_dict(state.best)
         module.eval()
         result = TrainingResult(
             steps=result.steps + steps,

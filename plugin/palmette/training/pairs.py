@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self, cast
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from palmette.arrays import Rows
 from palmette.data import RetrievalData
 from palmette.data.metrics import Judgements, query_scores, score_ranks
-from palmette.encoder import Encoder, States
+from palmette.encoder import Encoder, Kind, States
 from palmette.encoder.cache import EncodingCache
+from palmette.training.loop import Task
 
 DEV_QUERIES = 500
 """Queries of a validation sample at most."""
@@ -123,14 +124,6 @@ class Validation:
         return {name: scores[name] for name in ("ndcg@10", "recall@10", "mrr@10")}
 
 
-class HardNegatives(NamedTuple):
-    """Documents given as wrong answers to queries of a batch."""
-
-    documents: Tensor  # [M, d] embeddings, each document once
-    known: Tensor  # [B, M] True where one of them answers another query of the batch
-    rows: Rows  # [M] rows of the documents
-
-
 class TokenRows(NamedTuple):
     """Token states of some texts, mapped from disk."""
 
@@ -200,66 +193,54 @@ class TrainingPairs:
         """Pairs with their embeddings on another device."""
         return replace(self, queries=self.queries.to(device), documents=self.documents.to(device))
 
-    def sample(self, size: int, generator: torch.Generator) -> Rows:
-        """Some training rows at random."""
-        rows: Rows = torch.randperm(len(self), generator=generator)[:size].numpy()
-        return rows
+    def texts(self, kind: Kind, rows: Rows) -> list[str]:
+        """Texts of query rows or document rows."""
+        texts = self.data.query_texts if kind == "query" else self.data.texts
+        return [texts[row] for row in rows.tolist()]
 
-    def batch(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
-        """Training rows [B] → queries [B, d], documents [B, d], and their :meth:`positives` [B, B]."""
-        query, document = torch.from_numpy(self.query_rows[rows]), torch.from_numpy(self.document_rows[rows])
-        return self.queries[query], self.documents[document], self.positives(rows)
+    def known_answers(self, query_rows: Rows, document_rows: Rows) -> Tensor:
+        """[B, M] True where a document is known to answer a query."""
+        return torch.from_numpy(self.data.positives_mask(query_rows, document_rows)).to(self.queries.device)
 
-    def positives(self, rows: Rows) -> Tensor:
-        """[B, B] True where the document of a training row (column) is known to answer the query of another."""
-        mask = self.data.positives_mask(self.query_rows[rows], self.document_rows[rows])
-        return torch.from_numpy(mask).to(self.queries.device)
+    def states(self, kind: Kind, rows: Rows) -> States:
+        """Encoder states of query rows or document rows."""
+        query = kind == "query"
+        pooled, tokens = (self.queries, self.query_tokens) if query else (self.documents, self.document_tokens)
+        padded, mask = (None, None) if tokens is None else tokens.take(rows, pooled.device)
+        return States(pooled[torch.from_numpy(rows)], tokens=padded, mask=mask)
 
-    def query_states(self, rows: Rows) -> States:
-        """Encoder states of query rows."""
-        return _states(self.queries, self.query_tokens, rows)
-
-    def document_states(self, rows: Rows) -> States:
-        """Encoder states of document rows."""
-        return _states(self.documents, self.document_tokens, rows)
-
-    def hard_negatives(self, rows: Rows, generator: torch.Generator) -> HardNegatives | None:
-        """One given negative for each query of training rows [B] that has any, at random; ``None`` without."""
-        if not len(self.data.negatives.values):
-            return None
-        query = self.query_rows[rows]
+    def hard_negatives(self, rows: Rows, generator: torch.Generator) -> Rows:
+        """Documents given as wrong: one for each query of training rows [B] that has any, at random, each once: [M]."""
+        negatives = self.data.negatives
+        if not len(negatives.values):
+            return negatives.values
         draw = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
-        document = np.unique(self.data.negatives.sample(query, 1, draw))
-        document = document[document >= 0]
-        if not len(document):
-            return None
-        known = torch.from_numpy(self.data.positives_mask(query, document)).to(self.queries.device)
-        return HardNegatives(self.documents[torch.from_numpy(document)], known, document)
+        document = np.unique(negatives.sample(self.query_rows[rows], 1, draw))
+        return document[document >= 0]
 
     def held_out(self, represent: Callable[[States], Tensor]) -> tuple[Tensor, Tensor]:
         """Validation queries and the documents they are ranked against, after ``represent``, in parts."""
         assert self.dev is not None
         size = 1024 if self.document_tokens is None else 32
-        sides = ((self.query_states, self.dev.queries), (self.document_states, self.dev.documents))
+        sides: tuple[tuple[Kind, Rows], ...] = (("query", self.dev.queries), ("document", self.dev.documents))
         queries, documents = (
-            torch.cat([represent(states(rows[at : at + size])) for at in range(0, len(rows), size)])
-            for states, rows in sides
+            torch.cat([represent(self.states(kind, rows[at : at + size])) for at in range(0, len(rows), size)])
+            for kind, rows in sides
         )
         return queries, documents
 
-    def score_ranking(self, queries: Tensor, documents: Tensor, similarity: Similarity) -> dict[str, float]:
-        """nDCG@10, Recall@10 and MRR@10 of :meth:`held_out`'s [Q, c] and [N, c] under a similarity."""
-        assert self.dev is not None
-        return self.dev.score_ranking(top_documents(queries, documents, similarity))
 
-    def validate(self, represent: Callable[[Tensor], Tensor], similarity: Similarity) -> dict[str, float]:
-        """Validation metrics of a map of embeddings; empty without a validation."""
-        if self.dev is None:
-            return {}
-        return self.score_ranking(*self.held_out(lambda states: represent(cast("Tensor", states.pooled))), similarity)
+@dataclass
+class PairsTask(Task):
+    """Task on encoded training pairs."""
 
+    module: nn.Module
+    pairs: TrainingPairs
 
-def _states(pooled: Tensor, tokens: TokenRows | None, rows: Rows) -> States:
-    embedded = pooled[torch.from_numpy(rows)]
-    states, mask = (None, None) if tokens is None else tokens.take(rows, pooled.device)
-    return States(embedded, tokens=states, mask=mask)
+    def size(self) -> int:
+        """Training pairs."""
+        return len(self.pairs)
+
+    def to(self, device: torch.device) -> None:
+        """Move the embeddings beside the module."""
+        self.pairs = self.pairs.to(device)

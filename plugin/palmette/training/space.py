@@ -148,7 +148,7 @@ def learn_apart(pairs: TrainingPairs, choice: Choice, *, seed: int = 0) -> Apart
     if new >= NEW * len(held_out):
         return None
     # 2. A fifth of the taught documents, nearest to one drawn at random, and the questions about them.
-    vectors = _unit(pairs.documents[torch.from_numpy(taught)])
+    vectors = F.normalize(pairs.documents[torch.from_numpy(taught)])
     centre = vectors[int(np.random.default_rng(seed).integers(len(taught)))]
     group = taught[(vectors @ centre).topk(max(1, round(LEFT_OUT_SHARE * len(taught)))).indices.numpy()]
     rows = np.unique(pairs.query_rows[np.isin(pairs.document_rows, group)])
@@ -239,8 +239,8 @@ def _batch_loss(
 ) -> Tensor:
     """Return the symmetric InfoNCE loss of questions [B] with their documents ``own`` [B] against ``others``."""
     texts = torch.from_numpy(np.concatenate([own, others]))  # [M]
-    queries = _unit(pairs.queries[torch.from_numpy(questions)] @ query_map)  # [B, d]
-    documents = _unit(pairs.documents[texts] @ document_map)  # [M, d]
+    queries = F.normalize(pairs.queries[torch.from_numpy(questions)] @ query_map)  # [B, d]
+    documents = F.normalize(pairs.documents[texts] @ document_map)  # [M, d]
     logits = INVERSE_TEMPERATURE * queries @ documents.T  # [B, M]
     known = torch.from_numpy(pairs.data.positives_mask(questions, texts.numpy()))  # [B, M]
     size = len(questions)
@@ -260,8 +260,8 @@ def _score(pairs: TrainingPairs, held_out: Validation, spaces: Mapping[int, Spac
         query_map, document_map = map(torch.from_numpy, space.maps)
         mapped_queries, mapped_documents = queries @ query_map, documents @ document_map
         for share in INTERPOLATIONS:
-            query_vectors = _unit(torch.lerp(queries, mapped_queries, share))
-            document_vectors = _unit(torch.lerp(documents, mapped_documents, share))
+            query_vectors = F.normalize(torch.lerp(queries, mapped_queries, share))
+            document_vectors = F.normalize(torch.lerp(documents, mapped_documents, share))
             table[Choice(maps, share)] = held_out.each(top_documents(query_vectors, document_vectors))
     return table
 
@@ -277,7 +277,3 @@ def _score_folds(pairs: TrainingPairs, near: Rows, folds: int, seed: int, bar: A
         spaces = {maps: learn_maps(pairs, near, maps, seed, bar, part) for maps in (1, 2)}
         in_part = np.isin(scored, part)
         yield {choice: values[in_part] for choice, values in _score(pairs, held_out, spaces).items()}
-
-
-def _unit(vectors: Tensor) -> Tensor:
-    return F.normalize(vectors, dim=1)

@@ -27,7 +27,8 @@ LOG = "training.jsonl"
 _FACTS = ("best_step", "best_metrics", "step", "seconds", "history")
 
 
-def _copy(tensors: Mapping[str, Tensor], prefix: str = "") -> dict[str, Tensor]:
+def copy_tensors(tensors: Mapping[str, Tensor], prefix: str = "") -> dict[str, Tensor]:
+    """Copies of tensors, whose names get a prefix."""
     return {f"{prefix}{name}": value.detach().clone().contiguous() for name, value in tensors.items()}
 
 
@@ -53,16 +54,6 @@ class TrainingState:
     seconds: float = 0.0
     history: list[dict[str, Any]] = field(default_factory=list)
 
-    def remember(self, module: nn.Module, step: int, score: float, metrics: dict[str, float]) -> None:
-        """Take these weights as the best so far."""
-        self.best = _copy(module.state_dict())
-        self.best_score, self.best_step, self.best_metrics = score, step, metrics
-
-    def restore(self, module: nn.Module) -> None:
-        """Put the best weights back (the last ones stay without a validation)."""
-        if self.best:
-            module.load_state_dict(self.best)
-
     def stopped(self, config: TrainingConfig) -> bool:
         """Patience is spent: so many validations have brought nothing better."""
         waited = sum(1 for entry in self.history if entry.get("metrics") and entry["step"] > self.best_step)
@@ -80,9 +71,9 @@ class TrainingState:
     ) -> None:
         """Write one file, whole or not at all."""
         self.step = step
-        tensors = _copy(module.state_dict(), "module.") | _copy(self.best, "best.")
+        tensors = copy_tensors(module.state_dict(), "module.") | copy_tensors(self.best, "best.")
         for index, slots in optimizer.state_dict()["state"].items():
-            tensors |= _copy(slots, f"optimizer.{index}.")
+            tensors |= copy_tensors(slots, f"optimizer.{index}.")
         facts = {name: getattr(self, name) for name in _FACTS}
         facts |= {"best_score": self.best_score if self.best else None, "sha256": _digest(tensors)}
         facts |= {"config": config.to_dict(), "size": size}

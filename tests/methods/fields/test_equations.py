@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from palmette import load_data, load_encoder
 from palmette.encoder import Backbone
+from palmette.methods.base import FitInputs
 from palmette.methods.fields.config import FieldsConfig
-from palmette.methods.fields.init import WEIGHT_RATE, WEIGHT_STEPS, fit_field_weights
 from palmette.methods.fields.losses import losses
 from palmette.methods.fields.model import FieldsModel
 from palmette.methods.fields.module import FieldEncoder
-from palmette.methods.fields.training import FieldsTask
+from palmette.methods.fields.training import WEIGHT_RATE, WEIGHT_STEPS, FieldsTask, fit_field_weights
 from support.reference import Doubles, gelu, info_nce, linear, norm, softmax, unit, weights_of
 from support.shop import FIELDS, questions, shop
 from support.tiny import learner
@@ -139,7 +139,7 @@ def test_the_loss_of_a_batch_is_equation_6() -> None:
     asked = [(question, right, wrong) for (question, right), wrong in zip(questions(), hard, strict=True)]
     λ = {"aggregate_weight": 0.7, "fields_weight": 1.9, "best_weight": 0.4, "temperature": 0.06, "chunk": 5}
     config = FieldsConfig(fields=FIELDS, whole=False, dropout=0.0, **λ)
-    task = FieldsModel.task(config, load_data(asked), learner(), None, seed=0, progress=False)[1]
+    task = FieldsModel.task(config, FitInputs(load_data(asked), learner(), None))[1]
     assert isinstance(task, FieldsTask)
     rows = np.arange(0, 24, 2)
     wrong = task.data.negatives.sample(task.query_rows[rows], 1, np.random.default_rng(0))  # one each

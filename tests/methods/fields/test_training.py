@@ -9,6 +9,7 @@ import torch
 
 from palmette import load_data
 from palmette.encoder import Backbone
+from palmette.methods.base import FitInputs
 from palmette.methods.fields import FieldsConfig, FieldsModel, FieldsSearch, FieldsWarning
 from palmette.methods.fields.module import gradient_cached
 from palmette.methods.fields.search import blend
@@ -21,7 +22,7 @@ from support.tiny import learner
 
 def task(**options: Any) -> FieldsTask:
     config = FieldsConfig(**{"fields": FIELDS, "whole": False, **options})
-    return FieldsModel.task(config, load_data(questions()), learner(), None, seed=0, progress=False)[1]
+    return FieldsModel.task(config, FitInputs(load_data(questions()), learner(), None))[1]
 
 
 def loss_of(made: FieldsTask) -> torch.Tensor:

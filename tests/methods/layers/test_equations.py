@@ -10,6 +10,7 @@ import torch
 
 from palmette import FakeEncoder, RetrievalData, load_data
 from palmette.encoder import EncodingCache
+from palmette.methods.base import FitInputs
 from palmette.methods.layers.config import LayersConfig
 from palmette.methods.layers.module import LayerNetworks
 from palmette.methods.layers.training import LayersTask
@@ -61,7 +62,7 @@ def test_queries_are_equation_2(skip: Any, pooling: Any, similarity: Any) -> Non
 
 def task_of(tmp_path: Path, data: Any, **options: Any) -> LayersTask:
     config, cache = LayersConfig(**options), EncodingCache(tmp_path)
-    return LayersTask.of(config, data, FakeEncoder(48), cache, seed=0, progress=False)
+    return LayersTask.of(config, FitInputs(data, FakeEncoder(48), cache))
 
 
 def with_wrong_answers() -> RetrievalData:
@@ -75,9 +76,9 @@ def test_the_loss_of_a_batch_is_the_papers(tmp_path: Path, similarity: Any) -> N
     task = task_of(tmp_path, with_wrong_answers(), multiplier=7.0, similarity=similarity)
     rows, made = np.arange(0, task.size(), 3), task.pairs
     hard = made.hard_negatives(rows, torch.Generator().manual_seed(3))
-    assert hard is not None
+    assert len(hard)
     asked, own = made.query_rows[rows], made.document_rows[rows]
-    documents = np.union1d(own, hard.rows)
+    documents = np.union1d(own, hard)
     assert len(documents) > len(np.unique(own)), "given wrong answers are among them"
     d = made.documents[documents].double().numpy()
     d = unit(d) if similarity == "cosine" else d

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from palmette import Document, FakeEncoder, LayersModel, RetrievalData, load_data, load_encoder
 from palmette.encoder import Encoder, EncodingCache, States
 from palmette.errors import ConfigError
+from palmette.methods.base import FitInputs
 from palmette.methods.layers.config import LayersConfig, LayersSearch
 from palmette.methods.layers.module import LayerNetworks, layer_summary
 from support.tiny import pairs
@@ -88,7 +89,7 @@ def test_other_shapes_begin_without_copies(real: Encoder, options: dict[str, Any
 def test_training_reaches_what_it_should(real: Encoder, trains: Any, tmp_path: Path) -> None:
     config = LayersConfig(trains=trains)
     data, cache = load_data(pairs()), EncodingCache(tmp_path)
-    _, task = LayersModel.task(config, data, real, cache, seed=0, progress=False)
+    _, task = LayersModel.task(config, FitInputs(data, real, cache))
     task.to(real.device)
     loss = task.loss(task.module, np.arange(8), torch.Generator().manual_seed(0), 0.0)
     loss.backward()  # type: ignore[no-untyped-call]

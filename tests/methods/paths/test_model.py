@@ -10,6 +10,7 @@ from palmette import Document, FakeEncoder, PathsModel, load_data, load_model
 from palmette.cli import main
 from palmette.encoder import Backbone, EncodingCache
 from palmette.errors import CheckpointError, ConfigError
+from palmette.methods.base import FitInputs
 from palmette.methods.paths.config import PathsConfig, PathsSearch
 from palmette.methods.paths.explain import IndexReport
 from palmette.training.config import TrainingConfig
@@ -117,7 +118,7 @@ def test_training_learns_and_needs_no_labels() -> None:
 def test_the_encoder_may_learn_too(tmp_path) -> None:
     encoder, cache = learner(), EncodingCache(tmp_path / "cache")
     config = PathsConfig(branches=4, encoder_learns="all", negatives="leaves", refresh=2)
-    config, task = PathsModel.task(config, load_data(pairs()), encoder, cache, seed=0, progress=False)
+    config, task = PathsModel.task(config, FitInputs(load_data(pairs()), encoder, cache))
     task.held_out = None  # so that the last weights stay
     train(task, TrainingConfig(steps=9, batch_size=8, learning_rate=3e-3), progress=False)
     model = PathsModel(config, encoder, task.module)

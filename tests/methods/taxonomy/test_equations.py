@@ -8,6 +8,7 @@ import torch
 
 from palmette import FakeEncoder, TaxonomyModel
 from palmette.encoder.cache import EncodingCache
+from palmette.methods.base import FitInputs
 from palmette.methods.taxonomy.config import TaxonomyConfig, TaxonomySearch
 from palmette.methods.taxonomy.data import TaxonomyData
 from palmette.methods.taxonomy.module import DualEncoder
@@ -23,7 +24,7 @@ def task_of(**options: Any) -> TaxonomyTask:
     """The zoo's task, its towers at random."""
     data = TaxonomyData.load(zoo())
     config = TaxonomyConfig(**{"dimension": DIMENSION, "multiplier": T, "correction": STRENGTH} | options)
-    _, task = TaxonomyModel.task(config, data, FakeEncoder(WIDTH), EncodingCache(), seed=0, progress=False)
+    _, task = TaxonomyModel.task(config, FitInputs(data, FakeEncoder(WIDTH), EncodingCache()))
     randomise(task.module, 1, 0.4)
     return task
 

@@ -12,6 +12,7 @@ from palmette import Document, FakeEncoder, TaxonomyModel, load_data, load_model
 from palmette.cli import main
 from palmette.encoder.cache import EncodingCache
 from palmette.errors import ConfigError, InputError, NotFoundError
+from palmette.methods.base import FitInputs
 from palmette.methods.taxonomy import Hierarchy
 from palmette.methods.taxonomy.config import TaxonomyConfig, TaxonomySearch
 from palmette.methods.taxonomy.data import TaxonomyData
@@ -29,8 +30,8 @@ def fit(data: Any, **options: Any) -> TaxonomyModel:
 
 
 def task_of(data: Any, **options: Any) -> TaxonomyTask:
-    given = TaxonomyConfig(**options), TaxonomyData.load(data), FakeEncoder(8), EncodingCache()
-    return TaxonomyModel.task(*given, seed=0, progress=False)[1]
+    inputs = FitInputs(TaxonomyData.load(data), FakeEncoder(8), EncodingCache())
+    return TaxonomyModel.task(TaxonomyConfig(**options), inputs)[1]
 
 
 @cache

@@ -77,7 +77,10 @@ def test_every_levels_multiplier_starts_where_its_loss_is_lowest() -> None:
     tree = Tree(TreeConfig(depth=4, width=WIDTH, start="random", sharpness=1.0)).eval()
     initialise(tree, pairs.documents, 0)
     TreeTask(tree, pairs).init_multipliers(seeded())
-    queries, texts, known = pairs.batch(pairs.sample(256, seeded()))
+    rows = torch.randperm(len(pairs), generator=seeded())[:256].numpy()
+    query_rows, document_rows = pairs.query_rows[rows], pairs.document_rows[rows]
+    queries, texts = pairs.queries[query_rows], pairs.documents[document_rows]
+    known = pairs.known_answers(query_rows, document_rows)
     with torch.no_grad():
         for level in range(1, 5):
             similarity = ntvd(tree(States(queries), level), tree(States(texts), level))

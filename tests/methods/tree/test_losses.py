@@ -71,13 +71,16 @@ def by_hand(tree: Tree, pairs: TrainingPairs, level: int, negatives: list[str]) 
 
 def test_the_loss_is_its_formula(encoded: dict[bool, TrainingPairs]) -> None:
     tree = untrained()
-    assert encoded[True].positives(ROWS).sum() > len(ROWS) + 4, "some questions have several answers"
+    pairs = encoded[True]
+    known = pairs.known_answers(pairs.query_rows[ROWS], pairs.document_rows[ROWS])
+    assert known.sum() > len(ROWS) + 4, "some questions have several answers"
     for wrong, pairs in encoded.items():
         for seed in (7, 8):
             level = level_of_step(tree.config.depth, drawing := torch.Generator().manual_seed(seed))
             hard = pairs.hard_negatives(ROWS, drawing)
-            assert (hard is not None and hard.known.any() and not hard.known.all()) == wrong
-            negatives = [pairs.data.texts[row] for row in hard.rows] if hard else []
+            known = pairs.known_answers(pairs.query_rows[ROWS], hard)
+            assert (len(hard) > 0 and bool(known.any()) and not known.all()) == wrong
+            negatives = [pairs.data.texts[row] for row in hard]
             loss = TreeTask(tree, pairs).loss(tree, ROWS, torch.Generator().manual_seed(seed), 0.5)
             assert float(loss.detach()) == pytest.approx(by_hand(tree, pairs, level, negatives), rel=1e-4)
 

@@ -7,16 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from palmette.arrays import Floats, quantise
 from palmette.config import check_keys
-from palmette.data import RetrievalData
 from palmette.encoder import Backbone, Encoder, Kind
-from palmette.encoder.cache import EncodingCache
 from palmette.encoder.coalesce import Coalescer
 from palmette.errors import CheckpointError, ConfigError, EncodingError
-from palmette.methods.base import Arrays, Model, Queries
+from palmette.methods.base import Arrays, FitInputs, Model, Queries
 from palmette.methods.fields.config import TRAINING, FieldsConfig, FieldsSearch
 from palmette.methods.fields.documents import (
     TEXT,
@@ -28,10 +25,10 @@ from palmette.methods.fields.documents import (
 )
 from palmette.methods.fields.explain import explain
 from palmette.methods.fields.module import FieldEncoder
-from palmette.methods.fields.search import AGGREGATE, FIELD_SCALES, FIELD_WEIGHTS, FIELDS, plan
+from palmette.methods.fields.search import AGGREGATE, FIELD_SCALES, FIELD_WEIGHTS, FIELDS, blend, part_weights
 from palmette.methods.fields.training import FieldsTask
 from palmette.ranking.score import options_key
-from palmette.search.plan import ArraySpec, SearchPlan
+from palmette.search.plan import ArraySpec, Score, SearchPlan
 from palmette.store.protocols import View
 from palmette.types import Document, Explanation
 
@@ -69,14 +66,12 @@ class FieldsModel(Model):
         self._coalesce = Coalescer(32)
 
     @classmethod
-    def task(
-        cls, config: FieldsConfig, data: RetrievalData, encoder: Encoder, cache: EncodingCache, *, seed: int,
-        progress: bool | None,
-    ) -> tuple[FieldsConfig, FieldsTask]:  # fmt: skip
+    def task(cls, config: FieldsConfig, inputs: FitInputs) -> tuple[FieldsConfig, FieldsTask]:
         """Copy the encoder, choose how much of each field it reads, and tokenise everything.
 
         The cache is not used: what a trained encoder gives today is wrong tomorrow.
         """
+        data, encoder = inputs.data, inputs.encoder
         if not data.labelled:
             warnings.warn(
                 f"{data.name} has no labelled pairs, so nothing is trained: the model keeps the encoder's own vectors "
@@ -93,7 +88,7 @@ class FieldsModel(Model):
         backbone.freeze(config.trained_layers)
         if module.frozen:
             backbone.requires_grad_(False)
-        return config, FieldsTask.of(module, data, extractor, seed=seed, progress=progress)
+        return config, FieldsTask.of(module, extractor, inputs)
 
     @classmethod
     def module_for(cls, config: FieldsConfig, encoder: Encoder) -> FieldEncoder:
@@ -120,9 +115,7 @@ class FieldsModel(Model):
             ArraySpec(FIELD_WEIGHTS, (count,)),
         )
 
-    def encode_documents(
-        self, documents: Sequence[Document], vectors: Floats | None = None
-    ) -> dict[str, NDArray[np.generic]]:
+    def encode_documents(self, documents: Sequence[Document], vectors: Floats | None = None) -> Arrays:
         """Stored arrays, from one pass."""
         if vectors is not None:
             self.require_embeddings()
@@ -151,7 +144,15 @@ class FieldsModel(Model):
 
     def plan(self, queries: Queries, k: int, options: FieldsSearch, view: View) -> SearchPlan:
         """A shortlist by the aggregate, ranked by the best field; or either alone."""
-        return plan(self.config, queries[AGGREGATE], k, options)
+        config, vectors = self.config, queries[AGGREGATE]  # [Q, d]
+        first, share = Score(AGGREGATE, vectors), blend(config, options)
+        if share == 1:
+            return SearchPlan(first)
+        scales = FIELD_SCALES if config.stored == "int8" else None
+        best = Score(FIELDS, vectors, part_weights=part_weights(config, options), scales=scales)
+        if options.by == "best":
+            return SearchPlan(best)
+        return SearchPlan(first, rescore=best, fetch=max(k, options.shortlist), share=share)
 
     def explain(
         self, query: Queries, arrays: Arrays, options: FieldsSearch, evidence: Mapping[str, Any]
@@ -200,10 +201,8 @@ class FieldsModel(Model):
         documents = [Document(str(row), fields={TEXT: text}) for row, text in enumerate(texts)]
         return np.asarray(self.encode_documents(documents)[AGGREGATE], np.float32)
 
-    def describe(self, view: View | None = None) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """The fields, which fields each attends to, and how much of each is read."""
-        if view is not None:
-            return {}
         order = self.config.order
         attended = zip(order, self.config.attended, strict=True)
         return {

@@ -153,7 +153,7 @@ class FieldEncoder(nn.Module):
         self.lr_scale = {"field_maps": 6.0, "field_weights": 20.0} if self.frozen else {}
         # A linear map per field is what learns where the encoder is frozen.
         self.field_maps = nn.Parameter(torch.zeros(count, width, width)) if self.frozen else None
-        # K starts at zero and its bias where the untrained fields rank best: see ``init.py``.
+        # K starts at zero and its bias where the untrained fields rank best: see ``training.py``.
         self.field_weights = nn.Linear(width, count)
         nn.init.zeros_(self.field_weights.weight)
         nn.init.zeros_(self.field_weights.bias)
@@ -168,8 +168,20 @@ class FieldEncoder(nn.Module):
         return self
 
     def forward(self, kind: TextKind, texts: Any) -> Encoded:
-        """Vectors of documents (token ids by field), queries (token ids) or :class:`Pooled` states."""
-        return self._finish(texts if kind == "pooled" else self.pool(kind, texts))
+        """Vectors of documents (token ids by field), queries (token ids) or :class:`Pooled` states.
+
+        Each state is mapped by its field's map; the aggregate is their weighted sum.
+        """
+        pooled: Pooled = texts if kind == "pooled" else self.pool(kind, texts)
+        states, first, filled = pooled.fields.float(), pooled.first.float(), pooled.filled
+        with torch.autocast(states.device.type, enabled=False):  # half precision is for the transformer alone
+            if self.field_maps is not None:
+                states = states + torch.einsum("bfw,fwv->bfv", states, self.field_maps)  # [B, F, w]
+            flat = self._scale(self.backbone.finish(states.flatten(0, 1)))  # [B·F, d]
+            fields = flat.view(*filled.shape, flat.shape[-1]) * filled[..., None]
+            lowest = torch.finfo(torch.float32).min
+            weights = self.field_weights(first).masked_fill(~pooled.weighed, lowest).softmax(-1)  # K h_CLS
+            return Encoded(fields, weights, self.aggregate(fields, weights))
 
     def pool(self, kind: TextKind, texts: Sequence[Any]) -> Pooled:
         """States of documents or queries, from one pass of the encoder."""
@@ -187,18 +199,6 @@ class FieldEncoder(nn.Module):
         filled = present.float() @ self.layout.attended.T.to(present.device).float() > 0  # [B, F]
         # Untrained weights do not know that a field without words repeats those before it.
         return Pooled(fields, states[:, 0], filled, filled if self.config.labelled else present)
-
-    def _finish(self, pooled: Pooled) -> Encoded:
-        """Vectors of states: each mapped by its field's map, and their weighted sum."""
-        states, first, filled = pooled.fields.float(), pooled.first.float(), pooled.filled
-        with torch.autocast(states.device.type, enabled=False):  # half precision is for the transformer alone
-            if self.field_maps is not None:
-                states = states + torch.einsum("bfw,fwv->bfv", states, self.field_maps)  # [B, F, w]
-            flat = self._scale(self.backbone.finish(states.flatten(0, 1)))  # [B·F, d]
-            fields = flat.view(*filled.shape, flat.shape[-1]) * filled[..., None]
-            lowest = torch.finfo(torch.float32).min
-            weights = self.field_weights(first).masked_fill(~pooled.weighed, lowest).softmax(-1)  # K h_CLS
-            return Encoded(fields, weights, self.aggregate(fields, weights))
 
     def aggregate(self, fields: Tensor, weights: Tensor) -> Tensor:
         """Weighted sum h = Σ_f w_f h_f: [B, F, d], [B, F] → [B, d]."""

@@ -1,4 +1,4 @@
-"""Plan of a search: a shortlist by the aggregate, ranked by the best matching field."""
+"""Stored arrays, and what a field and the aggregate count in a search."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import numpy as np
 
 from palmette.arrays import Floats
 from palmette.methods.fields.config import BLEND, FieldsConfig, FieldsSearch
-from palmette.search.plan import Score, SearchPlan
 
 AGGREGATE = "aggregate"
 """Stored array of the document's aggregate vector."""
@@ -33,15 +32,3 @@ def blend(config: FieldsConfig, options: FieldsSearch) -> float:
         return options.blend or 0.0
     chosen = BLEND if config.blend is None else config.blend
     return chosen if config.labelled or not config.reads_whole or options.weights else 1.0
-
-
-def plan(config: FieldsConfig, queries: Floats, k: int, options: FieldsSearch) -> SearchPlan:
-    """Search plan of queries [Q, d]."""
-    first, share = Score(AGGREGATE, queries), blend(config, options)
-    if share == 1:
-        return SearchPlan(first)
-    scales = FIELD_SCALES if config.stored == "int8" else None
-    best = Score(FIELDS, queries, part_weights=part_weights(config, options), scales=scales)
-    if options.by == "best":
-        return SearchPlan(best)
-    return SearchPlan(first, rescore=best, fetch=max(k, options.shortlist), share=share)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -24,13 +24,14 @@ from torch import Tensor, nn
 
 from palmette.arrays import Floats, Mask, Ragged, Rows, best_of_each
 from palmette.data import RetrievalData
+from palmette.methods.base import FitInputs
 from palmette.methods.fields.config import BLEND, BLENDS, FieldsConfig, FieldsSearch
 from palmette.methods.fields.documents import FieldExtractor, field_tokens, query_tokens
-from palmette.methods.fields.init import fit_field_weights
 from palmette.methods.fields.losses import best_field, charm_loss
 from palmette.methods.fields.module import Encoded, FieldEncoder, FrozenStates, TextKind, gradient_cached
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Stage, Task, TrainingResult
+from palmette.training.maths import info_nce
 from palmette.training.pairs import Validation
 
 FIELDS_DEV_QUERIES = 200
@@ -39,6 +40,10 @@ FIELDS_DEV_DOCUMENTS = 1000
 """Documents of a validation."""
 INITIAL_PAIRS = 256
 """Training pairs that fit the fields' initial weights."""
+WEIGHT_STEPS = 40
+"""Steps that fit the initial weights: enough to tell fields apart, too few to silence any."""
+WEIGHT_RATE = 0.1
+"""Learning rate of these steps."""
 
 
 @dataclass
@@ -56,8 +61,6 @@ class FieldsTask(Task):
     """[P] document of each pair."""
     dev: Validation | None
     objective: Callable[[FieldsConfig, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor] = charm_loss
-    metric: ClassVar[str] = "ndcg@10"
-    """Metric of a two-stage search, by which the best weights are chosen."""
 
     def __post_init__(self) -> None:
         counts: dict[TextKind, int] = {}
@@ -68,10 +71,9 @@ class FieldsTask(Task):
         }
 
     @classmethod
-    def of(
-        cls, module: FieldEncoder, data: RetrievalData, extractor: FieldExtractor, *, seed: int, progress: bool | None
-    ) -> Self:
+    def of(cls, module: FieldEncoder, extractor: FieldExtractor, inputs: FitInputs) -> Self:
         """Task with all texts tokenised and the fields' initial weights in the module."""
+        data, seed, progress = inputs.data, inputs.seed, inputs.progress
         config, backbone = module.config, module.backbone
         if not config.labelled:
             empty = np.empty(0, np.int64)
@@ -176,3 +178,23 @@ class FieldsTask(Task):
             clear = gain.mean() > gain.std() / len(gain) ** 0.5
             self.module.config = self.module.config.replace(blend=share if clear else BLEND)
         return result
+
+
+def fit_field_weights(module: FieldEncoder, queries: Tensor, fields: Tensor, target: Tensor, known: Tensor) -> None:
+    """Fit the bias of the fields' weights by L_Agg on some training pairs; the encoder stays as it is.
+
+    Fields that tell little alone (a brand, a number) would else count as much in the first aggregates as whole
+    documents, and a few hundred steps do not make good for that. Arguments as in :func:`losses`.
+    """
+    filled = (fields != 0).any(-1)  # [M, F]
+    bias = module.field_weights.bias.detach().cpu().clone().requires_grad_(True)
+    optimizer = torch.optim.Adam([bias], lr=WEIGHT_RATE)
+    lowest = torch.finfo(bias.dtype).min
+    for _ in range(WEIGHT_STEPS):
+        weights = bias.expand(len(fields), -1).masked_fill(~filled, lowest).softmax(-1)  # [M, F]
+        logits = queries @ module.aggregate(fields, weights).T / module.config.temperature
+        optimizer.zero_grad()
+        torch.autograd.backward(info_nce(logits, target, known))
+        optimizer.step()
+    with torch.no_grad():
+        module.field_weights.bias.copy_(bias)

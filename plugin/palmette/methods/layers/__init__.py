@@ -7,7 +7,7 @@ query encoder are trained. Each starts as a copy of the encoder's last layers: n
 Letters: Q queries, B batch, T tokens, L layers, h width of states, w width of a network, d width of vectors, k places.
 
 ``config.py`` options · ``module.py`` retrieval networks · ``init.py`` their initial weights · ``training.py`` ·
-``search.py`` one list from all layers · ``explain.py`` · ``model.py`` the hooks
+``search.py`` one list from all layers · ``model.py`` the hooks
 """
 
 from palmette.methods.layers.config import LayersConfig, LayersSearch

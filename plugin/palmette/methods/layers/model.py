@@ -11,20 +11,18 @@ import torch
 
 from palmette.arrays import Floats, unit_rows
 from palmette.config import check_keys
-from palmette.data import RetrievalData
-from palmette.encoder import Encoder, EncodingCache, Kind
+from palmette.encoder import Encoder, Kind
 from palmette.encoder.base import Output
 from palmette.encoder.coalesce import Coalescer
 from palmette.errors import ConfigError
-from palmette.methods.base import Model, Queries
+from palmette.methods.base import FitInputs, Model, Queries
 from palmette.methods.layers.config import TRAINING, LayersConfig, LayersSearch
-from palmette.methods.layers.explain import explain_layers
 from palmette.methods.layers.module import LayerNetworks
 from palmette.methods.layers.search import FUSED, LAYERS, VECTOR, layers_plan, merge_layers
 from palmette.methods.layers.training import LayersTask
 from palmette.search.plan import ArraySpec, Candidates, SearchPlan
 from palmette.store.protocols import View
-from palmette.types import Document, Explanation
+from palmette.types import Document, Explanation, Part
 
 QUERIES_PER_PASS = 32
 """Queries of concurrent callers that share a pass of the encoder."""
@@ -59,22 +57,14 @@ class LayersModel(Model):
     module: LayerNetworks
 
     @classmethod
-    def task(
-        cls,
-        config: LayersConfig,
-        data: RetrievalData,
-        encoder: Encoder,
-        cache: EncodingCache,
-        *,
-        seed: int,
-        progress: bool | None,
-    ) -> tuple[LayersConfig, LayersTask]:
+    def task(cls, config: LayersConfig, inputs: FitInputs) -> tuple[LayersConfig, LayersTask]:
         """Encode every text once and initialise the networks."""
+        encoder = inputs.encoder
         if not encoder.num_layers:
             raise ConfigError(f"encoder {encoder.name!r} has no transformer layers: choose one that has some")
         if config.layers is not None:
             config.replace(last=encoder.num_layers)  # refuse unknown layers before anything is encoded
-        task = LayersTask.of(config, data, encoder, cache, seed=seed, progress=progress)
+        task = LayersTask.of(config, inputs)
         return task.module.config, task
 
     @classmethod
@@ -153,11 +143,34 @@ class LayersModel(Model):
     def explain(
         self, query: Queries, arrays: Mapping[str, Any], options: LayersSearch, evidence: Mapping[str, Any]
     ) -> Explanation:
-        """Similarity at every layer, and the layer that found the document."""
-        layers = self.layers_of(options)
+        """Similarity at every layer, each with its share of the weighted mean that is the score.
+
+        In layer order the text names the layer that contributed the document, else the one whose query is nearest.
+        """
+        # 1. The parts: the layers' similarities times their weights.
+        layers, vector = self.layers_of(options), np.asarray(arrays[VECTOR], np.float32).reshape(-1)
         weights = self.module.weights(layers).cpu().numpy()
-        vector = np.asarray(arrays[VECTOR], np.float32).reshape(-1)
-        return explain_layers(query[LAYERS][0], weights, vector, layers, evidence)
+        similar = (query[LAYERS][0] @ vector).astype(float).tolist()  # [L]
+        parts = [
+            Part(f"layer {layer}", float(weight * value), {"similarity": value, "weight": float(weight)})
+            for layer, weight, value in zip(layers, weights, similar, strict=True)
+        ]
+        # 2. The layer that found the document, and the text.
+        finder, brief = layers[int(np.argmax(similar))], "nearest to layer {}"
+        if "layer" in evidence:
+            finder, brief = int(evidence["layer"]), "found by layer {} first"
+        score, brief = sum(part.value for part in parts), brief.format(finder)
+        by_layer = dict(zip(map(str, layers), similar, strict=True))
+        detail: dict[str, Any] = {"found_by": finder, "similarity": by_layer}
+        values = ", ".join(f"{layer}: {value:.2f}" for layer, value in by_layer.items())
+        text = f"score {score:.3f}; {brief}; similarity by layer {values}"
+        # 3. The question's words in it.
+        if (words := evidence.get("words")) is not None:
+            detail["words"] = {word: bool(occurs) for word, occurs in words.items()}
+            contained = [word for word, occurs in words.items() if occurs]
+            text += f"; {len(contained)} of {len(words)} words of the question"
+            text += f" ({', '.join(contained)})" if contained else ""
+        return Explanation(score, parts, text, detail, brief=brief)
 
     def embed(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:
         """Vectors [n, d] for other stores: weighted mean queries, or documents; ``layers=`` selects layers."""
@@ -166,10 +179,8 @@ class LayersModel(Model):
             return self.encode_queries(texts, self.search_options(options))[FUSED]
         return self._scaled(self.encoder.encode(texts))
 
-    def describe(self, view: View | None = None) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Layers with their initial query and their weight in a fused list."""
-        if view is not None:
-            return {}
         layers = {
             str(layer): {"began as": self.config.kind(layer), "weight": round(weight, 3)}
             for layer, weight in zip(self.config.query_layers, self.module.weights().tolist(), strict=True)

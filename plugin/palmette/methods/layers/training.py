@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -13,20 +13,19 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from palmette.arrays import Floats, Rows
-from palmette.data import RetrievalData
 from palmette.data.metrics import Judgements
-from palmette.encoder import Encoder, EncodingCache
 from palmette.encoder.sentences.splitting import first_sentences
 from palmette.errors import TrainingError
 from palmette.machine.progress import progress_bar
+from palmette.methods.base import FitInputs
 from palmette.methods.layers.config import LayersConfig
 from palmette.methods.layers.init import complete_config, initialise
 from palmette.methods.layers.module import LayerNetworks, layer_summary
 from palmette.ranking.calibration import ndcg_by_query
 from palmette.training.config import TrainingConfig
-from palmette.training.loop import Stage, Task, TrainingResult
+from palmette.training.loop import Stage, TrainingResult
 from palmette.training.maths import info_nce
-from palmette.training.pairs import TokenRows, TrainingPairs, inner_product
+from palmette.training.pairs import PairsTask, TokenRows, TrainingPairs, top_documents
 
 QUERIES_IN_MEMORY = 64
 """Queries whose states are in memory together."""
@@ -41,40 +40,26 @@ def _blocks(rows: Rows) -> Sequence[Rows]:
 
 
 @dataclass
-class LayersTask(Task):
+class LayersTask(PairsTask):
     """Training by an in-batch softmax at every layer; the encoder and the documents' vectors stay frozen."""
 
     module: LayerNetworks
-    pairs: TrainingPairs
     states: TokenRows
     """States of the queries at all layers, on disk: [Σ T, L + 1, h]."""
     features: list[Tensor] = field(default_factory=list)
     """Inputs of the heads for every query [n, p], by layer, where only the heads are trained."""
-    metric: ClassVar[str] = "ndcg@10"  # of the fused list
 
     @classmethod
-    def of(
-        cls,
-        config: LayersConfig,
-        data: RetrievalData,
-        encoder: Encoder,
-        cache: EncodingCache,
-        *,
-        seed: int,
-        progress: bool | None,
-    ) -> Self:
+    def of(cls, config: LayersConfig, inputs: FitInputs) -> Self:
         """Encode every text once, complete the config and initialise the networks."""
+        data, encoder, cache, seed, progress = inputs
+        # 1. The queries and their vectors; where there are none, first sentences of documents stand in.
         pairs = TrainingPairs.encode(data, encoder, cache, seed=seed, progress=progress)
         if data.labelled:
-            dev_rows = data.judgements("dev")[0] if pairs.dev else pairs.query_rows
-            query_rows = np.unique(
-                np.concatenate([pairs.query_rows, dev_rows])
-            )  # the same for every seed: encoded once
-            texts, own, training_rows = (
-                [data.query_texts[row] for row in query_rows],
-                pairs.queries,
-                np.unique(pairs.query_rows),
-            )
+            own, training_rows = pairs.queries, np.unique(pairs.query_rows)
+            dev_rows = data.judgements("dev")[0] if pairs.dev else training_rows
+            query_rows = np.union1d(training_rows, dev_rows)  # the same for every seed: encoded once
+            texts = pairs.texts("query", query_rows)
         else:
             texts = first_sentences(data.texts[:STANDING_IN])
             own = torch.from_numpy(cache.encode(encoder, texts, kind="query", progress=progress))
@@ -83,6 +68,7 @@ class LayersTask(Task):
             raise TrainingError(
                 f"{data.name} has no pairs of query and document, which start='random' needs, or no words to begin with"
             )
+        # 2. Their states at all layers, and the networks that come nearest to their vectors.
         stored = cache.encode_tokens(encoder, texts, kind="query", outputs="layers", progress=progress)
         states = TokenRows(*stored, {row: at for at, row in enumerate(query_rows.tolist())})
         drawn = np.random.default_rng(seed).permutation(training_rows)[:QUERIES_FOR_INIT]
@@ -94,6 +80,7 @@ class LayersTask(Task):
             return torch.cat([layer_summary(x[:, :, layer], mask, config.pooling) for x, mask in sampled])
 
         module = initialise(config, encoder, summaries, own[torch.from_numpy(drawn)], seed)
+        # 3. Where only the heads learn, their inputs are made once.
         task = cls(module.to(encoder.device), pairs, states)
         if config.trains == "heads" and data.labelled:
             for frozen in (module.stack, *(network.layers for network in module.networks_of())):
@@ -106,7 +93,7 @@ class LayersTask(Task):
         """Inputs of the heads for all queries of training and validation, made once."""
         module, pairs = self.module.eval(), self.pairs
         dev_rows = pairs.dev.queries if pairs.dev else pairs.query_rows
-        query_rows = np.unique(np.concatenate([pairs.query_rows, dev_rows]))
+        query_rows = np.union1d(pairs.query_rows, dev_rows)
         for block in progress_bar(progress, _blocks(query_rows), desc="Reading the layers", unit="batch", delay=2):
             x, mask = self.states.take(block, device)
             parts = module.features([x[:, :, layer] for layer in self.module.config.query_layers], mask)
@@ -114,17 +101,13 @@ class LayersTask(Task):
             for whole, part in zip(self.features, parts, strict=True):
                 whole[torch.from_numpy(block)] = part.cpu()
 
-    def size(self) -> int:
-        """Training pairs."""
-        return len(self.pairs)
-
     def stages(self, training: TrainingConfig) -> Sequence[Stage]:
         """One run of the loop; none without labelled pairs."""
         return super().stages(training) if self.pairs.data.labelled else []
 
     def to(self, device: torch.device) -> None:
         """Move vectors and features to the training device."""
-        self.pairs = self.pairs.to(device)
+        super().to(device)
         self.features = [block.to(device) for block in self.features]
 
     def queries(self, module: nn.Module, rows: Rows) -> Tensor:
@@ -145,21 +128,20 @@ class LayersTask(Task):
     def loss(self, module: nn.Module, rows: Rows, generator: torch.Generator, progress: float) -> Tensor:
         """Mean over the layers of InfoNCE (section 3.2 of the paper) on their similarities (equation 1)."""
         pairs, query_rows, own = self.pairs, self.pairs.query_rows[rows], self.pairs.document_rows[rows]
-        hard = pairs.hard_negatives(rows, generator)
-        columns = np.unique(np.concatenate([own, *([hard.rows] if hard else [])]))  # each document once: [C]
+        columns = np.union1d(own, pairs.hard_negatives(rows, generator))  # each document once: [C]
         queries, documents = self.queries(module, query_rows), self.documents(columns)
         with torch.autocast(queries.device.type, enabled=False):
             scores = torch.einsum("bld,cd->lbc", queries.float(), documents.float()) * self.module.config.multiplier
-        known = torch.from_numpy(pairs.data.positives_mask(query_rows, columns)).to(scores.device)
+        known = pairs.known_answers(query_rows, columns)
         return info_nce(scores, torch.from_numpy(np.searchsorted(columns, own)).to(scores.device), known)
 
     def validate(self, module: nn.Module) -> dict[str, float]:
         """Metrics of the fused list on held-out queries, and nDCG@10 of each layer."""
-        if self.pairs.dev is None:
+        if (dev := self.pairs.dev) is None:
             return {}
         queries, documents = self._held_out()
         variants = [self.module.fused(queries), *queries.unbind(1)]
-        fused, *alone = (self.pairs.score_ranking(q, documents, inner_product) for q in variants)
+        fused, *alone = (dev.score_ranking(top_documents(q, documents)) for q in variants)
         by_layer = zip(self.module.config.query_layers, alone, strict=True)
         return {**fused, **{f"ndcg@10 of layer {layer}": scores["ndcg@10"] for layer, scores in by_layer}}
 
@@ -181,13 +163,11 @@ class LayersTask(Task):
         return result
 
 
-def best_weights(tables: Floats, judgements: Judgements | None) -> tuple[float, ...]:
+def best_weights(tables: Floats, judgements: Judgements) -> tuple[float, ...]:
     """Weigh several rankings' scores [M, Q, N]: equally, moved where held-out judgements clearly gain by it."""
     # 1. Equal weights, and the nDCG of each judged query by them.
     count = len(tables)
     weights = np.full(count, 1 / count)
-    if judgements is None:
-        return tuple(weights.tolist())
     rated = judgements.relevant > 0
 
     def quality(mix: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -106,11 +106,11 @@ def load_warning(now: Mapping[str, float], trained: Mapping[str, float]) -> str 
     )
 
 
-def leaf_terms(text_of: Callable[[int], str], leaf_of: Tensor, router: Paths) -> LeafTerms:
+def leaf_terms(texts: Sequence[str], leaf_of: Tensor, router: Paths) -> LeafTerms:
     """Up to 8 terms of every leaf that has any, from an even sample of texts with these leaves [n]."""
-    rows = evenly_spaced(len(leaf_of), TEXTS_READ_FOR_TERMS)
+    rows = evenly_spaced(len(texts), TEXTS_READ_FOR_TERMS)
     leaves = leaf_of.cpu().numpy()[rows]
-    spelled, text, term = count_terms([text_of(row) for row in rows.tolist()])
+    spelled, text, term = count_terms(texts[row] for row in rows.tolist())
     totals, texts_in = np.bincount(term, minlength=len(spelled)), np.bincount(leaves)
     leaf, term, count = add_counts(leaves[text], term, np.ones(len(term), np.int64), len(spelled))
     weight = divergence(count, texts_in[leaf], totals[term], len(rows))

@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch.nn import functional as F
 
 from palmette.arrays import Floats
 from palmette.config import check_keys
 from palmette.data import RetrievalData
-from palmette.encoder import Backbone, Encoder, EncodingCache, Kind
+from palmette.encoder import Backbone, Encoder, Kind
 from palmette.encoder.local.backbone import encode_texts
-from palmette.methods.base import Model, Queries
+from palmette.methods.base import Arrays, FitInputs, Model, Queries
 from palmette.methods.paths.config import TRAINING, PathsConfig, PathsSearch
 from palmette.methods.paths.explain import REPORT, IndexReport, explain_leaf, leaf_load, load_warning
 from palmette.methods.paths.init import initialise
@@ -67,17 +67,9 @@ class PathsModel(Model):
         return config.encoder_learns == "nothing"
 
     @classmethod
-    def task(
-        cls,
-        config: PathsConfig,
-        data: RetrievalData,
-        encoder: Encoder,
-        cache: EncodingCache,
-        *,
-        seed: int,
-        progress: bool | None,
-    ) -> tuple[PathsConfig, PathsTask]:
+    def task(cls, config: PathsConfig, inputs: FitInputs) -> tuple[PathsConfig, PathsTask]:
         """Encode the pairs once, and start the indexer from the corpus."""
+        data, encoder, cache, seed, progress = inputs
         config = config.for_documents(len(data.corpus)).replace(width=encoder.dimension)
         pairs = TrainingPairs.encode(data, encoder, cache, seed=seed, progress=progress)
         backbone = Backbone.of(encoder) if config.encoder_learns == "all" else None
@@ -87,7 +79,7 @@ class PathsModel(Model):
             torch.manual_seed(seed)
             module = Paths(config, backbone).cpu()
         if config.start == "kmeans":
-            initialise(module.indexer, module.embed(pairs.documents), seed)
+            initialise(module.indexer, F.normalize(pairs.documents, dim=1), seed)
         return config, PathsTask(module, pairs, validation, progress)
 
     @classmethod
@@ -125,9 +117,7 @@ class PathsModel(Model):
         leaves = ArraySpec(LEAVES, (1,), "int32", searched="lists", among=(0, last))
         return ArraySpec(VECTOR, (self.config.width,), searched="inner_product"), leaves
 
-    def encode_documents(
-        self, documents: Sequence[Document], vectors: Floats | None = None
-    ) -> dict[str, NDArray[np.generic]]:
+    def encode_documents(self, documents: Sequence[Document], vectors: Floats | None = None) -> Arrays:
         """Vectors [N, m] and leaves [N, 1]."""
         contents = [document.content for document in documents]
         x = self._embed(self._encode(contents, "document") if vectors is None else vectors)
@@ -152,7 +142,7 @@ class PathsModel(Model):
         return np.asarray(encode(texts), np.float32)
 
     def _embed(self, vectors: Floats) -> torch.Tensor:
-        return self.router.embed(torch.from_numpy(np.array(vectors, np.float64)))
+        return F.normalize(torch.from_numpy(np.array(vectors, np.float64)), dim=1)
 
     def plan(self, queries: Queries, k: int, options: PathsSearch, view: View) -> SearchPlan:
         """Inner products with the documents of the leaves to visit."""
@@ -166,29 +156,24 @@ class PathsModel(Model):
         visited = np.zeros(candidates.keys.shape, np.int64) + counts[:, None]
         return replace(candidates, evidence={VISITED: visited})
 
-    def explain(
-        self, query: Queries, arrays: Mapping[str, Any], options: PathsSearch, evidence: Mapping[str, Any]
-    ) -> Explanation:
+    def explain(self, query: Queries, arrays: Arrays, options: PathsSearch, evidence: Mapping[str, Any]) -> Explanation:
         """Leaves visited, the document's own, and its leaf's share of the cosine."""
         return explain_leaf(self.router, self.report.documents, query, arrays, evidence)
 
-    def describe(self, view: View | None = None) -> dict[str, Any]:
-        """Shape, load and terms of the leaves, recall by documents visited; with a view, the load of its leaves."""
-        report, config = self.report, self.config
-        if view is not None:
-            sizes = view.list_sizes(LEAVES)
-            load = leaf_load(np.pad(sizes, (0, config.leaves - len(sizes))))
-            warning = load_warning(load, report.load)
-            return {"documents per leaf": load, **({"warning": warning} if warning else {})}
-        curve = {f"{share:g}": row for share, row in report.curve.items()}
-        terms, query_keywords = (
-            {leaf: [term for term, _ in best] for leaf, best in terms_of_leaves.items()}
-            for terms_of_leaves in (report.documents, report.queries)
-        )
+    def describe(self) -> dict[str, Any]:
+        """Shape, load and terms of the leaves, and recall by documents visited."""
+        report = self.report
         return {
-            **{name: getattr(config, name) for name in ("leaves", "branches", "height")},
+            **{name: getattr(self.config, name) for name in ("leaves", "branches", "height")},
             "documents per leaf": report.load,
-            "recall by share of documents visited": curve,
-            "keywords": terms,
-            "keywords of queries": query_keywords,
+            "recall by share of documents visited": {f"{share:g}": row for share, row in report.curve.items()},
+            "keywords": {leaf: [term for term, _ in best] for leaf, best in report.documents.items()},
+            "keywords of queries": {leaf: [term for term, _ in best] for leaf, best in report.queries.items()},
         }
+
+    def describe_documents(self, view: View) -> dict[str, Any]:
+        """How full the leaves are, and a warning where they have become unequal."""
+        sizes = view.list_sizes(LEAVES)
+        load = leaf_load(np.pad(sizes, (0, self.config.leaves - len(sizes))))
+        warning = load_warning(load, self.report.load)
+        return {"documents per leaf": load, **({"warning": warning} if warning else {})}

@@ -133,15 +133,11 @@ class Paths(nn.Module):
         copy = deepcopy(self, {id(self.backbone): None})
         return copy.to("cpu", torch.float64).requires_grad_(False)
 
-    def embed(self, x: Tensor) -> Tensor:
-        """Embeddings [n, m] → unit vectors [n, m]."""
-        return F.normalize(x, dim=1)
-
     def forward(self, *parts: TextBatch) -> tuple[Tensor, Routed]:
         """Unit vectors of texts [n, m], and their paths."""
         read = torch.cat([self.read(part) for part in parts])
         with torch.autocast(read.device.type, enabled=False):  # half precision is for the transformer alone
-            vectors = self.embed(read.float())
+            vectors = F.normalize(read.float(), dim=1)
             return vectors, self.indexer(vectors)
 
     def read(self, part: TextBatch) -> Tensor:

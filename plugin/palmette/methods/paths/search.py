@@ -50,18 +50,21 @@ def leaves_to_visit(router: Paths, curve: Curve, view: View, vectors: Floats, k:
     As many as the budget allows or the beam says; more where they hold fewer than ``k`` documents of the view. The
     leaves of a query do not depend on other queries.
     """
+    # 1. The budget in documents; all of them are looked at in one piece.
     config, count, visit = router.config, len(view), options.visit
     if visit == "auto":
         visit = auto_share(curve, options.tolerance, count)
     budget = visit * count if isinstance(visit, float) else visit
     if (options.beam is None and budget >= count) or not count:
         return np.zeros((len(vectors), 0), np.int64)
+    # 2. A width of the beam that is most likely enough.
     filled = view.list_sizes(LEAVES)
     sizes = np.pad(filled, (0, config.leaves - len(filled)))  # [L]
     entries = int(filled.sum())
     needed = min(k, entries)
     share = max(budget, needed) / max(1, entries)
-    width = min(config.leaves, options.beam or int(1.5 * share * config.leaves) + 8)  # most likely enough
+    width = min(config.leaves, options.beam or int(1.5 * share * config.leaves) + 8)
+    # 3. Each query's leaves within the budget; where the beam was too narrow for some, twice as wide.
     chosen: dict[int, Keys] = {}
     rows, x = np.arange(len(vectors)), torch.from_numpy(vectors).double()
     while len(rows):

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from palmette.arrays import Rows
 from palmette.encoder import Kind
@@ -18,8 +19,8 @@ from palmette.methods.paths.losses import intra_leaf, triplet
 from palmette.methods.paths.module import Paths, TextBatch
 from palmette.methods.paths.search import SHARES, recall_curve
 from palmette.training.config import TrainingConfig
-from palmette.training.loop import Stage, Task, TrainingResult
-from palmette.training.pairs import TrainingPairs, Validation
+from palmette.training.loop import Stage, TrainingResult
+from palmette.training.pairs import PairsTask, Validation
 
 JUDGED_AT = (0.1, 0.2, 0.4, 1.0)
 """Shares of the documents over whose recall the best weights are chosen."""
@@ -28,12 +29,10 @@ NEAREST = 20
 
 
 @dataclass
-class PathsTask(Task):
+class PathsTask(PairsTask):
     """The paper's three losses."""
 
     module: Paths
-    pairs: TrainingPairs
-    """Training pairs, with their embeddings by the encoder as it was."""
     held_out: Validation | None
     progress: bool | None = None
     steps: int = 1
@@ -43,30 +42,20 @@ class PathsTask(Task):
     mined: tuple[int, Rows] | None = None
     metric: ClassVar[str] = "recall over visits"  # at 10 and 100, averaged over shares of documents visited
 
-    def size(self) -> int:
-        """Training pairs."""
-        return len(self.pairs)
-
-    def to(self, device: torch.device) -> None:
-        """Move the embeddings beside the module."""
-        self.pairs = self.pairs.to(device)
-
-    def _texts(self, kind: Kind, rows: Rows) -> list[str]:
-        texts = self.pairs.data.query_texts if kind == "query" else self.pairs.data.texts
-        return [texts[row] for row in rows.tolist()]
-
     def _inputs(self, kind: Kind, rows: Rows) -> TextBatch:
         """Input of the module: embeddings by the frozen encoder, or tokens where the encoder learns."""
         if self.module.backbone is not None:
-            return self.module.backbone.plain(self._texts(kind, rows), kind)
+            return self.module.backbone.plain(self.pairs.texts(kind, rows), kind)
         return (self.pairs.queries if kind == "query" else self.pairs.documents)[torch.from_numpy(rows)]
 
     def _embed(self, kind: Kind, rows: Rows) -> Tensor:
         """Unit vectors [n, m] by encoder and module as they are now, without gradients."""
-        if self.module.backbone is None:
-            return self.module.embed(self.module.read(self._inputs(kind, rows)))
-        texts = self._texts(kind, rows)
-        return self.module.embed(encode_texts(self.module.backbone, texts, kind, self.progress))
+        backbone = self.module.backbone
+        if backbone is None:
+            vectors = self.module.read(self._inputs(kind, rows))
+        else:
+            vectors = encode_texts(backbone, self.pairs.texts(kind, rows), kind, self.progress)
+        return F.normalize(vectors, dim=1)
 
     def stages(self, training: TrainingConfig) -> Sequence[Stage]:
         """One run, whose length tells the epochs; none without steps."""
@@ -77,13 +66,11 @@ class PathsTask(Task):
     def loss(self, module: nn.Module, rows: Rows, generator: torch.Generator, progress: float) -> Tensor:
         """λ₁ L_siamese + λ₂ L_indexing + λ₃ L_intra-leaf of a batch of pairs (equation 6)."""
         config, query_rows = self.module.config, self.pairs.query_rows[rows]
-        own, others = self.pairs.document_rows[rows], self._negatives(rows, generator, progress)
-        documents = np.concatenate([own, *others])
+        documents = np.concatenate([self.pairs.document_rows[rows], *self._negatives(rows, generator, progress)])
         vectors, routed = module(self._inputs("query", query_rows), self._inputs("document", documents))
         with torch.autocast(vectors.device.type, enabled=False):  # margins need every digit
             (q, d), (tq, td) = (x.tensor_split([len(query_rows)]) for x in (vectors, routed.embedding))
-            known = self.pairs.data.positives_mask(query_rows, documents)
-            negative = ~torch.from_numpy(known).to(q.device)  # [B, C]
+            negative = ~self.pairs.known_answers(query_rows, documents)  # [B, C]
             total = config.semantic * triplet(q @ d.T, negative, config.margin)
             total = total + config.indexing * triplet(tq @ td.T, negative, config.margin)
             if config.intra_leaf:
@@ -94,8 +81,7 @@ class PathsTask(Task):
 
     def _negatives(self, rows: Rows, generator: torch.Generator, progress: float) -> Iterator[Rows]:
         """Given negatives of these training rows, and one mined negative of each row that has any."""
-        if (hard := self.pairs.hard_negatives(rows, generator)) is not None:
-            yield hard.rows
+        yield self.pairs.hard_negatives(rows, generator)
         config = self.module.config
         if config.negatives == "leaves":
             turn = int(progress * self.steps / self.steps_per_epoch + 1e-6) // config.refresh
@@ -151,12 +137,14 @@ class PathsTask(Task):
         sums = torch.zeros_like(module.centres).index_add_(0, leaves, vectors)
         counts = torch.bincount(leaves, minlength=config.leaves)
         module.centres.copy_(sums / counts.clamp(min=1)[:, None])
-        query_rows, data = np.unique(self.pairs.query_rows), self.pairs.data
-        to = module.leaf_of(self._embed("query", query_rows)) if len(query_rows) else None
+        query_terms, query_rows = {}, np.unique(self.pairs.query_rows)
+        if len(query_rows):
+            reached = module.leaf_of(self._embed("query", query_rows))
+            query_terms = leaf_terms(self.pairs.texts("query", query_rows), reached, module)
         self.report = IndexReport(
             curve={} if self.held_out is None else self._measure(self.held_out, SHARES),
             load=leaf_load(counts.cpu().numpy()),
-            documents=leaf_terms(lambda row: data.corpus[row].content, leaves, module),
-            queries={} if to is None else leaf_terms(lambda at: data.query_texts[query_rows[at]], to, module),
+            documents=leaf_terms(self.pairs.data.texts, leaves, module),
+            queries=query_terms,
         )
         return result if result.metrics else replace(result, metrics=self.validate(module))

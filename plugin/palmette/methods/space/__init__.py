@@ -2,11 +2,8 @@
 
 Untrained it is the encoder itself. Labelled pairs teach two linear maps, of queries and of documents
 (:mod:`palmette.space`), before the documents are indexed; there is nothing else to train.
-
-``config.py`` options (none) · ``model.py`` the hooks
 """
 
-from palmette.methods.space.config import SpaceConfig, SpaceSearch
-from palmette.methods.space.model import SpaceModel
+from palmette.methods.space.model import SpaceConfig, SpaceModel, SpaceSearch
 
 __all__ = ["SpaceConfig", "SpaceModel", "SpaceSearch"]

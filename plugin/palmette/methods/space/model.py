@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from palmette.arrays import Floats
+from palmette.config import Config
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder, load_encoder
 from palmette.hub.checkpointed import TrainingRecord
 from palmette.methods.base import DEFAULT_ENCODER, Arrays, Model, Queries
-from palmette.methods.space.config import SpaceConfig, SpaceSearch
 from palmette.ranking.score import USUAL
 from palmette.search.plan import ArraySpec, Score, SearchPlan
 from palmette.store.protocols import View
@@ -21,6 +20,14 @@ from palmette.types import Document, Explanation, Part
 
 VECTOR = "vector"
 """Stored array: the document's vector in half precision."""
+
+
+class SpaceConfig(Config):
+    """Options of the model: none."""
+
+
+class SpaceSearch(Config):
+    """Options of one search: none."""
 
 
 class SpaceModel(Model):
@@ -55,9 +62,7 @@ class SpaceModel(Model):
         """The document's vector."""
         return (ArraySpec(VECTOR, (self.encoder.dimension,), "float16", searched="inner_product"),)
 
-    def encode_documents(
-        self, documents: Sequence[Document], vectors: Floats | None = None
-    ) -> dict[str, NDArray[np.generic]]:
+    def encode_documents(self, documents: Sequence[Document], vectors: Floats | None = None) -> Arrays:
         """Vectors [N, d] in half precision."""
         if vectors is None:
             vectors = self.encoder.encode([document.content for document in documents])
@@ -77,6 +82,6 @@ class SpaceModel(Model):
         score = float(query[VECTOR][0] @ vector)
         return Explanation(score, [Part("cosine", score)], f"cosine {score:.3f}")
 
-    def describe(self, view: View | None = None) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Width of the vectors, and how the space was learned."""
-        return {} if view is not None else {"dimension": self.encoder.dimension, "space": self.record.space}
+        return {"dimension": self.encoder.dimension, "space": self.record.space}

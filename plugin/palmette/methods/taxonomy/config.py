@@ -13,22 +13,16 @@ from palmette.errors import ConfigError
 TRAINING: Mapping[str, Any] = {"steps": 2000, "batch_size": 512, "decay": "linear"}
 """Defaults of the training loop."""
 
-PAPER: Mapping[str, Any] = {
-    "sampling": "regular",
-    "negatives": "all",
-    "correction": 0.0,
-    "hard": 0,
-    "recipe": "pretrain-finetune",
-    "batch_size": 4096,
-    "steps": 50_000,
-}
-"""Values of the paper, as far as they differ from the defaults (its optimiser is SGD, ours AdamW)."""
-
 
 class TaxonomyConfig(Config):
     """Dual encoder to train."""
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": PAPER}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": {  # its optimiser is SGD, ours AdamW
+            "sampling": "regular", "negatives": "all", "correction": 0.0, "hard": 0, "recipe": "pretrain-finetune",
+            "batch_size": 4096, "steps": 50_000,
+        }
+    }  # fmt: skip
 
     dimension: Annotated[int, Field(ge=0, le=65_536)] = 0
     """Width d of both embeddings; 0 for 64 with a hierarchy, and for the encoder's own width without one: training

@@ -312,11 +312,6 @@ class Nodes:
         row = self._by_code.get(code, -1) if len(code) >= SHORTEST_CODE else -1
         return self.names[row] if row >= 0 else text
 
-    @cached_property
-    def specificity(self) -> NDArray[np.float32]:
-        """[N] higher is more specific: depth in the hierarchy, or rarity as an answer."""
-        return -self.generality if self.hierarchy is None else self.hierarchy.depths.astype(np.float32)
-
     def to_json(self) -> bytes:
         """Content of a checkpoint's ``nodes.json``."""
         facts: dict[str, Any] = {"ids": self.ids, "names": self.names, "digests": self.digests}

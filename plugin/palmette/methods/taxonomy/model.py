@@ -16,18 +16,18 @@ from palmette.encoder import Encoder, FakeEncoder
 from palmette.encoder.cache import EncodingCache
 from palmette.errors import ConfigError, InputError
 from palmette.hub.checkpointed import TrainingRecord
-from palmette.methods.base import Arrays, Model, Queries
+from palmette.machine.text import shorten
+from palmette.methods.base import Arrays, FitInputs, Model, Queries
 from palmette.methods.taxonomy.config import TRAINING, TaxonomyConfig, TaxonomySearch
 from palmette.methods.taxonomy.data import Sampler, TaxonomyData, training_queries
-from palmette.methods.taxonomy.explain import explain
 from palmette.methods.taxonomy.hierarchy import Nodes
 from palmette.methods.taxonomy.init import construct, dimension_needed
 from palmette.methods.taxonomy.module import DualEncoder
-from palmette.methods.taxonomy.search import NODE, VECTOR, RelevanceCutoff, plan, rank
+from palmette.methods.taxonomy.search import NODE, VECTOR, RelevanceCutoff, node_rows, rank
 from palmette.methods.taxonomy.training import TaxonomyTask, by_query
-from palmette.search.plan import ArraySpec, Candidates, SearchPlan
+from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan
 from palmette.store.protocols import View
-from palmette.types import Document, Explanation
+from palmette.types import Document, Explanation, Part
 
 FILE = "nodes.json"
 PAIRS_RATE = 0.2
@@ -119,7 +119,7 @@ class TaxonomyModel(Model):
         width = dimension or dimension_needed(loaded.hierarchy, max_distance=max_distance, seed=seed)
         tables: dict[str, Any] = {"queries": "lookup", "documents": "lookup"}
         config, encoder = TaxonomyConfig(dimension=width, max_distance=max_distance, **tables), FakeEncoder(1)
-        config, task = cls.task(config, loaded, encoder, EncodingCache(), seed=seed, progress=False)
+        config, task = cls.task(config, FitInputs(loaded, encoder, EncodingCache(), seed))
         queries, documents = construct(task.train.matches, width, torch.Generator().manual_seed(seed))
         weights = {"query_rows.rows": queries, "document_rows.rows": documents}
         task.module.load_state_dict(weights, strict=False)
@@ -134,17 +134,9 @@ class TaxonomyModel(Model):
         return judged and config.queries == "text" and config.documents != "lookup"
 
     @classmethod
-    def task(
-        cls,
-        config: TaxonomyConfig,
-        data: RetrievalData,
-        encoder: Encoder,
-        cache: EncodingCache,
-        *,
-        seed: int,
-        progress: bool | None,
-    ) -> tuple[TaxonomyConfig, TaxonomyTask]:
+    def task(cls, config: TaxonomyConfig, inputs: FitInputs) -> tuple[TaxonomyConfig, TaxonomyTask]:
         """Encode every text once, and initialise the towers."""
+        data, encoder, cache, seed, progress = inputs
         loaded, lookup = TaxonomyData.load(data, seed=seed), config.queries == "lookup"
         usual = 64 if loaded.hierarchy is not None else encoder.dimension
         sizes = {"width": encoder.dimension, "nodes": len(loaded.corpus)}
@@ -197,10 +189,11 @@ class TaxonomyModel(Model):
 
     def encode_documents(self, documents: Sequence[Document], vectors: Floats | None = None) -> Arrays:
         """Embeddings [N, d] and rows of nodes [N]."""
-        (places, rows), texts = self.nodes.find(documents), None
+        (places, rows), texts, device = self.nodes.find(documents), None, self.encoder.device
         if self.module.document_head is not None:
-            contents = [document.content for document in documents]
-            texts = self._tensor(self.encoder.encode(contents) if vectors is None else vectors)
+            if vectors is None:
+                vectors = self.encoder.encode([document.content for document in documents])
+            texts = torch.from_numpy(vectors).to(device)
         else:
             rows = places
             if (lost := np.flatnonzero(rows < 0)).size:
@@ -209,7 +202,7 @@ class TaxonomyModel(Model):
                     "documents='lookup' knows no others: train with documents='both', or train again with it"
                 )
         with torch.inference_mode():
-            embedded = self.module.documents(texts, self._tensor(rows)).cpu().numpy()  # [N, d]
+            embedded = self.module.documents(texts, torch.from_numpy(rows).to(device)).cpu().numpy()  # [N, d]
         return {VECTOR: embedded, NODE: places}
 
     @property
@@ -231,11 +224,8 @@ class TaxonomyModel(Model):
         else:
             inputs = np.array([self.nodes.named(text) for text in queries], np.int64)
         with torch.inference_mode():
-            vectors = self.module.queries(self._tensor(inputs)) * self.config.multiplier
+            vectors = self.module.queries(torch.from_numpy(inputs).to(self.encoder.device)) * self.config.multiplier
         return {VECTOR: vectors.cpu().numpy()}
-
-    def _tensor(self, array: NDArray[Any]) -> torch.Tensor:
-        return torch.from_numpy(array).to(self.encoder.device)
 
     def check_search(self, options: TaxonomySearch) -> None:
         """Require a hierarchy for ``within`` and ``closed``."""
@@ -279,7 +269,11 @@ class TaxonomyModel(Model):
 
     def plan(self, queries: Queries, k: int, options: TaxonomySearch, view: View) -> SearchPlan:
         """Inner products with all documents, or with those below a node."""
-        return plan(self.nodes, queries[VECTOR], options, view)
+        only, hierarchy = None, self.nodes.hierarchy
+        if options.within is not None and hierarchy is not None:
+            keys, below = view.keys(), hierarchy.descendants(hierarchy.row(options.within))
+            only = keys[np.isin(node_rows(view, keys), below)]
+        return SearchPlan(Score(VECTOR, queries[VECTOR]), only=only)
 
     def rank(self, view: View, plan: SearchPlan, candidates: Candidates, k: int, options: TaxonomySearch) -> Candidates:
         """Cut, close and order the candidates."""
@@ -289,13 +283,35 @@ class TaxonomyModel(Model):
         self, query: Queries, arrays: Arrays, options: TaxonomySearch, evidence: Mapping[str, Any]
     ) -> Explanation:
         """Score of the most general ancestor, and the difference that each step down adds."""
-        vector = np.asarray(arrays[VECTOR], np.float32).reshape(-1)  # [d]
-        return explain(self.nodes, self.cutoff, query[VECTOR][0], vector, int(np.ravel(arrays[NODE])[0]))
+        # 1. The chain from the document's node, or none (−1), to the root: of several parents the best-scoring.
+        nodes, asked = self.nodes, query[VECTOR][0]  # [d], times T
+        chain = [int(np.ravel(arrays[NODE])[0])]
+        scores = [float(asked @ np.asarray(arrays[VECTOR], np.float32).reshape(-1))]
+        if nodes.hierarchy is not None and chain[0] >= 0:
+            while len(parents := nodes.hierarchy.parents[chain[-1]]):
+                near = self.cutoff.nodes[parents].cpu().numpy() @ asked  # [parents]
+                chain.append(int(parents[near.argmax()]))
+                scores.append(float(near.max()))
+        raw = np.array([scores], np.float32)
+        chances = self.cutoff.probability(asked[None], raw)[0].tolist()
+        if nodes.hierarchy is not None:
+            scores = self.cutoff.scaled(asked[None], raw)[0].tolist()
+        names = [nodes.names[row] if row >= 0 else "this document" for row in chain]
+        steps = [
+            {"id": nodes.ids[row] if row >= 0 else None, "name": name, "score": score, "probability": chance}
+            for row, name, score, chance in zip(chain, names, scores, chances, strict=True)
+        ]
+        # 2. The parts: the most general node counts in full, each step down adds a difference.
+        added = [score - above for score, above in zip(scores, [*scores[1:], 0.0], strict=True)]
+        parts = [Part(*part) for part in zip(names, added, steps, strict=True)][::-1]
+        # 3. The text.
+        short = [shorten(name, 40) for name in names]
+        trail = " ▸ ".join(f"{name} ({chance:.0%})" for name, chance in zip(short, chances, strict=True))
+        brief = " ▸ ".join(short) if len(short) > 1 else ""
+        return Explanation(scores[0], parts, f"score {scores[0]:.2f}; {trail}", {"chain": steps}, brief=brief)
 
-    def describe(self, view: View | None = None) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Size and shape of the taxonomy, and width of the embeddings."""
-        if view is not None:
-            return {}
         facts: dict[str, Any] = {"nodes": len(self.nodes)}
         if (hierarchy := self.nodes.hierarchy) is not None:
             facts |= {"edges": len(hierarchy.parents.values), "depth": int(hierarchy.depths.max())}

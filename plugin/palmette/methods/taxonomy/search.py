@@ -25,7 +25,7 @@ from palmette.arrays import Floats, Rows
 from palmette.arrays.solvers import minimise_convex, sigmoid
 from palmette.methods.taxonomy.config import TaxonomySearch
 from palmette.methods.taxonomy.hierarchy import Nodes
-from palmette.search.plan import Candidates, Score, SearchPlan, stack_rows
+from palmette.search.plan import Candidates, SearchPlan, stack_rows
 from palmette.store.protocols import View
 
 VECTOR = "vector"
@@ -43,17 +43,6 @@ TILT = 1e-3
 """Weight of the score in scaled scores, so that results with equal gaps keep their order."""
 AT_ONCE = 64
 """Number of queries compared with all nodes at a time."""
-
-
-def plan(nodes: Nodes, queries: Floats, options: TaxonomySearch, view: View) -> SearchPlan:
-    """Compare by inner product with all documents, or with those below a node."""
-    only = None
-    if options.within is not None:
-        assert nodes.hierarchy is not None
-        below = nodes.hierarchy.descendants(nodes.hierarchy.row(options.within))
-        keys = view.keys()
-        only = keys[np.isin(_nodes(view, keys), below)]
-    return SearchPlan(Score(VECTOR, queries), only=only)
 
 
 def rank(
@@ -79,8 +68,10 @@ def rank(
     if options.order == "specific":
         least = LIKELY if options.cut is None else options.cut
         filled, level = keys >= 0, np.full(keys.shape, -np.inf)
-        known = np.append(nodes.specificity, np.inf)  # the last is for documents that are no nodes (row −1)
-        level[filled] = known[_nodes(view, keys[filled])]
+        # higher is more specific: depth in the hierarchy, or rarity as an answer
+        specificity = -nodes.generality if nodes.hierarchy is None else nodes.hierarchy.depths.astype(np.float32)
+        known = np.append(specificity, np.inf)  # the last is for documents that are no nodes (row −1)
+        level[filled] = known[node_rows(view, keys[filled])]
         level[~cutoff.likely(queries, scores, least, chains=chains)] = -np.inf
         order = np.lexsort((-scores, -level, ~filled), axis=1)  # [Q, n]
         keys, scores = np.take_along_axis(keys, order, 1), np.take_along_axis(scores, order, 1)
@@ -88,7 +79,7 @@ def rank(
     return replace(candidates, keys=keys, scores=cutoff.scaled(queries, scores) if chains else scores)
 
 
-def _nodes(view: View, keys: Rows) -> Rows:
+def node_rows(view: View, keys: Rows) -> Rows:
     """Row of the node of each document; −1 for unknown ones."""
     return view.rows(NODE, keys.tolist()).astype(np.int64)
 
@@ -97,7 +88,7 @@ def _close(nodes: Nodes, view: View, plan: SearchPlan, k: int, candidates: Candi
     """Keep whole chains only, best first: a hit is kept with all its ancestors in the view if they fit in ``k``."""
     assert nodes.hierarchy is not None
     keys = view.keys() if plan.only is None else plan.only
-    rows = _nodes(view, keys)
+    rows = node_rows(view, keys)
     key_of = np.full(len(nodes) + 1, -1, np.int64)  # the last is for documents that are no nodes (row −1)
     key_of[rows] = keys
     key_of[-1] = -1

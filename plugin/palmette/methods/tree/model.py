@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from palmette.arrays import Floats, evenly_spaced, fold_columns
 from palmette.config import check_keys, check_range
+from palmette.data import RetrievalData
 from palmette.encoder import Encoder, Kind, States
 from palmette.errors import ConfigError, TrainingError
 from palmette.lexical.terms import TopicTerms, terms_from_json, terms_to_json
-from palmette.methods.base import Arrays, Model, Queries
+from palmette.methods.base import Arrays, FitInputs, Model, Queries
 from palmette.methods.tree.config import TRAINING, TreeConfig, TreeSearch
 from palmette.methods.tree.explain import explain, topics_of_training
 from palmette.methods.tree.init import initialise
@@ -28,10 +28,6 @@ from palmette.search.plan import ArraySpec, Score, SearchPlan
 from palmette.store.protocols import View
 from palmette.training.pairs import TrainingPairs
 from palmette.types import Document, Explanation
-
-if TYPE_CHECKING:
-    from palmette.data import RetrievalData
-    from palmette.encoder.cache import EncodingCache
 
 TOPICS = "topics.json"
 EMBEDDING = "embedding"
@@ -72,11 +68,9 @@ class TreeModel(Model):
         return not config.reads_tokens
 
     @classmethod
-    def task(
-        cls, config: TreeConfig, data: RetrievalData, encoder: Encoder, cache: EncodingCache, *, seed: int,
-        progress: bool | None,
-    ) -> tuple[TreeConfig, TreeTask]:  # fmt: skip
+    def task(cls, config: TreeConfig, inputs: FitInputs) -> tuple[TreeConfig, TreeTask]:
         """Task on pairs that are encoded once."""
+        data, encoder, cache, seed, progress = inputs
         tokens, trained = config.reads_tokens, config.start == "random"
         if not trained and (config.split, config.propagation) != ("linear", "product"):
             raise ConfigError(
@@ -133,9 +127,7 @@ class TreeModel(Model):
         """True unless the splits read tokens."""
         return self.module.linear is not None
 
-    def encode_documents(
-        self, documents: Sequence[Document], vectors: Floats | None = None
-    ) -> dict[str, NDArray[np.generic]]:
+    def encode_documents(self, documents: Sequence[Document], vectors: Floats | None = None) -> Arrays:
         """Leaf probabilities in the stored format, and vectors in half precision."""
         texts_or_vectors = [document.content for document in documents] if vectors is None else vectors
         encoded = self._encode(texts_or_vectors, "document")
@@ -222,10 +214,8 @@ class TreeModel(Model):
             query = self._encode(query[EMBEDDING], "query") | {ADAPTED: query[ADAPTED]}
         return explain(query, arrays, level, self.config.depth, self.topics)
 
-    def describe(self, view: View | None = None) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Shape and steepness of the tree."""
-        if view is not None:
-            return {}
         config, linear, names = self.config, self.module.linear, ("depth", "leaves", "split", "propagation")
         facts: dict[str, Any] = {name: getattr(config, name) for name in names}
         if linear is not None:
