@@ -21,9 +21,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
 from palmette import __version__
-from palmette.encoder.base import Encoder
 from palmette.errors import ConfigError, InputError, NotFoundError, PalmetteError, shown
-from palmette.index.context import Context
 from palmette.index.written import THRESHOLD, AnswerEvent, Limits
 from palmette.machine.llm import OpenAI
 from palmette.machine.threads import WORKERS
@@ -38,11 +36,10 @@ from palmette.service.calls import (
     results_facts,
 )
 from palmette.service.checks import OPEN, POLICY, SHARE, Problem, RequestChecks, Settings, problem_facts, status_of
-from palmette.service.indexes import ServedIndex
+from palmette.service.indexes import PerCallerLimit, ServedIndex
 from palmette.service.memory import free_pages_returned
 from palmette.service.metrics import TYPE, Metrics
 from palmette.service.originals import OriginalBody, Originals
-from palmette.service.per_caller import PerCallerLimit
 from palmette.service.schema import AnswerBody, Body, CallSchema, NameBody, read_body, to_json
 from palmette.service.writer import Writer
 
@@ -97,7 +94,7 @@ class Service:
         self._routes: list[Route] = [
             *(Route(path, partial(self._page, *file)) for path, file in PAGE_FILES.items()),
             Route("/openapi.json", self._openapi),
-            Route("/health", partial(self._json, {"status": "ok", "version": __version__})),
+            Route("/health", self._health),
             Route("/ready", self._ready),
             Route("/metrics", self._metrics),
             Route("/v1/indexes", self._indexes),
@@ -168,18 +165,25 @@ class Service:
     # -- what needs no index ----------------------------------------------------------------------------------
 
     async def _page(self, name: str, kind: str, request: Request) -> Response:
-        content = (files("palmette.service") / "page" / name).read_bytes()
-        return Response(content, media_type=kind, headers={"content-security-policy": page_policy()})
+        """Answer a file of the page, which may load its own files, and the tree's page in a frame, by its hashes."""
+        from palmette.methods.tree.inspect import page_hashes
 
-    async def _json(self, value: Any, request: Request) -> Response:
-        return Response(to_json(value), media_type="application/json")
+        content, tree = (files("palmette.service") / "page" / name).read_bytes(), page_hashes()
+        policy = (
+            f"{POLICY}; script-src 'self' 'sha256-{tree['script']}'; style-src 'self' 'sha256-{tree['style']}'; "
+            "connect-src 'self'; img-src data:"
+        )
+        return Response(content, media_type=kind, headers={"content-security-policy": policy})
+
+    async def _health(self, request: Request) -> Response:
+        return json_response({"status": "ok", "version": __version__})
 
     async def _openapi(self, request: Request) -> Response:
         if self._description is None:
             from palmette.service.replies import openapi  # its models cost a start that nobody needs them for
 
             self._description = openapi(ENDPOINTS)
-        return await self._json(self._description, request)
+        return json_response(self._description)
 
     async def _ready(self, request: Request) -> Response:
         """Answer ``/ready``; no index is named, since no token is needed."""
@@ -187,8 +191,7 @@ class Service:
         reasons = [f"an index {reason}" for reason in unready if reason]
         reasons += ["an index cannot be opened"] * len(self.failures)
         status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
-        value = {"ready": not reasons} | ({"reasons": reasons} if reasons else {})
-        return Response(to_json(value), status, media_type="application/json")
+        return json_response({"ready": not reasons} | ({"reasons": reasons} if reasons else {}), status)
 
     async def _metrics(self, request: Request) -> Response:
         if not caller_of(request).sees_all:
@@ -226,8 +229,7 @@ class Service:
                     facts["error"] = self.hide_paths(str(error), caller)
             listed.append(facts)
         service = self.metrics.summary() if caller.sees_all else None
-        facts = {"indexes": listed, "service": service, "llm": self.writer and self.writer.llm.name}
-        return Response(to_json(facts), media_type="application/json")
+        return json_response({"indexes": listed, "service": service, "llm": self.writer and self.writer.llm.name})
 
     async def _grant(self, request: Request) -> Response:
         """Answer ``/v1/original``: where the file of a document can be opened, if the caller may read the document."""
@@ -235,8 +237,8 @@ class Service:
         assert isinstance(body, OriginalBody)
         served = self.pick(caller, request.scope.get("palmette.index") if body.index is None else body.index)
         [document] = await served.read(caller.name, caller.filter, lambda index, reader: index.get([body.id]))
-        granted = partial(self.originals.grant, served.source, document, caller.filter is None)
-        return Response(to_json(await asyncio.to_thread(granted)), media_type="application/json")
+        grant = partial(self.originals.grant, served.source, document, caller.filter is None)
+        return json_response(await asyncio.to_thread(grant))
 
     async def _original(self, request: Request) -> Response:
         """Answer ``/original``: the file of a ticket."""
@@ -281,7 +283,7 @@ class Service:
             value = await served.write(caller.name, caller.filter, partial(endpoint.call, body))
         else:
             value = await self._until_gone(request, self.read(served, caller, endpoint.call, body))
-        return Response(to_json(value), media_type="application/json")
+        return json_response(value)
 
     async def read(self, served: ServedIndex, caller: Caller, call: Callable[..., T], body: Body) -> T:
         """Answer a reading call within the time limit."""
@@ -359,12 +361,15 @@ class Service:
         """Let the language model answer; only its passages are searched within the time limit of a question."""
         assert self.writer is not None
         assert isinstance(body.question, str)
-
-        async def find(asked: str) -> tuple[Context, tuple[Encoder, str | None]]:
-            return await self.read(served, caller, find_context(asked), body)
-
         threshold = THRESHOLD if body.threshold is None else body.threshold
-        async with aclosing(self.writer.write(caller.name, body.question, body.history, threshold, find)) as events:
+        written = self.writer.write(
+            caller.name,
+            body.question,
+            body.history,
+            threshold,
+            lambda asked: self.read(served, caller, find_context(asked), body),
+        )
+        async with aclosing(written) as events:
             async for event in events:
                 yield event
 
@@ -413,15 +418,9 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
-def page_policy() -> str:
-    """Return the page's content policy: its own files, and the tree's page in a frame, by the hashes of its parts."""
-    from palmette.methods.tree.inspect import page_hashes
-
-    tree = page_hashes()
-    return (
-        f"{POLICY}; script-src 'self' 'sha256-{tree['script']}'; style-src 'self' 'sha256-{tree['style']}'; "
-        "connect-src 'self'; img-src data:"
-    )
+def json_response(value: Any, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    """Return a value as JSON."""
+    return Response(to_json(value), status, media_type="application/json")
 
 
 def _event(name: str, value: Any) -> bytes:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from palmette.data.listing import list_source
 from palmette.errors import InputError, LockedError, NotFoundError, PalmetteError, StoreError
@@ -20,16 +20,16 @@ from palmette.index.languages import language_of_sources
 from palmette.machine.compiled import compile_loops, compiles_loops
 from palmette.machine.files import write_anew
 from palmette.machine.folders import draft_beside
-from palmette.machine.threads import run_in_thread
+from palmette.machine.threads import run_in_thread, submit
 from palmette.ranking.second_stage import Rerank, as_reranker
 from palmette.reader import Reader
 from palmette.service.local import HOME
-from palmette.service.per_caller import PerCallerLimit
 from palmette.sources.walk import file_stamps
 from palmette.store.engines import is_url
 from palmette.store.local.backend import LocalBackend
 from palmette.store.local.database import DATABASE
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Stamp = tuple[int, int]
 """Device and inode of a database, which identify an index."""
@@ -47,6 +47,38 @@ EXCHANGE_AGAIN_AFTER = 1.0
 """Seconds after which a replaced index that could not be opened is tried again."""
 UNCOMPILED_UP_TO = 20_000
 """Documents up to which a service that was started without compiled loops does without them."""
+
+
+class PerCallerLimit:
+    """Runs calls in threads, at most ``limit`` at a time of one caller; further ones of that caller wait.
+
+    A running call counts until its thread ends, also after its client has disconnected or its time is over.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = limit
+        """Largest number of threads of a caller; ``None`` for all."""
+        self._semaphores: dict[str, asyncio.Semaphore] = {}
+
+    async def run(self, caller: str, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a call in a thread once its caller is below the limit."""
+        if self.limit is None:
+            return await asyncio.wrap_future(submit(call, *args, **kwargs))
+        semaphore = self._semaphores.setdefault(caller, asyncio.Semaphore(self.limit))
+        await semaphore.acquire()
+        loop = asyncio.get_running_loop()
+
+        def end(_: object) -> None:
+            with suppress(RuntimeError):  # the service has stopped meanwhile
+                loop.call_soon_threadsafe(semaphore.release)
+
+        try:
+            running = submit(call, *args, **kwargs)
+        except BaseException:
+            semaphore.release()
+            raise
+        running.add_done_callback(end)  # of a thread that ends, or of a call that was dropped before it began
+        return await asyncio.wrap_future(running)
 
 
 @dataclass(eq=False)
@@ -277,10 +309,14 @@ class ServedIndex:
             waited = waited + 1 if unsure and state != seen and waited < MOST_LOOKS else 0
             if state is not None and state != known and not waited:
                 try:
+                    assert self.opened is not None
                     if state[1] is None:
-                        self._index_anew(self.source)
-                    else:
-                        self._bring_up_to_date(self.source)
+                        self._index_anew(self.source, self.opened.index)
+                    elif self.opened.is_current:
+                        self._synchronize(self.opened.index, self.source)
+                    else:  # replaced, and no request has made the service open it again
+                        with Index.open(self.path, **self._options) as index:
+                            self._synchronize(index, self.source)
                     self.progress.error, known = "", state
                     self.is_indexed = self.is_indexed or not self._stop.is_set()
                 except LockedError as error:
@@ -291,13 +327,11 @@ class ServedIndex:
             seen = state
             self._stop.wait(POLL)
 
-    def _index_anew(self, folder: Path) -> None:
+    def _index_anew(self, folder: Path, opened: Index) -> None:
         """Index a folder whose index is gone, and put the new index in its place once it is whole."""
-        assert self.opened is not None
         make_home(folder)
         with draft_beside(Path(self.path)) as draft:
             # its own model, which may have lain in the folder too
-            opened = self.opened.index
             with Index.create(draft / "index", opened.model, language=opened.backend.language) as index:
                 self._synchronize(index, folder)
             if self._stop.is_set():
@@ -312,16 +346,8 @@ class ServedIndex:
             else:
                 log.info("%s: indexed anew, since its folder was made anew", self.name)
 
-    def _bring_up_to_date(self, folder: Path) -> None:
-        """Synchronize the index with the folder, and report progress."""
-        assert self.opened is not None
-        if not self.opened.is_current:  # replaced, and no request has made the service open it again
-            with Index.open(self.path, **self._options) as index:
-                self._synchronize(index, folder)
-        else:
-            self._synchronize(self.opened.index, folder)
-
     def _synchronize(self, index: Index, folder: Path) -> None:
+        """Synchronize an index with the folder, and report progress."""
         listing = list_source(folder, folder.name, progress=False)
         if not folder.exists():  # it was removed while it was read
             raise NotFoundError(f"there is no folder {folder}")

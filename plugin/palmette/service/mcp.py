@@ -409,7 +409,9 @@ def _passage(index: str, hit: dict[str, Any]) -> PassageReply:
     place = hit.get("passage", {})
     id = f"{hit['id']}#{place['number'] + 1}" if place.get("count", 1) > 1 else hit["id"]
     facts = {key: hit[key] for key in ("citation", "place", "score", "metadata")}
-    return PassageReply(id=id, text=_brief(hit), uri=_uri(index, id), **facts)
+    # the best sentence in one line, or the beginning of the text
+    best = hit["text"][slice(*(hit.get("highlights", {}).get("sentence") or (0, len(hit["text"]))))]
+    return PassageReply(id=id, text=shorten(best, EXCERPT_CHARACTERS), uri=_uri(index, id), **facts)
 
 
 def _read_part(body: PartBody, index: Index, reader: Reader) -> ReadPart:
@@ -471,12 +473,6 @@ def _uri(index: str, id: str) -> str:
     """URI of a document or passage; slashes of an id stay, unless a client could take its parts for a path's."""
     safe = "" if {"", ".", ".."} & set(id.split("/")) else "/"
     return f"palmette://{quote(index, safe='')}/{quote(id, safe=safe)}"
-
-
-def _brief(hit: dict[str, Any]) -> str:
-    """The best sentence of a hit in one line, or the beginning of its text."""
-    place = hit.get("highlights", {}).get("sentence") or (0, len(hit["text"]))
-    return shorten(hit["text"][slice(*place)], EXCERPT_CHARACTERS)
 
 
 __all__ = ["Server", "mount", "run_stdio"]

@@ -180,7 +180,7 @@ def _parser() -> Any:
         "code_inline": lambda *given: f"<code>{_text_rule(*given)}</code>",
         "fence": _fence_rule,
         "code_block": _fence_rule,
-        "image": _image_rule,
+        "image": lambda tokens, at, *_: f"<i>{escape(tokens[at].content.translate(_UNSEEN)) or 'image'}</i>",
         "link_open": _link_rule,
         "link_close": lambda tokens, at, options, env: f"</{env['link']}>",
     }
@@ -200,10 +200,6 @@ def _fence_rule(tokens: Sequence[Any], at: int, options: Any, env: Mapping[str, 
     language = (token.info.split() or [""])[0].strip("{}.").lower()
     code = _code(token.content, language, env["marks"].moved(token.meta["place"]), None)
     return code.replace("<pre", f'<pre data-line="{token.attrs["data-line"]}"', 1)
-
-
-def _image_rule(tokens: Sequence[Any], at: int, options: Any, env: Mapping[str, Any]) -> str:
-    return f"<i>{escape(tokens[at].content.translate(_UNSEEN)) or 'image'}</i>"
 
 
 def _link_rule(tokens: Sequence[Any], at: int, options: Any, env: dict[str, Any]) -> str:

@@ -11,6 +11,8 @@ from palmette import __version__
 from palmette.index import Changes
 from palmette.index.overview import TypicalPassage
 from palmette.index.sync import SyncReport
+from palmette.index.written import WrittenSentence
+from palmette.machine.llm import ChatUsage
 from palmette.service.schema import CallSchema
 from palmette.types import Highlights, Part, Passage
 from palmette.types.citations import PlaceKind
@@ -155,40 +157,6 @@ class NumberedExcerpt(ExcerptReply):
     """Number by which the answer cites it, from 1."""
 
 
-class CitationReply(Reply):
-    """A citation in a written sentence."""
-
-    excerpt: int
-    """Number of the excerpt, which may not exist."""
-    supported: bool
-    """Whether the excerpt carries the sentence, or its part of it."""
-    reason: str
-    """Why it does not."""
-
-
-class SentenceReply(Reply):
-    """A sentence of a written answer."""
-
-    text: str
-    start: int
-    """First character in the answer."""
-    end: int
-    supported: bool
-    """Whether it was found in the excerpts that it cites."""
-    reason: str
-    citations: list[CitationReply]
-
-
-class UsageReply(Reply):
-    """Calls and tokens of a language model."""
-
-    calls: int
-    prompt_tokens: int
-    reply_tokens: int
-    is_cut: bool
-    """Whether the reply ended at its budget of tokens."""
-
-
 class WrittenAnswerReply(Reply):
     """An answer that a language model wrote; empty where nothing fits the question, which costs no call.
 
@@ -203,12 +171,12 @@ class WrittenAnswerReply(Reply):
     answer: str
     supported: bool
     """Whether every sentence is."""
-    sentences: list[SentenceReply]
+    sentences: list[WrittenSentence]
     excerpts: list[NumberedExcerpt]
     reason: str
     """Why there is no answer."""
     model: str
-    usage: UsageReply
+    usage: ChatUsage
 
 
 class AnswerReply(Reply):
