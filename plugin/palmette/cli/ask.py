@@ -44,18 +44,16 @@ def _add_search(command: argparse.ArgumentParser) -> None:
 
 def _run_search(args: argparse.Namespace) -> None:
     options = search_options(args)
-    usable = args.engine == "exact" and args.device is None and args.encoder is None
-    names = ("group_by", "distinct", "expand", "expand_tokens")
+    names = ("threshold", "group_by", "distinct", "expand", "expand_tokens")
     shown = {name: getattr(args, name) for name in names}
-    body = {"query": args.query, "threshold": args.threshold, "explain": args.explain, **shown}
-    reply = _from_service(args, "/v1/search", body, options, len(args.query)) if usable else None
+    body = {"query": args.query, "explain": args.explain, **shown}
+    reply = _from_service(args, "/v1/search", body, options, len(args.query)) if args.engine == "exact" else None
     if reply is not None:
         results = [result["hits"] for result in reply["results"]]
         _warn(reply["results"])
     else:
-        search_arguments = options | {"threshold": args.threshold} | shown
         with once(), _open(args, engine=args.engine) as index:
-            hits_of_queries = index.search(args.query, args.k, **search_arguments)
+            hits_of_queries = index.search(args.query, args.k, **options, **shown)
             results = [[hit.to_dict(explain=args.explain) for hit in hits] for hits in hits_of_queries]
     if args.json:
         _print_json(results)
@@ -102,8 +100,9 @@ def _open(args: argparse.Namespace, **options: Any) -> palmette.Index:
 def _from_service(
     args: argparse.Namespace, path: str, body: dict[str, Any], options: dict[str, Any], queries: int
 ) -> Any:
-    """Send a request to the index's running service; ``None`` without one, or if the request is too large for it."""
-    if args.k > MOST_HITS or queries > MOST_QUERIES or args.rerank:
+    """Send a request to the index's running service; ``None`` without one, or if the request is not for it."""
+    too_large = args.k > MOST_HITS or queries > MOST_QUERIES
+    if too_large or args.rerank or args.device is not None or args.encoder is not None:
         return None
     if args.rerank is False:
         body = {**body, "rerank": False}
@@ -151,8 +150,7 @@ def _run_answer(args: argparse.Namespace) -> None:
         return
     args.k = 5 if args.k is None else args.k
     body = {"question": args.question, "threshold": args.threshold}
-    usable = args.reader is None and args.device is None and args.encoder is None
-    reply = _from_service(args, "/v1/answer", body, options, len(args.question)) if usable else None
+    reply = _from_service(args, "/v1/answer", body, options, len(args.question)) if args.reader is None else None
     answers = reply["answers"] if reply is not None else _read_answers(args, options)
     if args.json:
         _print_json(answers)
@@ -183,11 +181,9 @@ def _write_answers(args: argparse.Namespace, options: dict[str, Any]) -> None:
             for event in index.answer_stream(question, args.llm, **options):
                 if event.kind == "text" and not args.json:
                     print(event.value, end="", flush=True)
-            answer: WrittenAnswer = event.value
-            answers.append(answer.to_dict())
-            if args.json:
-                continue
-            _print_sources(answer)
+            answers.append(event.value.to_dict())
+            if not args.json:
+                _print_sources(event.value)
     if args.json:
         _print_json(answers)
 
@@ -209,10 +205,9 @@ def _print_sources(answer: WrittenAnswer) -> None:
 def _read_answers(args: argparse.Namespace, options: dict[str, Any]) -> list[dict[str, Any]]:
     """Answer without a service."""
     with once(), _open(args) as index:
-        reader = args.reader and palmette.Reader.from_pretrained(
-            args.reader, revision=args.revision, device=args.device
-        )
-        reader = reader or palmette.Reader.untrained(index.model.encoder.plain)
+        reader = palmette.Reader.untrained(index.model.encoder.plain)
+        if args.reader is not None:
+            reader = palmette.Reader.from_pretrained(args.reader, revision=args.revision, device=args.device)
         passages = index.search(args.question, args.k, **options)
         return [answer.to_dict() for answer in reader.answer(args.question, passages, threshold=args.threshold)]
 
@@ -234,9 +229,7 @@ def _add_context(command: argparse.ArgumentParser) -> None:
 def _run_context(args: argparse.Namespace) -> None:
     options = search_options(args)
     body = {"question": args.question, "tokens": args.tokens, "threshold": args.threshold}
-    context = None
-    if args.device is None and args.encoder is None:
-        context = _from_service(args, "/v1/context", body, options, 1)
+    context = _from_service(args, "/v1/context", body, options, 1)
     if context is None:
         settings = options | {"k": args.k, "threshold": args.threshold}
         with once(), _open(args) as index:
