@@ -13,8 +13,17 @@ from typing import TYPE_CHECKING, Any
 from palmette.config import check_path
 from palmette.errors import CheckpointError, ConfigError, HubError, NotFoundError, PalmetteError
 from palmette.hub.card import PLACE
-from palmette.hub.checkpoint import Checkpoint, open_folder, read_checkpoint, write_folder
-from palmette.hub.manifest import LAYOUT, dump_manifest, flaws, foreign, read_manifest
+from palmette.hub.checkpoint import (
+    LAYOUT,
+    Checkpoint,
+    dump_manifest,
+    flaws,
+    foreign,
+    open_folder,
+    read_checkpoint,
+    read_manifest,
+    write_folder,
+)
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
