@@ -25,9 +25,19 @@ from llama_index_instrumentation import get_dispatcher
 from llama_index_instrumentation.span import active_span_id
 from numpy.typing import NDArray
 
-from llama_index.retrievers.palmette import nodes as convert
 from llama_index.retrievers.palmette.loading import ModelLike, load_model
-from llama_index.retrievers.palmette.nodes import REF_DOC_ID, hash_of, scored, to_node
+from llama_index.retrievers.palmette.nodes import (
+    PASSAGE,
+    PAYLOAD,
+    REF_DOC_ID,
+    hash_of,
+    metadata_mode,
+    read_nodes,
+    scored,
+    text_of,
+    to_document,
+    to_node,
+)
 from llama_index.retrievers.palmette.query import Filters, PalmetteQuery, palmette_filter
 from palmette.config import check_keys, check_kind, check_path, parse_json, without_none
 from palmette.data import drop_blanks
@@ -66,20 +76,20 @@ def prepare(
     nodes: Sequence[BaseNode] | str | Path, transformations: Any, objects: MutableMapping[str, Any], model: Model
 ) -> list[Document]:
     """Transform nodes or LlamaIndex documents, and convert those that are not blank."""
-    nodes = convert.read_nodes(nodes)
+    nodes = read_nodes(nodes)
     if not isinstance(transformations, Sequence) or not all(map(callable, transformations)):
         raise InputError(
             f"transformations must be LlamaIndex transformations, such as splitters; got {shown(transformations)}"
         )
     hashes = {node.node_id: hash_of(node) for node in nodes}  # a transformation may change its input
     transformed = run_transformations(list(nodes), transformations) if transformations else nodes
-    mode = convert.metadata_mode(model)
-    return [
-        convert.to_document(
-            convert.detach(node, objects), source_hash=hashes.get(node.ref_doc_id or node.node_id), mode=mode
-        )
-        for node in drop_blanks(transformed, lambda node: convert.text_of(node, mode))
-    ]
+    mode, documents = metadata_mode(model), list[Document]()
+    for node in drop_blanks(transformed, lambda node: text_of(node, mode)):
+        if isinstance(node, IndexNode) and node.obj is not None and not isinstance(node.obj, BaseNode):
+            objects[node.index_id] = node.obj  # no node, which could be stored
+            node = node.model_copy(update={"obj": None})
+        documents.append(to_document(node, source_hash=hashes.get(node.ref_doc_id or node.node_id), mode=mode))
+    return documents
 
 
 class PalmetteRetriever(BaseRetriever):
@@ -210,7 +220,7 @@ class PalmetteRetriever(BaseRetriever):
 
         model = load_model(model, encoder)
         cls._check(model, options)
-        documents, transformations = convert.read_nodes(documents), options.get("transformations") or ()
+        documents, transformations = read_nodes(documents), options.get("transformations") or ()
         if transformations and index_path is not None and index_exists(index_path):
             # transformations make nodes with new ids: only documents that have changed go through them
             retriever = cls(Index.open_or_create(index_path, model, passages=passages, engine=engine), **options)
@@ -374,7 +384,7 @@ class PalmetteRetriever(BaseRetriever):
 
     def _document_id(self, node_id: str) -> str:
         """Return the id of a node, or of the node that a passage is of."""
-        return node_id if node_id in self._filtered() else convert.PASSAGE.sub("", node_id)
+        return node_id if node_id in self._filtered() else PASSAGE.sub("", node_id)
 
     def _search(self, bundles: Sequence[QueryBundle]) -> list[list[NodeWithScore]]:
         calls = [self._call(bundle) for bundle in bundles]
@@ -509,7 +519,7 @@ class PalmetteRetriever(BaseRetriever):
         """Insert new documents, and replace those whose hash has changed. Returns, for each, whether it was written."""
         stored_hashes: defaultdict[str, set[str | None]] = defaultdict(set)
         for node in self._stored([document.node_id for document in documents]):
-            stored_hashes[node.metadata.get(REF_DOC_ID, node.key)].add(convert.source_hash(node))
+            stored_hashes[node.metadata.get(REF_DOC_ID, node.key)].add(node.payload.get(PAYLOAD, {}).get("hash"))
         stale = [document for document in documents if stored_hashes[document.node_id] != {hash_of(document)}]
         if stale:
             self._replace(stale, progress=show_progress)

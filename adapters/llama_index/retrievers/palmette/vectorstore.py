@@ -89,12 +89,12 @@ class PalmetteVectorStore(BasePydanticVectorStore):
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
     ) -> None:
         """Delete nodes by id, by filter, or those that meet both; unknown ids are skipped."""
-        documents = None if node_ids is None and filters is None else self._documents(node_ids, filters)
-        self.client.delete(None if documents is None else [document.key for document in documents])
+        every = node_ids is None and filters is None
+        self.client.delete(None if every else [node.key for node in self._documents(node_ids, filters)])
 
     def clear(self) -> None:
         """Delete all nodes."""
-        self.client.delete([document.key for document in self._documents(None, None)])
+        self.client.delete([node.key for node in self._documents(None, None)])
 
     # -- reading --------------------------------------------------------------------------------------------
 
