@@ -21,7 +21,19 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
 from palmette import __version__
-from palmette.errors import ConfigError, InputError, NotFoundError, PalmetteError, shown
+from palmette.errors import (
+    ConfigError,
+    DuplicateIdError,
+    InputError,
+    LockedError,
+    MissingExtraError,
+    NotFoundError,
+    PalmetteError,
+    ReadOnlyError,
+    RemoteError,
+    StorageFullError,
+    shown,
+)
 from palmette.index.written import THRESHOLD, AnswerEvent, Limits
 from palmette.machine.llm import OpenAI
 from palmette.machine.threads import WORKERS
@@ -35,7 +47,7 @@ from palmette.service.calls import (
     reply_of_answer,
     results_facts,
 )
-from palmette.service.checks import OPEN, POLICY, SHARE, Problem, RequestChecks, Settings, problem_facts, status_of
+from palmette.service.checks import OPEN, POLICY, SHARE, Problem, RequestChecks, Settings
 from palmette.service.indexes import PerCallerLimit, ServedIndex
 from palmette.service.memory import free_pages_returned
 from palmette.service.metrics import TYPE, Metrics
@@ -52,6 +64,19 @@ RETRY_AFTER = 2.0
 """Seconds after which an index that could not be opened is tried again; twice as many after each failure."""
 RETRY_AFTER_AT_MOST = 60.0
 """Most seconds between two tries."""
+STATUS: tuple[tuple[type[PalmetteError], HTTPStatus], ...] = (
+    (DuplicateIdError, HTTPStatus.CONFLICT),
+    (NotFoundError, HTTPStatus.NOT_FOUND),
+    (LockedError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (ReadOnlyError, HTTPStatus.FORBIDDEN),
+    (StorageFullError, HTTPStatus.INSUFFICIENT_STORAGE),
+    (MissingExtraError, HTTPStatus.NOT_IMPLEMENTED),
+    (InputError, HTTPStatus.BAD_REQUEST),
+    (ConfigError, HTTPStatus.BAD_REQUEST),
+    (RemoteError, HTTPStatus.BAD_GATEWAY),
+    (PalmetteError, HTTPStatus.SERVICE_UNAVAILABLE),
+)
+"""Statuses of errors; the first class that fits counts."""
 PAGE_FILES = {
     "/": ("index.html", "text/html"),
     "/page.js": ("page.js", "text/javascript"),
@@ -350,12 +375,10 @@ class Service:
                 )
                 yield _event("answer", self.with_progress(served, caller, {"answers": answers}))
         except TimeoutError:
-            yield _event("problem", problem_facts(HTTPStatus.GATEWAY_TIMEOUT, "TimeoutError", "no answer in time"))
-        except PalmetteError as error:
-            status, detail = status_of(error), self.hide_paths(str(error), caller)
-            yield _event("problem", problem_facts(status, type(error).__name__, detail))
-        except Problem as error:
-            yield _event("problem", problem_facts(error.status, error.status.phrase, str(error)))
+            late = Problem(HTTPStatus.GATEWAY_TIMEOUT, "no answer in time", name="TimeoutError")
+            yield _event("problem", self._described(late, caller)[0])
+        except (PalmetteError, Problem) as error:
+            yield _event("problem", self._described(error, caller)[0])
 
     async def _write(self, served: ServedIndex, caller: Caller, body: AnswerBody) -> AsyncGenerator[AnswerEvent, None]:
         """Let the language model answer; only its passages are searched within the time limit of a question."""
@@ -396,20 +419,27 @@ class Service:
 
     def problem(self, error: Exception, caller: Caller) -> Response:
         """Return the response to an error."""
+        facts, headers = self._described(error, caller)
+        return Response(to_json(facts), facts["status"], headers, "application/problem+json")
+
+    def _described(self, error: Exception, caller: Caller) -> tuple[dict[str, Any], dict[str, str]]:
+        """Describe an error as RFC 9457 does; with it the headers of its response."""
         headers: dict[str, str] = {}
         if isinstance(error, HTTPException):  # the router's: a wrong method
             error = Problem(HTTPStatus(error.status_code), error.detail, **(error.headers or {}))
         if isinstance(error, Problem):
-            status, name, detail, headers = error.status, error.status.phrase, str(error), error.headers
+            status, name, detail, headers = error.status, error.name, str(error), error.headers
         elif isinstance(error, PalmetteError):
-            status, name, detail = status_of(error), type(error).__name__, self.hide_paths(str(error), caller)
+            status = next(status for kind, status in STATUS if isinstance(error, kind))
+            name, detail = type(error).__name__, self.hide_paths(str(error), caller)
             headers = {"retry-after": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
         else:
             log.error("a request failed", exc_info=error)
             status, name = HTTPStatus.INTERNAL_SERVER_ERROR, "InternalError"
             detail = "the service failed; its log says why"
-        content = to_json(problem_facts(status, name, detail))
-        return Response(content, status, headers, "application/problem+json")
+        kind = f"urn:palmette:error:{name.replace(' ', '')}"
+        facts = {"type": kind, "title": status.phrase, "status": status.value, "error": name, "detail": detail}
+        return facts, headers
 
 
 def caller_of(request: Request) -> Caller:

@@ -9,7 +9,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field
@@ -20,19 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palmette import __version__
 from palmette.config import Config
-from palmette.errors import (
-    ConfigError,
-    DuplicateIdError,
-    InputError,
-    LockedError,
-    MissingExtraError,
-    NotFoundError,
-    PalmetteError,
-    ReadOnlyError,
-    RemoteError,
-    StorageFullError,
-    shown,
-)
+from palmette.errors import shown
 from palmette.service.callers import Caller, Callers, Rate
 from palmette.service.metrics import Metrics
 
@@ -48,19 +36,6 @@ REFUSED_SECONDS = 0.5
 """Seconds within which they must come."""
 OPEN = {"/", "/page.js", "/page.css", "/health", "/ready", "/openapi.json", "/original"}
 """Paths that need no token: they hold no data, and ``/original`` needs a ticket that a token has bought."""
-STATUS: tuple[tuple[type[PalmetteError], HTTPStatus], ...] = (
-    (DuplicateIdError, HTTPStatus.CONFLICT),
-    (NotFoundError, HTTPStatus.NOT_FOUND),
-    (LockedError, HTTPStatus.SERVICE_UNAVAILABLE),
-    (ReadOnlyError, HTTPStatus.FORBIDDEN),
-    (StorageFullError, HTTPStatus.INSUFFICIENT_STORAGE),
-    (MissingExtraError, HTTPStatus.NOT_IMPLEMENTED),
-    (InputError, HTTPStatus.BAD_REQUEST),
-    (ConfigError, HTTPStatus.BAD_REQUEST),
-    (RemoteError, HTTPStatus.BAD_GATEWAY),
-    (PalmetteError, HTTPStatus.SERVICE_UNAVAILABLE),
-)
-"""Statuses of errors; the first class that fits counts."""
 HEADERS = {
     "palmette-version": __version__,
     "x-content-type-options": "nosniff",
@@ -100,16 +75,12 @@ class Settings(Config):
 
 
 class Problem(Exception):
-    """An HTTP error that is no PalmetteError."""
+    """An HTTP error that is no PalmetteError; by default its status names it."""
 
-    def __init__(self, status: HTTPStatus, detail: str, **headers: str) -> None:
+    def __init__(self, status: HTTPStatus, detail: str, *, name: str = "", **headers: str) -> None:
         super().__init__(detail)
-        self.status, self.headers = status, {name.replace("_", "-"): value for name, value in headers.items()}
-
-
-def status_of(error: PalmetteError) -> HTTPStatus:
-    """Return the HTTP status of an error."""
-    return next(status for kind, status in STATUS if isinstance(error, kind))
+        self.status, self.name = status, name or status.phrase
+        self.headers = {header.replace("_", "-"): value for header, value in headers.items()}
 
 
 def _split(url: str) -> SplitResult:
@@ -118,12 +89,6 @@ def _split(url: str) -> SplitResult:
         return urlsplit(url)
     except ValueError:  # an address with one bracket
         return urlsplit("")
-
-
-def problem_facts(status: HTTPStatus, error: str, detail: str) -> dict[str, Any]:
-    """Describe an error as RFC 9457 does; ``error`` is the name of the exception."""
-    kind = f"urn:palmette:error:{error.replace(' ', '')}"
-    return {"type": kind, "title": status.phrase, "status": status.value, "error": error, "detail": detail}
 
 
 async def read_refused(receive: Receive) -> None:
