@@ -81,19 +81,17 @@ def results_facts(
     for query, hits in zip(queries, results, strict=True):
         described = []
         for hit in hits:
-            described.append(hit.to_dict(explain=explain) | ({"html": _snippet(hit)} if html else {}))
-            size += len(to_json(described[-1]))
+            fact = hit.to_dict(explain=explain)
+            if html:
+                marked = hit.highlights
+                marks = render.Marks(marked.sentence, marked.words, marked.around)
+                fact["html"] = render.snippet(hit.document, marks, hit.passage.first_line if hit.passage else 1)
+            described.append(fact)
+            size += len(to_json(fact))
             if size > MOST_DOCUMENT_BYTES:
                 raise InputError(f"these hits have more than {MOST_DOCUMENT_BYTES:,} bytes: ask for fewer")
         facts.append({"query": query, "hits": described})
     return facts
-
-
-def _snippet(hit: Hit) -> str:
-    """Return the part of a hit that the page shows."""
-    found = hit.highlights
-    marks = render.Marks(found.sentence, found.words, getattr(found, "around", None))
-    return render.snippet(hit.document, marks, 1 if hit.passage is None else hit.passage.first_line)
 
 
 def _bounded(call: Callable[[Any, Index, Reader], T]) -> Callable[[Any, Index, Reader], T]:

@@ -224,29 +224,23 @@ class ServedIndex:
     @asynccontextmanager
     async def use(self) -> AsyncIterator[OpenIndex]:
         """Provide the open index; if it is replaced meanwhile, it stays open until the block ends."""
-        opened = await self._current()
+        opened, stamp = self.opened, stamp_of(self.path)
+        if opened is None:
+            raise StoreError(f"index {self.name!r} is being opened: try again in a moment")
+        # another index lies at the path: open it, unless that has just failed
+        if stamp is not None and stamp != opened.stamp:
+            now = asyncio.get_running_loop().time()
+            if self._opening is None and (stamp != self._failed[1] or now - self._failed[0] > EXCHANGE_AGAIN_AFTER):
+                self._opening = asyncio.create_task(self._exchange(stamp))
+            if self._opening is not None and not opened.is_current:
+                await asyncio.shield(self._opening)
+            opened = self.opened or opened
         opened.users += 1
         try:
             yield opened
         finally:
             opened.users -= 1
             opened.release()
-
-    async def _current(self) -> OpenIndex:
-        """Return the open index, reopened if its folder was replaced."""
-        opened, stamp = self.opened, stamp_of(self.path)
-        if opened is None:
-            raise StoreError(f"index {self.name!r} is being opened: try again in a moment")
-        if stamp is None or stamp == opened.stamp:
-            return opened
-        now = asyncio.get_running_loop().time()
-        if self._opening is None and (stamp != self._failed[1] or now - self._failed[0] > EXCHANGE_AGAIN_AFTER):
-            self._opening = asyncio.create_task(self._exchange(stamp))
-        opening = self._opening
-        if opening is not None and not opened.is_current:
-            await asyncio.shield(opening)
-        current = self.opened
-        return opened if current is None else current
 
     async def _exchange(self, stamp: Stamp) -> None:
         """Open the index that replaced the current one, and retire that."""
