@@ -171,8 +171,8 @@ def _run_answer(args: argparse.Namespace) -> None:
 
 def _write_answers(args: argparse.Namespace, options: dict[str, Any]) -> None:
     """Print answers of a language model as they come, then their citations and what was not found in the sources."""
-    given = {name: getattr(args, name) for name in ("k", "threshold") if getattr(args, name) is not None}
-    options |= {"tokens": args.tokens, "max_tokens": args.max_tokens, "timeout": args.timeout} | given
+    chosen = {name: getattr(args, name) for name in ("k", "threshold") if getattr(args, name) is not None}
+    options |= {"tokens": args.tokens, "max_tokens": args.max_tokens, "timeout": args.timeout} | chosen
     answers = []
     with once(), _open(args) as index:
         for question in args.question:

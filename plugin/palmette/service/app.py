@@ -368,8 +368,8 @@ class Service:
                 return
             async with asyncio.timeout(self.settings.timeout):
                 results, reader = await served.read(caller.name, caller.filter, partial(find_passages, body))
-                found = await asyncio.to_thread(results_facts, listed(body.question), results, False, body.html)
-                yield _event("hits", {"results": found})
+                facts = await asyncio.to_thread(results_facts, listed(body.question), results, False, body.html)
+                yield _event("hits", {"results": facts})
                 answers = await served.read(
                     caller.name, caller.filter, lambda *_: reply_of_answer(body, results, reader)
                 )

@@ -285,23 +285,25 @@ class ServedIndex:
         folder may just be on its way out, or in.
         """
         assert self.source is not None
-        known: State | None = None  # when the index was brought up to date
-        seen: State | None = None  # at the last look
+        indexed_state: State | None = None  # when the index was brought up to date
+        last_state: State | None = None  # at the last look
         waited = 0
         while not self._stop.is_set():
             state: State | None = None
             try:
                 state, self.warning = (file_stamps(self.source), stamp_of(self.path)), ""
             except NotFoundError:
-                known, self.progress.error = None, ""
+                indexed_state, self.progress.error = None, ""
                 if not self.warning:
                     self.warning = "its folder is away: what was indexed is searched until it is back"
                     log.warning("%s: %s", self.name, self.warning)
             except PalmetteError as error:
                 self.progress.error = str(error)
-            unsure = state is not None and (state[1] is None or bool(known and known[0].keys() - state[0]))
-            waited = waited + 1 if unsure and state != seen and waited < MOST_LOOKS else 0
-            if state is not None and state != known and not waited:
+            unsure = state is not None and (
+                state[1] is None or bool(indexed_state and indexed_state[0].keys() - state[0])
+            )
+            waited = waited + 1 if unsure and state != last_state and waited < MOST_LOOKS else 0
+            if state is not None and state != indexed_state and not waited:
                 try:
                     assert self.opened is not None
                     if state[1] is None:
@@ -311,14 +313,14 @@ class ServedIndex:
                     else:  # replaced, and no request has made the service open it again
                         with Index.open(self.path, **self._options) as index:
                             self._synchronize(index, self.source)
-                    self.progress.error, known = "", state
+                    self.progress.error, indexed_state = "", state
                     self.is_indexed = self.is_indexed or not self._stop.is_set()
                 except LockedError as error:
                     self.progress.error = str(error)
                 except Exception as error:  # the next change of a file, or another index, is another attempt
-                    self.progress.error, known = str(error), state
+                    self.progress.error, indexed_state = str(error), state
                     log.warning("%s: %s", self.name, error, exc_info=not isinstance(error, PalmetteError))
-            seen = state
+            last_state = state
             self._stop.wait(POLL)
 
     def _index_anew(self, folder: Path, opened: Index) -> None:

@@ -217,10 +217,10 @@ class Server(MCPServer[Any]):
             facts = {key: hit[key] for key in ("citation", "place", "score", "metadata")}
             text = shorten(best, EXCERPT_CHARACTERS)
             passages.append(PassageReply(id=id, text=text, uri=_uri(name, id), **facts))
-        lines = [f"{_cited(p.id)} {p.score:.0%}, {_line(p.citation)}: {_line(p.text)}" for p in passages]
+        lines = "\n".join(f"{_cited(p.id)} {p.score:.0%}, {_line(p.citation)}: {_line(p.text)}" for p in passages)
         notes = [f"Note: {_line(result['note'])}"] if "note" in result else []
-        told = "\n".join(lines) or "Nothing was found."
-        return _result(Passages(passages=passages, indexing=reply.get("indexing")), told, *notes)
+        value = Passages(passages=passages, indexing=reply.get("indexing"))
+        return _result(value, lines or "Nothing was found.", *notes)
 
     async def context(
         self,
@@ -255,15 +255,15 @@ class Server(MCPServer[Any]):
         index: IndexName = None,
     ) -> Annotated[CallToolResult, Text]:
         """Read a passage, the section around it, or its whole document."""
-        _, found = await self._ask(_read_part, PartBody(id=id, part=part, index=index))
-        text = found.text
+        _, read = await self._ask(_read_part, PartBody(id=id, part=part, index=index))
+        text = read.text
         if offset >= len(text):
             raise ToolError(f"{_cited(id)} has {len(text):,} characters: give an offset below that, got {offset:,}")
         part_shown = text[offset : offset + LONGEST_REPLY]
         end = offset + len(part_shown)
         more = f": read on with offset={end}" if end < len(text) else ""
-        place: dict[str, Any] = {"citation": str(found.citation), "place": found.citation.to_dict()}
-        value = Text(id=id, text=part_shown, metadata=found.metadata, offset=offset, total=len(text), **place)
+        place: dict[str, Any] = {"citation": str(read.citation), "place": read.citation.to_dict()}
+        value = Text(id=id, text=part_shown, metadata=read.metadata, offset=offset, total=len(text), **place)
         where = f"{_cited(id)} {_line(value.citation)}, characters {offset} to {end} of {len(text)}{more}"
         return _result(value, part_shown, where)
 
@@ -436,9 +436,9 @@ def _read_part(body: PartBody, index: Index, reader: Reader) -> ReadPart:
         elif named and body.part == "document":
             ids = [name] if name in keys_of else [f"{name}#{n}" for n in range(1, MOST_PARTS + 1)]
         keys, parts, size = view.keys_of(ids), list[StoredDocument](), 0
-        for _, one, _ in view.scan([keys[id][0] for id in ids if id in keys]):
-            parts.append(one)
-            size += len(one.document.content)
+        for _, stored_part, _ in view.scan([keys[id][0] for id in ids if id in keys]):
+            parts.append(stored_part)
+            size += len(stored_part.document.content)
             if size > MOST_CHARACTERS:
                 raise InputError(f"{_cited(body.id)} has more than {MOST_CHARACTERS:,} characters: read its section")
     text = "\n\n".join(part.document.content for part in parts)
@@ -463,8 +463,8 @@ def _beginnings(body: ListBody, index: Index, reader: Reader) -> list[tuple[str,
     """Ids and beginnings of documents, in the order they were added."""
     with index.backend.read() as view:
         keys = np.unique(view.document_keys(view.keys()))[body.offset :][: body.limit].tolist()
-        found = (stored.document for _, stored, _ in view.scan(keys))
-        return [(document.key, shorten(document.content, EXCERPT_CHARACTERS)) for document in found]
+        documents = (stored.document for _, stored, _ in view.scan(keys))
+        return [(document.key, shorten(document.content, EXCERPT_CHARACTERS)) for document in documents]
 
 
 def _uri(index: str, id: str) -> str:

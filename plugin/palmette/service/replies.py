@@ -427,7 +427,7 @@ def openapi(endpoints: Sequence[CallSchema]) -> dict[str, Any]:
     }
     # 1. schemas of all bodies and replies, each under the name of its class
     replies = [*REPLIES.values(), *(reply for reply, _ in gets.values()), ProblemReply, Indexing]
-    kinds: list[tuple[Any, Any]] = [(one.body, "validation") for one in endpoints]
+    kinds: list[tuple[Any, Any]] = [(endpoint.body, "validation") for endpoint in endpoints]
     kinds += [(reply, "serialization") for reply in replies]
     adapters = [(kind, mode, TypeAdapter(kind)) for kind, mode in kinds]
     references, schemas = TypeAdapter.json_schemas(adapters, ref_template="#/components/schemas/{model}")
