@@ -43,6 +43,7 @@ from palmette.store.protocols import READ_LIMIT, StoredDocument, View
 from palmette.types import Hit
 
 T = TypeVar("T")
+C = TypeVar("C", bound=Callable[..., Any])
 SCANNED = 5000
 """Number of documents whose metadata values are counted."""
 MOST_DOCUMENT_BYTES = 2**26
@@ -53,10 +54,12 @@ ENDPOINTS: list[CallSchema] = []
 """Every call of the service."""
 
 
-def _endpoint(path: str, body: type[Body], summary: str, example: Mapping[str, Any], *, write: bool = False) -> Any:
+def _endpoint(
+    path: str, body: type[Body], summary: str, example: Mapping[str, Any], *, write: bool = False
+) -> Callable[[C], C]:
     """Return a decorator that makes a function a call of the service."""
 
-    def add(call: Callable[..., T]) -> Callable[..., T]:
+    def add(call: C) -> C:
         ENDPOINTS.append(CallSchema(path, body, call, summary, example, write))
         return call
 
