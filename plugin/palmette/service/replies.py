@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
 
 from palmette import __version__
 from palmette.index import Changes
@@ -94,12 +94,6 @@ class ResultReply(Reply):
     """Name of the search for ``/v1/feedback``, where searches are recorded."""
 
 
-class SearchReply(Reply):
-    """Hits of every question, in their order."""
-
-    results: list[ResultReply]
-
-
 class SupportReply(Reply):
     """A passage that gives an answer."""
 
@@ -179,12 +173,6 @@ class WrittenAnswerReply(Reply):
     usage: ChatUsage
 
 
-class AnswerReply(Reply):
-    """Answers of every question, in their order."""
-
-    answers: list[OneAnswerReply | WrittenAnswerReply]
-
-
 class ContextReply(Reply):
     """Excerpts for a question, and all of them as one text."""
 
@@ -194,12 +182,6 @@ class ContextReply(Reply):
     excerpts: list[ExcerptReply]
     note: str | None = None
     """Why the passages are those of the first stage, where the reranker failed or was late."""
-
-
-class FeedbackReply(Reply):
-    """A judgement that was kept."""
-
-    kept: Literal[True]
 
 
 class DocumentReply(Reply):
@@ -213,18 +195,6 @@ class DocumentReply(Reply):
     passages: list[Passage] = []
     html: str = ""
     """The document, or in a list its beginning, with ``html``."""
-
-
-class ListReply(Reply):
-    """Documents in the order they were added."""
-
-    documents: list[DocumentReply]
-
-
-class GetReply(Reply):
-    """Documents in the order of their ids; null where there is none."""
-
-    documents: list[DocumentReply | None]
 
 
 class FieldsReply(Reply):
@@ -296,24 +266,6 @@ class OverviewReply(IndexFacts, FieldsReply):
     topics: list[TopicReply]
     query: str | None
     since: str | None
-
-
-class TopicsReply(Reply):
-    """The tree of an index as a page."""
-
-    html: str
-
-
-class AddReply(Reply):
-    """Ids of the documents given."""
-
-    ids: list[str]
-
-
-class DeleteReply(Reply):
-    """Ids of the documents that existed."""
-
-    deleted: list[str]
 
 
 class Indexing(Reply):
@@ -399,21 +351,32 @@ class ProblemReply(Reply):
     """What is wrong, and what helps."""
 
 
+def _of_one_field(name: str, about: str, **field: Any) -> type[Any]:
+    """Return the model of a reply that has one field."""
+    return create_model(name, __base__=Reply, __doc__=about, **{key: (kind, ...) for key, kind in field.items()})
+
+
 REPLIES: dict[str, type[Any]] = {
-    "/v1/search": SearchReply,
-    "/v1/answer": AnswerReply,
+    "/v1/search": _of_one_field("SearchReply", "Hits of every question, in their order.", results=list[ResultReply]),
+    "/v1/answer": _of_one_field(
+        "AnswerReply", "Answers of every question, in their order.", answers=list[OneAnswerReply | WrittenAnswerReply]
+    ),
     "/v1/context": ContextReply,
     "/v1/explain": ExplanationReply,
-    "/v1/feedback": FeedbackReply,
-    "/v1/get": GetReply,
-    "/v1/list": ListReply,
+    "/v1/feedback": _of_one_field("FeedbackReply", "A judgement that was kept.", kept=Literal[True]),
+    "/v1/get": _of_one_field(
+        "GetReply",
+        "Documents in the order of their ids; null where there is none.",
+        documents=list[DocumentReply | None],
+    ),
+    "/v1/list": _of_one_field("ListReply", "Documents in the order they were added.", documents=list[DocumentReply]),
     "/v1/fields": FacetsReply,
     "/v1/overview": OverviewReply,
-    "/v1/topics": TopicsReply,
-    "/v1/add": AddReply,
+    "/v1/topics": _of_one_field("TopicsReply", "The tree of an index as a page.", html=str),
+    "/v1/add": _of_one_field("AddReply", "Ids of the documents given.", ids=list[str]),
     "/v1/upsert": Changes,
     "/v1/sync": SyncReport,
-    "/v1/delete": DeleteReply,
+    "/v1/delete": _of_one_field("DeleteReply", "Ids of the documents that existed.", deleted=list[str]),
 }
 """Model of each call's reply."""
 
