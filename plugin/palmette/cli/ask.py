@@ -19,6 +19,9 @@ from palmette.service.local import MOST_HITS, MOST_QUERIES, index_folder, reques
 if TYPE_CHECKING:
     from palmette.index.written import WrittenAnswer
 
+ASKING = ("index", "--lexical", "--filter", "--boost", "--rerank", "--encoder", "--device", "--json")
+"""Arguments of every command that asks an index."""
+
 
 def _add_search(command: argparse.ArgumentParser) -> None:
     add = describe(
@@ -30,7 +33,8 @@ def _add_search(command: argparse.ArgumentParser) -> None:
         'palmette search my-index "error 0x80070005" --lexical 0.8      words count more\n'
         'palmette search my-index "first question" "second question" --json\n\n'
         "Options of the method, such as --level for a tree, are passed on.",
-        *("index", "--lexical", "--filter", "--boost", "--rerank", "--encoder", "--device", "--explain", "--json"),
+        *ASKING,
+        "--explain",
     )
     add("query", nargs="+", help="one query, or several")
     add("-k", type=int, default=5, help="number of documents")
@@ -129,8 +133,8 @@ def _add_answer(command: argparse.ArgumentParser) -> None:
         'palmette answer my-index "when did it begin?" --llm openai:gpt-5\n\n'
         "Without a reader, which `palmette train reader` trains, the answer is the sentence that fits best. Options\n"
         "of the index's method, such as --level for a tree, are passed on.",
-        *("index", "--lexical", "--filter", "--boost", "--rerank", "--encoder", "--revision", "--device"),
-        *("--explain", "--json"),
+        *ASKING,
+        *("--revision", "--explain"),
     )
     add("question", nargs="+", help="one question, or several")
     add("--reader", help=f"the reader: {CHECKPOINT} (default: sentences, without training)")
@@ -218,7 +222,7 @@ def _add_context(command: argparse.ArgumentParser) -> None:
         "INDEX QUESTION",
         'palmette context my-index "how do I prune a cherry?" --tokens 500 | llm\n\n'
         "Options of the index's method, such as --level for a tree, are passed on.",
-        *("index", "--lexical", "--filter", "--boost", "--rerank", "--encoder", "--device", "--json"),
+        *ASKING,
     )
     add("question", help="the question")
     add("--tokens", type=int, default=1000, help="tokens of all excerpts together")
