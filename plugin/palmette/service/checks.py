@@ -169,14 +169,17 @@ class RequestChecks:
 
         service.metrics.in_flight += 1
         try:
+            # 1. who asks, and whether they may
             caller = scope["palmette.caller"] = self._admit(scope, path)
             arrival, headers = _Arrival(caller.name), Headers(scope=scope)
+            # 2. the body, and a place among the requests that are answered
             received = receive
             if "transfer-encoding" in headers or headers.get("content-length", "0").strip("0") != "":
                 refused = False
                 received = await self._read_body(arrival, receive)
             self._take_place(arrival)
             refused = False
+            # 3. the answer
             scope["app"] = service  # lets the router raise instead of answering itself
             await self.app(scope, received, send_counted)
         except ClientDisconnect:

@@ -289,6 +289,7 @@ class ServedIndex:
         last_state: State | None = None  # at the last look
         waited = 0
         while not self._stop.is_set():
+            # 1. look at the folder
             state: State | None = None
             try:
                 state, self.warning = (file_stamps(self.source), stamp_of(self.path)), ""
@@ -299,10 +300,12 @@ class ServedIndex:
                     log.warning("%s: %s", self.name, self.warning)
             except PalmetteError as error:
                 self.progress.error = str(error)
+            # 2. wait for another look where files, or the index, have vanished since
             unsure = state is not None and (
                 state[1] is None or bool(indexed_state and indexed_state[0].keys() - state[0])
             )
             waited = waited + 1 if unsure and state != last_state and waited < MOST_LOOKS else 0
+            # 3. bring the index up to date, or make a new one
             if state is not None and state != indexed_state and not waited:
                 try:
                     assert self.opened is not None
