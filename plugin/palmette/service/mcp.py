@@ -208,15 +208,7 @@ class Server(MCPServer[Any]):
         """Find passages about a question. Returns each one's id, score, place and best sentence; `get` reads more."""
         name, reply = await self._ask(READS["search"], SearchBody(query=query, k=k, filter=filter, index=index))
         [result] = reply["results"]
-        passages = list[PassageReply]()
-        for hit in result["hits"]:
-            place = hit.get("passage", {})
-            id = f"{hit['id']}#{place['number'] + 1}" if place.get("count", 1) > 1 else hit["id"]
-            # the best sentence in one line, or the beginning of the text
-            best = hit["text"][slice(*(hit.get("highlights", {}).get("sentence") or (0, len(hit["text"]))))]
-            facts = {key: hit[key] for key in ("citation", "place", "score", "metadata")}
-            text = shorten(best, EXCERPT_CHARACTERS)
-            passages.append(PassageReply(id=id, text=text, uri=_uri(name, id), **facts))
+        passages = [_passage(name, hit) for hit in result["hits"]]
         lines = "\n".join(f"{_cited(p.id)} {p.score:.0%}, {_line(p.citation)}: {_line(p.text)}" for p in passages)
         notes = [f"Note: {_line(result['note'])}"] if "note" in result else []
         value = Passages(passages=passages, indexing=reply.get("indexing"))
@@ -410,6 +402,16 @@ def _cited(id: str) -> str:
     """Return an id in brackets, as a JSON string where it could be taken for more than an id."""
     plain = id.isprintable() and " ".join(id.split()) == id and not set(id) & set('[]"\\')
     return f"[{id if plain else json.dumps(id)}]"
+
+
+def _passage(index: str, hit: dict[str, Any]) -> PassageReply:
+    """Describe a hit; the id of a passage has its number, ``guide.md#3``."""
+    place = hit.get("passage", {})
+    id = f"{hit['id']}#{place['number'] + 1}" if place.get("count", 1) > 1 else hit["id"]
+    facts = {key: hit[key] for key in ("citation", "place", "score", "metadata")}
+    # the best sentence in one line, or the beginning of the text
+    best = hit["text"][slice(*(hit.get("highlights", {}).get("sentence") or (0, len(hit["text"]))))]
+    return PassageReply(id=id, text=shorten(best, EXCERPT_CHARACTERS), uri=_uri(index, id), **facts)
 
 
 def _read_part(body: PartBody, index: Index, reader: Reader) -> ReadPart:
