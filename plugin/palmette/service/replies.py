@@ -353,7 +353,9 @@ class ProblemReply(Reply):
 
 def _of_one_field(name: str, about: str, **field: Any) -> type[Any]:
     """Return the model of a reply that has one field."""
-    return create_model(name, __base__=Reply, __doc__=about, **{key: (kind, ...) for key, kind in field.items()})
+    [(key, kind)] = field.items()
+    required: Any = {key: (kind, ...)}
+    return create_model(name, __base__=Reply, __doc__=about, **required)
 
 
 REPLIES: dict[str, type[Any]] = {
