@@ -36,14 +36,14 @@ def to_stored(documents: Iterable[Any] | str | Path) -> list[Stored]:
     if isinstance(documents, str | Path):
         return list(iter_documents(documents, passages=False))
     with_text = drop_blanks(documents, lambda document: str(getattr(document, "page_content", document)))
-    return list(to_documents(map(_with_json_metadata, with_text)))
-
-
-def _with_json_metadata(document: Any) -> Any:
-    """Copy a LangChain document with its metadata as JSON values; other documents stay as they are."""
-    if not isinstance(document, Document):
-        return document
-    return document.model_copy(update={"metadata": json_value(document.metadata)})
+    return list(
+        to_documents(
+            document.model_copy(update={"metadata": json_value(document.metadata)})
+            if isinstance(document, Document)
+            else document
+            for document in with_text
+        )
+    )
 
 
 def from_stored(document: Stored) -> Document:

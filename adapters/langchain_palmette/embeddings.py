@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import Any, Self
 
 from langchain_core.embeddings import Embeddings
 from pydantic import Field, model_validator
@@ -12,9 +12,6 @@ from palmette.config import check_kind
 from palmette.errors import ConfigError
 from palmette.index.frameworks import represent
 from palmette.machine.threads import AsyncTwin
-
-if TYPE_CHECKING:
-    from palmette.encoder import Kind
 
 
 class PalmetteEmbeddings(Loading, Embeddings):
@@ -42,15 +39,14 @@ class PalmetteEmbeddings(Loading, Embeddings):
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """Vectors of documents."""
         check_kind("texts", texts, (list, tuple), "a list of str")
-        return self._embed(list(texts), "document") if texts else []
+        return represent(self._source(), list(texts), "document") if texts else []
 
     def embed_query(self, text: str) -> list[float]:
         """Vector of a query."""
-        return self._embed([text], "query")[0]
+        return represent(self._source(), [text], "query")[0]
 
     aembed_documents = AsyncTwin(embed_documents).method
     aembed_query = AsyncTwin(embed_query).method
 
-    def _embed(self, texts: list[str], kind: Kind) -> list[list[float]]:
-        source = self.loaded("encoder" if self.model is None else "model")
-        return represent(source, texts, kind)
+    def _source(self) -> Any:
+        return self.loaded("encoder" if self.model is None else "model")

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableConfig, RunnableSerializable
 from pydantic import ConfigDict, Field
 
-from langchain_palmette.batching import Configs
 from langchain_palmette.loading import Loading, ReaderName
 from palmette.config import check_kind
 from palmette.errors import InputError, shown
 from palmette.index.frameworks import answer_facts, check_reader, passage
 from palmette.machine.threads import AsyncTwin
 
-if TYPE_CHECKING:
-    from palmette import Answer
-
 Inputs = Mapping[str, Any]
+Configs = RunnableConfig | list[RunnableConfig] | None
 
 
 class PalmetteReader(Loading, RunnableSerializable[Inputs, Any]):
@@ -103,7 +100,10 @@ class PalmetteReader(Loading, RunnableSerializable[Inputs, Any]):
         questions = [self._value(input, self.question_key) for input in inputs]
         documents = [_passages(self._value(input, self.documents_key)) for input in inputs]
         answers = self.loaded("reader").answer(questions, documents, threshold=self.threshold)
-        return [self._output(input, answer) for input, answer in zip(inputs, answers, strict=True)]
+        if self.output == "text":
+            return [answer.text if answer else self.no_answer for answer in answers]
+        facts = [answer_facts(answer) | {"answer": answer.text if answer else None} for answer in answers]
+        return [{**input, **fact} for input, fact in zip(inputs, facts, strict=True)]
 
     def _value(self, input: Inputs, key: str) -> Any:
         try:
@@ -113,11 +113,6 @@ class PalmetteReader(Loading, RunnableSerializable[Inputs, Any]):
                 f"PalmetteReader reads {self.question_key!r} and {self.documents_key!r}, got {shown(input, 120)}: "
                 "give a dict with both, or set question_key and documents_key"
             ) from error
-
-    def _output(self, input: Inputs, answer: Answer) -> Any:
-        if self.output == "text":
-            return answer.text if answer else self.no_answer
-        return {**input, **answer_facts(answer), "answer": answer.text if answer else None}
 
 
 def _passages(documents: Any) -> list[Any]:

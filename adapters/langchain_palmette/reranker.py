@@ -53,10 +53,10 @@ class PalmetteReranker(Loading, BaseDocumentCompressor):
         ids = [document.id for document in documents]
         options: dict[str, Any] = {"lexical": self.lexical, "language": self.language, **self.search_options}
         best = rerank(self.loaded("model"), query, texts, metadata, ids, self.top_n, **options)
-        return [self._copy(documents[row], score) for row, score in best]
+        copies = [documents[row].model_copy(update={"metadata": {**metadata[row]}}) for row, _ in best]
+        if self.score_key is not None:
+            for document, (_, score) in zip(copies, best, strict=True):
+                document.metadata[self.score_key] = score
+        return copies
 
     acompress_documents = AsyncTwin(compress_documents).method
-
-    def _copy(self, document: Document, score: float) -> Document:
-        added = {} if self.score_key is None else {self.score_key: score}
-        return document.model_copy(update={"metadata": document.metadata | added})

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, cast
 
+from langchain_core.callbacks import AsyncCallbackManager, CallbackManager
 from langchain_core.documents import Document
 from langchain_core.indexing import DeleteResponse, DocumentIndex, UpsertResponse
 from langchain_core.retrievers import LangSmithRetrieverParams
+from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import get_config_list
 from pydantic import ConfigDict, Field, JsonValue, PrivateAttr, field_validator
 
-from langchain_palmette.batching import Batching, Found
 from langchain_palmette.documents import from_hit, from_stored, to_stored
 from langchain_palmette.loading import (
     EncoderName,
@@ -25,8 +27,8 @@ from langchain_palmette.loading import (
     open_index,
     share,
 )
-from palmette.config import check_keys, without_none
-from palmette.errors import ConfigError
+from palmette.config import check_keys, check_kind, without_none
+from palmette.errors import ConfigError, InputError
 from palmette.index.frameworks import check_method, public_name
 from palmette.machine.threads import AsyncTwin
 from palmette.ranking.boost import boost_to_dict
@@ -39,6 +41,10 @@ if TYPE_CHECKING:
     from palmette import Hit, Index, Model
     from palmette.index.folder import ModelLike
     from palmette.index.results import QueryList
+
+Configs = RunnableConfig | list[RunnableConfig] | None
+Found = list[list[Document]]
+Result = list[Document] | Exception
 
 CALL = (
     "k",
@@ -58,7 +64,7 @@ WRITE = ("batch_size", "progress")
 """Options of every write."""
 
 
-class PalmetteRetriever(Loading, Batching, DocumentIndex):
+class PalmetteRetriever(Loading, DocumentIndex):
     """Retriever of any palmette checkpoint; documents may be added, replaced and deleted while it serves.
 
     .. code-block:: python
@@ -301,6 +307,79 @@ class PalmetteRetriever(Loading, Batching, DocumentIndex):
     adelete = AsyncTwin(delete).method
     aget = AsyncTwin(get).method
 
+    # -- many queries in one search ---------------------------------------------------------------------------
+
+    def batch(
+        self, inputs: list[str], config: Configs = None, *, return_exceptions: bool = False, **kwargs: Any
+    ) -> Found:
+        """The results of each query, in one encoding pass and one search.
+
+        Every query has its own run, as with ``invoke``: start, then end or error. An invalid query fails alone.
+        ``max_concurrency`` bounds the number of queries per search.
+        """
+        outcomes: list[Result] = []
+        for queries, starts in self._searches(CallbackManager, inputs, config, kwargs):
+            runs = list(starts)
+            results = self._results(queries, runs, **kwargs)
+            for run, result in zip(runs, results, strict=True):
+                _end(run, result)
+            outcomes += _raise_first(results, return_exceptions)
+        return cast("Found", outcomes)
+
+    async def abatch(
+        self, inputs: list[str], config: Configs = None, *, return_exceptions: bool = False, **kwargs: Any
+    ) -> Found:
+        """See :meth:`batch`."""
+        outcomes: list[Result] = []
+        for queries, starts in self._searches(AsyncCallbackManager, inputs, config, kwargs):
+            runs = [await start for start in starts]
+            results = await self._aresults(queries, runs, **kwargs)
+            for run, result in zip(runs, results, strict=True):
+                await _end(run, result)
+            outcomes += _raise_first(results, return_exceptions)
+        return cast("Found", outcomes)
+
+    def _searches(
+        self, manager: Any, inputs: list[str], config: Configs, kwargs: dict[str, Any]
+    ) -> Iterator[tuple[list[str], Iterator[Any]]]:
+        """Split queries into those of one search; with them their runs, each started when it is taken."""
+        check_kind("inputs", inputs, (list, tuple), "a list of queries")
+        configs = get_config_list(config, len(inputs)) if inputs else []
+        size = (configs[0].get("max_concurrency") if configs else None) or max(1, len(inputs))
+
+        def start_run(query: str, config: RunnableConfig) -> Any:
+            """Start a run as ``invoke`` does; an awaitable for an asynchronous manager."""
+            callbacks = manager.configure(
+                inheritable_callbacks=config.get("callbacks"),
+                inheritable_tags=config.get("tags"),
+                local_tags=self.tags,
+                inheritable_metadata={**(config.get("metadata") or {}), **self._get_ls_params(**kwargs)},
+                local_metadata=self.metadata,
+            )
+            name = config.get("run_name") or self.get_name()
+            return callbacks.on_retriever_start(None, query, name=name, run_id=config.get("run_id"))
+
+        for start in range(0, len(inputs), size):
+            queries = list(inputs[start : start + size])
+            yield queries, map(start_run, queries, configs[start : start + size])
+
+    def _results(self, queries: list[str], runs: list[Any], **call: Any) -> list[Result]:
+        """Results or error of each query, recorded under its run."""
+        try:
+            results = self._retrieve(queries, **call)
+            for query, documents, run in zip(queries, results, runs, strict=True):
+                self._record(query, documents, run)
+            return list(results)
+        except InputError as error:  # perhaps of one query only
+            if len(queries) == 1:
+                return [error]
+            pairs = zip(queries, runs, strict=True)
+            return [self._results([query], [run], **call)[0] for query, run in pairs]
+        except Exception as error:  # raised or returned by the caller
+            return [error] * len(queries)
+
+    _aresults = AsyncTwin(_results).method
+
     # -- searching ------------------------------------------------------------------------------------------
 
     def _search(self, queries: QueryList, *, explain: bool = False, **call: Any) -> list[list[Hit]]:
@@ -374,3 +453,15 @@ class PalmetteRetriever(Loading, Batching, DocumentIndex):
             ls_embedding_provider="palmette",
             ls_embedding_model=public_name(model.encoder.name) if model else None,
         )
+
+
+def _end(run: Any, result: Result) -> Any:
+    """End a run; an awaitable for an asynchronous one."""
+    return (run.on_retriever_error if isinstance(result, Exception) else run.on_retriever_end)(result)
+
+
+def _raise_first(results: list[Result], return_exceptions: bool) -> list[Result]:
+    error = next((result for result in results if isinstance(result, Exception)), None)
+    if error is not None and not return_exceptions:
+        raise error
+    return results

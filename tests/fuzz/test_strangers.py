@@ -17,7 +17,7 @@ import pytest
 from palmette import FakeEncoder, Index, SpaceModel, load_data, load_model
 from palmette.encoder.sentences.splitting import estimate_tokens, split_sentences
 from palmette.errors import CheckpointError, CorruptIndexError, InputError
-from palmette.hub.manifest import LAYOUT, Entry, dump_manifest
+from palmette.hub.checkpoint import LAYOUT, Entry, dump_manifest
 from palmette.lexical.analyser import Analyser
 from palmette.reader import Reader, load_reading
 from palmette.sources import convert, records

@@ -19,7 +19,7 @@ from typing import Any
 import apsw
 import numpy as np
 
-from palmette.hub.manifest import LAYOUT, Entry, dump_manifest
+from palmette.hub.checkpoint import LAYOUT, Entry, dump_manifest
 from palmette.store.local.database import DATABASE, TABLES, connect
 from palmette.store.local.folder import json_digest, note_commit
 from palmette.types import content_digest

@@ -19,6 +19,9 @@ from palmette.service.local import MOST_HITS, MOST_QUERIES, index_folder, reques
 if TYPE_CHECKING:
     from palmette.index.written import WrittenAnswer
 
+ASKING = ("index", "--lexical", "--filter", "--boost", "--rerank", "--encoder", "--device", "--json")
+"""Arguments of every command that asks an index."""
+
 
 def _add_search(command: argparse.ArgumentParser) -> None:
     add = describe(
@@ -30,7 +33,8 @@ def _add_search(command: argparse.ArgumentParser) -> None:
         'palmette search my-index "error 0x80070005" --lexical 0.8      words count more\n'
         'palmette search my-index "first question" "second question" --json\n\n'
         "Options of the method, such as --level for a tree, are passed on.",
-        *("index", "--lexical", "--filter", "--boost", "--rerank", "--encoder", "--device", "--explain", "--json"),
+        *ASKING,
+        "--explain",
     )
     add("query", nargs="+", help="one query, or several")
     add("-k", type=int, default=5, help="number of documents")
@@ -44,18 +48,16 @@ def _add_search(command: argparse.ArgumentParser) -> None:
 
 def _run_search(args: argparse.Namespace) -> None:
     options = search_options(args)
-    usable = args.engine == "exact" and args.device is None and args.encoder is None
-    names = ("group_by", "distinct", "expand", "expand_tokens")
+    names = ("threshold", "group_by", "distinct", "expand", "expand_tokens")
     shown = {name: getattr(args, name) for name in names}
-    body = {"query": args.query, "threshold": args.threshold, "explain": args.explain, **shown}
-    reply = _from_service(args, "/v1/search", body, options, len(args.query)) if usable else None
+    body = {"query": args.query, "explain": args.explain, **shown}
+    reply = _from_service(args, "/v1/search", body, options, len(args.query)) if args.engine == "exact" else None
     if reply is not None:
         results = [result["hits"] for result in reply["results"]]
         _warn(reply["results"])
     else:
-        search_arguments = options | {"threshold": args.threshold} | shown
         with once(), _open(args, engine=args.engine) as index:
-            hits_of_queries = index.search(args.query, args.k, **search_arguments)
+            hits_of_queries = index.search(args.query, args.k, **options, **shown)
             results = [[hit.to_dict(explain=args.explain) for hit in hits] for hits in hits_of_queries]
     if args.json:
         _print_json(results)
@@ -102,8 +104,9 @@ def _open(args: argparse.Namespace, **options: Any) -> palmette.Index:
 def _from_service(
     args: argparse.Namespace, path: str, body: dict[str, Any], options: dict[str, Any], queries: int
 ) -> Any:
-    """Send a request to the index's running service; ``None`` without one, or if the request is too large for it."""
-    if args.k > MOST_HITS or queries > MOST_QUERIES or args.rerank:
+    """Send a request to the index's running service; ``None`` without one, or if the request is not for it."""
+    too_large = args.k > MOST_HITS or queries > MOST_QUERIES
+    if too_large or args.rerank or args.device is not None or args.encoder is not None:
         return None
     if args.rerank is False:
         body = {**body, "rerank": False}
@@ -130,8 +133,8 @@ def _add_answer(command: argparse.ArgumentParser) -> None:
         'palmette answer my-index "when did it begin?" --llm openai:gpt-5\n\n'
         "Without a reader, which `palmette train reader` trains, the answer is the sentence that fits best. Options\n"
         "of the index's method, such as --level for a tree, are passed on.",
-        *("index", "--lexical", "--filter", "--boost", "--rerank", "--encoder", "--revision", "--device"),
-        *("--explain", "--json"),
+        *ASKING,
+        *("--revision", "--explain"),
     )
     add("question", nargs="+", help="one question, or several")
     add("--reader", help=f"the reader: {CHECKPOINT} (default: sentences, without training)")
@@ -151,8 +154,7 @@ def _run_answer(args: argparse.Namespace) -> None:
         return
     args.k = 5 if args.k is None else args.k
     body = {"question": args.question, "threshold": args.threshold}
-    usable = args.reader is None and args.device is None and args.encoder is None
-    reply = _from_service(args, "/v1/answer", body, options, len(args.question)) if usable else None
+    reply = _from_service(args, "/v1/answer", body, options, len(args.question)) if args.reader is None else None
     answers = reply["answers"] if reply is not None else _read_answers(args, options)
     if args.json:
         _print_json(answers)
@@ -173,8 +175,8 @@ def _run_answer(args: argparse.Namespace) -> None:
 
 def _write_answers(args: argparse.Namespace, options: dict[str, Any]) -> None:
     """Print answers of a language model as they come, then their citations and what was not found in the sources."""
-    given = {name: getattr(args, name) for name in ("k", "threshold") if getattr(args, name) is not None}
-    options |= {"tokens": args.tokens, "max_tokens": args.max_tokens, "timeout": args.timeout} | given
+    chosen = {name: getattr(args, name) for name in ("k", "threshold") if getattr(args, name) is not None}
+    options |= {"tokens": args.tokens, "max_tokens": args.max_tokens, "timeout": args.timeout} | chosen
     answers = []
     with once(), _open(args) as index:
         for question in args.question:
@@ -183,11 +185,9 @@ def _write_answers(args: argparse.Namespace, options: dict[str, Any]) -> None:
             for event in index.answer_stream(question, args.llm, **options):
                 if event.kind == "text" and not args.json:
                     print(event.value, end="", flush=True)
-            answer: WrittenAnswer = event.value
-            answers.append(answer.to_dict())
-            if args.json:
-                continue
-            _print_sources(answer)
+            answers.append(event.value.to_dict())
+            if not args.json:
+                _print_sources(event.value)
     if args.json:
         _print_json(answers)
 
@@ -209,10 +209,9 @@ def _print_sources(answer: WrittenAnswer) -> None:
 def _read_answers(args: argparse.Namespace, options: dict[str, Any]) -> list[dict[str, Any]]:
     """Answer without a service."""
     with once(), _open(args) as index:
-        reader = args.reader and palmette.Reader.from_pretrained(
-            args.reader, revision=args.revision, device=args.device
-        )
-        reader = reader or palmette.Reader.untrained(index.model.encoder.plain)
+        reader = palmette.Reader.untrained(index.model.encoder.plain)
+        if args.reader is not None:
+            reader = palmette.Reader.from_pretrained(args.reader, revision=args.revision, device=args.device)
         passages = index.search(args.question, args.k, **options)
         return [answer.to_dict() for answer in reader.answer(args.question, passages, threshold=args.threshold)]
 
@@ -223,7 +222,7 @@ def _add_context(command: argparse.ArgumentParser) -> None:
         "INDEX QUESTION",
         'palmette context my-index "how do I prune a cherry?" --tokens 500 | llm\n\n'
         "Options of the index's method, such as --level for a tree, are passed on.",
-        *("index", "--lexical", "--filter", "--boost", "--rerank", "--encoder", "--device", "--json"),
+        *ASKING,
     )
     add("question", help="the question")
     add("--tokens", type=int, default=1000, help="tokens of all excerpts together")
@@ -234,9 +233,7 @@ def _add_context(command: argparse.ArgumentParser) -> None:
 def _run_context(args: argparse.Namespace) -> None:
     options = search_options(args)
     body = {"question": args.question, "tokens": args.tokens, "threshold": args.threshold}
-    context = None
-    if args.device is None and args.encoder is None:
-        context = _from_service(args, "/v1/context", body, options, 1)
+    context = _from_service(args, "/v1/context", body, options, 1)
     if context is None:
         settings = options | {"k": args.k, "threshold": args.threshold}
         with once(), _open(args) as index:

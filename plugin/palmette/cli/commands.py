@@ -229,7 +229,8 @@ def _run_inspect(args: argparse.Namespace) -> None:
     if is_url(args.what) or (Path(args.what) / MODEL).is_dir():
         with palmette.Index.open(args.what, device="cpu") as index:
             about = dataclasses.asdict(index.stats()) | index.survey()
-            facts: dict[str, Any] = {"index": about, "model": _model_facts(index.model)}
+            facts: dict[str, Any] = {"index": about}
+            model = index.model
             if args.html:
                 from palmette.methods.tree import TreeInspection
 
@@ -241,14 +242,10 @@ def _run_inspect(args: argparse.Namespace) -> None:
     elif args.html:
         raise ConfigError(f"--html draws an index; {args.what} is none: see `palmette index`")
     else:
+        facts = {}
         model = palmette.load_model(args.what, revision=args.revision, device="cpu")
-        facts = {"model": _model_facts(model)}
-    print(json.dumps(facts, indent=2) if args.json else "\n".join(_lines(facts)))
-
-
-def _model_facts(model: Any) -> dict[str, Any]:
     encoder = model.encoder
-    return {
+    facts["model"] = {
         "method": model.method,
         "fingerprint": model.fingerprint,
         "origin": model.origin,
@@ -258,6 +255,7 @@ def _model_facts(model: Any) -> dict[str, Any]:
         "structure": model.describe(),
         "trained": model.record.to_dict(),
     }
+    print(json.dumps(facts, indent=2) if args.json else "\n".join(_lines(facts)))
 
 
 def _lines(facts: Mapping[str, Any], indent: int = 0) -> list[str]:

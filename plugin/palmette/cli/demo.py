@@ -83,6 +83,8 @@ def _add_demo(command: argparse.ArgumentParser) -> None:
 def _run_demo(args: argparse.Namespace) -> None:
     for module in ("torch", "langchain_core", "llama_index.core"):
         need_module(module, "demo", "palmette demo")
+    from palmette.reader import Reader, ReadingData, load_reading
+
     begun = time.monotonic()
     with _stage("Reading the standard library's documentation"):
         data = palmette.sample_data(args.size)
@@ -95,7 +97,11 @@ def _run_demo(args: argparse.Namespace) -> None:
     with _stage("Indexing"):
         index = palmette.Index.open_or_create(folder / "index", model)
         index.upsert(data.corpus)
-    reader = _reader(folder / "reader", data, encoder)
+    # a reader, trained on the handwritten questions that are not measured on
+    questions_of_dev = load_reading(data).split("dev")
+    judged = ReadingData(data.name, data.corpus, {"train": questions_of_dev, "dev": questions_of_dev})
+    title = "Training a reader to choose the sentence that answers"
+    reader: Reader = _trained(folder / "reader", title, Reader, judged, encoder, unit="sentence", passages=3)
     _measure(first, index, data)
     _langchain(index, reader, questions[::2], args.k)
     _llama_index(index, reader, questions[1::2] or questions, args.k)
@@ -139,17 +145,6 @@ def _trained(folder: Path, title: str, cls: Any, data: Any, encoder: CachedEncod
         model = cls.fit(data, encoder=encoder, cache=encoder.cache, **options)
         model.save_pretrained(folder)
     return model
-
-
-def _reader(folder: Path, data: RetrievalData, encoder: CachedEncoder) -> Reader:
-    """Train a reader on the handwritten questions that are not measured on."""
-    from palmette.reader import Reader, ReadingData, load_reading
-
-    questions = load_reading(data).split("dev")
-    judged = ReadingData(data.name, data.corpus, {"train": questions, "dev": questions})
-    title = "Training a reader to choose the sentence that answers"
-    reader: Reader = _trained(folder, title, Reader, judged, encoder, unit="sentence", passages=3)
-    return reader
 
 
 def _measure(first: Index, index: Index, data: RetrievalData) -> None:

@@ -36,10 +36,15 @@ def _add_ask(command: argparse.ArgumentParser) -> None:
 
 
 def _run_ask(args: argparse.Namespace) -> None:
+    from palmette.index import Index
     from palmette.learning.questions import QuestionOptions, estimate_questions, write_questions
+    from palmette.store.local.folder import COMMIT
 
     options = without_none({name: getattr(args, name, None) for name in QuestionOptions.choices()})
-    documents = _documents(args.documents)
+    documents: Any = args.documents
+    if (Path(documents) / COMMIT).exists():  # an index, whose documents are asked about
+        with Index.open(documents, device="cpu", verify=False) as index:
+            documents = list(index.documents())
     estimate = estimate_questions(documents, args.out, args.llm, **options)
     calls = f"{'at most ' * estimate.at_most}{estimate.calls:,} calls"
     estimated = f"{estimate.passages:,} passages: {calls} of about {estimate.tokens:,} tokens together"
@@ -67,17 +72,6 @@ def _run_ask(args: argparse.Namespace) -> None:
     else:
         advice = "try another model or other --kinds, or --round-trip 0, which keeps questions that do not find again"
         print(f"nothing to train on: no question was kept; read {args.out / 'answers.jsonl'}, and {advice}")
-
-
-def _documents(place: str) -> Any:
-    """Return the documents of an index, or the path itself if it is none."""
-    from palmette.index import Index
-    from palmette.store.local.folder import COMMIT
-
-    if not (Path(place) / COMMIT).exists():
-        return place
-    with Index.open(place, device="cpu", verify=False) as index:
-        return list(index.documents())
 
 
 def _add_refit(command: argparse.ArgumentParser) -> None:

@@ -139,7 +139,17 @@ def _add_stats(command: argparse.ArgumentParser) -> None:
 
 
 def _run_stats(args: argparse.Namespace) -> None:
-    facts = _stats(args.index)
+    # from the index's running service, if there is one
+    if (reply := request(args.index, "/v1/indexes")) is not None:
+        facts = {**reply["indexes"][0], "service": reply["service"]}
+    else:
+        from dataclasses import asdict
+
+        import palmette
+        from palmette.cli.ask import once
+
+        with once(), palmette.Index.open(index_folder(args.index), device="cpu", verify=False) as index:
+            facts = {**asdict(index.stats()), "encoder": index.model.encoder.name, "service": None}
     if args.json:
         print(json.dumps(facts, indent=2, ensure_ascii=False))
         return
@@ -149,20 +159,6 @@ def _run_stats(args: argparse.Namespace) -> None:
                 f"{key} {item:.4g}" if isinstance(item, float) else f"{key} {item}" for key, item in value.items()
             )
         print(f"{name}: {value}")
-
-
-def _stats(path: str) -> dict[str, Any]:
-    """Return facts of an index, from its running service if there is one."""
-    from dataclasses import asdict
-
-    reply = request(path, "/v1/indexes")
-    if reply is not None:
-        return {**reply["indexes"][0], "service": reply["service"]}
-    import palmette
-    from palmette.cli.ask import once
-
-    with once(), palmette.Index.open(index_folder(path), device="cpu", verify=False) as index:
-        return {**asdict(index.stats()), "encoder": index.model.encoder.name, "service": None}
 
 
 def _add_alias(command: argparse.ArgumentParser) -> None:

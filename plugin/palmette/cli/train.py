@@ -154,8 +154,12 @@ def _run_train(args: argparse.Namespace) -> None:
         raise
     if main:
         path = model.save_pretrained(args.out)
-        if hasattr(data, "descendants"):  # a hierarchy of paths: its nodes are the documents to index
-            args.data = str(_write_nodes(data, args.out))
+        if hasattr(data, "descendants"):  # a hierarchy of paths: its nodes are the documents to index, beside it
+            nodes = args.out.with_name(args.out.name + NODES)
+            names = ("id", "text", "metadata")
+            lines = (json.dumps({name: getattr(node, name) for name in names}) for node in data.documents())
+            nodes.write_text("\n".join(lines) + "\n", "utf-8")
+            args.data = str(nodes)
         print_report(args, model, path)
     finish()
 
@@ -172,7 +176,11 @@ def _train(args: argparse.Namespace, state: Path, progress: bool | None) -> tupl
     read: Any = load_reading if args.method == READER else load_data
     hierarchy: dict[str, Any] = {}
     if args.method == TAXONOMY:
-        read, hierarchy = _read_nodes, _taxonomy(args)
+        edges: list[tuple[str, ...]] | None = None
+        if args.edges is not None:
+            lines = check_path(args.edges).read_text("utf-8").splitlines()
+            edges = [tuple(line.split("\t")[:2]) for line in lines if line.strip()]
+        read, hierarchy = _read_nodes, {"edges": edges, "parents": args.parents}
     construct = getattr(args, "construct", False)
     allowed = ("dimension", "max_distance", "seed")
     if construct and (unused := [name for name in options if name not in allowed]):
@@ -182,15 +190,6 @@ def _train(args: argparse.Namespace, state: Path, progress: bool | None) -> tupl
         return data, cls.construct(data, **options, **hierarchy)
     loop = {name: getattr(args, name) for name in ("encoder", "device", "resume")}
     return data, cls.fit(data, **options, **hierarchy, **loop, output_dir=state, progress=progress)
-
-
-def _write_nodes(hierarchy: Any, out: Path) -> Path:
-    """Write the nodes of a hierarchy as documents to index, beside the checkpoint."""
-    path = out.with_name(out.name + NODES)
-    fields = ("id", "text", "metadata")
-    lines = (json.dumps({name: getattr(node, name) for name in fields}) for node in hierarchy.documents())
-    path.write_text("\n".join(lines) + "\n", "utf-8")
-    return path
 
 
 def _warn(text: str) -> None:
@@ -206,15 +205,6 @@ def _read_nodes(data: str, **options: Any) -> Any:
     if path.suffix != ".txt" or not path.is_file():
         return load_data(data, **options)
     return Hierarchy.from_paths(line for line in path.read_text("utf-8").splitlines() if line.strip())
-
-
-def _taxonomy(args: argparse.Namespace) -> dict[str, Any]:
-    """Read the edges and the metadata key of parents of a taxonomy."""
-    edges: list[tuple[str, ...]] | None = None
-    if args.edges is not None:
-        lines = check_path(args.edges).read_text("utf-8").splitlines()
-        edges = [tuple(line.split("\t")[:2]) for line in lines if line.strip()]
-    return {"edges": edges, "parents": args.parents}
 
 
 def _kept(method: str, model: Any) -> str:

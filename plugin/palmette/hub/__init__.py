@@ -5,8 +5,7 @@ checks, because neither the disk nor the Hub's client does.
 """
 
 from palmette.hub.card import render_card
-from palmette.hub.checkpoint import Checkpoint, check_target, save_checkpoint
-from palmette.hub.manifest import LAYOUT
+from palmette.hub.checkpoint import LAYOUT, Checkpoint, check_target, save_checkpoint
 from palmette.hub.remote import open_checkpoint, pull, push_checkpoint
 
 __all__ = [

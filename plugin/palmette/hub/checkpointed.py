@@ -15,8 +15,7 @@ from pydantic import Field
 from palmette.config import Config, check_keys, check_kind
 from palmette.errors import CheckpointError, ConfigError, PalmetteError, shown
 from palmette.hub.card import render_card
-from palmette.hub.checkpoint import Checkpoint, dump_tensors, fingerprint_of, save_checkpoint
-from palmette.hub.manifest import LAYOUT, Entry
+from palmette.hub.checkpoint import LAYOUT, Checkpoint, Entry, dump_tensors, fingerprint_of, save_checkpoint
 from palmette.hub.remote import open_checkpoint, push_checkpoint
 from palmette.hub.report import SHOWN_METRICS, Report
 

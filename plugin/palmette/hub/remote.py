@@ -13,8 +13,17 @@ from typing import TYPE_CHECKING, Any
 from palmette.config import check_path
 from palmette.errors import CheckpointError, ConfigError, HubError, NotFoundError, PalmetteError
 from palmette.hub.card import PLACE
-from palmette.hub.checkpoint import Checkpoint, open_folder, read_checkpoint, write_folder
-from palmette.hub.manifest import LAYOUT, dump_manifest, flaws, foreign, read_manifest
+from palmette.hub.checkpoint import (
+    LAYOUT,
+    Checkpoint,
+    dump_manifest,
+    flaws,
+    foreign,
+    open_folder,
+    read_checkpoint,
+    read_manifest,
+    write_folder,
+)
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -164,6 +173,7 @@ def hub_api(token: str | bool | None) -> HfApi:
 
 def _load(repository: Repository) -> Checkpoint:
     """Fetch a checkpoint as far as needed, and verify it."""
+    # 1. the manifest: a foreign repository ends here
     folder = repository.fetch([LAYOUT.manifest])
     repository = replace(repository, revision=folder.name)  # the commit: now all files are of one
     offline, where, path = repository.offline, f"{repository.repo_id}@{folder.name}", folder / LAYOUT.manifest
@@ -182,6 +192,7 @@ def _load(repository: Repository) -> Checkpoint:
             raise
         repository.fetch([LAYOUT.manifest], afresh=True)
         files = read_manifest(path.read_bytes(), where)
+    # 2. its files; those that the cache has altered once more
     repository.fetch([*files, LAYOUT.card])
     wrong = flaws(files, folder)
     if wrong and not offline:
@@ -192,6 +203,7 @@ def _load(repository: Repository) -> Checkpoint:
             stale = f"{where}: the cached {name} {flaw}, and fetching it afresh failed: {error}"
             raise CheckpointError(stale) from error
         wrong = flaws(files, folder)
+    # 3. whole, or an error
     for name, flaw in wrong.items():
         advice = "It is so in the repository too: pin another revision or ask its owner"
         if offline:

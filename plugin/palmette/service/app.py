@@ -21,9 +21,19 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
 from palmette import __version__
-from palmette.encoder.base import Encoder
-from palmette.errors import ConfigError, InputError, NotFoundError, PalmetteError, shown
-from palmette.index.context import Context
+from palmette.errors import (
+    ConfigError,
+    DuplicateIdError,
+    InputError,
+    LockedError,
+    MissingExtraError,
+    NotFoundError,
+    PalmetteError,
+    ReadOnlyError,
+    RemoteError,
+    StorageFullError,
+    shown,
+)
 from palmette.index.written import THRESHOLD, AnswerEvent, Limits
 from palmette.machine.llm import OpenAI
 from palmette.machine.threads import WORKERS
@@ -37,12 +47,11 @@ from palmette.service.calls import (
     reply_of_answer,
     results_facts,
 )
-from palmette.service.checks import OPEN, POLICY, SHARE, Problem, RequestChecks, Settings, problem_facts, status_of
-from palmette.service.indexes import ServedIndex
+from palmette.service.checks import OPEN, POLICY, SHARE, Problem, RequestChecks, Settings
+from palmette.service.indexes import PerCallerLimit, ServedIndex
 from palmette.service.memory import free_pages_returned
 from palmette.service.metrics import TYPE, Metrics
 from palmette.service.originals import OriginalBody, Originals
-from palmette.service.per_caller import PerCallerLimit
 from palmette.service.schema import AnswerBody, Body, CallSchema, NameBody, read_body, to_json
 from palmette.service.writer import Writer
 
@@ -55,6 +64,19 @@ RETRY_AFTER = 2.0
 """Seconds after which an index that could not be opened is tried again; twice as many after each failure."""
 RETRY_AFTER_AT_MOST = 60.0
 """Most seconds between two tries."""
+STATUS: tuple[tuple[type[PalmetteError], HTTPStatus], ...] = (
+    (DuplicateIdError, HTTPStatus.CONFLICT),
+    (NotFoundError, HTTPStatus.NOT_FOUND),
+    (LockedError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (ReadOnlyError, HTTPStatus.FORBIDDEN),
+    (StorageFullError, HTTPStatus.INSUFFICIENT_STORAGE),
+    (MissingExtraError, HTTPStatus.NOT_IMPLEMENTED),
+    (InputError, HTTPStatus.BAD_REQUEST),
+    (ConfigError, HTTPStatus.BAD_REQUEST),
+    (RemoteError, HTTPStatus.BAD_GATEWAY),
+    (PalmetteError, HTTPStatus.SERVICE_UNAVAILABLE),
+)
+"""Statuses of errors; the first class that fits counts."""
 PAGE_FILES = {
     "/": ("index.html", "text/html"),
     "/page.js": ("page.js", "text/javascript"),
@@ -97,7 +119,7 @@ class Service:
         self._routes: list[Route] = [
             *(Route(path, partial(self._page, *file)) for path, file in PAGE_FILES.items()),
             Route("/openapi.json", self._openapi),
-            Route("/health", partial(self._json, {"status": "ok", "version": __version__})),
+            Route("/health", self._health),
             Route("/ready", self._ready),
             Route("/metrics", self._metrics),
             Route("/v1/indexes", self._indexes),
@@ -168,18 +190,25 @@ class Service:
     # -- what needs no index ----------------------------------------------------------------------------------
 
     async def _page(self, name: str, kind: str, request: Request) -> Response:
-        content = (files("palmette.service") / "page" / name).read_bytes()
-        return Response(content, media_type=kind, headers={"content-security-policy": page_policy()})
+        """Answer a file of the page, which may load its own files, and the tree's page in a frame, by its hashes."""
+        from palmette.methods.tree.inspect import page_hashes
 
-    async def _json(self, value: Any, request: Request) -> Response:
-        return Response(to_json(value), media_type="application/json")
+        content, tree = (files("palmette.service") / "page" / name).read_bytes(), page_hashes()
+        policy = (
+            f"{POLICY}; script-src 'self' 'sha256-{tree['script']}'; style-src 'self' 'sha256-{tree['style']}'; "
+            "connect-src 'self'; img-src data:"
+        )
+        return Response(content, media_type=kind, headers={"content-security-policy": policy})
+
+    async def _health(self, request: Request) -> Response:
+        return json_response({"status": "ok", "version": __version__})
 
     async def _openapi(self, request: Request) -> Response:
         if self._description is None:
             from palmette.service.replies import openapi  # its models cost a start that nobody needs them for
 
             self._description = openapi(ENDPOINTS)
-        return await self._json(self._description, request)
+        return json_response(self._description)
 
     async def _ready(self, request: Request) -> Response:
         """Answer ``/ready``; no index is named, since no token is needed."""
@@ -187,8 +216,7 @@ class Service:
         reasons = [f"an index {reason}" for reason in unready if reason]
         reasons += ["an index cannot be opened"] * len(self.failures)
         status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
-        value = {"ready": not reasons} | ({"reasons": reasons} if reasons else {})
-        return Response(to_json(value), status, media_type="application/json")
+        return json_response({"ready": not reasons} | ({"reasons": reasons} if reasons else {}), status)
 
     async def _metrics(self, request: Request) -> Response:
         if not caller_of(request).sees_all:
@@ -226,8 +254,7 @@ class Service:
                     facts["error"] = self.hide_paths(str(error), caller)
             listed.append(facts)
         service = self.metrics.summary() if caller.sees_all else None
-        facts = {"indexes": listed, "service": service, "llm": self.writer and self.writer.llm.name}
-        return Response(to_json(facts), media_type="application/json")
+        return json_response({"indexes": listed, "service": service, "llm": self.writer and self.writer.llm.name})
 
     async def _grant(self, request: Request) -> Response:
         """Answer ``/v1/original``: where the file of a document can be opened, if the caller may read the document."""
@@ -235,8 +262,8 @@ class Service:
         assert isinstance(body, OriginalBody)
         served = self.pick(caller, request.scope.get("palmette.index") if body.index is None else body.index)
         [document] = await served.read(caller.name, caller.filter, lambda index, reader: index.get([body.id]))
-        granted = partial(self.originals.grant, served.source, document, caller.filter is None)
-        return Response(to_json(await asyncio.to_thread(granted)), media_type="application/json")
+        grant = partial(self.originals.grant, served.source, document, caller.filter is None)
+        return json_response(await asyncio.to_thread(grant))
 
     async def _original(self, request: Request) -> Response:
         """Answer ``/original``: the file of a ticket."""
@@ -281,7 +308,7 @@ class Service:
             value = await served.write(caller.name, caller.filter, partial(endpoint.call, body))
         else:
             value = await self._until_gone(request, self.read(served, caller, endpoint.call, body))
-        return Response(to_json(value), media_type="application/json")
+        return json_response(value)
 
     async def read(self, served: ServedIndex, caller: Caller, call: Callable[..., T], body: Body) -> T:
         """Answer a reading call within the time limit."""
@@ -341,30 +368,31 @@ class Service:
                 return
             async with asyncio.timeout(self.settings.timeout):
                 results, reader = await served.read(caller.name, caller.filter, partial(find_passages, body))
-                found = await asyncio.to_thread(results_facts, listed(body.question), results, False, body.html)
-                yield _event("hits", {"results": found})
+                facts = await asyncio.to_thread(results_facts, listed(body.question), results, False, body.html)
+                yield _event("hits", {"results": facts})
                 answers = await served.read(
                     caller.name, caller.filter, lambda *_: reply_of_answer(body, results, reader)
                 )
                 yield _event("answer", self.with_progress(served, caller, {"answers": answers}))
         except TimeoutError:
-            yield _event("problem", problem_facts(HTTPStatus.GATEWAY_TIMEOUT, "TimeoutError", "no answer in time"))
-        except PalmetteError as error:
-            status, detail = status_of(error), self.hide_paths(str(error), caller)
-            yield _event("problem", problem_facts(status, type(error).__name__, detail))
-        except Problem as error:
-            yield _event("problem", problem_facts(error.status, error.status.phrase, str(error)))
+            late = Problem(HTTPStatus.GATEWAY_TIMEOUT, "no answer in time", name="TimeoutError")
+            yield _event("problem", self._described(late, caller)[0])
+        except (PalmetteError, Problem) as error:
+            yield _event("problem", self._described(error, caller)[0])
 
     async def _write(self, served: ServedIndex, caller: Caller, body: AnswerBody) -> AsyncGenerator[AnswerEvent, None]:
         """Let the language model answer; only its passages are searched within the time limit of a question."""
         assert self.writer is not None
         assert isinstance(body.question, str)
-
-        async def find(asked: str) -> tuple[Context, tuple[Encoder, str | None]]:
-            return await self.read(served, caller, find_context(asked), body)
-
         threshold = THRESHOLD if body.threshold is None else body.threshold
-        async with aclosing(self.writer.write(caller.name, body.question, body.history, threshold, find)) as events:
+        written = self.writer.write(
+            caller.name,
+            body.question,
+            body.history,
+            threshold,
+            lambda asked: self.read(served, caller, find_context(asked), body),
+        )
+        async with aclosing(written) as events:
             async for event in events:
                 yield event
 
@@ -391,20 +419,27 @@ class Service:
 
     def problem(self, error: Exception, caller: Caller) -> Response:
         """Return the response to an error."""
+        facts, headers = self._described(error, caller)
+        return Response(to_json(facts), facts["status"], headers, "application/problem+json")
+
+    def _described(self, error: Exception, caller: Caller) -> tuple[dict[str, Any], dict[str, str]]:
+        """Describe an error as RFC 9457 does; with it the headers of its response."""
         headers: dict[str, str] = {}
         if isinstance(error, HTTPException):  # the router's: a wrong method
             error = Problem(HTTPStatus(error.status_code), error.detail, **(error.headers or {}))
         if isinstance(error, Problem):
-            status, name, detail, headers = error.status, error.status.phrase, str(error), error.headers
+            status, name, detail, headers = error.status, error.name, str(error), error.headers
         elif isinstance(error, PalmetteError):
-            status, name, detail = status_of(error), type(error).__name__, self.hide_paths(str(error), caller)
+            status = next(status for kind, status in STATUS if isinstance(error, kind))
+            name, detail = type(error).__name__, self.hide_paths(str(error), caller)
             headers = {"retry-after": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
         else:
             log.error("a request failed", exc_info=error)
             status, name = HTTPStatus.INTERNAL_SERVER_ERROR, "InternalError"
             detail = "the service failed; its log says why"
-        content = to_json(problem_facts(status, name, detail))
-        return Response(content, status, headers, "application/problem+json")
+        kind = f"urn:palmette:error:{name.replace(' ', '')}"
+        facts = {"type": kind, "title": status.phrase, "status": status.value, "error": name, "detail": detail}
+        return facts, headers
 
 
 def caller_of(request: Request) -> Caller:
@@ -413,15 +448,9 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
-def page_policy() -> str:
-    """Return the page's content policy: its own files, and the tree's page in a frame, by the hashes of its parts."""
-    from palmette.methods.tree.inspect import page_hashes
-
-    tree = page_hashes()
-    return (
-        f"{POLICY}; script-src 'self' 'sha256-{tree['script']}'; style-src 'self' 'sha256-{tree['style']}'; "
-        "connect-src 'self'; img-src data:"
-    )
+def json_response(value: Any, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    """Return a value as JSON."""
+    return Response(to_json(value), status, media_type="application/json")
 
 
 def _event(name: str, value: Any) -> bytes:

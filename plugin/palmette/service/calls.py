@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import wraps
 from itertools import islice
@@ -18,7 +18,6 @@ from palmette.index import Index
 from palmette.index.context import Context
 from palmette.ranking.second_stage import noting
 from palmette.reader import Reader
-from palmette.reader.answer import Support
 from palmette.service import facets, render
 from palmette.service.schema import (
     AddBody,
@@ -44,10 +43,27 @@ from palmette.store.protocols import READ_LIMIT, StoredDocument, View
 from palmette.types import Hit
 
 T = TypeVar("T")
+C = TypeVar("C", bound=Callable[..., Any])
 SCANNED = 5000
 """Number of documents whose metadata values are counted."""
 MOST_DOCUMENT_BYTES = 2**26
 """Bytes of all documents of a reply."""
+QUESTION = "when is the harvest?"
+QUINCE = {"id": "quince", "text": "Quinces are picked in October.", "metadata": {"topic": "fruit"}}
+ENDPOINTS: list[CallSchema] = []
+"""Every call of the service."""
+
+
+def _endpoint(
+    path: str, body: type[Body], summary: str, example: Mapping[str, Any], *, write: bool = False
+) -> Callable[[C], C]:
+    """Return a decorator that makes a function a call of the service."""
+
+    def add(call: C) -> C:
+        ENDPOINTS.append(CallSchema(path, body, call, summary, example, write))
+        return call
+
+    return add
 
 
 def index_facts(index: Index, reader: Reader) -> dict[str, Any]:
@@ -68,19 +84,17 @@ def results_facts(
     for query, hits in zip(queries, results, strict=True):
         described = []
         for hit in hits:
-            described.append(hit.to_dict(explain=explain) | ({"html": _snippet(hit)} if html else {}))
-            size += len(to_json(described[-1]))
+            fact = hit.to_dict(explain=explain)
+            if html:
+                marked = hit.highlights
+                marks = render.Marks(marked.sentence, marked.words, marked.around)
+                fact["html"] = render.snippet(hit.document, marks, hit.passage.first_line if hit.passage else 1)
+            described.append(fact)
+            size += len(to_json(fact))
             if size > MOST_DOCUMENT_BYTES:
                 raise InputError(f"these hits have more than {MOST_DOCUMENT_BYTES:,} bytes: ask for fewer")
         facts.append({"query": query, "hits": described})
     return facts
-
-
-def _snippet(hit: Hit) -> str:
-    """Return the part of a hit that the page shows."""
-    found = hit.highlights
-    marks = render.Marks(found.sentence, found.words, getattr(found, "around", None))
-    return render.snippet(hit.document, marks, 1 if hit.passage is None else hit.passage.first_line)
 
 
 def _bounded(call: Callable[[Any, Index, Reader], T]) -> Callable[[Any, Index, Reader], T]:
@@ -97,6 +111,12 @@ def _bounded(call: Callable[[Any, Index, Reader], T]) -> Callable[[Any, Index, R
     return bounded
 
 
+@_endpoint(
+    "/v1/search",
+    SearchBody,
+    "Find documents",
+    {"query": QUESTION, "k": 3, "filter": {"topic": "fruit"}, "explain": True},
+)
 @_bounded
 def _search(body: SearchBody, index: Index, reader: Reader) -> dict[str, Any]:
     """Answer ``/v1/search``, and record each search under a run's id, where feedback is kept."""
@@ -114,11 +134,23 @@ def _search(body: SearchBody, index: Index, reader: Reader) -> dict[str, Any]:
     return {"results": facts}
 
 
+@_endpoint(
+    "/v1/feedback",
+    FeedbackBody,
+    "Say whether a document was useful",
+    {"query": QUESTION, "id": "apples", "useful": True},
+)
 def _feedback(body: FeedbackBody, index: Index, reader: Reader) -> dict[str, Any]:
     index.feedback(body.query, body.id, useful=body.useful, run=body.run, person=body.person)
     return {"kept": True}
 
 
+@_endpoint(
+    "/v1/context",
+    ContextBody,
+    "Gather the best sentences for a question, each with its place, for a language model",
+    {"question": QUESTION, "tokens": 300},
+)
 @_bounded
 def _context(body: ContextBody, index: Index, reader: Reader) -> dict[str, Any]:
     options = body.search()
@@ -161,25 +193,30 @@ def reply_of_answer(body: AnswerBody, results: Sequence[Sequence[Hit]], reader: 
     if body.html:
         for answer, facts in zip(answers, described, strict=True):
             for support, fact in zip(answer.supports, facts["supports"], strict=True):
-                fact["html"] = _answer_html(support)
+                at = support.sentence.find(support.text)  # the answer is marked in its sentence
+                marks = render.Marks(None if at < 0 else (at, at + len(support.text)))
+                fact["html"] = render.quoted(support.document, support.sentence, marks)
     return described
 
 
-def _answer_html(support: Support) -> str:
-    """Return the sentence of an answer as HTML, with the answer marked in it."""
-    at = support.sentence.find(support.text)
-    marks = render.Marks(None if at < 0 else (at, at + len(support.text)))
-    return render.quoted(support.document, support.sentence, marks)
-
-
+@_endpoint(
+    "/v1/answer",
+    AnswerBody,
+    "Answer in the documents' own words. With `Accept: text/event-stream` the passages come first, as the event "
+    "`hits`, then the event `answer`. With `llm: true` the service's language model writes the answer; as events "
+    "`asked`, `excerpts`, pieces of `text`, and `answer`, or `problem`",
+    {"question": QUESTION, "k": 5},
+)
 def _answer(body: AnswerBody, index: Index, reader: Reader) -> dict[str, Any]:
     return {"answers": reply_of_answer(body, *find_passages(body, index, reader))}
 
 
+@_endpoint("/v1/explain", ExplainBody, "Say why a document has its score", {"query": QUESTION, "id": "apples"})
 def _explain(body: ExplainBody, index: Index, reader: Reader) -> dict[str, Any]:
     return index.explain(body.query, body.id, **body.options).to_dict()
 
 
+@_endpoint("/v1/get", GetBody, "Return documents by id", {"ids": ["quince"]})
 def _get(body: GetBody, index: Index, reader: Reader) -> dict[str, Any]:
     with index.backend.read() as view:
         keys = {id: passages[0] for id, passages in view.keys_of(body.ids).items()}
@@ -211,6 +248,7 @@ def _read_bounded(view: View, keys: Sequence[int]) -> dict[int, StoredDocument]:
     return stored
 
 
+@_endpoint("/v1/list", ListBody, "List documents", {"limit": 20})
 def _list(body: ListBody, index: Index, reader: Reader) -> dict[str, Any]:
     with index.backend.read(body.filter) as view:
         keys = np.unique(view.document_keys(view.keys()))[body.offset :][: body.limit].tolist()
@@ -222,6 +260,7 @@ def _list(body: ListBody, index: Index, reader: Reader) -> dict[str, Any]:
     return {"documents": documents}
 
 
+@_endpoint("/v1/fields", NameBody, "Frequent metadata", {})
 def _fields(body: Body, index: Index, reader: Reader) -> dict[str, Any]:
     """Count the metadata values of the first documents, without values that are unique to a document; also facets."""
     counts, folders = dict[str, Counter[Any]](), facets.Facets()
@@ -234,8 +273,9 @@ def _fields(body: Body, index: Index, reader: Reader) -> dict[str, Any]:
     return {"fields": fields, "facets": [*folders.found(), *facets.of_fields(fields)]}
 
 
+@_endpoint("/v1/overview", OverviewBody, "What an index holds", {"query": QUESTION, "topics": 12})
 @_bounded
-def overview(body: OverviewBody, index: Index, reader: Reader) -> dict[str, Any]:
+def _overview(body: OverviewBody, index: Index, reader: Reader) -> dict[str, Any]:
     """Describe an index: facts, frequent metadata, and topics, which may be scored by a question."""
     options = {name: getattr(body, name) for name in ("query", "filter", "topics", "since", "date")}
     facts = index_facts(index, reader)
@@ -243,79 +283,28 @@ def overview(body: OverviewBody, index: Index, reader: Reader) -> dict[str, Any]
     return {**facts, "fields": _fields(body, index, reader)["fields"], **index.overview(**options).to_dict()}
 
 
+@_endpoint("/v1/topics", NameBody, "The tree of an index as HTML", {})
 def _topics(body: Body, index: Index, reader: Reader) -> dict[str, Any]:
     from palmette.methods.tree import TreeInspection
 
     return {"html": TreeInspection.of(index, progress=False).to_html()}
 
 
+@_endpoint("/v1/upsert", UpsertBody, "Add or replace", {"documents": [QUINCE]}, write=True)
 def _upsert(body: UpsertBody, index: Index) -> dict[str, Any]:
     return asdict(index.upsert(body.read(), delete=body.delete, progress=False))
 
 
+@_endpoint("/v1/sync", SyncBody, "Bring a source up to date", {"source": "orchard", "documents": [QUINCE]}, write=True)
 def _sync(body: SyncBody, index: Index) -> dict[str, Any]:
     return index.sync(body.read(), body.source, progress=False).to_dict()
 
 
+@_endpoint("/v1/add", AddBody, "Add documents", {"documents": [QUINCE]}, write=True)
 def _add(body: AddBody, index: Index) -> dict[str, Any]:
     return {"ids": index.add(body.read(), progress=False)}
 
 
+@_endpoint("/v1/delete", DeleteBody, "Delete", {"ids": ["quince"]}, write=True)
 def _delete(body: DeleteBody, index: Index) -> dict[str, Any]:
     return {"deleted": index.delete(body.ids, filter=body.filter)}
-
-
-QUESTION = "when is the harvest?"
-QUINCE = {"id": "quince", "text": "Quinces are picked in October.", "metadata": {"topic": "fruit"}}
-ENDPOINTS = (
-    CallSchema(
-        "/v1/search",
-        SearchBody,
-        _search,
-        "Find documents",
-        {"query": QUESTION, "k": 3, "filter": {"topic": "fruit"}, "explain": True},
-    ),
-    CallSchema(
-        "/v1/answer",
-        AnswerBody,
-        _answer,
-        "Answer in the documents' own words. With `Accept: text/event-stream` the passages come first, as the event "
-        "`hits`, then the event `answer`. With `llm: true` the service's language model writes the answer; as events "
-        "`asked`, `excerpts`, pieces of `text`, and `answer`, or `problem`",
-        {"question": QUESTION, "k": 5},
-    ),
-    CallSchema(
-        "/v1/context",
-        ContextBody,
-        _context,
-        "Gather the best sentences for a question, each with its place, for a language model",
-        {"question": QUESTION, "tokens": 300},
-    ),
-    CallSchema(
-        "/v1/explain", ExplainBody, _explain, "Say why a document has its score", {"query": QUESTION, "id": "apples"}
-    ),
-    CallSchema(
-        "/v1/feedback",
-        FeedbackBody,
-        _feedback,
-        "Say whether a document was useful",
-        {"query": QUESTION, "id": "apples", "useful": True},
-    ),
-    CallSchema("/v1/get", GetBody, _get, "Return documents by id", {"ids": ["quince"]}),
-    CallSchema("/v1/list", ListBody, _list, "List documents", {"limit": 20}),
-    CallSchema("/v1/fields", NameBody, _fields, "Frequent metadata", {}),
-    CallSchema("/v1/overview", OverviewBody, overview, "What an index holds", {"query": QUESTION, "topics": 12}),
-    CallSchema("/v1/topics", NameBody, _topics, "The tree of an index as HTML", {}),
-    CallSchema("/v1/add", AddBody, _add, "Add documents", {"documents": [QUINCE]}, write=True),
-    CallSchema("/v1/upsert", UpsertBody, _upsert, "Add or replace", {"documents": [QUINCE]}, write=True),
-    CallSchema(
-        "/v1/sync",
-        SyncBody,
-        _sync,
-        "Bring a source up to date",
-        {"source": "orchard", "documents": [QUINCE]},
-        write=True,
-    ),
-    CallSchema("/v1/delete", DeleteBody, _delete, "Delete", {"ids": ["quince"]}, write=True),
-)
-"""Every call of the service."""

@@ -7,8 +7,9 @@ import logging
 import time
 from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field
@@ -19,19 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palmette import __version__
 from palmette.config import Config
-from palmette.errors import (
-    ConfigError,
-    DuplicateIdError,
-    InputError,
-    LockedError,
-    MissingExtraError,
-    NotFoundError,
-    PalmetteError,
-    ReadOnlyError,
-    RemoteError,
-    StorageFullError,
-    shown,
-)
+from palmette.errors import shown
 from palmette.service.callers import Caller, Callers, Rate
 from palmette.service.metrics import Metrics
 
@@ -47,19 +36,6 @@ REFUSED_SECONDS = 0.5
 """Seconds within which they must come."""
 OPEN = {"/", "/page.js", "/page.css", "/health", "/ready", "/openapi.json", "/original"}
 """Paths that need no token: they hold no data, and ``/original`` needs a ticket that a token has bought."""
-STATUS: tuple[tuple[type[PalmetteError], HTTPStatus], ...] = (
-    (DuplicateIdError, HTTPStatus.CONFLICT),
-    (NotFoundError, HTTPStatus.NOT_FOUND),
-    (LockedError, HTTPStatus.SERVICE_UNAVAILABLE),
-    (ReadOnlyError, HTTPStatus.FORBIDDEN),
-    (StorageFullError, HTTPStatus.INSUFFICIENT_STORAGE),
-    (MissingExtraError, HTTPStatus.NOT_IMPLEMENTED),
-    (InputError, HTTPStatus.BAD_REQUEST),
-    (ConfigError, HTTPStatus.BAD_REQUEST),
-    (RemoteError, HTTPStatus.BAD_GATEWAY),
-    (PalmetteError, HTTPStatus.SERVICE_UNAVAILABLE),
-)
-"""Statuses of errors; the first class that fits counts."""
 HEADERS = {
     "palmette-version": __version__,
     "x-content-type-options": "nosniff",
@@ -99,16 +75,12 @@ class Settings(Config):
 
 
 class Problem(Exception):
-    """An HTTP error that is no PalmetteError."""
+    """An HTTP error that is no PalmetteError; by default its status names it."""
 
-    def __init__(self, status: HTTPStatus, detail: str, **headers: str) -> None:
+    def __init__(self, status: HTTPStatus, detail: str, *, name: str = "", **headers: str) -> None:
         super().__init__(detail)
-        self.status, self.headers = status, {name.replace("_", "-"): value for name, value in headers.items()}
-
-
-def status_of(error: PalmetteError) -> HTTPStatus:
-    """Return the HTTP status of an error."""
-    return next(status for kind, status in STATUS if isinstance(error, kind))
+        self.status, self.name = status, name or status.phrase
+        self.headers = {header.replace("_", "-"): value for header, value in headers.items()}
 
 
 def _split(url: str) -> SplitResult:
@@ -117,12 +89,6 @@ def _split(url: str) -> SplitResult:
         return urlsplit(url)
     except ValueError:  # an address with one bracket
         return urlsplit("")
-
-
-def problem_facts(status: HTTPStatus, error: str, detail: str) -> dict[str, Any]:
-    """Describe an error as RFC 9457 does; ``error`` is the name of the exception."""
-    kind = f"urn:palmette:error:{error.replace(' ', '')}"
-    return {"type": kind, "title": status.phrase, "status": status.value, "error": error, "detail": detail}
 
 
 async def read_refused(receive: Receive) -> None:
@@ -155,34 +121,15 @@ class Guarded(Protocol):
         """Return the response to an error."""
 
 
+@dataclass(eq=False)
 class _Arrival:
-    """The body of a request, while it is on its way, and what it takes afterwards."""
+    """A request: its caller, the bytes of its body so far, and whether it is being answered."""
 
-    def __init__(self, name: str, seconds: float, *, is_whole: bool) -> None:
-        self.name, self.size, self.is_whole, self.has_place = name, 0, is_whole, False
-        self._until, self._problem = asyncio.get_running_loop().time() + seconds, f"did not arrive within {seconds:g} s"
-        self._ended, self._waiting = False, list[asyncio.Timeout]()  # of the part that is waited for
-
-    async def next(self, receive: Receive) -> Message:
-        """Receive the next part; raises where it takes too long, or :meth:`end` was called."""
-        try:
-            async with asyncio.timeout_at(self._until) as waiting:
-                self._waiting.append(waiting)
-                try:
-                    message = await receive()
-                finally:
-                    self._waiting.clear()
-            if self._ended:
-                raise TimeoutError
-            return message
-        except TimeoutError as error:
-            raise Problem(HTTPStatus.REQUEST_TIMEOUT, f"the request {self._problem}", connection="close") from error
-
-    def end(self) -> None:
-        """Wait no longer."""
-        self._ended, self._problem = True, "took longest of too many that arrive at once: send it again"
-        for waiting in self._waiting:
-            waiting.reschedule(0.0)
+    name: str
+    size: int = 0
+    has_place: bool = False
+    timeout: asyncio.Timeout | None = None
+    """Ends the wait for the body."""
 
 
 class RequestChecks:
@@ -204,7 +151,7 @@ class RequestChecks:
             await self.app(scope, receive, send)
             return
         service, begun, status = self.service, time.monotonic(), 499  # until a response begins: the client disconnected
-        caller, refused, arrival = Caller("unknown"), True, None
+        caller, refused, arrival = Caller("unknown"), True, _Arrival("unknown")
         path = scope["path"] if scope["path"] in service.paths else "other"
 
         async def send_counted(message: Message) -> None:
@@ -222,18 +169,19 @@ class RequestChecks:
 
         service.metrics.in_flight += 1
         try:
+            # 1. who asks, and whether they may
             caller = scope["palmette.caller"] = self._admit(scope, path)
-            headers = Headers(scope=scope)
-            has_body = "transfer-encoding" in headers or headers.get("content-length", "0").strip("0") != ""
-            arrival = _Arrival(caller.name, service.settings.timeout, is_whole=not has_body)
-            if arrival.is_whole:
-                self._take_place(arrival)
-            else:
-                self._arriving[arrival] = None
-                self._make_room(arrival)
+            arrival, headers = _Arrival(caller.name), Headers(scope=scope)
+            # 2. the body, and a place among the requests that are answered
+            received = receive
+            if "transfer-encoding" in headers or headers.get("content-length", "0").strip("0") != "":
+                refused = False
+                received = await self._read_body(arrival, receive)
+            self._take_place(arrival)
             refused = False
+            # 3. the answer
             scope["app"] = service  # lets the router raise instead of answering itself
-            await self.app(scope, self._limited(receive, arrival), send_counted)
+            await self.app(scope, received, send_counted)
         except ClientDisconnect:
             pass
         except Exception as error:  # starlette's own answer would be no problem+json
@@ -244,11 +192,9 @@ class RequestChecks:
             else:
                 log.error("a response broke off", exc_info=error)
         finally:
-            if arrival is not None:
-                self._arriving.pop(arrival, None)
-                self._places[caller.name] -= arrival.has_place
-                self._held[caller.name] -= arrival.size
-                self._places, self._held = +self._places, +self._held  # forgets callers that have none
+            self._places[arrival.name] -= arrival.has_place
+            self._held[arrival.name] -= arrival.size
+            self._places, self._held = +self._places, +self._held  # forgets callers that have none
             service.metrics.observe(path, status, time.monotonic() - begun)
             service.metrics.in_flight -= 1  # after it is counted: with none in flight, all are counted
 
@@ -316,6 +262,41 @@ class RequestChecks:
         detail = f"the {what} are too many or too large together: try again"
         return Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, retry_after="1", connection="close")
 
+    async def _read_body(self, arrival: _Arrival, receive: Receive) -> Receive:
+        """Read a body whole, in time and within the limits; return what receives it, and then what follows it."""
+        parts, settings = list[bytes](), self.service.settings
+        self._arriving[arrival] = None
+        try:
+            async with asyncio.timeout(settings.timeout) as arrival.timeout:
+                self._make_room(arrival)
+                more = True
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientDisconnect
+                    # its declared length may be missing
+                    parts.append(message.get("body", b""))
+                    arrival.size += len(parts[-1])
+                    self._held[arrival.name] += len(parts[-1])
+                    if arrival.size > settings.max_body:
+                        raise self._too_large()
+                    self._make_room(arrival)
+                    more = message.get("more_body", False)
+        except TimeoutError as error:
+            reason = f"did not arrive within {settings.timeout:g} s"
+            if arrival not in self._arriving:
+                reason = "took longest of too many that arrive at once: send it again"
+            raise Problem(HTTPStatus.REQUEST_TIMEOUT, f"the request {reason}", connection="close") from error
+        finally:
+            self._arriving.pop(arrival, None)
+        whole: list[Message] = [{"type": "http.request", "body": b"".join(parts), "more_body": False}]
+        parts.clear()
+
+        async def receive_whole() -> Message:
+            return whole.pop() if whole else await receive()
+
+        return receive_whole
+
     def _make_room(self, arrival: _Arrival) -> None:
         """Bound the number and the bytes of bodies: those that have been on their way longest make room.
 
@@ -326,38 +307,18 @@ class RequestChecks:
         while len(self._arriving) > self.service.settings.waiting:
             counts = Counter(other.name for other in self._arriving)
             [(busiest, _)] = counts.most_common(1)
-            self._end(next(other for other in self._arriving if other.name == busiest))
+            self._give_up(next(other for other in self._arriving if other.name == busiest))
         while (own := self._held[name] > self._share(most)) or self._held.total() > most:
             others = (other for other in self._arriving if other is not arrival and other.size)
             longest = next((other for other in others if not own or other.name == name), None)
             if longest is None:
                 raise self._too_many("bodies of requests")
-            self._end(longest)
+            self._give_up(longest)
 
-    def _end(self, arrival: _Arrival) -> None:
+    def _give_up(self, arrival: _Arrival) -> None:
         """Wait no longer for a body, and forget what has come of it."""
+        assert arrival.timeout is not None
         del self._arriving[arrival]
         self._held[arrival.name] -= arrival.size
         arrival.size = 0
-        arrival.end()
-
-    def _limited(self, receive: Receive, arrival: _Arrival) -> Receive:
-        """Count the bytes of a body, since its declared length may be missing, and answer it when it is whole."""
-
-        async def limited() -> Message:
-            if arrival.is_whole:  # what comes is the end of the connection
-                return await receive()
-            message = await arrival.next(receive)
-            size = len(message.get("body", b""))
-            arrival.size += size
-            self._held[arrival.name] += size
-            if arrival.size > self.service.settings.max_body:
-                raise self._too_large()
-            self._make_room(arrival)
-            if message["type"] == "http.request" and not message.get("more_body"):
-                self._take_place(arrival)
-                del self._arriving[arrival]
-                arrival.is_whole = True
-            return message
-
-        return limited
+        arrival.timeout.reschedule(0.0)

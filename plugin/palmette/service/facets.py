@@ -51,7 +51,8 @@ class Facets:
     def found(self) -> list[dict[str, Any]]:
         """Return the facets that divide the documents."""
         folders = [
-            _value(f"{name}/", count, _below(name))
+            # what is below a folder: 0 is the character after the slash
+            _value(f"{name}/", count, {"source": {"$gte": f"{name}/", "$lt": f"{name}0"}})
             for name, count in self._folders.most_common(MOST_VALUES)
             if count < self._documents
         ]
@@ -94,11 +95,6 @@ def of_fields(fields: Mapping[str, Sequence[Sequence[Any]]]) -> list[dict[str, A
 
 def _name(suffix: str) -> str:
     return _NAMES.get(suffix, suffix[1:])
-
-
-def _below(folder: str) -> dict[str, Any]:
-    """Return the filter of what is below a folder: ``0`` is the character after the slash."""
-    return {"source": {"$gte": f"{folder}/", "$lt": f"{folder}0"}}
 
 
 def _value(value: str, documents: int, filter: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from palmette.data.listing import list_source
 from palmette.errors import InputError, LockedError, NotFoundError, PalmetteError, StoreError
@@ -20,16 +20,16 @@ from palmette.index.languages import language_of_sources
 from palmette.machine.compiled import compile_loops, compiles_loops
 from palmette.machine.files import write_anew
 from palmette.machine.folders import draft_beside
-from palmette.machine.threads import run_in_thread
+from palmette.machine.threads import run_in_thread, submit
 from palmette.ranking.second_stage import Rerank, as_reranker
 from palmette.reader import Reader
 from palmette.service.local import HOME
-from palmette.service.per_caller import PerCallerLimit
 from palmette.sources.walk import file_stamps
 from palmette.store.engines import is_url
 from palmette.store.local.backend import LocalBackend
 from palmette.store.local.database import DATABASE
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Stamp = tuple[int, int]
 """Device and inode of a database, which identify an index."""
@@ -47,6 +47,38 @@ EXCHANGE_AGAIN_AFTER = 1.0
 """Seconds after which a replaced index that could not be opened is tried again."""
 UNCOMPILED_UP_TO = 20_000
 """Documents up to which a service that was started without compiled loops does without them."""
+
+
+class PerCallerLimit:
+    """Runs calls in threads, at most ``limit`` at a time of one caller; further ones of that caller wait.
+
+    A running call counts until its thread ends, also after its client has disconnected or its time is over.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = limit
+        """Largest number of threads of a caller; ``None`` for all."""
+        self._semaphores: dict[str, asyncio.Semaphore] = {}
+
+    async def run(self, caller: str, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a call in a thread once its caller is below the limit."""
+        if self.limit is None:
+            return await asyncio.wrap_future(submit(call, *args, **kwargs))
+        semaphore = self._semaphores.setdefault(caller, asyncio.Semaphore(self.limit))
+        await semaphore.acquire()
+        loop = asyncio.get_running_loop()
+
+        def end(_: object) -> None:
+            with suppress(RuntimeError):  # the service has stopped meanwhile
+                loop.call_soon_threadsafe(semaphore.release)
+
+        try:
+            running = submit(call, *args, **kwargs)
+        except BaseException:
+            semaphore.release()
+            raise
+        running.add_done_callback(end)  # of a thread that ends, or of a call that was dropped before it began
+        return await asyncio.wrap_future(running)
 
 
 @dataclass(eq=False)
@@ -192,29 +224,23 @@ class ServedIndex:
     @asynccontextmanager
     async def use(self) -> AsyncIterator[OpenIndex]:
         """Provide the open index; if it is replaced meanwhile, it stays open until the block ends."""
-        opened = await self._current()
+        opened, stamp = self.opened, stamp_of(self.path)
+        if opened is None:
+            raise StoreError(f"index {self.name!r} is being opened: try again in a moment")
+        # another index lies at the path: open it, unless that has just failed
+        if stamp is not None and stamp != opened.stamp:
+            now = asyncio.get_running_loop().time()
+            if self._opening is None and (stamp != self._failed[1] or now - self._failed[0] > EXCHANGE_AGAIN_AFTER):
+                self._opening = asyncio.create_task(self._exchange(stamp))
+            if self._opening is not None and not opened.is_current:
+                await asyncio.shield(self._opening)
+            opened = self.opened or opened
         opened.users += 1
         try:
             yield opened
         finally:
             opened.users -= 1
             opened.release()
-
-    async def _current(self) -> OpenIndex:
-        """Return the open index, reopened if its folder was replaced."""
-        opened, stamp = self.opened, stamp_of(self.path)
-        if opened is None:
-            raise StoreError(f"index {self.name!r} is being opened: try again in a moment")
-        if stamp is None or stamp == opened.stamp:
-            return opened
-        now = asyncio.get_running_loop().time()
-        if self._opening is None and (stamp != self._failed[1] or now - self._failed[0] > EXCHANGE_AGAIN_AFTER):
-            self._opening = asyncio.create_task(self._exchange(stamp))
-        opening = self._opening
-        if opening is not None and not opened.is_current:
-            await asyncio.shield(opening)
-        current = self.opened
-        return opened if current is None else current
 
     async def _exchange(self, stamp: Stamp) -> None:
         """Open the index that replaced the current one, and retire that."""
@@ -259,45 +285,52 @@ class ServedIndex:
         folder may just be on its way out, or in.
         """
         assert self.source is not None
-        known: State | None = None  # when the index was brought up to date
-        seen: State | None = None  # at the last look
+        indexed_state: State | None = None  # when the index was brought up to date
+        last_state: State | None = None  # at the last look
         waited = 0
         while not self._stop.is_set():
+            # 1. look at the folder
             state: State | None = None
             try:
                 state, self.warning = (file_stamps(self.source), stamp_of(self.path)), ""
             except NotFoundError:
-                known, self.progress.error = None, ""
+                indexed_state, self.progress.error = None, ""
                 if not self.warning:
                     self.warning = "its folder is away: what was indexed is searched until it is back"
                     log.warning("%s: %s", self.name, self.warning)
             except PalmetteError as error:
                 self.progress.error = str(error)
-            unsure = state is not None and (state[1] is None or bool(known and known[0].keys() - state[0]))
-            waited = waited + 1 if unsure and state != seen and waited < MOST_LOOKS else 0
-            if state is not None and state != known and not waited:
+            # 2. wait for another look where files, or the index, have vanished since
+            unsure = state is not None and (
+                state[1] is None or bool(indexed_state and indexed_state[0].keys() - state[0])
+            )
+            waited = waited + 1 if unsure and state != last_state and waited < MOST_LOOKS else 0
+            # 3. bring the index up to date, or make a new one
+            if state is not None and state != indexed_state and not waited:
                 try:
+                    assert self.opened is not None
                     if state[1] is None:
-                        self._index_anew(self.source)
-                    else:
-                        self._bring_up_to_date(self.source)
-                    self.progress.error, known = "", state
+                        self._index_anew(self.source, self.opened.index)
+                    elif self.opened.is_current:
+                        self._synchronize(self.opened.index, self.source)
+                    else:  # replaced, and no request has made the service open it again
+                        with Index.open(self.path, **self._options) as index:
+                            self._synchronize(index, self.source)
+                    self.progress.error, indexed_state = "", state
                     self.is_indexed = self.is_indexed or not self._stop.is_set()
                 except LockedError as error:
                     self.progress.error = str(error)
                 except Exception as error:  # the next change of a file, or another index, is another attempt
-                    self.progress.error, known = str(error), state
+                    self.progress.error, indexed_state = str(error), state
                     log.warning("%s: %s", self.name, error, exc_info=not isinstance(error, PalmetteError))
-            seen = state
+            last_state = state
             self._stop.wait(POLL)
 
-    def _index_anew(self, folder: Path) -> None:
+    def _index_anew(self, folder: Path, opened: Index) -> None:
         """Index a folder whose index is gone, and put the new index in its place once it is whole."""
-        assert self.opened is not None
         make_home(folder)
         with draft_beside(Path(self.path)) as draft:
             # its own model, which may have lain in the folder too
-            opened = self.opened.index
             with Index.create(draft / "index", opened.model, language=opened.backend.language) as index:
                 self._synchronize(index, folder)
             if self._stop.is_set():
@@ -312,16 +345,8 @@ class ServedIndex:
             else:
                 log.info("%s: indexed anew, since its folder was made anew", self.name)
 
-    def _bring_up_to_date(self, folder: Path) -> None:
-        """Synchronize the index with the folder, and report progress."""
-        assert self.opened is not None
-        if not self.opened.is_current:  # replaced, and no request has made the service open it again
-            with Index.open(self.path, **self._options) as index:
-                self._synchronize(index, folder)
-        else:
-            self._synchronize(self.opened.index, folder)
-
     def _synchronize(self, index: Index, folder: Path) -> None:
+        """Synchronize an index with the folder, and report progress."""
         listing = list_source(folder, folder.name, progress=False)
         if not folder.exists():  # it was removed while it was read
             raise NotFoundError(f"there is no folder {folder}")

@@ -209,10 +209,10 @@ class Server(MCPServer[Any]):
         name, reply = await self._ask(READS["search"], SearchBody(query=query, k=k, filter=filter, index=index))
         [result] = reply["results"]
         passages = [_passage(name, hit) for hit in result["hits"]]
-        lines = [f"{_cited(p.id)} {p.score:.0%}, {_line(p.citation)}: {_line(p.text)}" for p in passages]
+        lines = "\n".join(f"{_cited(p.id)} {p.score:.0%}, {_line(p.citation)}: {_line(p.text)}" for p in passages)
         notes = [f"Note: {_line(result['note'])}"] if "note" in result else []
-        told = "\n".join(lines) or "Nothing was found."
-        return _result(Passages(passages=passages, indexing=reply.get("indexing")), told, *notes)
+        value = Passages(passages=passages, indexing=reply.get("indexing"))
+        return _result(value, lines or "Nothing was found.", *notes)
 
     async def context(
         self,
@@ -247,15 +247,15 @@ class Server(MCPServer[Any]):
         index: IndexName = None,
     ) -> Annotated[CallToolResult, Text]:
         """Read a passage, alone or with its neighbours, or its whole document."""
-        _, found = await self._ask(_read_part, PartBody(id=id, part=part, index=index))
-        text = found.text
+        _, read = await self._ask(_read_part, PartBody(id=id, part=part, index=index))
+        text = read.text
         if offset >= len(text):
             raise ToolError(f"{_cited(id)} has {len(text):,} characters: give an offset below that, got {offset:,}")
         part_shown = text[offset : offset + LONGEST_REPLY]
         end = offset + len(part_shown)
         more = f": read on with offset={end}" if end < len(text) else ""
-        place: dict[str, Any] = {"citation": str(found.citation), "place": found.citation.to_dict()}
-        value = Text(id=id, text=part_shown, metadata=found.metadata, offset=offset, total=len(text), **place)
+        place: dict[str, Any] = {"citation": str(read.citation), "place": read.citation.to_dict()}
+        value = Text(id=id, text=part_shown, metadata=read.metadata, offset=offset, total=len(text), **place)
         where = f"{_cited(id)} {_line(value.citation)}, characters {offset} to {end} of {len(text)}{more}"
         return _result(value, part_shown, where)
 
@@ -409,7 +409,9 @@ def _passage(index: str, hit: dict[str, Any]) -> PassageReply:
     place = hit.get("passage", {})
     id = f"{hit['id']}#{place['number'] + 1}" if place.get("count", 1) > 1 else hit["id"]
     facts = {key: hit[key] for key in ("citation", "place", "score", "metadata")}
-    return PassageReply(id=id, text=_brief(hit), uri=_uri(index, id), **facts)
+    # the best sentence in one line, or the beginning of the text
+    best = hit["text"][slice(*(hit.get("highlights", {}).get("sentence") or (0, len(hit["text"]))))]
+    return PassageReply(id=id, text=shorten(best, EXCERPT_CHARACTERS), uri=_uri(index, id), **facts)
 
 
 def _read_part(body: PartBody, index: Index, reader: Reader) -> ReadPart:
@@ -436,9 +438,9 @@ def _read_part(body: PartBody, index: Index, reader: Reader) -> ReadPart:
         elif named and body.part == "document":
             ids = [name] if name in keys_of else [f"{name}#{n}" for n in range(1, MOST_PARTS + 1)]
         keys, parts, size = view.keys_of(ids), list[StoredDocument](), 0
-        for _, one, _ in view.scan([keys[id][0] for id in ids if id in keys]):
-            parts.append(one)
-            size += len(one.document.content)
+        for _, stored_part, _ in view.scan([keys[id][0] for id in ids if id in keys]):
+            parts.append(stored_part)
+            size += len(stored_part.document.content)
             if size > MOST_CHARACTERS:
                 raise InputError(f"{_cited(body.id)} has more than {MOST_CHARACTERS:,} characters: read its section")
     text = "\n\n".join(part.document.content for part in parts)
@@ -463,20 +465,14 @@ def _beginnings(body: ListBody, index: Index, reader: Reader) -> list[tuple[str,
     """Ids and beginnings of documents, in the order they were added."""
     with index.backend.read() as view:
         keys = np.unique(view.document_keys(view.keys()))[body.offset :][: body.limit].tolist()
-        found = (stored.document for _, stored, _ in view.scan(keys))
-        return [(document.key, shorten(document.content, EXCERPT_CHARACTERS)) for document in found]
+        documents = (stored.document for _, stored, _ in view.scan(keys))
+        return [(document.key, shorten(document.content, EXCERPT_CHARACTERS)) for document in documents]
 
 
 def _uri(index: str, id: str) -> str:
     """URI of a document or passage; slashes of an id stay, unless a client could take its parts for a path's."""
     safe = "" if {"", ".", ".."} & set(id.split("/")) else "/"
     return f"palmette://{quote(index, safe='')}/{quote(id, safe=safe)}"
-
-
-def _brief(hit: dict[str, Any]) -> str:
-    """The best sentence of a hit in one line, or the beginning of its text."""
-    place = hit.get("highlights", {}).get("sentence") or (0, len(hit["text"]))
-    return shorten(hit["text"][slice(*place)], EXCERPT_CHARACTERS)
 
 
 __all__ = ["Server", "mount", "run_stdio"]

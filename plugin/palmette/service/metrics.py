@@ -6,7 +6,6 @@ import os
 import time
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -39,34 +38,39 @@ class Metrics:
 
     def text(self, documents: dict[str, int | None]) -> str:
         """Return all metrics as text, with the number of documents of each index; ``None`` of one that is not read."""
-        return "\n".join([*self._lines(documents), ""])
-
-    def _lines(self, documents: dict[str, int | None]) -> Iterator[str]:
-        """Yield all metrics as lines of Prometheus' text format."""
-        yield from _head("palmette_requests_total", "counter", "Requests by path and status")
-        for (path, status), count in sorted(self._requests.items()):
-            yield f'palmette_requests_total{{path="{path}",status="{status}"}} {count}'
-        yield from _head("palmette_request_seconds", "histogram", "Time from a request's head to its last byte")
+        # 1. what has labels: requests, their times, indexes
+        requests = [f'{{path="{p}",status="{s}"}} {count}' for (p, s), count in sorted(self._requests.items())]
+        seconds = list[str]()
         for path, counts in sorted(self._buckets.items()):
             total = 0
             for bound, count in zip((*BOUNDS, "+Inf"), counts, strict=True):
                 total += count
-                yield f'palmette_request_seconds_bucket{{path="{path}",le="{bound}"}} {total}'
-            yield f'palmette_request_seconds_sum{{path="{path}"}} {self._seconds[path]:.6f}'
-            yield f'palmette_request_seconds_count{{path="{path}"}} {total}'
-        yield from _head("palmette_requests_in_flight", "gauge", "Requests that are being answered")
-        yield f"palmette_requests_in_flight {self.in_flight}"
+                seconds.append(f'_bucket{{path="{path}",le="{bound}"}} {total}')
+            seconds.append(f'_sum{{path="{path}"}} {self._seconds[path]:.6f}')
+            seconds.append(f'_count{{path="{path}"}} {total}')
         names = {name: name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") for name in documents}
-        yield from _head("palmette_documents", "gauge", "Documents of an index")
-        yield from (f'palmette_documents{{index="{names[n]}"}} {c}' for n, c in documents.items() if c is not None)
-        yield from _head("palmette_index_up", "gauge", "Whether an index can be read")
-        yield from (f'palmette_index_up{{index="{names[n]}"}} {int(c is not None)}' for n, c in documents.items())
-        yield from _head("process_cpu_seconds_total", "counter", "Processor time of the service")
-        yield f"process_cpu_seconds_total {time.process_time():.3f}"
-        yield from _head("process_resident_memory_bytes", "gauge", "Memory of the service")
-        yield f"process_resident_memory_bytes {resident_memory()}"
-        yield from _head("process_start_time_seconds", "gauge", "When the service began, in seconds since 1970")
-        yield f"process_start_time_seconds {self.started:.3f}"
+        counted = [f'{{index="{names[n]}"}} {count}' for n, count in documents.items() if count is not None]
+        readable = [f'{{index="{names[n]}"}} {int(count is not None)}' for n, count in documents.items()]
+        # 2. every metric with its kind, its help and its values
+        metrics: list[tuple[str, str, str, list[str]]] = [
+            ("palmette_requests_total", "counter", "Requests by path and status", requests),
+            ("palmette_request_seconds", "histogram", "Time from a request's head to its last byte", seconds),
+            ("palmette_requests_in_flight", "gauge", "Requests that are being answered", [f" {self.in_flight}"]),
+            ("palmette_documents", "gauge", "Documents of an index", counted),
+            ("palmette_index_up", "gauge", "Whether an index can be read", readable),
+            ("process_cpu_seconds_total", "counter", "Processor time of the service", [f" {time.process_time():.3f}"]),
+            ("process_resident_memory_bytes", "gauge", "Memory of the service", [f" {resident_memory()}"]),
+            (
+                "process_start_time_seconds",
+                "gauge",
+                "When the service began, in seconds since 1970",
+                [f" {self.started:.3f}"],
+            ),
+        ]
+        lines = list[str]()
+        for name, kind, about, values in metrics:
+            lines += [f"# HELP {name} {about}.", f"# TYPE {name} {kind}", *(name + value for value in values)]
+        return "\n".join([*lines, ""])
 
 
 def resident_memory() -> int:
@@ -77,11 +81,6 @@ def resident_memory() -> int:
         import resource
 
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def _head(name: str, kind: str, about: str) -> Iterator[str]:
-    yield f"# HELP {name} {about}."
-    yield f"# TYPE {name} {kind}"
 
 
 def _quantile(counts: list[int], share: float) -> float:

@@ -125,17 +125,17 @@ def _numbered(
     breaks: Mapping[int, str] = MappingProxyType({}),
 ) -> Iterator[str]:
     """Yield each line of a text with its number, and the names of pages in front of their first lines."""
-    lines, seen = Lines(text), 0
+    lines, past = Lines(text), 0
     dir = "" if colours else ' dir="auto"'
     for number in range(len(lines)):
         start, end = lines.start(number), lines.start(number + 1)
         end -= len(text[start:end]) - len(text[start:end].rstrip("\r\n"))
         if name := breaks.get(number + first_line):
             yield f'<p class="break">{escape(name)}</p>'
-        while seen < len(colours) and colours[seen][1] <= start:
-            seen += 1
-        last = bisect_left(colours, (end,), seen)
-        painted = _painted(text, start, end, marks, colours[seen:last])
+        while past < len(colours) and colours[past][1] <= start:
+            past += 1
+        last = bisect_left(colours, (end,), past)
+        painted = _painted(text, start, end, marks, colours[past:last])
         yield f'<div class="line" data-line="{number + first_line}"><span{dir}>{painted}</span></div>'
 
 
@@ -150,12 +150,12 @@ def _colours(text: str, language: str) -> list[Colour]:
         lexer = get_lexer_by_name(language)
     except ClassNotFound:
         return []
-    found = []
+    colours = []
     for at, kind, value in lexer.get_tokens_unprocessed(text):
         name = str(kind).removeprefix("Token.")
         if colour := next((colour for known, colour in _CLASSES.items() if name.startswith(known)), ""):
-            found.append((at, at + len(value), colour))
-    return found
+            colours.append((at, at + len(value), colour))
+    return colours
 
 
 def _code(text: str, language: str, marks: Marks, first_line: int | None) -> str:
@@ -177,10 +177,10 @@ def _parser() -> Any:
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     rules = {
         "text": _text_rule,
-        "code_inline": lambda *given: f"<code>{_text_rule(*given)}</code>",
+        "code_inline": lambda *rule: f"<code>{_text_rule(*rule)}</code>",
         "fence": _fence_rule,
         "code_block": _fence_rule,
-        "image": _image_rule,
+        "image": lambda tokens, at, *_: f"<i>{escape(tokens[at].content.translate(_UNSEEN)) or 'image'}</i>",
         "link_open": _link_rule,
         "link_close": lambda tokens, at, options, env: f"</{env['link']}>",
     }
@@ -202,10 +202,6 @@ def _fence_rule(tokens: Sequence[Any], at: int, options: Any, env: Mapping[str, 
     return code.replace("<pre", f'<pre data-line="{token.attrs["data-line"]}"', 1)
 
 
-def _image_rule(tokens: Sequence[Any], at: int, options: Any, env: Mapping[str, Any]) -> str:
-    return f"<i>{escape(tokens[at].content.translate(_UNSEEN)) or 'image'}</i>"
-
-
 def _link_rule(tokens: Sequence[Any], at: int, options: Any, env: dict[str, Any]) -> str:
     """Begin a link to the web or to another document; other addresses are no links."""
     href, env["link"] = str(tokens[at].attrs.get("href", "")), "a"
@@ -221,13 +217,13 @@ def _link_rule(tokens: Sequence[Any], at: int, options: Any, env: dict[str, Any]
 
 def _placed(content: str, text: str, start: int, end: int) -> Sequence[int]:
     """Return the place in a text of every character of what was read from its characters ``start`` to ``end``."""
-    if (found := text.find(content, start, end)) >= 0:
-        return range(found, found + len(content))
+    if (place := text.find(content, start, end)) >= 0:
+        return range(place, place + len(content))
     places = []
     for character in content:  # markup stands between them
-        found = text.find(character, start, min(end, start + 200))
-        places.append(start if found < 0 else found)
-        start = places[-1] + (found >= 0)
+        place = text.find(character, start, min(end, start + 200))
+        places.append(start if place < 0 else place)
+        start = places[-1] + (place >= 0)
     return places
 
 
@@ -309,10 +305,10 @@ def record(document: Document, marks: Marks) -> str:
     content, at, rows = document.content, 0, list[str]()
     for name, value in document.fields.items():
         text = written(value)
-        found = content.find(text, at) if text else -1
-        if found >= 0:
-            at = found + len(text)
-        cell = _painted(content, found, at, marks) if found >= 0 else escape(text.translate(_UNSEEN))
+        start = content.find(text, at) if text else -1
+        if start >= 0:
+            at = start + len(text)
+        cell = _painted(content, start, at, marks) if start >= 0 else escape(text.translate(_UNSEEN))
         rows.append(f'<tr><th scope="row">{escape(name.translate(_UNSEEN))}</th><td dir="auto">{cell}</td></tr>')
     return f"<table><tbody>{''.join(rows)}</tbody></table>"
 
@@ -403,12 +399,12 @@ def _blocks(text: str, kind: str) -> list[tuple[int, int, str]]:
         head, lines = front_matter(text), Lines(text)
         skipped = lines.at(len(head)) if head else 0
         names = {"fence": "fence", "table_open": "table", "code_block": "code"}
-        found = list[tuple[int, int, str]]()
+        blocks = list[tuple[int, int, str]]()
         for token in _parser().parse(text[len(head) :]) if text else ():
             if token.level == 0 and token.map is not None:
                 first, last = (lines.start(number + skipped) for number in token.map)
-                found.append((first, last, names.get(token.type, "prose")))
-        return found
+                blocks.append((first, last, names.get(token.type, "prose")))
+        return blocks
     return [(match.start(), match.end(), "prose") for match in re.finditer(r"\S.*?(?:\n\s*\n|\Z)", text, re.DOTALL)]
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
 
 from palmette import __version__
 from palmette.index import Changes
 from palmette.index.overview import TypicalPassage
 from palmette.index.sync import SyncReport
+from palmette.index.written import WrittenSentence
+from palmette.machine.llm import ChatUsage
 from palmette.service.schema import CallSchema
 from palmette.types import Highlights, Part, Passage
 from palmette.types.citations import PlaceKind
@@ -92,12 +94,6 @@ class ResultReply(Reply):
     """Name of the search for ``/v1/feedback``, where searches are recorded."""
 
 
-class SearchReply(Reply):
-    """Hits of every question, in their order."""
-
-    results: list[ResultReply]
-
-
 class SupportReply(Reply):
     """A passage that gives an answer."""
 
@@ -155,40 +151,6 @@ class NumberedExcerpt(ExcerptReply):
     """Number by which the answer cites it, from 1."""
 
 
-class CitationReply(Reply):
-    """A citation in a written sentence."""
-
-    excerpt: int
-    """Number of the excerpt, which may not exist."""
-    supported: bool
-    """Whether the excerpt carries the sentence, or its part of it."""
-    reason: str
-    """Why it does not."""
-
-
-class SentenceReply(Reply):
-    """A sentence of a written answer."""
-
-    text: str
-    start: int
-    """First character in the answer."""
-    end: int
-    supported: bool
-    """Whether it was found in the excerpts that it cites."""
-    reason: str
-    citations: list[CitationReply]
-
-
-class UsageReply(Reply):
-    """Calls and tokens of a language model."""
-
-    calls: int
-    prompt_tokens: int
-    reply_tokens: int
-    is_cut: bool
-    """Whether the reply ended at its budget of tokens."""
-
-
 class WrittenAnswerReply(Reply):
     """An answer that a language model wrote; empty where nothing fits the question, which costs no call.
 
@@ -203,18 +165,12 @@ class WrittenAnswerReply(Reply):
     answer: str
     supported: bool
     """Whether every sentence is."""
-    sentences: list[SentenceReply]
+    sentences: list[WrittenSentence]
     excerpts: list[NumberedExcerpt]
     reason: str
     """Why there is no answer."""
     model: str
-    usage: UsageReply
-
-
-class AnswerReply(Reply):
-    """Answers of every question, in their order."""
-
-    answers: list[OneAnswerReply | WrittenAnswerReply]
+    usage: ChatUsage
 
 
 class ContextReply(Reply):
@@ -228,12 +184,6 @@ class ContextReply(Reply):
     """Why the passages are those of the first stage, where the reranker failed or was late."""
 
 
-class FeedbackReply(Reply):
-    """A judgement that was kept."""
-
-    kept: Literal[True]
-
-
 class DocumentReply(Reply):
     """A document as ``add`` takes it; the places of its passages where it has several."""
 
@@ -245,18 +195,6 @@ class DocumentReply(Reply):
     passages: list[Passage] = []
     html: str = ""
     """The document, or in a list its beginning, with ``html``."""
-
-
-class ListReply(Reply):
-    """Documents in the order they were added."""
-
-    documents: list[DocumentReply]
-
-
-class GetReply(Reply):
-    """Documents in the order of their ids; null where there is none."""
-
-    documents: list[DocumentReply | None]
 
 
 class FieldsReply(Reply):
@@ -328,24 +266,6 @@ class OverviewReply(IndexFacts, FieldsReply):
     topics: list[TopicReply]
     query: str | None
     since: str | None
-
-
-class TopicsReply(Reply):
-    """The tree of an index as a page."""
-
-    html: str
-
-
-class AddReply(Reply):
-    """Ids of the documents given."""
-
-    ids: list[str]
-
-
-class DeleteReply(Reply):
-    """Ids of the documents that existed."""
-
-    deleted: list[str]
 
 
 class Indexing(Reply):
@@ -431,21 +351,34 @@ class ProblemReply(Reply):
     """What is wrong, and what helps."""
 
 
+def _of_one_field(name: str, about: str, **field: Any) -> type[Any]:
+    """Return the model of a reply that has one field."""
+    [(key, kind)] = field.items()
+    required: Any = {key: (kind, ...)}
+    return create_model(name, __base__=Reply, __doc__=about, **required)
+
+
 REPLIES: dict[str, type[Any]] = {
-    "/v1/search": SearchReply,
-    "/v1/answer": AnswerReply,
+    "/v1/search": _of_one_field("SearchReply", "Hits of every question, in their order.", results=list[ResultReply]),
+    "/v1/answer": _of_one_field(
+        "AnswerReply", "Answers of every question, in their order.", answers=list[OneAnswerReply | WrittenAnswerReply]
+    ),
     "/v1/context": ContextReply,
     "/v1/explain": ExplanationReply,
-    "/v1/feedback": FeedbackReply,
-    "/v1/get": GetReply,
-    "/v1/list": ListReply,
+    "/v1/feedback": _of_one_field("FeedbackReply", "A judgement that was kept.", kept=Literal[True]),
+    "/v1/get": _of_one_field(
+        "GetReply",
+        "Documents in the order of their ids; null where there is none.",
+        documents=list[DocumentReply | None],
+    ),
+    "/v1/list": _of_one_field("ListReply", "Documents in the order they were added.", documents=list[DocumentReply]),
     "/v1/fields": FacetsReply,
     "/v1/overview": OverviewReply,
-    "/v1/topics": TopicsReply,
-    "/v1/add": AddReply,
+    "/v1/topics": _of_one_field("TopicsReply", "The tree of an index as a page.", html=str),
+    "/v1/add": _of_one_field("AddReply", "Ids of the documents given.", ids=list[str]),
     "/v1/upsert": Changes,
     "/v1/sync": SyncReport,
-    "/v1/delete": DeleteReply,
+    "/v1/delete": _of_one_field("DeleteReply", "Ids of the documents that existed.", deleted=list[str]),
 }
 """Model of each call's reply."""
 
@@ -459,7 +392,7 @@ def openapi(endpoints: Sequence[CallSchema]) -> dict[str, Any]:
     }
     # 1. schemas of all bodies and replies, each under the name of its class
     replies = [*REPLIES.values(), *(reply for reply, _ in gets.values()), ProblemReply, Indexing]
-    kinds: list[tuple[Any, Any]] = [(one.body, "validation") for one in endpoints]
+    kinds: list[tuple[Any, Any]] = [(endpoint.body, "validation") for endpoint in endpoints]
     kinds += [(reply, "serialization") for reply in replies]
     adapters = [(kind, mode, TypeAdapter(kind)) for kind, mode in kinds]
     references, schemas = TypeAdapter.json_schemas(adapters, ref_template="#/components/schemas/{model}")

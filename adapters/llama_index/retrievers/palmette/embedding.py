@@ -15,7 +15,6 @@ from palmette.machine.threads import AsyncTwin
 
 if TYPE_CHECKING:
     from palmette import Model
-    from palmette.encoder import Kind
 
 OPTIONS = ("embed_batch_size", "callback_manager", "num_workers", "embeddings_cache", "rate_limiter")
 """Fields of LlamaIndex's BaseEmbedding."""
@@ -48,24 +47,21 @@ class PalmetteEmbedding(OfCheckpoint, BaseEmbedding):
         init: Any = super().__init__  # of two pydantic models
         init(model_name=name, **place, fingerprint=loaded.fingerprint, **without_none(options))
         self._model = loaded
-        self._embed([], "document")  # raises now if the model has no such vectors
+        represent(loaded, [], "document")  # raises now if the model has no such vectors
 
     @classmethod
     def class_name(cls) -> str:
         """Name in serialized form."""
         return "PalmetteEmbedding"
 
-    def _embed(self, texts: list[str], kind: Kind) -> list[list[float]]:
-        return represent(self._model, texts, kind)
-
     def _get_query_embedding(self, query: str) -> list[float]:
-        return self._embed([query], "query")[0]
+        return represent(self._model, [query], "query")[0]
 
     def _get_text_embedding(self, text: str) -> list[float]:
-        return self._embed([text], "document")[0]
+        return represent(self._model, [text], "document")[0]
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return self._embed(texts, "document")
+        return represent(self._model, texts, "document")
 
     _aget_query_embedding = AsyncTwin(_get_query_embedding).method
     _aget_text_embedding = AsyncTwin(_get_text_embedding).method

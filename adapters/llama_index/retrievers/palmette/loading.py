@@ -1,4 +1,4 @@
-"""Models and indexes, given or loaded; the engine is imported on first use."""
+"""Models, given or loaded; the engine is imported on first use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from llama_index.core.schema import BaseComponent
 from palmette.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
-    from palmette import Index, Model
+    from palmette import Model
     from palmette.index.folder import ModelLike as ModelLike
 else:
     ModelLike = Any
@@ -30,18 +30,6 @@ def load_model(model: ModelLike | None, encoder: Any = None, **options: Any) -> 
     if isinstance(model, palmette.Model):
         return model
     raise InputError(f"a model must be a Model, or where its checkpoint lies, got {type(model).__name__}")
-
-
-def open_index(
-    index: Index | str | Path, model: Model | None = None, engine: str = "exact", encoder: Any = None
-) -> Index:
-    """Open the index of a folder; an open index stays itself."""
-    if isinstance(index, str | Path):
-        from palmette import Index
-
-        options = {} if encoder is None else {"encoder": encoder}
-        return Index.open(index, model, engine=engine, **options)
-    return index
 
 
 class OfCheckpoint(BaseComponent):

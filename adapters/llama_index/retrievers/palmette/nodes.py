@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -170,20 +170,6 @@ def passage_node(hit: Hit) -> BaseNode:
         excluded_llm_metadata_keys=[*whole.excluded_llm_metadata_keys, *unread],
         relationships={NodeRelationship.SOURCE: source, **neighbours},
     )
-
-
-def source_hash(document: Document) -> str | None:
-    """Hash of the LlamaIndex document that a stored document comes from."""
-    payload = document.payload.get(PAYLOAD)
-    return None if payload is None else str(payload["hash"])
-
-
-def detach(node: BaseNode, objects: MutableMapping[str, Any]) -> BaseNode:
-    """Move the object of an index node into ``objects``, unless it is a node, which can be stored."""
-    if isinstance(node, IndexNode) and node.obj is not None and not isinstance(node.obj, BaseNode):
-        objects[node.index_id] = node.obj
-        return node.model_copy(update={"obj": None})
-    return node
 
 
 def scored(hit: Hit, *, explain: bool) -> NodeWithScore:

@@ -30,7 +30,10 @@ def palmette_filter(filters: Filters) -> dict[str, Any] | None:
     if isinstance(filters, Mapping):
         return dict(filters) or None
     if isinstance(filters, MetadataFilter):
-        return _single(filters)
+        if filters.operator is FilterOperator.IS_EMPTY:
+            return {filters.key: {"$exists": False}}  # missing, null and [] are the same here
+        operator = _RENAMED.get(filters.operator, f"${filters.operator.name.lower()}")
+        return {filters.key: {operator: filters.value}}
     if not isinstance(filters, MetadataFilters):
         raise FilterError(
             f"filters are MetadataFilters or a mapping, got {type(filters).__name__}: {shown(filters, 200)}"
@@ -44,13 +47,6 @@ def palmette_filter(filters: Filters) -> dict[str, Any] | None:
         case FilterCondition.NOT:  # none of them holds
             return {"$not": {"$or": parts}}
     return parts[0] if len(parts) == 1 else {"$and": parts}
-
-
-def _single(condition: MetadataFilter) -> dict[str, Any]:
-    if condition.operator is FilterOperator.IS_EMPTY:
-        return {condition.key: {"$exists": False}}  # missing, null and [] are the same here
-    operator = _RENAMED.get(condition.operator, f"${condition.operator.name.lower()}")
-    return {condition.key: {operator: condition.value}}
 
 
 @dataclass(init=False)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import copy
+import json
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
@@ -12,29 +17,44 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload
 from llama_index.core.chat_engine.types import BaseChatEngine, ChatMode
 from llama_index.core.constants import DEFAULT_SIMILARITY_TOP_K
+from llama_index.core.ingestion import run_transformations
 from llama_index.core.instrumentation.events.retrieval import RetrievalEndEvent, RetrievalStartEvent
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle, QueryType, TransformComponent
+from llama_index.core.storage.docstore.types import RefDocInfo
 from llama_index_instrumentation import get_dispatcher
 from llama_index_instrumentation.span import active_span_id
 from numpy.typing import NDArray
 
-from llama_index.retrievers.palmette import nodes as convert
-from llama_index.retrievers.palmette.holding import IndexHolder, prepare
 from llama_index.retrievers.palmette.loading import ModelLike, load_model
-from llama_index.retrievers.palmette.nodes import scored
+from llama_index.retrievers.palmette.nodes import (
+    PASSAGE,
+    PAYLOAD,
+    REF_DOC_ID,
+    hash_of,
+    metadata_mode,
+    read_nodes,
+    scored,
+    text_of,
+    to_document,
+    to_node,
+)
 from llama_index.retrievers.palmette.query import Filters, PalmetteQuery, palmette_filter
-from palmette.config import check_keys, check_kind, without_none
-from palmette.errors import ConfigError
+from palmette.config import check_keys, check_kind, check_path, parse_json, without_none
+from palmette.data import drop_blanks
+from palmette.errors import ConfigError, InputError, shown
 from palmette.index.frameworks import as_vector, check_method
 from palmette.machine.threads import AsyncTwin
 from palmette.ranking.boost import boost_to_dict
 from palmette.ranking.second_stage import as_reranker
+from palmette.types import Document
 
 if TYPE_CHECKING:
     from llama_index.core.llms import LLM
     from llama_index.core.query_engine import RetrieverQueryEngine
 
     from palmette import Explanation, Hit, Index, Model
+    from palmette.index import Changes
+    from palmette.store.filters import Filter
 
 Vector = NDArray[np.floating[Any]]
 Query = str | tuple[str, ...] | Vector
@@ -44,12 +64,39 @@ SHOWN = ("group_by", "distinct", "expand", "expand_tokens")
 """Settings of a search that say which passages are returned, and with what around them."""
 CALL = ("k", "filter", "threshold", "explain", "rerank", *SHOWN)
 """Settings of a search, besides those that determine a score."""
+SETTINGS = "llama_index.json"
+"""The retriever's settings, in the index folder."""
+COPIED_BY_REFERENCE = ("_index", "_opening", "callback_manager", "object_map", "transformations", "rerank")
+"""Attributes that a deep copy shares."""
 
 dispatcher = get_dispatcher(__name__)
 
 
-class PalmetteRetriever(IndexHolder, BaseRetriever):
+def prepare(
+    nodes: Sequence[BaseNode] | str | Path, transformations: Any, objects: MutableMapping[str, Any], model: Model
+) -> list[Document]:
+    """Transform nodes or LlamaIndex documents, and convert those that are not blank."""
+    nodes = read_nodes(nodes)
+    if not isinstance(transformations, Sequence) or not all(map(callable, transformations)):
+        raise InputError(
+            f"transformations must be LlamaIndex transformations, such as splitters; got {shown(transformations)}"
+        )
+    hashes = {node.node_id: hash_of(node) for node in nodes}  # a transformation may change its input
+    transformed = run_transformations(list(nodes), transformations) if transformations else nodes
+    mode, documents = metadata_mode(model), list[Document]()
+    for node in drop_blanks(transformed, lambda node: text_of(node, mode)):
+        if isinstance(node, IndexNode) and node.obj is not None and not isinstance(node.obj, BaseNode):
+            objects[node.index_id] = node.obj  # no node, which could be stored
+            node = node.model_copy(update={"obj": None})
+        documents.append(to_document(node, source_hash=hashes.get(node.ref_doc_id or node.node_id), mode=mode))
+    return documents
+
+
+class PalmetteRetriever(BaseRetriever):
     """Retriever of any palmette model; nodes may be added, replaced and deleted while it serves.
+
+    Nodes are kept as they are; documents go through the retriever's ``transformations`` first. A write happens whole
+    or not at all, also one that replaces all nodes of a document. The ``a…`` methods do the same off the event loop.
 
         retriever = PalmetteRetriever.from_documents(documents, model="me/ckpt", similarity_top_k=5)
         retriever.retrieve("a question")
@@ -87,6 +134,10 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
 
     method: ClassVar[str | None] = None
     """The only method whose models this class takes."""
+    _index: Index | None
+    _path: Path | str | None  # of an unpickled retriever whose index is not open yet, as the next two
+    _engine: str
+    _within: Filter | None
 
     def __init__(
         self,
@@ -112,7 +163,7 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
     ) -> None:
         super().__init__(callback_manager, object_map, objects, verbose)
         self._check(index.model, search_options)
-        self._hold(index)
+        self._index, self._opening = index, threading.Lock()
         self.similarity_top_k, self.score_threshold = similarity_top_k, score_threshold
         self.filters, self.lexical, self.explain_results = filters, lexical, explain
         self.boost = boost_to_dict(boost)
@@ -120,6 +171,18 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
         self.group_by, self.distinct, self.expand, self.expand_tokens = group_by, distinct, expand, expand_tokens
         self.transformations = list(transformations or ())
         self.search_options = search_options
+
+    @property
+    def index(self) -> Index:
+        """The index behind the retriever; after unpickling it is opened on first use."""
+        if self._index is None:
+            from palmette.index import Index
+
+            with self._opening:
+                if self._index is None:
+                    assert self._path is not None
+                    self._index = Index.open(self._path, engine=self._engine).filtered(self._within)
+        return self._index
 
     # -- making ---------------------------------------------------------------------------------------------
 
@@ -157,7 +220,7 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
 
         model = load_model(model, encoder)
         cls._check(model, options)
-        documents, transformations = convert.read_nodes(documents), options.get("transformations") or ()
+        documents, transformations = read_nodes(documents), options.get("transformations") or ()
         if transformations and index_path is not None and index_exists(index_path):
             # transformations make nodes with new ids: only documents that have changed go through them
             retriever = cls(Index.open_or_create(index_path, model, passages=passages, engine=engine), **options)
@@ -200,6 +263,86 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
         check_keys(cls.__name__, options, [*own, *model.search_class.names()])
         model.search_options(without_none({name: options[name] for name in options if name not in own}))
 
+    @classmethod
+    def from_index(
+        cls,
+        index: Index | str | Path,
+        *,
+        model: Model | None = None,
+        encoder: Any = None,
+        engine: str = "exact",
+        **options: Any,
+    ) -> Self:
+        """Retriever of an index: a folder, opened with that engine (and that model, if loaded), or an open index.
+
+        ``encoder`` opens a folder in place of its own encoder: an export of it, or the ``BaseEmbedding`` that it was
+        made with.
+        Over ``index.filtered(filter)`` it finds, adds and deletes only nodes that pass the filter.
+        """
+        if isinstance(index, str | Path):
+            from palmette.index import Index
+
+            own = {} if encoder is None else {"encoder": encoder}
+            index = Index.open(index, model, engine=engine, **own)
+        return cls(index, **options)
+
+    @classmethod
+    def from_persist_dir(cls, path: str | Path, **options: Any) -> Self:
+        """Open a folder of :meth:`persist`, as :meth:`from_index` does; options given here replace stored ones."""
+        file = check_path(path) / SETTINGS
+        stored = parse_json(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        return cls.from_index(path, **{**stored, **options})
+
+    def persist(self, path: str | Path | None = None) -> Path:
+        """Write the retriever to a folder that :meth:`from_persist_dir` opens.
+
+        In the index's own folder, and without a ``path``, only the settings are written. With another path the index
+        is copied into that new folder; nothing is encoded again. Objects that index nodes refer to, callbacks,
+        transformations and rerankers without a name are not kept: give them again.
+        """
+        place = self.index.path
+        here = place if isinstance(place, Path) else None  # a collection keeps no settings
+        target = here if path is None else check_path(path)
+        if target is None:
+            raise InputError("this index is in memory, or a collection: name the folder, retriever.persist(path)")
+        if here is None or target.resolve() != here.resolve():
+            self.index.copy_to(target).close()
+        elif self.index.within is not None:
+            raise InputError(f"this retriever sees a part of the index in {here}: persist that part in another folder")
+        draft = target / f"{SETTINGS}.{os.getpid()}-{threading.get_ident()}.tmp"
+        draft.write_text(json.dumps(self.settings(), indent=2) + "\n", encoding="utf-8")
+        draft.replace(target / SETTINGS)
+        return target
+
+    def __copy__(self) -> Self:
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        return twin
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Copy the settings; copies share the index, and the objects that run."""
+        twin = copy.copy(self)
+        own = {name: value for name, value in self.__dict__.items() if name not in COPIED_BY_REFERENCE}
+        twin.__dict__.update(copy.deepcopy(own, memo), object_map=dict(self.__dict__["object_map"]))
+        return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        index = state.pop("_index")
+        if index is not None:
+            state.update(_path=index.path, _engine=index.engine, _within=index.within)
+        if state["_path"] is None:
+            raise ConfigError(
+                f"a {type(self).__name__} whose index is in memory cannot be pickled: make it with "
+                "index_path=, to have it opened where it is unpickled"
+            )
+        del state["_opening"], state["callback_manager"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__dict__.update(_index=None, _opening=threading.Lock(), callback_manager=CallbackManager())
+
     # -- retrieving -----------------------------------------------------------------------------------------
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
@@ -241,7 +384,7 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
 
     def _document_id(self, node_id: str) -> str:
         """Return the id of a node, or of the node that a passage is of."""
-        return node_id if node_id in self._filtered() else convert.PASSAGE.sub("", node_id)
+        return node_id if node_id in self._filtered() else PASSAGE.sub("", node_id)
 
     def _search(self, bundles: Sequence[QueryBundle]) -> list[list[NodeWithScore]]:
         calls = [self._call(bundle) for bundle in bundles]
@@ -304,7 +447,7 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
                 {
                     "boost": self.boost,
                     "rerank": rerank,
-                    **self._shown(),
+                    **{name: getattr(self, name) for name in SHOWN},
                     **self.search_options,
                     **own.options,
                     "lexical": lexical,
@@ -312,9 +455,6 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
             ),
         }
         return query, settings
-
-    def _shown(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in SHOWN}
 
     def _query(self, bundle: QueryBundle) -> Query:
         """Embedding of the bundle, else its text; of several texts (HyDE) the mean embedding, as in LlamaIndex.
@@ -332,6 +472,81 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
             mean: Vector = self.index.model.encoder.plain.encode_queries(texts).mean(axis=0)
             return mean
         return texts[0] if texts else bundle.query_str
+
+    # -- writing -------------------------------------------------------------------------------------------
+
+    def get_nodes(self, node_ids: Iterable[str]) -> list[BaseNode]:
+        """Nodes by id; unknown ids, and nodes that the retriever's filters hide, are skipped."""
+        return [to_node(document) for document in self._filtered().get(node_ids) if document is not None]
+
+    def add(self, nodes: Sequence[BaseNode]) -> list[str]:
+        """Add nodes; an unchanged node is skipped, another node under its id raises. Returns the ids."""
+        return self.index.add(prepare(nodes, (), self.object_map, self.index.model))
+
+    def upsert(self, nodes: Sequence[BaseNode]) -> Changes:
+        """Add nodes, replacing those whose id exists; unchanged ones are not encoded again."""
+        return self.index.upsert(prepare(nodes, (), self.object_map, self.index.model))
+
+    insert_nodes = upsert  # LlamaIndex's name
+
+    def insert(self, document: BaseNode) -> Changes:
+        """Transform a document and add its nodes."""
+        return self.index.upsert(prepare([document], self.transformations, self.object_map, self.index.model))
+
+    def delete_nodes(self, node_ids: Iterable[str], delete_from_docstore: bool = True) -> list[str]:
+        """Delete nodes; unknown ids are skipped. Returns the ids deleted. Index and docstore are one."""
+        return self.index.delete(node_ids)
+
+    def delete_ref_doc(self, ref_doc_id: str, delete_from_docstore: bool = True) -> list[str]:
+        """Delete all nodes of a document. Returns their ids. Index and docstore are one."""
+        return self.index.delete([node.key for node in self._stored([ref_doc_id])])
+
+    def update_ref_doc(self, document: BaseNode) -> Changes:
+        """Replace all nodes of a document in one write."""
+        return self._replace([document])
+
+    @property
+    def ref_doc_info(self) -> dict[str, RefDocInfo]:
+        """Node ids of every document that passes the retriever's filters, with the metadata of its first node."""
+        infos: dict[str, RefDocInfo] = {}
+        for node in self._filtered().documents():
+            metadata = {name: value for name, value in node.metadata.items() if name != REF_DOC_ID}
+            source = node.metadata.get(REF_DOC_ID, node.key)
+            infos.setdefault(source, RefDocInfo(metadata=metadata)).node_ids.append(node.key)
+        return infos
+
+    def refresh_ref_docs(self, documents: Sequence[BaseNode], *, show_progress: bool | None = None) -> list[bool]:
+        """Insert new documents, and replace those whose hash has changed. Returns, for each, whether it was written."""
+        stored_hashes: defaultdict[str, set[str | None]] = defaultdict(set)
+        for node in self._stored([document.node_id for document in documents]):
+            stored_hashes[node.metadata.get(REF_DOC_ID, node.key)].add(node.payload.get(PAYLOAD, {}).get("hash"))
+        stale = [document for document in documents if stored_hashes[document.node_id] != {hash_of(document)}]
+        if stale:
+            self._replace(stale, progress=show_progress)
+        written = {document.node_id for document in stale}
+        return [document.node_id in written for document in documents]
+
+    def _stored(self, ref_doc_ids: list[str]) -> list[Document]:
+        """Stored nodes of these documents; a document added without LlamaIndex is its own source."""
+        others = [node for node in self.index.get(ref_doc_ids) if node and REF_DOC_ID not in node.metadata]
+        if not len(self.index.filtered({REF_DOC_ID: {"$exists": True}})):
+            return others  # an index refuses to filter by a name that no document has
+        return [*self.index.documents({REF_DOC_ID: {"$in": ref_doc_ids}}), *others]
+
+    def _replace(self, documents: Sequence[BaseNode], *, progress: bool | None = None) -> Changes:
+        fresh = prepare(documents, self.transformations, self.object_map, self.index.model)
+        before = self._stored([document.node_id for document in documents])
+        return self.index.upsert(fresh, delete=[node.key for node in before], progress=progress)
+
+    aget_nodes = AsyncTwin(get_nodes).method
+    aadd = AsyncTwin(add).method
+    aupsert = AsyncTwin(upsert).method
+    ainsert_nodes = aupsert
+    ainsert = AsyncTwin(insert).method
+    adelete_nodes = AsyncTwin(delete_nodes).method
+    adelete_ref_doc = AsyncTwin(delete_ref_doc).method
+    aupdate_ref_doc = AsyncTwin(update_ref_doc).method
+    arefresh_ref_docs = AsyncTwin(refresh_ref_docs).method
 
     # -- engines --------------------------------------------------------------------------------------------
 
@@ -370,7 +585,7 @@ class PalmetteRetriever(IndexHolder, BaseRetriever):
             "lexical": self.lexical,
             "boost": self.boost,
             "rerank": self.rerank.to_dict() if self.rerank else self.rerank,
-            **self._shown(),
+            **{name: getattr(self, name) for name in SHOWN},
             "explain": self.explain_results,
             **without_none(self.search_options),
         }

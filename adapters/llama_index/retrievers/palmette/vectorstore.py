@@ -89,12 +89,12 @@ class PalmetteVectorStore(BasePydanticVectorStore):
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
     ) -> None:
         """Delete nodes by id, by filter, or those that meet both; unknown ids are skipped."""
-        documents = None if node_ids is None and filters is None else self._documents(node_ids, filters)
-        self.client.delete(None if documents is None else [document.key for document in documents])
+        every = node_ids is None and filters is None
+        self.client.delete(None if every else [node.key for node in self._documents(node_ids, filters)])
 
     def clear(self) -> None:
         """Delete all nodes."""
-        self.client.delete([document.key for document in self._documents(None, None)])
+        self.client.delete([node.key for node in self._documents(None, None)])
 
     # -- reading --------------------------------------------------------------------------------------------
 
@@ -115,6 +115,12 @@ class PalmetteVectorStore(BasePydanticVectorStore):
         weight = kwargs.pop("mmr_threshold", query.mmr_threshold)
         diverse = query.mode is VectorStoreQueryMode.MMR
         check_kind("query_str", query.query_str, (str, type(None)), "a str")
+        check_range("a query", "alpha", query.alpha, 0, 1)
+        lexical: float | None = None  # weight of words: the retriever's own, unless the mode says one
+        if query.mode in _WORDS:
+            lexical = 1.0
+        elif query.mode in _MIXED and query.alpha is not None:
+            lexical = 1 - query.alpha
         retriever, text = self._retriever, query.query_str or ""
         k = check_size("similarity_top_k", query.similarity_top_k)
         call = retriever._call(
@@ -123,7 +129,7 @@ class PalmetteVectorStore(BasePydanticVectorStore):
                 embedding=None if text.strip() else query.query_embedding,
                 top_k=k * (FETCH if diverse else 1),
                 filters=self._narrow(query),
-                lexical=_words(query),
+                lexical=lexical,
                 explain=False,
                 options=kwargs,
             )
@@ -169,11 +175,3 @@ class PalmetteVectorStore(BasePydanticVectorStore):
     adelete_nodes = AsyncTwin(delete_nodes).method
     aclear = AsyncTwin(clear).method
     aquery = AsyncTwin(query).method
-
-
-def _words(query: VectorStoreQuery) -> float | None:
-    """Weight of words that a query mode asks for; ``None`` for the retriever's."""
-    check_range("a query", "alpha", query.alpha, 0, 1)
-    if query.mode in _WORDS:
-        return 1.0
-    return 1 - query.alpha if query.mode in _MIXED and query.alpha is not None else None
