@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from palmette.arrays import Keys, Ragged, Rows
+from palmette.arrays import Keys, Rows
 from palmette.config import parse_json
 from palmette.errors import CorruptIndexError, NotFoundError
-from palmette.search.plan import ArraySpec, SearchPlan
-from palmette.store.filters import Filter, Scoped, matches, names_in, unknown_name
+from palmette.search.plan import ArraySpec
+from palmette.store.engine_view import MOST_LISTS, EngineView
+from palmette.store.filters import Filter, Scoped, matches
 from palmette.store.local.database import stored_of
-from palmette.store.protocols import PAGE, StoredDocument, View, find_array
+from palmette.store.protocols import PAGE, StoredDocument, find_array
 from palmette.types import Document, Passage
 from palmette_qdrant.client import Collection
 from palmette_qdrant.filters import to_qdrant
@@ -30,8 +28,6 @@ PROBE = 0xFFFFFFFF
 """Term that the state alone has: its rarity tells the number of points (see ``_holding``)."""
 KEPT = 8192
 """Points that a view remembers."""
-MOST_LISTS = 1_000_000
-"""Lists that an array can name."""
 ENTRY = 8
 """Characters of a word in the text of a document's words."""
 SEEN = ("born", "died", "id", "digest", "length", "number")
@@ -62,21 +58,15 @@ def decoded(text: str) -> bytes | None:
         return None
 
 
-def decoded_size(text: str) -> int:
-    """Bytes that a base64 text stands for."""
-    return len(text) // 4 * 3 - text.count("=", len(text) - 2)
-
-
-class PointReader(View):
+class PointReader(EngineView):
     """Reads the points of one commit that pass a filter; what it has read, it remembers."""
 
     def __init__(self, db: Collection, state: State, filter: Filter | None) -> None:
-        self.db, self.state, self.filter = db, state, filter
+        self.db, self.state, self.filter, self.analyser = db, state, filter, db.analyser
         self.generation, self.total = state.generation, state.passages
         self._numbers: dict[int, int] = {}  # of passages within their documents, by key
         self._specs = {spec.name: spec for spec in db.arrays}
         self._points: dict[int, dict[str, Any]] = {}
-        self._expected: tuple[SearchPlan, int, Keys] | None = None
         self._matched: dict[tuple[str, int], Keys] = {}
         stamp = (self.generation, state.dead)
         memo = db.memo  # a view of another commit may put its own there at any moment
@@ -119,16 +109,10 @@ class PointReader(View):
         answer = self.db("facet", field, facet_filter=where, limit=most, exact=True)
         return {hit.value: hit.count for hit in answer.hits}
 
-    def _check_names(self, filter: Filter) -> None:
-        """Raise for a metadata name that no document has; one in a scope is told of no others."""
-        scoped = isinstance(filter, Scoped)
-        for outer, level in filter.levels() if isinstance(filter, Scoped) else [(None, filter)]:
-            among = self._visible(*([] if outer is None else [to_qdrant(self.db.m, outer)]))
-            known = self._remember("names", outer, read=partial(self._facet, "n", among, 10_000))
-            for name in names_in(level):
-                if known and name not in known:
-                    near = [] if scoped else get_close_matches(name, map(str, known), 1)
-                    raise unknown_name(name, "".join(f" Did you mean {other!r}?" for other in near))
+    def _names(self, outer: Filter | None) -> list[str]:
+        among = self._visible(*([] if outer is None else [to_qdrant(self.db.m, outer)]))
+        names: dict[str, int] = self._remember("names", outer, read=partial(self._facet, "n", among, 10_000))
+        return list(map(str, names))
 
     def _counted(self) -> tuple[Keys, int]:
         """Keys of the documents in the scope, and the number of words in all of them."""
@@ -287,54 +271,16 @@ class PointReader(View):
     def _fields(self, arrays: Sequence[str], *, ragged: bool = False) -> list[str]:
         return [field_of(find_array(self._specs, name, ragged=ragged)) for name in arrays]
 
-    def rows(self, array: str, keys: Sequence[int] | Keys) -> NDArray[np.generic]:
-        """Rows of a stored array."""
-        return self._read(find_array(self._specs, array), keys).values
+    def _stored_bytes(self, spec: ArraySpec, keys: Sequence[int]) -> tuple[Rows, bytes]:
+        """Read a stored array of passages from their payloads, with the array beside it, which is read next."""
+        payloads = self.points(keys, [field_of(self._specs[name]) for name in (spec.name, spec.aligned) if name])
+        contents = [decoded(payload[field_of(spec)]) for payload in payloads]
+        if None in contents:
+            raise self._damaged(keys[contents.index(None)], f"its {spec.name} is no base64")
+        whole = [content for content in contents if content is not None]
+        return np.array([len(content) for content in whole], np.int64), b"".join(whole)
 
-    def ragged(self, array: str, keys: Sequence[int] | Keys) -> Ragged:
-        """Rows of a ragged array."""
-        return self._read(find_array(self._specs, array, ragged=True), keys)
-
-    def _read(self, spec: ArraySpec, keys: Sequence[int] | Keys) -> Ragged:
-        """Read a stored array of passages from their payloads, with sizes and values checked."""
-        other = self._specs.get(spec.aligned or "")
-        fields = [field_of(array) for array in (spec, other) if array is not None]
-        payloads = self.points(keys, fields)
-        contents = [decoded(payload[fields[0]]) for payload in payloads]
-        width = np.dtype(spec.dtype).itemsize * math.prod(spec.shape)
-        sizes = np.array([-1 if content is None else len(content) for content in contents], np.int64)
-        wrong = (sizes % width != 0) if spec.ragged else (sizes != width)
-        if other is not None:
-            other_width = np.dtype(other.dtype).itemsize * math.prod(other.shape)
-            wrong |= sizes * other_width != width * np.array(
-                [decoded_size(payload[fields[1]]) for payload in payloads], np.int64
-            )
-        if wrong.any() or (sizes < 0).any():
-            key = keys[int((wrong | (sizes < 0)).argmax())]
-            raise self._damaged(key, f"its {spec.name} has another number of rows than was written")
-        values = np.frombuffer(bytearray().join(filter(None, contents)), spec.dtype).reshape(-1, *spec.shape)
-        rows = Ragged(values, np.concatenate([[0], np.cumsum(sizes // width)]))
-        self._check_values(spec, keys, rows)
-        return rows
-
-    def _check_values(self, spec: ArraySpec, keys: Sequence[int] | Keys, rows: Ragged) -> None:
-        """Raise for a document whose numbers palmette does not write."""
-        values = rows.values
-        good = np.isfinite(values) if values.dtype.kind == "f" else np.ones_like(values, bool)
-        if spec.among is not None:
-            good &= (values >= spec.among[0]) & (values <= spec.among[1])
-        if not good.all():
-            row = int(good.all(axis=tuple(range(1, good.ndim))).argmin())
-            key = keys[int(np.searchsorted(rows.starts, row, side="right")) - 1]
-            raise self._damaged(key, f"its {spec.name} holds NaN, infinity or a number out of range")
-
-    def list_sizes(self, array: str) -> Rows:
-        """Number of documents in each list."""
-        field = f"list_{find_array(self._specs, array).name}"
-        read = partial(self._facet, field, self._where(), MOST_LISTS)
-        counts = self._remember("lists", array, self.filter, read=read)
-        if not all(isinstance(number, int) and 0 <= number < MOST_LISTS for number in counts):
-            raise CorruptIndexError(f"{self.db.url} is damaged: {array} names lists outside 0 … {MOST_LISTS - 1}")
-        sizes = np.zeros(1 + max(counts, default=-1), np.int64)
-        sizes[list(counts)] = list(counts.values())
-        return sizes
+    def _list_counts(self, array: str) -> dict[int, int]:
+        read = partial(self._facet, f"list_{array}", self._where(), MOST_LISTS)
+        counts: dict[int, int] = self._remember("lists", array, self.filter, read=read)
+        return counts

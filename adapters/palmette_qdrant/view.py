@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from palmette.arrays import Floats, Keys
 from palmette.errors import CorruptIndexError, InputError
-from palmette.lexical.bm25 import PAIR, QueryTerms, matches_of, norms, query_terms, weights
-from palmette.lexical.packed import SPARSE, from_texts, impacts, parts_of, scores_of, sparse
-from palmette.search.flat import ExactEngine
-from palmette.search.plan import Candidates, Score, SearchPlan, WordMatches, stack_rows
-from palmette.store.memory import ArraySegment, execute
+from palmette.lexical.bm25 import PAIR, QueryTerms, norms, query_terms
+from palmette.lexical.packed import SPARSE, from_texts, impacts, sparse
+from palmette.search.plan import Score, SearchPlan
+from palmette.store.engine_view import NO_KEYS
 from palmette.store.protocols import PAGE
 from palmette_qdrant.points import ENTRY, PROBE, SEEN, WORDS, PointReader, decoded, keys_of_points
 
@@ -125,57 +123,24 @@ class QdrantView(PointReader):
             )
         return [f"{score.array}.{score.fold}"]
 
-    def candidates(self, plan: SearchPlan, k: int) -> Candidates:
-        """Find candidates, and rank them from their stored arrays as a folder does."""
-        if (count := len(plan.first.queries) // plan.group) > 1:  # one question after the other
-            each = [self.candidates(plan.one_query(row), k) for row in range(count)]
-            rows = [
-                (part.keys[row], part.scores[row], {name: array[row] for name, array in part.evidence.items()})
-                for part in each
-                for row in range(plan.group)
-            ]
-            return stack_rows(rows, each[0])
-        if self._expected is not None and self._expected[0] is plan and self._expected[1] == k:
-            keys = self._expected[2]
-        elif plan.only is not None and len(plan.only) <= PAGE:
-            keys = plan.only
-        else:
-            keys = keys_of_points(self._search(self._plan_requests(plan, k)) if len(self) else [])
-        arrays = {name: self.rows(name, keys) for name in plan.arrays}
-        segments = [(ArraySegment(keys, arrays), None)] if len(keys) else []
-        ranked = execute(plan, k, segments, ExactEngine(), self)
-        visited = float(len(self) if plan.only is None else len(plan.only))
-        if plan.lists is not None:
-            sizes, chosen = np.append(self.list_sizes(plan.lists.array), 0), plan.lists.chosen
-            chosen = np.where((chosen >= 0) & (chosen < len(sizes)), chosen, len(sizes) - 1)
-            visited = min(visited, float(sizes[chosen].sum(axis=1).mean()))
-        return replace(ranked, visited=visited, approximate=self._documents > SMALL)
+    def _find(self, plan: SearchPlan, k: int) -> Keys:
+        if plan.only is not None and len(plan.only) <= PAGE:
+            return plan.only
+        return keys_of_points(self._search(self._plan_requests(plan, k)))
 
-    def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
-        """Find the ``k`` best documents by words, or score some."""
-        query = query_terms(self.db.analyser, text)
+    def _is_exact(self, plan: SearchPlan) -> bool:
+        return self._documents <= SMALL
+
+    def _weigh(self, text: str, query: QueryTerms, k: int, find: bool) -> tuple[Floats, list[float], int, Keys]:
         weight = self._memo.get(("weights", text))
-        unread = weight is None or (only is None and (text, k) not in self._matched)
-        if query.terms and self.total and unread:
+        if query.terms and self.total and (weight is None or (find and (text, k) not in self._matched)):
             requests, unknown = self._word_requests(text, max(k, 1), (WORDS,))
             self._take_words(text, k, unknown, self._search(requests))
             weight = self._memo["weights", text]
-        keys = self._matched.get((text, k), np.empty(0, np.int64)) if only is None else only
-        scores = self._scores(query, np.zeros(len(query.terms), np.float32) if weight is None else weight, keys)
-        if only is None:
-            order = np.lexsort((keys, -scores))
-            order = order[scores[order] > 0][:k]
-            keys, scores = keys[order], scores[order]
         holding = [self._memo.get(("holding", term), 0.0) for term in (*query.terms, *query.skipped)]
-        return matches_of(query, keys, scores, holding, self._documents)
-
-    def word_parts(self, text: str, key: int) -> Floats:
-        """[T] what each word of a text, and each pair, adds to a document's score."""
-        self.words(text, 0, only=np.array([key]))  # weighs the words
-        query = query_terms(self.db.analyser, text)
         none = np.zeros(len(query.terms), np.float32)
-        parts: Floats = parts_of(query, self._memo.get(("weights", text), none), *self._texts([key]))[0]
-        return parts
+        found = self._matched.get((text, k), NO_KEYS)
+        return none if weight is None else weight, holding, self._documents, found
 
     def _entries(self, keys: Sequence[int] | Keys, payloads: Sequence[Mapping[str, Any]]) -> list[str]:
         """Texts of documents' words; raises for one that is damaged, since texts are decoded on end."""
@@ -185,16 +150,11 @@ class QdrantView(PointReader):
             raise self._damaged(keys[bad.index(True)], "its words are cut off")
         return texts
 
-    def _texts(self, keys: Sequence[int] | Keys) -> tuple[list[str], Floats]:
-        """Words of some documents, and the norms of their lengths."""
+    def _texts(self, query: QueryTerms, keys: Sequence[int] | Keys) -> tuple[list[str], Floats]:
         payloads = self.points(keys, ("length", WORDS))
         mean = max(1.0, self._length / max(1, self._documents))
         norm = norms(np.array([payload["length"] for payload in payloads]), mean)
         return self._entries(keys, payloads), norm
-
-    def _scores(self, query: QueryTerms, weight: Floats, keys: Keys) -> Floats:
-        """[n] what all terms of a query add to the score of documents."""
-        return scores_of(query, weight, *self._texts(keys))
 
     def _word_requests(self, text: str, k: int, read: Sequence[str]) -> tuple[list[Request], list[int]]:
         """Searches for the words of a query, and the terms whose number of documents the last of them tell.
@@ -202,7 +162,7 @@ class QdrantView(PointReader):
         The first search finds candidates. With a filter or phrases, a second finds the best of all documents, which
         set the scale. Then comes one search for each term whose number of documents is not known yet.
         """
-        query = query_terms(self.db.analyser, text)
+        query = query_terms(self.analyser, text)
         if not query.terms or not self.total:
             return [], []
         vector = sparse(query.terms, [1.0] * query.singles + [PAIR] * (len(query.terms) - query.singles))
@@ -216,18 +176,13 @@ class QdrantView(PointReader):
 
     def _take_words(self, text: str, k: int, unknown: Sequence[int], answers: Sequence[Sequence[Any]]) -> None:
         """Take in the answers to ``_word_requests``: candidates, documents with each term, weights of the terms."""
-        query, memo = query_terms(self.db.analyser, text), self._memo
+        query, memo = query_terms(self.analyser, text), self._memo
         self._matched[text, k], searches = keys_of_points(answers[:1]), len(answers) - len(unknown)
         for term, hits in zip(unknown, answers[searches:], strict=True):
             memo["holding", term] = self._holding(hits[0], term >> SPARSE) if hits else 0.0
         holding = [memo["holding", term] for term in (*query.terms, *query.skipped)]
-        weight, reach = weights(query, holding, self._documents)
-        total = max(float(weight.sum()), 1e-12)
-        scaled = np.asarray(weight / total, np.float32)
         top = keys_of_points([answers[searches - 1][:BEST]])
-        best = self._scores(query._replace(required=frozenset()), scaled, top)
-        factor = 1 / max(reach / total, *best.tolist(), 1e-12)
-        memo["weights", text] = np.asarray(scaled.astype(np.float64) * factor, np.float32)
+        memo["weights", text] = self._scaled(query, holding, self._documents, lambda *_: top)
 
     def _holding(self, hit: Any, place: int) -> float:
         """Number of documents with a term, read back from the score of one of them.
