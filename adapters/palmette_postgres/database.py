@@ -19,7 +19,6 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import psycopg
 from psycopg import errors
-from psycopg.adapt import Dumper
 from pydantic import Field
 
 from palmette.config import Config, check_keys
@@ -80,21 +79,6 @@ _EXPLAINED: list[tuple[Any, type[PalmetteError], str]] = [
     ),
 ]
 """Errors of the server: what each is for us, and the end of its text."""
-
-
-class Binary(bytes):
-    """A parameter in the binary form of the type that the statement names."""
-
-
-class _BinaryDumper(Dumper):
-    format = psycopg.pq.Format.BINARY
-    oid = 0  # for the server to infer
-
-    def dump(self, obj: Any) -> bytes:
-        return bytes(obj)
-
-
-psycopg.adapters.register_dumper(Binary, _BinaryDumper)
 
 
 class PostgresOptions(Config):

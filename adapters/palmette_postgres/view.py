@@ -23,10 +23,11 @@ from palmette.store.engine_view import NO_KEYS, EngineView
 from palmette.store.filters import Condition, Filter, Scoped, matches
 from palmette.store.local.database import stored_of
 from palmette.store.protocols import StoredDocument
-from palmette_postgres.database import Binary, Connection, Database
+from palmette_postgres.database import Connection, Database
 from palmette_postgres.filters import Sql, to_sql
 from palmette_postgres.schema import (
     DIMENSIONS,
+    Binary,
     State,
     escape,
     escaped_ids,
@@ -52,8 +53,8 @@ WIDER = 4
 """Candidates by words for each that is asked for: the database ranks by lengths as they were when passages came."""
 DRIFT = 1.1
 """Factor of the most that a term adds to a score, since the mean length of passages changes."""
-KEPT = 64
-"""Filters, and words of queries, that are remembered until the next write."""
+KEPT = 256
+"""Facts (words of queries, keys of a filter) that are remembered until the next write."""
 DOCUMENT = "id, text, exact_metadata, fields, payload, digest, places, source"
 """Columns of a document, in the order of a folder's."""
 Weighed = tuple[Floats, list[float], Floats]
@@ -100,7 +101,7 @@ class PostgresView(EngineView):
 
     def _remember(self, *key: Any, read: Any) -> Any:
         if key not in self._memo:
-            while len(self._memo) > 16 * KEPT:
+            while len(self._memo) >= KEPT:
                 self._memo.pop(next(iter(self._memo)), None)
             self._memo[key] = read()
         return self._memo[key]
@@ -117,12 +118,9 @@ class PostgresView(EngineView):
 
         def read() -> Binary | None:
             keys = [one for (one,) in self.query(f"SELECT key FROM documents WHERE {text} LIMIT {SMALL + 1}", *values)]
-            return None if len(keys) > SMALL else Binary(integers(np.array(keys, np.int64), 20, ">i8"))
+            return None if len(keys) > SMALL else integers(np.array(keys, np.int64), 20, ">i8")
 
-        key = "inside", text, repr(values)
-        if key not in self._memo and len(kept := [one for one in self._memo if one[0] == "inside"]) >= KEPT:
-            self._memo.pop(kept[0], None)
-        keys = self._remember(*key, read=read)
+        keys = self._remember("inside", text, repr(values), read=read)
         if keys is None:
             return f" AND {column} IN (SELECT key FROM documents WHERE {text})", values
         return f" AND {column} = ANY(%b::bigint[])", [keys]
@@ -362,7 +360,7 @@ class PostgresView(EngineView):
         chosen = "".join(f", p.{other}" for other in read)
         rows = self.query(
             f"WITH n AS MATERIALIZED ({nearest}) SELECT p.key, p.document{chosen} FROM n JOIN passages p USING (key)",
-            Binary(given),
+            given,
             *values,
             depth,
         )
@@ -481,7 +479,7 @@ class PostgresView(EngineView):
         """Find the best of the passages whose terms pass a test and may score ``least``, and read their words."""
         # the index of terms is read, not that of the condition, which an expression has none for
         among, values = self._among(where, "document + 0" if terms else "document")
-        sparse = Binary(sparse_vector(np.array(query.terms, np.int64) % DIMENSIONS, weight))
+        sparse = sparse_vector(np.array(query.terms, np.int64) % DIMENSIONS, weight)
         enough = " AND impacts <#> %b::sparsevec <= %s" if least else ""
         rows = self._query_words(
             f"SELECT key, document, length, entries FROM words WHERE {test}{among}{enough} "
