@@ -14,20 +14,12 @@ from uuid import uuid4
 import psycopg
 from psycopg import errors
 
-from palmette.errors import (
-    ConfigError,
-    CorruptIndexError,
-    InputError,
-    LockedError,
-    ModelMismatchError,
-    NotFoundError,
-    StoreError,
-)
+from palmette.errors import ConfigError, CorruptIndexError, InputError, LockedError, NotFoundError, StoreError
 from palmette.lexical.analyser import analyser_of
 from palmette.search.plan import ArraySpec
 from palmette.store.filters import FilterLike, parse_filter
 from palmette.store.local.folder import Manifest
-from palmette.store.protocols import BackendStats, StorageEngine, by_documents, read_array
+from palmette.store.protocols import BackendStats, StorageEngine, by_documents, check_built_by, read_array
 from palmette_postgres.database import IDLE_WRITE, PAUSE, TRIES, Connection, Database, parse_url
 from palmette_postgres.schema import DRAFT, FORMAT, KIND, TABLES, State, parse_state, passages_table, state_text
 from palmette_postgres.view import PostgresView
@@ -116,11 +108,7 @@ class PostgresBackend(StorageEngine):
             state = _find(db, DRAFT if draft else KIND)
             if state is None:
                 raise NotFoundError(f"there is no index at {url}: no such schema; create it first")
-            if fingerprint not in (None, state.fingerprint):
-                raise ModelMismatchError(
-                    f"{url} was built by the model {state.fingerprint}, but the model given is {fingerprint}; "
-                    "open it with the model that built it, or build a new index with this one"
-                )
+            check_built_by(url, state.fingerprint, fingerprint)
             return cls(db, state, lock_timeout, draft)
         except BaseException:
             db.close()

@@ -240,9 +240,9 @@ def _places(entries: Entries) -> NDArray[np.int64]:
     return ((entries >> np.uint64(COUNT_BITS)) % np.uint64(DIMENSIONS)).astype(np.int64)
 
 
-def _column_of(spec: ArraySpec, arrays: Mapping[str, Stored], places: NDArray[np.int64]) -> list[list[bytes]]:
+def _column_of(spec: ArraySpec, arrays: Mapping[str, Stored], places: NDArray[np.int64]) -> list[Sequence[bytes]]:
     """Fields of an array in the rows of passages, in the order of the table's columns."""
-    array, columns = arrays[spec.name], []
+    array, columns = arrays[spec.name], list[Sequence[bytes]]()
     searched = vector_columns(spec)
     if searched:
         numbers = as_floats(np.asarray(array)[places])

@@ -268,18 +268,14 @@ class SearchResult:
             spans.append((start, end))
         return spans
 
-    def word_spans(self, backend: Backend, row: int, document: Document) -> list[tuple[int, int]]:
-        """Start and end of the query's words in a document's content."""
-        if not self.evidence.texts:
-            return []
-        return analyser_of(backend.language).matches(searched_part(self.batch.texts[row]), document.content)
-
     def find_highlights(
         self, backend: Backend, row: int, document: Document, place: Passage | None, sentence: tuple[int, int] | None
     ) -> Highlights:
         """Places that a reader looks at first in a hit's content."""
         question = self.batch.texts[row] if self.batch.texts else ""
-        words = self.word_spans(backend, row, document)
+        words: list[tuple[int, int]] = []
+        if self.evidence.texts:
+            words = analyser_of(backend.language).matches(searched_part(self.batch.texts[row]), document.content)
         return highlight(document.content, question, sentence, words, 1 if place is None else place.first_line)
 
     def best_passages(self, view: View) -> Mask:

@@ -59,7 +59,7 @@ class EngineView(View, Protocol):
     def _stored_bytes(self, spec: ArraySpec, keys: Sequence[int]) -> tuple[Rows, bytes]:
         """Read a stored array of passages: the number of bytes of each [n], and all on end."""
 
-    def _list_counts(self, array: str) -> Mapping[int, int]:
+    def _list_counts(self, array: str) -> Mapping[Any, int]:
         """Count the passages in each list of an array of list numbers."""
 
     def _names(self, outer: Filter | None) -> Sequence[str]:
