@@ -259,7 +259,7 @@ def terms_of(entries: Entries) -> NDArray[np.int32]:
     return (entries >> np.uint64(COUNT_BITS)).astype(np.uint32).view(np.int32)
 
 
-def sparse_vector(places: NDArray[np.int64], values: NDArray[np.float32]) -> Binary:
+def sparse_vector(places: NDArray[np.integer], values: NDArray[np.float32]) -> Binary:
     """Write a sparsevec; of terms that share a position the highest value counts."""
     if len(places) > MOST_TERMS:  # the terms that add most
         chosen = np.argsort(-values, kind="stable")[:MOST_TERMS]

@@ -119,7 +119,7 @@ class PostgresWriter:
         self._copy("words", [
             (
                 Int8(key), Int8(owner), Int4(length), integers(terms_of(entries), 23, ">i4"),
-                sparse_vector(_places(entries), impacts), packed(entries),
+                sparse_vector((entries >> np.uint64(COUNT_BITS)) % np.uint64(DIMENSIONS), impacts), packed(entries),
             )
             for (_, key, owner), entries, length, impacts in zip(passages, words, lengths, impacts_of, strict=True)
         ])  # fmt: skip
@@ -233,11 +233,6 @@ class PostgresWriter:
         for name in made:
             self._run(f"CREATE INDEX {name} ON {indexes[name]}")
         return (*self.before.indexed, *made)
-
-
-def _places(entries: Entries) -> NDArray[np.int64]:
-    """Positions of terms in a sparse vector."""
-    return ((entries >> np.uint64(COUNT_BITS)) % np.uint64(DIMENSIONS)).astype(np.int64)
 
 
 def _column_of(spec: ArraySpec, arrays: Mapping[str, Stored], places: NDArray[np.int64]) -> list[Sequence[bytes]]:
