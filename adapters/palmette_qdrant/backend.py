@@ -21,9 +21,8 @@ from palmette.store.filters import FilterLike, parse_filter
 from palmette.store.protocols import PAGE, BackendStats, StorageEngine, check_built_by
 from palmette_qdrant.client import Collection, parse_url
 from palmette_qdrant.filters import field_name
-from palmette_qdrant.points import PROBE, WORDS
 from palmette_qdrant.state import DRAFT, FORMAT, KIND, STATE, State
-from palmette_qdrant.view import QdrantView
+from palmette_qdrant.view import PROBE, WORDS, QdrantView
 from palmette_qdrant.writer import QdrantWriter, vectors_of
 
 INDEXED_FIELDS = {

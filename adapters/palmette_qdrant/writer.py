@@ -20,8 +20,7 @@ from palmette.types import Document
 from palmette_qdrant.client import Collection
 from palmette_qdrant.filters import field_name
 from palmette_qdrant.lease import Lease
-from palmette_qdrant.points import PROBE, WHOLE, WORDS, field_of
-from palmette_qdrant.view import QdrantView
+from palmette_qdrant.view import PROBE, WHOLE, WORDS, QdrantView, field_of
 
 BATCH = 64
 """Points that one request inserts."""
