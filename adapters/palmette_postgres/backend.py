@@ -14,32 +14,14 @@ from uuid import uuid4
 import psycopg
 from psycopg import errors
 
-from palmette.errors import (
-    ConfigError,
-    CorruptIndexError,
-    InputError,
-    LockedError,
-    ModelMismatchError,
-    NotFoundError,
-    StoreError,
-)
+from palmette.errors import ConfigError, CorruptIndexError, InputError, LockedError, NotFoundError, StoreError
 from palmette.lexical.analyser import analyser_of
 from palmette.search.plan import ArraySpec
 from palmette.store.filters import FilterLike, parse_filter
 from palmette.store.local.folder import Manifest
-from palmette.store.protocols import BackendStats, StorageEngine, by_documents, read_array
+from palmette.store.protocols import BackendStats, StorageEngine, by_documents, check_built_by, read_array
 from palmette_postgres.database import IDLE_WRITE, PAUSE, TRIES, Connection, Database, parse_url
-from palmette_postgres.schema import (
-    DRAFT,
-    FORMAT,
-    KIND,
-    MIGRATIONS,
-    TABLES,
-    State,
-    parse_state,
-    passages_table,
-    state_text,
-)
+from palmette_postgres.schema import DRAFT, FORMAT, KIND, TABLES, State, parse_state, passages_table, state_text
 from palmette_postgres.view import PostgresView
 from palmette_postgres.writer import PostgresWriter
 
@@ -126,13 +108,7 @@ class PostgresBackend(StorageEngine):
             state = _find(db, DRAFT if draft else KIND)
             if state is None:
                 raise NotFoundError(f"there is no index at {url}: no such schema; create it first")
-            if state.format < FORMAT:
-                state = _migrate(db)
-            if fingerprint not in (None, state.fingerprint):
-                raise ModelMismatchError(
-                    f"{url} was built by the model {state.fingerprint}, but the model given is {fingerprint}; "
-                    "open it with the model that built it, or build a new index with this one"
-                )
+            check_built_by(url, state.fingerprint, fingerprint)
             return cls(db, state, lock_timeout, draft)
         except BaseException:
             db.close()
@@ -321,17 +297,3 @@ def _find(db: Database, kind: str) -> State | None:
     if found is None:
         raise CorruptIndexError(f"{db.url} has lost its state: restore a backup")
     return parse_state(db.url, found[0], kind)
-
-
-def _migrate(db: Database) -> State:
-    """Bring tables of an older version up to date, in one transaction."""
-    lock = "SELECT pg_advisory_xact_lock(%s)", [_lock_number(db.schema)]
-    with db.transaction(CHANGE, lock, ("SELECT value FROM state FOR UPDATE", ())) as (connection, [_, [[text]]]):
-        state = parse_state(db.url, text, None)
-        while state.format < FORMAT:  # another process may have done it meanwhile
-            for statement in MIGRATIONS[state.format]:
-                connection.execute(statement)
-            state = state.model_copy(update={"format": state.format + 1})
-        connection.execute("UPDATE state SET value = %s", [state_text(state)])
-        connection.execute("COMMIT")
-    return state

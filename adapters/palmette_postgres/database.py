@@ -19,7 +19,6 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import psycopg
 from psycopg import errors
-from psycopg.adapt import Dumper
 from pydantic import Field
 
 from palmette.config import Config, check_keys
@@ -82,21 +81,6 @@ _EXPLAINED: list[tuple[Any, type[PalmetteError], str]] = [
 """Errors of the server: what each is for us, and the end of its text."""
 
 
-class Binary(bytes):
-    """A parameter in the binary form of the type that the statement names."""
-
-
-class _BinaryDumper(Dumper):
-    format = psycopg.pq.Format.BINARY
-    oid = 0  # for the server to infer
-
-    def dump(self, obj: Any) -> bytes:
-        return bytes(obj)
-
-
-psycopg.adapters.register_dumper(Binary, _BinaryDumper)
-
-
 class PostgresOptions(Config):
     """Options in a URL: ``?index=docs&ef=400``; those of libpq may stand beside them."""
 
@@ -140,17 +124,16 @@ def parse_url(url: str) -> tuple[str, PostgresOptions]:
         )
     own = {name: text for name, text in given.items() if name not in LIBPQ}
     check_keys("the URL of an index in PostgreSQL", own, [*PostgresOptions.model_fields, *LIBPQ])
-    values: dict[str, Any] = {name: text if name == "index" else _option(text) for name, text in own.items()}
+    values: dict[str, Any] = dict(own)
+    for name, text in own.items():
+        if name != "index":  # a number, true or false
+            values[name] = int(text) if text.isdecimal() else {"true": True, "false": False}.get(text, text)
     options = PostgresOptions(**values)
     libpq = {name: text for name, text in given.items() if name in LIBPQ}
     for name, value in (("host", parts.hostname), ("port", port), ("user", parts.username), ("dbname", database)):
         if value:
             libpq[name] = unquote(str(value))
     return psycopg.conninfo.make_conninfo("", **libpq), options
-
-
-def _option(text: str) -> Any:
-    return int(text) if text.isdecimal() else {"true": True, "false": False}.get(text, text)
 
 
 class Database:
@@ -181,7 +164,14 @@ class Database:
                 f"{self.options.timeout} s; retry, or allow more: &connections={2 * self.options.connections}"
             )
         try:
-            connection = self._idle.pop() if self._idle else self._connect()
+            # no prepared statements, which a pooler in transaction mode cannot keep; a peer that is gone is found out
+            connection = (
+                self._idle.pop()
+                if self._idle
+                else psycopg.connect(
+                    self.conninfo, autocommit=True, prepare_threshold=None, keepalives_idle=60, keepalives_interval=10
+                )
+            )
             try:
                 yield connection
             finally:
@@ -197,12 +187,6 @@ class Database:
             self._idle.append(connection)
         else:
             connection.close()
-
-    def _connect(self) -> Connection:
-        # no prepared statements, which a pooler in transaction mode cannot keep; a peer that is gone is found out
-        return psycopg.connect(
-            self.conninfo, autocommit=True, prepare_threshold=None, keepalives_idle=60, keepalives_interval=10
-        )
 
     @contextmanager
     def transaction(self, begin: str, *first: tuple[str, Sequence[Any]]) -> Iterator[tuple[Connection, list[Any]]]:

@@ -1,4 +1,4 @@
-"""Tables of an index in PostgreSQL, and rows in the binary form in which COPY takes them.
+"""Tables of an index in PostgreSQL, and values in the binary form in which COPY takes them.
 
     state      one row: what the index is, and what its writes have counted
     model      the checkpoint, in files
@@ -23,14 +23,16 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import numpy as np
+import psycopg
 from numpy.typing import NDArray
+from psycopg.adapt import Dumper
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from palmette.errors import CorruptIndexError, FormatError, NotFoundError
 from palmette.lexical.packed import Entries
 from palmette.lexical.postings import COUNT_BITS
 from palmette.search.plan import ArraySpec
-from palmette.store.filters import Scalar
+from palmette.store.filters import Scalar, plain_number
 
 KIND = "palmette index"
 """How the state of an index calls itself."""
@@ -38,8 +40,6 @@ DRAFT = "palmette index, being copied"
 """How the state of an unfinished copy calls itself: only the writer that copies opens it."""
 FORMAT = 1
 """Version of the tables."""
-MIGRATIONS: dict[int, tuple[str, ...]] = {}
-"""Statements that bring tables of an older version to the next one, by the older version."""
 DIMENSIONS = 10**9
 """Dimensions of pgvector's sparse vectors, at most."""
 MOST_TERMS = 16_000
@@ -108,13 +108,10 @@ def parse_state(url: str, text: str, kind: str | None = KIND) -> State:
     try:
         content = json.loads(text)
         version = content["format"]
-        if version == FORMAT or version in MIGRATIONS:
-            state = State.model_validate(content)
-        elif isinstance(version, int):
+        if isinstance(version, int) and version != FORMAT:
             advice = "upgrade palmette-postgres" if version > FORMAT else "index the documents anew"
             raise FormatError(f"{url} has format {version}, but this version reads format {FORMAT}: {advice}")
-        else:
-            raise TypeError(f"its format is {version!r:.40}")
+        state = State.model_validate(content)
     except (ValidationError, RecursionError, ValueError, TypeError, KeyError) as error:
         reason = f"{error!s:.200}"
         raise CorruptIndexError(f"the state of {url} is damaged ({reason}): restore a backup") from error
@@ -183,11 +180,7 @@ def values_text(values: Iterable[tuple[str, Scalar]]) -> str:
 
 def plain(value: Scalar) -> Scalar:
     """Write equal numbers in one form, and text without null characters."""
-    if isinstance(value, str):
-        return escape(value)
-    if isinstance(value, float) and value.is_integer() and -(2.0**63) <= value < 2.0**63:
-        return int(value)
-    return int(value) if isinstance(value, bool) else value
+    return escape(value) if isinstance(value, str) else plain_number(value)
 
 
 def escape(text: str) -> str:
@@ -225,34 +218,40 @@ def escaped_json(text: str) -> str:
     return json.dumps(clean(json.loads(text)), ensure_ascii=False)
 
 
-# -- rows in binary form -------------------------------------------------------------------------------------
-
-BEGIN_COPY = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-END_COPY = b"\xff\xff"
+# -- values in binary form -----------------------------------------------------------------------------------
 
 
-def copied_row(*fields: bytes) -> bytes:
-    """Write a row for COPY in binary form."""
-    parts = [len(fields).to_bytes(2, "big")]
-    for field in fields:
-        parts += (len(field).to_bytes(4, "big"), field)
-    return b"".join(parts)
+class Binary(bytes):
+    """A value in the binary form of its column, or of the type that the statement names."""
 
 
-bigint, integer = struct.Struct(">q").pack, struct.Struct(">i").pack
+class _BinaryDumper(Dumper):
+    format = psycopg.pq.Format.BINARY
+    oid = 0  # for the server to infer
+
+    def dump(self, obj: Any) -> bytes:
+        return bytes(obj)
 
 
-def vector(row: NDArray[Any], kind: str) -> bytes:
+psycopg.adapters.register_dumper(Binary, _BinaryDumper)
+
+
+def jsonb(text: str) -> Binary:
+    """Write JSON; 1 is the version of its form."""
+    return Binary(b"\1" + text.encode())
+
+
+def vector(row: NDArray[Any], kind: str) -> Binary:
     """Write a vector or halfvec."""
-    return struct.pack(">hh", len(row), 0) + row.astype(">f2" if kind == "halfvec" else ">f4").tobytes()
+    return Binary(struct.pack(">hh", len(row), 0) + row.astype(">f2" if kind == "halfvec" else ">f4").tobytes())
 
 
-def integers(numbers: NDArray[Any], oid: int, kind: str) -> bytes:
+def integers(numbers: NDArray[Any], oid: int, kind: str) -> Binary:
     """Write an array of integers."""
     elements = np.empty(len(numbers), [("size", ">i4"), ("value", kind)])
     elements["size"], elements["value"] = np.dtype(kind).itemsize, numbers
     head = struct.pack(">iiiii", 1, 0, oid, len(numbers), 1) if len(numbers) else struct.pack(">iii", 0, 0, oid)
-    return head + elements.tobytes()
+    return Binary(head + elements.tobytes())
 
 
 def terms_of(entries: Entries) -> NDArray[np.int32]:
@@ -260,7 +259,7 @@ def terms_of(entries: Entries) -> NDArray[np.int32]:
     return (entries >> np.uint64(COUNT_BITS)).astype(np.uint32).view(np.int32)
 
 
-def sparse_vector(places: NDArray[np.int64], values: NDArray[np.float32]) -> bytes:
+def sparse_vector(places: NDArray[np.integer], values: NDArray[np.float32]) -> Binary:
     """Write a sparsevec; of terms that share a position the highest value counts."""
     if len(places) > MOST_TERMS:  # the terms that add most
         chosen = np.argsort(-values, kind="stable")[:MOST_TERMS]
@@ -270,7 +269,7 @@ def sparse_vector(places: NDArray[np.int64], values: NDArray[np.float32]) -> byt
     first = np.ones(len(places), bool)
     first[1:] = places[1:] != places[:-1]
     head = struct.pack(">iii", DIMENSIONS, int(first.sum()), 0)
-    return head + places[first].astype(">i4").tobytes() + values[first].astype(">f4").tobytes()
+    return Binary(head + places[first].astype(">i4").tobytes() + values[first].astype(">f4").tobytes())
 
 
 def packed(entries: Entries) -> bytes:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
@@ -14,23 +11,23 @@ import numpy as np
 import psycopg
 from numpy.typing import NDArray
 
-from palmette.arrays import Floats, Keys, Ragged, Rows
+from palmette.arrays import Floats, Keys, Rows
 from palmette.config import parse_json
 from palmette.errors import CorruptIndexError, InputError, NotFoundError, StoreError
 from palmette.lexical.analyser import Analyser
-from palmette.lexical.bm25 import QueryTerms, matches_of, norms, query_terms, weights
-from palmette.lexical.packed import parts_of, scores_of, to_text
+from palmette.lexical.bm25 import QueryTerms, norms
+from palmette.lexical.packed import to_text
 from palmette.lexical.postings import COUNT_BITS
-from palmette.search.flat import ExactEngine
-from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, WordMatches, stack_rows
-from palmette.store.filters import Condition, Filter, Scoped, matches, names_in, unknown_name
+from palmette.search.plan import ArraySpec, Score, SearchPlan
+from palmette.store.engine_view import NO_KEYS, EngineView
+from palmette.store.filters import Condition, Filter, Scoped, matches
 from palmette.store.local.database import stored_of
-from palmette.store.memory import ArraySegment, execute
-from palmette.store.protocols import StoredDocument, View, find_array
-from palmette_postgres.database import Binary, Connection, Database
+from palmette.store.protocols import StoredDocument
+from palmette_postgres.database import Connection, Database
 from palmette_postgres.filters import Sql, to_sql
 from palmette_postgres.schema import (
     DIMENSIONS,
+    Binary,
     State,
     escape,
     escaped_ids,
@@ -56,16 +53,15 @@ WIDER = 4
 """Candidates by words for each that is asked for: the database ranks by lengths as they were when passages came."""
 DRIFT = 1.1
 """Factor of the most that a term adds to a score, since the mean length of passages changes."""
-KEPT = 64
-"""Filters, and words of queries, that are remembered until the next write."""
+KEPT = 256
+"""Facts (words of queries, keys of a filter) that are remembered until the next write."""
 DOCUMENT = "id, text, exact_metadata, fields, payload, digest, places, source"
 """Columns of a document, in the order of a folder's."""
-EMPTY = np.empty(0, np.int64)
 Weighed = tuple[Floats, list[float], Floats]
 """Weights of a query's terms, in how many passages each is, and the most that it adds to a score of its weight."""
 
 
-class PostgresView(View):
+class PostgresView(EngineView):
     """One snapshot of the documents that pass a filter."""
 
     def __init__(
@@ -84,7 +80,6 @@ class PostgresView(View):
         """What was found by words."""
         self._words: dict[object, dict[int, tuple[int, str]]] = {}
         """For each query lengths of passages, and which of its terms they have."""
-        self._expected: tuple[SearchPlan, int, Keys] | None = None
         self._also: list[str] = []
         """Columns that a search is about to read of each of its candidates."""
         if filter is not None and state.documents:
@@ -106,7 +101,7 @@ class PostgresView(View):
 
     def _remember(self, *key: Any, read: Any) -> Any:
         if key not in self._memo:
-            while len(self._memo) > 16 * KEPT:
+            while len(self._memo) >= KEPT:
                 self._memo.pop(next(iter(self._memo)), None)
             self._memo[key] = read()
         return self._memo[key]
@@ -123,12 +118,9 @@ class PostgresView(View):
 
         def read() -> Binary | None:
             keys = [one for (one,) in self.query(f"SELECT key FROM documents WHERE {text} LIMIT {SMALL + 1}", *values)]
-            return None if len(keys) > SMALL else Binary(integers(np.array(keys, np.int64), 20, ">i8"))
+            return None if len(keys) > SMALL else integers(np.array(keys, np.int64), 20, ">i8")
 
-        key = "inside", text, repr(values)
-        if key not in self._memo and len(kept := [one for one in self._memo if one[0] == "inside"]) >= KEPT:
-            self._memo.pop(kept[0], None)
-        keys = self._remember(*key, read=read)
+        keys = self._remember("inside", text, repr(values), read=read)
         if keys is None:
             return f" AND {column} IN (SELECT key FROM documents WHERE {text})", values
         return f" AND {column} = ANY(%b::bigint[])", [keys]
@@ -144,30 +136,16 @@ class PostgresView(View):
         judged: list[int] = self._remember("judged", condition, read=read)
         return judged
 
-    def _check_names(self, filter: Filter) -> None:
-        """Raise for a metadata name that no document has; one in a scope is told of no others."""
-        scoped = isinstance(filter, Scoped)
-        for outer, level in filter.levels() if isinstance(filter, Scoped) else [(None, filter)]:
-            for name in dict.fromkeys(names_in(level)):
-                if outer is None:
-                    known = self.state.names.get(name, 0) > 0
-                else:
-                    known = self._remember("name", outer, name, read=lambda o=outer, n=name: self._occurs(o, n))
-                if not known:
-                    names = self._names(outer)
-                    if outer is not None and not names:  # a scope without documents: nothing can be misspelt
-                        continue
-                    near = [] if scoped and outer is None else get_close_matches(name, names, 3)
-                    raise unknown_name(name, f" Did you mean {' or '.join(map(repr, near))}?" if near else "")
-
     def _names(self, outer: Filter | None) -> list[str]:
         known = sorted(name for name, count in self.state.names.items() if count)
         return known if outer is None else [name for name in known if self._occurs(outer, name)]
 
-    def _occurs(self, outer: Filter, name: str) -> bool:
+    def _occurs(self, outer: Filter | None, name: str) -> bool:
+        if outer is None or not self.state.names.get(name, 0):
+            return self.state.names.get(name, 0) > 0
         text, values = self._condition(outer)
         found = "SELECT EXISTS (SELECT FROM documents WHERE \"values\" -> %s <> '[]' AND " + text + ")"
-        return bool(self.query(found, escape(name), *values)[0][0])
+        return bool(self._remember("name", outer, name, read=lambda: self.query(found, escape(name), *values)[0][0]))
 
     # -- which passages there are ----------------------------------------------------------------------------
 
@@ -283,54 +261,29 @@ class PostgresView(View):
             for one, field in zip(held, fields, strict=True):
                 one[key] = field
 
-    def rows(self, array: str, keys: Sequence[int] | Keys) -> NDArray[np.generic]:
-        """Rows of a stored array."""
-        return self._array(find_array(self._specs, array), keys).values
+    def _stored_bytes(self, spec: ArraySpec, keys: Sequence[int]) -> tuple[Rows, bytes]:
+        """Read a stored array of passages: the number of bytes of each [n], and all on end."""
+        column, columns = stored_column(spec), [stored_column(spec)]
+        if spec.aligned:
+            columns.append(stored_column(self._specs[spec.aligned]))
+        self._read(keys, columns)
+        head = 4 if is_vector(spec) else 0  # of pgvector's types, before numbers in big-endian order
+        contents = [self._rows[column][key][head:] for key in keys]
+        joined = b"".join(contents)
+        if head:
+            joined = np.frombuffer(joined, np.dtype(spec.dtype).newbyteorder(">")).astype(spec.dtype).tobytes()
+        return np.array([len(content) for content in contents], np.int64), joined
 
-    def ragged(self, array: str, keys: Sequence[int] | Keys) -> Ragged:
-        """Rows of a ragged array."""
-        return self._array(find_array(self._specs, array, ragged=True), keys)
+    def _damaged(self, key: int, reason: object) -> CorruptIndexError:
+        return CorruptIndexError(f"passage {key} of {self.db.url} is damaged: {reason}; copy it anew")
 
-    def _array(self, spec: ArraySpec, keys: Sequence[int] | Keys) -> Ragged:
-        column, passage_keys = stored_column(spec), np.asarray(keys, np.int64).reshape(-1).tolist()
-        aligned = [stored_column(self._specs[spec.aligned])] if spec.aligned else []
-        self._read(passage_keys, [column, *aligned])
-        contents = [self._rows[column][key] for key in passage_keys]
-        head = 4 if is_vector(spec) else 0  # of pgvector's types, before the numbers
-        kind = np.dtype(spec.dtype).newbyteorder(">" if head else "<")
-        width = kind.itemsize * math.prod(spec.shape)
-        sizes = np.array([len(content) - head for content in contents], np.int64)
-        wrong = sizes % width != 0 if spec.ragged else sizes != width
-        for other in aligned:
-            counterpart = self._specs[str(spec.aligned)]
-            each = np.dtype(counterpart.dtype).itemsize * math.prod(counterpart.shape)
-            wrong |= sizes * each != width * np.array([len(self._rows[other][key]) for key in passage_keys], np.int64)
-        if wrong.any():
-            raise self._damaged(spec, passage_keys[int(wrong.argmax())], "has another number of rows than was written")
-        joined = bytearray().join(content[head:] for content in contents) if head else bytearray().join(contents)
-        values = np.frombuffer(joined, kind).reshape(-1, *spec.shape).astype(spec.dtype, copy=False)
-        good = np.isfinite(values) if values.dtype.kind == "f" else np.ones_like(values, bool)
-        if spec.among is not None:
-            good &= (values >= spec.among[0]) & (values <= spec.among[1])
-        starts = np.concatenate([[0], np.cumsum(sizes // width)])
-        if not good.all():
-            row = int(good.all(axis=tuple(range(1, good.ndim))).argmin())
-            key = passage_keys[int(np.searchsorted(starts, row, side="right")) - 1]
-            raise self._damaged(spec, key, "holds NaN, infinity or a number out of range")
-        return Ragged(values, starts)
-
-    def _damaged(self, spec: ArraySpec, key: int, what: str) -> CorruptIndexError:
-        return CorruptIndexError(f"passage {key} of {self.db.url} is damaged: its {spec.name} {what}; copy it anew")
-
-    def list_sizes(self, array: str) -> Rows:
-        """Number of passages in each list."""
-        column, (text, values) = f"list_{find_array(self._specs, array).name}", self._among(self._where)
-        counted = f"SELECT list, count(*) FROM passages, unnest({column}) AS list WHERE true{text} GROUP BY list"
-        key = "lists", array, text, repr(values)
-        counts = dict(self._remember(*key, read=lambda: self.query(counted, *values)))
-        sizes = np.zeros(1 + max(counts, default=-1), np.int64)
-        sizes[list(counts)] = list(counts.values())
-        return sizes
+    def _list_counts(self, array: str) -> dict[int, int]:
+        text, values = self._among(self._where)
+        counted = f"SELECT list, count(*) FROM passages, unnest(list_{array}) AS list WHERE true{text} GROUP BY list"
+        counts: dict[int, int] = self._remember(
+            "lists", array, text, repr(values), read=lambda: dict(self.query(counted, *values))
+        )
+        return counts
 
     # -- candidates by meaning -------------------------------------------------------------------------------
 
@@ -339,35 +292,7 @@ class PostgresView(View):
         self._also = [stored_column(self._specs[name]) for name in arrays if name in self._specs]
         if plan is None or plan.only is not None or len(plan.first.queries) != plan.group or not len(self):
             return
-        self._expected = plan, k, self._candidate_keys(plan, k)
-
-    def candidates(self, plan: SearchPlan, k: int) -> Candidates:
-        """Find candidates, and rank them from their stored arrays as a folder does."""
-        for name in plan.arrays:
-            find_array(self._specs, name)
-        if (count := len(plan.first.queries) // plan.group) > 1:  # one question after the other
-            each = [self.candidates(plan.one_query(row), k) for row in range(count)]
-            rows = [
-                (part.keys[row], part.scores[row], {name: array[row] for name, array in part.evidence.items()})
-                for part in each
-                for row in range(plan.group)
-            ]
-            return stack_rows(rows, each[0])
-        if plan.only is not None:
-            keys = plan.only
-        elif self._expected is not None and self._expected[0] is plan and self._expected[1] == k:
-            keys = self._expected[2]
-        else:
-            keys = self._candidate_keys(plan, k) if len(self) else EMPTY
-        self._read(keys.tolist(), [stored_column(self._specs[name]) for name in plan.arrays])
-        segments = [(ArraySegment(keys, {name: self.rows(name, keys) for name in plan.arrays}), None)]
-        ranked = execute(plan, k, segments if len(keys) else [], ExactEngine(), self)
-        visited = float(len(self) if plan.only is None else len(plan.only))
-        if plan.lists is not None:
-            sizes, chosen = np.append(self.list_sizes(plan.lists.array), 0), plan.lists.chosen
-            chosen = np.where((chosen >= 0) & (chosen < len(sizes)), chosen, len(sizes) - 1)
-            visited = min(visited, float(sizes[chosen].sum(axis=1).mean()))
-        return replace(ranked, visited=visited, approximate=plan.only is None and not self._is_exact(plan))
+        self._expected = plan, k, self._find(plan, k)
 
     def _is_exact(self, plan: SearchPlan) -> bool:
         """Return whether every vector is compared."""
@@ -381,11 +306,15 @@ class PostgresView(View):
             return [columns[part] for part in np.flatnonzero(score.part_weights)]
         return columns
 
-    def _candidate_keys(self, plan: SearchPlan, k: int) -> Keys:
+    def _find(self, plan: SearchPlan, k: int) -> Keys:
         """Find the passages that may be among the ``k`` best of a plan, and read their arrays."""
+        columns = [stored_column(self._specs[name]) for name in plan.arrays]
+        if plan.only is not None:
+            self._read(plan.only.tolist(), columns)
+            return plan.only
         first, depth = plan.first, max(1, min(max(k, plan.fetch or 0), len(self)))
         depth += 16 + depth // 8  # single or half precision ranks nearly as the arrays themselves do
-        read = list(dict.fromkeys([*self._also, *(stored_column(self._specs[name]) for name in plan.arrays)]))
+        read = list(dict.fromkeys([*self._also, *columns]))
         if first.fold != 1 or not self._columns(first):  # what no column holds is compared here
             if len(self) > SMALL:
                 raise InputError(
@@ -393,7 +322,7 @@ class PostgresView(View):
                     f"fold={first.fold}: search another level, narrow the search by a filter, or copy it to a folder"
                 )
             return self.keys()
-        queries, width, keys = first.queries, self._specs[first.array].shape[-1], [EMPTY]
+        queries, width, keys = first.queries, self._specs[first.array].shape[-1], [NO_KEYS]
         if queries.shape[1] < width and first.prefix:  # zeros leave the other columns out
             queries = np.pad(queries, ((0, 0), (0, width - queries.shape[1])))
         if queries.shape[1] != width:
@@ -431,7 +360,7 @@ class PostgresView(View):
         chosen = "".join(f", p.{other}" for other in read)
         rows = self.query(
             f"WITH n AS MATERIALIZED ({nearest}) SELECT p.key, p.document{chosen} FROM n JOIN passages p USING (key)",
-            Binary(given),
+            given,
             *values,
             depth,
         )
@@ -451,30 +380,6 @@ class PostgresView(View):
 
     # -- words -----------------------------------------------------------------------------------------------
 
-    def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
-        """Find the ``k`` best passages by words, or score some."""
-        query = query_terms(self.analyser, text)
-        weight, holding, most, documents = self._weighed(text, query, k)
-        if only is not None:
-            if not len(only):
-                return matches_of(query, only, np.empty(0, np.float32), holding, documents)
-            scores = self._scores(query, weight, only)
-            return matches_of(query, only, scores, holding, documents)
-        found = EMPTY
-        if query.terms and documents:
-            found = self._matching(query, (weight, holding, most), max(k, 1), self._where)
-        scores = self._scores(query, weight, found)
-        order = np.lexsort((found, -scores))
-        order = order[scores[order] > 0][:k]
-        return matches_of(query, found[order], scores[order], holding, documents)
-
-    def word_parts(self, text: str, key: int) -> Floats:
-        """[T] what each word of a text, and each pair, adds to a passage's score."""
-        query = query_terms(self.analyser, text)
-        weight, *_ = self._weighed(text, query, 1)
-        parts: Floats = parts_of(query, weight, *self._texts(query, np.array([key])))[0]
-        return parts
-
     def _counted(self) -> tuple[int, int]:
         """Passages of the scope, and the words in all of them."""
         if self._scope is None:
@@ -484,26 +389,26 @@ class PostgresView(View):
         passages, length = self._remember("counted", self._scope, read=lambda: self.query(counted, *values)[0])
         return passages, length
 
-    def _weighed(self, text: str, query: QueryTerms, k: int) -> tuple[Floats, list[float], Floats, int]:
-        """Weights of a query's terms, :meth:`_counts` of all its words, and the passages in the scope."""
-        documents = self._counted()[0]
-        known = self._memo.get(("weights", self._scope, text))
-        if known is None:
+    def _weigh(self, text: str, query: QueryTerms, k: int, find: bool) -> tuple[Floats, list[float], int, Keys]:
+        documents, most_found = self._counted()[0], max(k, 1)
+
+        def weigh() -> Weighed:
             holding, most = self._counts([*query.terms, *query.skipped])
-            weight, reach = weights(query, holding, documents)
-            total = max(float(weight.sum()), 1e-12)
-            scaled = np.asarray(weight / total, np.float32)
-            best: list[float] = []
-            if query.terms and documents:
-                free = query._replace(required=frozenset())
-                own = not query.required and self._where == self._behind  # the same search finds the candidates
-                how = (max(k, 1), self._behind) if own else (1, self._behind, reach / total)  # what counts is above
-                found = self._matching(free, (scaled, holding, most), *how)
-                best = self._scores(free, scaled, found).tolist()
-            factor = 1 / max(reach / total, *best, 1e-12)
-            known = np.asarray(scaled.astype(np.float64) * factor, np.float32), holding, most
-            self._remember("weights", self._scope, text, read=lambda: known)
-        return *known, documents
+
+            def best(free: QueryTerms, scaled: Floats, reach: float) -> Keys:
+                if not query.terms or not documents:
+                    return NO_KEYS
+                if not query.required and self._where == self._behind:  # the same search finds the candidates
+                    return self._matching(free, (scaled, holding, most), most_found, self._behind)
+                return self._matching(free, (scaled, holding, most), 1, self._behind, reach)  # what counts is above
+
+            return self._scaled(query, holding, documents, best), holding, most
+
+        weighed = self._remember("weights", self._scope, text, read=weigh)
+        found = NO_KEYS
+        if find and query.terms and documents:
+            found = self._matching(query, weighed, most_found, self._where)
+        return weighed[0], weighed[1], documents, found
 
     def _counts(self, terms: Sequence[int]) -> tuple[list[float], Floats]:
         """Number of passages in the scope with each term, and the most that it adds to a score of its weight."""
@@ -540,10 +445,10 @@ class PostgresView(View):
         order = np.argsort(-weight, kind="stable")
         order = order[np.array(holding)[order] > 0]
         if not len(order):
-            return EMPTY
+            return NO_KEYS
         bound = (weight * most[: len(weight)])[order].astype(np.float64)
         rest, terms = np.append(np.cumsum(bound[::-1])[::-1], 0.0), [query.terms[place] for place in order]
-        found, used, least = EMPTY, 0, floor
+        found, used, least = NO_KEYS, 0, floor
         # 2. the rarest find most of the best, which tell how much others need; few passages are looked through
         if not floor:
             passages, occurrences = self._count("passages", where), np.cumsum(np.array(holding)[order])
@@ -574,7 +479,7 @@ class PostgresView(View):
         """Find the best of the passages whose terms pass a test and may score ``least``, and read their words."""
         # the index of terms is read, not that of the condition, which an expression has none for
         among, values = self._among(where, "document + 0" if terms else "document")
-        sparse = Binary(sparse_vector(np.array(query.terms, np.int64) % DIMENSIONS, weight))
+        sparse = sparse_vector(np.array(query.terms, np.int64) % DIMENSIONS, weight)
         enough = " AND impacts <#> %b::sparsevec <= %s" if least else ""
         rows = self._query_words(
             f"SELECT key, document, length, entries FROM words WHERE {test}{among}{enough} "
@@ -629,10 +534,6 @@ class PostgresView(View):
         passages, words = self._counted()
         mean = max(1.0, words / max(1, passages))
         return [text for _, text in read], norms(np.array([length for length, _ in read], np.int64), mean)
-
-    def _scores(self, query: QueryTerms, weight: Floats, keys: Keys) -> Floats:
-        """[n] what all terms of a query add to the score of passages."""
-        return scores_of(query, weight, *self._texts(query, keys)) if len(keys) else np.empty(0, np.float32)
 
 
 def _sets(

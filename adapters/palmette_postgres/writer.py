@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from psycopg.types.numeric import Int4, Int8
 
 from palmette.arrays import Floats, Ragged, Stored, as_floats
 from palmette.errors import StoreError
@@ -20,19 +21,15 @@ from palmette.store.protocols import StoredDocument, as_stored
 from palmette.types import Document
 from palmette_postgres.database import Connection, Database
 from palmette_postgres.schema import (
-    BEGIN_COPY,
     DIMENSIONS,
-    END_COPY,
     MOST_INDEXED,
     State,
-    bigint,
-    copied_row,
     escape,
     escaped_ids,
     escaped_json,
-    integer,
     integers,
     is_vector,
+    jsonb,
     packed,
     sparse_vector,
     state_text,
@@ -103,10 +100,9 @@ class PostgresWriter:
             count = len(stored[place].passages)
             passages += [(first[place] + number, self._next + number, self._next) for number in range(count)]
             texts = (row.metadata, row.fields, row.payload, row.digest, row.passages)
-            copied.append(copied_row(
-                bigint(self._next), escape(row.id).encode(), escape(row.text).encode(),
-                b"\1" + escaped_json(row.metadata).encode(), escape(row.source).encode(), integer(count),
-                b"\1" + values_text(row.values).encode(), *(text.encode() for text in texts),
+            copied.append((
+                Int8(self._next), escape(row.id), escape(row.text), jsonb(escaped_json(row.metadata)),
+                escape(row.source), Int4(count), jsonb(values_text(row.values)), *texts,
             ))  # fmt: skip
             for name in {name for name, _ in row.values}:
                 self._names[name] = self._names.get(name, 0) + 1
@@ -120,34 +116,28 @@ class PostgresWriter:
         norm = norms(np.array(lengths), max(1.0, self._length / self._passages))
         counts = (every & np.uint64(MAX_COUNT)).astype(np.float32)
         impacts_of = np.split(counts / (counts + np.repeat(norm, sizes)), np.cumsum(sizes)[:-1])
-        copied = [
-            copied_row(
-                bigint(key), bigint(owner), integer(length), integers(terms_of(entries), 23, ">i4"),
-                sparse_vector(_places(entries), impacts), packed(entries),
+        self._copy("words", [
+            (
+                Int8(key), Int8(owner), Int4(length), integers(terms_of(entries), 23, ">i4"),
+                sparse_vector((entries >> np.uint64(COUNT_BITS)) % np.uint64(DIMENSIONS), impacts), packed(entries),
             )
             for (_, key, owner), entries, length, impacts in zip(passages, words, lengths, impacts_of, strict=True)
-        ]  # fmt: skip
-        self._copy("words", copied)
+        ])  # fmt: skip
         self._count(every, np.concatenate(impacts_of), 1)
         # 4. arrays of passages
         columns = [_column_of(spec, arrays, np.array([at for at, *_ in passages])) for spec in self._arrays]
         fields = [one for column in columns for one in column]
-        copied = [
-            copied_row(bigint(key), bigint(owner), *own)
-            for (_, key, owner), *own in zip(passages, *fields, strict=True)
-        ]
-        self._copy("passages", copied)
+        keyed = ((Int8(key), Int8(owner)) for _, key, owner in passages)
+        self._copy("passages", [(*keys, *own) for keys, *own in zip(keyed, *fields, strict=True)])
         self._put.update((row.id, row.digest) for row in rows.values())
         self._changed = True
 
-    def _copy(self, table: str, rows: Sequence[bytes]) -> None:
+    def _copy(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
         self._run("SELECT 1")  # raises for a write that is over
         self._spoilt = True
         with self.db.errors(), self._connection.cursor().copy(f"COPY {table} FROM STDIN (FORMAT BINARY)") as copy:
-            copy.write(BEGIN_COPY)
-            for start in range(0, len(rows), 256):
-                copy.write(b"".join(rows[start : start + 256]))
-            copy.write(END_COPY)
+            for row in rows:
+                copy.write_row(row)
         self._spoilt = False
 
     def delete(self, ids: Sequence[str]) -> list[str]:
@@ -245,14 +235,9 @@ class PostgresWriter:
         return (*self.before.indexed, *made)
 
 
-def _places(entries: Entries) -> NDArray[np.int64]:
-    """Positions of terms in a sparse vector."""
-    return ((entries >> np.uint64(COUNT_BITS)) % np.uint64(DIMENSIONS)).astype(np.int64)
-
-
-def _column_of(spec: ArraySpec, arrays: Mapping[str, Stored], places: NDArray[np.int64]) -> list[list[bytes]]:
+def _column_of(spec: ArraySpec, arrays: Mapping[str, Stored], places: NDArray[np.int64]) -> list[Sequence[bytes]]:
     """Fields of an array in the rows of passages, in the order of the table's columns."""
-    array, columns = arrays[spec.name], []
+    array, columns = arrays[spec.name], list[Sequence[bytes]]()
     searched = vector_columns(spec)
     if searched:
         numbers = as_floats(np.asarray(array)[places])

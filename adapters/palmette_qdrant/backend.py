@@ -15,15 +15,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from palmette.errors import CorruptIndexError, InputError, LockedError, ModelMismatchError, NotFoundError, StoreError
+from palmette.errors import CorruptIndexError, InputError, LockedError, NotFoundError, StoreError
 from palmette.search.plan import ArraySpec
 from palmette.store.filters import FilterLike, parse_filter
-from palmette.store.protocols import PAGE, BackendStats, StorageEngine
+from palmette.store.protocols import PAGE, BackendStats, StorageEngine, check_built_by
 from palmette_qdrant.client import Collection, parse_url
 from palmette_qdrant.filters import field_name
-from palmette_qdrant.points import PROBE, WORDS
 from palmette_qdrant.state import DRAFT, FORMAT, KIND, STATE, State
-from palmette_qdrant.view import QdrantView
+from palmette_qdrant.view import PROBE, WORDS, QdrantView
 from palmette_qdrant.writer import QdrantWriter, vectors_of
 
 INDEXED_FIELDS = {
@@ -113,11 +112,7 @@ class QdrantBackend(StorageEngine):
             if not db("collection_exists"):
                 raise NotFoundError(f"there is no index at {db.url}: no such collection; create it first")
             state = db.state()
-            if fingerprint not in (None, state.fingerprint):
-                raise ModelMismatchError(
-                    f"{db.url} was built by the model {state.fingerprint}, but the model given is {fingerprint}; "
-                    "open it with the model that built it, or build a new index with this one"
-                )
+            check_built_by(db.url, state.fingerprint, fingerprint)
             if state.lease and db.embedded:  # the only process that could hold it was killed
                 db.update_state({"lease": ""}, lease=state.lease)
             return cls(db, state, lock_timeout)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from palmette.errors import FilterError
-from palmette.store.filters import And, Condition, Filter, Ids, Not, Or, Scalar
+from palmette.store.filters import And, Condition, Filter, Ids, Not, Or, Scalar, plain_number
 
 MOST = 2**53
 """Numbers that the engine's comparisons, in double precision, tell apart."""
@@ -16,13 +16,6 @@ MOST = 2**53
 def field_name(name: str) -> str:
     """Payload field of a metadata name: characters that a path may not hold become their numbers."""
     return "m." + (re.sub(r"[^A-Za-z0-9_-]|_(?=x)", lambda match: f"_x{ord(match[0]):x}_", name) or "_x_")
-
-
-def plain(value: Scalar) -> Scalar:
-    """Equal numbers in one form, since the engine tells 1, 1.0 and true apart."""
-    if isinstance(value, float) and value.is_integer() and -(2.0**63) <= value < 2.0**63:
-        return int(value)
-    return int(value) if isinstance(value, bool) else value
 
 
 def to_qdrant(m: Any, node: Filter) -> Any:
@@ -39,9 +32,9 @@ def to_qdrant(m: Any, node: Filter) -> Any:
         case Condition(name, "exists"):
             return m.FieldCondition(key="n", match=m.MatchValue(value=name))
         case Condition(name, "in", values):
-            return _among(m, field_name(name), [plain(value) for value in values])
+            return _among(m, field_name(name), [plain_number(value) for value in values])
         case Condition(name, "all", values):
-            return m.Filter(must=[_among(m, field_name(name), [plain(value)]) for value in values])
+            return m.Filter(must=[_among(m, field_name(name), [plain_number(value)]) for value in values])
     name, op, value = node.name, node.op, node.values[0]
     if isinstance(value, str):
         raise FilterError(

@@ -12,15 +12,15 @@ from palmette.arrays import Ragged, Stored, as_floats, fold_columns
 from palmette.lexical.bm25 import norms
 from palmette.lexical.packed import impacts, pack, to_text
 from palmette.search.plan import ArraySpec
+from palmette.store.filters import plain_number
 from palmette.store.local.database import DatabaseRow
 from palmette.store.local.writer import fresh_rows
 from palmette.store.protocols import PAGE, StoredDocument, as_stored
 from palmette.types import Document
 from palmette_qdrant.client import Collection
-from palmette_qdrant.filters import field_name, plain
+from palmette_qdrant.filters import field_name
 from palmette_qdrant.lease import Lease
-from palmette_qdrant.points import PROBE, WHOLE, WORDS, field_of
-from palmette_qdrant.view import QdrantView
+from palmette_qdrant.view import PROBE, WHOLE, WORDS, QdrantView, field_of
 
 BATCH = 64
 """Points that one request inserts."""
@@ -127,7 +127,7 @@ class QdrantWriter:
         """Have metadata names indexed by the type of their first value."""
         for name, value in row.values:
             if name not in self.indexed and len(self.indexed) < INDEXED:
-                kind = {str: "keyword", int: "integer"}.get(type(plain(value)), "float")
+                kind = {str: "keyword", int: "integer"}.get(type(plain_number(value)), "float")
                 self.db.index(field_name(name), kind)
                 self.indexed.append(name)
 
@@ -181,7 +181,7 @@ def _metadata(row: DatabaseRow) -> dict[str, Any]:
     """Payload of a document's metadata: values by field, and every name and beginning of a name."""
     values: dict[str, list[Any]] = {}
     for name, value in row.values:
-        values.setdefault(field_name(name)[2:], []).append(plain(value))
+        values.setdefault(field_name(name)[2:], []).append(plain_number(value))
     parts = [name.split(".") for name in {name for name, _ in row.values}]
     return {"m": values, "n": sorted({".".join(part[:n]) for part in parts for n in range(1, len(part) + 1)})}
 

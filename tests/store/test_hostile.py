@@ -164,14 +164,6 @@ def test_a_schema_that_is_not_ours(statement: str, folder: Path) -> None:
             check_schema(connection, folder)
 
 
-def test_a_schema_differs_by_white_space_alone(folder: Path) -> None:
-    """An index keeps the text that made it, however this version breaks its lines."""
-    with closing(hostile.raw(folder)) as connection:
-        connection.execute("PRAGMA writable_schema=ON")
-        connection.execute("UPDATE sqlite_schema SET sql = replace(replace(sql, '(', ' (\n '), ', ', ',\n    ')")
-    LocalBackend.open(folder, verify="full").close()
-
-
 def test_a_query_that_runs_on_ends(folder: Path) -> None:
     path = folder / "index.sqlite3"
     with closing(connect(path, "mode=rw")) as connection:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from palmette.arrays import Stored
 from palmette.config import check_count
 from palmette.errors import CheckpointError, NotFoundError, PalmetteError
 from palmette.index.encoding import encode_stored, index_arrays
@@ -25,7 +24,7 @@ from palmette.store.engines import engine_of, is_url
 from palmette.store.local.backend import LocalBackend
 from palmette.store.local.feedback import FEEDBACK, FeedbackLog
 from palmette.store.local.folder import new_index_folder
-from palmette.store.protocols import Backend, StoredDocument, View, read_array
+from palmette.store.protocols import Backend, read_array
 from palmette.store.repair import Repair, salvage
 
 BATCHES_PER_COMMIT = 64
@@ -85,13 +84,17 @@ def _copy_documents(
         per_commit = per_commit or max(1, len(keys))
         with progress_bar(progress, total=len(keys), desc="Copying", unit="doc", delay=2) as bar:
             for first in range(0, max(1, len(keys)), per_commit):
+                end = min(first + per_commit, len(keys))
                 with target.write() as writer:
-                    for batch in _batches(keys[first : first + per_commit], batch_size):
+                    for start in range(first, end, batch_size):
+                        batch = keys[start : min(start + batch_size, end)]
                         stored = view.stored(batch)
                         if encode:
                             writer.put(stored, encode_stored(model, stored, stores_sentences(source)))
-                        else:
-                            writer.put(stored, _read_arrays(view, arrays, batch, stored))
+                        else:  # the passages of a document have the keys after its own
+                            counts = [len(document.passages) for document in stored]
+                            own = [key + n for key, count in zip(batch, counts, strict=True) for n in range(count)]
+                            writer.put(stored, {spec.name: read_array(view, spec, own) for spec in arrays})
                         for name, value in source_notes(view, stored).items():
                             writer.note(name, value)
                         bar.update(len(batch))
@@ -122,22 +125,6 @@ def update_copy(original: Backend, copy: Backend, model: Model) -> None:
             batch = changed[start : start + UPDATED_AT_ONCE]
             writer.put(batch, encode_stored(model, batch, stores_sentences(copy)))
     note_score_scales(model, copy)
-
-
-def _batches(keys: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    """Yield keys in batches."""
-    for start in range(0, len(keys), size):
-        yield keys[start : start + size]
-
-
-def _read_arrays(
-    view: View, arrays: Sequence[ArraySpec], keys: Sequence[int], stored: Sequence[StoredDocument]
-) -> dict[str, Stored]:
-    """Read the arrays of documents by their keys; the keys of a document's passages follow each other."""
-    passages = [
-        key + number for key, document in zip(keys, stored, strict=True) for number in range(len(document.passages))
-    ]
-    return {spec.name: read_array(view, spec, passages) for spec in arrays}
 
 
 def repair_folder(source: Path, path: Path, model: Model | None, progress: bool | None) -> Repair:

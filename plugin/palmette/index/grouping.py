@@ -127,19 +127,14 @@ def _columns(candidates: Candidates, row: int, columns: Rows) -> Candidates:
 def _with_groups(result: SearchResult, view: View, row: int, candidates: Candidates) -> Candidates:
     """Score all passages of the documents among one query's candidates, and keep the best of each document."""
     # 1. all passages of these documents
-    batch = result.batch
     documents = np.unique(view.document_keys(candidates.keys[0]))
     keys_of = view.keys_of(view.ids(documents.tolist()))
     passages = [np.asarray(keys_of_document, np.int64) for keys_of_document in keys_of.values()]
     keys = np.sort(np.concatenate(passages or [documents]))
     # 2. their scores, as the search scored its candidates
     if len(keys) > len(documents):
-        scoring = batch.model.scoring_options(batch.options)
-        plan = batch.model.plan(batch.arrays, len(keys), scoring, view).one_query(row).among(keys)
-        candidates = batch.model.execute(view, plan, len(keys), scoring).one_query(0)
-        if METHOD_SCORE in result.candidates.evidence:  # a score is a sum of evidence
-            scored = result.evidence.score(view, row, candidates.keys[0], candidates.scores[0])
-            candidates = replace(scored, evidence={**candidates.evidence, **scored.evidence})
+        summed = METHOD_SCORE in result.candidates.evidence  # else the method ranks alone
+        candidates = result.batch.score(view, row, keys, result.evidence if summed else None)
     # 3. best first, and the first three of each document
     candidates = _columns(candidates, 0, np.lexsort((candidates.keys[0], -candidates.scores[0])))
     return _columns(candidates, 0, _first_of_each(view.document_keys(candidates.keys[0])))

@@ -451,18 +451,14 @@ class Index:
         """Explain the score of a document's best passage, whether or not a search would return it."""
         queries = np.atleast_2d(query)[:1] if isinstance(query, np.ndarray) else [query]
         [id] = check_ids([id])
-        model = self.model
-        batch = encode_query_batch(model, queries, options, lexical, sentences and self._sentences, boost)
+        batch = encode_query_batch(self.model, queries, options, lexical, sentences and self._sentences, boost)
         with self.backend.read() as view:
             passages = view.keys_of([id]).get(id)
             if passages is None:
                 raise NotFoundError(f"there is no document {shown(id)} in this index")
-            keys, evidence = np.array(passages), batch.evidence(self._score_scales, view)
-            scoring = model.scoring_options(batch.options)
-            plan = model.plan(batch.arrays, len(keys), scoring, view).one_query(0).among(keys)
-            candidates = model.execute(view, plan, len(keys), scoring).one_query(0)
-            if batch.calibration is not None:
-                candidates = evidence.score(view, 0, candidates.keys[0], candidates.scores[0])
+            evidence = batch.evidence(self._score_scales, view)
+            summed = None if batch.calibration is None else evidence
+            candidates = batch.score(view, 0, np.array(passages), summed)
             result, best = SearchResult(batch, evidence, candidates), int(candidates.scores[0].argmax())
             return result.explain(view, self.backend, 0, best)
 

@@ -149,18 +149,24 @@ def overview_of(
         date: Name of the metadata that hold a document's date.
     """
     topics = check_count("topics", topics)
-    earliest = None if since is None else _date(since)
+    earliest = None if since is None else read_date(since)
+    if since is not None and earliest is None:
+        raise ConfigError(f"since must be a date such as '2025-11-03', got {shown(since)}")
     keys, spec = view.keys(), vector_array(model)
     if not len(keys):
         return Overview(0, 0, (), since=since)
     sampled = evenly_spaced(len(keys), CLUSTERED_PASSAGES)
+    # 1. clusters of a sample
     vectors = unit_rows(np.asarray(view.rows(spec.name, keys[sampled].tolist()), np.float32))  # [n, d]
-    centres = _centres(vectors, topics)  # [K, d]
+    clusters = max(1, min(topics, len(np.unique(vectors, axis=0)), len(vectors) // PASSAGES_PER_TOPIC))
+    centres = unit_rows(k_means(vectors, clusters, SEED)[0])  # [K, d]
+    # 2. the nearest of every passage
     nearest = []
     for start in range(0, len(keys), ROWS_OF_A_CHUNK):
         rows = view.rows(spec.name, keys[start : start + ROWS_OF_A_CHUNK].tolist())
         nearest.append((np.asarray(rows, np.float32) @ centres.T).argmax(1))
-    topic_of = np.concatenate(nearest)  # [N] the nearest centre of every passage
+    topic_of = np.concatenate(nearest)  # [N]
+    # 3. what tells each from the rest
     documents = view.document_keys(keys)
     words = _words(view, keys[sampled], topic_of[sampled], len(centres))
     changed = None if earliest is None else _changed(view, documents, earliest, date)
@@ -186,20 +192,6 @@ def overview_of(
         )
     surveyed.sort(key=lambda topic: (-(topic.answers or 0), -topic.passages))
     return Overview(len(np.unique(documents)), len(keys), tuple(surveyed), since=since)
-
-
-def _date(since: object) -> datetime:
-    """Parse the argument ``since``."""
-    if (date := read_date(since)) is None:
-        raise ConfigError(f"since must be a date such as '2025-11-03', got {shown(since)}")
-    return date
-
-
-def _centres(vectors: Floats, topics: int) -> Floats:
-    """Cluster unit vectors [n, d] by k-means, and return the unit vectors of the centres [K, d]."""
-    distinct = len(np.unique(vectors, axis=0))
-    clusters = max(1, min(topics, distinct, len(vectors) // PASSAGES_PER_TOPIC))
-    return unit_rows(k_means(vectors, clusters, SEED)[0])
 
 
 def _words(view: View, keys: Keys, topic_of: Rows, topics: int) -> dict[int, tuple[str, ...]]:

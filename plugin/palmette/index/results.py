@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.arrays import Floats, Mask, Rows, unit_rows
+from palmette.arrays import Floats, Keys, Mask, Rows, unit_rows
 from palmette.errors import ConfigError, InputError, NotFoundError, shown
 from palmette.index.marks import highlight
 from palmette.lexical.analyser import analyser_of, check_query
@@ -90,6 +90,16 @@ class QueryBatch:
             return SearchResult(self, evidence, model.execute(view, plan, k, self.options))
         execute = partial(model.execute, view, options=self.options)
         return SearchResult(self, evidence, evidence.rank(execute, view, plan, k))
+
+    def score(self, view: View, row: int, keys: Keys, evidence: Evidence | None) -> Candidates:
+        """Score some passages for one query as a search would, in any order; ``None`` for the method's own scores."""
+        options = self.model.scoring_options(self.options)
+        plan = self.model.plan(self.arrays, len(keys), options, view).one_query(row).among(keys)
+        candidates = self.model.execute(view, plan, len(keys), options).one_query(0)
+        if evidence is None:
+            return candidates
+        summed = evidence.score(view, row, candidates.keys[0], candidates.scores[0])
+        return replace(summed, evidence={**candidates.evidence, **summed.evidence})
 
     def evidence(self, measure: FindScales, view: View) -> Evidence:
         """Combine coefficients, score scales and all evidence of these queries on a view."""
@@ -268,18 +278,14 @@ class SearchResult:
             spans.append((start, end))
         return spans
 
-    def word_spans(self, backend: Backend, row: int, document: Document) -> list[tuple[int, int]]:
-        """Start and end of the query's words in a document's content."""
-        if not self.evidence.texts:
-            return []
-        return analyser_of(backend.language).matches(searched_part(self.batch.texts[row]), document.content)
-
     def find_highlights(
         self, backend: Backend, row: int, document: Document, place: Passage | None, sentence: tuple[int, int] | None
     ) -> Highlights:
         """Places that a reader looks at first in a hit's content."""
         question = self.batch.texts[row] if self.batch.texts else ""
-        words = self.word_spans(backend, row, document)
+        words: list[tuple[int, int]] = []
+        if self.evidence.texts:
+            words = analyser_of(backend.language).matches(searched_part(self.batch.texts[row]), document.content)
         return highlight(document.content, question, sentence, words, 1 if place is None else place.first_line)
 
     def best_passages(self, view: View) -> Mask:

@@ -69,24 +69,6 @@ class Plan:
     unchanged: int
     skipped: list[tuple[str, str]]
 
-    @property
-    def added(self) -> list[str]:
-        """Ids of documents that are neither changed nor moved ones."""
-        others = {*self.moved, *self.changed}
-        return [document.key for document in self.fresh if document.key not in others]
-
-    def without(self, refused: Mapping[str, str]) -> Plan:
-        """Return the plan without documents that turned out to be unusable, by id with the reason."""
-        if not refused:
-            return self
-        return replace(
-            self,
-            fresh=[document for document in self.fresh if document.key not in refused],
-            changed=[id for id in self.changed if id not in refused],
-            moved={id: former_id for id, former_id in self.moved.items() if id not in refused},
-            skipped=[*refused.items(), *self.skipped],
-        )
-
 
 def source_notes(view: View, documents: Iterable[StoredDocument]) -> dict[str, str]:
     """Return the noted paths of the sources of some documents, by the names of the notes."""
@@ -206,14 +188,20 @@ def sync_source(
                     break
                 if not on_commit(done, total):
                     break
-        plan = plan.without(refused)
-        moved = [(former_id, id) for id, former_id in plan.moved.items()]
+        written, others = [id for id in fresh if id not in refused], {*plan.moved, *plan.changed}
         report = SyncReport(
-            source, plan.added, plan.changed, moved, plan.removed, plan.unchanged, plan.skipped, arrays.encoded
+            source,
+            added=[id for id in written if id not in others],
+            changed=[id for id in plan.changed if id not in refused],
+            moved=[(former_id, id) for id, former_id in plan.moved.items() if id not in refused],
+            removed=plan.removed,
+            unchanged=plan.unchanged,
+            skipped=[*refused.items(), *plan.skipped],
+            encoded=arrays.encoded,
         )
-        counts = {"added": len(report.added), "updated": len(plan.changed), "moved": len(moved)}
+        counts = {"added": len(report.added), "updated": len(report.changed), "moved": len(report.moved)}
         record({**counts, "deleted": len(plan.removed), "unchanged": plan.unchanged})
-    if plan.fresh or plan.removed:
+    if written or plan.removed:
         note_score_scales(model, backend)
     return report
 

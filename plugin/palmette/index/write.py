@@ -89,25 +89,17 @@ def apply_changes(
         else:
             arrays.look_up(latest, delete)
             view.release()
-            _encode_ahead(arrays, latest, replace, batch_size, progress)
+            if len(latest) <= ENCODED_AHEAD:  # a small change is encoded before the index is locked
+                fresh = [document for id, document in latest.items() if arrays.digests.get(id) != document.digest]
+                if not replace:
+                    _refuse([document.key for document in fresh if document.key in arrays.digests], len(latest))
+                for batch in _batches(fresh, batch_size, progress):
+                    arrays.prepare(batch)
         changes = _commit(model, backend, latest, arrays, batch_size, progress, replace=replace, delete=delete)
         record({name: len(getattr(changes, name)) for name in ("added", "updated", "unchanged", "deleted")})
     if is_new:
         warn_of_language(model, backend, documents)
     return changes
-
-
-def _encode_ahead(
-    arrays: PassageArrays, latest: Mapping[str, Document], replace: bool, batch_size: int, progress: bool | None
-) -> None:
-    """Encode new and changed documents of a small change before the index is locked."""
-    if len(latest) > ENCODED_AHEAD:
-        return
-    fresh = [document for id, document in latest.items() if arrays.digests.get(id) != document.digest]
-    if not replace:
-        _refuse([document.key for document in fresh if document.key in arrays.digests], len(latest))
-    for batch in _batches(fresh, batch_size, progress):
-        arrays.prepare(batch)
 
 
 def _commit(

@@ -308,11 +308,8 @@ class _Source:
         self.sentences = [text[start:end] for start, end in split_sentences(text)] or [" "]
         self.vectors = encoder.encode(self.sentences)
         heads = _terms(str(excerpt.citation), self.analyser)
-        self.terms_near = [heads | _terms(" ".join(self.sentences[at : at + NEAR]), self.analyser) for at in self._at()]
-
-    def _at(self) -> range:
-        """Return the first sentences of all stretches."""
-        return range(max(1, len(self.sentences) - NEAR + 1))
+        stretches = range(max(1, len(self.sentences) - NEAR + 1))  # their first sentences
+        self.terms_near = [heads | _terms(" ".join(self.sentences[at : at + NEAR]), self.analyser) for at in stretches]
 
     def shared(self, wanted: set[int]) -> set[int]:
         """Return the words that the best stretch of the excerpt shares with a sentence: those of all say little."""

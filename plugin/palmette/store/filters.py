@@ -217,6 +217,13 @@ def flatten(metadata: Metadata) -> dict[str, set[Scalar]]:
     return values
 
 
+def plain_number(value: Scalar) -> Scalar:
+    """Write equal numbers in one form, for an engine that tells 1, 1.0 and true apart; a text stays."""
+    if isinstance(value, float) and value.is_integer() and -_INT64 <= value < _INT64:
+        return int(value)
+    return int(value) if isinstance(value, bool) else value
+
+
 def names_in(filter: Filter) -> Iterator[str]:
     """Yield the metadata names whose values the filter compares (not those it only tests for presence)."""
     match filter:

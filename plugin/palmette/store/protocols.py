@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Keys, Ragged, Rows, Stored
-from palmette.errors import REPAIR, CorruptIndexError, InputError, shown
+from palmette.errors import REPAIR, CorruptIndexError, InputError, ModelMismatchError, shown
 from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, WordMatches, ranked_by
 from palmette.store.filters import FilterLike
 from palmette.types import LINE_END, Document, Passage, table_heads
@@ -338,8 +338,14 @@ class StorageEngine(Backend, Protocol):
     def save_model(self, folder: Path) -> None:
         """Write the checkpoint that the index holds to a folder."""
 
-    def close(self) -> None:
-        """Close the connection."""
+
+def check_built_by(place: object, built_by: str, given: str | None) -> None:
+    """Raise unless an index was built by the model that is given, by their fingerprints."""
+    if given not in (None, built_by):
+        raise ModelMismatchError(
+            f"{place} was built by the model {built_by}, but the model given is {given}; "
+            "open it with the model that built it, or build a new index with this one"
+        )
 
 
 def find_array(arrays: Mapping[str, ArraySpec], name: str, *, ragged: bool = False) -> ArraySpec:

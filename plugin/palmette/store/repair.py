@@ -108,7 +108,10 @@ def salvage(folder: Path, beside: Path) -> Iterator[Salvage]:
             with bounded(connection, scratch / DATABASE, _STEPS):
                 check_stored(connection, folder / DATABASE)
                 _read_documents(connection, result, _read_segments(connection, folder, result))
-                _read_notes(connection, result)
+                with suppress(*_BAD):  # notes, as far as they can be read
+                    for name, value in connection.execute("SELECT name, value FROM meta WHERE name GLOB 'note *'"):
+                        if isinstance(name, str) and isinstance(value, str):
+                            result.notes[name.removeprefix("note ")] = value
         yield result
 
 
@@ -161,14 +164,6 @@ def _read_documents(connection: apsw.Connection, salvage: Salvage, expected: set
                 salvage.rows[key] = stored
     lost = sorted(keys - salvage.rows.keys())
     salvage.lost += [str(names.get(key, f"document number {key}")) for key in lost if names.get(key) not in ids]
-
-
-def _read_notes(connection: apsw.Connection, salvage: Salvage) -> None:
-    """Read the notes, as far as they can be read."""
-    with suppress(*_BAD):
-        for name, value in connection.execute("SELECT name, value FROM meta WHERE name GLOB 'note *'"):
-            if isinstance(name, str) and isinstance(value, str):
-                salvage.notes[name.removeprefix("note ")] = value
 
 
 def _rows(connection: apsw.Connection, keys: list[int]) -> Iterator[tuple[Any, ...]]:

@@ -27,7 +27,7 @@ import apsw
 import filelock  # noqa: F401  # its fork hooks must be registered first: they keep writers from finishing
 import numpy as np
 
-from palmette.errors import ConfigError, LockedError, ModelMismatchError, ReadOnlyError, StorageFullError, StoreError
+from palmette.errors import ConfigError, LockedError, ReadOnlyError, StorageFullError, StoreError
 from palmette.lexical.analyser import LANGUAGE, analyser_of, stemmer_version
 from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec
@@ -67,7 +67,7 @@ from palmette.store.local.folder import (
 from palmette.store.local.segments import damaged, progress, remove_orphans
 from palmette.store.local.view import LocalView, Snapshot, Snapshots
 from palmette.store.local.writer import LocalWriter
-from palmette.store.protocols import Backend, BackendStats
+from palmette.store.protocols import Backend, BackendStats, check_built_by
 
 Verify = Literal["fast", "full", False]
 """Checks at opening: ``fast`` reads every file once and compares it with its checksums; ``full`` also compares every
@@ -147,11 +147,7 @@ class LocalBackend(Backend):
             for segment in check_entries(folder / SEGMENTS):
                 check_entries(segment)
             manifest, noted = Manifest.read(folder), read_commit(folder)
-        if fingerprint not in (None, manifest.fingerprint):
-            raise ModelMismatchError(
-                f"{folder} was built by the model {manifest.fingerprint}, but the model given is {fingerprint}; "
-                "open it with the model that built it, or build a new index with this one"
-            )
+        check_built_by(folder, manifest.fingerprint, fingerprint)
         if not (folder / DATABASE).is_file():
             raise damaged(folder / DATABASE, "an SQLite database", "no file")
         with storage_errors(folder):

@@ -45,6 +45,8 @@ TABLES = {
 }
 """The whole schema: a database that holds anything else, or less, is refused before it is queried.
 
+The text is part of the format, white space included: SQLite keeps it, and it is compared.
+
 ``dead`` lists the keys of deleted documents whose arrays still lie in a segment.
 """
 SCHEMA = "".join(f"CREATE TABLE {name}{definition};" for name, definition in TABLES.items())
@@ -67,7 +69,6 @@ _NO_ROOM = {apsw.SQLITE_FULL, apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_SHMSIZE
 DAMAGED = {apsw.SQLITE_CORRUPT, apsw.SQLITE_NOTADB, apsw.SQLITE_IOERR_DATA, apsw.SQLITE_IOERR_SHORT_READ}
 _CHECKSUM_BYTES = 8  # at the end of each page
 _VFS = "cksmvfs"
-_MARKS = re.compile(r"([(),])")
 _READ_SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
 _STEPS_PER_INTERRUPT_CHECK = 5_000_000
 """Steps of a query (a second, about) after which an interrupt is looked for."""
@@ -362,34 +363,19 @@ def bounded(connection: apsw.Connection, path: Path, per_byte: int = 16) -> Iter
         connection.set_progress_handler(lambda: False, _STEPS_PER_INTERRUPT_CHECK)
 
 
-def _schema_of(connection: apsw.Connection, most: int) -> list[tuple[Any, ...]]:
-    """List the first rows of a schema."""
-    return connection.execute(f"{_READ_SCHEMA} LIMIT {most}").fetchall()
-
-
-def _without_blanks(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Write statements without differences in white space."""
-    return [(*row, " ".join(_MARKS.sub(r" \1 ", sql).split()) if isinstance(sql, str) else sql) for *row, sql in rows]
-
-
 @cache
-def _expected_schema() -> tuple[frozenset[tuple[Any, ...]], frozenset[tuple[Any, ...]]]:
-    """The schema as it is written, and without differences in white space."""
+def _expected_schema() -> frozenset[tuple[Any, ...]]:
     with closing(apsw.Connection(":memory:")) as connection:
         connection.execute(SCHEMA)
-        rows = _schema_of(connection, 1000)
-        return frozenset(rows), frozenset(_without_blanks(rows))
+        return frozenset(connection.execute(_READ_SCHEMA))
 
 
 def check_schema(connection: apsw.Connection, path: Path) -> None:
     """Raise unless the database holds exactly the tables of :data:`TABLES`: no view, trigger or other column."""
-    written, expected = _expected_schema()
-    rows = _schema_of(connection, len(expected) + 1)
-    if len(rows) == len(written) and set(rows) == written:
-        return
-    plain = _without_blanks(rows)
-    if len(plain) != len(expected) or set(plain) != expected:
-        wrong = sorted(expected.symmetric_difference(plain), key=repr) or plain
+    expected = _expected_schema()
+    rows = connection.execute(f"{_READ_SCHEMA} LIMIT {len(expected) + 1}").fetchall()
+    if len(rows) != len(expected) or set(rows) != expected:
+        wrong = sorted(expected.symmetric_difference(rows), key=repr) or rows
         kind, name = wrong[0][:2]
         raise damaged_database(path, f"its schema has {shown(kind)} {shown(name)} otherwise than palmette makes it")
 

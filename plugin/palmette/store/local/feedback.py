@@ -15,7 +15,7 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,15 +93,8 @@ class FeedbackLog:
         query, document = _checked("query", query, LONGEST_QUERY), _checked("id", document, LONGEST_QUERY)
         named = _checked("run", run or "", LONGEST_NAME_OF_A_RUN)
         with self._writing() as database:
-            row = (
-                time.time(),
-                self._scope,
-                query,
-                self._prefix + document,
-                int(useful),
-                _hashed(database, person),
-                named,
-            )
+            hashed = _hashed(database, person)
+            row = time.time(), self._scope, query, self._prefix + document, int(useful), hashed, named
             database.execute("INSERT INTO votes VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def record(
@@ -227,7 +220,7 @@ class FeedbackLog:
             if database is None:
                 (folder / FEEDBACK).unlink(missing_ok=True)
             else:
-                with _closing(sqlite3.connect(folder / FEEDBACK)) as copy:
+                with closing(sqlite3.connect(folder / FEEDBACK)) as copy:
                     database.backup(copy)
 
     @contextmanager
@@ -261,7 +254,7 @@ class FeedbackLog:
         if not self.path.exists():
             yield None
             return
-        with self._errors(), _closing(_connect(self.path, create=False)) as database:
+        with self._errors(), closing(_connect(self.path, create=False)) as database:
             if database.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):  # its writer was killed
                 yield None
                 return
@@ -285,14 +278,6 @@ class FeedbackLog:
                     f"feedback cannot be written to {self.path} ({error}): change its permissions"
                 ) from error
             raise CorruptIndexError(f"{self.path} is damaged ({error}): delete it, or restore a backup") from error
-
-
-@contextmanager
-def _closing(database: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    try:
-        yield database
-    finally:
-        database.close()
 
 
 def _connect(path: Path, *, create: bool) -> sqlite3.Connection:

@@ -109,14 +109,11 @@ class Manifest:
         """Read, or say what is wrong with the folder; touches nothing."""
         content = _read_content(folder)
         version: Any = content.get("format")
-        if isinstance(version, int) and version > FORMAT:
+        if (isinstance(version, int) and version != FORMAT) or content.get("words", SCHEME) != SCHEME:
+            newer = isinstance(version, int) and version > FORMAT
             raise FormatError(
-                f"{folder} has index format {version}, written by palmette {content.get('created_with')}; this "
-                f"version reads up to format {FORMAT}. Run: pip install --upgrade palmette"
-            )
-        if version in range(1, FORMAT) or content.get("words", SCHEME) != SCHEME:
-            raise FormatError(
-                f"{folder} has index format {version}; this version reads {FORMAT} only. Index the documents anew"
+                f"{folder} has index format {version}, written by palmette {content.get('created_with')}; this version "
+                f"reads {FORMAT} only. {'Run: pip install --upgrade palmette' if newer else 'Index the documents anew'}"
             )
         try:
             if version != FORMAT:

@@ -184,18 +184,15 @@ class Segment(ArraySegment):
             raise damaged(self._file(KEYS), f"keys that rise from 1 or more to {MOST_KEY} at most", "others")
         super().__init__(keys, {spec.name: self._open(spec) for spec in arrays})
         self.numbers: Rows = self._map(NUMBERS, np.int32, (count,))
-        self._check_numbers()
+        # the passages of each document follow each other from number 0
+        later = np.flatnonzero(self.numbers)
+        before = later - 1
+        follows = (self.numbers[later] == self.numbers[before] + 1) & (keys[later] == keys[before] + 1)
+        if len(later) and (later[0] == 0 or not follows.all()):
+            raise damaged(self._file(NUMBERS), "passages of each document in order", "others")
         self.words = Postings.read(lambda name, dtype: self._map(f"words-{name}", dtype), str(self.path))
         if fault := self.words.fault(count):
             raise damaged(self._file(f"words-{fault[0]}"), *fault[1:])
-
-    def _check_numbers(self) -> None:
-        """Raise unless the passages of each document follow each other from number 0."""
-        later = np.flatnonzero(self.numbers)
-        before = later - 1
-        follows = (self.numbers[later] == self.numbers[before] + 1) & (self.keys[later] == self.keys[before] + 1)
-        if len(later) and (later[0] == 0 or not follows.all()):
-            raise damaged(self._file(NUMBERS), "passages of each document in order", "others")
 
     @property
     def bytes(self) -> int:

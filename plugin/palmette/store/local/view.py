@@ -80,14 +80,6 @@ class Snapshot:
         """Keys of the passages of a document that is here."""
         return range(key, key + int(np.searchsorted(self._heads, key, "right") - np.searchsorted(self._heads, key)))
 
-    def _select_passages(self, connection: apsw.Connection, filter: Filter, keys: Keys) -> Keys:
-        """Select the passages, out of some, whose documents pass."""
-        if self._heads is self.keys:
-            return select_keys(connection, filter, keys)
-        documents = self.document_keys(keys)
-        passing = select_keys(connection, filter, keys[documents == keys])
-        return keys[np.isin(documents, passing)]
-
     def select(self, connection: apsw.Connection, filter: Filter) -> Keys:
         """Select the keys that pass; recent filters are remembered, since requests repeat them (a tenant, say)."""
         keys, passed = self.keys, Scoped((filter,))
@@ -99,7 +91,9 @@ class Snapshot:
             if known is None:
                 if len(keys):  # in a scope only names that occur there are known, and told
                     check_names(connection, level, keys if place else None, hint=place > 0 or not scoped)
-                known = self._select_passages(connection, level, keys)
+                documents = self.document_keys(keys)
+                passing = select_keys(connection, level, keys if documents is keys else keys[documents == keys])
+                known = passing if documents is keys else keys[np.isin(documents, passing)]
                 self._keep(self._filtered, passed, known, _KEYS_KEPT)
             keys = known
         return keys
