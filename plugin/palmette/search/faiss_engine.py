@@ -57,10 +57,6 @@ class Ivf(Config):
     nprobe: Annotated[int, Field(ge=1)] = 16
     """Number of lists that a query searches."""
 
-    def lists(self, rows: int) -> int:
-        """Number of lists for so many rows."""
-        return min(rows, self.nlist or max(1, min(round(4 * rows**0.5), rows // TRAINED)))
-
 
 class Hnsw(Config):
     """Options of ``hnsw``."""
@@ -190,7 +186,8 @@ class FaissEngine(ExactEngine):
             index = faiss.IndexHNSWFlat(width, options.m, metric)
             index.hnsw.efConstruction = options.build
         else:
-            centroids, lists = faiss.IndexFlatIP(width), options.lists(len(data))
+            rows, centroids = len(data), faiss.IndexFlatIP(width)
+            lists = min(rows, options.nlist or max(1, min(round(4 * rows**0.5), rows // TRAINED)))
             index = faiss.IndexIVFFlat(centroids, width, lists, metric)
             index.cp.min_points_per_centroid = 1  # no warning: the user chose the number of lists
             index.train(data)
