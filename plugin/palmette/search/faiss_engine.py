@@ -132,13 +132,13 @@ class FaissEngine(ExactEngine):
             row_numbers[short], _ = self._search(built, block, rows, queries[short], k, width)
             work += int(short.sum()) * count * width // most
         of, at = np.nonzero(row_numbers >= 0)
-        near = Shortlist(of, row_numbers[of, at], work, work * queries[0].nbytes)
+        near = Shortlist(of, row_numbers[of, at], work)
         if not short.any():
             return near
         at, complete = np.flatnonzero(short), ~short[of]  # the graph did not reach k: compare all
         more = super().shortlist(block, rows, queries[short], metric, k)
         of, row_numbers = np.append(of[complete], at[more.of]), np.append(near.rows[complete], more.rows)
-        return Shortlist(of, row_numbers, near.compared + more.compared, near.read + more.read)
+        return Shortlist(of, row_numbers, near.compared + more.compared)
 
     def _flat(self, built: _Built, block: Block, rows: Rows | None, queries: Floats, k: int) -> Shortlist:
         """Fetch more than k rows, until the last scores lower than the k-th by more than rounding can explain."""
@@ -148,7 +148,7 @@ class FaissEngine(ExactEngine):
             row_numbers, scores = self._search(built, block, rows, queries, fetch)
             if (scores[:, k - 1] - scores[:, -1] > margin).all():
                 of, work = np.repeat(np.arange(len(queries)), fetch), count * len(queries)
-                return Shortlist(of, row_numbers.reshape(-1), work, work * queries[0].nbytes)
+                return Shortlist(of, row_numbers.reshape(-1), work)
             fetch *= 4
         return super().shortlist(block, rows, queries, "inner_product", k)
 
