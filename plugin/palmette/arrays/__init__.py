@@ -70,10 +70,11 @@ class Ragged:
 
     def take(self, documents: NDArray[Any]) -> Ragged:
         """Copy the rows of some documents, in any order."""
-        counts = self.counts(documents)
+        first = self.starts[:-1][documents]
+        counts = self.starts[1:][documents] - first
         starts = np.zeros(len(counts) + 1, np.int64)
         np.cumsum(counts, out=starts[1:])
-        places = np.repeat(self.starts[:-1][documents] - starts[:-1], counts) + np.arange(starts[-1])
+        places = np.repeat(first - starts[:-1], counts) + np.arange(starts[-1])
         return Ragged(self.values.take(places, axis=0, mode="clip"), starts)
 
 

@@ -110,9 +110,11 @@ def query_terms(analyser: Analyser, text: str) -> QueryTerms:
     skipped = sorted(set(functions.values()).difference(singles.values()))
     # 2. the terms of quoted phrases, unless a sentence stands around the quotes
     required: set[int] = set()
-    outside = _PHRASE.sub(" ", text)
-    sentence = "?" in outside or any(word.kind == WordKind.FUNCTION for word in analyser.words(outside))
-    for phrase in () if sentence else _PHRASE.findall(text):
+    if phrases := _PHRASE.findall(text):
+        outside = _PHRASE.sub(" ", text)
+        if "?" in outside or any(word.kind == WordKind.FUNCTION for word in analyser.words(outside)):
+            phrases = []
+    for phrase in phrases:
         phrase_words = analyser.words(phrase)
         needed = [word for word in phrase_words if word.kind in (WordKind.WORD, WordKind.PIECE)] or phrase_words
         required.update([word.term for word in needed], _pairs(phrase_words).values())
@@ -149,8 +151,8 @@ def norms(lengths: NDArray[Any], mean: float) -> Floats:
     return np.asarray(K1 * (1 - B + B * lengths.astype(np.float64) / mean), np.float32)
 
 
-def shares(counts: Counts, norms: Floats, weight: np.float32) -> Floats:
-    """Return weight · count / (count + norm) of one term in n documents, bit for bit as the compiled loops do."""
+def shares(counts: Counts, norms: Floats, weight: np.float32 | Floats) -> Floats:
+    """Return weight · count / (count + norm) of a term in n documents, bit for bit as the compiled loops do."""
     float_counts = counts.astype(np.float32)
     share: Floats = weight * (float_counts / (float_counts + norms))
     return share
@@ -253,6 +255,7 @@ class WordSearcher:
         self._queries: dict[tuple[int, ...], WeighedQuery] = {}
         self._copied = 0  # hits that remembered queries hold copies of
         self._words: dict[tuple[int, int], tuple[int, float]] = {}
+        """Statistics of terms by source and term (:meth:`_statistics`)."""
         self._living = [source.alive for source in sources]
         self._alive = [np.empty(0, bool) if s.alive is None else _mask(s, s.alive) for s in sources]
         living = [s.postings.lengths if s.alive is None else s.postings.lengths[s.alive] for s in sources]
@@ -292,7 +295,7 @@ class WordSearcher:
         key = (query.singles, len(query.terms), *query.terms, *query.skipped)
         if (known := self._queries.get(key)) is not None:
             return known
-        # 1. the postings of each term in each source, and its document frequency in all
+        # 1. the postings of each term in each source, the most that it can add there, and its document frequency in all
         terms = (*query.terms, *query.skipped)
         holding, hits_of_sources = [0] * len(terms), list[list[tuple[Hits, float]]]()
         for place, source in enumerate(self.sources):

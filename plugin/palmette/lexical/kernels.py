@@ -43,15 +43,11 @@ def _compiled(signature: str) -> Callable[[_Loop], _Loop]:
     return decorate
 
 
-def _read_only(dtype: str) -> str:
-    """Return numba's type of a read-only contiguous vector."""
-    return f"Array({dtype}, 1, 'C', True)"
-
-
-_ROWS = _read_only("int32")
-_HITS = _read_only("uint32")
-_FLOATS = _read_only("float32")
-_MASK = _read_only("boolean")
+# numba's types of read-only contiguous vectors
+_ROWS = "Array(int32, 1, 'C', True)"
+_HITS = "Array(uint32, 1, 'C', True)"
+_FLOATS = "Array(float32, 1, 'C', True)"
+_MASK = "Array(boolean, 1, 'C', True)"
 
 
 @_compiled(f"uint8[::1]({_ROWS}, {_HITS})")

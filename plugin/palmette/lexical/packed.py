@@ -99,5 +99,4 @@ def _shares(query: QueryTerms, weight: Floats, texts: Sequence[str], norms: Floa
     places = np.searchsorted(query_terms, terms).clip(max=max(0, len(query_terms) - 1))
     matches = np.flatnonzero(query_terms[places] == terms) if len(query_terms) else np.empty(0, np.int64)
     column = order[places[matches]]
-    count, norm = counts[matches].astype(np.float32), norms[row[matches]]
-    return row[matches], column, weight[column] * (count / (count + norm))
+    return row[matches], column, shares(counts[matches], norms[row[matches]], weight[column])

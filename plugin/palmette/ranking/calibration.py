@@ -52,7 +52,7 @@ RANDOM_DOCUMENTS = 1000
 """Random documents in a sample that has nearest ones."""
 PSEUDO_QUERY_WORDS = 3
 """Words from a document's beginning that form a pseudo-query, where the data has no queries."""
-QUERIES_PER_PASS = 256
+DOCUMENTS_PER_PASS = 256
 """Documents encoded at a time."""
 K = 10
 """Cut-off of nDCG."""
@@ -136,7 +136,10 @@ def calibrate(
     """
     variants = model.lexical_variants()
     judged = {**data.qrels.get("train", {}), **data.qrels.get("dev", {})}
-    if judged and is_untrained(model, frozen):  # no query has taught it: all of them may judge
+    # no query has taught a model that ranks by the given encoder's own vectors, without learned space and weights
+    own_vectors = model.encoder is frozen and frozen.plain is frozen
+    untrained = own_vectors and (model.module is None or next(model.module.parameters(), None) is None)
+    if judged and untrained:  # all of them may judge
         if len(judged) < MANY_QUERIES or data.judged_by:
             return {}  # the weight that ten questions chose lost up to .008 on FairytaleQA
         data = replace(data, qrels={"dev": judged})
@@ -185,12 +188,6 @@ def _score_sample(
             score_scales = ScoreScales(method=ScoreScale.measured(own[:, usual]), sentence=sentence)
             scored[key] = CalibrationScores(own, best, shares - by_chance, score_scales)
     return scored
-
-
-def is_untrained(model: Any, frozen: Encoder) -> bool:
-    """Return whether a model ranks by the given encoder's own vectors, with no learned space and no weights."""
-    own = model.encoder is frozen and frozen.plain is frozen
-    return own and (model.module is None or next(model.module.parameters(), None) is None)
 
 
 def learn(
@@ -287,9 +284,9 @@ def _encoded(
     if encoder is frozen:
         model.encoder = CachedEncoder(encoder, cache)
     try:
-        starts = range(0, len(documents), QUERIES_PER_PASS)
+        starts = range(0, len(documents), DOCUMENTS_PER_PASS)
         bar = progress_bar(progress, starts, desc="Calibrating", unit="batch", delay=2, leave=False)
-        parts = [stored_arrays(model, documents[start : start + QUERIES_PER_PASS], model.sentences) for start in bar]
+        parts = [stored_arrays(model, documents[start : start + DOCUMENTS_PER_PASS], model.sentences) for start in bar]
         arrays = {name: concatenate([part[name] for part in parts]) for name in parts[0]}
         yield ArrayView(arrays, documents)
     finally:

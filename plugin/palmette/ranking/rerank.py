@@ -73,22 +73,21 @@ def _rank_rows(
     """Return the rows that a search returns, in its order, and the log-odds of all rows [N]."""
     texts = model.query_input([check_query(query)])
     arrays = model.encode_queries(texts, options)
-    mix, score_scales, vectors = (
-        calibration or Calibration(words=0.0),
-        score_scales_for(model, options, view, model.sentences),
-        None,
-    )
+    # 1. the query's evidence: words, score scales, and vectors to compare sentences with
+    mix, score_scales = calibration or Calibration(words=0.0), score_scales_for(model, options, view, model.sentences)
+    vectors = None
     if calibration is not None and model.sentences:
         vectors = model.sentence_queries(arrays, texts)
     else:
         score_scales = score_scales.replace(sentence=None)
+    evidence = Evidence(mix, score_scales, [query] if mix.words else (), vectors)
+    # 2. all rows by the method's score, and by all evidence
     scoring = model.scoring_options(options)
     every = _search_all(model, view, arrays, scoring)
     own = np.full(len(view), every.scores.min(initial=0.0), np.float32)  # rows that the method does not score come last
     own[every.keys[0]] = every.scores[0]
-    logits = (
-        Evidence(mix, score_scales, [query] if mix.words else (), vectors).score(view, 0, view.keys(), own).scores[0]
-    )
+    logits = evidence.score(view, 0, view.keys(), own).scores[0]
+    # 3. the rows that a search with these options returns, in its order
     ranked = (every if scoring == options else _search_all(model, view, arrays, options)).keys[0]
     if calibration is not None:  # these options rank by score alone
         ranked = ranked[np.lexsort((ranked, -own[ranked], -logits[ranked]))]

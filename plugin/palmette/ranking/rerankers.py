@@ -70,7 +70,9 @@ def framework_scorer(reranker: Any) -> Scorer | None:
     """
     name = model_name(reranker)
     if callable(getattr(reranker, "predict", None)) and hasattr(reranker, "tokenizer"):  # a CrossEncoder
-        return Scorer(name, partial(_predict, reranker))
+        return Scorer(
+            name, lambda query, texts: reranker.predict([(query, text) for text in texts], show_progress_bar=False)
+        )
     if callable(getattr(reranker, "compress_documents", None)):
         return Scorer(name, partial(_compress, reranker), pointwise=False)
     if callable(getattr(reranker, "postprocess_nodes", None)):
@@ -99,11 +101,6 @@ def checked_scores(scores: Any, count: int, name: str) -> list[float]:
     if len(values) != count or not (np.abs(values) <= np.finfo(np.float32).max).all():
         raise InputError(f"{name} returned {shown(values)} for {count} texts: a finite number for each is needed")
     return values
-
-
-def _predict(reranker: Any, query: str, texts: Sequence[str]) -> Any:
-    """Score by a CrossEncoder."""
-    return reranker.predict([(query, text) for text in texts], show_progress_bar=False)
 
 
 def _compress(reranker: Any, query: str, texts: Sequence[str]) -> list[float]:

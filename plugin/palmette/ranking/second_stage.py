@@ -26,7 +26,7 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -157,7 +157,7 @@ class Reranker(Renewed):
         return changed
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remade, (self.model, self.options())
+        return partial(Reranker, **self.options()), (self.model,)
 
     def __repr__(self) -> str:
         return f"<Reranker {self.name}: weight {self.weight:g}>"
@@ -228,10 +228,6 @@ class Reranker(Renewed):
             while len(self._memory.scores) > MOST_KEPT:
                 self._memory.scores.popitem(last=False)
         return scores
-
-
-def _remade(model: Any, options: Mapping[str, Any]) -> Reranker:
-    return Reranker(model, **options)
 
 
 def _digest(*texts: str) -> bytes:

@@ -57,10 +57,6 @@ class Ivf(Config):
     nprobe: Annotated[int, Field(ge=1)] = 16
     """Number of lists that a query searches."""
 
-    def lists(self, rows: int) -> int:
-        """Number of lists for so many rows."""
-        return min(rows, self.nlist or max(1, min(round(4 * rows**0.5), rows // TRAINED)))
-
 
 class Hnsw(Config):
     """Options of ``hnsw``."""
@@ -136,13 +132,13 @@ class FaissEngine(ExactEngine):
             row_numbers[short], _ = self._search(built, block, rows, queries[short], k, width)
             work += int(short.sum()) * count * width // most
         of, at = np.nonzero(row_numbers >= 0)
-        near = Shortlist(of, row_numbers[of, at], work, work * queries[0].nbytes)
+        near = Shortlist(of, row_numbers[of, at], work)
         if not short.any():
             return near
         at, complete = np.flatnonzero(short), ~short[of]  # the graph did not reach k: compare all
         more = super().shortlist(block, rows, queries[short], metric, k)
         of, row_numbers = np.append(of[complete], at[more.of]), np.append(near.rows[complete], more.rows)
-        return Shortlist(of, row_numbers, near.compared + more.compared, near.read + more.read)
+        return Shortlist(of, row_numbers, near.compared + more.compared)
 
     def _flat(self, built: _Built, block: Block, rows: Rows | None, queries: Floats, k: int) -> Shortlist:
         """Fetch more than k rows, until the last scores lower than the k-th by more than rounding can explain."""
@@ -152,7 +148,7 @@ class FaissEngine(ExactEngine):
             row_numbers, scores = self._search(built, block, rows, queries, fetch)
             if (scores[:, k - 1] - scores[:, -1] > margin).all():
                 of, work = np.repeat(np.arange(len(queries)), fetch), count * len(queries)
-                return Shortlist(of, row_numbers.reshape(-1), work, work * queries[0].nbytes)
+                return Shortlist(of, row_numbers.reshape(-1), work)
             fetch *= 4
         return super().shortlist(block, rows, queries, "inner_product", k)
 
@@ -190,7 +186,8 @@ class FaissEngine(ExactEngine):
             index = faiss.IndexHNSWFlat(width, options.m, metric)
             index.hnsw.efConstruction = options.build
         else:
-            centroids, lists = faiss.IndexFlatIP(width), options.lists(len(data))
+            rows, centroids = len(data), faiss.IndexFlatIP(width)
+            lists = min(rows, options.nlist or max(1, min(round(4 * rows**0.5), rows // TRAINED)))
             index = faiss.IndexIVFFlat(centroids, width, lists, metric)
             index.cp.min_points_per_centroid = 1  # no warning: the user chose the number of lists
             index.train(data)

@@ -126,8 +126,6 @@ class Shortlist(NamedTuple):
     """[m]"""
     compared: int
     """Rows compared number by number, over all queries."""
-    read: int
-    """Bytes read for that."""
     scores: Floats | None = None
     """[m] exact scores, where the engine has them."""
 
@@ -137,7 +135,7 @@ def top_k(
 ) -> Candidates:
     """Find the ``k`` best of all given rows for each query: [Q, min(k, number of rows)]."""
     # 1. room for the k best of each query
-    compared = read = total = 0
+    compared = total = 0
     for block, rows in blocks:
         total += len(block.keys) if rows is None else len(rows)
     queries, out = np.ascontiguousarray(queries), empty_candidates(len(queries), min(k, total))
@@ -149,12 +147,12 @@ def top_k(
                 near = engine.shortlist(block, rows, batch, metric, k)
                 scores = exact_scores(block, near, batch, metric) if near.scores is None else near.scores
                 pairs.append((near.of + start, block.keys[near.rows], scores))
-                compared, read = compared + near.compared, read + near.read
+                compared += near.compared
         # 3. the best of all blocks
         fill_in(pairs, out)
-    each, read_each = compared / max(1, len(queries)), read / max(1, len(queries))
+    each = compared / max(1, len(queries))
     visited = each if engine.approximate else total
-    return Candidates(out.keys, out.scores, visited, {}, each, read_each, engine.approximate)
+    return Candidates(out.keys, out.scores, visited, refined=each, approximate=engine.approximate)
 
 
 def empty_candidates(queries: int, width: int) -> Candidates:
@@ -223,12 +221,12 @@ class ExactEngine:
         of, work = np.arange(len(queries)), count * len(queries)
         if count <= k or work <= _PAIRS_IN_FULL:
             near = np.tile(np.arange(count) if rows is None else rows, len(of))
-            return Shortlist(np.repeat(of, count), near, work, work * block.data[0].nbytes)
+            return Shortlist(np.repeat(of, count), near, work)
         if not compiles_loops():
             return _by_product(block, np.arange(count) if rows is None else rows, queries, k)
         codes: Codes = block.memo("codes", lambda: Codes.encode(block.data, scales=block.scales))
         of, near = codes.shortlist(rows, QueryCodes.encode(queries), k)
-        return Shortlist(of, near, len(near), work * queries.shape[1] + len(near) * block.data[0].nbytes)
+        return Shortlist(of, near, len(near))
 
 
 def _by_product(block: Block, rows: Rows, queries: Floats, k: int) -> Shortlist:
@@ -240,8 +238,7 @@ def _by_product(block: Block, rows: Rows, queries: Floats, k: int) -> Shortlist:
             scores[:, part] = queries @ block.floats(rows[part]).T
         lowest = np.partition(scores, -k, axis=1)[:, -k] - block.margin(queries, "inner_product")
     of, at = np.nonzero(~(scores < lowest[:, None]))  # NaN stays: float64 decides
-    compared = scores.size
-    return Shortlist(of, rows[at], compared, compared * block.data[0].nbytes)
+    return Shortlist(of, rows[at], scores.size)
 
 
 def _by_overlap(block: Block, rows: Rows, queries: Floats, k: int) -> Shortlist:
@@ -256,8 +253,7 @@ def _by_overlap(block: Block, rows: Rows, queries: Floats, k: int) -> Shortlist:
     shortlists = run_in_threads([partial(_scan, data, share, query_rows, k, margin) for share in shares])
     lowest = np.partition(np.concatenate([best for _, best in shortlists], axis=1), -k, axis=1)[:, -k]
     of, near, scores = _at_least([pairs for pairs, _ in shortlists], lowest - margin)
-    compared = len(rows) * len(queries)
-    return Shortlist(of, near, compared, compared * data[0].nbytes, None if fixed is None else scores)
+    return Shortlist(of, near, len(rows) * len(queries), None if fixed is None else scores)
 
 
 def _scan(data: NDArray[Any], rows: Rows, queries: NDArray[Any], k: int, margin: Floats) -> tuple[_Pairs, Floats]:

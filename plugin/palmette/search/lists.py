@@ -126,7 +126,7 @@ def top_k_in_lists(parts: Sequence[ListBlock], queries: Floats, chosen: Keys, k:
             query, keys, scores = queries[q : q + 1], [np.empty(0, np.int64)], [np.empty(0, np.float32)]
             for part in parts:
                 rows, compared = part.shortlist(encoded.one(q), chosen[q], k, threads)
-                near = Shortlist(np.zeros(len(rows), np.int64), rows, 0, 0)
+                near = Shortlist(np.zeros(len(rows), np.int64), rows, 0)
                 keys.append(part.block.keys[rows])
                 scores.append(exact_scores(part.block, near, query, "inner_product"))
                 visited += compared
@@ -142,8 +142,7 @@ def top_k_in_lists(parts: Sequence[ListBlock], queries: Floats, chosen: Keys, k:
         shares = [partial(search, range(at, len(queries), threads), 1) for at in range(threads)]
         visited, refined = np.sum(run_in_threads(shares), axis=0).tolist()
     each, more = visited / max(1, len(queries)), refined / max(1, len(queries))
-    read = each * queries.shape[1] + more * queries[:1].nbytes
-    return Candidates(out.keys, out.scores, each, refined=more, read=read)
+    return Candidates(out.keys, out.scores, each, refined=more)
 
 
 def add_sizes(sizes: Rows, more: Rows) -> Rows:

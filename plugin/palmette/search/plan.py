@@ -157,8 +157,6 @@ class Candidates:
     """Facts about each hit for its explanation (the layer that found it, …): arrays [Q, n] by name."""
     refined: float = 0.0
     """Documents compared number by number, per query; bounds rule the others out."""
-    read: float = 0.0
-    """Bytes read for that, per query."""
     approximate: bool = False
     """Whether the engine may have missed some of the best."""
 

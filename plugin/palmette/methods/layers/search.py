@@ -51,7 +51,6 @@ def merge_layers(
         visited=min(float(len(view)), plan.group * candidates.visited),
         evidence={"layer": np.asarray(layers)[at // shape[2]]},
         refined=plan.group * candidates.refined,
-        read=plan.group * candidates.read,
     )
 
 
