@@ -21,8 +21,9 @@ TEXTS = ["a cat sat on the mat", "dogs", "", "one two three four five six seven 
 class Spy(FakeEncoder):
     """Notes the texts of each pass; a text with the word NaN gets one."""
 
-    def __init__(self, **options) -> None:
+    def __init__(self, batch_size: int = 32, **options) -> None:
         super().__init__(8, **options)
+        self.batch_size = batch_size
         self.passes: list[list[str]] = []
 
     def forward(self, texts, kind: Kind, outputs: frozenset[Output]) -> States:

@@ -133,8 +133,10 @@ def _with_groups(result: SearchResult, view: View, row: int, candidates: Candida
     keys = np.sort(np.concatenate(passages or [documents]))
     # 2. their scores, as the search scored its candidates
     if len(keys) > len(documents):
-        summed = METHOD_SCORE in result.candidates.evidence  # else the method ranks alone
-        candidates = result.batch.score(view, row, keys, result.evidence if summed else None)
+        candidates = result.batch.method_scores(view, row, keys)
+        if METHOD_SCORE in result.candidates.evidence:  # a score is a sum of evidence
+            scored = result.evidence.score(view, row, candidates.keys[0], candidates.scores[0])
+            candidates = replace(scored, evidence={**candidates.evidence, **scored.evidence})
     # 3. best first, and the first three of each document
     candidates = _columns(candidates, 0, np.lexsort((candidates.keys[0], -candidates.scores[0])))
     return _columns(candidates, 0, _first_of_each(view.document_keys(candidates.keys[0])))

@@ -457,8 +457,9 @@ class Index:
             if passages is None:
                 raise NotFoundError(f"there is no document {shown(id)} in this index")
             evidence = batch.evidence(self._score_scales, view)
-            summed = None if batch.calibration is None else evidence
-            candidates = batch.score(view, 0, np.array(passages), summed)
+            candidates = batch.method_scores(view, 0, np.array(passages))
+            if batch.calibration is not None:  # not the method's own evidence, which tells of a search
+                candidates = evidence.score(view, 0, candidates.keys[0], candidates.scores[0])
             result, best = SearchResult(batch, evidence, candidates), int(candidates.scores[0].argmax())
             return result.explain(view, self.backend, 0, best)
 

@@ -91,15 +91,11 @@ class QueryBatch:
         execute = partial(model.execute, view, options=self.options)
         return SearchResult(self, evidence, evidence.rank(execute, view, plan, k))
 
-    def score(self, view: View, row: int, keys: Keys, evidence: Evidence | None) -> Candidates:
-        """Score some passages for one query as a search would, in any order; ``None`` for the method's own scores."""
+    def method_scores(self, view: View, row: int, keys: Keys) -> Candidates:
+        """Score some passages for one query by the method alone, in any order."""
         options = self.model.scoring_options(self.options)
         plan = self.model.plan(self.arrays, len(keys), options, view).one_query(row).among(keys)
-        candidates = self.model.execute(view, plan, len(keys), options).one_query(0)
-        if evidence is None:
-            return candidates
-        summed = evidence.score(view, row, candidates.keys[0], candidates.scores[0])
-        return replace(summed, evidence={**candidates.evidence, **summed.evidence})
+        return self.model.execute(view, plan, len(keys), options).one_query(0)
 
     def evidence(self, measure: FindScales, view: View) -> Evidence:
         """Combine coefficients, score scales and all evidence of these queries on a view."""
