@@ -13,8 +13,10 @@ questions, milliseconds of one after the other without encoding, seconds to load
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,8 +25,10 @@ from common import command_line, parse_with_data
 from palmette import Index, RetrievalData, SpaceModel
 from palmette.data.metrics import score_run
 from recording import table, write_part
-from support import postgres
 from teacher import opened, sampled
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from support import postgres
 
 K, DEPTH, MOST = 10, 20, 300
 Ask = Callable[[str], list[str]]

@@ -11,6 +11,7 @@ sharp distributions. Both sides get the same arrays, and questions are perturbed
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -30,6 +31,8 @@ from palmette.search.plan import ArraySpec, Candidates, Lists, Score, SearchPlan
 from palmette.store.local.backend import LocalBackend
 from palmette_qdrant.backend import QdrantBackend
 from recording import table, write_part
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from support import edge  # adds the scheme of the engine in this process
 
 WIDTH, LEAVES, FIELDS, LISTS, SENTENCES_EACH, BATCH = 384, 256, 3, 256, 3, 2000
