@@ -190,7 +190,8 @@ class Server(MCPServer[Any]):
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        tools = list(map(_strict_tool, (self.search, self.context, self.get, self.answer, self.overview)))
+        calls = (self.search, self.context, self.get, self.answer, self.overview)
+        tools = [_strict_tool(call) for call in calls]
         self._arguments = {tool.name: tool.parameters["properties"] for tool in tools}
         super().__init__(
             "palmette",
