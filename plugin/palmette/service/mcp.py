@@ -210,8 +210,8 @@ class Server(MCPServer[Any]):
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
-            if not isinstance(error.__cause__, ValidationError):
-                raise
+            if type(error) is not ToolError or not isinstance(error.__cause__, ValidationError):
+                raise  # a subclass is the tool's own failure, of its result perhaps
             reason = in_our_words(error.__cause__, name, arguments, self._arguments[name])
             raise ToolError(str(reason)) from error.__cause__
 

@@ -32,7 +32,6 @@ PAYLOAD = "llama_index"
 REF_DOC_ID = "ref_doc_id"
 """Filterable name of the document a node comes from (a node without a source is its own document)."""
 
-
 PASSAGE = re.compile(r"#[1-9]\d*$")
 """End of the id of a node that is a passage of a longer one."""
 
