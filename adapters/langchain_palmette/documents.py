@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.documents import Document
 
+from palmette.types import CITATION, PLACE
 from palmette.types.values import json_value
 
 if TYPE_CHECKING:
@@ -16,10 +17,6 @@ if TYPE_CHECKING:
 
 EXPLANATION = "explanation"
 """Metadata key of an explanation."""
-CITATION = "citation"
-"""Metadata key of a passage's citation, such as *guide.md › Pruning, lines 40–52*."""
-PLACE = "place"
-"""Metadata key of the citation's parts: file, page, lines, characters."""
 PASSAGE = "passage"
 """Metadata key of a passage of a longer document: characters, lines, headings, number."""
 COPIES = "copies"

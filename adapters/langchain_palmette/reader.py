@@ -32,7 +32,7 @@ class PalmetteReader(Loading, RunnableSerializable[Inputs, Any]):
         chain.invoke("When did it begin?")
 
     The output is the input with ``answer`` (``None`` where there is none), ``confidence``, ``supports`` (the documents
-    that give the answer, with sentence, characters and share of the confidence) and ``alternatives``.
+    that give the answer, with citation, sentence, characters and share of the confidence) and ``alternatives``.
     """
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True)
@@ -116,9 +116,9 @@ class PalmetteReader(Loading, RunnableSerializable[Inputs, Any]):
 
 
 def _passages(documents: Any) -> list[Any]:
-    """Convert documents to passages of their texts and ids, without metadata."""
+    """Convert documents to passages of their texts and ids, cited by their metadata."""
     check_kind("documents", documents, (list, tuple), "a list of documents")
     return [
-        passage(document.id or str(row), document.page_content) if isinstance(document, Document) else document
-        for row, document in enumerate(documents)
+        passage(one.id or str(row), one.page_content, one.metadata) if isinstance(one, Document) else one
+        for row, one in enumerate(documents)
     ]

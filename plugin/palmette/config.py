@@ -125,8 +125,7 @@ class Config(BaseModel):
         try:
             super().__init__(**{name: _plain(value) for name, value in options.items()})
         except ValidationError as error:
-            check_keys(type(self).__name__, options, self.names())
-            raise ConfigError(f"{type(self).__name__}: {_reason(error, options)}") from None
+            raise in_our_words(error, type(self).__name__, options, self.names()) from None
         self.check()
 
     def check(self) -> None:
@@ -174,6 +173,15 @@ class Config(BaseModel):
         return cls(**data)
 
 
+def in_our_words(error: ValidationError, owner: str, options: Mapping[str, Any], known: Iterable[str]) -> ConfigError:
+    """Return pydantic's error as one sentence: the first unknown option with the known ones, else the first value."""
+    try:
+        check_keys(owner, options, known)
+    except ConfigError as unknown:
+        return unknown
+    return ConfigError(f"{owner}: {_reason(error, options)}")
+
+
 def _reason(error: ValidationError, options: Mapping[str, Any]) -> str:
     """One sentence for the first invalid option."""
     errors = error.errors(include_url=False)
@@ -188,6 +196,8 @@ def _reason(error: ValidationError, options: Mapping[str, Any]) -> str:
     for long, short in (("greater than or equal to", "at least"), ("less than or equal to", "at most")):
         expected = expected.replace(long, short)
     expected = expected.replace("greater than", "above")
+    for detail in (", unable to parse string as an integer", ", got a number with a fractional part"):
+        expected = expected.replace(detail, "")  # the value is said
     return f"{name} must be {expected}, got {shown(options[name])} ({type(options[name]).__name__})"
 
 

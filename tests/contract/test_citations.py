@@ -4,12 +4,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from palmette import Document, Index, Reader
+from palmette import Document, FakeEncoder, Index, Reader
 from palmette.cli import main
 from palmette.types import PLACES
 from support import tiny
@@ -90,6 +91,23 @@ async def test_one_question_is_cited_alike_everywhere(tmp_path: Path, capsys: py
         assert told([document.metadata for document in documents]) == found
         nodes = llama_index.PalmetteRetriever.from_index(index, similarity_top_k=50).retrieve(QUESTION)
         assert told([{**one.node.metadata, "score": one.score} for one in nodes]) == found
+        # answers from a framework's passages; of several pages, slides, cells or rows they have no line's number
+        reader = Reader.untrained(index.model.encoder.plain)
+        reading = langchain.PalmetteReader(reader=reader, threshold=0)
+        synthesizer = llama_index.PalmetteSynthesizer(reader, threshold=0)
+        for hit, document, node in zip(hits, documents, nodes, strict=True):
+            (support,) = reader.answer(QUESTION, [hit], threshold=0).supports
+            place = hit.citation
+            if place.kind != "lines" and place.first != place.last:
+                place = replace(place, start=support.citation.start, end=support.citation.end)
+                expected = (str(place), place.to_dict(), support.share)
+            else:
+                [expected] = described([support], "share")
+            reply = reading.invoke({"question": QUESTION, "documents": [document]})
+            assert told(reply["supports"], "share") == [expected]
+            assert reader.answer(QUESTION, [document], threshold=0).supports[0].citation.to_dict() == expected[1]
+            response = synthesizer.synthesize(QUESTION, [node])
+            assert told(response.metadata["answer"]["supports"], "share") == [expected]
     # the shell, in a process of its own and as it prints for people
     command = [sys.executable, "-m", "palmette", "search", str(path), QUESTION, "-k", "50", "--json"]
     shell = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -132,6 +150,42 @@ async def test_one_question_is_cited_alike_everywhere(tmp_path: Path, capsys: py
             [text], reply = await tool("answer", question=QUESTION)
             assert (told(reply["sources"], "share"), reply["confidence"]) == (said, answer.confidence)
             assert f"] {said[0][0]}: " in text
+
+
+OWN_PLACE = {"file": "a", "headings": 3, "first": "1"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ({}, "owls"),
+        ({"source": "guide.md", "place": "Oslo", "citation": "[7]"}, "guide.md"),
+        ({"file_name": "guide.pdf", "page_label": "12", "place": OWN_PLACE}, "guide.pdf, page 12"),
+    ],
+)
+def test_passages_of_other_retrievers_are_cited_by_file_or_id(metadata: dict[str, Any], expected: str) -> None:
+    schema = pytest.importorskip("llama_index.core.schema")
+    langchain_core = pytest.importorskip("langchain_core.documents")
+    langchain = pytest.importorskip("langchain_palmette")
+    llama_index = pytest.importorskip("llama_index.retrievers.palmette")
+    reader = Reader.untrained(FakeEncoder())
+    document = langchain_core.Document(id="owls", page_content="Owls hunt by ear.", metadata=metadata)
+    reply = langchain.PalmetteReader(reader=reader).invoke({"question": QUESTION, "documents": [document]})
+    node = schema.NodeWithScore(node=schema.TextNode(id_="owls", text="Owls hunt by ear.", metadata=metadata))
+    response = llama_index.PalmetteSynthesizer(reader).synthesize(QUESTION, [node])
+    for supports in (reply["supports"], response.metadata["answer"]["supports"]):
+        assert [support["citation"] for support in supports] == [expected]
+
+
+def test_a_widened_passage_keeps_its_place() -> None:
+    langchain = pytest.importorskip("langchain_palmette")
+    with Index.in_memory(tiny.METHODS["space"](), passages={"tokens": 8}) as index:
+        index.add([Document("owls", "Larks sing in the morning.\n\nOwls hunt by ear.\n\nHawks hunt by day.")])
+        (document,) = langchain.PalmetteRetriever.from_index(index, k=1, expand="neighbours").invoke(QUESTION)
+        reading = langchain.PalmetteReader(reader=Reader.untrained(index.model.encoder.plain), threshold=0)
+        (support,) = reading.invoke({"question": QUESTION, "documents": [document]})["supports"]
+        assert "Larks" in document.page_content
+        assert (support["citation"], support["place"]) == (document.metadata["citation"], document.metadata["place"])
 
 
 def test_pages_of_a_hit_are_a_range() -> None:

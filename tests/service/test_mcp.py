@@ -66,6 +66,7 @@ async def test_tools_answer_with_types_and_citations(transport: str, folder: Pat
             assert tool.output_schema is not None
             assert tool.description
             assert all("description" in field for field in tool.input_schema["properties"].values())
+            assert tool.input_schema["additionalProperties"] is False
         text, found = await text_of(client, "search", query=QUESTION, k=2)
         assert text.startswith("[red-owl] 9")
         assert SENTENCE in text
@@ -88,12 +89,12 @@ async def test_tools_answer_with_types_and_citations(transport: str, folder: Pat
         assert "answers with" in text
 
 
-async def test_get_reads_a_passage_its_section_and_its_document(service: Running) -> None:
+async def test_get_reads_a_passage_its_neighbours_and_its_document(service: Running) -> None:
     async with Client(f"{service.url}/mcp") as client:
         assert (await text_of(client, "get", id="book#7"))[1]["text"].startswith("Chapter 7.")
-        section = (await text_of(client, "get", id="book#10", part="section"))[1]["text"]
-        assert [line[:11] for line in section.split("\n\n")] == ["Chapter 9. ", "Chapter 10.", "Chapter 11."]
-        assert (await text_of(client, "get", id="book#1", part="section"))[1]["text"].count("Chapter") == 2
+        around = (await text_of(client, "get", id="book#10", part="neighbours"))[1]["text"]
+        assert [line[:11] for line in around.split("\n\n")] == ["Chapter 9. ", "Chapter 10.", "Chapter 11."]
+        assert (await text_of(client, "get", id="book#1", part="neighbours"))[1]["text"].count("Chapter") == 2
         book = (await text_of(client, "get", id="book#10", part="document"))[1]["text"]
         assert [int(line.split()[1][:-1]) for line in book.split("\n\n")] == list(range(1, 121))
         assert (await text_of(client, "get", id="red-owl", part="document"))[1]["text"] == SENTENCE
@@ -113,7 +114,15 @@ async def test_errors_are_our_sentences(service: Running) -> None:
         for tool, arguments, words in (
             ("search", {"query": "owl", "filter": {"color": 1}}, "Did you mean 'colour'?"),
             ("search", {"query": " "}, "the query is empty"),
-            ("search", {"query": "owl", "k": 1000}, "less than or equal to 50"),
+            ("search", {"query": "owl", "k": 1000}, "search: k must be at most 50, got 1000 (int)"),
+            ("search", {"query": "owl", "k": 0}, "search: k must be at least 1, got 0 (int)"),
+            ("search", {"query": "owl", "k": 2.5}, "search: k must be a valid integer, got 2.5 (float)"),
+            ("answer", {"question": "owl", "k": "few"}, "answer: k must be a valid integer, got 'few' (str)"),
+            ("search", {"query": "owl", "limit": 3}, "search has no option 'limit'. Options: filter, index, k, query"),
+            ("search", {"querry": "owl"}, "search has no option 'querry'. Did you mean 'query'? Options: filter, "),
+            ("context", {"question": 5}, "context: question must be a valid string, got 5 (int)"),
+            ("answer", {}, "answer: 'question' is missing"),
+            ("get", {"id": "a", "part": "page"}, "part must be 'passage', 'neighbours' or 'document', got 'page'"),
             ("search", {"query": "owl", "index": "x"}, "this service has colours"),
             ("get", {"id": "nobody"}, "there is no document [nobody]: take an id from a search"),
             ("get", {"id": ""}, "there is no document []: take an id from a search"),
@@ -124,6 +133,7 @@ async def test_errors_are_our_sentences(service: Running) -> None:
             reply = await client.call_tool(tool, arguments)
             assert reply.is_error
             assert words in reply.content[0].text
+            assert "pydantic" not in reply.content[0].text
         assert (await text_of(client, "search", query="zzz qqq", filter={"colour": "none"}))[1]["passages"]
 
 

@@ -12,7 +12,7 @@ from palmette.arrays import Floats
 from palmette.config import check_range
 from palmette.errors import ConfigError, InputError, shown
 from palmette.machine.telemetry import public_name as public_name
-from palmette.types import Document, Hit
+from palmette.types import CITED_BY, Document, Hit
 from palmette.types.values import json_value
 
 if TYPE_CHECKING:
@@ -90,9 +90,10 @@ def check_reader(reader: object) -> None:
         raise InputError(f"reader must be a palmette.Reader, or the folder of its checkpoint, got {shown(reader)}")
 
 
-def passage(id: str, text: str) -> Document:
-    """Passage of a reader; a blank one stays, so that the others keep their places."""
-    return Document(id, text, fields={} if text.strip() else {"text": ""})
+def passage(id: str, text: str, metadata: Mapping[str, Any]) -> Document:
+    """Passage of a reader, with the metadata that cite it; a blank one stays, so that the others keep their places."""
+    cited_by = {name: metadata[name] for name in CITED_BY if name in metadata}
+    return Document(id, text, cited_by, fields={} if text.strip() else {"text": ""})
 
 
 def answer_facts(answer: Answer) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from mcp import MCPError
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError
 from mcp.server.mcpserver.resources import ResourceSecurity
+from mcp.server.mcpserver.tools import Tool
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import (
     INVALID_PARAMS,
@@ -28,10 +29,11 @@ from mcp_types import (
     TextContent,
     ToolAnnotations,
 )
-from pydantic import AnyUrl, BaseModel, Field
+from pydantic import AnyUrl, BaseModel, Field, ValidationError
 from starlette.routing import Route
 
 from palmette import __version__
+from palmette.config import in_our_words
 from palmette.errors import InputError, NotFoundError, PalmetteError, shown
 from palmette.index import Index
 from palmette.machine.text import printable, shorten
@@ -162,7 +164,7 @@ class PartBody(Body):
     """A passage to read, or more of its document."""
 
     id: str
-    part: Literal["passage", "section", "document"] = "passage"
+    part: Literal["passage", "neighbours", "document"] = "passage"
 
 
 class ReadPart(NamedTuple):
@@ -187,16 +189,31 @@ class Server(MCPServer[Any]):
     """The tools and resources of a service. ``Server(service)`` runs over stdio, ``mount(service)`` over HTTP."""
 
     def __init__(self, service: Service) -> None:
-        super().__init__(
-            "palmette", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING", middleware=[_identify]
-        )
         self._service = service
-        hints = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
-        for tool in (self.search, self.context, self.get, self.answer, self.overview):
-            self.add_tool(tool, annotations=hints)
+        calls = (self.search, self.context, self.get, self.answer, self.overview)
+        tools = [_strict_tool(call) for call in calls]
+        self._arguments = {tool.name: tool.parameters["properties"] for tool in tools}
+        super().__init__(
+            "palmette",
+            instructions=INSTRUCTIONS,
+            version=__version__,
+            tools=tools,
+            log_level="WARNING",
+            middleware=[_identify],
+        )
         safe = ResourceSecurity(exempt_params={"id"})  # an id is looked up, never a path
         read = self.resource("palmette://{index}/{+id}", name="document", mime_type="text/plain", security=safe)
         read(self.read_document)
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        """Call a tool; errors about its arguments are the sentences that HTTP replies with."""
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if type(error) is not ToolError or not isinstance(error.__cause__, ValidationError):
+                raise  # a subclass is the tool's own failure, of its result perhaps
+            reason = in_our_words(error.__cause__, name, arguments, self._arguments[name])
+            raise ToolError(str(reason)) from error.__cause__
 
     async def search(
         self,
@@ -240,7 +257,7 @@ class Server(MCPServer[Any]):
         self,
         id: Annotated[str, Field(description="Id of a passage, as search returns it")],
         part: Annotated[
-            Literal["passage", "section", "document"],
+            Literal["passage", "neighbours", "document"],
             Field(description="The passage; it with its neighbours; or the whole document"),
         ] = "passage",
         offset: Annotated[int, Field(ge=0, description="First character, to read on in a long text")] = 0,
@@ -353,6 +370,17 @@ class Server(MCPServer[Any]):
             raise ToolError("the service failed; its log says why") from error
 
 
+def _strict_tool(function: Callable[..., Any]) -> Tool:
+    """Make a tool that refuses arguments which it does not have; the library's own ignore them."""
+    hints = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+    tool = Tool.from_function(function, annotations=hints)
+    model = tool.fn_metadata.arg_model
+    model.model_config["extra"] = "forbid"
+    model.model_rebuild(force=True)
+    tool.parameters = model.model_json_schema(by_alias=True)
+    return tool
+
+
 def mount(service: Service) -> None:
     """Serve agents under ``/mcp``, behind the checks of host, token and size."""
     server = Server(service)
@@ -415,7 +443,10 @@ def _passage(index: str, hit: dict[str, Any]) -> PassageReply:
 
 
 def _read_part(body: PartBody, index: Index, reader: Reader) -> ReadPart:
-    """Read a passage, ``guide.md#3``, its section or its document; documents may be numbered like passages."""
+    """Read a passage, ``guide.md#3``, with or without its neighbours, or its document.
+
+    Documents may be numbered like passages.
+    """
     named = re.fullmatch(r"(.*)#(\d{1,9})", body.id, re.S)
     name, number = (named[1], int(named[2])) if named else (body.id, 0)
     with index.backend.read() as view:
@@ -429,11 +460,11 @@ def _read_part(body: PartBody, index: Index, reader: Reader) -> ReadPart:
             if not 1 <= number <= len(places):
                 why = f"its document has {len(places):,}, numbered from 1"
                 raise NotFoundError(f"there is no passage {_cited(body.id)}: {why}")
-            around = {"passage": 0, "section": 1, "document": len(places)}[body.part]
+            around = {"passage": 0, "neighbours": 1, "document": len(places)}[body.part]
             return _passages(stored, max(0, number - 1 - around), min(len(places), number + around))
         # 2. a document; its neighbours too, where it is itself a numbered part
         ids = [body.id]
-        if named and body.part == "section":
+        if named and body.part == "neighbours":
             ids = [f"{name}#{n}" for n in range(max(1, number - 1), number + 2)]
         elif named and body.part == "document":
             ids = [name] if name in keys_of else [f"{name}#{n}" for n in range(1, MOST_PARTS + 1)]
@@ -442,7 +473,7 @@ def _read_part(body: PartBody, index: Index, reader: Reader) -> ReadPart:
             parts.append(stored_part)
             size += len(stored_part.document.content)
             if size > MOST_CHARACTERS:
-                raise InputError(f"{_cited(body.id)} has more than {MOST_CHARACTERS:,} characters: read its section")
+                raise InputError(f"{_cited(body.id)} has more than {MOST_CHARACTERS:,} characters: read a part of it")
     text = "\n\n".join(part.document.content for part in parts)
     citation, last = (_passages(part, 0, len(part.passages)).citation for part in (parts[0], parts[-1]))
     if len(parts) > 1 and (citation.file, citation.kind) == (last.file, last.kind):

@@ -1,5 +1,8 @@
 """The values that travel through palmette: documents in, hits and explanations out."""
 
+from palmette.types.citations import CITATION as CITATION
+from palmette.types.citations import CITED_BY as CITED_BY
+from palmette.types.citations import PLACE as PLACE
 from palmette.types.citations import PLACES as PLACES
 from palmette.types.citations import Citation as Citation
 from palmette.types.citations import cite as cite

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from palmette.types.documents import LINE_END, Document, Metadata, Passage
@@ -12,8 +12,14 @@ from palmette.types.documents import LINE_END, Document, Metadata, Passage
 PlaceKind = Literal["page", "slide", "sheet", "cell", "row", "record", "lines"]
 PLACES = "places"
 """Key of a document's payload under which the reader of its file notes which page, slide, row, … each line is of."""
+CITATION = "citation"
+"""Metadata key of a framework's passage: its citation, such as *guide.md › Pruning, lines 40–52*."""
+PLACE = "place"
+"""Metadata key of a framework's passage: the parts of its citation, as JSON."""
 _SOURCES = ("source", "file_name")
 """Metadata that name a document's file."""
+CITED_BY = (CITATION, PLACE, *_SOURCES, "page_label")
+"""Metadata that the citation of a framework's passage is made of."""
 
 
 @dataclass(frozen=True)
@@ -57,16 +63,18 @@ class Citation:
 def cite(document: Document, passage: Passage | None, span: tuple[int, int] | None = None) -> Citation:
     """Cite a passage, whose text is the document's content; or a ``span`` of its characters, such as an answer.
 
-    The content of a passage that no search found (``None``) counts as a whole document.
+    The content of a passage that no search found (``None``) counts as a whole document, unless its metadata cite it:
+    a framework's retriever found it.
     """
     content = document.content
+    if passage is None and (given := _given(document.metadata)):
+        return given if span is None else _narrow(given, content, span)
     sources = (document.metadata.get(name) for name in _SOURCES)
     file = next((source for source in sources if isinstance(source, str) and source.strip()), document.key)
     place = Passage(0, len(content), (), 1, content.count("\n") + 1) if passage is None else passage
     first, last, start, end = place.first_line, place.last_line, place.start, place.end
     if span is not None:
-        ends = span[0], max(span[0], span[1] - 1)
-        first, last = (place.first_line + len(LINE_END.findall(content, 0, at)) for at in ends)
+        first, last = _lines(content, span, place.first_line)
         start, end = place.start + span[0], place.start + span[1]
     if passage is not None and (noted := _noted(document.payload.get(PLACES), first, last)):
         return Citation(file, place.headings, *noted, start, end)
@@ -75,6 +83,36 @@ def cite(document: Document, passage: Passage | None, span: tuple[int, int] | No
         return Citation(file, place.headings, "page", "", int(label), int(label), start, end)
     is_only_line = passage is None or (place.first_line == place.last_line and place.count == 1)
     return Citation(file, place.headings, "lines", "", first, last, start, end, is_only_line)
+
+
+def _given(metadata: Metadata) -> Citation | None:
+    """Return the citation that a passage's metadata hold; nothing where ``place`` is a user's own."""
+    try:
+        cited = Citation(**{**metadata[PLACE], "headings": tuple(metadata[PLACE]["headings"])})
+        only_line = replace(cited, is_only_line=True)
+        is_without_line = str(only_line) == metadata.get(CITATION)
+    except (AttributeError, KeyError, TypeError):
+        return None
+    if not all(isinstance(number, int) for number in (cited.first, cited.last, cited.start, cited.end)):
+        return None
+    return only_line if is_without_line else cited
+
+
+def _narrow(cited: Citation, content: str, span: tuple[int, int]) -> Citation:
+    """Cite a span of a passage by its own characters and lines; of several pages, which are unknown, by all."""
+    if cited.end - cited.start != len(content):  # the text has more, or less, than the passage
+        return cited
+    narrowed = replace(cited, start=cited.start + span[0], end=cited.start + span[1])
+    if cited.kind != "lines":
+        return narrowed
+    first, last = _lines(content, span, cited.first)
+    return replace(narrowed, first=first, last=last)
+
+
+def _lines(content: str, span: tuple[int, int], first: int) -> tuple[int, int]:
+    """Return the lines of the first and the last character of a span, in a text that begins on line ``first``."""
+    before, after = (len(LINE_END.findall(content, 0, at)) for at in (span[0], max(span[0], span[1] - 1)))
+    return first + before, first + after
 
 
 def _noted(noted: Any, first: int, last: int) -> tuple[PlaceKind, str, int, int] | None:

@@ -22,7 +22,7 @@ from llama_index.core.schema import (
 from pydantic_core import PydanticSerializationError
 
 from palmette.errors import InputError, NotFoundError, shown
-from palmette.types import Document, Explanation
+from palmette.types import CITATION, PLACE, Document, Explanation
 from palmette.types.values import json_value
 
 if TYPE_CHECKING:
@@ -31,11 +31,6 @@ if TYPE_CHECKING:
 PAYLOAD = "llama_index"
 REF_DOC_ID = "ref_doc_id"
 """Filterable name of the document a node comes from (a node without a source is its own document)."""
-
-CITATION = "citation"
-"""Metadata of a node found: where it stands, such as *guide.md › Pruning, lines 40–52*."""
-PLACE = "place"
-"""Metadata of a node found: the parts of its citation, which no model reads."""
 
 PASSAGE = re.compile(r"#[1-9]\d*$")
 """End of the id of a node that is a passage of a longer one."""

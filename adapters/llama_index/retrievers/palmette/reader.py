@@ -69,9 +69,10 @@ class PalmetteSynthesizer(BaseSynthesizer):
         self.reader, self.threshold, self.no_answer = reader, threshold, no_answer
 
     def answer(self, query: QueryType, nodes: Sequence[NodeWithScore]) -> Answer:
-        """Answer of the reader; its passages are the nodes, by position and id."""
+        """Answer of the reader; its passages are the nodes, by position and id, cited by their metadata."""
         question = query if isinstance(query, str) else query.query_str
-        passages = [passage(scored.node.node_id, scored.node.get_content(MetadataMode.NONE)) for scored in nodes]
+        found = [scored.node for scored in nodes]
+        passages = [passage(node.node_id, node.get_content(MetadataMode.NONE), node.metadata) for node in found]
         return self.reader.answer(question, passages, threshold=self.threshold)
 
     def synthesize(
