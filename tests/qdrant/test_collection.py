@@ -300,3 +300,14 @@ def test_views_of_two_commits_share_no_statistics(backend: QdrantBackend) -> Non
     QdrantView(backend.db, before, None)
     backend.db.memo = Interrupted(backend.db.memo)
     assert QdrantView(backend.db, before, None)._memo is not views[0]._memo
+
+
+def test_a_view_reads_nothing_outside_its_filter_however_often_it_is_asked(backend: QdrantBackend) -> None:
+    """Also of points that it has met before: refused ones, and those that statistics of words read."""
+    put(backend, doc("a", "the red owl sings", who="ada"), doc("b", "the red owl sleeps", who="bob"))
+    with backend.read() as every, backend.read({"who": "bob"}) as own:
+        [key] = every.keys_of(["a"])["a"]
+        assert own.ids(own.words('"red owl" sings', 3).keys.tolist()) == ["b"]
+        for read in (own.documents, own.ids, own.document_keys, lambda keys: own.rows("leaves", keys)) * 2:
+            with pytest.raises(NotFoundError, match="fails its filter"):
+                read([key])
