@@ -29,7 +29,9 @@ WORDS = "words"
 PROBE = 0xFFFFFFFF
 """Term that the state alone has: its rarity tells the number of points (see ``_holding``)."""
 KEPT = 8192
-"""Points that a view remembers."""
+"""Points that a view remembers, and facts that views of one scope share."""
+SCOPES = 64
+"""Scopes of which views share facts."""
 ENTRY = 8
 """Characters of a word in the text of a document's words."""
 SEEN = ("born", "died", "id", "digest", "length", "number")
@@ -80,9 +82,10 @@ class QdrantView(EngineView):
         self._matched: dict[tuple[str, int], Keys] = {}
         stamp = (self.generation, state.dead)
         memo = db.memo  # a view of another commit may put its own there at any moment
-        if memo.get("stamp") != stamp:
-            memo = db.memo = {"stamp": stamp}
         self._scope = filter.parts[0] if isinstance(filter, Scoped) else None
+        full = len(memo) > SCOPES or len(memo.get(("scope", self._scope), ())) > KEPT
+        if full or memo.get("stamp") != stamp:  # open views keep theirs
+            memo = db.memo = {"stamp": stamp}
         # Statistics in a scope count its own documents.
         self._memo: dict[object, Any] = memo.setdefault(("scope", self._scope), {})
         self._careful = bool(state.pending or state.dead)  # invisible points are about

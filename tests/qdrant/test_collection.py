@@ -311,3 +311,12 @@ def test_a_view_reads_nothing_outside_its_filter_however_often_it_is_asked(backe
         for read in (own.documents, own.ids, own.document_keys, lambda keys: own.rows("leaves", keys)) * 2:
             with pytest.raises(NotFoundError, match="fails its filter"):
                 read([key])
+
+
+def test_what_views_of_one_commit_share_is_bounded(backend: QdrantBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palmette_qdrant.view.KEPT", 20)
+    put(backend, doc("a", "the red owl sings"))
+    for number in range(60):
+        with backend.read() as view:
+            assert view.ids(view.words(f"owl{number} red", 1).keys.tolist()) == ["a"]
+        assert sum(map(len, [own for own in backend.db.memo.values() if isinstance(own, dict)])) <= 30
