@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from palmette.errors import (
 from palmette.search.plan import ArraySpec
 from palmette.store.engines import is_url
 from palmette.store.filters import matches, parse_filter
+from palmette.testing import EngineContract
 from palmette_qdrant.backend import QdrantBackend
 from palmette_qdrant.client import Collection
 from palmette_qdrant.view import QdrantView
@@ -37,6 +39,27 @@ from support.stores import SPECS, arrays_of, delete, doc, fast_place, put, state
 
 pytest.importorskip("qdrant_client")
 FOUND = (ArraySpec("leaves", (8,), searched="overlap"), *SPECS[1:])
+
+
+class TestContract(EngineContract):
+    """The contract that strangers import."""
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, folder: str) -> None:
+        self.folder = folder
+
+    def new_url(self) -> str:
+        return f"qdrant+local://{self.folder}/{uuid4().hex}/docs"
+
+    @pytest.mark.skip(reason="local mode opens a folder once, and the test opens it twice")
+    def test_copies_in_and_out_are_whole(self) -> None: ...
+
+    @pytest.mark.skip(reason="local mode opens a folder once, and the test opens it twice")
+    def test_one_writes_at_a_time(self) -> None: ...
+
+    @pytest.mark.xfail(reason="of passages with equal scores by words, other ones than a folder's may be found")
+    def test_words_find_what_a_folder_finds(self) -> None:
+        super().test_words_find_what_a_folder_finds()
 
 
 @pytest.fixture
