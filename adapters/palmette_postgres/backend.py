@@ -187,10 +187,12 @@ class PostgresBackend(StorageEngine):
                 [_, rows, [[number]]],
             ):
                 writer = PostgresWriter(self.db, connection, self._checked(rows), self.analyser)
-                yield writer
-                if writer.prepare() is not None:
-                    self._commit(connection, number)
-                writer.is_open = False
+                try:
+                    yield writer
+                    if writer.prepare() is not None:
+                        self._commit(connection, number)
+                finally:
+                    writer.is_open = False
         finally:
             self._writing.release()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -66,22 +67,27 @@ class PostgresWriter:
         self._terms: list[tuple[Terms, Floats, NDArray[np.int32]]] = []
         """Terms that came (1) and went (−1) and are not counted yet, with what each adds to a score at most."""
         self._waiting = 0
-        self._spoilt = False
+        self._failed = False
         self.is_open = True
 
-    def _run(self, statement: str, *values: Any) -> list[Any]:
-        if not self.is_open or self._spoilt:
+    @contextmanager
+    def _step(self) -> Iterator[None]:
+        """A change that stops half way spoils the whole write: it can then only be dropped."""
+        if not self.is_open or self._failed:
             raise StoreError("this write is over or has failed; start a new one with `with backend.write() as writer:`")
-        self._spoilt = True
+        self._failed = True
         with self.db.errors():
-            cursor = self._connection.execute(statement, values, binary=bool(values))
-            rows = cursor.fetchall() if cursor.description else []
-        self._spoilt = False
-        return rows
+            yield
+        self._failed = False
+
+    def _run(self, statement: str, *values: Any) -> list[Any]:
+        cursor = self._connection.execute(statement, values, binary=bool(values))
+        return cursor.fetchall() if cursor.description else []
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         """Digests of the ids that exist."""
-        rows = self._run("SELECT id, digest FROM documents WHERE id = ANY(%s)", escaped_ids(ids))
+        with self._step():
+            rows = self._run("SELECT id, digest FROM documents WHERE id = ANY(%s)", escaped_ids(ids))
         return {unescape(id): digest for id, digest in rows}
 
     def put(self, documents: Sequence[Document | StoredDocument], arrays: Mapping[str, Stored]) -> None:
@@ -91,57 +97,59 @@ class PostgresWriter:
         rows = fresh_rows(self._arrays, stored, arrays, self._put)
         if not rows:
             return
-        self.delete([row.id for row in rows.values()])
-        # 2. documents; the key of each is its first passage's
-        first = np.cumsum([0, *(len(one.passages) for one in stored)]).tolist()
-        passages: list[tuple[int, int, int]] = []  # place in the arrays, key, key of the document
-        copied = []
-        for place, row in rows.items():
-            count = len(stored[place].passages)
-            passages += [(first[place] + number, self._next + number, self._next) for number in range(count)]
-            texts = (row.metadata, row.fields, row.payload, row.digest, row.passages)
-            copied.append((
-                Int8(self._next), escape(row.id), escape(row.text), jsonb(escaped_json(row.metadata)),
-                escape(row.source), Int4(count), jsonb(values_text(row.values)), *texts,
-            ))  # fmt: skip
-            for name in {name for name, _ in row.values}:
-                self._names[name] = self._names.get(name, 0) + 1
-            self._next += count
-        self._copy("documents", copied)
-        # 3. words of passages
-        words, lengths = pack(self._analyser, [text for place in rows for text in stored[place].words()])
-        self._documents, self._passages = self._documents + len(rows), self._passages + len(passages)
-        self._length += sum(lengths)
-        sizes, every = np.array([len(entries) for entries in words]), np.concatenate(words)
-        norm = norms(np.array(lengths), max(1.0, self._length / self._passages))
-        counts = (every & np.uint64(MAX_COUNT)).astype(np.float32)
-        impacts_of = np.split(counts / (counts + np.repeat(norm, sizes)), np.cumsum(sizes)[:-1])
-        self._copy("words", [
-            (
-                Int8(key), Int8(owner), Int4(length), integers(terms_of(entries), 23, ">i4"),
-                sparse_vector((entries >> np.uint64(COUNT_BITS)) % np.uint64(DIMENSIONS), impacts), packed(entries),
-            )
-            for (_, key, owner), entries, length, impacts in zip(passages, words, lengths, impacts_of, strict=True)
-        ])  # fmt: skip
-        self._count(every, np.concatenate(impacts_of), 1)
-        # 4. arrays of passages
-        columns = [_column_of(spec, arrays, np.array([at for at, *_ in passages])) for spec in self._arrays]
-        fields = [one for column in columns for one in column]
-        keyed = ((Int8(key), Int8(owner)) for _, key, owner in passages)
-        self._copy("passages", [(*keys, *own) for keys, *own in zip(keyed, *fields, strict=True)])
-        self._put.update((row.id, row.digest) for row in rows.values())
-        self._changed = True
+        with self._step():
+            self._remove([row.id for row in rows.values()])
+            # 2. documents; the key of each is its first passage's
+            first = np.cumsum([0, *(len(one.passages) for one in stored)]).tolist()
+            passages: list[tuple[int, int, int]] = []  # place in the arrays, key, key of the document
+            copied = []
+            for place, row in rows.items():
+                count = len(stored[place].passages)
+                passages += [(first[place] + number, self._next + number, self._next) for number in range(count)]
+                texts = (row.metadata, row.fields, row.payload, row.digest, row.passages)
+                copied.append((
+                    Int8(self._next), escape(row.id), escape(row.text), jsonb(escaped_json(row.metadata)),
+                    escape(row.source), Int4(count), jsonb(values_text(row.values)), *texts,
+                ))  # fmt: skip
+                for name in {name for name, _ in row.values}:
+                    self._names[name] = self._names.get(name, 0) + 1
+                self._next += count
+            self._copy("documents", copied)
+            # 3. words of passages
+            words, lengths = pack(self._analyser, [text for place in rows for text in stored[place].words()])
+            self._documents, self._passages = self._documents + len(rows), self._passages + len(passages)
+            self._length += sum(lengths)
+            sizes, every = np.array([len(entries) for entries in words]), np.concatenate(words)
+            norm = norms(np.array(lengths), max(1.0, self._length / self._passages))
+            counts = (every & np.uint64(MAX_COUNT)).astype(np.float32)
+            impacts_of = np.split(counts / (counts + np.repeat(norm, sizes)), np.cumsum(sizes)[:-1])
+            self._copy("words", [
+                (
+                    Int8(key), Int8(owner), Int4(length), integers(terms_of(entries), 23, ">i4"),
+                    sparse_vector((entries >> np.uint64(COUNT_BITS)) % np.uint64(DIMENSIONS), impacts), packed(entries),
+                )
+                for (_, key, owner), entries, length, impacts in zip(passages, words, lengths, impacts_of, strict=True)
+            ])  # fmt: skip
+            self._count(every, np.concatenate(impacts_of), 1)
+            # 4. arrays of passages
+            columns = [_column_of(spec, arrays, np.array([at for at, *_ in passages])) for spec in self._arrays]
+            fields = [one for column in columns for one in column]
+            keyed = ((Int8(key), Int8(owner)) for _, key, owner in passages)
+            self._copy("passages", [(*keys, *own) for keys, *own in zip(keyed, *fields, strict=True)])
+            self._put.update((row.id, row.digest) for row in rows.values())
+            self._changed = True
 
     def _copy(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
-        self._run("SELECT 1")  # raises for a write that is over
-        self._spoilt = True
-        with self.db.errors(), self._connection.cursor().copy(f"COPY {table} FROM STDIN (FORMAT BINARY)") as copy:
+        with self._connection.cursor().copy(f"COPY {table} FROM STDIN (FORMAT BINARY)") as copy:
             for row in rows:
                 copy.write_row(row)
-        self._spoilt = False
 
     def delete(self, ids: Sequence[str]) -> list[str]:
         """Remove documents; returns the ids that were there."""
+        with self._step():
+            return self._remove(ids)
+
+    def _remove(self, ids: Sequence[str]) -> list[str]:
         unique = list(dict.fromkeys(ids))
         gone = 'DELETE FROM documents WHERE id = ANY(%s) RETURNING id, key, "values"'
         rows = self._run(gone, escaped_ids(unique))
@@ -165,9 +173,10 @@ class PostgresWriter:
 
     def note(self, name: str, value: str) -> None:
         """Keep a short text with the documents."""
-        self._run("DELETE FROM notes WHERE name = %s", escape(name))
-        self._run("INSERT INTO notes VALUES (%s, %s)", escape(name), escape(value))
-        self._changed = True
+        with self._step():
+            self._run("DELETE FROM notes WHERE name = %s", escape(name))
+            self._run("INSERT INTO notes VALUES (%s, %s)", escape(name), escape(value))
+            self._changed = True
 
     def _count(self, entries: Entries, impacts: Floats, sign: int) -> None:
         """Count terms that came or went, now or before the commit."""
@@ -197,21 +206,22 @@ class PostgresWriter:
 
     def prepare(self) -> State | None:
         """Settle what the commit needs; returns the new state, or ``None`` where nothing has changed."""
-        if not self._changed:
-            return None
-        self._count_waiting()
-        names = {name: count for name, count in self._names.items() if count}
-        indexed, analysed = self._make_indexes(), self.before.analysed
-        if not analysed / 2 <= self._passages <= max(100, 2 * analysed):
-            self._run("ANALYZE documents, passages, words, counts")
-            analysed = self._passages
-        state = self.before.model_copy(update={
-            "generation": self.before.generation + 1, "next_key": self._next, "documents": self._documents,
-            "passages": self._passages, "length": self._length, "names": names, "indexed": indexed,
-            "analysed": analysed,
-        })  # fmt: skip
-        self._run("UPDATE state SET value = %s", state_text(state))
-        return state
+        with self._step():
+            if not self._changed:
+                return None
+            self._count_waiting()
+            names = {name: count for name, count in self._names.items() if count}
+            indexed, analysed = self._make_indexes(), self.before.analysed
+            if not analysed / 2 <= self._passages <= max(100, 2 * analysed):
+                self._run("ANALYZE documents, passages, words, counts")
+                analysed = self._passages
+            state = self.before.model_copy(update={
+                "generation": self.before.generation + 1, "next_key": self._next, "documents": self._documents,
+                "passages": self._passages, "length": self._length, "names": names, "indexed": indexed,
+                "analysed": analysed,
+            })  # fmt: skip
+            self._run("UPDATE state SET value = %s", state_text(state))
+            return state
 
     def _make_indexes(self) -> tuple[str, ...]:
         """Make the indexes for which there is enough now: built at once they take less time than grown."""

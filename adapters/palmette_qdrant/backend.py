@@ -180,6 +180,8 @@ class QdrantBackend(StorageEngine):
                     counts = writer.drop()
                 if not (counts and isinstance(error, StoreError)):  # only the answer to its commit was lost
                     raise
+            finally:
+                writer.is_open = False
         finally:
             self._writing.release()
 

@@ -29,7 +29,9 @@ WORDS = "words"
 PROBE = 0xFFFFFFFF
 """Term that the state alone has: its rarity tells the number of points (see ``_holding``)."""
 KEPT = 8192
-"""Points that a view remembers."""
+"""Points that a view remembers, and facts that views of one scope share."""
+SCOPES = 64
+"""Scopes of which views share facts."""
 ENTRY = 8
 """Characters of a word in the text of a document's words."""
 SEEN = ("born", "died", "id", "digest", "length", "number")
@@ -75,12 +77,15 @@ class QdrantView(EngineView):
         self._numbers: dict[int, int] = {}  # of passages within their documents, by key
         self._specs = {spec.name: spec for spec in db.arrays}
         self._points: dict[int, dict[str, Any]] = {}
+        self._passed: set[int] = set()  # keys of points that were found to pass the filter
+        self._best: set[int] = set()  # keys of points outside it whose words set the scale
         self._matched: dict[tuple[str, int], Keys] = {}
         stamp = (self.generation, state.dead)
         memo = db.memo  # a view of another commit may put its own there at any moment
-        if memo.get("stamp") != stamp:
-            memo = db.memo = {"stamp": stamp}
         self._scope = filter.parts[0] if isinstance(filter, Scoped) else None
+        full = len(memo) > SCOPES or len(memo.get(("scope", self._scope), ())) > KEPT
+        if full or memo.get("stamp") != stamp:  # open views keep theirs
+            memo = db.memo = {"stamp": stamp}
         # Statistics in a scope count its own documents.
         self._memo: dict[object, Any] = memo.setdefault(("scope", self._scope), {})
         self._careful = bool(state.pending or state.dead)  # invisible points are about
@@ -221,22 +226,33 @@ class QdrantView(EngineView):
         return CorruptIndexError(f"point {key} of {self.db.url} is damaged ({reason!s:.120}): copy the index anew")
 
     def points(
-        self, keys: Sequence[int] | Keys, include: Sequence[str], also: Sequence[str] = ()
+        self, keys: Sequence[int] | Keys, include: Sequence[str], also: Sequence[str] = (), *, outside: bool = False
     ) -> list[dict[str, Any]]:
-        """Payloads in the order of ``keys``, with these fields at least; ``also`` these, of points that have them."""
+        """Payloads in the order of ``keys``, with these fields at least; ``also`` these, of points that have them.
+
+        Points that fail the filter raise, except for statistics, which read words ``outside`` it.
+        """
         passage_keys, known, needed = [int(key) for key in keys], self._points, set(include)
         if len(known) > KEPT:
             known.clear()
-        unknown = [key for key in dict.fromkeys(passage_keys) if key not in known or needed - known[key].keys()]
-        fields = [*SEEN, *include, *also, *(() if self.filter is None else ("metadata",))]
+            self._passed.clear()
+        unchecked = set[int]() if outside or self.filter is None else set(passage_keys) - self._passed
+        own = {"metadata"} if unchecked else set[str]()
+        unknown = [
+            key
+            for key in dict.fromkeys(passage_keys)
+            if key not in known or (needed | (own if key in unchecked else set())) - known[key].keys()
+        ]
+        fields = [*SEEN, *include, *also, *own]
         for start in range(0, len(unknown), PAGE):
             self._keep(map(self._checked, self.db("retrieve", unknown[start : start + PAGE], with_payload=fields)))
-        for key in unknown:
+        for key in dict.fromkeys([*unknown, *unchecked]):
             payload = known.get(key, {})
-            if not self._shows(payload) or not self._passes(key, payload):
+            if not self._shows(payload) or (key in unchecked and not self._passes(key, payload)):
                 raise NotFoundError(f"key {key} is not in this view: it was never there, or fails its filter")
             if missing := needed - payload.keys():
                 raise self._damaged(key, f"it has no {min(missing)}")
+        self._passed |= unchecked
         return [known[key] for key in passage_keys]
 
     def _passes(self, key: int, payload: Mapping[str, Any]) -> bool:
@@ -321,7 +337,7 @@ class QdrantView(EngineView):
                 limit=limit,
                 filter=where,
                 params=search_params,
-                with_payload=[*SEEN, *include],
+                with_payload=[*SEEN, *include, *(() if self.filter is None else ("metadata",))],
             )
 
         return make
@@ -419,7 +435,7 @@ class QdrantView(EngineView):
         return texts
 
     def _texts(self, query: QueryTerms, keys: Sequence[int] | Keys) -> tuple[list[str], Floats]:
-        payloads = self.points(keys, ("length", WORDS))
+        payloads = self.points(keys, ("length", WORDS), outside=self._best.issuperset(map(int, keys)))
         mean = max(1.0, self._length / max(1, self._documents))
         norm = norms(np.array([payload["length"] for payload in payloads]), mean)
         return self._entries(keys, payloads), norm
@@ -450,6 +466,7 @@ class QdrantView(EngineView):
             memo["holding", term] = self._holding(hits[0], term >> SPARSE) if hits else 0.0
         holding = [memo["holding", term] for term in (*query.terms, *query.skipped)]
         top = keys_of_points([answers[searches - 1][:BEST]])
+        self._best.update(top.tolist())
         memo["weights", text] = self._scaled(query, holding, self._documents, lambda *_: top)
 
     def _holding(self, hit: Any, place: int) -> float:
@@ -467,7 +484,7 @@ class QdrantView(EngineView):
 
         A shard counts its own points: its number is multiplied by documents / documents of the shard.
         """
-        [payload] = self.points([hit.id], (WORDS, "norm"))
+        [payload] = self.points([hit.id], (WORDS, "norm"), outside=True)
         impact = impacts(from_texts(self._entries([hit.id], [payload])), payload["norm"]).get(place, 0.0)
         if not impact > 0:
             raise self._damaged(hit.id, f"it is found by term {place}, which it does not have")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from palmette.arrays import Ragged, Stored, as_floats, fold_columns
+from palmette.errors import StoreError
 from palmette.lexical.bm25 import norms
 from palmette.lexical.packed import impacts, pack, to_text
 from palmette.search.plan import ArraySpec
@@ -44,7 +46,7 @@ class QdrantWriter:
         """Visible documents by id, as far as this write has looked them up."""
         self._put: dict[str, dict[str, Any]] = {}
         """Documents that this write has put, by id."""
-        self._next, self._changed = self.number << PLACE_BITS, False
+        self._next, self._changed, self.is_open = self.number << PLACE_BITS, False, True
         try:
             if state.abandoned and state.abandoned[-1] == self.number - 1:  # the last writer was killed
                 self.remove_abandoned()
@@ -52,6 +54,15 @@ class QdrantWriter:
         except BaseException:
             self.drop()
             raise
+
+    @contextmanager
+    def _step(self) -> Iterator[None]:
+        """A change that stops half way spoils the whole write: it can then only be dropped."""
+        if not self.is_open:
+            raise StoreError("this write is over or has failed; start a new one with `with backend.write() as writer:`")
+        self.is_open = False
+        yield
+        self.is_open = True
 
     def remove_abandoned(self) -> None:
         """Remove what writes that never count have left behind; it is invisible, and takes room."""
@@ -89,39 +100,42 @@ class QdrantWriter:
         rows = fresh_rows(self.db.arrays, stored_documents, arrays, put)
         if not rows:
             return
-        self.delete([row.id for row in rows.values()])
-        first = np.cumsum([0, *(len(stored_document.passages) for stored_document in stored_documents)]).tolist()
-        passages = [(place, number) for place in rows for number in range(len(stored_documents[place].passages))]
-        words, lengths = pack(self.db.analyser, [text for place in rows for text in stored_documents[place].words()])
-        self.documents, self.passages = self.documents + len(rows), self.passages + len(passages)
-        self.length += sum(lengths)
-        self._changed = True
-        length_norms = norms(np.array(lengths), max(1.0, self.length / self.passages)).tolist()
-        points, m = [], self.db.m
-        for (place, number), entries, length, norm in zip(passages, words, lengths, length_norms, strict=True):
-            row, impact = rows[place], impacts(entries, norm)
-            impact[PROBE - 1] = 1.0  # passages without words count too
-            vectors, payload = _split(self.db, arrays, first[place] + number)
-            vectors[WORDS] = m.SparseVector(indices=list(impact), values=list(impact.values()))
-            if number == 0:
-                self._index(row)
-                self._put[row.id] = {"keys": [], "digest": row.digest, "length": 0}
-                payload |= {name: getattr(row, name) for name in WHOLE}
-            own = self._put[row.id]
-            own["keys"].append(self._next)
-            own["length"] += length
-            payload |= {
-                "id": row.id,
-                "metadata": row.metadata,
-                "digest": row.digest,
-                "number": number,
-                "length": length,
-            }
-            payload |= _metadata(row) | {"born": self.number, "norm": norm, WORDS: to_text(entries)}
-            points.append(m.PointStruct(id=self._next, vector=vectors, payload=payload))
-            self._next += 1
-        for start in range(0, len(points), BATCH):
-            self.db("upsert", points[start : start + BATCH], update_mode=m.UpdateMode.INSERT_ONLY)
+        with self._step():
+            self._remove([row.id for row in rows.values()])
+            first = np.cumsum([0, *(len(stored_document.passages) for stored_document in stored_documents)]).tolist()
+            passages = [(place, number) for place in rows for number in range(len(stored_documents[place].passages))]
+            words, lengths = pack(
+                self.db.analyser, [text for place in rows for text in stored_documents[place].words()]
+            )
+            self.documents, self.passages = self.documents + len(rows), self.passages + len(passages)
+            self.length += sum(lengths)
+            self._changed = True
+            length_norms = norms(np.array(lengths), max(1.0, self.length / self.passages)).tolist()
+            points, m = [], self.db.m
+            for (place, number), entries, length, norm in zip(passages, words, lengths, length_norms, strict=True):
+                row, impact = rows[place], impacts(entries, norm)
+                impact[PROBE - 1] = 1.0  # passages without words count too
+                vectors, payload = _split(self.db, arrays, first[place] + number)
+                vectors[WORDS] = m.SparseVector(indices=list(impact), values=list(impact.values()))
+                if number == 0:
+                    self._index(row)
+                    self._put[row.id] = {"keys": [], "digest": row.digest, "length": 0}
+                    payload |= {name: getattr(row, name) for name in WHOLE}
+                own = self._put[row.id]
+                own["keys"].append(self._next)
+                own["length"] += length
+                payload |= {
+                    "id": row.id,
+                    "metadata": row.metadata,
+                    "digest": row.digest,
+                    "number": number,
+                    "length": length,
+                }
+                payload |= _metadata(row) | {"born": self.number, "norm": norm, WORDS: to_text(entries)}
+                points.append(m.PointStruct(id=self._next, vector=vectors, payload=payload))
+                self._next += 1
+            for start in range(0, len(points), BATCH):
+                self.db("upsert", points[start : start + BATCH], update_mode=m.UpdateMode.INSERT_ONLY)
 
     def _index(self, row: DatabaseRow) -> None:
         """Have metadata names indexed by the type of their first value."""
@@ -133,6 +147,10 @@ class QdrantWriter:
 
     def delete(self, ids: Sequence[str]) -> list[str]:
         """Mark documents as deleted; returns the ids that were there."""
+        with self._step():
+            return self._remove(ids)
+
+    def _remove(self, ids: Sequence[str]) -> list[str]:
         self.lease.renew()
         self._look_up(ids)
         entries = {id: entry for id in ids if (entry := self._put.pop(id, None) or self._stored[id]) is not None}
@@ -152,18 +170,25 @@ class QdrantWriter:
 
     def note(self, name: str, value: str) -> None:
         """Keep a short text with the documents."""
-        self.notes[name], self._changed = value, True
+        with self._step():
+            self.notes[name], self._changed = value, True
 
     def commit(self) -> None:
         """Count this write, in one update of the state."""
-        changes: dict[str, Any] = {"dead": self.dead, "indexed": self.indexed}
-        if self.dead:  # the engine's own word counts include the dead
-            changes["removed"] = True
-        if not self._changed:
-            self.lease.release(changes)
-            return
-        changes |= {"documents": self.documents, "passages": self.passages, "length": self.length, "notes": self.notes}
-        self.lease.commit(changes)
+        with self._step():
+            changes: dict[str, Any] = {"dead": self.dead, "indexed": self.indexed}
+            if self.dead:  # the engine's own word counts include the dead
+                changes["removed"] = True
+            if not self._changed:
+                self.lease.release(changes)
+                return
+            changes |= {
+                "documents": self.documents,
+                "passages": self.passages,
+                "length": self.length,
+                "notes": self.notes,
+            }
+            self.lease.commit(changes)
 
     def drop(self) -> bool:
         """Undo the change; returns whether it counts all the same, since its commit came through."""

@@ -13,14 +13,14 @@ and no model is loaded.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from palmette.arrays import Ragged, quantise
+from palmette.arrays import Ragged, Stored, quantise
 from palmette.encoder.fake import FakeEncoder
 from palmette.errors import (
     ConfigError,
@@ -172,6 +172,27 @@ class EngineContract:
                 writer.put([Document("x", "one"), Document("x", "two")], arrays_of(range(2)))
             backend.verify()
 
+    def test_a_put_that_stops_half_way_counts_for_nothing(self) -> None:
+        """Also where the caller goes on: an engine undoes that put, or drops the write with StoreError."""
+        given = [Document("3", "other words", {"odd": 0}), Document("20", "new words", {"odd": 1})]
+        with self._stored(range(9)) as backend:
+            before, whole = state_of(backend), _Failing(arrays_of(range(2)), 1 << 30)
+            with raises(RuntimeError), backend.write() as writer:
+                writer.put(given, whole)
+                _fail()
+            for reads in sorted({0, len(SPECS), whole.read - 1}):
+                with suppress(StoreError), backend.write() as writer, raises(RuntimeError):
+                    writer.put(given, _Failing(arrays_of(range(2)), reads))
+                with suppress(StoreError):
+                    writer.delete(["5"])  # its write is over
+                assert state_of(backend) == before, f"{reads} of {whole.read} arrays were read"
+                backend.verify()
+            with backend.write() as writer:
+                writer.put(given, arrays_of(range(2)))
+            with suppress(StoreError):
+                writer.delete(["5"])
+            assert state_of(backend).keys() == {*before, "20"}
+
     def test_one_writes_at_a_time(self) -> None:
         with self._stored(range(3)) as backend, closing(type(backend).open(backend.url, lock_timeout=0.1)) as other:
             with backend.write() as writer:
@@ -297,6 +318,25 @@ def raises(kind: type[Exception]) -> Iterator[None]:
 
 def _fail() -> None:
     raise RuntimeError("on purpose")
+
+
+class _Failing(Mapping[str, Stored]):
+    """Arrays of which so many can be read."""
+
+    def __init__(self, arrays: Mapping[str, Stored], most: int) -> None:
+        self._arrays, self._most, self.read = arrays, most, 0
+
+    def __getitem__(self, name: str) -> Stored:
+        if self.read == self._most:
+            _fail()
+        self.read += 1
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
 
 
 @contextmanager

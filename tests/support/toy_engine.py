@@ -102,7 +102,7 @@ class ToyEngine(StorageEngine):
         try:
             writer = ToyWriter(self._state(), self.arrays)
             yield writer
-            self._store.state = writer.state
+            self._store.state, writer.state = writer.state, State()  # a writer kept for longer changes nothing
         finally:
             self._store.lock.release()
 
@@ -132,16 +132,18 @@ class ToyWriter:
 
     def put(self, documents: Sequence[Document | StoredDocument], arrays: Mapping[str, Stored]) -> None:
         fresh = fresh_rows(self._arrays, stored := as_stored(documents), arrays, self._put)
-        self.delete([row.id for row in fresh.values()])
         first = np.cumsum([0, *(len(one.passages) for one in stored)]).tolist()
+        passages = [at for place in fresh for at in range(first[place], first[place + 1])]
+        given = {name: arrays[name] for name in arrays}
+        rows = [{n: a.row(at) if isinstance(a, Ragged) else a[at] for n, a in given.items()} for at in passages]
+        self.delete([row.id for row in fresh.values()])  # from here on nothing fails
+        key = self.state.next_key
+        self.state.rows.update(enumerate(rows, key))
         for place, row in fresh.items():
-            key = self.state.next_key
             self.state.documents[key] = stored[place]
-            for at in range(first[place], first[place + 1]):
-                rows = {n: a.row(at) if isinstance(a, Ragged) else a[at] for n, a in arrays.items()}
-                self.state.rows[key + at - first[place]] = rows
-            self.state = replace(self.state, next_key=key + len(stored[place].passages))
+            key += len(stored[place].passages)
             self._put[row.id] = row.digest
+        self.state = replace(self.state, next_key=key)
 
     def delete(self, ids: Sequence[str]) -> list[str]:
         keys = {one.document.key: key for key, one in self.state.documents.items()}
