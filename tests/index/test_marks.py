@@ -87,12 +87,25 @@ def test_heads_of_a_long_table_take_one_walk_over_its_rows():
     class Counted(str):
         met = 0
 
-        def rfind(self, *args: object) -> int:
+        def startswith(self, *args: object) -> bool:
             Counted.met += 1
-            return super().rfind(*args)  # type: ignore[arg-type]
+            return super().startswith(*args)  # type: ignore[arg-type]
 
     rows = ["| part | shelf |", "|---|---|", *[f"| {number} | B{number} |" for number in range(3000)]]
     text = Counted("\n".join(["Before.", *rows, "", "After."]))
     starts = [0, *[text.index(rows[at]) for at in range(0, len(rows), 10)], text.index("After")]
     assert table_heads(text, starts) == ["", "", *["part | shelf"] * (len(starts) - 3), ""]
-    assert Counted.met <= len(rows)
+    assert Counted.met <= len(rows) + 4 * len(starts)
+    # also where every passage begins inside a row
+    inside = [text.index(rows[at]) + rows[at].rindex("|", 0, -1) for at in range(2, len(rows), 10)]
+    Counted.met = 0
+    assert table_heads(text, inside) == ["part | shelf"] * len(inside)
+    assert Counted.met <= len(rows) + 4 * len(inside)
+
+
+def test_a_table_in_one_line_is_not_repeated_in_each_of_its_passages():
+    text = "| cell |" * 20_000
+    heads = table_heads(text, range(8, len(text), 800))
+    assert max(map(len, heads)) <= 1000
+    assert table_heads("| a | b |\r\n|---|---|\r\n| 1 | 2 |", [22]) == ["a | b"]
+    assert table_heads("| a | b |\r|---|---|\r| 1 | 2 |", [20]) == ["a | b"]

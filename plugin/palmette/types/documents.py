@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -108,18 +109,25 @@ LINE_END = re.compile(r"\r\n|\r|\n")
 """What ends a line: the three of Markdown and of editors, none of Unicode's others."""
 
 
+MAX_TABLE_HEAD = 1000
+"""Characters at most of a table's columns that its passages are read with: a "table" may be one line of a megabyte."""
+
+
 def table_heads(content: str, starts: Sequence[int]) -> list[str]:
     """Return, for each passage, the columns of the table that it goes on with: cells say little without them."""
-    heads, tables = list[str](), dict[int, int]()  # where the table at a start begins, so that no row is met twice
+    if not any(content.startswith("|", start) for start in starts):
+        return [""] * len(starts)
+    lines = [0, *(end.end() for end in LINE_END.finditer(content))]
+    tables, heads = (dict[int, int](), list[str]())  # of a line: its table's first line; no row is met twice
     for start in starts:
-        first = start
-        while first > 0 and first not in tables and content.startswith("|", first):
-            line = content.rfind("\n", 0, first - 1) + 1
-            if not content.startswith("|", line):
-                break
-            first = line
-        tables[start] = first = tables.get(first, first)
-        heads.append(content[first : content.find("\n", first)].strip("| \r") if first < start else "")
+        line = at = bisect_right(lines, start) - 1
+        if content.startswith("|", start) and content.startswith("|", lines[line]):
+            while at not in tables and at > 0 and content.startswith("|", lines[at - 1]):
+                at -= 1
+            tables[line] = at = tables.get(at, at)
+        first = lines[at]
+        head = content[first : first + MAX_TABLE_HEAD] if first < start else ""
+        heads.append(LINE_END.split(head, maxsplit=1)[0].strip("| "))
     return heads
 
 
