@@ -118,7 +118,8 @@ def table_heads(content: str, starts: Sequence[int]) -> list[str]:
     if not any(content.startswith("|", start) for start in starts):
         return [""] * len(starts)
     lines = [0, *(end.end() for end in LINE_END.finditer(content))]
-    tables, heads = (dict[int, int](), list[str]())  # of a line: its table's first line; no row is met twice
+    heads = list[str]()
+    tables = dict[int, int]()  # the first line of the table that a line is in, so that no row is met twice
     for start in starts:
         line = at = bisect_right(lines, start) - 1
         if content.startswith("|", start) and content.startswith("|", lines[line]):
