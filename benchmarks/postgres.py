@@ -93,8 +93,8 @@ def main() -> None:
     encoder.known = dict(zip(asked, vectors, strict=True))
     here, there, lines = Index(model, local), Index(model, remote), []
     cases = [(name, here, there, options) for name, options in SEARCHES.items()]
-    scope = {"home": 7}
-    cases.append(("default, in the scope of 1 in 500", here.filtered(scope), there.filtered(scope), {}))
+    scope = {"tenant": 7}
+    cases.append(("default, as one tenant of a hundred", here.filtered(scope), there.filtered(scope), {}))
     for name, one, other, options in cases:
         for index in (one, other):
             timed(index, asked[:3], options)

@@ -69,7 +69,11 @@ class Corpus:
             home = self.rng.integers(len(self.centres), size=n)
             vectors = self.near(self.centres[home], 1.0)
             documents = [
-                Document(str(start + row), " ".join(self.words(60)), {"home": int(home[row]), "even": row % 2 == 0})
+                Document(
+                    str(start + row),
+                    " ".join(self.words(60)),
+                    {"home": int(home[row]), "even": row % 2 == 0, "tenant": row % 100},
+                )
                 for row in range(n)
             ]
             sentences, scales = quantise(self.near(np.repeat(vectors, SENTENCES_EACH, axis=0), 0.7)[:, None])
