@@ -209,9 +209,20 @@ class EngineContract:
             assert view.ids(keys[::-1]) == [str(number) for number in range(9)][::-1]
             assert {id: [*own] for id, own in view.keys_of(["4", "nobody"]).items()} == {"4": [keys[4]]}
             assert (len(odd), odd.keys().tolist(), odd.count_documents()) == (4, keys[1::2], 4)
-            for read in (odd.documents, odd.document_keys, lambda some: odd.rows("vector", some)):
-                with raises(NotFoundError):
-                    read([keys[0]])
+            words, plan = "text 4 number 4", SearchPlan(Score("vector", np.ones((1, 16), np.float32)))
+            best = odd.words(words, 3).keys.tolist()  # that of all, which fails the filter, sets the scale
+            assert set(best) <= set(keys[1::2])
+            for read in (
+                odd.documents, odd.document_keys, lambda some: odd.rows("vector", some),
+                lambda some: odd.words(words, 3, np.array(some)), lambda some: odd.word_parts(words, some[0]),
+                lambda some: odd.candidates(plan.among(np.array(some)), 3),
+            ):  # fmt: skip
+                read([keys[1]])
+                for outside in (keys[0], keys[4]):
+                    with raises(NotFoundError):
+                        read([outside])
+            with backend.read({"$id": ["nobody"]}) as none, raises(NotFoundError):
+                none.candidates(plan.among(np.array(keys[:1])), 3)
 
     # -- searches as methods describe them -------------------------------------------------------------------
 
