@@ -100,11 +100,16 @@ class PostgresView(EngineView):
                 raise InputError(f"{self.db.url} cannot compare what was asked ({error!s:.200})") from error
 
     def _remember(self, *key: Any, read: Any) -> Any:
-        if key not in self._memo:
-            while len(self._memo) >= KEPT:
-                self._memo.pop(next(iter(self._memo)), None)
-            self._memo[key] = read()
-        return self._memo[key]
+        memo = self._memo  # other threads' views read and change it meanwhile
+        try:
+            return memo[key]
+        except KeyError:
+            pass
+        found = read()
+        while len(memo) >= KEPT:
+            memo.pop(next(iter(list(memo)), None), None)
+        memo[key] = found
+        return found
 
     def _condition(self, filter: Filter | None) -> Sql:
         """Condition on documents, and empty for all."""

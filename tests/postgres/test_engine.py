@@ -326,3 +326,18 @@ def test_every_error_of_the_database_is_ours(backend: PostgresBackend) -> None:
             put(backend, doc("b"))
         postgres.run(f"ALTER TABLE {name}.hidden RENAME TO {table}")
     assert np.array_equal(backend.scan().__next__().text, "text of a")
+
+
+def test_what_views_of_one_commit_share_may_be_forgotten_at_any_moment(backend: PostgresBackend) -> None:
+    """By another thread's view, even between two looks at it."""
+
+    class Forgetful(dict[Any, Any]):
+        def __contains__(self, key: object) -> bool:
+            return super().__contains__(key) and self.pop(key) is not self
+
+    put(backend, doc("a", lang="en"), doc("b"))
+    backend._memo = backend.state().generation, Forgetful()
+    for _ in range(2):
+        with backend.read({"lang": "en"}) as view:
+            assert (len(view), view.ids(view.words("text", 3).keys.tolist())) == (1, ["a"])
+    assert 0 < len(backend._memo[1]) <= 256
