@@ -529,7 +529,7 @@ class PostgresView(EngineView):
     def _texts(self, query: QueryTerms, keys: Sequence[int] | Keys, outside: bool = False) -> tuple[list[str], Floats]:
         passage_keys = np.asarray(keys, np.int64).reshape(-1).tolist()
         kept = self._words.setdefault((tuple(query.terms), query.required), {})
-        passed: Mapping[int, Any] = kept if outside else self._owners  # what was found outside of the filter is kept too
+        passed: Mapping[int, Any] = kept if outside else self._owners  # those found outside are kept too
         if unknown := [key for key in dict.fromkeys(passage_keys) if key not in kept or key not in passed]:
             among, values = ("", []) if outside else self._unless_found(unknown)
             statement = f"SELECT key, document, length, entries FROM words WHERE key = ANY(%s){among}"
