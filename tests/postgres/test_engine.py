@@ -6,7 +6,7 @@ import pickle
 import random
 import re
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import numpy as np
@@ -191,6 +191,14 @@ def test_what_postgresql_has_no_text_for(backend: PostgresBackend) -> None:
     assert (text, metadata) == ("x", odd[2].metadata)
     assert delete(backend, *[one.key for one in odd]) == [one.key for one in odd]
     assert backend.state().names == {}
+
+
+def test_texts_are_the_same_in_every_environment(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    with closing(PostgresBackend.open(url)) as made:
+        put(made, doc("語", "grüße", colour="grün"))
+        with made.read({"colour": "grün"}) as opened:
+            assert opened.ids(opened.words("grüße", 3).keys.tolist()) == ["語"]
 
 
 def test_damage_is_named(backend: PostgresBackend) -> None:
