@@ -167,8 +167,12 @@ def test_views_close_and_one_object_writes_once_at_a_time(backend: PostgresBacke
             put(backend, doc("b"))
     with pytest.raises(StoreError, match="this view is closed"):
         before.keys()
+    counted = f"SELECT count(*) > 0 FROM {backend.db.schema}.counts WHERE passages = 0"
+    assert postgres.run(counted) == [(True,)]
     backend.compact()
+    assert postgres.run(counted) == [(False,)]
     assert state_of(backend) == state_for([doc("c", "")])
+    backend.verify()
 
 
 def test_what_postgresql_has_no_text_for(backend: PostgresBackend) -> None:
