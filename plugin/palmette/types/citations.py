@@ -93,7 +93,8 @@ def _given(metadata: Metadata) -> Citation | None:
         is_without_line = str(only_line) == metadata.get(CITATION)
     except (AttributeError, KeyError, TypeError):
         return None
-    if not all(isinstance(number, int) for number in (cited.first, cited.last, cited.start, cited.end)):
+    numbers = cited.first, cited.last, cited.start, cited.end
+    if not isinstance(cited.kind, str) or not all(isinstance(number, int) for number in numbers):
         return None
     return only_line if is_without_line else cited
 
