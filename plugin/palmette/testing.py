@@ -145,6 +145,9 @@ class EngineContract:
                 assert found == [one.key for one in given if matches(parsed, one.metadata, one.key)], filter
             with raises(FilterError):
                 there.search("owl", filter={"misspelt": 1})
+            there.delete([one.key for one in given[:-1]])
+            with raises(FilterError):  # no document that is left has any metadata
+                there.search("owl", filter={"colour": "red"})
 
     # -- views and writes ------------------------------------------------------------------------------------
 

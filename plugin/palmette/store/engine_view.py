@@ -201,8 +201,10 @@ class EngineView(View, Protocol):
         scoped = isinstance(filter, Scoped)
         for outer, level in filter.levels() if isinstance(filter, Scoped) else [(None, filter)]:
             for name in dict.fromkeys(names_in(level)):
-                # in a scope without documents nothing can be misspelt
-                if not self._occurs(outer, name) and (names := self._names(outer)):
+                if self._occurs(outer, name):
+                    continue
+                names = self._names(outer)
+                if outer is None or names:  # in a scope without documents nothing can be misspelt
                     near = [] if scoped and outer is None else get_close_matches(name, names, 3)
                     raise unknown_name(name, f" Did you mean {' or '.join(map(repr, near))}?" if near else "")
 
