@@ -107,7 +107,7 @@ class PostgresView(EngineView):
             pass
         found = read()
         while len(memo) >= KEPT:
-            memo.pop(next(iter(list(memo)), None), None)
+            memo.pop(list(memo)[0], None)
         memo[key] = found
         return found
 

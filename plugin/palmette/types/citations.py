@@ -18,6 +18,7 @@ PLACE = "place"
 """Metadata key of a framework's passage: the parts of its citation, as JSON."""
 _SOURCES = ("source", "file_name")
 """Metadata that name a document's file."""
+_NUMBERS = ("first", "last", "start", "end")
 CITED_BY = (CITATION, PLACE, *_SOURCES, "page_label")
 """Metadata that the citation of a framework's passage is made of."""
 
@@ -93,8 +94,8 @@ def _given(metadata: Metadata) -> Citation | None:
         is_without_line = str(only_line) == metadata.get(CITATION)
     except (AttributeError, KeyError, TypeError):
         return None
-    numbers = cited.first, cited.last, cited.start, cited.end
-    if not isinstance(cited.kind, str) or not all(isinstance(number, int) for number in numbers):
+    given = cited.to_dict()
+    if not (isinstance(given["kind"], str) and all(isinstance(given[name], int) for name in _NUMBERS)):
         return None
     return only_line if is_without_line else cited
 
