@@ -106,8 +106,9 @@ class PostgresView(EngineView):
         except KeyError:
             pass
         found = read()
-        while len(memo) >= KEPT:
-            memo.pop(list(memo)[0], None)
+        if len(memo) >= KEPT:
+            for oldest in list(memo)[: 1 + len(memo) - KEPT]:
+                memo.pop(oldest, None)
         memo[key] = found
         return found
 

@@ -18,9 +18,9 @@ PLACE = "place"
 """Metadata key of a framework's passage: the parts of its citation, as JSON."""
 _SOURCES = ("source", "file_name")
 """Metadata that name a document's file."""
-_NUMBERS = ("first", "last", "start", "end")
 CITED_BY = (CITATION, PLACE, *_SOURCES, "page_label")
 """Metadata that the citation of a framework's passage is made of."""
+_NUMBERS = ("first", "last", "start", "end")
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _given(metadata: Metadata) -> Citation | None:
     except (AttributeError, KeyError, TypeError):
         return None
     given = cited.to_dict()
-    if not (isinstance(given["kind"], str) and all(isinstance(given[name], int) for name in _NUMBERS)):
+    if not (isinstance(given["kind"], str) and all(isinstance(given[one], int) for one in _NUMBERS)):
         return None
     return only_line if is_without_line else cited
 
