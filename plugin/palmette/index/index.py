@@ -57,7 +57,7 @@ from palmette.methods.base import Model
 from palmette.ranking.arrays import stores_sentences
 from palmette.ranking.scales import SCORE_SCALES, measured_on, score_scales_for
 from palmette.ranking.score import DEFAULT, Lexical, ScoreScales, noted_score_scales, probability
-from palmette.ranking.second_stage import Rerank, Reranker, SecondStage, as_reranker
+from palmette.ranking.second_stage import Rerank, Reranker, SecondStage, as_reranker, noting
 from palmette.search.faiss_engine import is_engine
 from palmette.sources.cutting import AUTO, PassagesLike, new_cutter, opened_cutter
 from palmette.sources.walk import MOST_BYTES
@@ -443,19 +443,36 @@ class Index:
         query: Query,
         id: str,
         *,
+        filter: FilterLike = None,
         lexical: Lexical = DEFAULT,
         sentences: bool = True,
         boost: Boost = None,
+        rerank: Rerank = None,
         **options: Any,
     ) -> Explanation:
-        """Explain the score of a document's best passage, whether or not a search would return it."""
+        """Explain the score of a document's best passage, whether or not a search would return it.
+
+        Args:
+            query: The query of a search.
+            id: Id of the document.
+            filter: Filter of the search; a reranker judges the hits that pass it.
+            lexical: As for :meth:`search`.
+            sentences: As for :meth:`search`.
+            boost: As for :meth:`search`.
+            rerank: As for :meth:`search`. The reranker judges the search's hits, if it has not yet.
+            options: The method's search options.
+        """
         queries = np.atleast_2d(query)[:1] if isinstance(query, np.ndarray) else [query]
-        [id] = check_ids([id])
+        [id], searched = check_ids([id]), parse_filter(filter)
         batch = encode_query_batch(self.model, queries, options, lexical, sentences and self._sentences, boost)
+        batch = self._with_second_stage(batch, rerank)
         with self.backend.read() as view:
             passages = view.keys_of([id]).get(id)
             if passages is None:
                 raise NotFoundError(f"there is no document {shown(id)} in this index")
+            if batch.second is not None:  # what it adds depends on the hits that the search had judged
+                with self.backend.read(searched) as view_of_search:
+                    batch.search(view_of_search, 10, self._score_scales)
             evidence = batch.evidence(self._score_scales, view)
             candidates = batch.method_scores(view, 0, np.array(passages))
             if batch.calibration is not None:  # not the method's own evidence, which tells of a search
@@ -499,9 +516,10 @@ class Index:
         check_range("a context", "threshold", threshold, 0, 1)
         batch = encode_query_batch(self.model, [question], options, lexical, self._sentences, boost)
         batch = self._with_second_stage(batch, rerank)
-        with self.backend.read(filter) as view:
+        with self.backend.read(filter) as view, noting() as notes:
             result, _ = Selection(distinct="near").search(batch, view, k, self._score_scales)
-            return context_of(result, view, question, tokens, self.model.encoder.count_tokens, threshold)
+            context = context_of(result, view, question, tokens, self.model.encoder.count_tokens, threshold)
+        return replace(context, note=notes.get(question, ""))
 
     def answer(self, question: str, llm: Any, **options: Any) -> WrittenAnswer:
         """Let a language model write an answer from :meth:`context`, and check its citations.
