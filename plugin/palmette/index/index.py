@@ -13,6 +13,7 @@ import numpy as np
 
 from palmette.arrays import Floats, Keys, unit_rows
 from palmette.config import check_choice, check_count, check_range
+from palmette.data import RetrievalData
 from palmette.data.listing import Listing, list_source, source_name
 from palmette.errors import ConfigError, InputError, NotFoundError, StoreError, shown
 from palmette.index.context import CONTEXT_TOKENS, Context, Expand, context_of, expand_hits
@@ -32,6 +33,7 @@ from palmette.index.folder import (
 from palmette.index.grouping import Distinct, Duplicates, GroupBy, Selection, fold
 from palmette.index.inputs import absolute, check_documents, check_ids, check_opening, local_path, unique
 from palmette.index.overview import RANKED_FOR_QUESTION, Overview, overview_of, vector_array
+from palmette.index.questions import add_questions, questions_about
 from palmette.index.results import Boost, Query, QueryBatch, QueryList, Ranking, SearchResult, encode_query_batch
 from palmette.index.sync import NOTE, SyncReport, sync_source
 from palmette.index.write import Changes, apply_changes, note_score_scales
@@ -760,6 +762,7 @@ class Index:
         max_bytes: int = MOST_BYTES,
         metadata: Mapping[str, Any] | None = None,
         titles: bool = True,
+        questions: RetrievalData | str | Path | None = None,
         batch_size: int = 256,
         progress: bool | None = None,
     ) -> SyncReport:
@@ -779,6 +782,8 @@ class Index:
             max_bytes: Size of the largest file that is read.
             metadata: Metadata added to all documents of the source.
             titles: Prepend the separate titles of records to their texts.
+            questions: Questions about the documents, which :meth:`add_questions` then adds. Without it, passages that
+                have questions keep them as long as their texts stay.
             batch_size: Documents encoded at a time.
             progress: A progress bar; ``None`` shows it on a terminal.
         """
@@ -796,8 +801,28 @@ class Index:
                     f"the source {shown(name)} of this index is {known}, not {origin}: give this one a name of its "
                     f"own, source='…' or --source, or source={shown(name)} if it was moved"
                 )
+        asked = None if questions is None else questions_about(questions)
         listing = list_source(data, name, titles=titles, metadata=metadata, progress=progress, **file_options)
-        return self.sync_listing(name, listing, batch_size=size, origin=origin, progress=progress)
+        report = self.sync_listing(name, listing, batch_size=size, origin=origin, progress=progress)
+        if asked is not None:
+            add_questions(self.backend, asked, name)
+        return report
+
+    def add_questions(self, questions: RetrievalData | str | Path) -> int:
+        """Add questions about passages as words by which the passages are found (as in doc2query).
+
+        Vectors, sentences and what hits show stay as they are. A passage keeps its questions as long as its text stays,
+        also where its document changes or moves; in a passage that was changed since it was asked about they are not
+        added. Questions replace earlier ones of the same passage.
+
+        Args:
+            questions: What :func:`palmette.write_questions` (``palmette ask``) returned, or its folder: the questions
+                of ``train`` and the passages that they are about.
+
+        Returns:
+            Number of passages of the index that have questions of these.
+        """
+        return add_questions(self.backend, questions_about(questions))
 
     def sync_listing(self, source: str, listing: Listing, **options: Any) -> SyncReport:
         """Bring a source up to date with a listing of it; options are those of :func:`sync_source`."""
