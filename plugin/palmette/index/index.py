@@ -314,7 +314,7 @@ class Index:
 
     @property
     def reranker(self) -> Reranker | None:
-        """Second stage of searches without ``rerank=``; ``None`` for none. The folder does not keep it."""
+        """Second stage of searches without ``rerank=``; ``None`` for none. A folder keeps its learned weight only."""
         return self._reranker
 
     @reranker.setter
