@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
@@ -16,8 +18,13 @@ if TYPE_CHECKING:
     from support.chromium import Tab
     from support.local_hub import LocalHub
 
-_HOME = Path(tempfile.mkdtemp(prefix="palmette-tests-"))
+# what tests leave behind lies in one folder, removed at exit; a worker's lies in that of the process that started it
+os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # pytest's own folders stay, to look at failures
+_HOME = Path(tempfile.mkdtemp(prefix="w" if "PYTEST_XDIST_WORKER" in os.environ else "palmette-tests-"))
+atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
+tempfile.tempdir = str(_HOME)
 os.environ.update(
+    TMPDIR=str(_HOME),
     HF_HOME=str(_HOME / "hf"),
     PALMETTE_CACHE=str(_HOME / "cache"),
     HF_HUB_DISABLE_TELEMETRY="1",
