@@ -51,6 +51,11 @@ def test_push_and_pull_from_the_shell(hub: LocalHub, tmp_path: Path, capsys: pyt
     pull = ["pull", "me/shell", "--revision", "v1", "--cache-dir", str(tmp_path / "cache")]
     assert main([*pull, "--out", str(tmp_path / "copy")]) == 0
     assert load_model(tmp_path / "copy").fingerprint == tree().fingerprint
+    tree(depth=3).save_pretrained(tmp_path / "deep")
+    assert main(["push", str(tmp_path / "deep"), "me/shell", "--branch", "deep"]) == 0
+    kept = {"cache_dir": tmp_path / "cache"}
+    of_branch, of_main = (load_model("me/shell", revision=revision, **kept) for revision in ("deep", "main"))
+    assert (of_branch.config.depth, of_main.fingerprint) == (3, tree().fingerprint)
     assert main(["pull", "me/nobody", "--cache-dir", str(tmp_path / "cache")]) == 1
     assert "me/nobody" in capsys.readouterr().err
 

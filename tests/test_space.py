@@ -18,6 +18,7 @@ from palmette.training import space as space_module
 from palmette.training.pairs import TrainingPairs, Validation
 from palmette.training.space import Choice, fit_space, learn_apart
 from support.tiny import documents, pairs, settings
+from support.tiny_encoder import states_of
 
 WIDTH, COUNT = 24, 100
 
@@ -51,7 +52,7 @@ def test_pooled_vectors_are_mapped_on_every_way(encoder: SpaceEncoder, space: Sp
     for kind, weight in (("query", space.queries), ("document", space.documents)):
         expected = by_hand(plain.encode(TEXTS, kind=kind), weight)
         np.testing.assert_allclose(encoder.encode(TEXTS, kind=kind), expected, atol=1e-6)
-        np.testing.assert_allclose(encoder.states(TEXTS, kind=kind).pooled, expected, atol=1e-6)
+        np.testing.assert_allclose(states_of(encoder, TEXTS, kind=kind).pooled, expected, atol=1e-6)
         np.testing.assert_allclose(encoder.map(plain.encode(TEXTS), kind), expected, atol=1e-6)
         for rows, states in encoder.iter_states(TEXTS, kind=kind):
             np.testing.assert_allclose(states.pooled, expected[rows], atol=1e-6)
@@ -60,7 +61,7 @@ def test_pooled_vectors_are_mapped_on_every_way(encoder: SpaceEncoder, space: Sp
 
 
 def test_tokens_and_layers_stay(encoder: SpaceEncoder) -> None:
-    own, plain = (e.states(TEXTS[:4], outputs=("tokens", "layers")) for e in (encoder, encoder.plain))
+    own, plain = (states_of(e, TEXTS[:4], outputs=("tokens", "layers")) for e in (encoder, encoder.plain))
     assert own.pooled is None
     assert np.array_equal(own.tokens, plain.tokens)
     assert np.array_equal(own.layers, plain.layers)

@@ -11,6 +11,7 @@ from palmette import Document, FakeEncoder
 from palmette.data import RetrievalData, load_data
 from palmette.encoder.cache import EncodingCache
 from palmette.training.pairs import DEV_DOCUMENTS, TrainingPairs, Validation, top_documents
+from support.tiny_encoder import states_of
 
 TOPICS, EACH, QUERIES, DOCUMENTS = 50, 20, 10, 120
 
@@ -148,7 +149,7 @@ def test_token_states_come_padded_with_their_mask(tmp_path: Path) -> None:
     encoder = FakeEncoder(16)
     pairs = TrainingPairs.encode(data, encoder, EncodingCache(tmp_path), tokens=True)
     states = pairs.states("query", np.array([2, 0]))
-    expected = encoder.states([PAIRS[2][0], PAIRS[0][0]], kind="query", outputs=["tokens"])
+    expected = states_of(encoder, [PAIRS[2][0], PAIRS[0][0]], kind="query", outputs=["tokens"])
     assert states.tokens is not None
     assert states.mask is not None
     for row in range(2):

@@ -17,6 +17,7 @@ from palmette.store.memory import ArrayView
 from palmette.store.protocols import View
 from support.measured import score_scales_of
 from support.plain_view import PlainView
+from support.stores import key_of
 from support.tiny import documents
 
 QUERIES = ["where does the red owl live?", "white hen", "golden bee sings"]
@@ -73,7 +74,7 @@ def test_given_documents_are_scored_as_in_a_search_of_all(model: Model) -> None:
 def test_arrays_in_memory_name_their_documents_and_have_no_words() -> None:
     given = documents()[:3]
     view = ArrayView({"v": np.eye(3, dtype=np.float32)}, given)
-    assert (len(view), view.key_of(given[1].key), view.key_of("nobody")) == (3, 1, None)
+    assert (len(view), key_of(view, given[1].key), key_of(view, "nobody")) == (3, 1, None)
     assert view.ids([2, 0]) == [given[2].key, given[0].key]
     assert view.documents([1]) == given[1:2]
     with pytest.raises(InputError, match="build an index"):

@@ -11,7 +11,7 @@ from palmette import FakeEncoder, load_encoder
 from palmette.encoder import Encoder
 from palmette.encoder.local.backbone import Backbone, set_dropout
 from palmette.errors import ConfigError
-from support.tiny_encoder import save_tiny_encoder
+from support.tiny_encoder import save_tiny_encoder, states_of
 
 TEXTS = ["the cat sat on the mat", "dog", "", "a bird ran under the roof . " * 30, "how do i open a file"]
 
@@ -35,8 +35,8 @@ def test_asked_plainly_it_is_the_encoder(family: str, pooling: str, tmp_path) ->
         texts = TEXTS[:2] if kind == "query" else TEXTS
         with torch.no_grad():
             vectors = copy.embed(texts, kind).numpy()
-        np.testing.assert_allclose(vectors, encoder.states(texts, kind=kind).pooled, atol=1e-6)
-    states = encoder.states(TEXTS[:3], outputs=("tokens",))
+        np.testing.assert_allclose(vectors, states_of(encoder, texts, kind=kind).pooled, atol=1e-6)
+    states = states_of(encoder, TEXTS[:3], outputs=("tokens",))
     ids, there = copy.plain(TEXTS[:3])
     with torch.no_grad():
         found = copy(ids, there)

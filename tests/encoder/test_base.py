@@ -14,6 +14,7 @@ import torch
 from palmette.encoder import FakeEncoder, Kind, Output, States, load_encoder
 from palmette.encoder.coalesce import Coalescer, FairLock
 from palmette.errors import ConfigError, EncodingError, InputError
+from support.tiny_encoder import states_of
 
 TEXTS = ["a cat sat on the mat", "dogs", "", "one two three four five six seven eight", "naïve café"]
 
@@ -62,10 +63,10 @@ def test_passes_are_kept_to_a_number_of_tokens():
         (lambda e: e.encode("one text"), InputError, r"\['?text'?\]|list"),
         (lambda e: e.encode(["fine", None]), InputError, "text 1 must be a str, got NoneType"),
         (lambda e: e.encode_queries(["fine", " \n"]), InputError, "query 1 is empty"),
-        (lambda e: e.states([""], kind="query"), InputError, "query 0 is empty"),
-        (lambda e: e.states(["a"], kind="passage"), ConfigError, "passage"),
-        (lambda e: e.states(["a"], outputs=("pooled", "words")), ConfigError, "words"),
-        (lambda e: e.states(["a"], outputs=()), ConfigError, "outputs"),
+        (lambda e: states_of(e, [""], kind="query"), InputError, "query 0 is empty"),
+        (lambda e: states_of(e, ["a"], kind="passage"), ConfigError, "passage"),
+        (lambda e: states_of(e, ["a"], outputs=("pooled", "words")), ConfigError, "words"),
+        (lambda e: states_of(e, ["a"], outputs=()), ConfigError, "outputs"),
         (lambda e: e.encode(["a"], batch_size=0), ConfigError, "batch_size must be at least 1, got 0"),
         (lambda _: load_encoder(None), InputError, "NoneType"),
         (lambda e: load_encoder({**e.to_config(), "fingerprnt": 1}), ConfigError, "fingerprint"),

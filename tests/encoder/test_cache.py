@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from palmette.encoder import CachedEncoder, EncodingCache, FakeEncoder
 from palmette.encoder.cache import default_cache_dir
 from palmette.errors import ConfigError, EncodingError, InputError, ReadOnlyError, StorageFullError
+from support.tiny_encoder import states_of
 
 TEXTS = ["a cat", "two dogs ran", "", "a cat", "bird"]
 
@@ -44,7 +45,7 @@ def files(cache: EncodingCache) -> list[Path]:
 
 
 def tokens_of(encoder: FakeEncoder, text: str) -> np.ndarray:
-    return encoder.states([text], outputs=("tokens",)).tokens[0].astype(np.float16)
+    return states_of(encoder, [text], outputs=("tokens",)).tokens[0].astype(np.float16)
 
 
 def test_only_what_is_missing_is_encoded(cache):
@@ -332,7 +333,7 @@ def test_token_states_are_mapped_into_memory(cache):
 
 def test_layers_are_kept_per_token(cache):
     encoder = FakeEncoder(8, num_layers=2)
-    expected = encoder.states([TEXTS[1]], outputs=("layers",)).layers[0].transpose(1, 0, 2).astype(np.float16)
+    expected = states_of(encoder, [TEXTS[1]], outputs=("layers",)).layers[0].transpose(1, 0, 2).astype(np.float16)
     for _ in range(2):
         flat, offsets = cache.encode_tokens(encoder, TEXTS, outputs="layers")
         assert flat.shape == (offsets[-1], 3, 8)
@@ -372,7 +373,7 @@ def test_a_cached_encoder_encodes_a_document_once(tmp_path):
     assert np.array_equal(cached.encode_queries(["a lamp"]), FakeEncoder(16).encode_queries(["a lamp"]))
     assert len(encoder.seen) == 3, "queries bypass the cache"
     assert (cached.fingerprint, cached.to_config()) == (encoder.fingerprint, encoder.to_config())
-    assert cached.states(["a lamp"], outputs=("tokens",)).tokens is not None
+    assert states_of(cached, ["a lamp"], outputs=("tokens",)).tokens is not None
 
 
 def test_what_stands_above_a_text_is_part_of_its_key(cache):

@@ -14,6 +14,7 @@ from llama_index.retrievers.palmette import PalmetteRetriever as LlamaIndexRetri
 from palmette import Index, LayersModel, SpaceModel, load_encoder
 from palmette.errors import ConfigError, EncodingError, InputError, ModelMismatchError
 from support.embedders import FAKE, LangChain, Llama, function
+from support.tiny_encoder import states_of
 
 TEXTS = ["the red owl sleeps", "a blue fox runs", "green hens eat corn", "the white cat sings"]
 
@@ -72,7 +73,7 @@ def test_pairs_teach_a_space_over_given_embeddings(tmp_path: Path) -> None:
 
 def test_methods_that_read_tokens_say_so() -> None:
     with pytest.raises(ConfigError, match="one vector a text and no tokens"):
-        load_encoder(function).states(TEXTS, outputs=("tokens",))
+        states_of(load_encoder(function), TEXTS, outputs=("tokens",))
     with pytest.raises(ConfigError, match="no transformer layers"):
         LayersModel.fit([("a question", "a text")], encoder=function, layers=[1], progress=False)
 

@@ -13,7 +13,7 @@ from palmette.encoder import Backbone, SentenceEncoder
 from palmette.encoder.onnx.encoder import LightEncoder
 from palmette.errors import ConfigError, MissingExtraError
 from support.tiny import documents
-from support.tiny_encoder import edited, save_tiny_encoder
+from support.tiny_encoder import edited, save_tiny_encoder, states_of
 
 TEXTS = ["the cat sat on the mat", "a dog", "", "how do i open a file under the roof. the bird sat", "the cat " * 80]
 SHAPES: dict[str, dict[str, Any]] = {
@@ -72,7 +72,7 @@ def test_an_index_made_with_one_is_opened_and_added_to_with_the_other(tmp_path: 
 
 def test_layers_and_weights_to_train_are_torch_s(tmp_path: Path) -> None:
     light = load_encoder(save_tiny_encoder(tmp_path / "tiny"))
-    assert light.states(TEXTS[:2], outputs=("layers",)).layers.shape[:2] == (2, 3)
+    assert states_of(light, TEXTS[:2], outputs=("layers",)).layers.shape[:2] == (2, 3)
     copies = light.layer_weights(1)
     assert copies is not None
     assert copies.heads == 2

@@ -32,7 +32,7 @@ from palmette.methods.layers import LayersModel
 from support.forks import in_child
 from support.local_hub import LocalHub
 from support.tiny import documents, pairs
-from support.tiny_encoder import edited, save_tiny_encoder
+from support.tiny_encoder import edited, save_tiny_encoder, states_of
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -93,7 +93,7 @@ def test_an_export_gives_the_vectors_of_its_source(shape: str, tmp_path: Path) -
     for kind in ("query", "document"):
         texts = [text for text in TEXTS if text]
         np.testing.assert_allclose(encoder.encode(texts, kind=kind), source.encode(texts, kind=kind), atol=1e-5)
-    theirs, own = (each.states(TEXTS, outputs=("pooled", "tokens")) for each in (source, encoder))
+    theirs, own = (states_of(each, TEXTS, outputs=("pooled", "tokens")) for each in (source, encoder))
     np.testing.assert_array_equal(own.mask, theirs.mask.numpy())
     np.testing.assert_array_equal(own.offsets, theirs.offsets)
     np.testing.assert_allclose(own.tokens, theirs.tokens.numpy(), atol=1e-4)
@@ -283,7 +283,7 @@ def test_options_that_do_not_fit(exported: Path, tmp_path: Path, monkeypatch: py
     with pytest.raises(ConfigError, match="between 3 and 64"):
         load_encoder(f"onnx:{exported}", max_length=65)
     with pytest.raises(ConfigError, match=r"gives 'pooled' and 'tokens'"):
-        load(f"onnx:{exported}").states(["a cat"], outputs=("layers",))
+        states_of(load(f"onnx:{exported}"), ["a cat"], outputs=("layers",))
     with pytest.raises(NotFoundError, match="palmette export-onnx"):
         load_encoder(f"onnx:{tmp_path / 'nowhere'}")
     monkeypatch.setattr("palmette.encoder.load.check_device", lambda device: device)

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from palmette.encoder import Backbone, CachedEncoder, Encoder, FakeEncoder, load_encoder
 from palmette.errors import CheckpointError, ConfigError
 from palmette.machine.devices import auto_precision, check_device
-from support.tiny_encoder import save_tiny_encoder
+from support.tiny_encoder import save_tiny_encoder, states_of
 
 TEXTS = ["the cat sat on the mat", "a dog", "", "how do i open a file under the roof", "bird"]
 QUERIES = ["the cat sat on the mat", "a bird", "how do i open the file ?"]
@@ -53,7 +53,7 @@ def test_one_pass_gives_pooled_tokens_and_layers(tiny):
     encoder = load(tiny)
     runs = []
     hook = encoder.model[0].register_forward_hook(lambda *_: runs.append(1))
-    states = encoder.states(TEXTS, outputs=ALL)
+    states = states_of(encoder, TEXTS, outputs=ALL)
     hook.remove()
     assert len(runs) == 1
     batch, time = states.mask.shape
@@ -64,7 +64,7 @@ def test_one_pass_gives_pooled_tokens_and_layers(tiny):
     assert not states.layers.transpose(1, 2)[~states.mask].any()
     mean = states.tokens.sum(1) / states.mask.sum(1, keepdim=True)
     torch.testing.assert_close(torch.nn.functional.normalize(mean), states.pooled, atol=1e-6, rtol=0)
-    assert encoder.states(TEXTS).layers is None
+    assert states_of(encoder, TEXTS).layers is None
     layer = torch.nn.Linear(16, 2)  # states enter a graph
     sum(layer(value).sum() for value in (states.pooled, states.tokens, states.layers)).backward()
     assert layer.weight.grad is not None
@@ -85,7 +85,7 @@ def test_a_router_sends_queries_another_way(tmp_path):
     assert not np.allclose(encoder.encode(["a cat"]), encoder.encode_queries(["a cat"]), atol=0.01)
     assert encoder.variant("query") != encoder.variant("document")
     for kind in ("query", "document"):
-        assert encoder.states(["a cat"], kind=kind, outputs=ALL).layers.shape == (1, 3, 4, 16)
+        assert states_of(encoder, ["a cat"], kind=kind, outputs=ALL).layers.shape == (1, 3, 4, 16)
     change_weights(next(path for path in (tmp_path / "router").rglob("*.safetensors")))
     assert load(tmp_path / "router").fingerprint != encoder.fingerprint
 
@@ -102,7 +102,7 @@ def test_static_embeddings_have_no_token_states(tmp_path):
     assert (encoder.dimension, encoder.num_layers) == (8, 0)
     assert encoder.encode(["a cat", "the roof"]).shape == (2, 8)
     with pytest.raises(ConfigError, match="gives 'pooled' and nothing else"):
-        encoder.states(["a"], outputs=("tokens",))
+        states_of(encoder, ["a"], outputs=("tokens",))
 
 
 def test_a_width_that_the_model_cuts_to_is_kept(tiny):
@@ -152,7 +152,7 @@ def test_a_config_finds_the_encoder_again_and_a_changed_one_is_refused(tiny):
 
 def test_max_length_cuts_and_has_bounds(tiny):
     encoder = load(tiny, max_length=5)
-    assert encoder.states(["the cat sat on the mat"], outputs=("tokens",)).tokens.shape[1] == 5
+    assert states_of(encoder, ["the cat sat on the mat"], outputs=("tokens",)).tokens.shape[1] == 5
     for options, words in (
         ({"max_length": 65}, "between 3 and 64"),
         ({"dtype": "int8"}, "int8"),
@@ -187,7 +187,7 @@ def test_bfloat16_is_near_and_of_unit_length(tiny):
     assert found.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
     assert (found * exact.encode(TEXTS)).sum(1).min() > 0.99
-    assert rough.states(["a"], outputs=("layers",)).layers.dtype == torch.float32
+    assert states_of(rough, ["a"], outputs=("layers",)).layers.dtype == torch.float32
 
 
 def only_pickles(folder: Path) -> None:
@@ -243,7 +243,7 @@ def test_threads_may_share_an_encoder(tiny):
     def work(turn: int) -> None:
         for _ in range(5):
             if turn % 3 == 0:
-                assert encoder.states(TEXTS, outputs=ALL).layers.shape[1] == 3
+                assert states_of(encoder, TEXTS, outputs=ALL).layers.shape[1] == 3
             elif turn % 3 == 1:
                 np.testing.assert_allclose(encoder.encode_queries(TEXTS[:2]), expected["query"], atol=1e-5)
             else:
@@ -272,7 +272,7 @@ def test_a_copy_is_of_the_whole_model_while_a_pass_stops_early(tiny: Path) -> No
 
     def stop_early() -> None:
         while not copied.is_set():
-            encoder.states(QUERIES * 20, kind="query", outputs=("layers",), depth=1)
+            states_of(encoder, QUERIES * 20, kind="query", outputs=("layers",), depth=1)
 
     with ThreadPoolExecutor(2) as pool:
         passes = [pool.submit(stop_early) for _ in range(2)]
@@ -294,22 +294,21 @@ def shared(tmp_path_factory) -> Encoder:
 @pytest.mark.parametrize("kind", ["fake", "real", "cached"])
 def test_a_pass_that_stops_gives_the_first_layers(kind: str, shared: Encoder, tmp_path: Path) -> None:
     encoder = {"fake": FakeEncoder(16), "real": shared, "cached": CachedEncoder(shared, tmp_path)}[kind]
-    whole = encoder.states(QUERIES, kind="query", outputs=("layers",))
+    whole = states_of(encoder, QUERIES, kind="query", outputs=("layers",))
     for depth in range(1, encoder.num_layers + 1):
-        part = encoder.states(QUERIES, kind="query", outputs=("layers",), depth=depth)
+        part = states_of(encoder, QUERIES, kind="query", outputs=("layers",), depth=depth)
         np.testing.assert_array_equal(part.layers, whole.layers[:, : depth + 1])
         np.testing.assert_array_equal(part.mask, whole.mask)
     _, first = next(encoder.iter_states(QUERIES[:1], kind="query", outputs=("layers",), depth=1))
     np.testing.assert_allclose(first.layers, whole.layers[:1, :2, : first.layers.shape[2]], atol=1e-6)
-    again = encoder.states(QUERIES, kind="query", outputs=("layers",))
+    again = states_of(encoder, QUERIES, kind="query", outputs=("layers",))
     np.testing.assert_array_equal(again.layers, whole.layers)  # all layers are back
-    assert encoder.states([], outputs=("layers",), depth=1).layers.shape == (0, 2, 0, 16)
 
 
 def test_depth_is_checked(shared: Encoder) -> None:
     for depth, outputs in ((0, ("layers",)), (3, ("layers",)), (1, ("pooled",)), (1, ("layers", "pooled"))):
         with pytest.raises(ConfigError, match="depth"):
-            shared.states(QUERIES, outputs=outputs, depth=depth)
+            states_of(shared, QUERIES, outputs=outputs, depth=depth)
 
 
 def test_copies_are_the_last_layers(shared: Encoder) -> None:
@@ -327,8 +326,8 @@ def test_a_model_is_whole_again_after_an_error(shared: Encoder, monkeypatch: pyt
     with monkeypatch.context() as patch:
         patch.setattr(type(shared.model), "forward", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            shared.states(QUERIES, outputs=("layers",), depth=1)
-    assert shared.states(QUERIES, outputs=("layers",)).layers.shape[1] == 3
+            states_of(shared, QUERIES, outputs=("layers",), depth=1)
+    assert states_of(shared, QUERIES, outputs=("layers",)).layers.shape[1] == 3
 
 
 @pytest.mark.parametrize(
@@ -345,13 +344,13 @@ def test_a_model_is_whole_again_after_an_error(shared: Encoder, monkeypatch: pyt
 )
 def test_a_pass_that_stops_gives_what_a_whole_one_has_there(tmp_path: Path, family: str, ran: list[int] | None) -> None:
     encoder = load(save_tiny_encoder(tmp_path / "encoder", family=family, layers=3))
-    whole = encoder.states(QUERIES, kind="query", outputs=("layers",)).layers
+    whole = states_of(encoder, QUERIES, kind="query", outputs=("layers",)).layers
     seen: list[int] = []
     for stack in [part for part in encoder.model.modules() if isinstance(part, torch.nn.ModuleList)]:
         for number, layer in enumerate(stack if len(stack) == 3 else ()):
             layer.register_forward_hook(lambda *_, n=number: seen.append(n))
     for depth in (1, 2, 3):
-        part = encoder.states(QUERIES, kind="query", outputs=("layers",), depth=depth).layers
+        part = states_of(encoder, QUERIES, kind="query", outputs=("layers",), depth=depth).layers
         torch.testing.assert_close(part, whole[:, : depth + 1])
         if depth == 1:
             first = list(seen)

@@ -16,7 +16,7 @@ from palmette.encoder.sentences import Sentences
 from palmette.encoder.sentences.splitting import split_sentences
 from palmette.encoder.states import like
 from palmette.errors import InputError
-from support.tiny_encoder import save_tiny_encoder
+from support.tiny_encoder import save_tiny_encoder, states_of
 
 LONG = "One two three four five six seven eight nine ten eleven twelve"
 
@@ -185,7 +185,7 @@ def check(encoder: Encoder, texts: list[str]) -> Sentences:
 def test_a_sentence_is_the_mean_of_its_tokens(tiny):
     for encoder in (tiny, FakeEncoder(16)):
         found = check(encoder, TEXTS)
-        states = encoder.states(TEXTS[:1], outputs=("tokens",))
+        states = states_of(encoder, TEXTS[:1], outputs=("tokens",))
         first, last = found.spans[1]
         places = states.offsets[0]
         mine = (places[:, 0] >= first) & (places[:, 1] <= last) & (places[:, 1] > 0)
@@ -200,7 +200,7 @@ def test_a_sentence_is_the_mean_of_its_tokens(tiny):
 def test_offsets_are_the_characters_of_the_text(tiny, tmp_path):
     text = "  The cat İİ sat, on 3 mats"  # two letters that are longer in lower case
     for encoder in (tiny, FakeEncoder(8), saved(tmp_path / "p", prompts={"passage": "passage : "})):
-        states = encoder.states(["a", text], outputs=("tokens",))
+        states = states_of(encoder, ["a", text], outputs=("tokens",))
         assert states.offsets.shape == (*states.mask.shape, 2)
         words = [text[first:last] for first, last in states.offsets[1] if first < last]
         assert words[:2] == ["The", "cat"]
@@ -212,7 +212,7 @@ def test_what_follows_the_pooling_applies(tmp_path):
     encoder = saved(tmp_path / "d", dense=6)
     found = check(encoder, TEXTS)
     assert found.vectors.shape[1] == 6
-    whole = encoder.states(["the cat sat"], outputs=("pooled", "tokens"))
+    whole = states_of(encoder, ["the cat sat"], outputs=("pooled", "tokens"))
     np.testing.assert_allclose(encoder.finish(whole.tokens.mean(1)), whole.pooled, atol=1e-6)
     for options in ({"pooling": "cls"}, {"router": True}, {"prompts": {"passage": "passage : "}}):
         check(saved(tmp_path / next(iter(options)), **options), TEXTS)
@@ -226,7 +226,7 @@ def test_long_texts_are_read_to_their_ends(limit):
     found = check(encoder, [text, "short", other])
     a, _, b = np.split(found.floats(), found.starts[1:-1])
     assert np.array_equal(a[:-1], b[:-1])
-    pooled = to_numpy(encoder.states([text]).pooled)
+    pooled = to_numpy(states_of(encoder, [text]).pooled)
     if limit > len(LONG.split()):
         assert not np.array_equal(a[-1], b[-1])
         assert len({row.tobytes() for row in found.vectors[: found.starts[1]]}) == 24
@@ -286,7 +286,7 @@ def test_what_stands_above_is_read_and_left_out_of_all_means(tiny):
     for encoder in (tiny, FakeEncoder(16)):
         text = f"{LONG}. A cat sleeps on the red mat."
         whole = f"{TITLE}\n{text}"
-        states = encoder.states([whole], outputs=("tokens",))
+        states = states_of(encoder, [whole], outputs=("tokens",))
         last = states.offsets[0, :, 1]
         head = (last > states.offsets[0, :, 0]) & (last <= len(TITLE) + 1)
         assert head.any()
@@ -301,7 +301,7 @@ def test_what_stands_above_is_read_and_left_out_of_all_means(tiny):
 
 def test_pooling_everything_is_the_encoders_own_pooling(tiny):
     for encoder in (tiny, FakeEncoder(16)):
-        states = encoder.states(["a cat", LONG], outputs=("pooled", "tokens"))
+        states = states_of(encoder, ["a cat", LONG], outputs=("pooled", "tokens"))
         np.testing.assert_allclose(encoder.pool(states.tokens, states.mask), states.pooled, atol=1e-6)
 
 
@@ -330,7 +330,7 @@ def test_tokens_are_counted(tiny, tmp_path):
     texts = ["a cat sleeps", "", "語" * 5 + "\ud800", "x" * 30]
     for encoder in (tiny, FakeEncoder(8)):
         counts = encoder.count_tokens(texts)
-        states = encoder.states(texts, outputs=("tokens",))
+        states = states_of(encoder, texts, outputs=("tokens",))
         inside = (states.offsets[..., 1] > states.offsets[..., 0]).sum(axis=1)
         assert [*counts[:1], *counts[2:]] == [*inside.tolist()[:1], *inside.tolist()[2:]]
         assert counts[1] == 0

@@ -245,7 +245,7 @@ CALLS: Mapping[str, Callable[[World], Any]] = {
     "encoder: encode": lambda w: w.model.encoder.encode([QUESTION, OTHER]),
     "encoder: encode_queries": lambda w: w.model.encoder.encode_queries([OTHER]),
     "encoder: encode_sentences": lambda w: w.model.encoder.encode_sentences([f"{QUESTION} {OTHER} " * 9])[1].floats(),
-    "encoder: states": lambda w: w.model.encoder.states([OTHER], outputs=("layers",), depth=1).mask.shape,
+    "encoder: states": lambda w: next(w.model.encoder.iter_states([OTHER], outputs=("layers",), depth=1))[1].mask.shape,
     "encoder: layer_weights": lambda w: w.model.encoder.layer_weights(w.model.encoder.num_layers).heads,
     "Index: search": search,
     "Index: asearch": lambda w: hits(asyncio.run(w.stable.asearch(OTHER, 4, explain=True))),

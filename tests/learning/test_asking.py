@@ -20,7 +20,7 @@ from learning.conftest import ChatServer, animal_of, animals
 from palmette import Document, FakeEncoder, Index, SpaceModel, load_data
 from palmette.cli import main
 from palmette.errors import ConfigError, DuplicateIdError, InputError, PalmetteError, ReadOnlyError
-from palmette.learning.calls import AnswerLog, LoggedAnswer
+from palmette.learning.calls import AnswerLog, LoggedAnswer, key_of
 from palmette.learning.questions import estimate_questions, write_questions
 from palmette.machine import endpoint
 from palmette.machine.llm import LLMError, OpenAI, as_llm
@@ -219,6 +219,10 @@ def test_a_prompt_that_is_always_refused_spoils_no_run(tmp_path: Path, concurren
     _, report = write_questions(animals(), filtered, tmp_path, concurrency=concurrency, **PLAIN)
     assert (report.reused, report.kept, report.failed, report.left) == (9, 9, 1, 1)
     assert report.errors == ["ValueError: content filter"]
+
+
+def test_answers_of_an_earlier_version_are_known() -> None:
+    assert key_of("small", "Where?") == "55d2f6cc1021d81106c4f6c02e2a2458"
 
 
 @pytest.mark.parametrize(("status", "runs"), [(400, 2), (403, 1)])  # a first call with 403 has a wrong key

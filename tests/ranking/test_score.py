@@ -17,6 +17,7 @@ from palmette.ranking import scales as measuring
 from palmette.ranking import score
 from palmette.ranking.score import Calibration, Evidence, ScoreScale, ScoreScales, best_sentences, options_key
 from support.measured import score_scales_of
+from support.stores import key_of
 from support.taxonomies import zoo, zoo_model
 from support.tiny import documents, paths, tree
 
@@ -54,7 +55,7 @@ def formula(index: Index, query: str, ids: list[str], lexical: float, sentences:
     batch = encode_query_batch(index.model, [query], {}, lexical, sentences)
     with index.backend.read() as view:
         score_scales = score_scales_of(index, batch.options, view)
-        keys = [view.key_of(id) for id in ids]
+        keys = [key_of(view, id) for id in ids]
         own = view.rows("vector", keys).astype(np.float64) @ batch.arrays["vector"][0]
         words = view.words(query, 0, only=np.array(keys))
         share, held = words.scores, np.array(words.holding[: words.words.index(" ".join(words.words[:2]))])

@@ -256,7 +256,7 @@ def test_heavy_modules_are_loaded_only_when_needed() -> None:
     script = """
 import sys
 import numpy as np
-from support.stores import SPECS, doc, put
+from support.stores import SPECS, doc, key_of, put
 from palmette.search.plan import Score, SearchPlan
 from palmette.store.local.backend import LocalBackend
 def loaded():
@@ -264,7 +264,7 @@ def loaded():
 with LocalBackend.in_memory(SPECS) as backend:
     put(backend, doc("a"))
     with backend.read() as view:
-        assert view.ids([view.key_of("a")]) == ["a"]
+        assert view.ids([key_of(view, "a")]) == ["a"]
         print(loaded())
         for metric in ("inner_product", "overlap"):
             view.candidates(SearchPlan(Score("leaves", np.ones((1, 8), np.float32), metric)), 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import socket
@@ -22,6 +23,7 @@ from palmette.machine import threads
 from palmette.service import app, calls, connections
 from palmette.service.callers import Token
 from palmette.service.calls import ENDPOINTS
+from palmette.service.checks import Settings
 from palmette.service.indexes import ServedIndex
 from palmette.service.schema import GetBody, ListBody, SearchBody
 from support.services import HEAD, Running, running, until
@@ -102,6 +104,46 @@ def test_half_of_a_body_keeps_nobody_out(folder: Path) -> None:
             for client in slow:
                 client.close()
             until(lambda: service.service.metrics.in_flight == 0)
+
+
+def test_bodies_are_read_of_callers_alone(folder: Path) -> None:
+    """Who has no token cannot leave half of a body in memory, on a page that needs none."""
+    with running(folder, tokens=TOKENS, timeout=30) as service:
+        for head in ("Content-Length: 999", "Transfer-Encoding: chunked"):
+            with socket.create_connection(service.address) as client:
+                client.settimeout(10)
+                client.sendall(f"POST /health HTTP/1.1\r\nHost: localhost\r\n{head}\r\n\r\n".encode())
+                assert b" 405 " in client.recv(1 << 16).partition(b"\r\n")[0]
+        assert service.http.request("GET", "/health", content=b"{}").json()["status"] == "ok"
+
+
+async def test_a_body_that_made_room_is_not_answered() -> None:
+    """Neither where its last part comes at the moment when another body takes its room."""
+    body, sent = asyncio.Event(), dict[str, int]()
+    application = app.Service([], Settings(waiting=1)).app
+
+    async def ask(name: str, *parts: bytes) -> None:
+        """Send all parts but the first after ``body`` is set."""
+        messages = [{"type": "http.request", "body": part, "more_body": part != parts[-1]} for part in parts]
+
+        async def receive() -> Any:
+            if len(messages) < len(parts):
+                await body.wait()
+            return messages.pop(0)
+
+        async def send(message: Any) -> None:
+            sent.setdefault(name, message.get("status", 0))
+
+        headers = [(b"host", b"localhost"), (b"content-length", b"2")]
+        scope = {"type": "http", "method": "POST", "path": "/v1/search", "headers": headers, "query_string": b""}
+        await application(scope | {"server": ("localhost", 80), "client": ("1.1.1.1", 1)}, receive, send)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(ask("first", b"{", b"}"))
+        await asyncio.sleep(0)
+        tasks.create_task(ask("second", b"{", b"}"))  # takes the room of the first
+        body.set()
+    assert sent == {"first": 408, "second": 415}  # read, and refused for its type
 
 
 def test_one_token_leaves_places_to_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from palmette.store.local.backend import LocalBackend
 from palmette.store.protocols import View
 from palmette.types import Document
 from support.forks import ended, forked, in_child
-from support.stores import SPECS, delete, doc, plan, put, run_python, state_for, state_of
+from support.stores import SPECS, delete, doc, key_of, plan, put, run_python, state_for, state_of
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_a_view_stays_as_it_was(folder: Path) -> None:
             backend.compact()
             assert len(view) == 2
             assert seen() == before
-            assert view.key_of("c") is None
+            assert key_of(view, "c") is None
             assert sorted(view.candidates(plan(), 9).keys[0]) == keys
         assert set(state_of(backend)) == {"b", "c"}
 
@@ -163,7 +163,7 @@ def test_one_view_serves_many_threads(folder: Path) -> None:
             keys = view.keys().tolist()
 
             def use(i: int) -> bool:
-                return view.documents([keys[i]]) == [documents[i]] and view.key_of(f"d{i}") == keys[i]
+                return view.documents([keys[i]]) == [documents[i]] and key_of(view, f"d{i}") == keys[i]
 
             assert all(threads.map(use, list(range(50)) * 4))
 
@@ -176,14 +176,14 @@ def test_forked_children_read_and_write(folder: Path) -> None:
 
                 def child(backend: LocalBackend = backend, view: View = view) -> None:
                     with pytest.raises(StoreError, match="the process that was forked"):
-                        view.key_of("parent")
+                        key_of(view, "parent")
                     assert set(state_of(backend)) == {"parent"}
                     put(backend, doc("child"))
                     backend.verify()
                     backend.close()
 
                 in_child(child)
-                assert view.key_of("child") is None
+                assert key_of(view, "child") is None
             assert set(state_of(backend)) == {"parent", "child"}
             put(backend, doc("again"))
             backend.verify()
@@ -268,7 +268,7 @@ def test_a_child_forked_while_another_thread_still_reads_is_told(folder: Path) -
 
         def read() -> None:
             with backend.read() as view:
-                assert view.key_of("a")
+                assert key_of(view, "a")
                 opened.set()
                 done.wait()
                 assert backend.get(["a"])  # a second connection of one thread

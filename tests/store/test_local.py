@@ -30,7 +30,7 @@ from palmette.store.local.backend import LocalBackend
 from palmette.store.local.folder import fsync_folder
 from palmette.store.protocols import Backend
 from palmette.types import Document
-from support.stores import SPECS, arrays_of, delete, doc, plan, put, ragged_of, state_for, state_of
+from support.stores import SPECS, arrays_of, delete, doc, key_of, plan, put, ragged_of, state_for, state_of
 from support.vectors import same
 
 
@@ -56,13 +56,13 @@ def test_what_goes_in_comes_out(backend: LocalBackend) -> None:
 def test_keys_are_never_used_again(backend: LocalBackend) -> None:
     put(backend, doc("a"), doc("b"))
     with backend.read() as view:
-        old = view.key_of("a")
+        old = key_of(view, "a")
     delete(backend, "a", "b")
     backend.compact()
     put(backend, doc("a"))
     with backend.read() as view:
-        assert view.key_of("a") == 3 != old
-        assert view.key_of("b") is None
+        assert key_of(view, "a") == 3 != old
+        assert key_of(view, "b") is None
         with pytest.raises(NotFoundError, match="key 1 is not in this view"):
             view.documents([old])
 
@@ -164,7 +164,7 @@ def test_ids_that_are_no_text_are_not_there(backend: LocalBackend) -> None:
     assert delete(backend, "\ud800") == []
     assert backend.get(["\ud800"]) == [None]
     with backend.read() as view:
-        assert view.key_of("\ud800") is None
+        assert key_of(view, "\ud800") is None
 
 
 def test_views_are_narrowed_in_all_they_give(backend: LocalBackend) -> None:
@@ -173,9 +173,9 @@ def test_views_are_narrowed_in_all_they_give(backend: LocalBackend) -> None:
         assert len(view) == 5
         assert view.keys().tolist() == [2, 4, 6, 8, 10]
         assert view.ids([10, 2, 10]) == ["d9", "d1", "d9"]
-        assert view.key_of("d1") == 2
-        assert view.key_of("d0") is None
-        assert everything.key_of("d0") == 1
+        assert key_of(view, "d1") == 2
+        assert key_of(view, "d0") is None
+        assert key_of(everything, "d0") == 1
         for forbidden in (
             lambda: view.documents([1]),
             lambda: view.rows("leaves", [2, 1]),
@@ -204,7 +204,7 @@ def test_closed_views_and_backends_say_so(backend: LocalBackend) -> None:
     put(backend, doc("a"))
     with backend.read() as view:
         pass
-    ended = (lambda: view.documents([1]), lambda: view.key_of("a"), lambda: view.candidates(plan(), 1))
+    ended = (lambda: view.documents([1]), lambda: key_of(view, "a"), lambda: view.candidates(plan(), 1))
     closed = (lambda: list(backend.scan()), lambda: put(backend, doc("a")), backend.stats, backend.verify)
     for uses in (ended, closed):
         for use in uses:

@@ -52,9 +52,6 @@ class PlainView:
     def keys_of(self, ids: Sequence[str]) -> dict[str, list[int]]:
         return {document.key: [place + 10] for place, document in enumerate(self.given) if document.key in ids}
 
-    def key_of(self, id: str) -> int | None:
-        return next(iter(self.keys_of([id]).get(id, ())), None)
-
     def scope_keys(self) -> None:
         return None
 

@@ -29,6 +29,11 @@ State = dict[str, tuple[Document, bytes]]
 """Everything an index holds: documents and the bytes of their arrays, by id."""
 
 
+def key_of(view: View, id: str) -> int | None:
+    """Key of the first passage of a document, or ``None``."""
+    return next(iter(view.keys_of([id]).get(id, ())), None)
+
+
 def arrays_of(documents: Sequence[Document]) -> dict[str, Stored]:
     """Arrays that depend on the content alone, so that a mix-up of rows shows."""
     leaves, tokens, sentences = [], [], [Ragged.empty(0, (3,), "int8")]

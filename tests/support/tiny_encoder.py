@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
+
+from palmette.encoder import Encoder, Kind, Output, States
 
 WORDS = "a the cat dog bird sat ran on under mat roof query passage : . how do i open file ##s ##ing".split()
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -74,6 +76,19 @@ def _build(
         model = SentenceTransformer(modules=[*body, modules.Normalize()], device="cpu", prompts=dict(prompts))
     model.save_pretrained(str(folder / "model"), create_model_card=False)
     return folder / "model"
+
+
+def states_of(
+    encoder: Encoder,
+    texts: Sequence[str],
+    *,
+    kind: Kind = "document",
+    outputs: Sequence[Output] = ("pooled",),
+    depth: int | None = None,
+) -> States:
+    """States of some texts in their order, from one pass of any length."""
+    names = encoder._outputs(outputs, depth)
+    return encoder._run_batch(encoder.check(texts, kind), range(len(texts)), kind, names, depth)
 
 
 def edited(name: str, **values: Any) -> Callable[[Path], object]:

@@ -26,6 +26,8 @@ DEMO_QUESTIONS = (
     "Cut a prefix off a string if it is there",
     "Which team won the world cup?",
 )
+FOLDER = Path("palmette-demo")
+"""Folder of the checkpoints and the index."""
 ABOVE = ("a function that opens a gzip file", "join two paths")
 TOUR = """\
 palmette: finds the passages that answer a question, and says why
@@ -73,9 +75,7 @@ def tour(commands: Mapping[str, str]) -> str:
 def _add_demo(command: argparse.ArgumentParser) -> None:
     add = describe(command, "[QUESTION ...]", 'palmette demo\npalmette demo "how do I parse a date?" "remove a file"')
     add("question", nargs="*", help="ask these questions instead of the demo's own")
-    add("--dir", type=Path, default=Path("palmette-demo"), help="folder for checkpoint and index")
     add("--steps", type=int, default=300, help="training steps")
-    add("--size", choices=["small", "full"], default="small", help="how much of the standard library")
     add("--encoder", default=DEMO_ENCODER, help="sentence-transformers model")
     add("-k", type=int, default=3, help="sources per answer")
 
@@ -87,9 +87,9 @@ def _run_demo(args: argparse.Namespace) -> None:
 
     begun = time.monotonic()
     with _stage("Reading the standard library's documentation"):
-        data = palmette.sample_data(args.size)
+        data = palmette.sample_data()
     print(f"  {len(data.corpus):,} entries of this Python, {len(data.queries):,} questions and summaries")
-    folder = args.dir / f"{data.name}-{args.steps}-{Path(args.encoder).name}".replace(":", "-")
+    folder = FOLDER / f"{data.name}-{args.steps}-{Path(args.encoder).name}".replace(":", "-")
     questions = args.question or DEMO_QUESTIONS
     first, encoder = _first(folder, data, args.encoder, questions[0])
     title = "\nTraining a tree: a space from summaries and their entries, and topics"
@@ -106,7 +106,7 @@ def _run_demo(args: argparse.Namespace) -> None:
     _langchain(index, reader, questions[::2], args.k)
     _llama_index(index, reader, questions[1::2] or questions, args.k)
     _taxonomy(folder / "taxonomy", data, encoder, args.question or ABOVE, args.steps)
-    print(f"\nDone in {time.monotonic() - begun:.0f} s. Kept in {args.dir}: ask again with")
+    print(f"\nDone in {time.monotonic() - begun:.0f} s. Kept in {FOLDER}: ask again with")
     places = shlex.quote(str(index.path)), shlex.quote(str(folder / "reader"))
     print(f'  palmette search {places[0]} "your question" --explain')
     print(f'  palmette answer {places[0]} "your question" --reader {places[1]}')

@@ -155,21 +155,6 @@ class Encoder(ABC):
         """Copy the last ``count`` transformer layers' weights; ``None`` where they are not of BERT's kind."""
         return None
 
-    def states(
-        self,
-        texts: Sequence[str],
-        *,
-        kind: Kind = "document",
-        outputs: Sequence[Output] = ("pooled",),
-        depth: int | None = None,
-    ) -> States:
-        """Run one forward pass over one batch. An empty query raises InputError; an empty document is encoded.
-
-        With ``depth`` and ``outputs=("layers",)`` it ends after so many layers: [B, depth + 1, T, d], cheaper.
-        """
-        output_names = self._outputs(outputs, depth)
-        return self._run_batch(self.check(texts, kind), range(len(texts)), kind, output_names, depth)
-
     def iter_states(
         self,
         texts: Sequence[str],
@@ -341,11 +326,6 @@ class Encoder(ABC):
         self, texts: Sequence[str], names: Sequence[int], kind: Kind, output_names: frozenset[Output], depth: int | None
     ) -> States:
         """Run one pass; NaN and infinity raise EncodingError with the number of the first such text."""
-        if not texts:
-            wide, high = self.hidden_size, (self.num_layers if depth is None else depth) + 1
-            shapes = {"pooled": (0, self.dimension), "tokens": (0, 0, wide), "layers": (0, high, 0, wide)}
-            empty: dict[str, Any] = {name: np.zeros(shapes[name], np.float32) for name in output_names}
-            return States(**empty, mask=np.zeros((0, 0), np.bool_))
         with nullcontext() if self.remote else self._lock:
             states = self.forward(texts, kind, output_names, *([] if depth is None else [depth]))
         for output in get_args(Output):

@@ -70,8 +70,11 @@ class PlannedCall:
 
 
 def key_of(*parts: str) -> str:
-    """Digest the name of a model and what it is asked, as the key of an answer in the log."""
-    return hashlib.sha256("\n\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    """Digest the name of a model and what it is asked, as the key of an answer in the log.
+
+    Another digest would have every answer of the logs that there are paid for again.
+    """
+    return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def ask(

@@ -154,7 +154,7 @@ class TrainedEncoder:
         Args:
             data: Labelled pairs, as anything that :func:`palmette.load_data` reads.
             config: An :class:`EncoderConfig`, or a mapping of its options.
-            training: Options of the loop, as a :class:`palmette.TrainingConfig` or as a mapping.
+            training: Options of the loop, as a :class:`palmette.training.config.TrainingConfig` or as a mapping.
             encoder: The sentence-transformers model to begin with (of the BERT family), by name or folder.
             device: Where to train; ``None`` for the best there is.
             output_dir: Keeps the log and the state to ``resume`` from.

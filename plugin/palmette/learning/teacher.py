@@ -113,7 +113,12 @@ def judge(
     make_folder(folder)
     known_as = " ".join([name, *_weights(name)])
     asked = [
-        (f"q{number}", question, hits, key_of(known_as, question, *(hit.document.content for hit in hits)))
+        (
+            f"q{number}",
+            question,
+            hits,
+            key_of("\n\0".join((known_as, question, *(hit.document.content for hit in hits)))),
+        )
         for number, (question, hits) in enumerate(zip(distinct, index.search(distinct, k=depth), strict=True))
         if len(hits) >= 2
     ]

@@ -172,9 +172,10 @@ class RequestChecks:
             # 1. who asks, and whether they may
             caller = scope["palmette.caller"] = self._admit(scope, path)
             arrival, headers = _Arrival(caller.name), Headers(scope=scope)
-            # 2. the body, and a place among the requests that are answered
+            # 2. the body, unless anybody may send it and nobody reads it; and a place among those that are answered
             received = receive
-            if "transfer-encoding" in headers or headers.get("content-length", "0").strip("0") != "":
+            has_body = "transfer-encoding" in headers or headers.get("content-length", "0").strip("0") != ""
+            if has_body and scope["path"] not in OPEN:
                 refused = False
                 received = await self._read_body(arrival, receive)
             self._take_place(arrival)
@@ -272,6 +273,8 @@ class RequestChecks:
                 more = True
                 while more:
                     message = await receive()
+                    if arrival not in self._arriving:  # given up just when this part had come
+                        raise TimeoutError
                     if message["type"] == "http.disconnect":
                         raise ClientDisconnect
                     # its declared length may be missing

@@ -190,12 +190,8 @@ class View(Protocol):
         """Ids of passages' documents in the order of ``keys``; storage need not read the documents."""
         return [document.key for document in self.documents(keys)]
 
-    def key_of(self, id: str) -> int | None:
-        """Key of the first passage of a document's current version; never reused."""
-        return next(iter(self.keys_of([id]).get(id, ())), None)
-
     def keys_of(self, ids: Sequence[str]) -> dict[str, Sequence[int]]:
-        """Keys of all passages of some documents, in order; ids that are not there are left out."""
+        """Keys of all passages of some documents, in order, never used again; ids that are not there are left out."""
 
     def count_documents(self) -> int:
         """Number of documents that have passages here."""

@@ -19,7 +19,7 @@ from palmette.methods.base import FitInputs
 from palmette.methods.layers.config import LayersConfig, LayersSearch
 from palmette.methods.layers.module import LayerNetworks, layer_summary
 from support.tiny import pairs
-from support.tiny_encoder import save_tiny_encoder
+from support.tiny_encoder import save_tiny_encoder, states_of
 
 QUICK: dict[str, Any] = {"steps": 0, "progress": False}
 
@@ -48,7 +48,7 @@ def test_copies_begin_as_the_encoder_with_layers_left_out(
     texts = ["the cat sat on the mat", "how do i open a file ?", "bird"]
     asked = model.encode_queries(texts, LayersSearch())["layers"]  # [3, 4, d]
     own = encoder.encode_queries(texts)
-    states = encoder.states(texts, kind="query", outputs=("layers",))
+    states = states_of(encoder, texts, kind="query", outputs=("layers",))
     stack = encoder.model[0].auto_model.encoder.layer  # type: ignore[attr-defined]
     hidden = torch.where(states.mask, 0.0, -1e9)[:, None, None].to(encoder.device)
     for layer, rest in ((1, stack[2:]), (2, stack[3:])):

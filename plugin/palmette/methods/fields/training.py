@@ -184,7 +184,7 @@ def fit_field_weights(module: FieldEncoder, queries: Tensor, fields: Tensor, tar
     """Fit the bias of the fields' weights by L_Agg on some training pairs; the encoder stays as it is.
 
     Fields that tell little alone (a brand, a number) would else count as much in the first aggregates as whole
-    documents, and a few hundred steps do not make good for that. Arguments as in :func:`losses`.
+    documents, and a few hundred steps do not make good for that. Arguments as in :func:`losses.losses`.
     """
     filled = (fields != 0).any(-1)  # [M, F]
     bias = module.field_weights.bias.detach().cpu().clone().requires_grad_(True)
