@@ -231,7 +231,7 @@ class PostgresBackend(StorageEngine):
         """Let the server reuse the room of deleted rows now; it does so by itself in time."""
         self.state()
         with self.write() as writer:
-            writer._run("DELETE FROM counts WHERE passages = 0")
+            writer.remove_counts()
         tables = ", ".join(f"{self.db.schema}.{name}" for name in ("documents", "passages", "words", "counts"))
         with self.db.errors(), self.db.connection() as connection:
             connection.execute(f"VACUUM (ANALYZE) {tables}")

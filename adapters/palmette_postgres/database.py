@@ -164,14 +164,16 @@ class Database:
                 f"{self.options.timeout} s; retry, or allow more: &connections={2 * self.options.connections}"
             )
         try:
-            # no prepared statements, which a pooler in transaction mode cannot keep; a peer that is gone is found out
+            # no prepared statements, which a pooler in transaction mode cannot keep; a peer that is gone is found out;
+            # texts travel as they are written, whatever PGCLIENTENCODING or the role say
             connection = (
                 self._idle.pop()
                 if self._idle
                 else psycopg.connect(
-                    self.conninfo, autocommit=True, prepare_threshold=None, keepalives_idle=60, keepalives_interval=10
+                    self.conninfo, autocommit=True, prepare_threshold=None, keepalives_idle=60, keepalives_interval=10,
+                    client_encoding="utf8",
                 )
-            )
+            )  # fmt: skip
             try:
                 yield connection
             finally:

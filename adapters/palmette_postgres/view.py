@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -100,11 +100,17 @@ class PostgresView(EngineView):
                 raise InputError(f"{self.db.url} cannot compare what was asked ({error!s:.200})") from error
 
     def _remember(self, *key: Any, read: Any) -> Any:
-        if key not in self._memo:
-            while len(self._memo) >= KEPT:
-                self._memo.pop(next(iter(self._memo)), None)
-            self._memo[key] = read()
-        return self._memo[key]
+        memo = self._memo  # other threads' views read and change it meanwhile
+        try:
+            return memo[key]
+        except KeyError:
+            pass
+        found = read()
+        if len(memo) >= KEPT:
+            for oldest in list(memo)[: 1 + len(memo) - KEPT]:
+                memo.pop(oldest, None)
+        memo[key] = found
+        return found
 
     def _condition(self, filter: Filter | None) -> Sql:
         """Condition on documents, and empty for all."""
@@ -274,8 +280,9 @@ class PostgresView(EngineView):
             joined = np.frombuffer(joined, np.dtype(spec.dtype).newbyteorder(">")).astype(spec.dtype).tobytes()
         return np.array([len(content) for content in contents], np.int64), joined
 
-    def _damaged(self, key: int, reason: object) -> CorruptIndexError:
-        return CorruptIndexError(f"passage {key} of {self.db.url} is damaged: {reason}; copy it anew")
+    def _damaged(self, key: int | None, reason: object) -> CorruptIndexError:
+        of = "" if key is None else f"passage {key} of "
+        return CorruptIndexError(f"{of}{self.db.url} is damaged: {reason}; copy it anew")
 
     def _list_counts(self, array: str) -> dict[int, int]:
         text, values = self._among(self._where)
@@ -458,7 +465,7 @@ class PostgresView(EngineView):
             if where[0] and passages <= max(FEW, occurrences[used - 1]):
                 return self._search_words(query, weight, "true", [], k, where)
             found = self._search_words(query, weight, "terms && %s::integer[]", [terms[:used]], k, where)
-            scores = np.sort(self._scores(query, weight, found))[::-1]
+            scores = np.sort(self._scores(query, weight, found, outside=True))[::-1]
             least = float(scores[k - 1]) if len(scores) >= k else 0.0
         # 3. without these a passage needs one of some sets of the others: of as many at once as make few sets
         for depth in (3, 2, 1):
@@ -490,9 +497,7 @@ class PostgresView(EngineView):
             sparse,
             WIDER * k + 64,
         )
-        self._keep_words(query, [(key, length, entries) for key, _, length, entries in rows])
-        if where == self._where:
-            self._owners.update((key, owner) for key, owner, *_ in rows)
+        self._keep_words(query, rows, where == self._where)
         return np.sort(np.array([row[0] for row in rows], np.int64))
 
     def _query_words(self, text: str, *values: Any) -> list[Any]:
@@ -504,32 +509,35 @@ class PostgresView(EngineView):
         self._set("SET LOCAL enable_seqscan = on")
         return rows
 
-    def _keep_words(self, query: QueryTerms, rows: Sequence[tuple[int, int, bytes]]) -> None:
-        """Keep lengths of passages, and which terms of a query each has, by key."""
-        sizes = np.array([len(entries) for _, _, entries in rows], np.int64)
+    def _keep_words(self, query: QueryTerms, rows: Sequence[tuple[int, int, int, bytes]], passed: bool) -> None:
+        """Keep lengths of passages, and which terms of a query each has, by key; owners of those that pass."""
+        sizes = np.array([len(entries) for *_, entries in rows], np.int64)
         if (sizes % 6).any():
             key = rows[int((sizes % 6 > 0).argmax())][0]
             raise CorruptIndexError(f"passage {key} of {self.db.url} is damaged: its words are cut off; copy it anew")
-        entries = unpacked(b"".join(entries for _, _, entries in rows))
+        entries = unpacked(b"".join(entries for *_, entries in rows))
         wanted = np.array([*query.terms, *query.required], np.uint64)
         found = np.isin(entries >> np.uint64(COUNT_BITS), wanted)
         row = np.repeat(np.arange(len(rows)), sizes // 6)[found]
         text = to_text(entries[found])
         ends = np.searchsorted(row, np.arange(len(rows) + 1)) * (len(text) // max(1, len(row)))
         kept = self._words.setdefault((tuple(query.terms), query.required), {})
-        for (key, length, _), start, end in zip(rows, ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+        for (key, _, length, _), start, end in zip(rows, ends[:-1].tolist(), ends[1:].tolist(), strict=True):
             kept[key] = length, text[start:end]
+        if passed:
+            self._owners.update((key, owner) for key, owner, *_ in rows)
 
-    def _texts(self, query: QueryTerms, keys: Sequence[int] | Keys) -> tuple[list[str], Floats]:
-        """Terms of a query in some passages, and the norms of the passages' lengths."""
+    def _texts(self, query: QueryTerms, keys: Sequence[int] | Keys, outside: bool = False) -> tuple[list[str], Floats]:
         passage_keys = np.asarray(keys, np.int64).reshape(-1).tolist()
         kept = self._words.setdefault((tuple(query.terms), query.required), {})
-        if unknown := [key for key in dict.fromkeys(passage_keys) if key not in kept]:
-            among, values = self._unless_found(unknown)
-            statement = f"SELECT key, length, entries FROM words WHERE key = ANY(%s){among}"
-            self._keep_words(query, self.query(statement, unknown, *values))
-            if missing := [key for key in unknown if key not in kept]:
-                raise NotFoundError(f"key {missing[0]} is not in this view: it was never there, or fails its filter")
+        passed: Mapping[int, Any] = kept if outside else self._owners  # those found outside are kept too
+        if unknown := [key for key in dict.fromkeys(passage_keys) if key not in kept or key not in passed]:
+            among, values = ("", []) if outside else self._unless_found(unknown)
+            statement = f"SELECT key, document, length, entries FROM words WHERE key = ANY(%s){among}"
+            rows = self.query(statement, unknown, *values)
+            self._keep_words(query, rows, not outside)
+            if missing := set(unknown).difference(row[0] for row in rows):
+                raise NotFoundError(f"key {min(missing)} is not in this view: it was never there, or fails its filter")
         read = [kept[key] for key in passage_keys]
         passages, words = self._counted()
         mean = max(1.0, words / max(1, passages))

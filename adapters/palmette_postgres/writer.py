@@ -178,6 +178,12 @@ class PostgresWriter:
             self._run("INSERT INTO notes VALUES (%s, %s)", escape(name), escape(value))
             self._changed = True
 
+    def remove_counts(self) -> None:
+        """Remove the counts of terms that no passage has any more."""
+        with self._step():
+            gone = self._run("DELETE FROM counts WHERE passages = 0 RETURNING true")
+            self._changed = self._changed or bool(gone)
+
     def _count(self, entries: Entries, impacts: Floats, sign: int) -> None:
         """Count terms that came or went, now or before the commit."""
         self._terms.append((entries >> np.uint64(COUNT_BITS), impacts, np.full(len(entries), sign, np.int32)))

@@ -78,7 +78,6 @@ class QdrantView(EngineView):
         self._specs = {spec.name: spec for spec in db.arrays}
         self._points: dict[int, dict[str, Any]] = {}
         self._passed: set[int] = set()  # keys of points that were found to pass the filter
-        self._best: set[int] = set()  # keys of points outside it whose words set the scale
         self._matched: dict[tuple[str, int], Keys] = {}
         stamp = (self.generation, state.dead)
         memo = db.memo  # a view of another commit may put its own there at any moment
@@ -223,7 +222,8 @@ class QdrantView(EngineView):
         return point.payload[name]
 
     def _damaged(self, key: object, reason: object) -> CorruptIndexError:
-        return CorruptIndexError(f"point {key} of {self.db.url} is damaged ({reason!s:.120}): copy the index anew")
+        of = "" if key is None else f"point {key} of "
+        return CorruptIndexError(f"{of}{self.db.url} is damaged ({reason!s:.120}): copy the index anew")
 
     def points(
         self, keys: Sequence[int] | Keys, include: Sequence[str], also: Sequence[str] = (), *, outside: bool = False
@@ -434,8 +434,8 @@ class QdrantView(EngineView):
             raise self._damaged(keys[bad.index(True)], "its words are cut off")
         return texts
 
-    def _texts(self, query: QueryTerms, keys: Sequence[int] | Keys) -> tuple[list[str], Floats]:
-        payloads = self.points(keys, ("length", WORDS), outside=self._best.issuperset(map(int, keys)))
+    def _texts(self, query: QueryTerms, keys: Sequence[int] | Keys, outside: bool = False) -> tuple[list[str], Floats]:
+        payloads = self.points(keys, ("length", WORDS), outside=outside)
         mean = max(1.0, self._length / max(1, self._documents))
         norm = norms(np.array([payload["length"] for payload in payloads]), mean)
         return self._entries(keys, payloads), norm
@@ -466,7 +466,6 @@ class QdrantView(EngineView):
             memo["holding", term] = self._holding(hits[0], term >> SPARSE) if hits else 0.0
         holding = [memo["holding", term] for term in (*query.terms, *query.skipped)]
         top = keys_of_points([answers[searches - 1][:BEST]])
-        self._best.update(top.tolist())
         memo["weights", text] = self._scaled(query, holding, self._documents, lambda *_: top)
 
     def _holding(self, hit: Any, place: int) -> float:

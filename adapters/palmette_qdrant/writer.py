@@ -85,7 +85,8 @@ class QdrantWriter:
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         """Digests of the ids that exist."""
-        self._look_up(ids)
+        with self._step():
+            self._look_up(ids)
         entries = {id: self._put.get(id) or self._stored[id] for id in ids}
         return {id: str(entry["digest"]) for id, entry in entries.items() if entry is not None}
 

@@ -161,6 +161,7 @@ OWN_PLACE = {"file": "a", "headings": 3, "first": "1"}
         ({}, "owls"),
         ({"source": "guide.md", "place": "Oslo", "citation": "[7]"}, "guide.md"),
         ({"file_name": "guide.pdf", "page_label": "12", "place": OWN_PLACE}, "guide.pdf, page 12"),
+        ({"source": "guide.md", "place": {"file": "a", "headings": [], "kind": None}}, "guide.md"),
     ],
 )
 def test_passages_of_other_retrievers_are_cited_by_file_or_id(metadata: dict[str, Any], expected: str) -> None:

@@ -1,10 +1,12 @@
 """What is marked in a hit."""
 
 import pickle
+from itertools import pairwise
 
 from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.index.marks import WORDS_MARKED, highlight
-from palmette.types import table_heads
+from palmette.store.protocols import StoredDocument
+from palmette.types import Passage, table_heads
 
 ROWS = [f"| LH-{number} | handle, model {number % 7} | {number % 90}.50 |" for number in range(1001, 1021)]
 TABLE = "\n".join(["Prices of handles.", "", "| article | name | price |", "|---|---|---|", *ROWS, ""])
@@ -101,6 +103,14 @@ def test_heads_of_a_long_table_take_one_walk_over_its_rows():
     Counted.met = 0
     assert table_heads(text, inside) == ["part | shelf"] * len(inside)
     assert Counted.met <= len(rows) + 4 * len(inside)
+
+
+def test_passages_beside_a_table_have_no_head():
+    text = "A long line. It ends here.\n\n- item\n  goes on\n\n| part | shelf |\n|---|---|\n| 1 | 2B |\n| 2 | 3C |"
+    starts = [text.index(begin) for begin in ("A long", "It", "- item", "goes", "| part", "| 2 |")]
+    assert table_heads(text, starts) == ["", "", "", "", "", "part | shelf"]
+    places = tuple(Passage(*ends) for ends in pairwise([*starts, len(text)]))
+    assert StoredDocument(Document("d", text), places).words()[1] == text[starts[1] : starts[2]]
 
 
 def test_a_table_in_one_line_is_not_repeated_in_each_of_its_passages():

@@ -6,7 +6,7 @@ import pickle
 import random
 import re
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import numpy as np
@@ -167,8 +167,12 @@ def test_views_close_and_one_object_writes_once_at_a_time(backend: PostgresBacke
             put(backend, doc("b"))
     with pytest.raises(StoreError, match="this view is closed"):
         before.keys()
+    counted = f"SELECT count(*) > 0 FROM {backend.db.schema}.counts WHERE passages = 0"
+    assert postgres.run(counted) == [(True,)]
     backend.compact()
+    assert postgres.run(counted) == [(False,)]
     assert state_of(backend) == state_for([doc("c", "")])
+    backend.verify()
 
 
 def test_what_postgresql_has_no_text_for(backend: PostgresBackend) -> None:
@@ -191,6 +195,14 @@ def test_what_postgresql_has_no_text_for(backend: PostgresBackend) -> None:
     assert (text, metadata) == ("x", odd[2].metadata)
     assert delete(backend, *[one.key for one in odd]) == [one.key for one in odd]
     assert backend.state().names == {}
+
+
+def test_texts_are_the_same_in_every_environment(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    with closing(PostgresBackend.open(url)) as made:
+        put(made, doc("語", "grüße", colour="grün"))
+        with made.read({"colour": "grün"}) as opened:
+            assert opened.ids(opened.words("grüße", 3).keys.tolist()) == ["語"]
 
 
 def test_damage_is_named(backend: PostgresBackend) -> None:
@@ -326,3 +338,18 @@ def test_every_error_of_the_database_is_ours(backend: PostgresBackend) -> None:
             put(backend, doc("b"))
         postgres.run(f"ALTER TABLE {name}.hidden RENAME TO {table}")
     assert np.array_equal(backend.scan().__next__().text, "text of a")
+
+
+def test_what_views_of_one_commit_share_may_be_forgotten_at_any_moment(backend: PostgresBackend) -> None:
+    """By another thread's view, even between two looks at it."""
+
+    class Forgetful(dict[Any, Any]):
+        def __contains__(self, key: object) -> bool:
+            return super().__contains__(key) and self.pop(key) is not self
+
+    put(backend, doc("a", lang="en"), doc("b"))
+    backend._memo = backend.state().generation, Forgetful()
+    for _ in range(2):
+        with backend.read({"lang": "en"}) as view:
+            assert (len(view), view.ids(view.words("text", 3).keys.tolist())) == (1, ["a"])
+    assert 0 < len(backend._memo[1]) <= 256

@@ -109,6 +109,9 @@ def test_what_does_not_fit_is_cut_where_it_hurts_least():
     rows = [f"| {number} | word |" for number in range(40)]
     table = "# A\n\n| a | b |\n|---|---|\n" + "\n".join(rows)
     assert all(piece.startswith(("|", "# A")) for piece in slices(table, "markdown", 30))
+    wide = [f"| {number} | {'word ' * 15}|" for number in range(5)]  # more than a third each
+    pieces = slices("# A\n\n| a | b |\n|---|---|\n" + "\n".join(wide), "markdown", 45)
+    assert [[row in piece for row in wide].index(True) for piece in pieces] == [*range(5)], "a row is whole"
     prose = " ".join(f"This is sentence number {number}." for number in range(30))
     assert all(piece.endswith(".") for piece in slices(prose, "text", 25)), "between sentences"
     assert slices("a" * 100, "text", 1) == ["a" * 100], "one word is one token here"

@@ -244,9 +244,11 @@ class ToyView(View):
     def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
         query, searcher = query_terms(self._analyser, text), self._words()
         if only is not None:
+            self.document_keys(only)  # or raise
             return searcher.matches(query, only, searcher.scores(query, only))
         keys, scores = searcher.best(query, searcher.rows(self._keys), k)
         return searcher.matches(query, keys, scores)
 
     def word_parts(self, text: str, key: int) -> Floats:
+        self.document_keys([key])  # or raise
         return self._words().parts(query_terms(self._analyser, text), key)

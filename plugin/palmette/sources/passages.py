@@ -97,8 +97,8 @@ def split(text: str, kind: str, options: PassageOptions, count_tokens: CountToke
     """Cut a text into passages of at most ``options.tokens`` tokens.
 
     Every character but blanks is in exactly one passage where nothing overlaps. Blocks (paragraphs, fences, items of
-    lists, definitions) stay whole where they fit, tables where they fill a third; of all divisions the one that costs
-    least is taken.
+    lists, definitions, rows) stay whole where they fit, tables where they fill a third; of all divisions the one that
+    costs least is taken.
 
     Args:
         text: The document.
@@ -192,10 +192,10 @@ class _Cutter:
         """Yield a block if it fits, else the blocks inside it, else parts of it."""
         if block.kind == "definition":
             path = (*(path or ()), block.name)
+        is_row = weight > 1 and not block.inside and tokens <= self.limit
         weight = _ROW if block.kind == "table" else weight
-        tokens *= weight
-        if tokens <= self.limit:
-            yield _Piece(block.start, block.end, tokens, path, cost)
+        if tokens * weight <= self.limit or is_row:
+            yield _Piece(block.start, block.end, self._weighed(tokens, weight), path, cost)
         elif block.inside:
             before = None
             inner = self._tokens([(one.start, one.end) for one in block.inside])
@@ -203,12 +203,19 @@ class _Cutter:
                 yield from self._taken_apart(one, number, path, self._cost(before, one) if before else cost, weight)
                 before = one
         else:
-            for start, end, number in self._fine(block.start, block.end, self.limit // weight):
-                yield _Piece(start, end, number * weight, path, cost)
+            for start, end, number in self._fine(block.start, block.end, self.limit, int(weight > 1)):
+                yield _Piece(start, end, self._weighed(number, weight), path, cost)
                 cost = _INSIDE
 
+    def _weighed(self, tokens: int, weight: int) -> int:
+        """Weigh a piece; a row that fills a third and more has a passage without other such rows, but with its head."""
+        return tokens * weight if tokens * weight <= self.limit else max(tokens, self.limit // 2 + 1)
+
     def _fine(self, start: int, end: int, limit: int, depth: int = 0) -> Iterator[tuple[int, int, int]]:
-        """Yield parts of at most ``limit`` tokens: cut at blank lines, lines, sentences, words, anywhere."""
+        """Yield parts of at most ``limit`` tokens: cut at blank lines, lines, sentences, words, anywhere.
+
+        A table is cut at its lines (``depth`` 1) even where all of it would fit.
+        """
         text = self.text
         match depth:
             case 0:  # behind blank lines

@@ -53,8 +53,11 @@ class EngineView(View, Protocol):
         these passages, and, to ``find`` them, passages that include the ``k`` best by words.
         """
 
-    def _texts(self, query: QueryTerms, keys: Sequence[int] | Keys) -> tuple[list[str], Floats]:
-        """Read the words of passages (:mod:`palmette.lexical.packed`), and the norms of their lengths."""
+    def _texts(self, query: QueryTerms, keys: Sequence[int] | Keys, outside: bool = False) -> tuple[list[str], Floats]:
+        """Read the words of passages (:mod:`palmette.lexical.packed`), and the norms of their lengths.
+
+        Passages that fail the filter raise NotFoundError, unless those ``outside`` it are asked for: they set scales.
+        """
 
     def _stored_bytes(self, spec: ArraySpec, keys: Sequence[int]) -> tuple[Rows, bytes]:
         """Read a stored array of passages: the number of bytes of each [n], and all on end."""
@@ -69,8 +72,8 @@ class EngineView(View, Protocol):
         """Return whether a document that passes a scope has metadata of a name."""
         return name in self._names(outer)
 
-    def _damaged(self, key: int, reason: object) -> CorruptIndexError:
-        """Make the error for a passage that is not as it was written."""
+    def _damaged(self, key: int | None, reason: object) -> CorruptIndexError:
+        """Make the error for a passage, or an index, that is not as it was written."""
 
     # -- candidates ------------------------------------------------------------------------------------------
 
@@ -91,7 +94,7 @@ class EngineView(View, Protocol):
         if self._expected is not None and self._expected[0] is plan and self._expected[1] == k:
             keys = self._expected[2]
         else:
-            keys = self._find(plan, k) if len(self) else NO_KEYS
+            keys = self._find(plan, k) if plan.only is not None or len(self) else NO_KEYS
         # 3. ranked as a folder's
         segments = [(ArraySegment(keys, {name: self.rows(name, keys.tolist()) for name in plan.arrays}), None)]
         ranked = execute(plan, k, segments if len(keys) else [], ExactEngine(), self)
@@ -142,7 +145,7 @@ class EngineView(View, Protocol):
         """Number of passages in each list."""
         counts = self._list_counts(find_array(self._specs, array).name)
         if not all(isinstance(number, int) and 0 <= number < MOST_LISTS for number in counts):
-            raise self._damaged(-1, f"{array} names lists outside 0 … {MOST_LISTS - 1}")
+            raise self._damaged(None, f"{array} names lists outside 0 … {MOST_LISTS - 1}")
         sizes = np.zeros(1 + max(counts, default=-1), np.int64)
         sizes[list(counts)] = list(counts.values())
         return sizes
@@ -168,9 +171,9 @@ class EngineView(View, Protocol):
         parts: Floats = parts_of(query, weight, *self._texts(query, [key]))[0]
         return parts
 
-    def _scores(self, query: QueryTerms, weight: Floats, keys: Keys) -> Floats:
+    def _scores(self, query: QueryTerms, weight: Floats, keys: Keys, outside: bool = False) -> Floats:
         """[n] what all terms of a query add to the score of passages."""
-        return scores_of(query, weight, *self._texts(query, keys)) if len(keys) else np.empty(0, np.float32)
+        return scores_of(query, weight, *self._texts(query, keys, outside)) if len(keys) else np.empty(0, np.float32)
 
     def _scaled(
         self,
@@ -187,7 +190,7 @@ class EngineView(View, Protocol):
         total = max(float(weight.sum()), 1e-12)
         scaled = np.asarray(weight / total, np.float32)
         free = query._replace(required=frozenset())
-        scores = self._scores(free, scaled, best(free, scaled, reach / total))
+        scores = self._scores(free, scaled, best(free, scaled, reach / total), outside=True)
         factor = 1 / max(reach / total, *scores.tolist(), 1e-12)
         return np.asarray(scaled.astype(np.float64) * factor, np.float32)
 
@@ -198,8 +201,10 @@ class EngineView(View, Protocol):
         scoped = isinstance(filter, Scoped)
         for outer, level in filter.levels() if isinstance(filter, Scoped) else [(None, filter)]:
             for name in dict.fromkeys(names_in(level)):
-                # in a scope without documents nothing can be misspelt
-                if not self._occurs(outer, name) and (names := self._names(outer)):
+                if self._occurs(outer, name):
+                    continue
+                names = self._names(outer)
+                if outer is None or names:  # in a scope without documents nothing can be misspelt
                     near = [] if scoped and outer is None else get_close_matches(name, names, 3)
                     raise unknown_name(name, f" Did you mean {' or '.join(map(repr, near))}?" if near else "")
 

@@ -90,7 +90,7 @@ class View(Protocol):
 
     Keys are of passages: a passage has one row in each array, and a document one or more passages, whose keys follow
     each other. What is said of documents below (candidates, words, rows) holds for passages, unless whole ones are
-    named.
+    named. Keys that are not here, or fail the filter, raise NotFoundError.
     """
 
     def __len__(self) -> int:

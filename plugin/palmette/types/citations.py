@@ -20,6 +20,7 @@ _SOURCES = ("source", "file_name")
 """Metadata that name a document's file."""
 CITED_BY = (CITATION, PLACE, *_SOURCES, "page_label")
 """Metadata that the citation of a framework's passage is made of."""
+_NUMBERS = ("first", "last", "start", "end")
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,8 @@ def _given(metadata: Metadata) -> Citation | None:
         is_without_line = str(only_line) == metadata.get(CITATION)
     except (AttributeError, KeyError, TypeError):
         return None
-    if not all(isinstance(number, int) for number in (cited.first, cited.last, cited.start, cited.end)):
+    given = cited.to_dict()
+    if not (isinstance(given["kind"], str) and all(isinstance(given[one], int) for one in _NUMBERS)):
         return None
     return only_line if is_without_line else cited
 

@@ -122,12 +122,13 @@ def table_heads(content: str, starts: Sequence[int]) -> list[str]:
     tables = dict[int, int]()  # the first line of the table that a line is in, so that no row is met twice
     for start in starts:
         line = at = bisect_right(lines, start) - 1
-        if content.startswith("|", start) and content.startswith("|", lines[line]):
-            while at not in tables and at > 0 and content.startswith("|", lines[at - 1]):
-                at -= 1
-            tables[line] = at = tables.get(at, at)
-        first = lines[at]
-        head = content[first : first + MAX_TABLE_HEAD] if first < start else ""
+        if not (content.startswith("|", start) and content.startswith("|", lines[line])):
+            heads.append("")
+            continue
+        while at not in tables and at > 0 and content.startswith("|", lines[at - 1]):
+            at -= 1
+        tables[line] = at = tables.get(at, at)
+        head = content[lines[at] : lines[at] + MAX_TABLE_HEAD] if lines[at] < start else ""
         heads.append(LINE_END.split(head, maxsplit=1)[0].strip("| "))
     return heads
 
