@@ -31,7 +31,7 @@ from palmette.types import Citation, Document, Explanation, Part, Passage, cite
 
 ALTERNATIVES = 3
 """Next best answers that an answer lists."""
-CONFIDENCE = (1.5, 0.9, -1.4)
+CONFIDENCE = (2.0, 0.9, -1.75)
 """Weights of the question's words and of the lead, and bias, of :func:`calibrated`."""
 LEAD_MOST = 3.0
 """Log-odds of a lead over the other passages beyond which it says no more."""
