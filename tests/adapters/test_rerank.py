@@ -42,6 +42,18 @@ def test_a_reranker_of_any_kind_is_the_indexs(framework: Any) -> None:
         framework.ask(framework.over("TreeRetriever", retriever.index, rerank="a-model"), QUESTION)
 
 
+def test_an_explanation_of_a_node_has_the_score_of_its_search() -> None:
+    from llama_index.retrievers.palmette import PalmetteRetriever
+    from palmette import Index
+
+    with Index.build(tiny.documents(), tiny.space(), progress=False) as index:
+        retriever = PalmetteRetriever(index, rerank=Reranker(reds, weight=9, within=99), similarity_top_k=4)
+        for node in retriever.retrieve(QUESTION):
+            explanation = retriever.explain(QUESTION, node.node_id)
+            assert explanation.score == pytest.approx(node.score, rel=1e-4)
+            assert "reranker" in [part.name for part in explanation.parts]
+
+
 def test_an_embedding_is_searched_by_the_first_stage() -> None:
     from llama_index.core.schema import QueryBundle
 

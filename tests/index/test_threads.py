@@ -28,7 +28,7 @@ from llama_index.core.schema import TextNode
 
 import langchain_palmette
 import llama_index.retrievers.palmette as llama_palmette
-from palmette import Document, Index, Model, TreeModel
+from palmette import Document, Index, Model, RetrievalData, TreeModel
 from palmette.data.listing import list_source
 from palmette.ranking.second_stage import Reranker
 from palmette.service.callers import Token
@@ -128,12 +128,20 @@ def search(w: World) -> Any:
 
 
 def write(w: World) -> Any:
-    """Add, replace and delete a document."""
+    """Add, replace, ask about and delete a document."""
     document = own()
     added = w.whole.add([document], **QUIET) == [document.id]
     changed = w.whole.upsert([replace(document, text="Written anew.")], **QUIET).updated == [document.id]
     [read] = w.whole.get([document.id])
-    return added, changed, read and read.text, w.whole.delete([document.id]) == [document.id], document.id in w.whole
+    asked = w.whole.add_questions(RetrievalData("asked", [read], {"q": "by whom?"}, {"train": {"q": {document.id: 1}}}))
+    return (
+        added,
+        changed,
+        asked,
+        read and read.text,
+        w.whole.delete([document.id]) == [document.id],
+        document.id in w.whole,
+    )
 
 
 def sync(w: World) -> Any:
@@ -258,7 +266,7 @@ CALLS: Mapping[str, Callable[[World], Any]] = {
     "Index: within engine": lambda w: (str(w.stable.within), w.stable.engine),
     "Index: filtered": lambda w: hits(w.whole.filtered(STABLE).filtered({"animal": "owl"}).search(QUESTION, 3)),
     "Index: feedback record_search feedback_log": feedback,
-    "Index: add upsert delete": write,
+    "Index: add upsert add_questions delete": write,
     "Index: sync sync_listing": sync,
     "Index: compact": lambda w: w.whole.compact(),
     "Index: backup copy_to restore repair": copy,

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from learning.conftest import ChatServer, animal_of, animals
-from palmette import Document, SpaceModel, load_data
+from palmette import Document, FakeEncoder, Index, SpaceModel, load_data
 from palmette.cli import main
 from palmette.errors import ConfigError, DuplicateIdError, InputError, PalmetteError, ReadOnlyError
 from palmette.learning.calls import AnswerLog, LoggedAnswer
@@ -374,3 +374,22 @@ def test_another_lambda_has_its_own_answers(tmp_path: Path) -> None:
         data, report = write_questions(animals(1), makers[number], tmp_path, **PLAIN)
         assert (report.calls, report.reused) == (1, 0)
     assert list(data.queries.values()) == ["Who is two?"]
+
+
+def test_an_index_takes_the_questions_about_it(
+    server: ChatServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "index"
+    Index.build(animals(), SpaceModel.untrained(FakeEncoder(32)), path, progress=False).close()
+    how = ["--llm", "openai:m", "--kinds", "question", "--round-trip", "0", "--encoder", "fake:32", "--quiet", "--add"]
+    assert main(["ask", str(path), *how, "--out", str(tmp_path / "asked")]) == 0
+    assert f"10 passages of {path} are found by the words of their questions" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    with Index.open(path) as index:
+        asked = {stored.document.key: stored.questions for stored in index.backend.scan_stored()}
+    assert len(asked) == 10
+    assert all(questions == (f"Where does the {id} live?",) for id, questions in asked.items())
+    (tmp_path / "docs").mkdir()
+    assert main(["ask", str(tmp_path / "docs"), *how, "--out", str(tmp_path / "other")]) == 1
+    assert "is no index" in " ".join(capsys.readouterr().err.split())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import threading
 import time
@@ -16,6 +17,7 @@ import pytest
 
 from palmette import Document, Index
 from palmette.index.written import Limits
+from palmette.ranking.second_stage import Reranker
 from palmette.service.callers import Token
 from palmette.service.indexes import ServedIndex
 from palmette.service.writer import Writer
@@ -135,6 +137,33 @@ def test_an_answer_is_told_and_leads_to_its_source(tab: Tab, folder: Path) -> No
         tab.click(".answer button")
         wait(tab, SOURCE)
         assert tab.evaluate("document.querySelector('#source mark').textContent") == few[0].text
+
+
+@pytest.mark.filterwarnings("ignore:.*the hits of the first stage:UserWarning")
+def test_a_reranker_that_fails_is_told_and_one_that_judges_is_a_reason(tab: Tab, folder: Path) -> None:
+    def judge(question: str, texts: list[str]) -> list[float]:
+        if question == "owl":
+            raise OSError("the cable is cut")
+        return [float("blue" in text) for text in texts]
+
+    served = ServedIndex("plain", str(folder / "plain"), rerank=Reranker(judge, weight=9, within=99))
+    with running(served) as service:
+        opened(tab, service, "#f=animal:owl")
+        ask(tab, QUESTION)
+        assert tab.evaluate(TITLES)[0] == "blue-owl"
+        assert "Note:" not in tab.evaluate("document.body.textContent")
+        tab.click(".hit .more button")
+        wait(tab, "document.querySelector('.hit .why table')")
+        rows = "[...document.querySelectorAll('.hit .why tr')]"
+        parts = dict(tab.evaluate(f"{rows}.map(row => [row.cells[0].textContent, row.cells[2].textContent])"))
+        assert "reranker" in parts
+        log_odds = sum(float(value.replace("\u2212", "-")) for value in parts.values())
+        shown = tab.evaluate("document.querySelector('.hit small').textContent")
+        assert shown == f"{round(100 / (1 + math.exp(-log_odds)))} %"
+        ask(tab, "owl")
+        assert "the cable is cut; these are the hits of the first stage" in tab.evaluate(
+            "document.querySelector('#results .note').textContent"
+        )
 
 
 def test_sources_open_at_the_line(tab: Tab, service: Running) -> None:

@@ -156,6 +156,7 @@ def _run_answer(args: argparse.Namespace) -> None:
     body = {"question": args.question, "threshold": args.threshold}
     reply = _from_service(args, "/v1/answer", body, options, len(args.question)) if args.reader is None else None
     answers = reply["answers"] if reply is not None else _read_answers(args, options)
+    _warn(answers)
     if args.json:
         _print_json(answers)
         return

@@ -12,6 +12,7 @@ from typing import Any
 from palmette.cli.arguments import describe
 from palmette.cli.train import add_config_options
 from palmette.config import without_none
+from palmette.errors import ConfigError
 
 
 def _add_ask(command: argparse.ArgumentParser) -> None:
@@ -24,27 +25,42 @@ def _add_ask(command: argparse.ArgumentParser) -> None:
         "palmette ask docs/ --llm openai:gpt-4.1-mini --out asked --estimate        what it would cost\n"
         "palmette ask docs/ --llm openai:gpt-4.1-mini --out asked --max-calls 500   a sample; run again to go on\n"
         "OPENAI_BASE_URL=http://localhost:11434/v1 palmette ask docs/ --llm openai:llama3 --out asked\n"
-        "palmette train space asked --out ckpt",
+        "palmette train space asked --out ckpt\n"
+        "palmette ask my-index --llm openai:gpt-4.1-mini --out asked --add        and find passages by the questions",
         *("--quiet", "--json"),
     )
     add("documents", help="folder, JSONL file, or an index")
     add("--llm", required=True, help="openai:MODEL: OpenAI's or any server of its protocol (OPENAI_BASE_URL)")
     add("--out", required=True, type=Path, help="folder of answers and pairs; a run goes on where the last one ended")
     add("--encoder", default=DEFAULT_ENCODER, help="encoder of the search that questions are tried on")
+    add(
+        "--add",
+        action="store_true",
+        help="add the questions to the index that is asked about, as words of its passages",
+    )
     add("--estimate", action="store_true", help="say how many calls and tokens it takes, and ask nothing")
     add_config_options(command.add_argument_group("questions"), QuestionOptions, {})
+
+
+def _asked_documents(args: argparse.Namespace) -> Any:
+    """Return the documents to ask about: those of an index, or a path to read them from."""
+    from palmette.index import Index
+    from palmette.store.local.folder import COMMIT
+
+    if (Path(args.documents) / COMMIT).exists():
+        with Index.open(args.documents, device="cpu", verify=False) as index:
+            return list(index.documents())
+    if args.add:
+        raise ConfigError(f"--add: {args.documents} is no index; make one by `palmette index`, and ask about it")
+    return args.documents
 
 
 def _run_ask(args: argparse.Namespace) -> None:
     from palmette.index import Index
     from palmette.learning.questions import QuestionOptions, estimate_questions, write_questions
-    from palmette.store.local.folder import COMMIT
 
     options = without_none({name: getattr(args, name, None) for name in QuestionOptions.choices()})
-    documents: Any = args.documents
-    if (Path(documents) / COMMIT).exists():  # an index, whose documents are asked about
-        with Index.open(documents, device="cpu", verify=False) as index:
-            documents = list(index.documents())
+    documents = _asked_documents(args)
     estimate = estimate_questions(documents, args.out, args.llm, **options)
     calls = f"{'at most ' * estimate.at_most}{estimate.calls:,} calls"
     estimated = f"{estimate.passages:,} passages: {calls} of about {estimate.tokens:,} tokens together"
@@ -56,8 +72,13 @@ def _run_ask(args: argparse.Namespace) -> None:
     data, report = write_questions(
         documents, args.llm, args.out, encoder=args.encoder, progress=args.progress, **options
     )
+    added = None
+    if args.add and report.kept:
+        with Index.open(args.documents, device="cpu", verify=False) as index:
+            added = index.add_questions(data)
     if args.json:
-        print(json.dumps({"out": str(args.out), **asdict(report)}, indent=2))
+        facts = {"out": str(args.out), **asdict(report)} | ({} if added is None else {"added": added})
+        print(json.dumps(facts, indent=2))
         return
     dropped = f"{report.repeated} repeated, {report.not_found} not found again"
     print(f"{report.kept:,} questions about {len(data.corpus):,} passages in {args.out} (dropped: {dropped})")
@@ -65,6 +86,8 @@ def _run_ask(args: argparse.Namespace) -> None:
     print(f"{report.refused} refused, {report.unusable} unusable, {report.left:,} calls left")
     for error in report.errors:
         print(f"failed: {error}", file=sys.stderr)
+    if added is not None:
+        print(f"{added:,} passages of {args.documents} are found by the words of their questions")
     if report.kept:
         print(f"next: palmette train space {args.out} --out ckpt")
     elif not report.calls + report.reused:

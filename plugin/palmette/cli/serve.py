@@ -149,7 +149,7 @@ def _run_stats(args: argparse.Namespace) -> None:
         from palmette.cli.ask import once
 
         with once(), palmette.Index.open(index_folder(args.index), device="cpu", verify=False) as index:
-            facts = {**asdict(index.stats()), "encoder": index.model.encoder.name, "service": None}
+            facts = {**asdict(index.stats()), "encoder": index.model.encoder.name, "reranker": None, "service": None}
     if args.json:
         print(json.dumps(facts, indent=2, ensure_ascii=False))
         return

@@ -64,6 +64,8 @@ class Context:
     """Tokens of all excerpts, counted by the index's encoder."""
     best: float = 0.0
     """Probability of the best passage, also where the budget holds no sentence of it."""
+    note: str = ""
+    """Why the passages are those of the first stage, where the reranker failed or was late."""
 
     def __bool__(self) -> bool:
         return bool(self.excerpts)
@@ -79,7 +81,8 @@ class Context:
     def to_dict(self) -> dict[str, Any]:
         """The context as JSON values."""
         excerpts = [excerpt.to_dict() for excerpt in self.excerpts]
-        return {"question": self.question, "text": str(self), "tokens": self.tokens, "excerpts": excerpts}
+        facts = {"question": self.question, "text": str(self), "tokens": self.tokens, "excerpts": excerpts}
+        return facts | ({"note": self.note} if self.note else {})
 
 
 def expand_hits(view: View, hits: Sequence[Hit], expand: Expand, budget: int, count: CountTokens) -> list[Hit]:

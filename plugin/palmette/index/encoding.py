@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -36,6 +37,7 @@ class PassageArrays:
         """Number of passages that were encoded."""
         self.prepared: dict[str, tuple[StoredDocument, int]] = {}
         """Documents whose arrays are ready, by id, each with the row of its first passage."""
+        self._questions: dict[str, str] = {}  # of passages of replaced and deleted documents, by their text
         self._reusable: dict[str, int] = {}  # digest of a passage's encoder input → key of the passage in the index
         self._batches: list[Mapping[str, Stored]] = []  # arrays of the prepared documents
         self._rows = 0  # in all batches
@@ -47,6 +49,8 @@ class PassageArrays:
             self.digests[id] = stored.document.digest
             if id not in latest or latest[id].digest != self.digests[id]:
                 self._reusable |= zip(self._input_digests(stored), keys, strict=True)
+                asked = zip(stored.parts(), stored.questions, strict=False)  # which may be empty
+                self._questions |= {part.content: questions for part, questions in asked if questions}
 
     def _input_digests(self, stored: StoredDocument) -> list[str]:
         """Digest everything that the arrays of each passage depend on: its text and the headings above it."""
@@ -56,7 +60,7 @@ class PassageArrays:
 
     def take_vectors(self, documents: Sequence[Document], vectors: Floats) -> None:
         """Prepare documents from given vectors [N, d]; each document is one passage."""
-        stored = [StoredDocument.whole(document, source=self.source) for document in documents]
+        stored = self._with_questions(StoredDocument.whole(document, source=self.source) for document in documents)
         self._add(stored, stored_arrays(self.model, documents, self.sentences, vectors))
 
     def prepare(self, documents: Sequence[Document], refused: dict[str, str] | None = None) -> None:
@@ -101,7 +105,7 @@ class PassageArrays:
 
     def _compute(self, cut: Sequence[StoredDocument]) -> Prepared:
         """Read or encode the arrays of the passages of documents."""
-        stored = [StoredDocument(document.document, document.passages, self.source) for document in cut]
+        stored = self._with_questions(StoredDocument(one.document, one.passages, self.source) for one in cut)
         passages, above = passages_of(stored)
         keys = self._reused_keys(stored)
         fresh, reused = np.flatnonzero(keys < 0), np.flatnonzero(keys >= 0)
@@ -119,6 +123,16 @@ class PassageArrays:
             for name, rows in arrays.items():
                 arrays[name] = take_documents(concatenate([rows, encoded[name]]), in_order)
         return stored, arrays
+
+    def _with_questions(self, cut: Iterable[StoredDocument]) -> list[StoredDocument]:
+        """Give passages whose text the index has, in a document that the change replaces, the questions about it."""
+        if not self._questions:
+            return list(cut)
+        stored = []
+        for document in cut:
+            questions = tuple(self._questions.get(part.content, "") for part in document.parts())
+            stored.append(replace(document, questions=questions if any(questions) else ()))
+        return stored
 
     def _reused_keys(self, stored: Sequence[StoredDocument]) -> Rows:
         """Keys in the index of the passages whose arrays are reused, −1 for passages to encode: [P]."""

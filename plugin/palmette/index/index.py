@@ -13,6 +13,7 @@ import numpy as np
 
 from palmette.arrays import Floats, Keys, unit_rows
 from palmette.config import check_choice, check_count, check_range
+from palmette.data import RetrievalData
 from palmette.data.listing import Listing, list_source, source_name
 from palmette.errors import ConfigError, InputError, NotFoundError, StoreError, shown
 from palmette.index.context import CONTEXT_TOKENS, Context, Expand, context_of, expand_hits
@@ -32,6 +33,7 @@ from palmette.index.folder import (
 from palmette.index.grouping import Distinct, Duplicates, GroupBy, Selection, fold
 from palmette.index.inputs import absolute, check_documents, check_ids, check_opening, local_path, unique
 from palmette.index.overview import RANKED_FOR_QUESTION, Overview, overview_of, vector_array
+from palmette.index.questions import add_questions, questions_about
 from palmette.index.results import Boost, Query, QueryBatch, QueryList, Ranking, SearchResult, encode_query_batch
 from palmette.index.sync import NOTE, SyncReport, sync_source
 from palmette.index.write import Changes, apply_changes, note_score_scales
@@ -57,7 +59,7 @@ from palmette.methods.base import Model
 from palmette.ranking.arrays import stores_sentences
 from palmette.ranking.scales import SCORE_SCALES, measured_on, score_scales_for
 from palmette.ranking.score import DEFAULT, Lexical, ScoreScales, noted_score_scales, probability
-from palmette.ranking.second_stage import Rerank, Reranker, SecondStage, as_reranker
+from palmette.ranking.second_stage import Rerank, Reranker, SecondStage, as_reranker, noting
 from palmette.search.faiss_engine import is_engine
 from palmette.sources.cutting import AUTO, PassagesLike, new_cutter, opened_cutter
 from palmette.sources.walk import MOST_BYTES
@@ -312,7 +314,7 @@ class Index:
 
     @property
     def reranker(self) -> Reranker | None:
-        """Second stage of searches without ``rerank=``; ``None`` for none. The folder does not keep it."""
+        """Second stage of searches without ``rerank=``; ``None`` for none. A folder keeps its learned weight only."""
         return self._reranker
 
     @reranker.setter
@@ -443,19 +445,36 @@ class Index:
         query: Query,
         id: str,
         *,
+        filter: FilterLike = None,
         lexical: Lexical = DEFAULT,
         sentences: bool = True,
         boost: Boost = None,
+        rerank: Rerank = None,
         **options: Any,
     ) -> Explanation:
-        """Explain the score of a document's best passage, whether or not a search would return it."""
+        """Explain the score of a document's best passage, whether or not a search would return it.
+
+        Args:
+            query: The query of a search.
+            id: Id of the document.
+            filter: Filter of the search; a reranker judges the hits that pass it.
+            lexical: As for :meth:`search`.
+            sentences: As for :meth:`search`.
+            boost: As for :meth:`search`.
+            rerank: As for :meth:`search`. The reranker judges the search's hits, if it has not yet.
+            options: The method's search options.
+        """
         queries = np.atleast_2d(query)[:1] if isinstance(query, np.ndarray) else [query]
-        [id] = check_ids([id])
+        [id], searched = check_ids([id]), parse_filter(filter)
         batch = encode_query_batch(self.model, queries, options, lexical, sentences and self._sentences, boost)
+        batch = self._with_second_stage(batch, rerank)
         with self.backend.read() as view:
             passages = view.keys_of([id]).get(id)
             if passages is None:
                 raise NotFoundError(f"there is no document {shown(id)} in this index")
+            if batch.second is not None:  # what it adds depends on the hits that the search had judged
+                with self.backend.read(searched) as view_of_search:
+                    batch.search(view_of_search, 10, self._score_scales)
             evidence = batch.evidence(self._score_scales, view)
             candidates = batch.method_scores(view, 0, np.array(passages))
             if batch.calibration is not None:  # not the method's own evidence, which tells of a search
@@ -499,9 +518,10 @@ class Index:
         check_range("a context", "threshold", threshold, 0, 1)
         batch = encode_query_batch(self.model, [question], options, lexical, self._sentences, boost)
         batch = self._with_second_stage(batch, rerank)
-        with self.backend.read(filter) as view:
+        with self.backend.read(filter) as view, noting() as notes:
             result, _ = Selection(distinct="near").search(batch, view, k, self._score_scales)
-            return context_of(result, view, question, tokens, self.model.encoder.count_tokens, threshold)
+            context = context_of(result, view, question, tokens, self.model.encoder.count_tokens, threshold)
+        return replace(context, note=notes.get(question, ""))
 
     def answer(self, question: str, llm: Any, **options: Any) -> WrittenAnswer:
         """Let a language model write an answer from :meth:`context`, and check its citations.
@@ -742,6 +762,7 @@ class Index:
         max_bytes: int = MOST_BYTES,
         metadata: Mapping[str, Any] | None = None,
         titles: bool = True,
+        questions: RetrievalData | str | Path | None = None,
         batch_size: int = 256,
         progress: bool | None = None,
     ) -> SyncReport:
@@ -761,6 +782,8 @@ class Index:
             max_bytes: Size of the largest file that is read.
             metadata: Metadata added to all documents of the source.
             titles: Prepend the separate titles of records to their texts.
+            questions: Questions about the documents, which :meth:`add_questions` then adds. Without it, passages that
+                have questions keep them as long as their texts stay.
             batch_size: Documents encoded at a time.
             progress: A progress bar; ``None`` shows it on a terminal.
         """
@@ -778,8 +801,28 @@ class Index:
                     f"the source {shown(name)} of this index is {known}, not {origin}: give this one a name of its "
                     f"own, source='…' or --source, or source={shown(name)} if it was moved"
                 )
+        asked = None if questions is None else questions_about(questions)
         listing = list_source(data, name, titles=titles, metadata=metadata, progress=progress, **file_options)
-        return self.sync_listing(name, listing, batch_size=size, origin=origin, progress=progress)
+        report = self.sync_listing(name, listing, batch_size=size, origin=origin, progress=progress)
+        if asked is not None:
+            add_questions(self.backend, asked, name)
+        return report
+
+    def add_questions(self, questions: RetrievalData | str | Path) -> int:
+        """Add questions about passages as words by which the passages are found (as in doc2query).
+
+        Vectors, sentences and what hits show stay as they are. A passage keeps its questions as long as its text stays,
+        also where its document changes or moves; in a passage that was changed since it was asked about they are not
+        added. Questions replace earlier ones of the same passage.
+
+        Args:
+            questions: What :func:`palmette.write_questions` (``palmette ask``) returned, or its folder: the questions
+                of ``train`` and the passages that they are about.
+
+        Returns:
+            Number of passages of the index that have questions of these.
+        """
+        return add_questions(self.backend, questions_about(questions))
 
     def sync_listing(self, source: str, listing: Listing, **options: Any) -> SyncReport:
         """Bring a source up to date with a listing of it; options are those of :func:`sync_source`."""

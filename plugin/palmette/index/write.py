@@ -79,6 +79,7 @@ def apply_changes(
     with writing(lambda: str(backend.stats().location)) as record, backend.read() as view:
         arrays = PassageArrays(model, view, stores_sentences(backend), cutter)
         is_new = not len(view)
+        arrays.look_up(latest, delete)
         if embeddings is not None:
             view.release()  # neither encoding nor the commit keeps the storage's log from being cut
             vectors = model.encoder.map(check_vectors(embeddings, documents, model.encoder.plain), "document")
@@ -87,7 +88,6 @@ def apply_changes(
             if documents:
                 arrays.take_vectors(documents, vectors)
         else:
-            arrays.look_up(latest, delete)
             view.release()
             if len(latest) <= ENCODED_AHEAD:  # a small change is encoded before the index is locked
                 fresh = [document for id, document in latest.items() if arrays.digests.get(id) != document.digest]

@@ -107,6 +107,8 @@ class WrittenAnswer:
     """Why there is no answer."""
     model: str = ""
     usage: ChatUsage = field(default_factory=ChatUsage)
+    note: str = ""
+    """Why the excerpts are of the first stage's passages, where the reranker failed or was late."""
 
     def __bool__(self) -> bool:
         return bool(self.text)
@@ -135,6 +137,7 @@ class WrittenAnswer:
             "reason": self.reason,
             "model": self.model,
             "usage": vars(self.usage),
+            **({"note": self.note} if self.note else {}),
         }
 
 
@@ -212,6 +215,7 @@ def write_answer(
 ) -> Iterator[AnswerEvent]:
     """Yield the events of an answer from its context on; the model is called only if a passage fits."""
     facts: dict[str, Any] = {"question": question, "asked": context.question, "model": model.name, "usage": usage}
+    facts["note"] = context.note
     best = max((excerpt.score for excerpt in context.excerpts), default=0.0)
     if not context.excerpts or best < threshold:
         yield AnswerEvent("excerpts", Context(context.question, (), 0))

@@ -248,7 +248,7 @@ class Service:
                 facts["warning"] = served.warning
             if served.opened is not None:
                 try:
-                    facts |= await served.read(caller.name, caller.filter, index_facts)
+                    facts |= self.hide_reranker(await served.read(caller.name, caller.filter, index_facts), caller)
                     facts |= {"ready": not served.unready, "location": self.hide_paths(facts["location"], caller)}
                 except PalmetteError as error:  # one that cannot be read hides no other
                     facts["error"] = self.hide_paths(str(error), caller)
@@ -321,7 +321,7 @@ class Service:
         try:
             async with asyncio.timeout(self.settings.timeout):
                 value = await served.read(caller.name, caller.filter, partial(call, body))
-                value = self.with_progress(served, caller, value)
+                value = self.with_progress(served, caller, self.hide_reranker(value, caller))
         except TimeoutError as error:
             raise Problem(HTTPStatus.GATEWAY_TIMEOUT, f"no answer within {self.settings.timeout:g} s") from error
         if keeps and not served.indexing:
@@ -364,16 +364,16 @@ class Service:
             if body.llm:
                 async for event in self._write(served, caller, body):
                     value = event.to_dict()
-                    yield _event(event.kind, {"answers": [value]} if event.kind == "answer" else value)
+                    value = self.hide_reranker({"answers": [value]}, caller) if event.kind == "answer" else value
+                    yield _event(event.kind, value)
                 return
             async with asyncio.timeout(self.settings.timeout):
-                results, reader = await served.read(caller.name, caller.filter, partial(find_passages, body))
-                facts = await asyncio.to_thread(results_facts, listed(body.question), results, False, body.html)
-                yield _event("hits", {"results": facts})
-                answers = await served.read(
-                    caller.name, caller.filter, lambda *_: reply_of_answer(body, results, reader)
-                )
-                yield _event("answer", self.with_progress(served, caller, {"answers": answers}))
+                found = await served.read(caller.name, caller.filter, partial(find_passages, body))
+                describe = partial(results_facts, listed(body.question), *found[:2], html=body.html)
+                yield _event("hits", self.hide_reranker({"results": await asyncio.to_thread(describe)}, caller))
+                answers = await served.read(caller.name, caller.filter, lambda *_: reply_of_answer(body, *found))
+                reply = self.hide_reranker({"answers": answers}, caller)
+                yield _event("answer", self.with_progress(served, caller, reply))
         except TimeoutError:
             late = Problem(HTTPStatus.GATEWAY_TIMEOUT, "no answer in time", name="TimeoutError")
             yield _event("problem", self._described(late, caller)[0])
@@ -401,7 +401,18 @@ class Service:
         async with aclosing(self._write(served, caller, body)) as events:
             async for event in events:
                 value = event.to_dict()
-        return {"answers": [value]}
+        answers: dict[str, Any] = self.hide_reranker({"answers": [value]}, caller)
+        return answers
+
+    def hide_reranker(self, value: Any, caller: Caller) -> Any:
+        """Hide paths in what a reply says of a reranker: its name, and notes of its failures."""
+        if isinstance(value, dict):
+            for part in (value, *value.get("results", ()), *value.get("answers", ())):
+                if "note" in part:
+                    part["note"] = self.hide_paths(part["note"], caller)
+            if reranker := value.get("reranker"):
+                reranker["model"] = self.hide_paths(reranker["model"], caller)
+        return value
 
     def hide_paths(self, text: str, caller: Caller) -> str:
         """Hide the paths of this machine from all but its user."""
@@ -411,6 +422,7 @@ class Service:
                 folder = served.opened.folder if served.opened is not None else None
                 places = [place for place in (folder, served.path, served.source) if place is not None]
                 names |= {written: name for place in places for written in (str(place), os.path.realpath(place))}
+                names |= served.reranker_places
             if self.writer is not None and isinstance(self.writer.llm, OpenAI):
                 names[self.writer.llm.url] = "the language model's server"
             for place in sorted(names, key=len, reverse=True):  # a path may begin with another index's

@@ -68,7 +68,11 @@ def _endpoint(
 
 def index_facts(index: Index, reader: Reader) -> dict[str, Any]:
     """Describe an index."""
-    return asdict(index.stats()) | {"encoder": index.model.encoder.name}
+    reranker = None
+    if index.reranker is not None:
+        with index.backend.read() as view:
+            reranker = {"model": index.reranker.name, "weight": index.reranker.weight_in(view)}
+    return asdict(index.stats()) | {"encoder": index.model.encoder.name, "reranker": reranker}
 
 
 def listed(query: str | Sequence[str]) -> list[str]:
@@ -77,9 +81,13 @@ def listed(query: str | Sequence[str]) -> list[str]:
 
 
 def results_facts(
-    queries: Sequence[str], results: Sequence[Sequence[Hit]], explain: bool, html: bool = False
+    queries: Sequence[str],
+    results: Sequence[Sequence[Hit]],
+    notes: Mapping[str, str],
+    explain: bool = False,
+    html: bool = False,
 ) -> list[dict[str, Any]]:
-    """Describe the hits of every question; ``html`` adds what the page shows of each."""
+    """Describe the hits of every question, and its note; ``html`` adds what the page shows of each."""
     facts, size = list[dict[str, Any]](), 0
     for query, hits in zip(queries, results, strict=True):
         described = []
@@ -93,8 +101,13 @@ def results_facts(
             size += len(to_json(fact))
             if size > MOST_DOCUMENT_BYTES:
                 raise InputError(f"these hits have more than {MOST_DOCUMENT_BYTES:,} bytes: ask for fewer")
-        facts.append({"query": query, "hits": described})
+        facts.append({"query": query, "hits": described} | _note_of(query, notes))
     return facts
+
+
+def _note_of(question: str, notes: Mapping[str, str]) -> dict[str, str]:
+    """Say why a reply is from the first stage's hits, where the reranker failed or was late."""
+    return {"note": notes[question]} if question in notes else {}
 
 
 def _bounded(call: Callable[[Any, Index, Reader], T]) -> Callable[[Any, Index, Reader], T]:
@@ -124,10 +137,8 @@ def _search(body: SearchBody, index: Index, reader: Reader) -> dict[str, Any]:
     names = ("threshold", "explain", "group_by", "distinct", "expand", "expand_tokens")
     with noting() as notes:
         results = index.search(queries, body.k, **{name: getattr(body, name) for name in names}, **options)
-    facts = results_facts(queries, results, body.explain, body.html)
+    facts = results_facts(queries, results, notes, body.explain, body.html)
     for query, hits, fact in zip(queries, results, facts, strict=True):
-        if query in notes:
-            fact["note"] = notes[query]
         run = uuid4().hex
         if index.record_search(query, [hit.id for hit in hits], run=run):
             fact["run"] = run
@@ -156,19 +167,18 @@ def _context(body: ContextBody, index: Index, reader: Reader) -> dict[str, Any]:
     options = body.search()
     if not options.pop("sentences"):
         raise ConfigError("a context is made of sentences: leave sentences=false out")
-    with noting() as notes:
-        context = index.context(body.question, body.tokens, k=body.k, threshold=body.threshold, **options)
-    return context.to_dict() | ({"note": notes[body.question]} if notes else {})
+    return index.context(body.question, body.tokens, k=body.k, threshold=body.threshold, **options).to_dict()
 
 
 @_bounded
-def find_passages(body: AnswerBody, index: Index, reader: Reader) -> tuple[list[list[Hit]], Reader]:
-    """Search the passages that an answer is read from."""
+def find_passages(body: AnswerBody, index: Index, reader: Reader) -> tuple[list[list[Hit]], dict[str, str], Reader]:
+    """Search the passages that an answer is read from; also notes by question."""
     questions = listed(body.question)
-    results = index.search(questions, body.k, **body.search())
+    with noting() as notes:
+        results = index.search(questions, body.k, **body.search())
     for question, hits in zip(questions, results, strict=True):
         index.record_search(question, [hit.id for hit in hits])
-    return results, reader
+    return results, notes, reader
 
 
 def find_context(asked: str) -> Callable[[AnswerBody, Index, Reader], tuple[Context, tuple[Encoder, str | None]]]:
@@ -186,10 +196,13 @@ def find_context(asked: str) -> Callable[[AnswerBody, Index, Reader], tuple[Cont
     return find
 
 
-def reply_of_answer(body: AnswerBody, results: Sequence[Sequence[Hit]], reader: Reader) -> list[dict[str, Any]]:
+def reply_of_answer(
+    body: AnswerBody, results: Sequence[Sequence[Hit]], notes: Mapping[str, str], reader: Reader
+) -> list[dict[str, Any]]:
     """Answer questions from their passages."""
-    answers = reader.answer(listed(body.question), results, threshold=body.threshold)
-    described = [answer.to_dict() for answer in answers]
+    questions = listed(body.question)
+    answers = reader.answer(questions, results, threshold=body.threshold)
+    described = [one.to_dict() | _note_of(question, notes) for question, one in zip(questions, answers, strict=True)]
     if body.html:
         for answer, facts in zip(answers, described, strict=True):
             for support, fact in zip(answer.supports, facts["supports"], strict=True):
@@ -213,7 +226,9 @@ def _answer(body: AnswerBody, index: Index, reader: Reader) -> dict[str, Any]:
 
 @_endpoint("/v1/explain", ExplainBody, "Say why a document has its score", {"query": QUESTION, "id": "apples"})
 def _explain(body: ExplainBody, index: Index, reader: Reader) -> dict[str, Any]:
-    return index.explain(body.query, body.id, **body.options).to_dict()
+    with noting() as notes:
+        explanation = index.explain(body.query, body.id, filter=body.filter, rerank=body.rerank, **body.options)
+    return explanation.to_dict() | _note_of(body.query, notes)
 
 
 @_endpoint("/v1/get", GetBody, "Return documents by id", {"ids": ["quince"]})

@@ -174,6 +174,17 @@ class ServedIndex:
             self._follower.start()
 
     @property
+    def reranker_places(self) -> dict[str, str]:
+        """Addresses and folders that name the reranker, each with what others than the machine's user see."""
+        name = "" if self._reranker is None else self._reranker.name
+        kind, _, place = name.partition(":")
+        if kind == "rerank":
+            return {f"http{name.rpartition('@http')[2]}": "the reranker's server"}
+        if kind != "cross-encoder" or not place.startswith(("/", ".", "~")):
+            return {}
+        return {written: Path(place).name for written in (place, str(Path(place).expanduser()))}
+
+    @property
     def unready(self) -> str:
         """Why the index cannot be searched, or not as a whole yet; empty where it can."""
         opened = self.opened

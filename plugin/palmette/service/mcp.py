@@ -108,6 +108,8 @@ class PassageReply(Cited):
 class FoundReply(BaseModel):
     """Findings among the documents that are indexed."""
 
+    note: str | None = None
+    """Why they are those of the first stage, where the reranker failed or was late."""
     indexing: dict[str, int | None] | None = None
     """Documents found so far, ``done``, of ``total``, while a folder is indexed for the first time."""
 
@@ -180,6 +182,8 @@ class OverviewResult(FoundReply):
 
     index: str
     documents: int
+    reranker: str | None
+    """Second stage of its searches."""
     fields: dict[str, list[tuple[Any, int]]]
     """Frequent values of metadata, with their numbers of documents."""
     topics: list[dict[str, Any]]
@@ -227,9 +231,8 @@ class Server(MCPServer[Any]):
         [result] = reply["results"]
         passages = [_passage(name, hit) for hit in result["hits"]]
         lines = "\n".join(f"{_cited(p.id)} {p.score:.0%}, {_line(p.citation)}: {_line(p.text)}" for p in passages)
-        notes = [f"Note: {_line(result['note'])}"] if "note" in result else []
-        value = Passages(passages=passages, indexing=reply.get("indexing"))
-        return _result(value, lines or "Nothing was found.", *notes)
+        value = Passages(passages=passages, indexing=reply.get("indexing"), note=result.get("note"))
+        return _result(value, lines or "Nothing was found.")
 
     async def context(
         self,
@@ -248,10 +251,8 @@ class Server(MCPServer[Any]):
         ]
         heads = [f"{_cited(e.id)} {e.score:.0%}, {_line(e.citation)}:" for e in excerpts]
         texts = [text for head, excerpt in zip(heads, excerpts, strict=True) for text in (head, excerpt.text)]
-        return _result(
-            Gathered(tokens=reply["tokens"], excerpts=excerpts, indexing=reply.get("indexing")),
-            *(texts or [f"Nothing was found within {tokens} tokens."]),
-        )
+        facts = {key: reply.get(key) for key in ("tokens", "indexing", "note")}
+        return _result(Gathered(excerpts=excerpts, **facts), *(texts or [f"Nothing was found within {tokens} tokens."]))
 
     async def get(
         self,
@@ -292,7 +293,7 @@ class Server(MCPServer[Any]):
             for support in answer["supports"]
         ]
         facts = {"answer": answer["answer"], "confidence": answer["confidence"], "indexing": reply.get("indexing")}
-        value = Answered(**facts, sources=sources)
+        value = Answered(**facts, sources=sources, note=answer.get("note"))
         if not sources:
             return _result(value, f"These documents have no answer ({answer['no_answer']:.0%} sure).")
         cited = "\n".join(f"{_cited(s.id)} {_line(s.citation)}: {_line(s.sentence)}" for s in sources)
@@ -307,8 +308,9 @@ class Server(MCPServer[Any]):
         """Say what an index holds: its topics with words and counts, and metadata to filter by."""
         name, reply = await self._ask(READS["overview"], OverviewBody(query=query, filter=filter, index=index))
         facts = {key: reply.get(key) for key in ("documents", "fields", "topics", "indexing")}
-        value = OverviewResult(index=name, **facts)
+        value = OverviewResult(index=name, reranker=(reply["reranker"] or {}).get("model"), **facts)
         lines = [f"{name}: {value.documents:,} documents"]
+        lines += [_line(f"hits are reranked by {value.reranker}")] if value.reranker else []
         shown = ((name, ", ".join(f"{item} ({n})" for item, n in counts[:8])) for name, counts in value.fields.items())
         lines += [_line(f"{field}: {values}") for field, values in shown]
         for topic in value.topics:
@@ -413,6 +415,8 @@ async def _identify(ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any
 
 def _result(value: BaseModel, *texts: str) -> CallToolResult:
     """Return a result; a document's own text is a block by itself, so that it can forge no frame around it."""
+    if note := getattr(value, "note", None):
+        texts = (*texts, f"Note: {_line(note)}")
     if part := getattr(value, "indexing", None):
         count = f"{part['done']:,}" + ("" if part["total"] is None else f" of {part['total']:,}")
         texts = (*texts, f"Note: the folder is still being indexed; this is from {count} documents.")

@@ -35,6 +35,8 @@ class ExplanationReply(Reply):
     detail: dict[str, Any]
     method: ExplanationReply | None = None
     """The score of the method alone."""
+    note: str | None = None
+    """Why the score is that of the first stage, where the reranker failed or was late."""
 
 
 class PlaceReply(Reply):
@@ -126,6 +128,8 @@ class OneAnswerReply(Reply):
     """Next best answers, each with its confidence."""
     no_answer: float
     """Probability that the passages have no answer."""
+    note: str | None = None
+    """Why the passages are those of the first stage, where the reranker failed or was late."""
 
 
 class ExcerptReply(Reply):
@@ -171,6 +175,8 @@ class WrittenAnswerReply(Reply):
     """Why there is no answer."""
     model: str
     usage: ChatUsage
+    note: str | None = None
+    """Why the passages are those of the first stage, where the reranker failed or was late."""
 
 
 class ContextReply(Reply):
@@ -242,6 +248,14 @@ class TopicReply(Reply):
     """Passages among the best hundred that answer it."""
 
 
+class RerankerReply(Reply):
+    """A reranker that an index is served with."""
+
+    model: str
+    weight: float
+    """Log-odds of a score one standard deviation above the mean."""
+
+
 class IndexFacts(Reply):
     """Contents and size of an index that is open."""
 
@@ -258,6 +272,8 @@ class IndexFacts(Reply):
     """Fingerprint of the model."""
     tenant: str | None
     encoder: str
+    reranker: RerankerReply | None
+    """Second stage of its searches."""
 
 
 class OverviewReply(IndexFacts, FieldsReply):

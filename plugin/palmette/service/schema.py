@@ -157,6 +157,10 @@ class ExplainBody(Body):
     """The question."""
     id: str
     """Id of the document."""
+    filter: dict[str, Any] | None = None
+    """Filter of the search: a reranker judges the hits that pass it."""
+    rerank: bool | None = None
+    """Whether the service's reranker counts; by default where it has one."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the index's method."""
 

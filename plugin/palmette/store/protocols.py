@@ -40,6 +40,8 @@ class StoredDocument:
     passages: tuple[Passage, ...]
     source: str = ""
     """Name of the source that keeps the document up to date; empty for one that was added by itself."""
+    questions: tuple[str, ...] = ()
+    """Questions that each passage answers, whose words count as its own; empty where no passage has any."""
 
     @classmethod
     def whole(cls, document: Document, headings: tuple[str, ...] = (), source: str = "") -> StoredDocument:
@@ -69,6 +71,13 @@ class StoredDocument:
 
         A passage that goes on with a table has the words of its columns and headings, as its first passage has.
         """
+        texts = self._own_words()
+        if not self.questions:
+            return texts
+        return [f"{text}\n{asked}" if asked else text for text, asked in zip(texts, self.questions, strict=True)]
+
+    def _own_words(self) -> list[str]:
+        """Texts of the passages without questions."""
         if len(self.passages) == 1:
             return [self.document.all_text]
         fields = "\n".join(filter(None, map(written, self.document.fields.values())))

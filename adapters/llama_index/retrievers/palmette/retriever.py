@@ -62,7 +62,7 @@ Call = tuple[Query, dict[str, Any]]
 
 SHOWN = ("group_by", "distinct", "expand", "expand_tokens")
 """Settings of a search that say which passages are returned, and with what around them."""
-CALL = ("k", "filter", "threshold", "explain", "rerank", *SHOWN)
+CALL = ("k", "threshold", "explain", *SHOWN)
 """Settings of a search, besides those that determine a score."""
 SETTINGS = "llama_index.json"
 """The retriever's settings, in the index folder."""

@@ -4,7 +4,7 @@
   const RELEVANT = 0.2, LIKELY = 0.5, PAGE = 20, TURNS = 6, WATCH = 5000, BUSY = 1000;
   const GONE = "The service does not answer: it may have stopped, or the network is down.";
   const AGAINST = { low: 1e-9, high: 1e-9, optimum: 0 };
-  const state = { indexes: [], index: null, facets: null, hits: [], current: -1, asked: 0, shown: "", opened: "", sources: "", failed: false, llm: null, writing: null, told: null, token: sessionStorage.getItem("token") };
+  const state = { indexes: [], index: null, facets: null, filter: null, hits: [], current: -1, asked: 0, shown: "", opened: "", sources: "", failed: false, llm: null, writing: null, told: null, token: sessionStorage.getItem("token") };
 
   const make = (tag, properties = {}, ...children) => {
     const element = document.createElement(tag);
@@ -186,19 +186,19 @@
     toggle.setAttribute("aria-expanded", String(!why.hidden));
     if (why.hidden || why.childElementCount) return;
     try {
-      const { text, parts } = await call("explain", { query: question, id: hit.id });
+      const { text, parts } = await call("explain", { query: question, id: hit.id, filter: state.filter });
       const most = Math.max(...parts.map((part) => Math.abs(part.value)), 1e-9);
       const rows = parts.map((part) => make("tr", {}, make("td", {}, part.name), make("td", {}, make("meter", { min: 0, max: most, value: Math.abs(part.value), "aria-hidden": "true", ...(part.value < 0 ? AGAINST : {}) })), make("td", {}, (part.value < 0 ? "−" : "+") + Math.abs(part.value).toFixed(2))));
       why.replaceChildren(make("p", { dir: "auto" }, text), make("table", {}, make("tbody", {}, rows)), make("p", { class: "note" }, "The parts add up to the log-odds of the probability."));
     } catch (error) { why.replaceChildren(make("p", {}, error.message)); }
   };
-  const showHits = (question, hits, thread) => {
+  const showHits = (question, hits, note, thread) => {
     const good = hits.filter((hit) => hit.score >= RELEVANT), weak = hits.filter((hit) => hit.score < RELEVANT);
     const first = good.length ? (thread ? make("h2", {}, "Passages") : make("div", { id: "answer", class: "note" }, "Reading …")) : make("p", { class: "note" }, hits.length ? "Nothing fits well. The nearest:" : "Nothing was found.");
     const entries = (some) => some.map((hit) => entry(hit, question));
     state.hits = [...good, ...weak];
     state.current = -1;
-    const kept = thread ? [thread] : [];
+    const kept = [thread, note ? make("p", { class: "note" }, `Note: ${note}.`) : null].filter(Boolean);
     at("results").replaceChildren(...kept, first, ...entries(good), ...(good.length && weak.length ? [make("p", { class: "note" }, "Less likely:")] : []), ...entries(weak));
   };
   /** Shows an answer that is likely to be right; else the passages speak. */
@@ -229,10 +229,11 @@
     const begun = performance.now();
     const filter = await chosen(place);
     if (late()) return;
+    state.filter = filter;
     if (!place.q.trim()) { state.hits = []; at("results").replaceChildren(); return; }
-    const list = (question, { hits }, thread) => {
+    const list = (question, { hits, note }, thread) => {
       if (late()) return;
-      showHits(question, hits, thread);
+      showHits(question, hits, note, thread);
       say(`${plural(hits.length, "passage")} in ${Math.round(performance.now() - begun)} ms`);
     };
     if (state.llm) await converse(place, filter, late, async (question, thread) => list(question, (await call("search", { query: question, k: 10, filter, html: true })).results[0], thread));
@@ -298,6 +299,7 @@
     return make("article", { class: "turn" }, make("h2", { dir: "auto" }, turn.question),
       turn.asked && turn.asked !== turn.question ? make("p", { class: "note asked" }, "Understood as: ", make("bdi", {}, turn.asked)) : null,
       turn.answer ? make("div", { class: "rendered written" }, written(turn)) : turn.reason ? make("p", { class: "note" }, `No answer: ${turn.reason}.`) : null,
+      turn.note ? make("p", { class: "note" }, `Note: ${turn.note}.`) : null,
       turn.cut ? make("p", { class: "note" }, "The answer was cut at its budget of tokens.") : null,
       sources.length ? make("ol", { class: "sources" }, sources) : null);
   };
@@ -337,9 +339,9 @@
           if (event === "text") turn.answer += data.text;
           if (turn.answer) doing.textContent = "Writing …";
           if (event !== "answer") { last(doing, stop); return; }
-          const { answer: text, asked, sentences, excerpts, reason, usage } = data.answers[0];
+          const { answer: text, asked, sentences, excerpts, reason, usage, note } = data.answers[0];
           const short = excerpts.map(({ number, id, citation, place: where }) => ({ number, id, citation, place: where }));
-          Object.assign(turn, { answer: text, asked, sentences, excerpts: short, reason, cut: usage.is_cut });
+          Object.assign(turn, { answer: text, asked, sentences, excerpts: short, reason, note, cut: usage.is_cut });
           state.told = turn;
           history.replaceState({ turns, answer: turn }, "");
           last();

@@ -208,7 +208,7 @@ class DatabaseRow(NamedTuple):
     payload: str
     digest: str
     passages: str
-    """Places of its passages; empty for a document that is one passage under no heading."""
+    """Places of its passages, and questions about them; empty for one passage under no heading that has none."""
     source: str
     values: list[tuple[str, Scalar]]
 
@@ -218,7 +218,7 @@ def row_of(stored_document: StoredDocument) -> DatabaseRow:
     document = stored_document.document
     digest = document.digest  # raises for what is not JSON
     stored = {"id": document.key, "text": document.text, "source": stored_document.source}
-    stored["passages"] = write_places(stored_document.passages)
+    stored["passages"] = write_places(stored_document)
     for name in ("metadata", "fields", "payload"):
         stored[name] = _to_json(dict(getattr(document, name)))
     check_characters(document.key, stored)
@@ -252,13 +252,14 @@ def parsed(text: object) -> Any:
         raise damaged_database(DATABASE, str(error)) from error
 
 
-def write_places(passages: Sequence[Passage]) -> str:
-    """Write the places of a document's passages as JSON; nothing for one passage under no heading."""
-    if len(passages) == 1 and not passages[0].headings:
+def write_places(stored: StoredDocument) -> str:
+    """Write the places of a document's passages as JSON; nothing for one passage under no heading without questions."""
+    passages, questions = stored.passages, stored.questions or ("",) * len(stored.passages)
+    if len(passages) == 1 and not passages[0].headings and not questions[0]:
         return ""
     places = [
-        [passage.start, passage.end, passage.first_line, passage.last_line, list(passage.headings)]
-        for passage in passages
+        [one.start, one.end, one.first_line, one.last_line, list(one.headings), *([asked] if asked else [])]
+        for one, asked in zip(passages, questions, strict=True)
     ]
     return json.dumps(places, ensure_ascii=False, separators=(",", ":"))
 
@@ -267,17 +268,20 @@ def parse_passages(text: str, document: Document) -> StoredDocument:
     """Read the places of a document's passages; raises ValueError where they are none."""
     if not text:
         return StoredDocument.whole(document)
-    content, rows, places = document.content, parse_json(text), list[Passage]()
+    content, rows, places, questions = document.content, parse_json(text), list[Passage](), list[str]()
     if not isinstance(rows, list) or not rows:
         raise ValueError(f"its passages are {shown(text)}")
     for number, row in enumerate(rows):
         match row:
-            case [int(start), int(end), int(first), int(last), list(headings)] if 0 <= start < end <= len(content):
-                if all(isinstance(name, str) for name in headings) and content[start:end].strip():
+            case [int(start), int(end), int(first), int(last), list(headings), *asked] if (
+                0 <= start < end <= len(content) and len(asked) <= 1
+            ):
+                if all(isinstance(name, str) for name in [*headings, *asked]) and content[start:end].strip():
+                    questions.append("".join(asked))
                     places.append(Passage(start, end, tuple(headings), first, last, number, len(rows)))
                     continue
         raise ValueError(f"its passage {number} is {shown(row)}")
-    return StoredDocument(document, tuple(places))
+    return StoredDocument(document, tuple(places), questions=tuple(questions) if any(questions) else ())
 
 
 def count_places(text: object) -> int:
