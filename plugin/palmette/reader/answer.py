@@ -31,7 +31,7 @@ from palmette.types import Citation, Document, Explanation, Part, Passage, cite
 
 ALTERNATIVES = 3
 """Next best answers that an answer lists."""
-CONFIDENCE = (3.1, 0.8, -2.1)
+CONFIDENCE = (2.0, 0.9, -1.75)
 """Weights of the question's words and of the lead, and bias, of :func:`calibrated`."""
 LEAD_MOST = 3.0
 """Log-odds of a lead over the other passages beyond which it says no more."""
@@ -184,9 +184,9 @@ def calibrated(answer: Answer, candidates: AnswerCandidates) -> Answer:
 
     A share of the softmax is no such probability: one question has many sentences. Two things tell right from wrong:
     the share of the question's words that the sentence has, and its lead over the best sentence of the other
-    passages. Their weights are fitted on 702 questions of six sets, of which 29 to 69 % were answered
+    passages. Their weights are fitted on 620 questions of six sets, of which 38 to 71 % were answered
     right. So a fitted .6 is right in one collection and wrong in the next, and half and more is said from .7 on:
-    with each set left out the error is .08, and 4 to 5 % of the answers are wrong at half and more
+    with each set left out the error is .08, and 5 % of the answers are wrong at half and more
     (benchmarks/results/answers.md).
     """
     if not answer.supports or not answer.confidence:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from hashlib import blake2b
 
 import numpy as np
@@ -18,6 +18,8 @@ NEVER = -1e4
 REMEMBERED_BYTES = 32 << 20
 """Bytes of document vectors that are remembered: 21,845 of 384 numbers."""
 
+Spans = Sequence[tuple[int, int]]
+
 
 def words_of(text: str) -> set[str]:
     """Distinct words of a text, as the lexical search counts them."""
@@ -25,34 +27,71 @@ def words_of(text: str) -> set[str]:
 
 
 class UnitVectors:
-    """Encoder vectors of length 1, with an LRU cache of document vectors; safe for several threads."""
+    """Encoder vectors of length 1, with an LRU cache of those of documents; safe for several threads."""
 
     def __init__(self, encoder: Encoder, memory: int = REMEMBERED_BYTES) -> None:
         self.encoder = encoder
         self._most = memory // (4 * encoder.dimension) if encoder.frozen else 0
-        self._vectors: OrderedDict[bytes, Floats] = OrderedDict()  # the one used last comes last
+        self._rows: OrderedDict[bytes, Floats] = OrderedDict()  # [n, d] of a text; the one used last comes last
+        self._count = 0
         self._lock = threading.Lock()
-
-    def documents(self, texts: Sequence[str], progress: bool | None = False) -> Floats:
-        """[N, d] vectors of documents; known texts are not encoded again."""
-        keys = [blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
-        with self._lock:
-            known = {key: self._vectors[key] for key in keys if key in self._vectors}
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
-        if missing:
-            new = unit_rows(self.encoder.encode(list(missing.values()), progress=progress))
-            known |= zip(missing, map(np.copy, new), strict=True)  # a view would keep its batch
-        with self._lock:
-            for key in known:
-                self._vectors[key] = known[key]
-                self._vectors.move_to_end(key)
-            while len(self._vectors) > self._most:
-                self._vectors.popitem(last=False)
-        return np.array([known[key] for key in keys], np.float32).reshape(-1, self.encoder.dimension)
 
     def queries(self, texts: Sequence[str]) -> Floats:
         """[Q, d] vectors of questions."""
         return unit_rows(self.encoder.encode_queries(texts))
+
+    def documents(self, texts: Sequence[str], progress: bool | None = False) -> Floats:
+        """[N, d] vectors of documents; known texts are not encoded again."""
+
+        def encode(missing: list[str]) -> Iterable[Floats]:
+            return unit_rows(self.encoder.encode(missing, progress=progress))[:, None]
+
+        rows = self._remembered(texts, encode)
+        return np.array(rows, np.float32).reshape(-1, self.encoder.dimension)
+
+    def with_sentences(
+        self, texts: Sequence[str], cut: Mapping[str, Spans], progress: bool | None = False
+    ) -> list[Floats]:
+        """[1 + S, d] vectors of each text: its own, then those of its S sentences, ``cut`` by characters.
+
+        One pass reads both: a sentence has the vector of the encoder's sentence that it shares most characters with.
+        An encoder that gives none reads every sentence by itself.
+        """
+        if not self.encoder.has_offsets:
+            parts = [[text, *(text[start:end] for start, end in cut[text])] for text in texts]
+            distinct = list(dict.fromkeys(part for own in parts for part in own))
+            row = dict(zip(distinct, self.documents(distinct, progress), strict=True))
+            return [np.array([row[part] for part in own]) for own in parts]
+
+        def encode(missing: list[str]) -> Iterable[Floats]:
+            whole, sentences = self.encoder.encode_sentences(missing, progress=progress)
+            vectors = sentences.floats()
+            for at, text in enumerate(missing):
+                own, rows = unit_rows(whole[at : at + 1]), slice(*sentences.starts[at : at + 2].tolist())
+                first, last = sentences.spans[rows].T
+                starts, ends = np.array(cut[text], np.int32).reshape(-1, 2, 1).swapaxes(0, 1)  # [S, 1]
+                shared = np.minimum(last, ends) - np.maximum(first, starts)  # [S, sentences of the encoder]
+                nearest = vectors[rows][shared.argmax(axis=1)] if len(first) else np.repeat(own, len(starts), axis=0)
+                yield np.concatenate([own, nearest])
+
+        return self._remembered(texts, encode)
+
+    def _remembered(self, texts: Sequence[str], encode: Callable[[list[str]], Iterable[Floats]]) -> list[Floats]:
+        """Return the rows of each text, of those that are not remembered from ``encode``."""
+        keys = [blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
+        with self._lock:
+            known = {key: self._rows[key] for key in keys if key in self._rows}
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
+        if missing:  # a view would keep its batch
+            known |= zip(missing, map(np.copy, encode(list(missing.values()))), strict=True)
+        with self._lock:
+            for key, rows in known.items():
+                self._count += len(rows) - len(self._rows.get(key, ()))
+                self._rows[key] = rows
+                self._rows.move_to_end(key)
+            while self._count > self._most:
+                self._count -= len(self._rows.popitem(last=False)[1])
+        return [known[key] for key in keys]
 
 
 def batches(windows: Sequence[Sized], tokens: int) -> Iterator[list[int]]:

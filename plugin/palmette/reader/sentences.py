@@ -42,8 +42,8 @@ FEATURES = (
     "share of the question's words in the passage",
     "opens its passage",
 )
-START = (5.0, 4.0, 1.0, 1.0, 0.0, -6.0)
-"""Weights and bias that all-MiniLM-L6-v2 comes to on questions of one sentence."""
+START = (5.0, 4.0, 3.0, 1.0, 0.0, -6.0)
+"""Weights and bias before training, round numbers that suit all-MiniLM-L6-v2 (benchmarks/results/answers.md)."""
 WEIGHT_PENALTY = 0.01
 """Penalty of weights far from these: a hundred questions may say little about some of them."""
 MOST_QUESTIONS = 200
@@ -138,10 +138,10 @@ class SentenceModule:
         self, questions: Sequence[str], passages: Sequence[Sequence[str]], progress: bool | None = None
     ) -> list[tuple[Rows, Floats]]:
         """Places (passage, first, last character) [S, 3] and features [S, F] of each question's sentences."""
-        # 1. Passages and their sentences, each text encoded once.
+        # 1. Passages and their sentences, each passage encoded once.
         cut = {text: cut_sentences(text) for question_passages in passages for text in question_passages}
-        texts = list(dict.fromkeys([*cut, *(text[a:b] for text, spans in cut.items() for a, b in spans)]))
-        vectors = dict(zip(texts, self.vectors.documents(texts, progress), strict=True))
+        vectors = dict(zip(cut, self.vectors.with_sentences(list(cut), cut, progress), strict=True))
+        texts = {*cut, *(text[a:b] for text, spans in cut.items() for a, b in spans)}
         words, readings = {text: words_of(text) for text in texts}, []
         for question, query, question_passages in zip(
             questions, self.vectors.queries(questions), passages, strict=True
@@ -159,10 +159,11 @@ class SentenceModule:
                 text: sum(word_weights[word] for word in word_weights.keys() & words[text]) / total
                 for text in {*question_passages, *(text[a:b] for _, a, b, text in places)}
             }
-            near = {text: vectors[text] @ query for text in share}
+            near = {text: vectors[text] @ query for text in question_passages}  # the passage, then its sentences
             features = [
-                (near[text[a:b]], near[text], share[text[a:b]], share[text], a == cut[text][0][0])
-                for _, a, b, text in places
+                (sentence, near[text][0], share[text[a:b]], share[text], a == cut[text][0][0])
+                for text in question_passages
+                for (a, b), sentence in zip(cut[text], near[text][1:], strict=True)
             ]
             rows = np.array([place[:3] for place in places], np.int64).reshape(-1, 3)
             readings.append((rows, np.array(features, np.float32).reshape(-1, len(FEATURES))))
