@@ -261,12 +261,13 @@ def test_lines_of_code_in_office_files_are_no_headings(tmp_path):
     slide.placeholders[1].text = "# feed them\nfeed\n----\n## twice"
     slide.notes_slide.notes_text_frame.text = "They purr."
     slides.save(tmp_path / "a.pptx")
-    parts = {name: part.replace("They purr.", "# feed them") for name, part in DOCX.items()}
+    parts = {name: part.replace("They purr.", " # feed them") for name, part in DOCX.items()}
     for path, headings in ((tmp_path / "a.pptx", ["Cats", "Notes:"]), (zipped(tmp_path / "a.docx", parts), ["Cats"])):
         (document,) = read_file(path)
         names = [block.name for block in blocks_of(document.text, document.kind) if block.kind == "heading"]
         assert names == headings
         assert "# feed them" in document.text
+        assert document.title == "Cats"
 
 
 def test_pages_of_a_pdf(tmp_path):

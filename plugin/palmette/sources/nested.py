@@ -89,7 +89,9 @@ def _entries(lines: Lines, written: list[int], depths: dict[int, int], last: int
 def by_indentation(text: str, start: int, end: int) -> list[TextBlock]:
     """Return the entries of a block of code or HTML; the marks of a fence stay with its first and last."""
     lines = Lines(text[start:end])
-    blocks = entries(lines, 0, len(lines), 3)
+    blocks = entries(lines, 0, len(lines), 1)
+    if len(blocks) == 1 and not blocks[0].inside:  # a line
+        return []
     if _FENCE.match(lines.text):
         if blocks[1:]:
             blocks[0].kind = "directive"

@@ -55,7 +55,7 @@ _BLOCK = 0.3
 _ANNOUNCED = 1.0
 """What a cut costs after a line that announces what follows (it ends with a colon, or opens a brace), and before what
 goes on: a second block of code, a figure, the rest of a sentence."""
-_NESTED = 0.05
+_NESTED = 0.1
 _MOST_NESTED = 0.95
 """What a cut between entries costs more for each step further in, two of which are a level; and costs at most."""
 _CODE = 0.6
@@ -213,7 +213,7 @@ class _Cutter:
     def _goes_on(self, start: int) -> bool:
         """Tell whether a paragraph is a figure, or goes on with the sentence before it."""
         text = self.text[start : start + 80].lstrip()
-        return text[:1].islower() or text.startswith(("\u2026", "...", "![", "image::"))
+        return text[:1].islower() or text.startswith(("\u2026", "...", "![", "image::")) or "\nimage::" in text
 
     def _ends(self, block: TextBlock, mark: str) -> bool:
         return self.text[block.start : block.end].rstrip().endswith(mark)
@@ -236,7 +236,9 @@ class _Cutter:
         elif leaf and tokens <= self.limit:
             yield _Piece(block.start, block.end, min(size, self.limit), path, cost)
         elif inside := block.inside or (
-            by_indentation(self.text, block.start, block.end) if block.kind in ("code", "html") else []
+            by_indentation(self.text, block.start, block.end)
+            if block.kind in ("code", "html") or self.kind.startswith("code")
+            else []
         ):
             before = None
             for one, number in zip(inside, self._sizes(inside), strict=True):

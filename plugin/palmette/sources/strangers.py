@@ -31,7 +31,7 @@ _NEEDED = {".docx": "markitdown", ".pptx": "markitdown", ".xlsx": "openpyxl", ".
 _GRID = 2**18
 """Cells of a sheet's table, empty ones included, above which empty ones are left out where most are empty."""
 _SLIDE = re.compile(r"<!-- Slide number: (\d{1,6}) -->")
-_NO_HEADING = re.compile(r"(?<=<p>)(?=#{1,6}[\s<])#")
+_NO_HEADING = re.compile(r"<p>\s*(?=#{1,6}[\s<])")
 """The begin of a paragraph that would become a heading of Markdown."""
 _MARKS = re.compile(r"^(?:#{1,2} |#{4,6} |={2,}\s*$|-{2,}\s*$)", re.MULTILINE)
 """Lines of a slide that would become headings; a third level is the converter's, of notes and charts."""
@@ -113,9 +113,10 @@ def _by_markitdown(suffix: str) -> Callable[[BinaryIO], Converted]:
             del sys.modules[module]
         converter = getattr(import_module("markitdown.converters"), name)()
         stream_info = import_module("markitdown").StreamInfo
-    if suffix == ".docx" and hasattr(pages := getattr(converter, "_html_converter", None), "convert_string"):
+    pages: Any = getattr(converter, "_html_converter", None)
+    if suffix == ".docx" and hasattr(pages, "convert_string"):
         to_markdown = pages.convert_string
-        pages.convert_string = lambda page, **options: to_markdown(_NO_HEADING.sub(r"\\\g<0>", page), **options)
+        pages.convert_string = lambda page, **options: to_markdown(_NO_HEADING.sub(r"\g<0>\\", page), **options)
 
     def read(file: BinaryIO) -> Converted:
         result = converter.convert(file, stream_info(extension=suffix))
