@@ -186,7 +186,7 @@ def test_the_head_of_a_table_and_what_announces_it_stay_with_its_first_row():
 
 def test_what_goes_on_stays_with_what_it_goes_on_with():
     cells = "```python\nvalue = 1\n```\n\n```python\nvalue + 1\n```"
-    goes_on = "Open this address\n\n```\nhttp://a\n```\n\n…and read it."
+    goes_on = "Open this address:\n\n```\nhttp://a\n```\n\n…and read it."
     for block in (cells, goes_on, "The next figure shows it.\n\n![](figure.png)"):
         for before in range(1, 6):
             text = "\n\n".join(["# Title", *[WORDS] * before, block, *[WORDS] * 4])

@@ -64,12 +64,7 @@ def _blocks(lines: Lines, first: int, last: int, depth: int) -> list[TextBlock]:
         stop, kind = _end(lines, number, last)
         block = TextBlock(lines.start(begin), lines.start(stop), kind)
         block.inside = _inside(lines, begin, number, stop, kind, depth)
-        if kind == "callouts" and blocks and blocks[-1].kind in ("code", "group"):
-            above = blocks[-1]  # which they explain
-            above.end = block.end
-            above.inside = fill([*above.inside, block], above.start, above.end) if above.inside else []
-        else:
-            blocks.append(block)
+        blocks.append(block)
         ahead, number = None, stop
     if ahead is not None:
         blocks.append(TextBlock(lines.start(ahead), lines.start(last), "paragraph"))

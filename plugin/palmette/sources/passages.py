@@ -58,8 +58,6 @@ goes on: a second block of code, a figure, the rest of a sentence."""
 _NESTED = 0.1
 _MOST_NESTED = 0.95
 """What a cut between entries costs more for each step further in, two of which are a level; and costs at most."""
-_CODE = 0.6
-"""What a cut before a block of code, an admonition or tabs costs, of which the text above speaks."""
 _INSIDE = 2.0
 """What a cut inside a block costs that had to be taken apart."""
 _BROKEN = 1.0
@@ -206,9 +204,9 @@ class _Cutter:
             return _ANNOUNCED if remarked else min(_MOST_NESTED, _BLOCK + _NESTED * block.level)
         if before is not None and (self._ends(before, ":") or block.kind == before.kind == "code"):
             return _ANNOUNCED
-        if block.kind == "paragraph" and self.prose and self._goes_on(block.start):
+        if block.kind == "callouts" or (block.kind == "paragraph" and self.prose and self._goes_on(block.start)):
             return _ANNOUNCED
-        return _CODE if block.kind in ("code", "group") else _BLOCK
+        return _BLOCK
 
     def _goes_on(self, start: int) -> bool:
         """Tell whether a paragraph is a figure, or goes on with the sentence before it."""
