@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from palmette.sources.lines import Lines, TextBlock, fill, indent_of
+from palmette.sources.nested import LONGEST
 
 _TITLE = re.compile(r"(={1,6}|#{1,6})[ \t]+(\S.*?)(?:[ \t]+\1)?\s*$")
 _UNDERLINES = "=-~^+"
@@ -56,7 +57,7 @@ def _blocks(lines: Lines, first: int, last: int, depth: int) -> list[TextBlock]:
         if line.startswith("endif::") and blocks and ahead is None:
             number += 1  # stays with the block above
             continue
-        if _AHEAD.match(line) and not (line.startswith("[") and _ITEM.match(line)):
+        if _is_ahead(line) and not (line.startswith("[") and _ITEM.match(line)):
             # 2. What belongs to the block below, which may be parted from it by blank lines only where it is an anchor.
             ahead, number = begin, number + 1
             continue
@@ -71,9 +72,15 @@ def _blocks(lines: Lines, first: int, last: int, depth: int) -> list[TextBlock]:
     return blocks
 
 
+def _is_ahead(line: str) -> bool:
+    return len(line) <= LONGEST and bool(_AHEAD.match(line))
+
+
 def _title(lines: Lines, number: int, last: int) -> tuple[int, int, str] | None:
     """Return rows, level and words of a title: ``== Words``, or words above a line of marks as long as they are."""
     line = lines[number].rstrip()
+    if len(line) > LONGEST:
+        return None
     if match := _TITLE.match(line):
         return 1, len(match[1]), _words(match[2])
     under = lines[number + 1].rstrip() if number + 1 < last else ""
@@ -115,7 +122,7 @@ def _end_of_list(lines: Lines, number: int, last: int) -> int:
         line = lines[n].rstrip()
         if line == "+" and n + 1 < last:  # it adds the next block
             n += 1
-            while n < last and _AHEAD.match(lines[n]):
+            while n < last and _is_ahead(lines[n]):
                 n += 1
             n = stop = _end(lines, n, last)[0] if n < last else n
             continue
@@ -165,15 +172,17 @@ def _items(lines: Lines, begin: int, number: int, stop: int, depth: int) -> list
     """Return items with the mark of the first one, each with what belongs to it above, and the others below them."""
     marks = list(_marks(lines, number, stop))
     own = [n for n, mark in marks if mark == marks[0][1]]
+    following = {n: at for at, (n, _) in enumerate(marks, 1)}
     starts = [begin]
     for n in own[1:]:
-        while _AHEAD.match(lines[n - 1]):
+        while _is_ahead(lines[n - 1]):
             n -= 1
         starts.append(n)
     items = []
     for n, first, after in zip(own, starts, [*starts[1:], stop], strict=True):
         item = TextBlock(lines.start(first), lines.start(after), "item")
-        below = next((m for m, _ in marks if n < m < after), after)
+        at = following[n]
+        below = marks[at][0] if at < len(marks) and marks[at][0] < after else after
         plus = next((m for m in range(n, below) if lines[m].rstrip() == "+"), after)
         inner: list[TextBlock] = []
         if plus < below and depth < _DEEPEST:

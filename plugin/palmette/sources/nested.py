@@ -21,6 +21,8 @@ _KEY = re.compile(
 _TEXT = re.compile(r"[:-][ \t]+(?:[!&]\S+[ \t]+)?[|>][-+\d]*\s*(?:#.*)?$")
 """The key of a text of YAML, whose lines are no entries."""
 _DEEPEST = 30
+LONGEST = 400
+"""Characters of a line that may be a key, a section or a title."""
 STAMPED = re.compile(
     r"^(?=\S)(?:[^\r\n]{0,60}?(?<!\d)(?:\d{1,2}:\d\d:\d\d|\d{6} \d{6}(?!\d)|\d{10}(?:\.\d+)?(?!\d))"
     r"|\W{0,2}(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|FATAL|CRITICAL)\b)",
@@ -75,12 +77,13 @@ def _entries(lines: Lines, written: list[int], depths: dict[int, int], last: int
             block.kind = "directive" if _RULE.match(lines[n]) and stop - begin < 6 else "remark"
         elif deeper < stop and depth < _DEEPEST:
             head = TextBlock(block.start, lines.start(written[deeper]), "directive")
-            if _TEXT.search(lines[written[deeper - 1]]):
+            line = lines[written[deeper - 1]]
+            key = _KEY.match(line) if len(line) <= LONGEST else None
+            block.name = key[1].strip() if key else ""
+            if len(line) <= LONGEST and _TEXT.search(line):
                 inner = [TextBlock(head.end, block.end, "paragraph")]
             else:
                 inner = _entries(lines, written[deeper:stop], depths, end, depth + 1)
-            name = _KEY.match(lines[written[deeper - 1]])
-            block.name = name[1].strip() if name else ""
             block.inside = fill([head, *inner], block.start, block.end)
         blocks.append(block)
     return blocks
@@ -115,7 +118,8 @@ def config_blocks(lines: Lines) -> list[TextBlock]:
             blocks.append(part)
         return blocks
     for number in range(len(lines)):
-        section = _SECTION.match(lines[number]) if lines.text.startswith("[", lines.start(number)) else None
+        line = lines[number] if lines.text.startswith("[", lines.start(number)) else ""
+        section = _SECTION.match(line) if len(line) <= LONGEST else None
         if section:
             first = number
             while first > body and _REMARK.match(lines[first - 1]):
@@ -138,7 +142,7 @@ def log_blocks(lines: Lines) -> list[TextBlock]:
                 block.inside = fill([head, *entries(lines, n + 1, stop, 3)], block.start, block.end)
             blocks.append(block)
         return blocks
-    banners = [n for n in range(len(lines)) if _BANNER.match(lines[n])]
+    banners = [n for n in range(len(lines)) if len(lines[n]) <= LONGEST and _BANNER.match(lines[n])]
     for n, stop in pairwise([-1, *banners, len(lines)]):
         if n >= 0 and (banner := _BANNER.match(lines[n])):
             level = 1 if banner[1] == "=" else 2
