@@ -10,6 +10,7 @@ import zipfile
 import pytest
 
 from palmette.errors import InputError, MissingExtraError
+from palmette.sources.blocks import blocks_of
 from palmette.sources.convert import SourceText, decode, html_to_markdown, kind_of, read_file
 from palmette.store.protocols import StoredDocument
 from palmette.types import Document, cite, numbered
@@ -33,6 +34,9 @@ def test_kinds_by_name(tmp_path):
         "a.htm": "html",
         "a.py": "code:python",
         "a.txt": "text",
+        "a.log": "text:log",
+        "a.yaml": "text:config",
+        "a.adoc": "text:asciidoc",
     }
     kinds |= {"a.jsonl.gz": "records", "a.csv": "records", "a.ipynb": "notebook", "a.docx": "office", "LICENSE": "text"}
     kinds |= {"a.png": None, "a.zip": None, "a.rs": "code:rust"}
@@ -246,6 +250,24 @@ def test_slides_and_sheets(tmp_path):
         (document,) = read_file(tmp_path / name)
         assert part in document.text
         assert "Slide number" not in document.text
+
+
+def test_lines_of_code_in_office_files_are_no_headings(tmp_path):
+    pytest.importorskip("markitdown")
+    pptx = pytest.importorskip("pptx")
+    slides = pptx.Presentation()
+    slide = slides.slides.add_slide(slides.slide_layouts[1])
+    slide.shapes.title.text = "Cats"
+    slide.placeholders[1].text = "# feed them\nfeed\n----\n## twice"
+    slide.notes_slide.notes_text_frame.text = "They purr."
+    slides.save(tmp_path / "a.pptx")
+    parts = {name: part.replace("They purr.", " # feed them") for name, part in DOCX.items()}
+    for path, headings in ((tmp_path / "a.pptx", ["Cats", "Notes:"]), (zipped(tmp_path / "a.docx", parts), ["Cats"])):
+        (document,) = read_file(path)
+        names = [block.name for block in blocks_of(document.text, document.kind) if block.kind == "heading"]
+        assert names == headings
+        assert "# feed them" in document.text
+        assert document.title == "Cats"
 
 
 def test_pages_of_a_pdf(tmp_path):

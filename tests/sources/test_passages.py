@@ -16,12 +16,17 @@ from palmette.sources.blocks import _parser, blocks_of
 from palmette.sources.passages import PassageOptions, above, split
 
 ENDS = ["\n", "\r\n", "\r"]
-KINDS = st.sampled_from(["markdown", "mdx", "text", "rst", "code:python", "code:javascript", "html", "other"])
+KINDS = st.sampled_from(
+    "markdown mdx text rst code:python code:javascript html other text:config text:log text:asciidoc".split()
+)
 LINES = st.sampled_from(
     "# Head|## Sub|Setext|===|---|```|````|~~~ py|    code|\tcode|- item|  - inner|1. one|| a | b |||---|---||> quote|"
     "!!! note|[x]: http://y||||  |def f(x):|    return x|class A:|    def g(self):|        pass|@wraps|# comment|<div>|"
     "plain words here.|term|:   def|+++|\x0b|\x1c|\u2028|\ufeff|\x00|é𝒳 ش中文。次|"
-    "one two. Three four! five six|.. note::|   indented|function a(b) {|}|if x: y = 1; z = 2|'''".split("|")
+    "one two. Three four! five six|.. note::|   indented|function a(b) {|}|if x: y = 1; z = 2|'''|[a.b]|key: value|"
+    'key:|{|],|"a": [|; remark|\tat a.b(c)|2025-01-01 10:00:00 INFO a|Caused by: b|=== a ===|== Title|[[anchor]]|----|'
+    "====|+|* item|** inner|term:: what|<1> one|.Title|endif::[]|<Tabs>|</Tabs>|:::note|:::|import a from 'b'|"
+    "<Table data={[|]} />|key: >-|{{- end }}".split("|")
 )
 TEXTS = st.one_of(
     st.text(max_size=300),

@@ -82,9 +82,9 @@ def text_kind(document: Document) -> str:
     kind = kind_of(Path(f"a{suffix}")) if suffix else None
     if kind == RECORDS:
         return RECORDS if document.fields else "text"
-    if kind in (None, "text", "pdf"):  # texts of programs have no name, and often Markdown
+    if kind is None or kind.startswith(("text", "pdf")):  # texts of programs have no name, and often Markdown
         return "markdown" if kind is None and _MARKDOWN.search(document.content[:RENDERED]) else "text"
-    return kind if kind == "rst" or (kind or "").startswith("code:") else "markdown"  # as others are converted to it
+    return kind if kind == "rst" or kind.startswith("code:") else "markdown"  # as others are converted to it
 
 
 # -- a text with marks --------------------------------------------------------------------------------------------

@@ -24,10 +24,14 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+from palmette.sources.asciidoc import asciidoc_blocks
 from palmette.sources.code import code_blocks
 from palmette.sources.lines import Lines as Lines
 from palmette.sources.lines import TextBlock, fill, indent_of, runs_of_lines
+from palmette.sources.nested import config_blocks, log_blocks
 from palmette.types import LINE_END
+
+_TEXTS = {"asciidoc": asciidoc_blocks, "config": config_blocks, "log": log_blocks}
 
 
 def blocks_of(text: str, kind: str, adornments: list[str] | None = None) -> list[TextBlock]:
@@ -41,11 +45,13 @@ def blocks_of(text: str, kind: str, adornments: list[str] | None = None) -> list
     lines = Lines(text)
     family, _, language = kind.partition(":")
     if family in ("markdown", "mdx"):
-        return _markdown(lines)
+        return _markdown(lines, mdx=family == "mdx")
     if family == "rst":
         return _rst(lines, [] if adornments is None else adornments)
     if family == "code":
         return code_blocks(lines, language)
+    if language in _TEXTS:
+        return fill(_TEXTS[language](lines), 0, len(lines.text))
     return fill(runs_of_lines(lines, 0, len(lines)), 0, len(lines.text))
 
 
@@ -73,6 +79,7 @@ _KINDS = {
     "fence": "code",
     "code_block": "code",
     "table_open": "table",
+    "thead_open": "directive",
     "bullet_list_open": "list",
     "ordered_list_open": "list",
     "list_item_open": "item",
@@ -88,7 +95,7 @@ def front_matter(text: str) -> str:
     return match[0] if match else ""
 
 
-def _markdown(lines: Lines) -> list[TextBlock]:
+def _markdown(lines: Lines, *, mdx: bool) -> list[TextBlock]:
     """Return the blocks that CommonMark with tables sees, front matter and admonitions being blocks, too."""
     # 1. Front matter stays out of the parser, whose numbers of lines begin after it.
     head = front_matter(lines.text)
@@ -99,8 +106,8 @@ def _markdown(lines: Lines) -> list[TextBlock]:
     if rest.strip():
         nodes = _nodes(lines, _parser(inline=False).parse(rest), skipped, skipped)
         blocks += nodes or [TextBlock(len(head), len(lines.text), "paragraph")]  # definitions of links alone
-    blocks = _admonitions(lines, blocks)
-    return fill(blocks, 0, len(lines.text))
+    blocks = fill(_admonitions(lines, blocks), 0, len(lines.text))
+    return _contained(lines, _components(lines, blocks) if mdx else blocks)
 
 
 def _nodes(lines: Lines, tokens: Sequence[Any], skipped: int, reached: int) -> list[TextBlock]:
@@ -114,7 +121,7 @@ def _nodes(lines: Lines, tokens: Sequence[Any], skipped: int, reached: int) -> l
             # Lines between blocks that give no tokens, such as definitions of links, are a paragraph.
             while reached < first and lines.blank(reached, reached + 1):
                 reached += 1
-            if reached < first:
+            if reached < first and token.type != "tbody_open":  # but the rule below the head of a table
                 blocks.append(TextBlock(lines.start(reached), lines.start(first), "paragraph"))
             block = TextBlock(lines.start(first), lines.start(stop), _KINDS.get(token.type, "paragraph"))
             if block.kind == "heading":
@@ -168,6 +175,79 @@ def _belongs(lines: Lines, before: TextBlock, block: TextBlock, text: str) -> bo
     if text.startswith((": ", ":\t")):
         return True
     return bool(_INDENTED.match(text)) and bool(_ADMONITION.match(lines.text, before.start))
+
+
+_OPENING = re.compile(r"(:{3,}|/{3,}) ?[\w{]|<([A-Za-z][\w.]*)(?=[\s>])|\{\{?[%<]-?\s*(\w[\w-]*)|\{(?![*{%#])")
+_VOID = frozenset("area base br col embed hr img input link meta param source track wbr p".split())
+_FARTHEST = 64  # blocks of a container
+
+
+def _contained(lines: Lines, blocks: list[TextBlock]) -> list[TextBlock]:
+    """Join the blocks from an element's, container's or expression's first line to its last; none around a heading.
+
+    From ``<details>`` to ``</details>``, from ``:::note`` to ``:::``, from ``{% tab %}`` to ``{% endtab %}``.
+    """
+    joined, at = list[TextBlock](), 0
+    while at < len(blocks):
+        last = _last_contained(lines.text, blocks, at)
+        if last == at:
+            joined.append(blocks[at])
+        else:
+            inside = blocks[at : last + 1]
+            if lines.at(inside[0].end - 1) == lines.at(inside[0].start) or lines.blank(
+                lines.at(inside[0].start) + 1, lines.at(inside[0].end - 1) + 1
+            ):
+                inside[0].kind = "directive"  # a first line alone stays with what follows
+            closing = lines.text[inside[-1].start : inside[-1].end].split()
+            if len(inside) > 2 and len(closing) == 1:  # a last line alone stays with what is before
+                inside.pop()
+            start, end = blocks[at].start, blocks[last].end
+            joined.append(TextBlock(start, end, "group", inside=fill(inside, start, end)))
+        at = last + 1
+    return joined
+
+
+def _last_contained(text: str, blocks: Sequence[TextBlock], at: int) -> int:
+    """Return the position of the block that closes what the block at ``at`` opens; ``at`` where it opens nothing."""
+    block = blocks[at]
+    match = _OPENING.match(text, block.start) if block.kind in ("paragraph", "html") else None
+    if not match or (match[2] or "").lower() in _VOID:
+        return at
+    if match[1]:
+        opens, closes = re.compile(rf"^{match[1]} ?[\w{{]", re.M), re.compile(rf"^{match[1]}\s*$", re.M)
+    elif match[2]:
+        name = re.escape(match[2])
+        opens, closes = re.compile(rf"<{name}(?=[\s>])"), re.compile(rf"</{name}>|<{name}\s[^<>]*/>")
+    elif match[3]:
+        mark, name = r"\{\{?[%<]-?\s*", re.escape(match[3])
+        opens, closes = re.compile(rf"{mark}{name}\b"), re.compile(rf"{mark}(?:/\s*|end){name}\b")
+    else:
+        opens, closes = re.compile(r"\{"), re.compile(r"\}")
+    depth = 0
+    for number, one in enumerate(blocks[at : at + _FARTHEST], at):
+        if one.kind == "heading":
+            break
+        depth += len(opens.findall(text, one.start, one.end)) - len(closes.findall(text, one.start, one.end))
+        if depth <= 0:
+            return number
+    return at
+
+
+_MODULE = re.compile(r"(?:import|export)\s[\w{*\"']")
+
+
+def _components(lines: Lines, blocks: list[TextBlock]) -> list[TextBlock]:
+    """Take modules' first lines as front matter, and elements for what they are."""
+    above = True  # above the first words
+    for block in blocks:
+        if block.kind in ("paragraph", "html"):
+            module = _MODULE.match(lines.text, block.start)
+            if module and above:
+                block.kind = "front matter"
+            elif module or lines.text[block.start] in "<{":
+                block.kind = "html"
+        above = above and block.kind == "front matter"
+    return blocks
 
 
 # reStructuredText

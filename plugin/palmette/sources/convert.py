@@ -131,9 +131,9 @@ def _text(path: Path, root: Path | None) -> tuple[str, str]:
 
 
 def _plain(path: Path, kind: str, root: Path | None) -> SourceText:
-    """Return a text as it is; only reStructuredText has headings that it may take its title from."""
+    """Return a text as it is; reStructuredText and AsciiDoc have headings that it may take its title from."""
     text, encoding = _text(path, root)
-    title = _first_heading(text, kind) if kind == "rst" else None
+    title = _first_heading(text, kind) if kind in ("rst", "text:asciidoc") else None
     return SourceText(text, kind, title, encoding=encoding)
 
 

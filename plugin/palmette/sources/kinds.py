@@ -65,6 +65,9 @@ KINDS = {
     **dict.fromkeys(OFFICE, "office"),
     ".pdf": "pdf",
     ".mdx": "mdx",
+    ".log": "text:log",
+    **dict.fromkeys(".adoc .asciidoc".split(), "text:asciidoc"),
+    **dict.fromkeys(".yaml .yml .json .jsonc .json5 .toml .ini .cfg .conf .properties".split(), "text:config"),
     ".ipynb": "notebook",
 }
 """Suffix → kind of a file; others are read as text, unless they turn out to be none."""

@@ -34,6 +34,7 @@ from palmette.encoder.sentences.splitting import split_sentences
 from palmette.errors import ConfigError
 from palmette.sources.blocks import blocks_of
 from palmette.sources.lines import Lines, TextBlock
+from palmette.sources.nested import by_indentation
 from palmette.sources.stretches import stretches
 from palmette.types import LINE_END, Passage
 
@@ -52,13 +53,21 @@ _DEEPER = 0.03
 _BLOCK = 0.3
 """What a cut between two blocks of a section costs."""
 _ANNOUNCED = 1.0
-"""What a cut after a line that ends with a colon or opens a brace costs: code, a list or a table is to follow."""
+"""What a cut costs after a line that announces what follows (it ends with a colon, or opens a brace), and before what
+goes on: a second block of code, a figure, the rest of a sentence."""
+_NESTED = 0.1
+_MOST_NESTED = 0.95
+"""What a cut between entries costs more for each step further in, two of which are a level; and costs at most."""
 _INSIDE = 2.0
 """What a cut inside a block costs that had to be taken apart."""
+_BROKEN = 1.0
+"""What it costs more in the middle of a sentence."""
 _HEADED = 4.0
 """What a cut between a heading, or the first lines of a directive, and what it heads costs."""
 _ROW = 3
 """What a token of a table counts as: rows are many small texts, and a passage of few is found by what one says."""
+_COUNTED = 64
+"""Characters for each token of the limit; longer blocks do not fit, and their tokens are not counted."""
 _MANY = 4096
 """Pieces of a stretch of which small ones are joined."""
 _SHARES = 16
@@ -109,8 +118,8 @@ def split(text: str, kind: str, options: PassageOptions, count_tokens: CountToke
     if not text or text.isspace():
         return []
     lines, passages, before = Lines(text), list[Passage](), 0  # before: where the passage before began
-    cutter = _Cutter(text, options.tokens - options.overlap, count_tokens)
-    for pieces in cutter.passages(kind):
+    cutter = _Cutter(text, kind, options.tokens - options.overlap, count_tokens)
+    for pieces in cutter.passages():
         # A passage runs from its first piece to its last, with the end of the one before where passages overlap.
         start, end = pieces[0].start, pieces[-1].end
         if passages and options.overlap:
@@ -133,15 +142,16 @@ def split(text: str, kind: str, options: PassageOptions, count_tokens: CountToke
 class _Cutter:
     """Takes blocks apart until each piece fits."""
 
-    def __init__(self, text: str, limit: int, count_tokens: CountTokens) -> None:
-        self.text, self.limit, self.count = text, limit, count_tokens
+    def __init__(self, text: str, kind: str, limit: int, count_tokens: CountTokens) -> None:
+        self.text, self.kind, self.limit, self.count = text, kind, limit, count_tokens
+        self.prose = not kind.startswith(("code", "text:config", "text:log"))
         self._headings: list[tuple[int, str]] = []
         self._adornments: list[str] = []
 
-    def passages(self, kind: str) -> Iterator[Sequence[_Piece]]:
+    def passages(self) -> Iterator[Sequence[_Piece]]:
         """Yield the pieces of each passage; those of the last one of a stretch may go on in the next stretch."""
         pieces: list[_Piece] = []
-        for start, end, part in stretches(self.text, kind):
+        for start, end, part in stretches(self.text, self.kind):
             # 1. Blocks of the stretch, with their places in the whole text; each becomes a piece or several.
             blocks = blocks_of(self.text[start:end], part, self._adornments)
             for block in blocks:
@@ -157,16 +167,25 @@ class _Cutter:
     def _pieces(self, blocks: Sequence[TextBlock]) -> Iterator[_Piece]:
         """Yield the pieces of a stretch, in order."""
         before: TextBlock | None = None
-        for block, tokens in zip(blocks, self._tokens([(b.start, b.end) for b in blocks]), strict=True):
+        ahead = 0
+        for block, tokens in zip(blocks, self._sizes(blocks), strict=True):
             if block.kind == "heading":  # it closes headings of its level and deeper ones
                 above = [heading for heading in self._headings if heading[0] < block.level]
                 self._headings = [*above, (block.level, block.name)]
             path = None if block.kind == "front matter" else tuple(name for _, name in self._headings)
-            yield from self._taken_apart(block, tokens, path, self._cost(before, block))
-            before = block
+            cost = self._cost(before, block)
+            ahead = ahead if cost in (_ANNOUNCED, _HEADED) else 0
+            yield from self._taken_apart(block, tokens, path, cost, ahead)
+            before, ahead = block, ahead + tokens
 
     def _tokens(self, spans: Sequence[tuple[int, int]]) -> Sequence[int]:
         return [max(1, tokens) for tokens in self.count([self.text[start:end] for start, end in spans])]
+
+    def _sizes(self, blocks: Sequence[TextBlock]) -> Sequence[int]:
+        """Return the tokens of blocks; very long ones, which are taken apart in any case, are not counted."""
+        most = _COUNTED * self.limit
+        counts = iter(self._tokens([(b.start, b.end) for b in blocks if not b.inside or b.end - b.start <= most]))
+        return [next(counts) if not b.inside or b.end - b.start <= most else most for b in blocks]
 
     def _cost(self, before: TextBlock | None, block: TextBlock) -> float:
         """Return what a cut between two blocks costs."""
@@ -180,36 +199,65 @@ class _Cutter:
             return _HEADED
         if block.kind == "part":
             return _INSIDE
-        announced = before is not None and self._ends(before, ":")
-        return _ANNOUNCED if announced else _BLOCK
+        if block.kind == "entry":
+            remarked = before is not None and before.kind == "remark"
+            return _ANNOUNCED if remarked else min(_MOST_NESTED, _BLOCK + _NESTED * block.level)
+        if before is not None and (self._ends(before, ":") or block.kind == before.kind == "code"):
+            return _ANNOUNCED
+        if block.kind == "callouts" or (block.kind == "paragraph" and self.prose and self._goes_on(block.start)):
+            return _ANNOUNCED
+        return _BLOCK
+
+    def _goes_on(self, start: int) -> bool:
+        """Tell whether a paragraph is a figure, or goes on with the sentence before it."""
+        text = self.text[start : start + 80].lstrip()
+        return text[:1].islower() or text.startswith(("\u2026", "...", "![", "image::")) or "\nimage::" in text
 
     def _ends(self, block: TextBlock, mark: str) -> bool:
         return self.text[block.start : block.end].rstrip().endswith(mark)
 
     def _taken_apart(
-        self, block: TextBlock, tokens: int, path: tuple[str, ...] | None, cost: float, weight: int = 1
+        self, block: TextBlock, tokens: int, path: tuple[str, ...] | None, cost: float, ahead: int, weight: int = 1
     ) -> Iterator[_Piece]:
-        """Yield a block if it fits, else the blocks inside it, else parts of it."""
-        if block.kind == "definition":
+        """Yield a block if it fits, else the blocks inside it, else parts of it.
+
+        A list, table or entry has to fit below the ``ahead`` tokens that announce it: its first part stays with them.
+        """
+        if block.name and (block.kind == "definition" or (block.kind == "entry" and self.kind == "text:config")):
             path = (*(path or ()), block.name)
-        is_row = weight > 1 and not block.inside and tokens <= self.limit
-        weight = _ROW if block.kind == "table" else weight
-        if tokens * weight <= self.limit or is_row:
-            yield _Piece(block.start, block.end, self._weighed(tokens, weight), path, cost)
-        elif block.inside:
+        weight = _ROW if block.kind == "table" else 1 if block.kind == "directive" else weight
+        below = weight > 1 or (block.inside and block.kind in ("list", "entry", "group"))
+        room = self.limit - ahead if below and ahead < self.limit else self.limit
+        size, leaf = tokens * weight, not block.inside
+        if size <= room or (tokens <= room and (leaf or size <= self.limit)):
+            yield _Piece(block.start, block.end, min(size, room), path, cost)
+        elif leaf and tokens <= self.limit:
+            yield _Piece(block.start, block.end, min(size, self.limit), path, cost)
+        elif inside := block.inside or (
+            by_indentation(self.text, block.start, block.end)
+            if block.kind in ("code", "html") or self.kind.startswith("code")
+            else []
+        ):
             before = None
-            inner = self._tokens([(one.start, one.end) for one in block.inside])
-            for one, number in zip(block.inside, inner, strict=True):
-                yield from self._taken_apart(one, number, path, self._cost(before, one) if before else cost, weight)
-                before = one
+            for one, number in zip(inside, self._sizes(inside), strict=True):
+                cost = self._cost(before, one) if before else cost
+                ahead = ahead if cost in (_ANNOUNCED, _HEADED) else 0
+                yield from self._taken_apart(one, number, path, cost, ahead, weight)
+                before, ahead = one, ahead + number * weight
         else:
             for start, end, number in self._fine(block.start, block.end, self.limit, int(weight > 1)):
-                yield _Piece(start, end, self._weighed(number, weight), path, cost)
+                broken = start > block.start and not self._sentence_ends(start)
+                yield _Piece(start, end, self._weighed(number, weight), path, cost + _BROKEN * broken)
                 cost = _INSIDE
 
     def _weighed(self, tokens: int, weight: int) -> int:
         """Weigh a piece; a row that fills a third and more has a passage without other such rows, but with its head."""
         return tokens * weight if tokens * weight <= self.limit else max(tokens, self.limit // 2 + 1)
+
+    def _sentence_ends(self, place: int) -> bool:
+        """Tell whether a sentence, a row or a statement may end before a character; after a colon it does not."""
+        before = self.text[max(0, place - 80) : place].rstrip()[-1:]
+        return before != ":" and (before in ".!?;)]}>|" or not self.text[place : place + 1].islower())
 
     def _fine(self, start: int, end: int, limit: int, depth: int = 0) -> Iterator[tuple[int, int, int]]:
         """Yield parts of at most ``limit`` tokens: cut at blank lines, lines, sentences, words, anywhere.

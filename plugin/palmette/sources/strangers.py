@@ -31,6 +31,10 @@ _NEEDED = {".docx": "markitdown", ".pptx": "markitdown", ".xlsx": "openpyxl", ".
 _GRID = 2**18
 """Cells of a sheet's table, empty ones included, above which empty ones are left out where most are empty."""
 _SLIDE = re.compile(r"<!-- Slide number: (\d{1,6}) -->")
+_NO_HEADING = re.compile(r"<p>\s*(?=#{1,6}[\s<])")
+"""The begin of a paragraph that would become a heading of Markdown."""
+_MARKS = re.compile(r"^(?:#{1,2} |#{4,6} |={2,}\s*$|-{2,}\s*$)", re.MULTILINE)
+"""Lines of a slide that would become headings; a third level is the converter's, of notes and charts."""
 _ROW = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}row"
 _FACTS = "Title Authors:creator Language Publisher Date Description Identifier".split()
 """Facts of a book that stand above its text, each with its name in the file where that is another."""
@@ -102,16 +106,20 @@ def _by_markitdown(suffix: str) -> Callable[[BinaryIO], Converted]:
                 sys.modules[package].__path__ = [
                     str(Path(path, folder)) for path in spec.submodule_search_locations or ()
                 ]
-        convert = getattr(import_module(f"markitdown.converters._{suffix[1:]}_converter"), name)().convert
+        converter = getattr(import_module(f"markitdown.converters._{suffix[1:]}_converter"), name)()
         stream_info = import_module("markitdown._stream_info").StreamInfo
     except (ImportError, AttributeError):
         for module in [module for module in sys.modules if module.partition(".")[0] == "markitdown"]:
             del sys.modules[module]
-        convert = getattr(import_module("markitdown.converters"), name)().convert
+        converter = getattr(import_module("markitdown.converters"), name)()
         stream_info = import_module("markitdown").StreamInfo
+    pages: Any = getattr(converter, "_html_converter", None)
+    if suffix == ".docx" and hasattr(pages, "convert_string"):
+        to_markdown = pages.convert_string
+        pages.convert_string = lambda page, **options: to_markdown(_NO_HEADING.sub(r"\g<0>\\", page), **options)
 
     def read(file: BinaryIO) -> Converted:
-        result = convert(file, stream_info(extension=suffix))
+        result = converter.convert(file, stream_info(extension=suffix))
         text = str(result.markdown)
         if suffix != ".pptx":
             return Converted(text, result.title)
@@ -131,7 +139,15 @@ def _slides(text: str) -> tuple[str, Metadata]:
             slides.append((number, piece))
         else:  # words of a slide that look like such a comment
             slides[-1] = number, f"{slides[-1][1]}<!-- Slide number: {told} -->{piece}"
-    return join_numbered(((number, piece.strip()) for number, piece in slides), "slide")
+    return join_numbered(((number, _headed(piece.strip())) for number, piece in slides), "slide")
+
+
+def _headed(slide: str) -> str:
+    """Leave a slide its title as the only heading of the first level: lines of code begin with such marks, too."""
+    title = re.search(r"^# .*$", slide, re.MULTILINE)
+    marks = (match for match in _MARKS.finditer(slide) if title is None or match.start() != title.start())
+    places = [0, *(match.start() for match in marks), len(slide)]
+    return "\\".join(slide[start:end] for start, end in pairwise(places))
 
 
 def _pdf(file: BinaryIO) -> Converted:
