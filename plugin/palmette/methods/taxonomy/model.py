@@ -24,7 +24,7 @@ from palmette.methods.taxonomy.hierarchy import Nodes
 from palmette.methods.taxonomy.init import construct, dimension_needed
 from palmette.methods.taxonomy.module import DualEncoder
 from palmette.methods.taxonomy.search import NODE, VECTOR, RelevanceCutoff, node_rows, rank
-from palmette.methods.taxonomy.training import TaxonomyTask, by_query
+from palmette.methods.taxonomy.training import TaxonomyTask, recall_by_query
 from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan
 from palmette.store.protocols import View
 from palmette.types import Document, Explanation, Part
@@ -158,7 +158,7 @@ class TaxonomyModel(Model):
         if loaded.hierarchy is None:  # the towers begin as the encoder
             module.lr_scale = {"": PAIRS_RATE}
             with torch.no_grad():
-                task.start = by_query(task.found(), dev.matches)
+                task.start = recall_by_query(task.found(), dev.matches)
         elif config.negatives == "masked":
             task.hard = min(config.hard, len(loaded.corpus) - int(train.matches.counts.max()))
         return config, task
