@@ -21,7 +21,7 @@ from palmette.store.local.database import stored_of
 from palmette.store.protocols import PAGE, StoredDocument, find_array
 from palmette.types import Document, Passage
 from palmette_qdrant.client import Collection
-from palmette_qdrant.filters import to_qdrant
+from palmette_qdrant.filters import NAMES, to_qdrant
 from palmette_qdrant.state import State
 
 WORDS = "words"
@@ -124,7 +124,7 @@ class QdrantView(EngineView):
 
     def _names(self, outer: Filter | None) -> list[str]:
         among = self._visible(*([] if outer is None else [to_qdrant(self.db.m, outer)]))
-        names: dict[str, int] = self._remember("names", outer, read=partial(self._facet, "n", among, 10_000))
+        names: dict[str, int] = self._remember("names", outer, read=partial(self._facet, NAMES, among, 10_000))
         return list(map(str, names))
 
     def _counted(self) -> tuple[Keys, int]:
