@@ -47,8 +47,8 @@ SINGLE = 2000
 """Passages up to which vectors of half precision are compared with a question in single precision."""
 FEW = 2000
 """Occurrences of a query's rarest words that are looked at first."""
-MOST_SETS = 40
-"""Sets of terms in one statement."""
+MOST_CONDITIONS = 40
+"""Conditions on terms in one statement."""
 WIDER = 4
 """Candidates by words for each that is asked for: the database ranks by lengths as they were when passages came."""
 DRIFT = 1.1
@@ -460,15 +460,15 @@ class PostgresView(EngineView):
             found = self._search_words(query, weight, "terms && %s::integer[]", [terms[:used]], k, where)
             scores = np.sort(self._scores(query, weight, found))[::-1]
             least = float(scores[k - 1]) if len(scores) >= k else 0.0
-        # 3. without these a passage needs one of some sets of the others: of as many at once as make few sets
+        # 3. a passage without these meets a condition on the others: on as many terms together as make few conditions
         for depth in (3, 2, 1):
-            covering = list(islice(_sets(bound, rest, least, used, depth), MOST_SETS))
-            if len(covering) < MOST_SETS:
+            conditions = list(islice(_term_conditions(bound, rest, least, used, depth), MOST_CONDITIONS))
+            if len(conditions) < MOST_CONDITIONS:
                 break
-        if covering:
+        if conditions:
             tests = ["terms @> %s::integer[] AND terms && %s::integer[]" if every else "terms && %s::integer[]"
-                     for every, _ in covering]  # fmt: skip
-            lists = [[terms[place] for place in part] for parts in covering for part in parts if part]
+                     for every, _ in conditions]  # fmt: skip
+            lists = [[terms[place] for place in part] for condition in conditions for part in condition if part]
             more = self._search_words(query, weight, f"({' OR '.join(tests)})", lists, k, where, least)
             found = np.union1d(found, more)
         return found
@@ -536,22 +536,33 @@ class PostgresView(EngineView):
         return [text for _, text in read], norms(np.array([length for length, _ in read], np.int64), mean)
 
 
-def _sets(
+def _term_conditions(
     bound: NDArray[Any], rest: NDArray[Any], least: float, at: int, depth: int, chosen: tuple[int, ...] = ()
 ) -> Iterator[tuple[tuple[int, ...], list[int]]]:
-    """Find sets of terms from ``at`` on, by place: all of the first, and one of the second.
+    """Conditions on terms, one of which every passage meets that scores more than ``least`` by terms from ``at`` on.
 
-    A passage that scores more than ``least`` by these terms has one of the sets. ``bound`` is the most that each adds,
-    ``rest`` what it and all after it do; a set has at most ``depth`` terms.
+    A condition is (every, some): the passage has all terms of ``every`` and at least one of ``some``, by place. Terms
+    that add at most 5, 3 and 2, and ``least`` = 4, give two: ((), [0]), since term 0 is enough alone, and ((1,), [2]),
+    since terms 1 and 2 are together. They become SQL, for an index of the terms.
+
+    Args:
+        bound: Most that each term adds to a score: 5, 3, 2 above.
+        rest: Most that each term and all after it add together: 10, 5, 2.
+        least: Score to exceed.
+        at: First term that a condition may have besides ``chosen``.
+        depth: Most terms that a passage must have together; fewer make fewer and weaker conditions.
+        chosen: Terms that all conditions of this call have.
     """
+    # 1. terms with which, or with which and later ones, a passage can score enough; those that are enough now
     total = float(bound[list(chosen)].sum())
     able = [place for place in range(at, len(bound)) if total + rest[place] > least]
-    last = [place for place in able if depth == 1 or total + bound[place] > least]
-    if last:
-        yield chosen, last
+    enough = [place for place in able if depth == 1 or total + bound[place] > least]
+    if enough:
+        yield chosen, enough
+    # 2. each of the others needs more terms, which come after it
     for place in able:
-        if place not in last:
-            yield from _sets(bound, rest, least, place + 1, depth - 1, (*chosen, place))
+        if place not in enough:
+            yield from _term_conditions(bound, rest, least, place + 1, depth - 1, (*chosen, place))
 
 
 def _numbers(terms: Iterable[int]) -> list[int]:
