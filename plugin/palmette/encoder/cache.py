@@ -113,11 +113,12 @@ class EncodingCache:
     ) -> Floats:
         """Return pooled vectors [N, d]; ``sentences``, where given, gets each text's by row.
 
-        Data of a text are its vector (float32), then the spans (int32) and vectors (int8) of its sentences.
+        Data of a text are its vector (float32), then the spans (int32) and vectors (int8) of its sentences. ``above``
+        are the titles and headings that each text is encoded under, as in :meth:`Encoder.encode_sentences`.
         """
         # 1. Equal texts have one key, and are looked up or encoded once.
-        whole = kind == "document" and encoder.has_offsets
-        output = "sentences" if whole else "pooled"
+        with_sentences = kind == "document" and encoder.has_offsets
+        output = "sentences" if with_sentences else "pooled"
         checked, keys = self._keys(encoder, texts, kind, output, above)
         out, size = np.empty((len(keys), encoder.dimension), np.float32), 4 * encoder.dimension
         rows: dict[bytes, list[int]] = {}
@@ -144,7 +145,7 @@ class EncodingCache:
                 batch = longest[start : start + step]
                 new: dict[bytes, bytes] = {}
                 try:
-                    for row, data in _encoded(encoder, checked, batch, kind, whole, above, batch_size):
+                    for row, data in _encoded(encoder, checked, batch, kind, with_sentences, above, batch_size):
                         new[keys[row]] = data
                 finally:  # also where one of several requests fails: those that were answered are paid
                     self._put(new, encoder.name, output)

@@ -130,8 +130,8 @@ class EngineView(View, Protocol):
         starts = np.concatenate([[0], np.cumsum(sizes // width)])
         # 2. finite numbers in their range
         good = np.isfinite(values) if values.dtype.kind == "f" else np.ones_like(values, bool)
-        if spec.among is not None:
-            good &= (values >= spec.among[0]) & (values <= spec.among[1])
+        if spec.valid_range is not None:
+            good &= (values >= spec.valid_range[0]) & (values <= spec.valid_range[1])
         if not good.all():
             row = int(good.all(axis=tuple(range(1, good.ndim))).argmin())
             key = passage_keys[int(np.searchsorted(starts, row, side="right")) - 1]

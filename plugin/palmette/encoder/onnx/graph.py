@@ -143,8 +143,8 @@ class Written(NamedTuple):
     layers: int
 
 
-class Unknown(Exception):
-    """The folder's transformer is none that can be written here; the text says why."""
+class UnsupportedTransformer(Exception):
+    """The folder's transformer cannot be written as a graph here; the text says why."""
 
 
 def write_graph(folder: Path, name: str) -> Written:
@@ -156,25 +156,25 @@ def write_graph(folder: Path, name: str) -> Written:
     between them, sum and norm.
 
     Raises:
-        Unknown: The transformer is of another family, or its weights are none that a graph reads.
+        UnsupportedTransformer: The transformer is of another family, or its weights are none that a graph reads.
     """
     place = modules_of(folder, name)[0].folder
     config, file = read_settings(place / "config.json"), place / WEIGHTS_FILE
     family = config.get("model_type")
     if family not in LAYER_NAMES:
-        raise Unknown(f"a transformer of the type {family!r}, not {', '.join(LAYER_NAMES)}")
+        raise UnsupportedTransformer(f"a transformer of the type {family!r}, not {', '.join(LAYER_NAMES)}")
     if not file.is_file():
-        raise Unknown(f"weights in other files than {WEIGHTS_FILE}")
+        raise UnsupportedTransformer(f"weights in other files than {WEIGHTS_FILE}")
     if config.get("position_embedding_type", "absolute") != "absolute" or config.get("is_decoder"):
-        raise Unknown("positions that are not absolute, or a decoder")
+        raise UnsupportedTransformer("positions that are not absolute, or a decoder")
     facts: dict[str, Any] = {
         new: config.get(_SETTINGS.get(new, "") if family == "distilbert" else new) for new in _SETTINGS
     }
     if facts["hidden_act"] != "gelu":
-        raise Unknown(f"the activation {facts['hidden_act']!r}, not 'gelu'")
+        raise UnsupportedTransformer(f"the activation {facts['hidden_act']!r}, not 'gelu'")
     width, heads, layers = (facts[key] for key in list(_SETTINGS)[:3])
     if not all(type(size) is int and size > 0 for size in (width, heads, layers)) or width % heads:
-        raise Unknown("no whole numbers as its sizes")
+        raise UnsupportedTransformer("no whole numbers as its sizes")
     # Tensors by their names without the model's prefix and in today's spelling.
     tensors = {}
     for name, tensor in read_tensors(file).items():
@@ -248,7 +248,7 @@ def _relative_bias(graph: _Graph, shape: str, heads: int) -> str:
     """Add what MPNet's attention gains by the distance of two tokens: [1, H, T, T]."""
     table, places = graph.shape("encoder.relative_attention_bias.weight"), graph.shape(_POSITIONS)[0]
     if len(table) != 2 or table[1] != heads:
-        raise Unknown(f"a bias of the shape {list(table)}")
+        raise UnsupportedTransformer(f"a bias of the shape {list(table)}")
     buckets = _distance_buckets(places, table[0])
     graph.constant("buckets", buckets)  # [P, P]
     for name, values in (("from", [0, 0]), ("axes", [0, 1]), ("tokens", [1]), ("pair", [0])):
@@ -293,9 +293,9 @@ class _Graph:
         self._constants[name] = _message(*dims, (2, kind), (8, name), (9, values.tobytes()))
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of a tensor; one that is not there raises Unknown."""
+        """Return the shape of a tensor; one that is not there raises UnsupportedTransformer."""
         if name not in self.tensors:
-            raise Unknown(f"no tensor {name!r}")
+            raise UnsupportedTransformer(f"no tensor {name!r}")
         return self.tensors[name].shape
 
     def weight(self, name: str, *shape: int | None) -> str:
@@ -303,9 +303,9 @@ class _Graph:
         actual = self.shape(name)
         kind, _, start, size = self.tensors[name]
         if len(actual) != len(shape) or any(b not in (None, a) for a, b in zip(actual, shape, strict=True)):
-            raise Unknown(f"{name!r} of the shape {list(actual)}")
+            raise UnsupportedTransformer(f"{name!r} of the shape {list(actual)}")
         if kind not in _TYPES or size != math.prod(actual) * (4 if kind == "F32" else 2):
-            raise Unknown(f"{name!r} of the type {kind}")
+            raise UnsupportedTransformer(f"{name!r} of the type {kind}")
         where = [("location", self._file), ("offset", str(start)), ("length", str(size))]
         outside = ((13, _message((1, key), (2, value))) for key, value in where)
         dims = ((1, length) for length in actual)

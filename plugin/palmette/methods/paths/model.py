@@ -114,7 +114,7 @@ class PathsModel(Model):
     def arrays(self) -> tuple[ArraySpec, ...]:
         """Unit vectors, and the likeliest leaf of each document."""
         last = self.config.leaves - 1
-        leaves = ArraySpec(LEAVES, (1,), "int32", searched="lists", among=(0, last))
+        leaves = ArraySpec(LEAVES, (1,), "int32", searched="lists", valid_range=(0, last))
         return ArraySpec(VECTOR, (self.config.width,), searched="inner_product"), leaves
 
     def encode_documents(self, documents: Sequence[Document], vectors: Floats | None = None) -> Arrays:

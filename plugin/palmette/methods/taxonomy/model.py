@@ -185,7 +185,7 @@ class TaxonomyModel(Model):
     def arrays(self) -> tuple[ArraySpec, ...]:
         """An embedding, and the row of the node that a document is (−1 for none)."""
         vector = ArraySpec(VECTOR, (self.config.dimension,), searched="inner_product")
-        return vector, ArraySpec(NODE, (), "int64", among=(-1, len(self.nodes) - 1))
+        return vector, ArraySpec(NODE, (), "int64", valid_range=(-1, len(self.nodes) - 1))
 
     def encode_documents(self, documents: Sequence[Document], vectors: Floats | None = None) -> Arrays:
         """Embeddings [N, d] and rows of nodes [N]."""
