@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Rows, to_numpy
 from palmette.config import check_path
-from palmette.encoder.base import Encoder, Kind, Output, WrappedEncoder, inner, progress_bar
+from palmette.encoder.base import Encoder, Kind, Output, WrappedEncoder, inner, text_bar
 from palmette.encoder.sentences import Sentences
 from palmette.encoder.sentences.splitting import VERSION
 from palmette.encoder.states import States
@@ -139,7 +139,7 @@ class EncodingCache:
             del missing[key]
         # 3. The others are encoded, longest first, and written batch by batch, so that a killed run loses one batch.
         longest = sorted(missing.values(), key=lambda row: -len(checked[row]))
-        with progress_bar("encoding", len(longest), progress) as bar:
+        with text_bar("encoding", len(longest), progress) as bar:
             step = encoder.batch_size if encoder.remote else _TEXTS_PER_WRITE
             for start in range(0, len(longest), step):
                 batch = longest[start : start + step]
@@ -176,10 +176,7 @@ class EncodingCache:
         ends = [0]
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            with (
-                tempfile.TemporaryFile(dir=self.root) as flat,
-                progress_bar("encoding tokens", len(keys), progress) as bar,
-            ):
+            with tempfile.TemporaryFile(dir=self.root) as flat, text_bar("encoding tokens", len(keys), progress) as bar:
                 for start in range(0, len(keys), step):
                     part = keys[start : start + step]
                     states = dict(self._database.get(set(part)))

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 
+VECTOR = "vector"
+"""Array of the vector of a document, or of a query, where a method has one."""
+
 Queries = dict[str, NDArray[Any]]
 """Query arrays by name, one row per query."""
 

@@ -41,7 +41,7 @@ RECORD = "palmette_onnx.json"
 TOKENIZER = "tokenizer.json"
 GRAPH_PRECISIONS = ("float32", "int8")
 """How the weights of an exported graph are kept."""
-MOST_TOKENS = 8192
+DEFAULT_MAX_LENGTH = 8192
 """Tokens of a pass where no file says how many the model reads."""
 _KINDS = ("Pooling", "Dense", "Normalize", "Dropout")
 """Modules that may follow the transformer."""
@@ -125,7 +125,7 @@ class OnnxFolder:
         limits = [facts.get("max_seq_length") for facts in bodies]
         limits.append(read_settings(self.path / "tokenizer_config.json").get("model_max_length"))
         known = [limit for limit in [*limits, self.positions] if type(limit) is int and 3 <= limit < 1_000_000]
-        return known[0] if known else MOST_TOKENS
+        return known[0] if known else DEFAULT_MAX_LENGTH
 
     @cached_property
     def positions(self) -> int | None:

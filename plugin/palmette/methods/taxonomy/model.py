@@ -17,13 +17,13 @@ from palmette.encoder.cache import EncodingCache
 from palmette.errors import ConfigError, InputError
 from palmette.hub.checkpointed import TrainingRecord
 from palmette.machine.text import shorten
-from palmette.methods.base import Arrays, FitInputs, Model, Queries
+from palmette.methods.base import VECTOR, Arrays, FitInputs, Model, Queries
 from palmette.methods.taxonomy.config import TRAINING, TaxonomyConfig, TaxonomySearch
 from palmette.methods.taxonomy.data import Sampler, TaxonomyData, training_queries
 from palmette.methods.taxonomy.hierarchy import Nodes
 from palmette.methods.taxonomy.init import construct, dimension_needed
 from palmette.methods.taxonomy.module import DualEncoder
-from palmette.methods.taxonomy.search import NODE, VECTOR, RelevanceCutoff, node_rows, rank
+from palmette.methods.taxonomy.search import NODE, RelevanceCutoff, node_rows, rank
 from palmette.methods.taxonomy.training import TaxonomyTask, recall_by_query
 from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan
 from palmette.store.protocols import View
