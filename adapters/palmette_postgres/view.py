@@ -390,21 +390,27 @@ class PostgresView(EngineView):
         return passages, length
 
     def _weigh(self, text: str, query: QueryTerms, k: int, find: bool) -> tuple[Floats, list[float], int, Keys]:
+        """Weigh a query's terms once for each scope, and find passages of this view, as the base class says."""
         documents, most_found = self._counted()[0], max(k, 1)
 
         def weigh() -> Weighed:
-            holding, most = self._counts([*query.terms, *query.skipped])
+            # 1. Document frequencies in the scope, and bounds of the scores.
+            frequencies, most = self._counts([*query.terms, *query.skipped])
 
-            def best(free: QueryTerms, scaled: Floats, reach: float) -> Keys:
+            def find_best(free: QueryTerms, scaled: Floats, reach: float) -> Keys:
+                """Find the best passage of the scope: its sum stands for a score of 1 if it exceeds the ``reach``."""
                 if not query.terms or not documents:
                     return NO_KEYS
-                if not query.required and self._where == self._behind:  # the same search finds the candidates
-                    return self._matching(free, (scaled, holding, most), most_found, self._behind)
-                return self._matching(free, (scaled, holding, most), 1, self._behind, reach)  # what counts is above
+                weighed = scaled, frequencies, most
+                if not query.required and self._where == self._behind:  # no filter: step 3 needs the same search
+                    return self._matching(free, weighed, most_found, self._behind)
+                return self._matching(free, weighed, 1, self._behind, floor=reach)
 
-            return self._scaled(query, holding, documents, best), holding, most
+            # 2. Weights with which the reach, or the best passage's sum, is 1.
+            return self._scaled(query, frequencies, documents, find_best), frequencies, most
 
         weighed = self._remember("weights", self._scope, text, read=weigh)
+        # 3. Candidates of this view.
         found = NO_KEYS
         if find and query.terms and documents:
             found = self._matching(query, weighed, most_found, self._where)
@@ -438,12 +444,12 @@ class PostgresView(EngineView):
         return self._matched[key]
 
     def _searched(self, query: QueryTerms, counted: Weighed, k: int, where: Sql, floor: float) -> Keys:
-        weight, holding, most = counted
+        weight, frequencies, most = counted
         if query.required:
             return self._search_words(query, weight, "terms @> %s::integer[]", [query.required], k, where)
         # 1. terms in the order of their weights, and the most that each and all after it add
         order = np.argsort(-weight, kind="stable")
-        order = order[np.array(holding)[order] > 0]
+        order = order[np.array(frequencies)[order] > 0]
         if not len(order):
             return NO_KEYS
         bound = (weight * most[: len(weight)])[order].astype(np.float64)
@@ -451,7 +457,7 @@ class PostgresView(EngineView):
         found, used, least = NO_KEYS, 0, floor
         # 2. the rarest find most of the best, which tell how much others need; few passages are looked through
         if not floor:
-            passages, occurrences = self._count("passages", where), np.cumsum(np.array(holding)[order])
+            passages, occurrences = self._count("passages", where), np.cumsum(np.array(frequencies)[order])
             share = passages / max(1, self._count("passages", self._behind))
             used = int(np.searchsorted(occurrences, max(FEW, 8 * k), side="right"))
             used = min(max(used, 1 + int(np.searchsorted(share * occurrences, 2 * k))), len(order))

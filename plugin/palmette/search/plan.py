@@ -196,7 +196,7 @@ class WordMatches:
     """[n] the documents."""
     phrases: bool = False
     """Whether the query has quoted phrases; documents without them score 0."""
-    holding: Sequence[int] = ()
+    document_frequencies: Sequence[int] = ()
     """Document frequency of each word or pair among ``documents``; empty if the engine does not count."""
     documents: int = 0
     rarity: float = math.inf
