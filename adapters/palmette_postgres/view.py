@@ -100,6 +100,7 @@ class PostgresView(EngineView):
                 raise InputError(f"{self.db.url} cannot compare what was asked ({error!s:.200})") from error
 
     def _remember(self, *key: Any, read: Any) -> Any:
+        """Call ``read`` once for a key, and keep its result until ``KEPT`` newer ones have come."""
         if key not in self._memo:
             while len(self._memo) >= KEPT:
                 self._memo.pop(next(iter(self._memo)), None)
@@ -108,24 +109,27 @@ class PostgresView(EngineView):
 
     def _condition(self, filter: Filter | None) -> Sql:
         """Condition on documents, and empty for all."""
-        return ("", []) if filter is None else to_sql(filter, self._judged)
+        return ("", []) if filter is None else to_sql(filter, self._pass_in_python)
 
     def _among(self, condition: Sql, column: str = "document") -> Sql:
-        """The same condition on passages and their words, to follow another one."""
+        """Turn a condition on documents into one on rows of passages or words, to follow another one.
+
+        Few documents are listed by key, looked up once; many are found by a subquery.
+        """
         text, values = condition
         if not text:
             return "", []
 
         def read() -> Binary | None:
             keys = [one for (one,) in self.query(f"SELECT key FROM documents WHERE {text} LIMIT {SMALL + 1}", *values)]
-            return None if len(keys) > SMALL else integers(np.array(keys, np.int64), 20, ">i8")
+            return None if len(keys) > SMALL else integers(np.array(keys, np.int64))
 
         keys = self._remember("inside", text, repr(values), read=read)
         if keys is None:
             return f" AND {column} IN (SELECT key FROM documents WHERE {text})", values
         return f" AND {column} = ANY(%b::bigint[])", [keys]
 
-    def _judged(self, condition: Condition) -> list[int]:
+    def _pass_in_python(self, condition: Condition) -> list[int]:
         """Keys of the documents that pass a condition, which Python evaluates."""
 
         def read() -> list[int]:
