@@ -448,6 +448,7 @@ class PostgresView(EngineView):
         return self._matched[key]
 
     def _searched(self, query: QueryTerms, counted: Weighed, k: int, where: Sql, floor: float) -> Keys:
+        """Run the one or two searches of :meth:`_matching`."""
         weight, frequencies, most = counted
         if query.required:
             return self._search_words(query, weight, "terms @> %s::integer[]", [query.required], k, where)

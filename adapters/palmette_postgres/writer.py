@@ -150,6 +150,7 @@ class PostgresWriter:
             return self._remove(ids)
 
     def _remove(self, ids: Sequence[str]) -> list[str]:
+        """Delete documents with their passages and words, and take them out of the counts that the state keeps."""
         unique = list(dict.fromkeys(ids))
         gone = 'DELETE FROM documents WHERE id = ANY(%s) RETURNING id, key, "values"'
         rows = self._run(gone, escaped_ids(unique))

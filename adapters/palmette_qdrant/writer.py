@@ -151,6 +151,7 @@ class QdrantWriter:
             return self._remove(ids)
 
     def _remove(self, ids: Sequence[str]) -> list[str]:
+        """Note this write's number as ``died`` in the points of documents; they are visible until it commits."""
         self.lease.renew()
         self._look_up(ids)
         entries = {id: entry for id in ids if (entry := self._put.pop(id, None) or self._stored[id]) is not None}
