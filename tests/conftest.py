@@ -53,9 +53,9 @@ def _same_precision() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def _short_space() -> Iterator[None]:
     """Few steps of what labelled pairs teach ahead: some dozens of texts need no more."""
-    from palmette.machine.devices import can_train
+    from palmette.machine.devices import has_torch
 
-    if not can_train():
+    if not has_torch():
         yield
         return
     from palmette.training import space

@@ -246,8 +246,9 @@ def vector(row: NDArray[Any], kind: str) -> Binary:
     return Binary(struct.pack(">hh", len(row), 0) + row.astype(">f2" if kind == "halfvec" else ">f4").tobytes())
 
 
-def integers(numbers: NDArray[Any], oid: int, kind: str) -> Binary:
-    """Write an array of integers."""
+def integers(numbers: NDArray[Any]) -> Binary:
+    """Write int32 or int64 numbers as an array of integers or bigints, in PostgreSQL's binary format."""
+    oid, kind = (20, ">i8") if numbers.dtype == np.int64 else (23, ">i4")  # the type's number in pg_type
     elements = np.empty(len(numbers), [("size", ">i4"), ("value", kind)])
     elements["size"], elements["value"] = np.dtype(kind).itemsize, numbers
     head = struct.pack(">iiiii", 1, 0, oid, len(numbers), 1) if len(numbers) else struct.pack(">iii", 0, 0, oid)

@@ -47,8 +47,8 @@ SINGLE = 2000
 """Passages up to which vectors of half precision are compared with a question in single precision."""
 FEW = 2000
 """Occurrences of a query's rarest words that are looked at first."""
-MOST_SETS = 40
-"""Sets of terms in one statement."""
+MOST_CONDITIONS = 40
+"""Conditions on terms in one statement."""
 WIDER = 4
 """Candidates by words for each that is asked for: the database ranks by lengths as they were when passages came."""
 DRIFT = 1.1
@@ -100,6 +100,7 @@ class PostgresView(EngineView):
                 raise InputError(f"{self.db.url} cannot compare what was asked ({error!s:.200})") from error
 
     def _remember(self, *key: Any, read: Any) -> Any:
+        """Call ``read`` once for a key, and keep its result until ``KEPT`` newer ones have come."""
         memo = self._memo  # other threads' views read and change it meanwhile
         try:
             return memo[key]
@@ -114,24 +115,27 @@ class PostgresView(EngineView):
 
     def _condition(self, filter: Filter | None) -> Sql:
         """Condition on documents, and empty for all."""
-        return ("", []) if filter is None else to_sql(filter, self._judged)
+        return ("", []) if filter is None else to_sql(filter, self._pass_in_python)
 
     def _among(self, condition: Sql, column: str = "document") -> Sql:
-        """The same condition on passages and their words, to follow another one."""
+        """Turn a condition on documents into one on rows of passages or words, to follow another one.
+
+        Few documents are listed by key, looked up once; many are found by a subquery.
+        """
         text, values = condition
         if not text:
             return "", []
 
         def read() -> Binary | None:
             keys = [one for (one,) in self.query(f"SELECT key FROM documents WHERE {text} LIMIT {SMALL + 1}", *values)]
-            return None if len(keys) > SMALL else integers(np.array(keys, np.int64), 20, ">i8")
+            return None if len(keys) > SMALL else integers(np.array(keys, np.int64))
 
         keys = self._remember("inside", text, repr(values), read=read)
         if keys is None:
             return f" AND {column} IN (SELECT key FROM documents WHERE {text})", values
         return f" AND {column} = ANY(%b::bigint[])", [keys]
 
-    def _judged(self, condition: Condition) -> list[int]:
+    def _pass_in_python(self, condition: Condition) -> list[int]:
         """Keys of the documents that pass a condition, which Python evaluates."""
 
         def read() -> list[int]:
@@ -397,21 +401,27 @@ class PostgresView(EngineView):
         return passages, length
 
     def _weigh(self, text: str, query: QueryTerms, k: int, find: bool) -> tuple[Floats, list[float], int, Keys]:
+        """Weigh a query's terms once for each scope, and find passages of this view, as the base class says."""
         documents, most_found = self._counted()[0], max(k, 1)
 
         def weigh() -> Weighed:
-            holding, most = self._counts([*query.terms, *query.skipped])
+            # 1. Document frequencies in the scope, and bounds of the scores.
+            frequencies, most = self._counts([*query.terms, *query.skipped])
 
-            def best(free: QueryTerms, scaled: Floats, reach: float) -> Keys:
+            def find_best(free: QueryTerms, scaled: Floats, reach: float) -> Keys:
+                """Find the best passage of the scope: its sum stands for a score of 1 if it exceeds the ``reach``."""
                 if not query.terms or not documents:
                     return NO_KEYS
-                if not query.required and self._where == self._behind:  # the same search finds the candidates
-                    return self._matching(free, (scaled, holding, most), most_found, self._behind)
-                return self._matching(free, (scaled, holding, most), 1, self._behind, reach)  # what counts is above
+                weighed = scaled, frequencies, most
+                if not query.required and self._where == self._behind:  # no filter: step 3 needs the same search
+                    return self._matching(free, weighed, most_found, self._behind)
+                return self._matching(free, weighed, 1, self._behind, floor=reach)
 
-            return self._scaled(query, holding, documents, best), holding, most
+            # 2. Weights with which the reach, or the best passage's sum, is 1.
+            return self._scaled(query, frequencies, documents, find_best), frequencies, most
 
         weighed = self._remember("weights", self._scope, text, read=weigh)
+        # 3. Candidates of this view.
         found = NO_KEYS
         if find and query.terms and documents:
             found = self._matching(query, weighed, most_found, self._where)
@@ -445,12 +455,13 @@ class PostgresView(EngineView):
         return self._matched[key]
 
     def _searched(self, query: QueryTerms, counted: Weighed, k: int, where: Sql, floor: float) -> Keys:
-        weight, holding, most = counted
+        """Run the one or two searches of :meth:`_matching`."""
+        weight, frequencies, most = counted
         if query.required:
             return self._search_words(query, weight, "terms @> %s::integer[]", [query.required], k, where)
         # 1. terms in the order of their weights, and the most that each and all after it add
         order = np.argsort(-weight, kind="stable")
-        order = order[np.array(holding)[order] > 0]
+        order = order[np.array(frequencies)[order] > 0]
         if not len(order):
             return NO_KEYS
         bound = (weight * most[: len(weight)])[order].astype(np.float64)
@@ -458,7 +469,7 @@ class PostgresView(EngineView):
         found, used, least = NO_KEYS, 0, floor
         # 2. the rarest find most of the best, which tell how much others need; few passages are looked through
         if not floor:
-            passages, occurrences = self._count("passages", where), np.cumsum(np.array(holding)[order])
+            passages, occurrences = self._count("passages", where), np.cumsum(np.array(frequencies)[order])
             share = passages / max(1, self._count("passages", self._behind))
             used = int(np.searchsorted(occurrences, max(FEW, 8 * k), side="right"))
             used = min(max(used, 1 + int(np.searchsorted(share * occurrences, 2 * k))), len(order))
@@ -467,15 +478,15 @@ class PostgresView(EngineView):
             found = self._search_words(query, weight, "terms && %s::integer[]", [terms[:used]], k, where)
             scores = np.sort(self._scores(query, weight, found, outside=True))[::-1]
             least = float(scores[k - 1]) if len(scores) >= k else 0.0
-        # 3. without these a passage needs one of some sets of the others: of as many at once as make few sets
+        # 3. a passage without these meets a condition on the others: on as many terms together as make few conditions
         for depth in (3, 2, 1):
-            covering = list(islice(_sets(bound, rest, least, used, depth), MOST_SETS))
-            if len(covering) < MOST_SETS:
+            conditions = list(islice(_term_conditions(bound, rest, least, used, depth), MOST_CONDITIONS))
+            if len(conditions) < MOST_CONDITIONS:
                 break
-        if covering:
+        if conditions:
             tests = ["terms @> %s::integer[] AND terms && %s::integer[]" if every else "terms && %s::integer[]"
-                     for every, _ in covering]  # fmt: skip
-            lists = [[terms[place] for place in part] for parts in covering for part in parts if part]
+                     for every, _ in conditions]  # fmt: skip
+            lists = [[terms[place] for place in part] for condition in conditions for part in condition if part]
             more = self._search_words(query, weight, f"({' OR '.join(tests)})", lists, k, where, least)
             found = np.union1d(found, more)
         return found
@@ -544,22 +555,33 @@ class PostgresView(EngineView):
         return [text for _, text in read], norms(np.array([length for length, _ in read], np.int64), mean)
 
 
-def _sets(
+def _term_conditions(
     bound: NDArray[Any], rest: NDArray[Any], least: float, at: int, depth: int, chosen: tuple[int, ...] = ()
 ) -> Iterator[tuple[tuple[int, ...], list[int]]]:
-    """Find sets of terms from ``at`` on, by place: all of the first, and one of the second.
+    """Conditions on terms, one of which every passage meets that scores more than ``least`` by terms from ``at`` on.
 
-    A passage that scores more than ``least`` by these terms has one of the sets. ``bound`` is the most that each adds,
-    ``rest`` what it and all after it do; a set has at most ``depth`` terms.
+    A condition is (every, some): the passage has all terms of ``every`` and at least one of ``some``, by place. Terms
+    that add at most 5, 3 and 2, and ``least`` = 4, give two: ((), [0]), since term 0 is enough alone, and ((1,), [2]),
+    since terms 1 and 2 are together. They become SQL, for an index of the terms.
+
+    Args:
+        bound: Most that each term adds to a score: 5, 3, 2 above.
+        rest: Most that each term and all after it add together: 10, 5, 2.
+        least: Score to exceed.
+        at: First term that a condition may have besides ``chosen``.
+        depth: Most terms that a passage must have together; fewer make fewer and weaker conditions.
+        chosen: Terms that all conditions of this call have.
     """
+    # 1. terms with which, or with which and later ones, a passage can score enough; those that are enough now
     total = float(bound[list(chosen)].sum())
     able = [place for place in range(at, len(bound)) if total + rest[place] > least]
-    last = [place for place in able if depth == 1 or total + bound[place] > least]
-    if last:
-        yield chosen, last
+    enough = [place for place in able if depth == 1 or total + bound[place] > least]
+    if enough:
+        yield chosen, enough
+    # 2. each of the others needs more terms, which come after it
     for place in able:
-        if place not in last:
-            yield from _sets(bound, rest, least, place + 1, depth - 1, (*chosen, place))
+        if place not in enough:
+            yield from _term_conditions(bound, rest, least, place + 1, depth - 1, (*chosen, place))
 
 
 def _numbers(terms: Iterable[int]) -> list[int]:

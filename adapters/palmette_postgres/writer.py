@@ -125,7 +125,7 @@ class PostgresWriter:
             impacts_of = np.split(counts / (counts + np.repeat(norm, sizes)), np.cumsum(sizes)[:-1])
             self._copy("words", [
                 (
-                    Int8(key), Int8(owner), Int4(length), integers(terms_of(entries), 23, ">i4"),
+                    Int8(key), Int8(owner), Int4(length), integers(terms_of(entries)),
                     sparse_vector((entries >> np.uint64(COUNT_BITS)) % np.uint64(DIMENSIONS), impacts), packed(entries),
                 )
                 for (_, key, owner), entries, length, impacts in zip(passages, words, lengths, impacts_of, strict=True)
@@ -150,6 +150,7 @@ class PostgresWriter:
             return self._remove(ids)
 
     def _remove(self, ids: Sequence[str]) -> list[str]:
+        """Delete documents with their passages and words, and take them out of the counts that the state keeps."""
         unique = list(dict.fromkeys(ids))
         gone = 'DELETE FROM documents WHERE id = ANY(%s) RETURNING id, key, "values"'
         rows = self._run(gone, escaped_ids(unique))
@@ -263,7 +264,7 @@ def _column_of(spec: ArraySpec, arrays: Mapping[str, Stored], places: NDArray[np
         columns += [[vector(row, kind) for row in part] for part, (_, kind, _) in zip(parts, searched, strict=True)]
     if spec.searched == "lists":
         lists = np.asarray(array)[places]
-        columns.append([integers(np.atleast_1d(row).reshape(-1).astype(np.int64), 20, ">i8") for row in lists])
+        columns.append([integers(np.atleast_1d(row).reshape(-1).astype(np.int64)) for row in lists])
     if not is_vector(spec):
         rows = (array.row(at) if isinstance(array, Ragged) else array[at] for at in places.tolist())
         columns.append([np.ascontiguousarray(row, np.dtype(spec.dtype).newbyteorder("<")).tobytes() for row in rows])

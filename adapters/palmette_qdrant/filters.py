@@ -11,11 +11,20 @@ from palmette.store.filters import And, Condition, Filter, Ids, Not, Or, Scalar,
 
 MOST = 2**53
 """Numbers that the engine's comparisons, in double precision, tell apart."""
+METADATA = "m"
+"""Payload key of a point's metadata: a list of values for each name, as :func:`escaped_name` writes it."""
+NAMES = "n"
+"""Payload key of the metadata names that a point has, with their parents: ``a``, ``a.b``; ``$exists`` reads it."""
+
+
+def escaped_name(name: str) -> str:
+    """Write a metadata name without characters that a payload path may not hold: ``a.b`` becomes ``a_x2e_b``."""
+    return re.sub(r"[^A-Za-z0-9_-]|_(?=x)", lambda match: f"_x{ord(match[0]):x}_", name) or "_x_"
 
 
 def field_name(name: str) -> str:
-    """Payload field of a metadata name: characters that a path may not hold become their numbers."""
-    return "m." + (re.sub(r"[^A-Za-z0-9_-]|_(?=x)", lambda match: f"_x{ord(match[0]):x}_", name) or "_x_")
+    """Path of a metadata name in the payload: ``m.a_x2e_b`` for ``a.b``."""
+    return f"{METADATA}.{escaped_name(name)}"
 
 
 def to_qdrant(m: Any, node: Filter) -> Any:
@@ -30,7 +39,7 @@ def to_qdrant(m: Any, node: Filter) -> Any:
         case Ids(ids):
             return m.FieldCondition(key="id", match=m.MatchAny(any=sorted(ids) or [""]))  # no id is empty
         case Condition(name, "exists"):
-            return m.FieldCondition(key="n", match=m.MatchValue(value=name))
+            return m.FieldCondition(key=NAMES, match=m.MatchValue(value=name))
         case Condition(name, "in", values):
             return _among(m, field_name(name), [plain_number(value) for value in values])
         case Condition(name, "all", values):

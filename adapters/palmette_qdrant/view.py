@@ -21,13 +21,13 @@ from palmette.store.local.database import stored_of
 from palmette.store.protocols import PAGE, StoredDocument, find_array
 from palmette.types import Document, Passage
 from palmette_qdrant.client import Collection
-from palmette_qdrant.filters import to_qdrant
+from palmette_qdrant.filters import NAMES, to_qdrant
 from palmette_qdrant.state import State
 
 WORDS = "words"
 """Sparse vector of words and pairs, and the payload field of the same in full."""
 PROBE = 0xFFFFFFFF
-"""Term that the state alone has: its rarity tells the number of points (see ``_holding``)."""
+"""Term that the state alone has: its rarity tells the number of points (see ``_document_frequency``)."""
 KEPT = 8192
 """Points that a view remembers, and facts that views of one scope share."""
 SCOPES = 64
@@ -123,7 +123,7 @@ class QdrantView(EngineView):
 
     def _names(self, outer: Filter | None) -> list[str]:
         among = self._visible(*([] if outer is None else [to_qdrant(self.db.m, outer)]))
-        names: dict[str, int] = self._remember("names", outer, read=partial(self._facet, "n", among, 10_000))
+        names: dict[str, int] = self._remember("names", outer, read=partial(self._facet, NAMES, among, 10_000))
         return list(map(str, names))
 
     def _counted(self) -> tuple[Keys, int]:
@@ -416,15 +416,16 @@ class QdrantView(EngineView):
         return self._documents <= SMALL
 
     def _weigh(self, text: str, query: QueryTerms, k: int, find: bool) -> tuple[Floats, list[float], int, Keys]:
+        """Read weights and candidates that :meth:`expect` has fetched, or fetch them now."""
         weight = self._memo.get(("weights", text))
         if query.terms and self.total and (weight is None or (find and (text, k) not in self._matched)):
             requests, unknown = self._word_requests(text, max(k, 1), (WORDS,))
             self._take_words(text, k, unknown, self._search(requests))
             weight = self._memo["weights", text]
-        holding = [self._memo.get(("holding", term), 0.0) for term in (*query.terms, *query.skipped)]
+        frequencies = [self._memo.get(("document_frequency", term), 0.0) for term in (*query.terms, *query.skipped)]
         none = np.zeros(len(query.terms), np.float32)
         found = self._matched.get((text, k), NO_KEYS)
-        return none if weight is None else weight, holding, self._documents, found
+        return none if weight is None else weight, frequencies, self._documents, found
 
     def _entries(self, keys: Sequence[int] | Keys, payloads: Sequence[Mapping[str, Any]]) -> list[str]:
         """Texts of documents' words; raises for one that is damaged, since texts are decoded on end."""
@@ -453,7 +454,7 @@ class QdrantView(EngineView):
         depth = k + 16 + k // 8
         phrases = sparse(sorted(query.required), [1.0] * len(query.required))
         candidates = self._request(WORDS, phrases or vector, 4 * depth if phrases else depth, read, *self._must)
-        unknown = [term for term in (*query.terms, *query.skipped) if ("holding", term) not in self._memo]
+        unknown = [term for term in (*query.terms, *query.skipped) if ("document_frequency", term) not in self._memo]
         single = [self._request(WORDS, {term >> SPARSE: 1.0}, 1, (WORDS, "norm")) for term in unknown]
         best = [self._request(WORDS, vector, BEST, (WORDS,), *self._behind)] if phrases or self._must else []
         return [candidates, *best, *single], unknown
@@ -463,12 +464,12 @@ class QdrantView(EngineView):
         query, memo = query_terms(self.analyser, text), self._memo
         self._matched[text, k], searches = keys_of_points(answers[:1]), len(answers) - len(unknown)
         for term, hits in zip(unknown, answers[searches:], strict=True):
-            memo["holding", term] = self._holding(hits[0], term >> SPARSE) if hits else 0.0
-        holding = [memo["holding", term] for term in (*query.terms, *query.skipped)]
+            memo["document_frequency", term] = self._document_frequency(hits[0], term >> SPARSE) if hits else 0.0
+        frequencies = [memo["document_frequency", term] for term in (*query.terms, *query.skipped)]
         top = keys_of_points([answers[searches - 1][:BEST]])
-        memo["weights", text] = self._scaled(query, holding, self._documents, lambda *_: top)
+        memo["weights", text] = self._scaled(query, frequencies, self._documents, lambda *_: top)
 
-    def _holding(self, hit: Any, place: int) -> float:
+    def _document_frequency(self, hit: Any, place: int) -> float:
         """Number of documents with a term, read back from the score of one of them.
 
         The engine counts documents, but tells no counts. Among N points, n of them with the term, its score of a

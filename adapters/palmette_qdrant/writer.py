@@ -20,7 +20,7 @@ from palmette.store.local.writer import fresh_rows
 from palmette.store.protocols import PAGE, StoredDocument, as_stored
 from palmette.types import Document
 from palmette_qdrant.client import Collection
-from palmette_qdrant.filters import field_name
+from palmette_qdrant.filters import METADATA, NAMES, escaped_name, field_name
 from palmette_qdrant.lease import Lease
 from palmette_qdrant.view import PROBE, WHOLE, WORDS, QdrantView, field_of
 
@@ -152,6 +152,7 @@ class QdrantWriter:
             return self._remove(ids)
 
     def _remove(self, ids: Sequence[str]) -> list[str]:
+        """Note this write's number as ``died`` in the points of documents; they are visible until it commits."""
         self.lease.renew()
         self._look_up(ids)
         entries = {id: entry for id in ids if (entry := self._put.pop(id, None) or self._stored[id]) is not None}
@@ -204,12 +205,15 @@ class QdrantWriter:
 
 
 def _metadata(row: DatabaseRow) -> dict[str, Any]:
-    """Payload of a document's metadata: values by field, and every name and beginning of a name."""
+    """Payload of a document's metadata, for filters.
+
+    ``{"author": {"name": "Ada"}}`` → ``{"m": {"author_x2e_name": ["Ada"]}, "n": ["author", "author.name"]}``
+    """
     values: dict[str, list[Any]] = {}
     for name, value in row.values:
-        values.setdefault(field_name(name)[2:], []).append(plain_number(value))
+        values.setdefault(escaped_name(name), []).append(plain_number(value))
     parts = [name.split(".") for name in {name for name, _ in row.values}]
-    return {"m": values, "n": sorted({".".join(part[:n]) for part in parts for n in range(1, len(part) + 1)})}
+    return {METADATA: values, NAMES: sorted({".".join(part[:n]) for part in parts for n in range(1, len(part) + 1)})}
 
 
 def _split(db: Collection, arrays: Mapping[str, Stored], place: int) -> tuple[dict[str, Any], dict[str, Any]]:

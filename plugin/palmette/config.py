@@ -67,7 +67,7 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
         raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {shown(value)}")
 
 
-MOST_VALUES = 2**20
+MOST_JSON_VALUES = 2**20
 """Most values of JSON from a stranger: each takes up to 64 bytes of memory, and three of the text."""
 
 
@@ -78,8 +78,8 @@ def parse_untrusted_json(text: str | bytes) -> Any:
         raise ValueError(f"{constant} is not a JSON value; use null")
 
     signs: Any = (b",", b"[", b"{") if isinstance(text, bytes) else (",", "[", "{")
-    if sum(map(text.count, signs)) > MOST_VALUES:
-        raise ValueError(f"it has more than {MOST_VALUES:,} commas and brackets")
+    if sum(map(text.count, signs)) > MOST_JSON_VALUES:
+        raise ValueError(f"it has more than {MOST_JSON_VALUES:,} commas and brackets")
     return parse_json(text, parse_constant=refuse)
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from palmette import Index, Model
-from palmette.machine.devices import can_train
+from palmette.machine.devices import has_torch
 from support.places import KINDS, places
 from support.tiny import METHODS, documents
 
-collect_ignore = [] if can_train() else ["test_agreement.py", "test_methods.py", "test_new_method.py"]
+collect_ignore = [] if has_torch() else ["test_agreement.py", "test_methods.py", "test_new_method.py"]
 """Files about trained methods."""
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from palmette import Document, Index, Model
 from palmette.errors import ConfigError, FilterError, InputError, NotFoundError
-from palmette.machine.devices import can_train
+from palmette.machine.devices import has_torch
 from support.logistic import expit, logit
 from support.tiny import ANIMALS, documents
 
@@ -233,7 +233,7 @@ async def test_async_searches_run_side_by_side(shared: Index) -> None:
         assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in alone], abs=1e-5)
 
 
-@pytest.mark.skipif(not can_train(), reason="an untrained model measures its scales on the documents it is given")
+@pytest.mark.skipif(not has_torch(), reason="an untrained model measures its scales on the documents it is given")
 def test_reranking_without_an_index_scores_the_same(shared: Index, model: Model) -> None:
     given = documents()[5:15]
     by_id = {hit.id: hit.score for hit in shared.search("white owl", k=48, lexical=0)}

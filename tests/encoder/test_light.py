@@ -95,7 +95,7 @@ def test_what_it_cannot_compute_needs_torch_and_says_what_to_do(
 ) -> None:
     folder = save_tiny_encoder(tmp_path / "tiny")
     change(folder)
-    monkeypatch.setattr("palmette.encoder.load.can_train", lambda: False)
+    monkeypatch.setattr("palmette.encoder.load.has_torch", lambda: False)
     with pytest.raises(MissingExtraError, match=r"pip install 'palmette\[train\]'.*export-onnx") as raised:
         load_encoder(folder)
     assert words in str(raised.value)
@@ -105,7 +105,7 @@ def test_what_it_cannot_compute_needs_torch_and_says_what_to_do(
 def test_a_device_or_a_precision_needs_torch(
     option: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("palmette.machine.devices.can_train", lambda: False)
+    monkeypatch.setattr("palmette.machine.devices.has_torch", lambda: False)
     with pytest.raises(MissingExtraError, match=r"palmette\[train\]"):
         load_encoder(save_tiny_encoder(tmp_path / "tiny"), **option)
 

@@ -58,7 +58,7 @@ def formula(index: Index, query: str, ids: list[str], lexical: float, sentences:
         keys = [key_of(view, id) for id in ids]
         own = view.rows("vector", keys).astype(np.float64) @ batch.arrays["vector"][0]
         words = view.words(query, 0, only=np.array(keys))
-        share, held = words.scores, np.array(words.holding[: words.words.index(" ".join(words.words[:2]))])
+        share, held = words.scores, np.array(words.document_frequencies[: words.words.index(" ".join(words.words[:2]))])
         rare = np.log1p((words.documents - held + 0.5) / (held + 0.5)).sum()
         share = share - 0.8 * np.exp(-1.5 * rare / np.log1p((words.documents + 0.5) / 0.5))
         held, scales = view.ragged("sentences", keys), view.ragged("sentence_scales", keys)

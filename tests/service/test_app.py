@@ -986,7 +986,7 @@ def test_originals_go_to_readers_alone(tmp_path: Path, monkeypatch: pytest.Monke
         (notes / "linked.md").unlink()
         (notes / "linked.md").symlink_to(tmp_path / "secret.md")
         problem(service.http.get(late), 404, "cannot be opened any more")
-        monkeypatch.setattr(originals, "SECONDS", -1.0)
+        monkeypatch.setattr(originals, "TICKET_SECONDS", -1.0)
         problem(service.http.get(ask("notes/red.md").json()["url"]), 404, "no longer valid")
     with running(Path(served.path)) as plain:
         problem(plain.post("original", id="notes/red.md"), 404, "follows no folder")

@@ -62,10 +62,10 @@ def test_one_process_serves_all_files_and_imports_little(write) -> None:
 
 
 @pytest.mark.parametrize(("limit", "value", "reason"), [
-    ("SECONDS", 0, "more than 0 s of processor time"), ("MOST_MEMORY", 2**22, "more than 4 MiB of memory"),
+    ("CPU_SECONDS", 0, "more than 0 s of processor time"), ("CONVERSION_BYTES", 2**22, "more than 4 MiB of memory"),
 ])  # fmt: skip
 def test_limits_of_time_and_memory(write, monkeypatch: pytest.MonkeyPatch, limit, value, reason) -> None:
-    monkeypatch.setattr(worker, "SECONDS_PER_MEGABYTE", 0)
+    monkeypatch.setattr(worker, "CPU_SECONDS_PER_MEGABYTE", 0)
     monkeypatch.setattr(worker, limit, value)
     with pytest.raises(InputError, match=rf"slow\.html: cannot be read \(it takes {reason}"):
         text(write("slow.html", SLOW))
@@ -101,7 +101,7 @@ def test_a_process_that_has_worked_enough_is_followed_by_another(write, monkeypa
     text(book)
     assert WORKER.process is not None
     first = WORKER.process.pid
-    for _ in range(worker.FILES):
+    for _ in range(worker.FILES_PER_PROCESS):
         text(book)
     assert WORKER.process.pid != first
 

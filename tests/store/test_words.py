@@ -83,7 +83,10 @@ def test_behind_a_wall_its_own_documents_are_counted(residue: list[int]) -> None
                         found, wanted = view.words(query, k), expected.words(query, k)
                         assert view.ids(found.keys.tolist()) == expected.ids(wanted.keys.tolist())
                         assert found.scores.tolist() == wanted.scores.tolist()
-                        assert (found.holding, found.documents) == (wanted.holding, wanted.documents)
+                        assert (found.document_frequencies, found.documents) == (
+                            wanted.document_frequencies,
+                            wanted.documents,
+                        )
                         assert found.rarity == wanted.rarity
                     scores = view.words(query, 0, only=keys).scores
                     assert scores.tolist() == expected.words(query, 0, only=same).scores.tolist()

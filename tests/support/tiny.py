@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import palmette
 from palmette import Document, FakeEncoder, Model, SpaceModel, load_encoder
 from palmette.encoder import Encoder
-from palmette.machine.devices import can_train
+from palmette.machine.devices import has_torch
 from support.tiny_encoder import save_tiny_encoder
 
 if TYPE_CHECKING:  # methods need torch
@@ -112,5 +112,5 @@ space, taxonomy, tree = cache(train_space), cache(train_taxonomy), cache(train_t
 METHODS: dict[str, Callable[[], Model]] = dict(
     fields=fields, layers=layers, paths=paths, space=space, taxonomy=taxonomy, tree=tree
 )
-if not can_train():
+if not has_torch():
     METHODS = {"space": cache(lambda: SpaceModel.untrained(FakeEncoder(48)))}

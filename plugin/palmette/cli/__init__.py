@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PalmetteError as error:
         if debug:
             raise
-        print(_paragraph(printable(f"palmette: {_told(error, args)}")), file=sys.stderr)
+        print(_paragraph(printable(f"palmette: {_with_options(error, args)}")), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("palmette: interrupted; no index or checkpoint was left half written", file=sys.stderr)
@@ -133,8 +133,8 @@ class _Help(argparse.RawDescriptionHelpFormatter):
         return text
 
 
-def _told(error: PalmetteError, args: argparse.Namespace) -> str:
-    """Say which option may be meant where one is neither the command's nor its index's method's."""
+def _with_options(error: PalmetteError, args: argparse.Namespace) -> str:
+    """Message of an error; for an unknown option also which one may be meant, and those of command and method."""
     for word in args.extra:
         flag, name = word.partition("=")[0], word.partition("=")[0][2:].replace("-", "_")
         if flag.startswith("--") and f"has no option {name!r}" in str(error):

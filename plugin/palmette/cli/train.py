@@ -83,9 +83,9 @@ def _add_method_options(command: argparse.ArgumentParser, method: str) -> None:
 
 def _class(method: str) -> Any:
     """Return the class of a method's model, or the reader's or the encoder's."""
-    from palmette.machine.devices import needs_train
+    from palmette.machine.devices import require_torch
 
-    needs_train()
+    require_torch()
     from palmette.learning.encoder import TrainedEncoder
     from palmette.methods import model_class
     from palmette.reader import Reader
@@ -134,9 +134,9 @@ def _read(kinds: Sequence[Any], text: str) -> Any:
 
 def _run_train(args: argparse.Namespace) -> None:
     from palmette.hub import check_target
-    from palmette.machine.devices import finish, main_process, needs_train
+    from palmette.machine.devices import finish, main_process, require_torch
 
-    needs_train()
+    require_torch()
     from palmette.learning.encoder import check_new
     from palmette.training.state import STATE
 

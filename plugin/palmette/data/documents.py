@@ -112,7 +112,7 @@ def iter_documents(
     for document in documents:
         count = len(corpus)
         corpus.add(document)
-        if len(corpus) > count:
+        if len(corpus) > count:  # the same document given twice counts once
             yield document
     if not corpus:
         where = f" in {str(data)!r}" if isinstance(data, str | Path) else ""

@@ -174,7 +174,7 @@ class Encoder(ABC):
         """
         output_names, size = self._outputs(outputs, depth), self._size(batch_size)
         names = range(len(texts)) if positions is None else positions
-        with progress_bar("encoding", len(texts), progress) as bar:
+        with text_bar("encoding", len(texts), progress) as bar:
             for rows, states in self.iter_batches(self.check(texts, kind), kind, output_names, size, names, depth):
                 yield rows, states
                 bar.update(len(rows))
@@ -245,7 +245,7 @@ class Encoder(ABC):
         checked = self.check(texts, "document", cut=False)
         names = range(len(texts)) if positions is None else positions
         if self.has_offsets:
-            with progress_bar("encoding", len(texts), progress) as bar:
+            with text_bar("encoding", len(texts), progress) as bar:
                 read_before = self.check(above, "document", cut=False)
                 return encode_sentences(self, checked, names, size, bar.update, read_before)
         return self.pooled_sentences(checked, above, partial(self.encode, batch_size=batch_size, progress=progress))
@@ -352,7 +352,7 @@ class WrappedEncoder(Encoder):
         self.encoder = encoder
 
 
-def progress_bar(label: str, total: int, progress: bool | None) -> Any:
+def text_bar(label: str, total: int, progress: bool | None) -> Any:
     """Make a bar of texts that shows on terminals only, and not at all where ``progress`` is False."""
     shown = False if progress is False else None
     return bars.progress_bar(shown, total=total, desc=label, unit="text", delay=1)

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Rows, to_numpy
 from palmette.config import check_path
-from palmette.encoder.base import Encoder, Kind, Output, WrappedEncoder, inner, progress_bar
+from palmette.encoder.base import Encoder, Kind, Output, WrappedEncoder, inner, text_bar
 from palmette.encoder.sentences import Sentences
 from palmette.encoder.sentences.splitting import VERSION
 from palmette.encoder.states import States
@@ -113,11 +113,12 @@ class EncodingCache:
     ) -> Floats:
         """Return pooled vectors [N, d]; ``sentences``, where given, gets each text's by row.
 
-        Data of a text are its vector (float32), then the spans (int32) and vectors (int8) of its sentences.
+        Data of a text are its vector (float32), then the spans (int32) and vectors (int8) of its sentences. ``above``
+        are the titles and headings that each text is encoded under, as in :meth:`Encoder.encode_sentences`.
         """
         # 1. Equal texts have one key, and are looked up or encoded once.
-        whole = kind == "document" and encoder.has_offsets
-        output = "sentences" if whole else "pooled"
+        with_sentences = kind == "document" and encoder.has_offsets
+        output = "sentences" if with_sentences else "pooled"
         checked, keys = self._keys(encoder, texts, kind, output, above)
         out, size = np.empty((len(keys), encoder.dimension), np.float32), 4 * encoder.dimension
         rows: dict[bytes, list[int]] = {}
@@ -138,13 +139,13 @@ class EncodingCache:
             del missing[key]
         # 3. The others are encoded, longest first, and written batch by batch, so that a killed run loses one batch.
         longest = sorted(missing.values(), key=lambda row: -len(checked[row]))
-        with progress_bar("encoding", len(longest), progress) as bar:
+        with text_bar("encoding", len(longest), progress) as bar:
             step = encoder.batch_size if encoder.remote else _TEXTS_PER_WRITE
             for start in range(0, len(longest), step):
                 batch = longest[start : start + step]
                 new: dict[bytes, bytes] = {}
                 try:
-                    for row, data in _encoded(encoder, checked, batch, kind, whole, above, batch_size):
+                    for row, data in _encoded(encoder, checked, batch, kind, with_sentences, above, batch_size):
                         new[keys[row]] = data
                 finally:  # also where one of several requests fails: those that were answered are paid
                     self._put(new, encoder.name, output)
@@ -175,10 +176,7 @@ class EncodingCache:
         ends = [0]
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            with (
-                tempfile.TemporaryFile(dir=self.root) as flat,
-                progress_bar("encoding tokens", len(keys), progress) as bar,
-            ):
+            with tempfile.TemporaryFile(dir=self.root) as flat, text_bar("encoding tokens", len(keys), progress) as bar:
                 for start in range(0, len(keys), step):
                     part = keys[start : start + step]
                     states = dict(self._database.get(set(part)))

@@ -15,13 +15,13 @@ from palmette.encoder.base import Encoder, WrappedEncoder, inner
 from palmette.encoder.local.files import check_encoder_folder, fingerprint
 from palmette.encoder.local.find import GRAPHS, ONNX, EncoderSource, find_encoder, find_onnx
 from palmette.encoder.onnx.folder import OnnxFolder
-from palmette.encoder.onnx.graph import Unknown
+from palmette.encoder.onnx.graph import UnsupportedTransformer
 from palmette.encoder.options import EncoderOptions, chosen_prompts
 from palmette.encoder.pooled import PREFIX, GivenEncoder, is_embedder
 from palmette.encoder.sentences.separate import separate, without_option
 from palmette.errors import CheckpointError, ConfigError, InputError, MissingExtraError, ModelMismatchError, shown
 from palmette.hub.checkpointed import loading
-from palmette.machine.devices import auto_precision, can_train, check_device, may_have_gpu, needs_train
+from palmette.machine.devices import auto_precision, check_device, has_torch, may_have_gpu, require_torch
 from palmette.machine.files import reading
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _load(
     """Load an encoder, before :func:`separate` wraps it."""
     # 1. The device is checked even where an encoder will not use it; there is a CPU without torch.
     if options.device is not None and str(options.device) != "cpu":
-        needs_train(f"device={str(options.device)!r}")
+        require_torch(f"device={str(options.device)!r}")
         options = replace(options, device=check_device(options.device))
     else:
         options = replace(options, device=None if options.device is None else "cpu")
@@ -225,21 +225,22 @@ def encoder_of(facts: Mapping[str, Any], given: str | Encoder | None, where: str
 def _load_folder(source: EncoderSource, options: EncoderOptions) -> Encoder:
     """Load a sentence-transformers folder: by ONNX Runtime on a CPU, else by torch; both have one fingerprint.
 
-    A device or a precision that is asked for is torch's, where it is installed.
+    Torch is taken, where it is installed, for a named ``dtype``, for a GPU that is named or may be there, and
+    for a transformer that :func:`write_graph` does not know.
     """
     folder, name, _ = source
     device, dtype = options.device, options.dtype
     needs_torch = dtype not in ("auto", "float32") or device not in (None, "cpu")
-    if needs_torch or (can_train() and (dtype != "auto" or (device is None and may_have_gpu()))):
-        needs_train(f"device={str(device)!r}, dtype={dtype!r}")
+    if needs_torch or (has_torch() and (dtype != "auto" or (device is None and may_have_gpu()))):
+        require_torch(f"device={str(device)!r}, dtype={dtype!r}")
         return _load_torch(source, options)
     check_encoder_folder(folder, name)
     try:
         with loading(folder):
             files = OnnxFolder.over_weights(folder, name)
             return _load_onnx(source, options, files, by_torch=partial(_load_torch, source, options))
-    except Unknown as error:
-        if can_train():
+    except UnsupportedTransformer as error:
+        if has_torch():
             return _load_torch(source, options)
         fix = f", or where torch is installed write `palmette export-onnx {name} FOLDER`, and give 'onnx:FOLDER' here"
         raise MissingExtraError("torch", "train", f"encoder {name!r} ({error})", fix) from None

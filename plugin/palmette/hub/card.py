@@ -8,7 +8,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any, Literal
 
-PLACE = "OWNER/NAME"
+REPO_PLACEHOLDER = "OWNER/NAME"
 """Stands for the repository's name until :func:`~palmette.hub.push_checkpoint` knows it."""
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -38,7 +38,7 @@ def render_card(
     limits: Sequence[str] = (),
     language: Sequence[str] = (),
     license: str | None = None,
-    repo_id: str = PLACE,
+    repo_id: str = REPO_PLACEHOLDER,
     kind: Literal["retriever", "reader"] = "retriever",
 ) -> str:
     """Write ``README.md``, with the Hub's metadata as YAML at its head.

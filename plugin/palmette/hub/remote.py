@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from palmette.config import check_path
 from palmette.errors import CheckpointError, ConfigError, HubError, NotFoundError, PalmetteError
-from palmette.hub.card import PLACE
+from palmette.hub.card import REPO_PLACEHOLDER
 from palmette.hub.checkpoint import (
     LAYOUT,
     Checkpoint,
@@ -104,7 +104,7 @@ def push_checkpoint(
         if branch not in (None, "main"):
             api.create_branch(repo_id, branch=str(branch), exist_ok=True)
         if card := checkpoint.card:
-            content[LAYOUT.card] = card.replace(PLACE, repo_id).encode()
+            content[LAYOUT.card] = card.replace(REPO_PLACEHOLDER, repo_id).encode()
         commit = api.create_commit(
             repo_id,
             [CommitOperationAdd(name, data) for name, data in content.items()],

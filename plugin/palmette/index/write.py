@@ -32,7 +32,7 @@ ENCODED_AHEAD = 4096
 """Largest number of documents that are encoded before the index is locked; more are encoded under the lock."""
 COMPARED_VECTORS = 8
 """Number of documents that are encoded to check whether given vectors are this encoder's."""
-LEAST_COSINE = 0.98
+LEAST_VECTOR_COSINE = 0.98
 """Least cosine of a given vector and the encoder's; half precision and 8-bit codes stay well above it."""
 LENGTH_TOLERANCE = 0.02
 """Largest relative difference of the lengths of a given vector and the encoder's."""
@@ -198,7 +198,7 @@ def check_vectors(embeddings: Any, documents: Sequence[Document], encoder: Encod
         raise InputError(f"the embedding of document {documents[row].key!r} is all zeros: encode it anew")
     cosines = (vectors[compared] * expected).sum(axis=1) / (lengths[compared] * expected_lengths)
     worst = int(cosines.argmin())
-    if cosines[worst] < LEAST_COSINE:
+    if cosines[worst] < LEAST_VECTOR_COSINE:
         raise InputError(
             f"embeddings are not those of encoder {encoder.name!r}: that of document "
             f"{documents[int(compared[worst])].key!r} has a cosine of {cosines[worst]:.2f} with what it gives for the "

@@ -35,7 +35,7 @@ LEAST_WORDS = 0.5
 """Share of a sentence's informative words that its excerpts must have, where their meaning is alike too."""
 ENOUGH_WORDS = 0.75
 """Share of the words that carries a sentence alone."""
-LEAST_COSINE = 0.5
+LEAST_MEANING_COSINE = 0.5
 """Cosine of a sentence with the nearest one of its excerpts from which on their meaning is alike."""
 NEAR = 3
 """Sentences of an excerpt that together carry one of an answer."""
@@ -352,7 +352,7 @@ def _carries(sentence: str, vector: Floats, sources: Sequence[_Source], part: fl
     """Return whether excerpts have the words and meaning of a sentence, or of a part of it."""
     wanted = _terms(sentence, sources[0].analyser)
     found = len(set[int]().union(*(source.shared(wanted) for source in sources))) / max(1, len(wanted))
-    near = max(source.nearest(vector)[0] for source in sources) >= LEAST_COSINE
+    near = max(source.nearest(vector)[0] for source in sources) >= LEAST_MEANING_COSINE
     return not wanted or found >= part * (LEAST_WORDS if near else ENOUGH_WORDS)
 
 

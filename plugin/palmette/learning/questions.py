@@ -53,7 +53,7 @@ QUESTIONS_SCHEMA: Mapping[str, Any] = {
     "additionalProperties": False,
 }
 """JSON schema of a reply."""
-LONGEST_QUESTION = 300
+LONGEST_WRITTEN_QUESTION = 300
 """Largest number of characters of a question; longer lines are remarks of the model."""
 _ITEM = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):]|Q\d*[.:])?\s*[\"“]?(.*?)[\"”]?,?\s*$")
 _REFUSAL = re.compile(
@@ -283,11 +283,11 @@ def parse_questions(text: str) -> list[str]:
             listed = value.get("questions") if isinstance(value, dict) else value
             if isinstance(listed, list):
                 questions = [" ".join(item.split()) for item in listed if isinstance(item, str)]
-                return [text for text in questions if 0 < len(text) <= LONGEST_QUESTION and is_unicode(text)]
+                return [text for text in questions if 0 < len(text) <= LONGEST_WRITTEN_QUESTION and is_unicode(text)]
     if text.lstrip().startswith(("{", "[", "`")):  # incomplete JSON
         return []
     lines = [" ".join(match[1].split()) for line in text.splitlines() if (match := _ITEM.match(line))]
-    lines = [line for line in lines if 2 < len(line) <= LONGEST_QUESTION and is_unicode(line)]
+    lines = [line for line in lines if 2 < len(line) <= LONGEST_WRITTEN_QUESTION and is_unicode(line)]
     return [line for line in lines if not line.endswith((":", "{", "[", "`"))]
 
 

@@ -22,7 +22,7 @@ from palmette.data.metrics import judged_rows, query_scores
 from palmette.errors import InputError, NotFoundError, StoreError
 from palmette.index import Index
 from palmette.index.copies import update_copy
-from palmette.machine.devices import needs_train
+from palmette.machine.devices import require_torch
 from palmette.machine.files import fsync_folder
 from palmette.machine.folders import between, draft_beside, exchange_folders
 from palmette.store.local.database import OpenedFolder
@@ -120,7 +120,7 @@ def refit(
         progress: Progress bars; ``None`` shows them on a terminal.
         options: Options of the method and of the training that replace those of the model.
     """
-    needs_train()
+    require_torch()
     place = _real_folder(path)
     former = _former(place)
     if former.is_symlink() or (former.exists() and not (former / COMMIT).is_file()):

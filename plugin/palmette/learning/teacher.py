@@ -21,13 +21,13 @@ from palmette.index import Index
 from palmette.learning.calls import WRONG_PROMPT, AnswerLog, LoggedAnswer, key_of, make_folder
 from palmette.machine.llm import RefusedError, as_llm, name_of_model
 from palmette.machine.progress import progress_bar
-from palmette.ranking.rerankers import Score, checked_scores, framework_scorer, model_name
+from palmette.ranking.rerankers import TextScorer, checked_scores, framework_scorer, model_name
 
 log = logging.getLogger("palmette.learning")
 
 JUDGED_HITS = 20
 """Default number of hits per question that the teacher judges."""
-LEAD = 0.45
+LEAST_LEAD = 0.45
 """Least lead of a question's best score over the mean, as a share of the lead if all others were equal."""
 JUDGE_PROMPT = """How well does each text answer the query? Reply with JSON only: {{"scores": [0 to 10 for each text]}}
 
@@ -43,7 +43,7 @@ SCORES_SCHEMA = {
 """JSON schema of an LLM's reply."""
 
 
-def as_teacher(teacher: Any) -> tuple[str, Score]:
+def as_teacher(teacher: Any) -> tuple[str, TextScorer]:
     """Return the name of a teacher and its scoring function.
 
     A teacher is a sentence-transformers ``CrossEncoder``; a cross-encoder, a document compressor or a chat model of
@@ -137,7 +137,7 @@ def judge(
                 unscored, reply = unscored + 1, error.reply
                 continue
             best = int(np.argmax(scores))
-            if scores[best] - np.mean(scores) > LEAD * np.sqrt(len(scores) - 1) * np.std(scores):
+            if scores[best] - np.mean(scores) > LEAST_LEAD * np.sqrt(len(scores) - 1) * np.std(scores):
                 qrels[query] = {hits[best].id: 1}
     if unscored:
         message = f"{name} gave no scores for {unscored} of {len(asked)} questions; its last reply: {shown(reply)}"
@@ -149,7 +149,9 @@ def judge(
     return RetrievalData(f"judged by {name}", list(index.documents()), queries, judgements, judged_by=name)
 
 
-def _scored(kept: AnswerLog, key: str, name: str, score: Score, question: str, texts: Sequence[str]) -> Sequence[float]:
+def _scored(
+    kept: AnswerLog, key: str, name: str, score: TextScorer, question: str, texts: Sequence[str]
+) -> Sequence[float]:
     """Return the scores of a question, kept or new ones, which are kept; a refusal that may be paid is kept, too."""
     if key not in kept.answers:
         try:

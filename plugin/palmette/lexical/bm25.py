@@ -134,12 +134,14 @@ def _pairs(words: Sequence[Word]) -> dict[str, int]:
     return dict(zip(map(" ".join, pairwise(texts)), pair_terms(numbers[:-1], numbers[1:]).tolist(), strict=True))
 
 
-def weights(query: QueryTerms, holding: Sequence[float], documents: int) -> tuple[NDArray[np.float64], float]:
+def weights(
+    query: QueryTerms, document_frequencies: Sequence[float], documents: int
+) -> tuple[NDArray[np.float64], float]:
     """Return the weight of each term [T], and the reach of the query.
 
-    ``holding`` are the document frequencies of the terms, then of the skipped function words, among ``documents``.
+    ``document_frequencies`` are those of the terms, then of the skipped function words, among ``documents``.
     """
-    frequencies, pairs = np.asarray(holding, np.float64), slice(query.singles, len(query.terms))
+    frequencies, pairs = np.asarray(document_frequencies, np.float64), slice(query.singles, len(query.terms))
     idf = np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5))
     reach = REACH * float(idf.sum() - idf[pairs].sum())
     idf[pairs] *= PAIR
@@ -158,11 +160,13 @@ def shares(counts: Counts, norms: Floats, weight: np.float32 | Floats) -> Floats
     return share
 
 
-def matches_of(query: QueryTerms, keys: Keys, scores: Floats, holding: Sequence[float], documents: int) -> WordMatches:
+def matches_of(
+    query: QueryTerms, keys: Keys, scores: Floats, document_frequencies: Sequence[float], documents: int
+) -> WordMatches:
     """Wrap scores of documents with the document frequencies and the rarity of the query's terms."""
-    _, reach = weights(query, holding, documents)
+    _, reach = weights(query, document_frequencies, documents)
     rarity = reach / (REACH * float(np.log1p((documents + 0.5) / 0.5)))
-    frequencies = list(map(round, holding[: len(query.terms)]))
+    frequencies = list(map(round, document_frequencies[: len(query.terms)]))
     return WordMatches(query.words, scores, keys, bool(query.required), frequencies, documents, rarity)
 
 
@@ -182,7 +186,7 @@ class WeighedQuery(NamedTuple):
     """Postings of a query's terms with final weights."""
 
     lists: PostingLists
-    holding: list[int]
+    document_frequencies: list[int]
     """Document frequencies of the terms, then of the skipped function words."""
 
 
@@ -282,8 +286,8 @@ class WordSearcher:
         known = self._words.get((place, term))
         if known is None:
             alive = self._alive[place]
-            holding = int(alive[hits >> COUNT_BITS].sum()) if len(alive) else len(hits)
-            known = holding, float(max_impact(hits, self._norms[place]))
+            frequency = int(alive[hits >> COUNT_BITS].sum()) if len(alive) else len(hits)
+            known = frequency, float(max_impact(hits, self._norms[place]))
             if isinstance(self.sources[place].postings, Postings):  # not cached for tenants, of which there may be many
                 if len(self._words) >= _WORDS:
                     self._words.clear()
@@ -297,16 +301,16 @@ class WordSearcher:
             return known
         # 1. the postings of each term in each source, the most that it can add there, and its document frequency in all
         terms = (*query.terms, *query.skipped)
-        holding, hits_of_sources = [0] * len(terms), list[list[tuple[Hits, float]]]()
+        document_frequencies, hits_of_sources = [0] * len(terms), list[list[tuple[Hits, float]]]()
         for place, source in enumerate(self.sources):
             hits_of_sources.append([])
             for at, term in enumerate(terms):
                 hits = source.postings.find(term)
                 count, impact = self._statistics(place, term, hits)
-                holding[at] += count
+                document_frequencies[at] += count
                 hits_of_sources[place].append((hits, impact))
         # 2. weights that add up to 1; skipped function words have none, and come last
-        weight, reach = weights(query, holding, self.documents)
+        weight, reach = weights(query, document_frequencies, self.documents)
         total = max(float(weight.sum()), 1e-12)
         scaled = np.asarray(weight / total, np.float32)
         lists: PostingLists = []
@@ -327,7 +331,7 @@ class WordSearcher:
             self._queries.clear()
             self._copied = 0
         self._copied += copied
-        self._queries[key] = WeighedQuery(lists, holding)
+        self._queries[key] = WeighedQuery(lists, document_frequencies)
         return self._queries[key]
 
     def best(self, query: QueryTerms, within: Sequence[Rows | None], k: int) -> tuple[Keys, Floats]:
@@ -426,7 +430,7 @@ class WordSearcher:
 
     def matches(self, query: QueryTerms, keys: Keys, scores: Floats) -> WordMatches:
         """Wrap scores of documents with the document frequencies and the rarity of the query's terms."""
-        return matches_of(query, keys, scores, self._weigh(query).holding, self.documents)
+        return matches_of(query, keys, scores, self._weigh(query).document_frequencies, self.documents)
 
 
 def _mask(source: WordSource, rows: Rows) -> Mask:

@@ -13,13 +13,13 @@ AUTO = "auto"
 """The stemmer of the language that most texts are written in."""
 TEXTS = 256
 """Largest number of texts that are looked at, spread evenly."""
-CHARACTERS = 2000
+SAMPLE_CHARACTERS = 2000
 """Characters of a text that are looked at, from its middle."""
 SHORT = 120
 """Texts of fewer letters are looked at together."""
 LEAST_SHARE = 0.14
 """Least share of a text's words that are its language's function words; they are a third to a half of English text."""
-LEAD = 1.15
+LEAST_RATIO = 1.15
 """Least ratio of the best language's function words to those of the next."""
 
 _WORD = re.compile(r"[^\W\d_]+")
@@ -111,8 +111,8 @@ def language_of(texts: Sequence[str]) -> str | None:
     step = max(1, -(-len(texts) // TEXTS))
     counts, short = Counter[str](), list[str]()
     for text in islice(texts, 0, None, step):
-        start = max(0, (len(text) - CHARACTERS) // 2)
-        words = _WORD.findall(text[start : start + CHARACTERS].lower())
+        start = max(0, (len(text) - SAMPLE_CHARACTERS) // 2)
+        words = _WORD.findall(text[start : start + SAMPLE_CHARACTERS].lower())
         if sum(map(len, words)) < SHORT:
             short += words
         elif told := _language_of_words(words):
@@ -135,5 +135,5 @@ def _language_of_words(words: Sequence[str]) -> str | None:
     counts = Counter(word for word in words if len(word) > 1 or not word.isascii())  # code has variables of one letter
     found = {language: sum(map(counts.__getitem__, own)) for language, own in _WORDS.items()}
     best, second = sorted(found, key=found.__getitem__, reverse=True)[:2]
-    told = found[best] > LEAST_SHARE * len(words) and found[best] > LEAD * found[second]
+    told = found[best] > LEAST_SHARE * len(words) and found[best] > LEAST_RATIO * found[second]
     return best if told else None

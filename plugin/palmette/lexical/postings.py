@@ -234,27 +234,27 @@ class PostingsBuilder:
 
     def add(self, texts: Sequence[str]) -> None:
         """Add documents."""
-        numbers, many = array("q"), list[int]()
+        numbers, sizes = array("q"), list[int]()  # chunks of all documents, and how many each has
         for text in texts:
-            many.append(-len(numbers))
+            before = len(numbers)
             numbers.extend(map(self._chunks.__getitem__, self.analyser.chunks(text)))
-            many[-1] += len(numbers)
+            sizes.append(len(numbers) - before)
             if len(numbers) >= _BLOCK:
-                self._collect(np.array(numbers, np.int64), many)
-                numbers, many = array("q"), []
-        self._collect(np.array(numbers, np.int64), many)
+                self._collect(np.array(numbers, np.int64), sizes)
+                numbers, sizes = array("q"), []
+        self._collect(np.array(numbers, np.int64), sizes)
 
-    def _collect(self, numbers: Rows, many: Sequence[int]) -> None:
+    def _collect(self, numbers: Rows, sizes: Sequence[int]) -> None:
         """Collect the terms of documents, and pairs of neighbouring words, from the numbers of their chunks.
 
-        ``many`` is the number of chunks of each document. Blocks may end within a document: the last word is kept.
+        ``sizes`` are the numbers of chunks of each document. Blocks may end within a document: the last word is kept.
         """
-        document, lengths = np.repeat(np.arange(len(many)), many), np.zeros(len(many), np.int64)
+        document, lengths = np.repeat(np.arange(len(sizes)), sizes), np.zeros(len(sizes), np.int64)
         last_term, last_row = np.empty(0, np.uint64), np.empty(0, np.int64)
         for terms, kinds, chunk in self._chunks.expand(numbers):
             # 1. Lengths count all words but function words.
             row = document[chunk]
-            lengths += np.bincount(row[kinds != WordKind.FUNCTION], minlength=len(many))
+            lengths += np.bincount(row[kinds != WordKind.FUNCTION], minlength=len(sizes))
             # 2. Pairs of neighbours in one document.
             linked = np.flatnonzero(kinds == WordKind.WORD)
             word, place = np.append(last_term, terms[linked]), np.append(last_row, row[linked])
@@ -266,7 +266,7 @@ class PostingsBuilder:
                 self._size += len(term)
             last_term, last_row = word[-1:], place[-1:]
         self._lengths.append(lengths.astype(np.int32))
-        self._documents += len(many)
+        self._documents += len(sizes)
         if len(self._chunks) > _KNOWN:
             self._chunks = _Chunks(self.analyser)
         if self.folder is not None and (self._size >= self.run or self._documents >> (_ROW - 1)):
@@ -278,6 +278,7 @@ class PostingsBuilder:
         return Postings.read(lambda name, _: arrays[name])
 
     def _sorted(self) -> dict[str, NDArray[Any]]:
+        """Arrays of the collected postings: equal (term, row) pairs are one hit, with their number as its count."""
         keys = np.concatenate([np.empty(0, np.uint64), *self._collected])
         self._collected.clear()
         keys.sort()
@@ -319,7 +320,7 @@ class PostingsBuilder:
         if self._documents:
             self.add_postings(self.collected(), np.arange(self._documents))
         for postings, new in self._parts:
-            yield "lengths", postings.lengths[new >= 0]
+            yield "lengths", postings.lengths[new >= 0]  # of the documents that stay
         yield from _layout(merge_parts(self._parts))
         self._parts.clear()
         for path in self._files:
@@ -327,29 +328,42 @@ class PostingsBuilder:
 
 
 def _firsts(rising: NDArray[Any]) -> Rows:
-    """Places where a new value begins."""
+    """Places where a new value begins: [5, 5, 7] → [0, 2]."""
     return np.flatnonzero(np.append(True, rising[1:] != rising[:-1])[: len(rising)])
 
 
 def _layout(pieces: Iterable[Piece]) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yield the arrays of postings by name, except lengths, from pieces with rising terms."""
-    many, once, filled = (np.zeros(256, np.int64) for _ in range(3))  # terms and hits of each head
-    end = 0
+    """Yield the arrays of postings by name, except lengths, from pieces with rising terms.
+
+    Three terms (head, tail) with their hits, (1, 5): a b, (1, 8): c and (2, 7): d e, give
+
+        tails       5 7    starts     0 0    hits        a b d e    heads  0 0 1 2 …    bases  0 0 2 4 …
+        once_tails  8      once_hits  c      once_heads  0 0 1 1 …
+    """
+    term_counts, hit_counts, once_counts = (np.zeros(256, np.int64) for _ in range(3))  # by head, so far
+    total = 0  # hits of terms of several documents so far
     for terms, sizes, hits in pieces:
-        head, alone = (terms >> np.uint64(_TAIL)).astype(np.int64), sizes == 1
+        head, once = (terms >> np.uint64(_TAIL)).astype(np.int64), sizes == 1
+        # 1. Terms of one document: a tail and a hit each.
         ends = np.cumsum(sizes)
-        yield "once_tails", terms[alone].astype(np.uint32)
-        yield "once_hits", hits[ends[alone] - 1]
-        once += np.bincount(head[alone], minlength=256)
-        yield "hits", hits[np.repeat(~alone, sizes)]
-        terms, sizes, head = terms[~alone], sizes[~alone], head[~alone]
-        many += np.bincount(head, minlength=256)
-        np.add.at(filled, head, sizes)
-        starts = end + np.cumsum(sizes) - sizes
-        end += int(sizes.sum())
+        yield "once_tails", terms[once].astype(np.uint32)
+        yield "once_hits", hits[ends[once] - 1]
+        once_counts += np.bincount(head[once], minlength=256)
+        # 2. The others: a tail, the place where its hits begin, counted from the first hit of its head, and its hits.
+        yield "hits", hits[np.repeat(~once, sizes)]
+        terms, sizes, head = terms[~once], sizes[~once], head[~once]
+        term_counts += np.bincount(head, minlength=256)
+        np.add.at(hit_counts, head, sizes)
+        starts = total + _offsets(sizes)[:-1]
+        total += int(sizes.sum())
         yield "tails", terms.astype(np.uint32)
-        yield "starts", (starts - _sums(filled)[head]).astype(np.uint32)
-    yield from (("heads", _sums(many)), ("bases", _sums(filled)), ("once_heads", _sums(once)))
+        yield "starts", (starts - _offsets(hit_counts)[head]).astype(np.uint32)
+    # 3. Where each head begins among the terms and hits, known when all are counted.
+    yield from (
+        ("heads", _offsets(term_counts)),
+        ("bases", _offsets(hit_counts)),
+        ("once_heads", _offsets(once_counts)),
+    )
 
 
 def _by_name(pieces: Iterable[Piece], lengths: Iterable[NDArray[np.int32]]) -> dict[str, NDArray[Any]]:
@@ -359,7 +373,8 @@ def _by_name(pieces: Iterable[Piece], lengths: Iterable[NDArray[np.int32]]) -> d
     return {name: np.concatenate(values) for name, values in joined.items()}
 
 
-def _sums(sizes: Rows) -> Rows:
+def _offsets(sizes: Rows) -> Rows:
+    """Turn sizes into where each begins, and the end: [2, 0, 3] → [0, 2, 2, 5]."""
     return np.append(0, np.cumsum(sizes))
 
 

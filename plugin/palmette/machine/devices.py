@@ -23,14 +23,14 @@ _PATIENCE = timedelta(days=1)  # for another process may encode for hours; launc
 
 
 @cache
-def can_train() -> bool:
-    """Return whether the packages of the extra ``train`` are installed, without importing them."""
+def has_torch() -> bool:
+    """Return whether torch and sentence-transformers (the extra ``train``) are installed, without importing them."""
     return all(find_spec(name) is not None for name in ("torch", "sentence_transformers"))
 
 
-def needs_train(purpose: str = "training") -> None:
-    """Raise MissingExtraError where torch is not installed: called before anything is read or written."""
-    if not can_train():
+def require_torch(purpose: str = "training") -> None:
+    """Raise MissingExtraError unless :func:`has_torch`: called before anything is read or written."""
+    if not has_torch():
         raise MissingExtraError("torch", "train", purpose)
 
 

@@ -27,7 +27,7 @@ from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.hub import Checkpoint
 from palmette.hub.checkpointed import Checkpointed, TrainingRecord
 from palmette.lexical.analyser import LANGUAGE
-from palmette.machine.devices import load_module, main_process_first, needs_train
+from palmette.machine.devices import load_module, main_process_first, require_torch
 from palmette.ranking.rerank import rank_documents
 from palmette.ranking.score import SHIPPED, Calibration, Lexical, ScoreScales, check_lexical, read_calibrations
 from palmette.search.plan import ArraySpec, Candidates, Floats, SearchPlan
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from palmette.training import Task, TrainingConfig
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
+
+VECTOR = "vector"
+"""Array of the vector of a document, or of a query, where a method has one."""
 
 Queries = dict[str, NDArray[Any]]
 """Query arrays by name, one row per query."""
@@ -245,7 +248,7 @@ class Model(Checkpointed):
                 without a ``preset``.
             options: Single options of the config or of the loop; they override the others.
         """
-        needs_train()
+        require_torch()
         from palmette.ranking.calibration import calibrate
         from palmette.training.config import fit_configs
         from palmette.training.loop import train

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from palmette.encoder.base import readable
 from palmette.encoder.local.files import read_settings
+from palmette.encoder.local.find import GRAPHS
 from palmette.encoder.onnx.graph import external_files
 from palmette.errors import CheckpointError, ConfigError, InputError, MissingExtraError
 from palmette.machine.threads import Renewed, get_threads
 
-GRAPHS = ("onnx/model.onnx", "model.onnx")
-"""Places of the graph in a folder."""
-MOST_TOKENS = 512
+MOST_PAIR_TOKENS = 512
 """Tokens of a question and a text, both together; a longer text is cut."""
 TEXTS_PER_PASS = 8
 """Texts of a pass, of similar length."""
@@ -74,7 +73,7 @@ class OnnxCrossEncoder(Renewed):
         files = ("tokenizer_config.json", "model_max_length"), ("config.json", "max_position_embeddings")
         limits = [read_settings(folder / file).get(name) for file, name in files]
         known = [limit for limit in limits if type(limit) is int and limit >= 8]
-        self._tokenizer.enable_truncation(min([MOST_TOKENS, *known]), strategy="longest_first")
+        self._tokenizer.enable_truncation(min([MOST_PAIR_TOKENS, *known]), strategy="longest_first")
         pad = (self._tokenizer.padding or {}).get("pad_token") or "[PAD]"
         pad_id = self._tokenizer.token_to_id(pad)
         pad_id = read_settings(folder / "config.json").get("pad_token_id") if pad_id is None else pad_id

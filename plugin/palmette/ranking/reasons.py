@@ -90,7 +90,8 @@ def words_in_common(matched: WordMatches, spelled: Mapping[str, str], counted: s
     """Name the words that a document shares with a query, rarest first, and neighbours as one phrase."""
     common = [] if matched.parts is None else np.flatnonzero(matched.parts > 0).tolist()
     paired = {word for at in common if " " in matched.words[at] for word in matched.words[at].split()}
-    frequencies, total = matched.holding or [0] * len(matched.words), f" of {matched.documents:,} {counted}"
+    frequencies = matched.document_frequencies or [0] * len(matched.words)
+    total = f" of {matched.documents:,} {counted}"
     shown: list[str] = []
     for at in sorted(common, key=frequencies.__getitem__):
         if matched.words[at] not in paired:

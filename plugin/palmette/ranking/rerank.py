@@ -89,7 +89,7 @@ def _rank_rows(
     logits = evidence.score(view, 0, view.keys(), own).scores[0]
     # 3. the rows that a search with these options returns, in its order
     ranked = (every if scoring == options else _search_all(model, view, arrays, options)).keys[0]
-    if calibration is not None:  # these options rank by score alone
+    if calibration is not None:  # else these options do not rank by score alone, and their order stays
         ranked = ranked[np.lexsort((ranked, -own[ranked], -logits[ranked]))]
         ranked = ranked[logits[ranked] > -np.inf]
     return ranked, logits

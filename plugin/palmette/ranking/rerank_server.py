@@ -14,7 +14,7 @@ from typing import Any
 from palmette.errors import ConfigError, shown
 from palmette.machine.endpoint import RERANK_KEY, Endpoint
 
-PATIENCE = 10.0
+RERANK_SECONDS = 10.0
 """Seconds that a question's judgement may take, all attempts together."""
 OTHER_NAMES = (400, 404, 422)
 """HTTP statuses with which a server refuses a request whose fields have the other protocol's names."""
@@ -36,7 +36,7 @@ class RerankServer:
         for name in dict.fromkeys((self._texts_as, "documents", "texts")):
             body: dict[str, Any] = {"query": question, name: list(texts)}
             body |= {"model": self._model} if name == "documents" else {"truncate": True}  # TEI refuses longer ones
-            reply = self._endpoint.post(body, lambda facts: _read(facts, len(texts)), patience=PATIENCE)
+            reply = self._endpoint.post(body, lambda facts: _read(facts, len(texts)), patience=RERANK_SECONDS)
             if reply.status == 200:
                 self._texts_as = name
                 scores: list[float] = reply.content

@@ -18,7 +18,7 @@ import numpy as np
 
 from palmette.errors import ConfigError, InputError, shown
 
-Score = Callable[[str, Sequence[str]], Sequence[float]]
+TextScorer = Callable[[str, Sequence[str]], Sequence[float]]
 """A function from a question and texts to a score for each text; higher is more relevant."""
 
 
@@ -27,7 +27,7 @@ class Scorer(NamedTuple):
 
     name: str
     """Name that its model was loaded by, else of its function or class."""
-    score: Score
+    score: TextScorer
     pointwise: bool = True
     """Whether a text's score depends on no other text."""
     parallel: bool = False

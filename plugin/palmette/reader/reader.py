@@ -16,7 +16,7 @@ from palmette.errors import CheckpointError, InputError, shown
 from palmette.hub import Checkpoint
 from palmette.hub.checkpointed import Checkpointed, TrainingRecord
 from palmette.lexical.analyser import check_query
-from palmette.machine.devices import main_process_first, needs_train
+from palmette.machine.devices import main_process_first, require_torch
 from palmette.machine.telemetry import span
 from palmette.methods.base import DEFAULT_ENCODER
 from palmette.reader.answer import Answer, answer_of, calibrated, with_blocks, with_places
@@ -107,7 +107,7 @@ class Reader(Checkpointed):
             options: Options of :class:`ReaderConfig` and :class:`palmette.TrainingConfig`. Sentences are fitted by
                 L-BFGS in ``steps`` iterations at most, and use no other option of the loop but ``seed``.
         """
-        needs_train()
+        require_torch()
         check_keys("Reader.fit", options, [*ReaderConfig.choices(), *TrainingConfig.choices()])
         own = {name: options.pop(name) for name in ReaderConfig.choices() if name in options}
         config, training = ReaderConfig(**own), TrainingConfig(**{**TRAINING, **options})
@@ -247,7 +247,7 @@ def new_module(config: ReaderConfig, encoder: Encoder) -> SentenceModule | SpanM
     """Make the part that reads, with the weights that training begins with."""
     if config.unit == "sentence":
         return SentenceModule(config, encoder)
-    needs_train("a reader of spans")
+    require_torch("a reader of spans")
     from palmette.reader.spans import SpanModule
 
     return SpanModule(config, encoder)

@@ -22,7 +22,7 @@ from palmette.search.codes import Codes, QueryCodes
 from palmette.search.flat import Block, Shortlist, empty_candidates, exact_scores
 from palmette.search.plan import Candidates
 
-MOST_LISTS = 1 << 22
+LIST_LIMIT = 1 << 22
 """Lists of an array at most: their sizes are counted in memory."""
 _GATHER = 16  # rows read on in the time that one is fetched from elsewhere
 _WORTH_A_THREAD = 1 << 22  # numbers to multiply before a second thread pays
@@ -37,9 +37,9 @@ class ListOrder:
             raise InputError(
                 f"lists must be whole numbers, [n, 1], got {lists.shape} of {lists.dtype}: store them as int32"
             )
-        if lists.size and not 0 <= lists.min() <= lists.max() < MOST_LISTS:
+        if lists.size and not 0 <= lists.min() <= lists.max() < LIST_LIMIT:
             raise InputError(
-                f"numbers of lists must be from 0 to {MOST_LISTS - 1:,}, got {lists.min()} to {lists.max()}: store "
+                f"numbers of lists must be from 0 to {LIST_LIMIT - 1:,}, got {lists.min()} to {lists.max()}: store "
                 "each document's own"
             )
         self.lists = lists[:, 0]

@@ -37,7 +37,7 @@ class ArraySpec:
     """How plans compare the array (``"lists"``: by list number); ``None`` if only rows of documents are read."""
     scales: str | None = field(default=None, compare=False)
     """Stored array of factors of its int8 vectors, if they are searched."""
-    among: tuple[int, int] | None = field(default=None, compare=False)
+    valid_range: tuple[int, int] | None = field(default=None, compare=False)
     """Smallest and largest valid value of an array of list or node numbers, checked when an index is opened."""
     aligned: str | None = field(default=None, compare=False)
     """Ragged array with the same number of rows per document."""
@@ -196,7 +196,7 @@ class WordMatches:
     """[n] the documents."""
     phrases: bool = False
     """Whether the query has quoted phrases; documents without them score 0."""
-    holding: Sequence[int] = ()
+    document_frequencies: Sequence[int] = ()
     """Document frequency of each word or pair among ``documents``; empty if the engine does not count."""
     documents: int = 0
     rarity: float = math.inf

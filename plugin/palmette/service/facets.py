@@ -11,7 +11,7 @@ from typing import Any
 from palmette.ranking.boost import read_date
 from palmette.types import Document
 
-MOST_VALUES = 8
+FACET_VALUES = 8
 """Largest number of values of a facet."""
 LONGEST_SUFFIX = 8
 TIMES = (("last 7 days", 7), ("last 30 days", 30), ("last 12 months", 365))
@@ -53,13 +53,13 @@ class Facets:
         folders = [
             # what is below a folder: 0 is the character after the slash
             _value(f"{name}/", count, {"source": {"$gte": f"{name}/", "$lt": f"{name}0"}})
-            for name, count in self._folders.most_common(MOST_VALUES)
+            for name, count in self._folders.most_common(FACET_VALUES)
             if count < self._documents
         ]
         kinds = Counter[str]()
         for suffix, count in self._suffixes.items():
             kinds[_name(suffix)] += count
-        named = [_value(name, count, self._of_kind(name)) for name, count in kinds.most_common(MOST_VALUES)]
+        named = [_value(name, count, self._of_kind(name)) for name, count in kinds.most_common(FACET_VALUES)]
         found = [("folder", folders), ("kind", named if len(named) > 1 else []), ("time", self._times())]
         return [{"name": name, "values": values} for name, values in found if values]
 
@@ -87,7 +87,7 @@ class Facets:
 def of_fields(fields: Mapping[str, Sequence[Sequence[Any]]]) -> list[dict[str, Any]]:
     """Return facets of metadata with several frequent values; names of files are none."""
     return [
-        {"name": name, "values": [_value(str(value), count, {name: value}) for value, count in values[:MOST_VALUES]]}
+        {"name": name, "values": [_value(str(value), count, {name: value}) for value, count in values[:FACET_VALUES]]}
         for name, values in fields.items()
         if len(values) > 1 and name not in ("source", "title", DATE)
     ]

@@ -70,7 +70,7 @@ MOST_PARTS = 10_000
 """Largest number of documents, ``book#1``, ``book#2``, …, that are read as one."""
 MOST_CHARACTERS = 2**26
 """Largest number of their characters."""
-MOST_TOKENS = 10_000
+CONTEXT_TOKENS = 10_000
 """Largest number of tokens of a context."""
 READS = {endpoint.path.rpartition("/")[2]: endpoint.call for endpoint in ENDPOINTS if not endpoint.write}
 LOCAL = Caller("owner", local=True)
@@ -237,7 +237,7 @@ class Server(MCPServer[Any]):
     async def context(
         self,
         question: QueryArgument,
-        tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS, description="Tokens of all excerpts together")] = 1000,
+        tokens: Annotated[int, Field(ge=1, le=CONTEXT_TOKENS, description="Tokens of all excerpts together")] = 1000,
         filter: Conditions = None,
         index: IndexName = None,
     ) -> Annotated[CallToolResult, Gathered]:

@@ -21,7 +21,7 @@ from palmette.service.schema import Body
 from palmette.sources.kinds import RECORDS, kind_of
 from palmette.types import Document
 
-SECONDS = 600.0
+TICKET_SECONDS = 600.0
 """Seconds for which a ticket opens its file; a browser asks without a token."""
 MOST_TICKETS = 10_000
 """Number of tickets that are valid; the oldest make room."""
@@ -66,7 +66,7 @@ class Originals:
         with _opened(root, file):  # it is there, and no link leads out of the folder
             pass
         key = secrets.token_urlsafe(32)
-        self._tickets[key] = Ticket(root, file, time.monotonic() + SECONDS)
+        self._tickets[key] = Ticket(root, file, time.monotonic() + TICKET_SECONDS)
         while len(self._tickets) > MOST_TICKETS:
             self._tickets.popitem(last=False)
         return {"url": f"original?ticket={key}", "name": file.name}

@@ -29,7 +29,7 @@ from palmette.types.values import written
 
 RENDERED = 300_000
 """Largest number of characters that are parsed; longer texts are lines without markup."""
-LONGEST_LINE = 2_000
+LONGEST_CODE_LINE = 2_000
 """Largest number of characters of a line of code that is coloured, and of a line of Markdown that is parsed at once."""
 SHOWN = 420
 """Characters that a snippet aims at."""
@@ -144,7 +144,7 @@ def _colours(text: str, language: str) -> list[Colour]:
     from pygments.lexers import get_lexer_by_name
     from pygments.util import ClassNotFound
 
-    if not language or len(text) > RENDERED or any(len(line) > LONGEST_LINE for line in text.splitlines()):
+    if not language or len(text) > RENDERED or any(len(line) > LONGEST_CODE_LINE for line in text.splitlines()):
         return []
     try:
         lexer = get_lexer_by_name(language)
@@ -410,7 +410,7 @@ def _blocks(text: str, kind: str) -> list[tuple[int, int, str]]:
 
 def _inside(text: str, first: int, last: int, name: str, start: int, end: int) -> list[Span]:
     """Return the lines of code, rows of a table with its header, or sentences of a long block around a place."""
-    if name != "prose" and last - first <= SHOWN_LINES * LONGEST_LINE:
+    if name != "prose" and last - first <= SHOWN_LINES * LONGEST_CODE_LINE:
         lines = Lines(text)
         top, bottom = lines.at(first), lines.at(max(first, last - 1))
         head = {"table": 2, "fence": 1}.get(name, 0)

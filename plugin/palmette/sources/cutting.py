@@ -22,7 +22,7 @@ AUTO = "auto"
 """Passages as measurements advise; none where a model's documents are not texts to be cut."""
 SPLITTER = "splitter"
 """Recorded key of the name of a splitter, which only the program that made the index has."""
-SOURCE_KEYS = ("source", "file_path", "file_name", "filename")
+FILE_NAME_KEYS = ("source", "file_path", "file_name", "filename")
 """Metadata that name the file of a document, whose suffix says how its blocks are read."""
 _COUNTED = 64
 """Characters for each token of the limit; longer documents are cut without counting their tokens."""
@@ -169,7 +169,7 @@ def opened_cutter(model: Any, backend: Any, passages: PassagesLike) -> Cutter:
 
 def kind_of_text(document: Document) -> str:
     """Tell how the blocks of a document are read, by the name of its file, else by its first signs of Markdown."""
-    for name in SOURCE_KEYS:
+    for name in FILE_NAME_KEYS:
         value = document.metadata.get(name)
         kind = KINDS.get(PurePath(value).suffix.lower(), "") if isinstance(value, str) else ""
         if kind in ("html", "office", "notebook"):  # converted

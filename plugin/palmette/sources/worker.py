@@ -1,6 +1,10 @@
 """A process of its own that converts strangers' files, so that its crash, hunger or endless loop costs one file.
 
-Run as a program (``python -m palmette.sources.worker``) it answers requests, lines of JSON, until its parent ends.
+The parent (:class:`Worker`) starts this file as a program, ``python -m palmette.sources.worker``. Each request is one
+line of JSON on the program's standard input, each reply one on its standard output:
+
+    {"suffix": ".pdf", "path": …, "root": …, "seconds": 25, "memory": 268435456}   →   {"text": …, "title": …, …}
+    {"page": "<html>…", …}                                                         →   {"error": "cannot be read (…)"}
 """
 
 from __future__ import annotations
@@ -24,19 +28,19 @@ from palmette.sources.pages import html_to_markdown
 from palmette.sources.strangers import Converted, converter, reason_of
 from palmette.types import LONGEST_DOCUMENT
 
-MOST_MEMORY = 2**28
+CONVERSION_BYTES = 2**28
 """Bytes that a conversion may take beyond the libraries."""
-SECONDS = 5
+CPU_SECONDS = 5
 """Processor time of a conversion of a small file."""
-SECONDS_PER_MEGABYTE = 20
+CPU_SECONDS_PER_MEGABYTE = 20
 """Processor time that a larger file adds."""
-MOST_SECONDS = 300
+MOST_CPU_SECONDS = 300
 """Largest processor time of a conversion."""
-FILES = 200
+FILES_PER_PROCESS = 200
 """Number of files after which a new process takes over."""
-IDLE = 60.0
+IDLE_SECONDS = 60.0
 """Seconds after which a process without work ends."""
-_STARTING = 60.0
+_GRACE_SECONDS = 60.0
 """Seconds to wait beyond four times the processor time: for the start of the process, and for other programs."""
 _LONGEST_REPLY = 16 * LONGEST_DOCUMENT
 """Bytes of a reply, in which a character takes up to twelve."""
@@ -54,16 +58,16 @@ class Worker:
 
     def convert(self, size: int, **request: Any) -> Converted:
         """Convert a file of ``size`` bytes; what goes wrong, and the end of the process, raise InputError."""
-        seconds = min(MOST_SECONDS, SECONDS + SECONDS_PER_MEGABYTE * size // 10**6)  # of processor time
-        line = json.dumps({**request, "seconds": seconds, "memory": MOST_MEMORY}).encode() + b"\n"
+        seconds = min(MOST_CPU_SECONDS, CPU_SECONDS + CPU_SECONDS_PER_MEGABYTE * size // 10**6)  # of processor time
+        line = json.dumps({**request, "seconds": seconds, "memory": CONVERSION_BYTES}).encode() + b"\n"
         if not sys.executable or getattr(sys, "frozen", False):  # no Python to start: without protection
-            return _converted(request)
+            return _convert(request)
         with self.lock:  # by the clock it may take four times as long, beside other programs
-            reply, ended = self._ask(line, 4 * seconds + _STARTING)
+            reply, ended = self._ask(line, 4 * seconds + _GRACE_SECONDS)
             if not reply and ended == 0:  # it had nothing to do for a while, or had converted enough
-                reply, ended = self._ask(line, 4 * seconds + _STARTING)
+                reply, ended = self._ask(line, 4 * seconds + _GRACE_SECONDS)
         if not reply:
-            raise InputError(f"cannot be read ({_end(ended, seconds)})")
+            raise InputError(f"cannot be read ({_reason_of_end(ended, seconds)})")
         answer = json.loads(reply)
         if "error" in answer:
             raise InputError(answer["error"])
@@ -122,12 +126,12 @@ def _start() -> subprocess.Popen[bytes]:
     )  # fmt: skip
 
 
-def _end(status: int, seconds: int) -> str:
+def _reason_of_end(status: int, seconds: int) -> str:
     """Say why the process ended, by its exit status."""
     if status == -getattr(signal, "SIGXCPU", 0):
         return f"it takes more than {seconds} s of processor time"
     if status == -getattr(signal, "SIGKILL", 0):
-        return f"it takes more than {int(4 * seconds + _STARTING)} s, or all memory of this machine"
+        return f"it takes more than {int(4 * seconds + _GRACE_SECONDS)} s, or all memory of this machine"
     if status < 0:
         return f"its converter crashes: {signal.Signals(-status).name}"
     return f"its converter ends with status {status}"
@@ -151,36 +155,41 @@ def _after_fork() -> None:
 
 
 class _Limits:
-    """Limits of memory and processor time, where the system has them."""
+    """Limits of memory and processor time, where the system has them.
+
+    A conversion may take ``memory`` bytes beyond ``base``: the memory of the process before its first conversion, and
+    what later imports added. ``before`` is the memory before the imports of the current conversion. What earlier
+    conversions left behind counts against the next.
+    """
 
     def __init__(self) -> None:
-        self.base, self.before, self.memory, self.exceeded = 0, _data(), MOST_MEMORY, False
+        self.base, self.before, self.memory, self.exceeded = 0, _data_bytes(), CONVERSION_BYTES, False
 
     def converting(self, seconds: int, memory: int) -> None:
-        """Limit what follows."""
+        """Limit the conversion that follows, now that its library is imported."""
         self.memory = memory
-        self.base = self.base + _data() - self.before if self.base else _data()
+        self.base = self.base + _data_bytes() - self.before if self.base else _data_bytes()
         with suppress(ImportError, ValueError, OSError):
             import resource
 
             used = resource.getrusage(resource.RUSAGE_SELF)
             spent = ceil(used.ru_utime + used.ru_stime)
             resource.setrlimit(resource.RLIMIT_CPU, (spent + seconds, resource.RLIM_INFINITY))
-            if _data():
+            if _data_bytes():
                 resource.setrlimit(resource.RLIMIT_DATA, (self.base + memory, resource.RLIM_INFINITY))
 
 
-def _data() -> int:
+def _data_bytes() -> int:
     """Bytes that this process has of its own, as Linux counts them for its limit; 0 elsewhere."""
     with suppress(OSError, ValueError, StopIteration), Path("/proc/self/status").open() as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmData"))
     return 0
 
 
-def _converted(request: dict[str, Any], limits: _Limits | None = None) -> Converted:
+def _convert(request: dict[str, Any], limits: _Limits | None = None) -> Converted:
     """Convert what a request names: a page that it holds, or a file."""
     if limits:  # what the imports below add is no part of the conversion
-        limits.before = _data()
+        limits.before = _data_bytes()
     convert = None if "page" in request else converter(request["suffix"])
     if convert is None:
         import markdownify  # noqa: F401
@@ -195,7 +204,7 @@ def _converted(request: dict[str, Any], limits: _Limits | None = None) -> Conver
 
 def _reply(line: bytes, limits: _Limits) -> dict[str, Any]:
     try:
-        found = _converted(json.loads(line), limits)
+        found = _convert(json.loads(line), limits)
         return found._asdict() | {"title": found.title and str(found.title)}
     except MemoryError:
         limits.exceeded = True
@@ -214,33 +223,39 @@ def _listen(requests: SimpleQueue[bytes]) -> None:
 
 
 def main() -> None:
-    """Answer requests."""
+    """Reply to one request after another; end after ``FILES_PER_PROCESS``, without work, or with the parent.
+
+    The parent starts a new process for the next file, so whatever libraries leak or break ends with this one.
+    """
     import warnings
 
+    # 1. Ctrl-C is the parent's to handle. Replies get a copy of standard output, which itself becomes standard error.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     warnings.simplefilter("ignore")  # of libraries, about files of others
     replies: BinaryIO = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no reply
+    # 2. No core dumps; a thread reads requests, and ends the process at once when the parent closes the pipe.
     with suppress(ImportError, ValueError, OSError):
         import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     requests, limits = SimpleQueue[bytes](), _Limits()
     threading.Thread(target=_listen, args=(requests,), daemon=True).start()
-    for _ in range(FILES):
+    # 3. Convert file after file.
+    for _ in range(FILES_PER_PROCESS):
         try:
-            line = requests.get(timeout=IDLE)
+            line = requests.get(timeout=IDLE_SECONDS)
         except Empty:
             break
         replies.write(json.dumps(_reply(line, limits)).encode() + b"\n")
         replies.flush()
-        # It ends where the last conversion ran out of memory, or left much behind.
-        if limits.exceeded or _data() > limits.base + limits.memory // 4:
+        # End if the last conversion ran out of memory, or left more than a quarter of its allowance behind.
+        if limits.exceeded or _data_bytes() > limits.base + limits.memory // 4:
             break
     os._exit(0)
 
 
 if __name__ == "__main__":
     main()
-elif hasattr(os, "register_at_fork"):
+elif hasattr(os, "register_at_fork"):  # imported by the parent, which may fork
     os.register_at_fork(after_in_child=_after_fork)

@@ -133,8 +133,8 @@ class EngineView(View, Protocol):
         starts = np.concatenate([[0], np.cumsum(sizes // width)])
         # 2. finite numbers in their range
         good = np.isfinite(values) if values.dtype.kind == "f" else np.ones_like(values, bool)
-        if spec.among is not None:
-            good &= (values >= spec.among[0]) & (values <= spec.among[1])
+        if spec.valid_range is not None:
+            good &= (values >= spec.valid_range[0]) & (values <= spec.valid_range[1])
         if not good.all():
             row = int(good.all(axis=tuple(range(1, good.ndim))).argmin())
             key = passage_keys[int(np.searchsorted(starts, row, side="right")) - 1]
@@ -155,14 +155,14 @@ class EngineView(View, Protocol):
     def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
         """Find the ``k`` best passages by words, or score some."""
         query = query_terms(self.analyser, text)
-        weight, holding, documents, found = self._weigh(text, query, k, only is None)
+        weight, document_frequencies, documents, found = self._weigh(text, query, k, only is None)
         keys = found if only is None else only
         scores = self._scores(query, weight, keys)
         if only is None:
             order = np.lexsort((keys, -scores))
             order = order[scores[order] > 0][:k]
             keys, scores = keys[order], scores[order]
-        return matches_of(query, keys, scores, holding, documents)
+        return matches_of(query, keys, scores, document_frequencies, documents)
 
     def word_parts(self, text: str, key: int) -> Floats:
         """[T] what each word of a text, and each pair, adds to a passage's score."""
@@ -178,7 +178,7 @@ class EngineView(View, Protocol):
     def _scaled(
         self,
         query: QueryTerms,
-        holding: Sequence[float],
+        document_frequencies: Sequence[float],
         documents: int,
         best: Callable[[QueryTerms, Floats, float], Keys],
     ) -> Floats:
@@ -186,7 +186,7 @@ class EngineView(View, Protocol):
 
         ``best(query, weights, reach)`` finds that passage, whether or not it has the quoted phrases.
         """
-        weight, reach = weights(query, holding, documents)
+        weight, reach = weights(query, document_frequencies, documents)
         total = max(float(weight.sum()), 1e-12)
         scaled = np.asarray(weight / total, np.float32)
         free = query._replace(required=frozenset())

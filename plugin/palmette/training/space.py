@@ -70,7 +70,7 @@ TIE = 1.0
 
 
 class Choice(NamedTuple):
-    """One map for both sides or two maps, and how far to interpolate towards them."""
+    """Number of maps (1 for both sides, or 2; 0 is the encoder's space), and how far to interpolate towards them."""
 
     maps: int
     interpolation: float
@@ -237,12 +237,15 @@ def learn_maps(
 def _batch_loss(
     pairs: TrainingPairs, questions: Rows, own: Rows, others: Rows, query_map: Tensor, document_map: Tensor
 ) -> Tensor:
-    """Return the symmetric InfoNCE loss of questions [B] with their documents ``own`` [B] against ``others``."""
+    """Return the symmetric InfoNCE loss of questions [B], each with a document of its own in ``own`` [B].
+
+    Negatives are ``others`` [M − B] and the other questions' documents, except known answers.
+    """
     texts = torch.from_numpy(np.concatenate([own, others]))  # [M]
     queries = F.normalize(pairs.queries[torch.from_numpy(questions)] @ query_map)  # [B, d]
     documents = F.normalize(pairs.documents[texts] @ document_map)  # [M, d]
     logits = INVERSE_TEMPERATURE * queries @ documents.T  # [B, M]
-    known = torch.from_numpy(pairs.data.positives_mask(questions, texts.numpy()))  # [B, M]
+    known = torch.from_numpy(pairs.data.positives_mask(questions, texts.numpy()))  # [B, M] known answers
     size = len(questions)
     return symmetric_info_nce(logits[:, :size], known[:, :size], logits[:, size:], known[:, size:])
 
@@ -256,13 +259,13 @@ def _score(pairs: TrainingPairs, held_out: Validation, spaces: Mapping[int, Spac
     queries = pairs.queries[torch.from_numpy(held_out.queries)]
     documents = pairs.documents[torch.from_numpy(held_out.documents)]
     table = {_ENCODER: held_out.each(top_documents(queries, documents))}
-    for maps, space in spaces.items():
+    for count, space in spaces.items():
         query_map, document_map = map(torch.from_numpy, space.maps)
         mapped_queries, mapped_documents = queries @ query_map, documents @ document_map
         for share in INTERPOLATIONS:
             query_vectors = F.normalize(torch.lerp(queries, mapped_queries, share))
             document_vectors = F.normalize(torch.lerp(documents, mapped_documents, share))
-            table[Choice(maps, share)] = held_out.each(top_documents(query_vectors, document_vectors))
+            table[Choice(count, share)] = held_out.each(top_documents(query_vectors, document_vectors))
     return table
 
 

@@ -9,8 +9,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from palmette.methods.base import VECTOR
 from palmette.methods.layers.config import LayersSearch
-from palmette.methods.layers.search import VECTOR, layers_plan, merge_layers, split_budget, take_new_per_layer
+from palmette.methods.layers.search import layers_plan, merge_layers, split_budget, take_new_per_layer
 from palmette.search.plan import Candidates, SearchPlan
 from palmette.store.memory import ArrayView
 

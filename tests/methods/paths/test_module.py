@@ -9,7 +9,7 @@ from palmette.methods.paths import module as paths_module
 from palmette.methods.paths.config import SHARPNESS, PathsConfig, PathsSearch
 from palmette.methods.paths.init import initialise, kmeans
 from palmette.methods.paths.module import Indexer, Paths
-from palmette.methods.paths.search import LEAVES, auto_share, leaves_to_visit
+from palmette.methods.paths.search import LEAF, auto_share, leaves_to_visit
 from palmette.methods.paths.training import PathsTask
 from palmette.store.memory import ArrayView
 from palmette.training.pairs import TrainingPairs, Validation
@@ -61,7 +61,7 @@ def test_many_texts_are_routed_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch)
 def test_visits_hold_the_budget_and_ignore_other_queries(branches: int, height: int) -> None:
     made = module(branches, height).router()
     sizes = np.random.default_rng(0).integers(0, 9, 27) * (np.arange(27) % 4 > 0)
-    view = ArrayView({LEAVES: np.repeat(np.arange(27), sizes)[:, None].astype(np.int32)})
+    view = ArrayView({LEAF: np.repeat(np.arange(27), sizes)[:, None].astype(np.int32)})
     vectors, count = texts(8).numpy(), int(sizes.sum())
     for options, k in (
         (PathsSearch(visit=0.2), 1),

@@ -60,9 +60,9 @@ Vector = NDArray[np.floating[Any]]
 Query = str | tuple[str, ...] | Vector
 Call = tuple[Query, dict[str, Any]]
 
-SHOWN = ("group_by", "distinct", "expand", "expand_tokens")
+RESULT_SETTINGS = ("group_by", "distinct", "expand", "expand_tokens")
 """Settings of a search that say which passages are returned, and with what around them."""
-CALL = ("k", "threshold", "explain", *SHOWN)
+CALL_SETTINGS = ("k", "threshold", "explain", *RESULT_SETTINGS)
 """Settings of a search, besides those that determine a score."""
 SETTINGS = "llama_index.json"
 """The retriever's settings, in the index folder."""
@@ -379,7 +379,7 @@ class PalmetteRetriever(BaseRetriever):
         """
         index_query, settings = self._call(_bundle(query))
         node_id = self._document_id(node_id)
-        options = {name: value for name, value in settings.items() if name not in CALL}
+        options = {name: value for name, value in settings.items() if name not in CALL_SETTINGS}
         return self._filtered().explain(index_query, node_id, **options)
 
     def _document_id(self, node_id: str) -> str:
@@ -431,7 +431,7 @@ class PalmetteRetriever(BaseRetriever):
         return self.index.filtered(palmette_filter(self.filters))
 
     def _call(self, bundle: QueryBundle) -> Call:
-        """Query and settings of one search."""
+        """Query and settings of one search: the retriever's own, replaced by those of a PalmetteQuery."""
         own = bundle if isinstance(bundle, PalmetteQuery) else PalmetteQuery(bundle.query_str)
         query = self._query(bundle)
         lexical: Any = self.lexical if own.lexical is None else own.lexical
@@ -447,10 +447,10 @@ class PalmetteRetriever(BaseRetriever):
                 {
                     "boost": self.boost,
                     "rerank": rerank,
-                    **{name: getattr(self, name) for name in SHOWN},
+                    **{name: getattr(self, name) for name in RESULT_SETTINGS},
                     **self.search_options,
                     **own.options,
-                    "lexical": lexical,
+                    "lexical": lexical,  # last: options say nothing else for an embedding
                 }
             ),
         }
@@ -585,7 +585,7 @@ class PalmetteRetriever(BaseRetriever):
             "lexical": self.lexical,
             "boost": self.boost,
             "rerank": self.rerank.to_dict() if self.rerank else self.rerank,
-            **{name: getattr(self, name) for name in SHOWN},
+            **{name: getattr(self, name) for name in RESULT_SETTINGS},
             "explain": self.explain_results,
             **without_none(self.search_options),
         }

@@ -27,7 +27,7 @@ from palmette.encoder.states import States
 from palmette.errors import CheckpointError, ConfigError, EncodingError
 from palmette.machine.compiled import compiles_loops
 from palmette.machine.cores import TOKENS_FOR_ONE_THREAD
-from palmette.machine.devices import can_train, cpu_has_bfloat16
+from palmette.machine.devices import cpu_has_bfloat16, has_torch
 from palmette.machine.threads import Renewed, get_threads
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -208,7 +208,7 @@ class LightEncoder(OnnxEncoder):
 
     def _for_many(self, texts: Sequence[str]) -> Encoder | None:
         """Return torch's encoder for many texts on a processor where half precision is twice as fast."""
-        return self.with_torch() if len(texts) >= TEXTS_WORTH_TORCH and can_train() and cpu_has_bfloat16() else None
+        return self.with_torch() if len(texts) >= TEXTS_WORTH_TORCH and has_torch() and cpu_has_bfloat16() else None
 
 
 class _Sessions(Renewed):

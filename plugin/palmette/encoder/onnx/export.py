@@ -25,7 +25,7 @@ from palmette.encoder.onnx.encoder import INPUTS, OUTPUTS, OnnxEncoder
 from palmette.encoder.onnx.folder import RECORD, TOKENIZER, OnnxFolder, Record
 from palmette.encoder.options import EncoderOptions
 from palmette.errors import ConfigError, EncodingError, InputError, MissingExtraError
-from palmette.machine.devices import needs_train
+from palmette.machine.devices import require_torch
 from palmette.machine.folders import atomic_folder, is_occupied
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def export_onnx(encoder: str | Path | Encoder, folder: str | Path, *, int8: bool
         int8: Keep weights in eight bits: a quarter of the size, and faster. Its vectors differ a little
             from the source's, so that an index built with the source takes questions from it, and no documents.
     """
-    needs_train("an export")
+    require_torch("an export")
     if find_spec("onnx") is None:
         raise MissingExtraError("onnx", "train", "an export")
     place = check_path(folder).absolute()

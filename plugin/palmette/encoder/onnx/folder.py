@@ -32,7 +32,7 @@ from palmette.encoder.local.files import (
     read_size,
     sha256_of,
 )
-from palmette.encoder.onnx.graph import Unknown, Written, external_files, lies_within, write_graph
+from palmette.encoder.onnx.graph import UnsupportedTransformer, Written, external_files, lies_within, write_graph
 from palmette.encoder.onnx.pooling import ACTIVATIONS, POOLINGS, Dense, Head, pooling_names
 from palmette.errors import CheckpointError, ConfigError, shown
 
@@ -41,7 +41,7 @@ RECORD = "palmette_onnx.json"
 TOKENIZER = "tokenizer.json"
 GRAPH_PRECISIONS = ("float32", "int8")
 """How the weights of an exported graph are kept."""
-MOST_TOKENS = 8192
+DEFAULT_MAX_LENGTH = 8192
 """Tokens of a pass where no file says how many the model reads."""
 _KINDS = ("Pooling", "Dense", "Normalize", "Dropout")
 """Modules that may follow the transformer."""
@@ -76,16 +76,16 @@ class OnnxFolder:
         """Read a sentence-transformers folder, and write the graph of its transformer.
 
         Raises:
-            Unknown: The encoder is none that can be computed so.
+            UnsupportedTransformer: The encoder is none that can be computed so.
         """
         kinds = [module.kind for module in modules_of(path, name)]
         body = read_settings(path / "sentence_bert_config.json")
         if kinds[:1] != ["Transformer"] or not set(kinds[1:]) <= set(_KINDS) or body.get("do_lower_case"):
-            raise Unknown(f"the modules {', '.join(kinds)}")
+            raise UnsupportedTransformer(f"the modules {', '.join(kinds)}")
         if not (path / TOKENIZER).is_file():
-            raise Unknown(f"no {TOKENIZER}")
+            raise UnsupportedTransformer(f"no {TOKENIZER}")
         if modules_of(path, name)[0].folder != path:
-            raise Unknown("a transformer in a folder of its own")
+            raise UnsupportedTransformer("a transformer in a folder of its own")
         written = write_graph(path, name)
         return cls._read(path, path / WEIGHTS_FILE, name, (), written)
 
@@ -125,7 +125,7 @@ class OnnxFolder:
         limits = [facts.get("max_seq_length") for facts in bodies]
         limits.append(read_settings(self.path / "tokenizer_config.json").get("model_max_length"))
         known = [limit for limit in [*limits, self.positions] if type(limit) is int and 3 <= limit < 1_000_000]
-        return known[0] if known else MOST_TOKENS
+        return known[0] if known else DEFAULT_MAX_LENGTH
 
     @cached_property
     def positions(self) -> int | None:

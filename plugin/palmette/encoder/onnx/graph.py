@@ -143,8 +143,8 @@ class Written(NamedTuple):
     layers: int
 
 
-class Unknown(Exception):
-    """The folder's transformer is none that can be written here; the text says why."""
+class UnsupportedTransformer(Exception):
+    """The folder's transformer cannot be written as a graph here; the text says why."""
 
 
 def write_graph(folder: Path, name: str) -> Written:
@@ -156,25 +156,25 @@ def write_graph(folder: Path, name: str) -> Written:
     between them, sum and norm.
 
     Raises:
-        Unknown: The transformer is of another family, or its weights are none that a graph reads.
+        UnsupportedTransformer: The transformer is of another family, or its weights are none that a graph reads.
     """
     place = modules_of(folder, name)[0].folder
     config, file = read_settings(place / "config.json"), place / WEIGHTS_FILE
     family = config.get("model_type")
     if family not in LAYER_NAMES:
-        raise Unknown(f"a transformer of the type {family!r}, not {', '.join(LAYER_NAMES)}")
+        raise UnsupportedTransformer(f"a transformer of the type {family!r}, not {', '.join(LAYER_NAMES)}")
     if not file.is_file():
-        raise Unknown(f"weights in other files than {WEIGHTS_FILE}")
+        raise UnsupportedTransformer(f"weights in other files than {WEIGHTS_FILE}")
     if config.get("position_embedding_type", "absolute") != "absolute" or config.get("is_decoder"):
-        raise Unknown("positions that are not absolute, or a decoder")
+        raise UnsupportedTransformer("positions that are not absolute, or a decoder")
     facts: dict[str, Any] = {
         new: config.get(_SETTINGS.get(new, "") if family == "distilbert" else new) for new in _SETTINGS
     }
     if facts["hidden_act"] != "gelu":
-        raise Unknown(f"the activation {facts['hidden_act']!r}, not 'gelu'")
+        raise UnsupportedTransformer(f"the activation {facts['hidden_act']!r}, not 'gelu'")
     width, heads, layers = (facts[key] for key in list(_SETTINGS)[:3])
     if not all(type(size) is int and size > 0 for size in (width, heads, layers)) or width % heads:
-        raise Unknown("no whole numbers as its sizes")
+        raise UnsupportedTransformer("no whole numbers as its sizes")
     # Tensors by their names without the model's prefix and in today's spelling.
     tensors = {}
     for name, tensor in read_tensors(file).items():
@@ -209,7 +209,7 @@ def _embed(graph: _Graph, family: str, config: Mapping[str, Any], epsilon: float
     total = looked_up[0]
     for each in looked_up[1:]:
         total = graph.add("Add", total, each)
-    norm = graph.pair("embeddings.LayerNorm")
+    norm = graph.norm("embeddings.LayerNorm")
     return graph.add("LayerNormalization", total, *norm, axis=-1, epsilon=epsilon)
 
 
@@ -226,20 +226,20 @@ def _transform(graph: _Graph, states: str, family: str, heads: int, layers: int,
             prefix + name for name in LAYER_NAMES[family].split()
         )
         # 1. attention of all heads: [B, T, w]
-        projected = [graph.add("Gemm", x, *graph.pair(name, w), transB=1) for name in (query, key, value)]
+        projected = [graph.add("Gemm", x, *graph.projection(name, w), transB=1) for name in (query, key, value)]
         three = [graph.add("Reshape", each, shape) for each in projected]
         attention = graph.add("MultiHeadAttention", *three, "", mask, bias, domain=_CONTRIB, num_heads=heads)
         # 2. its projection, the sum with the layer's input, and the norm: [B·T, w]
-        weight, offset = graph.pair(attended, w)
+        weight, offset = graph.projection(attended, w)
         y = graph.add("Gemm", graph.add("Reshape", attention, "rows"), weight, transB=1)
-        norms = graph.pair(norm)
+        norms = graph.norm(norm)
         x = graph.add("SkipLayerNormalization", y, x, *norms, offset, domain=_CONTRIB, epsilon=epsilon)
         # 3. two projections with GELU between them, the sum and the norm
-        weight, offset = graph.pair(inner, w)
+        weight, offset = graph.projection(inner, w)
         y = graph.add("BiasGelu", graph.add("Gemm", x, weight, transB=1), offset, domain=_CONTRIB)
-        weight, offset = graph.pair(outer, None)
+        weight, offset = graph.projection(outer, None)
         y = graph.add("Gemm", y, weight, transB=1)
-        norms = graph.pair(last_norm)
+        norms = graph.norm(last_norm)
         x = graph.add("SkipLayerNormalization", y, x, *norms, offset, domain=_CONTRIB, epsilon=epsilon)
     graph.add("Reshape", x, shape, output="last_hidden_state")
 
@@ -248,7 +248,7 @@ def _relative_bias(graph: _Graph, shape: str, heads: int) -> str:
     """Add what MPNet's attention gains by the distance of two tokens: [1, H, T, T]."""
     table, places = graph.shape("encoder.relative_attention_bias.weight"), graph.shape(_POSITIONS)[0]
     if len(table) != 2 or table[1] != heads:
-        raise Unknown(f"a bias of the shape {list(table)}")
+        raise UnsupportedTransformer(f"a bias of the shape {list(table)}")
     buckets = _distance_buckets(places, table[0])
     graph.constant("buckets", buckets)  # [P, P]
     for name, values in (("from", [0, 0]), ("axes", [0, 1]), ("tokens", [1]), ("pair", [0])):
@@ -272,7 +272,17 @@ def _distance_buckets(places: int, count: int) -> NDArray[np.uint8]:
 
 
 class _Graph:
-    """A graph in the making: nodes, constants, and weights that lie in a file."""
+    """A graph in the making: nodes, constants, and weights that lie in a file.
+
+    Its messages have fields with these numbers, as in ``onnx.proto``:
+
+        model      1 ir_version   7 graph   8 opset_import (1 domain, 2 version)
+        graph      1 node   2 name   5 initializer   11 input   12 output
+        node       1 input   2 output   4 op_type   5 attribute   7 domain
+        attribute  1 name   2 f   3 i   8 ints   20 type (1 float, 2 int, 7 ints)
+        tensor     1 dims   2 data_type   8 name   9 raw_data   13 external_data (1 key, 2 value)   14 data_location
+        input      1 name   2 type (1 tensor_type (1 elem_type, 2 shape (1 dim (1 dim_value or 2 dim_param))))
+    """
 
     def __init__(self, tensors: Mapping[str, Tensor], file: str, width: int) -> None:
         self.width, self.tensors, self._file = width, tensors, file
@@ -293,9 +303,9 @@ class _Graph:
         self._constants[name] = _message(*dims, (2, kind), (8, name), (9, values.tobytes()))
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of a tensor; one that is not there raises Unknown."""
+        """Return the shape of a tensor; one that is not there raises UnsupportedTransformer."""
         if name not in self.tensors:
-            raise Unknown(f"no tensor {name!r}")
+            raise UnsupportedTransformer(f"no tensor {name!r}")
         return self.tensors[name].shape
 
     def weight(self, name: str, *shape: int | None) -> str:
@@ -303,19 +313,22 @@ class _Graph:
         actual = self.shape(name)
         kind, _, start, size = self.tensors[name]
         if len(actual) != len(shape) or any(b not in (None, a) for a, b in zip(actual, shape, strict=True)):
-            raise Unknown(f"{name!r} of the shape {list(actual)}")
+            raise UnsupportedTransformer(f"{name!r} of the shape {list(actual)}")
         if kind not in _TYPES or size != math.prod(actual) * (4 if kind == "F32" else 2):
-            raise Unknown(f"{name!r} of the type {kind}")
+            raise UnsupportedTransformer(f"{name!r} of the type {kind}")
         where = [("location", self._file), ("offset", str(start)), ("length", str(size))]
         outside = ((13, _message((1, key), (2, value))) for key, value in where)
         dims = ((1, length) for length in actual)
-        self._constants[name] = _message(*dims, (2, _TYPES[kind]), (8, name), *outside, (14, 1))
+        self._constants[name] = _message(*dims, (2, _TYPES[kind]), (8, name), *outside, (14, 1))  # 14: in a file
         return name if kind == "F32" else self.add("Cast", name, to=1)
 
-    def pair(self, name: str, width: int | None = -1) -> list[str]:
-        """Add the weight [·, ``width``] and the bias of a projection, or those of a norm where no width is given."""
-        shape = (self.width,) if width == -1 else (None, width)
-        return [self.weight(f"{name}.weight", *shape), self.weight(f"{name}.bias", None)]
+    def projection(self, name: str, width: int | None) -> list[str]:
+        """Add the weight [·, ``width``] and the bias of a projection; ``None`` leaves the width unchecked."""
+        return [self.weight(f"{name}.weight", None, width), self.weight(f"{name}.bias", None)]
+
+    def norm(self, name: str) -> list[str]:
+        """Add the weight [w] and the bias of a norm."""
+        return [self.weight(f"{name}.weight", self.width), self.weight(f"{name}.bias", None)]
 
     def to_bytes(self) -> bytes:
         """Return the graph as a model of ONNX."""

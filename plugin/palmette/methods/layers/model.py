@@ -15,10 +15,10 @@ from palmette.encoder import Encoder, Kind
 from palmette.encoder.base import Output
 from palmette.encoder.coalesce import Coalescer
 from palmette.errors import ConfigError
-from palmette.methods.base import FitInputs, Model, Queries
+from palmette.methods.base import VECTOR, FitInputs, Model, Queries
 from palmette.methods.layers.config import TRAINING, LayersConfig, LayersSearch
 from palmette.methods.layers.module import LayerNetworks
-from palmette.methods.layers.search import FUSED, LAYERS, VECTOR, layers_plan, merge_layers
+from palmette.methods.layers.search import FUSED, LAYERS, layers_plan, merge_layers
 from palmette.methods.layers.training import LayersTask
 from palmette.search.plan import ArraySpec, Candidates, SearchPlan
 from palmette.store.protocols import View

@@ -9,12 +9,11 @@ from itertools import accumulate
 import numpy as np
 
 from palmette.arrays import Floats, Keys, Rows
+from palmette.methods.base import VECTOR
 from palmette.methods.layers.config import LayersSearch
 from palmette.search.plan import Candidates, Score, SearchPlan
 from palmette.store.protocols import View, score_rows
 
-VECTOR = "vector"
-"""Stored array: the encoder's own vector of a document."""
 LAYERS = "layers"
 """Query array of one vector per layer [L, d]."""
 FUSED = "fused"

@@ -15,8 +15,9 @@ from torch import Tensor
 from palmette.arrays import Rows, evenly_spaced
 from palmette.errors import CheckpointError
 from palmette.lexical.terms import add_counts, count_terms, divergence, top_terms
+from palmette.methods.base import VECTOR
 from palmette.methods.paths.module import Paths
-from palmette.methods.paths.search import LEAVES, VECTOR, VISITED
+from palmette.methods.paths.search import LEAF, VISITED
 from palmette.types import Explanation, Part
 
 REPORT = "leaves.json"
@@ -128,7 +129,7 @@ def explain_leaf(
     q, d = (np.asarray(a[VECTOR], np.float64).reshape(-1) for a in (query, arrays))  # [m] each
     beam = router.leaves_in_order(torch.from_numpy(q)[None], router.config.leaves)
     leaves, chances = beam.leaves[0].tolist(), beam.logs[0].exp().tolist()
-    place = leaves.index(int(np.ravel(arrays[LEAVES])[0]))
+    place = leaves.index(int(np.ravel(arrays[LEAF])[0]))
     visited = int(evidence.get(VISITED, SHOWN_LEAVES))
 
     def facts(at: int) -> dict[str, Any]:

@@ -39,6 +39,7 @@ def kmeans(x: Tensor, centres: int, seed: int, *, unit: bool = False) -> Tensor:
         sums = torch.zeros_like(c).index_add_(0, own, x)
         counts = own.bincount(minlength=centres)
         empty = counts == 0
+        # ‖x − c‖² = ‖x‖² − 2 (c·x − ½‖c‖²): the smallest score − ½‖x‖² are the farthest points
         sums[empty] = x[(score - 0.5 * x.square().sum(1)).argsort()[: int(empty.sum())]]
         c = F.normalize(sums, dim=1) if unit else sums / counts.clamp(min=1)[:, None]
     return c
@@ -50,6 +51,7 @@ def initialise(indexer: Indexer, x: Tensor, seed: int) -> None:
 
     A text goes to the centre c nearest to its residual x − Σ a, where a are the centres of its path so far. That is the
     largest x · c − Σ a · c − ½ |c|²: the weights of x are c, those of earlier turns −a · c, and the bias is −½ |c|².
+    In ``indexer.outer[h]`` [h·B + m, B] the rows of turns come first, B for each height; ``SHARPNESS`` scales all.
     """
     earlier: list[Tensor] = []
     residual = x

@@ -16,12 +16,12 @@ from palmette.config import check_keys
 from palmette.data import RetrievalData
 from palmette.encoder import Backbone, Encoder, Kind
 from palmette.encoder.local.backbone import encode_texts
-from palmette.methods.base import Arrays, FitInputs, Model, Queries
+from palmette.methods.base import VECTOR, Arrays, FitInputs, Model, Queries
 from palmette.methods.paths.config import TRAINING, PathsConfig, PathsSearch
 from palmette.methods.paths.explain import REPORT, IndexReport, explain_leaf, leaf_load, load_warning
 from palmette.methods.paths.init import initialise
 from palmette.methods.paths.module import Paths
-from palmette.methods.paths.search import LEAVES, VECTOR, VISITED, leaves_to_visit
+from palmette.methods.paths.search import LEAF, VISITED, leaves_to_visit
 from palmette.methods.paths.training import PathsTask
 from palmette.search.plan import ArraySpec, Candidates, Lists, Score, SearchPlan
 from palmette.store.protocols import View
@@ -114,7 +114,7 @@ class PathsModel(Model):
     def arrays(self) -> tuple[ArraySpec, ...]:
         """Unit vectors, and the likeliest leaf of each document."""
         last = self.config.leaves - 1
-        leaves = ArraySpec(LEAVES, (1,), "int32", searched="lists", among=(0, last))
+        leaves = ArraySpec(LEAF, (1,), "int32", searched="lists", valid_range=(0, last))
         return ArraySpec(VECTOR, (self.config.width,), searched="inner_product"), leaves
 
     def encode_documents(self, documents: Sequence[Document], vectors: Floats | None = None) -> Arrays:
@@ -122,7 +122,7 @@ class PathsModel(Model):
         contents = [document.content for document in documents]
         x = self._embed(self._encode(contents, "document") if vectors is None else vectors)
         leaves = self.router.leaf_of(x)[:, None].numpy().astype(np.int32)
-        return {VECTOR: x.float().numpy(), LEAVES: leaves}
+        return {VECTOR: x.float().numpy(), LEAF: leaves}
 
     def encode_queries(self, queries: Sequence[str] | Floats, options: PathsSearch) -> Queries:
         """Vectors [Q, m]."""
@@ -147,7 +147,7 @@ class PathsModel(Model):
     def plan(self, queries: Queries, k: int, options: PathsSearch, view: View) -> SearchPlan:
         """Inner products with the documents of the leaves to visit."""
         leaves = leaves_to_visit(self.router, self.report.curve, view, queries[VECTOR], k, options)
-        lists = Lists(LEAVES, leaves) if leaves.shape[1] else None
+        lists = Lists(LEAF, leaves) if leaves.shape[1] else None
         return SearchPlan(Score(VECTOR, queries[VECTOR]), lists)
 
     def rank(self, view: View, plan: SearchPlan, candidates: Candidates, k: int, options: PathsSearch) -> Candidates:
@@ -173,7 +173,7 @@ class PathsModel(Model):
 
     def describe_documents(self, view: View) -> dict[str, Any]:
         """How full the leaves are, and a warning where they have become unequal."""
-        sizes = view.list_sizes(LEAVES)
+        sizes = view.list_sizes(LEAF)
         load = leaf_load(np.pad(sizes, (0, self.config.leaves - len(sizes))))
         warning = load_warning(load, self.report.load)
         return {"documents per leaf": load, **({"warning": warning} if warning else {})}

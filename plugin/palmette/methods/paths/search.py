@@ -14,9 +14,7 @@ from palmette.methods.paths.config import PathsSearch
 from palmette.methods.paths.module import Paths
 from palmette.store.protocols import View
 
-VECTOR = "vector"
-"""Stored array of the document's unit vector."""
-LEAVES = "leaves"
+LEAF = "leaves"
 """Stored array of the document's leaf."""
 VISITED = "visited"
 """Evidence: leaves that the query visited; 0 if it looked everywhere."""
@@ -58,7 +56,7 @@ def leaves_to_visit(router: Paths, curve: Curve, view: View, vectors: Floats, k:
     if (options.beam is None and budget >= count) or not count:
         return np.zeros((len(vectors), 0), np.int64)
     # 2. A width of the beam that is most likely enough.
-    filled = view.list_sizes(LEAVES)
+    filled = view.list_sizes(LEAF)
     sizes = np.pad(filled, (0, config.leaves - len(filled)))  # [L]
     entries = int(filled.sum())
     needed = min(k, entries)

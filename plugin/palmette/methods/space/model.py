@@ -12,14 +12,11 @@ from palmette.config import Config
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder, load_encoder
 from palmette.hub.checkpointed import TrainingRecord
-from palmette.methods.base import DEFAULT_ENCODER, Arrays, Model, Queries
+from palmette.methods.base import DEFAULT_ENCODER, VECTOR, Arrays, Model, Queries
 from palmette.ranking.score import USUAL
 from palmette.search.plan import ArraySpec, Score, SearchPlan
 from palmette.store.protocols import View
 from palmette.types import Document, Explanation, Part
-
-VECTOR = "vector"
-"""Stored array: the document's vector in half precision."""
 
 
 class SpaceConfig(Config):

@@ -17,14 +17,14 @@ from palmette.encoder.cache import EncodingCache
 from palmette.errors import ConfigError, InputError
 from palmette.hub.checkpointed import TrainingRecord
 from palmette.machine.text import shorten
-from palmette.methods.base import Arrays, FitInputs, Model, Queries
+from palmette.methods.base import VECTOR, Arrays, FitInputs, Model, Queries
 from palmette.methods.taxonomy.config import TRAINING, TaxonomyConfig, TaxonomySearch
 from palmette.methods.taxonomy.data import Sampler, TaxonomyData, training_queries
 from palmette.methods.taxonomy.hierarchy import Nodes
 from palmette.methods.taxonomy.init import construct, dimension_needed
 from palmette.methods.taxonomy.module import DualEncoder
-from palmette.methods.taxonomy.search import NODE, VECTOR, RelevanceCutoff, node_rows, rank
-from palmette.methods.taxonomy.training import TaxonomyTask, by_query
+from palmette.methods.taxonomy.search import NODE, RelevanceCutoff, node_rows, rank
+from palmette.methods.taxonomy.training import TaxonomyTask, recall_by_query
 from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan
 from palmette.store.protocols import View
 from palmette.types import Document, Explanation, Part
@@ -158,7 +158,7 @@ class TaxonomyModel(Model):
         if loaded.hierarchy is None:  # the towers begin as the encoder
             module.lr_scale = {"": PAIRS_RATE}
             with torch.no_grad():
-                task.start = by_query(task.found(), dev.matches)
+                task.start = recall_by_query(task.found(), dev.matches)
         elif config.negatives == "masked":
             task.hard = min(config.hard, len(loaded.corpus) - int(train.matches.counts.max()))
         return config, task
@@ -185,7 +185,7 @@ class TaxonomyModel(Model):
     def arrays(self) -> tuple[ArraySpec, ...]:
         """An embedding, and the row of the node that a document is (−1 for none)."""
         vector = ArraySpec(VECTOR, (self.config.dimension,), searched="inner_product")
-        return vector, ArraySpec(NODE, (), "int64", among=(-1, len(self.nodes) - 1))
+        return vector, ArraySpec(NODE, (), "int64", valid_range=(-1, len(self.nodes) - 1))
 
     def encode_documents(self, documents: Sequence[Document], vectors: Floats | None = None) -> Arrays:
         """Embeddings [N, d] and rows of nodes [N]."""

@@ -28,8 +28,6 @@ from palmette.methods.taxonomy.hierarchy import Nodes
 from palmette.search.plan import Candidates, SearchPlan, stack_rows
 from palmette.store.protocols import View
 
-VECTOR = "vector"
-"""Stored array of the node's vector."""
 NODE = "node"
 """Stored array of the node's row in the hierarchy."""
 

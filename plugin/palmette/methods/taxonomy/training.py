@@ -113,7 +113,7 @@ class TaxonomyTask(Task):
         if not len(self.dev):
             return {}
         retrieved, matches = self.found(), self.dev.matches
-        metrics, recall = training_summary(retrieved, matches), by_query(retrieved, matches)
+        metrics, recall = training_summary(retrieved, matches), recall_by_query(retrieved, matches)
         # Few queries do not tell luck from learning: with them the first weights stay the best.
         luck = 0.0 if self.start is None else SURE * float((recall - self.start).std()) / len(recall) ** 0.5
         return {**metrics, "sure recall": metrics["recall"] - luck}
@@ -177,7 +177,7 @@ class TaxonomyTask(Task):
 def found_matches(queries: Tensor, documents: Tensor, matches: Matches) -> NDArray[np.bool_]:
     """[P] true for each match of the queries [Q, d] among the |S(q)| best documents [N, d] of its query."""
     retrieved = [np.zeros(0, bool)]
-    for scores, part in _scored(queries, documents, matches):
+    for scores, part in _scores_and_matches(queries, documents, matches):
         counts = torch.from_numpy(part.counts).to(scores.device)
         best = scores.topk(int(counts.max()), dim=1).values  # [B, s]
         last = best.gather(1, counts[:, None] - 1)[part.owners, 0]  # [P]: the weakest score still among them
@@ -190,16 +190,16 @@ def nearest_wrong(
 ) -> Tensor:
     """[Q, count] documents that score highest for each query [Q, d] among [N, d] and do not match it."""
     rows = []
-    for scores, part in _scored(queries, documents, matches, progress):
+    for scores, part in _scores_and_matches(queries, documents, matches, progress):
         scores[part.owners, part.documents] = -torch.inf
         rows.append(scores.topk(count, dim=1).indices)
     return torch.cat(rows)
 
 
-def _scored(
+def _scores_and_matches(
     queries: Tensor, documents: Tensor, matches: Matches, progress: bool | None = False
 ) -> Iterator[tuple[Tensor, Matches]]:
-    """Scores [B, N] of some queries at a time, and their matches."""
+    """Scores [B, N] and matches of B queries at a time, so that no more than ``CELLS`` scores are in memory."""
     step = max(1, CELLS // len(documents))
     starts = range(0, len(queries), step)
     for start in progress_bar(progress, starts, desc="hard negatives", leave=False):
@@ -207,20 +207,27 @@ def _scored(
         yield part @ documents.T, matches.take(np.arange(start, start + len(part)))
 
 
-def by_query(retrieved: NDArray[np.bool_], matches: Matches) -> NDArray[np.float64]:
-    """Share of each query's matches that is found; queries without any are left out."""
-    hits, asking = np.bincount(matches.owners, retrieved, len(matches)), matches.counts > 0
-    return np.asarray(hits[asking] / matches.counts[asking])
+def recall_by_query(retrieved: NDArray[np.bool_], matches: Matches) -> NDArray[np.float64]:
+    """Share of each query's matches that is found; queries without any are left out.
+
+    Of three matches, two of query 0 and one of query 1, ``retrieved`` = [True, False, True] gives [½, 1].
+    """
+    found, has_matches = np.bincount(matches.owners, retrieved, len(matches)), matches.counts > 0
+    return np.asarray(found[has_matches] / matches.counts[has_matches])
 
 
 def recall_by_distance(retrieved: NDArray[np.bool_], distances: NDArray[np.int16]) -> dict[int, float]:
-    """Share of matches found, by their distance."""
+    """Share of matches found, by their distance: 0 is the query's own node, 1 its parents, and so on."""
     return {int(d): float(retrieved[distances == d].mean()) for d in np.unique(distances)}
 
 
 def training_summary(retrieved: NDArray[np.bool_], matches: Matches) -> dict[str, float]:
-    """Recall with k = |S(q)|: of one random match of a query, as in the paper; at the worst distance; by distance."""
+    """Recall where each query q retrieves as many documents as it has matches, k = |S(q)|.
+
+    ``recall`` is the mean over queries, which is the paper's figure: the chance to find a match drawn at random from a
+    random query. ``worst recall`` is that of the distance with the lowest recall.
+    """
     by_distance = recall_by_distance(retrieved, matches.distances)
     named = {f"recall at distance {d}": value for d, value in by_distance.items()}
-    overall = float(by_query(retrieved, matches).mean())
+    overall = float(recall_by_query(retrieved, matches).mean())
     return {"recall": overall, "worst recall": min(by_distance.values()), **named}

@@ -35,7 +35,7 @@ DOCUMENTS_READ = 100_000
 """Documents sampled for topics."""
 DOCUMENTS_COMPARED = 1500
 """Documents sampled for pairwise cosines."""
-CHARACTERS = 200
+SHOWN_CHARACTERS = 200
 """Characters of a document on the page."""
 FOUND = 5
 """Hits per query."""
@@ -316,9 +316,9 @@ def _picked(leaf: Rows, probability: NDArray[np.float64], most: int) -> Rows:
 
 def _document(document: Document, leaf: str, score: float) -> TreeDocument:
     title = document.metadata.get("title") or document.fields.get("title")
-    title = shorten(title, CHARACTERS) if isinstance(title, str) else ""
-    text = document.content[: 8 * CHARACTERS].lstrip()
-    text = shorten(text.removeprefix(title).lstrip() or text, CHARACTERS)
+    title = shorten(title, SHOWN_CHARACTERS) if isinstance(title, str) else ""
+    text = document.content[: 8 * SHOWN_CHARACTERS].lstrip()
+    text = shorten(text.removeprefix(title).lstrip() or text, SHOWN_CHARACTERS)
     return TreeDocument(document.key, title, text, leaf, round(score, 4))
 
 

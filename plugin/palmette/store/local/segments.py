@@ -244,8 +244,8 @@ class Segment(ArraySegment):
     def check(self, spec: ArraySpec) -> None:
         """Raise unless an array's numbers, and the rows that it has of each document, are as its specification says."""
         array = self.arrays[spec.name]
-        if spec.among is not None:
-            low, high = spec.among
+        if spec.valid_range is not None:
+            low, high = spec.valid_range
             if array.min() < low or array.max() > high:
                 raise damaged(self._file(spec.name), f"numbers from {low} to {high}", f"{array.min()} to {array.max()}")
         if spec.aligned and not np.array_equal(array.starts, self.arrays[spec.aligned].starts):
