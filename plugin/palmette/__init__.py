@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from palmette.methods.paths import PathsModel
     from palmette.methods.space import SpaceModel
     from palmette.methods.taxonomy import TaxonomyModel
-    from palmette.methods.tree import TreeModel
+    from palmette.methods.tree.model import TreeModel
     from palmette.ranking.boost import recency
     from palmette.reader import Answer, Reader
     from palmette.sample import sample_data
@@ -56,7 +56,7 @@ _NAMES = {
     "methods.paths": ("PathsModel",),
     "methods.space": ("SpaceModel",),
     "methods.taxonomy": ("TaxonomyModel",),
-    "methods.tree": ("TreeModel",),
+    "methods.tree.model": ("TreeModel",),
     "methods.base": ("Model",),
     "ranking.boost": ("recency",),
     "reader": ("Answer", "Reader"),

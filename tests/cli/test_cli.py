@@ -13,7 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from palmette import Document, Index
+from palmette import Document, FakeEncoder, Index
 from palmette.cli import COMMANDS, build_parser, main, parse
 from palmette.cli.arguments import read_options
 from palmette.cli.train import add_config_options, print_report
@@ -371,10 +371,18 @@ def test_evaluate_beside_baselines_and_in_the_card(place, tmp_path, run):
     assert mixed["metrics"]["ndcg@10"] > level
 
 
+def test_a_far_name_is_not_meant(tmp_path, run):
+    Index.build(["an owl"], path=tmp_path / "plain", encoder=FakeEncoder(8)).close()
+    for flag in ("--level", "--nonsense"):  # neither --device nor "none", the list of the options of its method
+        assert f"{flag}: there is no such option." in run("search", str(tmp_path / "plain"), "q", flag, "3", status=1)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["search", "nowhere", "q"], "nowhere"),
+        (["demo", "-k", "0"], "k must be a whole number of at least 1, got 0"),
+        (["search", "nosuch://place/index", "q"], "or at the URL of an engine\n"),
         (["search", "{index}", "q", "-k", "0"], "k must be a whole number of at least 1, got 0"),
         (["search", "{index}", "  "], "the query is empty"),
         (["search", "{index}", "q", "--levle", "3"], "--levle: did you mean --level? Options of search: --help"),

@@ -121,6 +121,16 @@ def test_a_copy_knows_the_folders_of_its_sources(
         assert copy.sync(tmp_path / "wiki").unchanged == 1
 
 
+def test_names_that_are_no_text(index: Index, notes: Path, tmp_path: Path) -> None:
+    """A folder may lie in one whose name is no UTF-8; a source, whose name begins its ids, needs a name that is."""
+    odd = tmp_path / os.fsdecode(b"caf\xe9")
+    shutil.copytree(notes, odd / "notes")
+    assert len(index.sync(odd / "notes").added) == index.sync(odd / "notes").unchanged == 4
+    with pytest.raises(InputError, match="a source needs a name in UTF-8"):
+        index.sync(odd)
+    assert len(index.sync(odd, source="other").added) == 4
+
+
 def test_what_cannot_be_read_stays_as_it_was(index: Index, notes: Path) -> None:
     write(notes, data_jsonl='{"id": "1", "text": "The bee."}\n{"id": "2", "text": "The cow."}\n')
     index.sync(notes)

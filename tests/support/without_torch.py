@@ -94,6 +94,9 @@ def main(encoder: str, folder: Path) -> None:
         assert command(["train", "space", str(folder / "no such data"), "--out", str(folder / "new")]) == 1
     assert "training needs 'torch'" in told.getvalue()
     assert command(["overview", str(path)]) == command(["inspect", str(path)]) == 0
+    with redirect_stderr(told):
+        assert command(["inspect", str(path), "--html", str(folder / "tree.html")]) == 1
+    assert "only a tree can be inspected" in told.getvalue()
     assert not [name for name in LACKING if name in sys.modules]
 
 
@@ -119,6 +122,9 @@ def check_service(path: Path) -> None:
             for call, asked in (("search", "query"), ("answer", "question"), ("overview", "query")):
                 reply = service.post(call, **{asked: "where is the cat?"})
                 assert reply.status_code == 200, reply.text
+            assert service.http.get("/").status_code == 200
+            reply = service.post("topics")
+            assert (reply.status_code, reply.json()["error"]) == (400, "ConfigError"), reply.text
 
 
 def block() -> None:

@@ -139,11 +139,11 @@ def _with_options(error: PalmetteError, args: argparse.Namespace) -> str:
         flag, name = word.partition("=")[0], word.partition("=")[0][2:].replace("-", "_")
         if flag.startswith("--") and f"has no option {name!r}" in str(error):
             of_method = str(error).rpartition("Options: ")[2]
-            names = [f"--{option.replace('_', '-')}" for option in of_method.split(", ")]
-            near = get_close_matches(flag, [*args.known, *names], n=1)
-            meant = f"did you mean {near[0]}?" if near else "there is no such option."
-            own = ", ".join(known for known in args.known if known.startswith("--"))
-            return f"{flag}: {meant} Options of {args.command}: {own}; of this index's method: {of_method}"
+            own = [known for known in args.known if known.startswith("--")]
+            of_both = [known[2:] for known in own] + of_method.replace("_", "-").split(", ") * (of_method != "none")
+            near = get_close_matches(flag[2:], of_both, n=1)
+            meant = f"did you mean --{near[0]}?" if near else "there is no such option."
+            return f"{flag}: {meant} Options of {args.command}: {', '.join(own)}; of this index's method: {of_method}"
     return str(error)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import palmette
 from palmette.cli.arguments import describe, need_module
+from palmette.config import check_count
 from palmette.machine.text import shorten
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def _add_demo(command: argparse.ArgumentParser) -> None:
 def _run_demo(args: argparse.Namespace) -> None:
     for module in ("torch", "langchain_core", "llama_index.core"):
         need_module(module, "demo", "palmette demo")
+    check_count("k", args.k)  # now, not after minutes of training
     from palmette.reader import Reader, ReadingData, load_reading
 
     begun = time.monotonic()

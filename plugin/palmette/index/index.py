@@ -54,6 +54,7 @@ from palmette.machine import telemetry
 from palmette.machine.endpoint import Stop
 from palmette.machine.llm import LLM, ChatUsage, as_llm
 from palmette.machine.telemetry import writing
+from palmette.machine.text import is_unicode
 from palmette.machine.threads import run_in_thread
 from palmette.methods.base import Model
 from palmette.ranking.arrays import stores_sentences
@@ -788,12 +789,12 @@ class Index:
             progress: A progress bar; ``None`` shows it on a terminal.
         """
         size, name = check_count("batch_size", batch_size), source_name(data) if source is None else source
-        if not isinstance(name, str) or not name.strip():
-            raise InputError(f"a source needs a name, index.sync(…, source='handbook'); got {shown(source)}")
+        if not isinstance(name, str) or not name.strip() or not is_unicode(name):
+            raise InputError(f"a source needs a name in UTF-8, source='handbook' or --source; got {shown(name)}")
         file_options: dict[str, Any] = {"include": include, "exclude": exclude, "max_bytes": max_bytes}
         origin = None
         if isinstance(data, str | Path) and not isinstance(self.backend, FilteredBackend):
-            origin = str(Path(data).expanduser().absolute())
+            origin = str(Path(data).expanduser().absolute()).encode(errors="backslashreplace").decode()
             with self.backend.read() as view:
                 known = view.note(f"{NOTE}{name}")
             if source is None and known not in (None, origin):

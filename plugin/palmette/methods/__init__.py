@@ -20,7 +20,7 @@ METHODS: dict[str, str] = {
     "paths": "palmette.methods.paths:PathsModel",
     "space": "palmette.methods.space:SpaceModel",
     "taxonomy": "palmette.methods.taxonomy:TaxonomyModel",
-    "tree": "palmette.methods.tree:TreeModel",
+    "tree": "palmette.methods.tree.model:TreeModel",
 }
 """Method name → where its class is; imported when first asked for."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from palmette.config import check_path, check_range
 from palmette.errors import ConfigError, NotFoundError, shown
 from palmette.machine.files import open_source
+from palmette.machine.text import is_unicode
 from palmette.sources.kinds import kind_of
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ class _Walker:
             return "a folder of installed or generated files"
         if entry.name.startswith("."):
             return "hidden"
-        if not _is_text(entry.name):
+        if not is_unicode(entry.name):
             return "its name is no UTF-8"
         if _ignored(path, folder, ignores):
             return "ignored by .gitignore"
@@ -232,15 +233,6 @@ class _Walker:
     def skip(self, path: Path, reason: str) -> None:
         """Name a path that is not read."""
         self.result.skipped.append((path, reason))
-
-
-def _is_text(name: str) -> bool:
-    """Tell whether a name can be part of an id."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _reason(error: Exception) -> str:

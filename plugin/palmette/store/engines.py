@@ -20,7 +20,8 @@ from palmette.store.protocols import StorageEngine
 
 ENTRY_POINTS = "palmette.engines"
 """Entry point group of storage engines."""
-_PACKAGES = {"postgresql": "postgres", "qdrants": "qdrant"}  # packages of schemes that are named otherwise
+_EXTRAS = {"postgres": "postgres", "postgresql": "postgres", "qdrant": "qdrant", "qdrants": "qdrant"}
+"""Extra that brings the engine of a scheme; whoever publishes a package of another scheme's name is unknown."""
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9.-]+)(\+[A-Za-z0-9.-]+)?://")
 
 
@@ -43,7 +44,8 @@ def engine_of(url: str) -> type[StorageEngine]:
         known = ", ".join(f"{name}://" for name in sorted(engines)) or "none"
         raise ConfigError(
             f"no storage engine for {shown(without_key)} is installed (there are: {known}). An index is a folder on "
-            f"this machine, or at the URL of an engine: pip install palmette-{_PACKAGES.get(scheme, scheme)}"
+            f"this machine, or at the URL of an engine"
+            + (f": pip install 'palmette[{_EXTRAS[scheme]}]'" if scheme in _EXTRAS else "")
         )
     engine: type[StorageEngine] = engines[scheme].load()
     engine.check_url(url)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from palmette.encoder import States
 from palmette.methods.tree import TreeConfig, module
 from palmette.methods.tree.init import initialise
-from palmette.methods.tree.leaves import greedy_leaf
-from palmette.methods.tree.module import Tree, name_of_leaf, propagate
+from palmette.methods.tree.leaves import greedy_leaf, name_of_leaf
+from palmette.methods.tree.module import Tree, propagate
 from palmette.training.maths import ntvd, symmetric_info_nce
 
 WIDTH, TOKENS = 6, 5

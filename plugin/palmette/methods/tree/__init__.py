@@ -12,6 +12,5 @@ checkpoint. (B batch, d width, D depth, C = 2^D leaves, N split nodes.)
 
 from palmette.methods.tree.config import TreeConfig, TreeSearch
 from palmette.methods.tree.inspect import TreeInspection
-from palmette.methods.tree.model import TreeModel
 
-__all__ = ["TreeConfig", "TreeInspection", "TreeModel", "TreeSearch"]
+__all__ = ["TreeConfig", "TreeInspection", "TreeSearch"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from palmette.arrays import Rows, as_floats, evenly_spaced
 from palmette.lexical.terms import TopicTerms, add_counts, count_terms, divergence, top_terms
 from palmette.methods.base import Arrays
-from palmette.methods.tree.leaves import ADAPTED, LEAVES, greedy_leaf
-from palmette.methods.tree.module import name_of_leaf
-from palmette.methods.tree.training import TreeTask
+from palmette.methods.tree.leaves import ADAPTED, LEAVES, greedy_leaf, name_of_leaf
 from palmette.types import Explanation, Part
+
+if TYPE_CHECKING:
+    from palmette.methods.tree.training import TreeTask
 
 BOTH = 0.5
 """Least probability with which both texts must be under a node that is named as their topic."""

@@ -24,8 +24,7 @@ from palmette.errors import ConfigError, InputError, NotFoundError
 from palmette.machine.progress import progress_bar
 from palmette.machine.text import shorten
 from palmette.methods.tree.explain import node_masses, topics_of_texts
-from palmette.methods.tree.leaves import ADAPTED, LEAVES, greedy_leaf
-from palmette.methods.tree.module import name_of_leaf
+from palmette.methods.tree.leaves import ADAPTED, LEAVES, greedy_leaf, name_of_leaf
 from palmette.store.protocols import View, by_documents
 from palmette.types import Document, Hit
 

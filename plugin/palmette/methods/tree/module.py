@@ -36,11 +36,6 @@ MOST_MULTIPLIER = 1e4
 """Upper bound of a learned multiplier of similarities."""
 
 
-def name_of_leaf(node: int) -> str:
-    """Turns from the root, one letter each: node 4 (left, then right) is ``LR``; the root is empty."""
-    return bin(node + 1)[3:].replace("0", "L").replace("1", "R")
-
-
 # -- split functions: f(states, n) → [B, n] scores of the first n nodes ---------------------------------------
 
 
