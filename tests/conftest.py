@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
@@ -35,6 +36,8 @@ os.environ.update(
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 if not os.environ.get("PALMETTE_TEST_GPU"):  # a machine with a GPU gives the figures of one without
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it, and so would programs
 
 settings.register_profile("palmette", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("palmette")  # no timed assertions; the same examples on every machine
