@@ -215,6 +215,22 @@ def test_index_again_touches_only_what_changed(place, tmp_path, run):
     assert "skipped" in run(*words, other, "--source", "other"), "its id belongs to the first source"
 
 
+def test_options_that_would_do_harm_or_nothing_are_refused(place, tmp_path, run):
+    folder, index = tmp_path / "notes", tmp_path / "index"
+    folder.mkdir()
+    (folder / "owls.md").write_text("The green owl lives in house 9.")
+    words = ["index", place / "ckpt", folder, "--out", index, "--quiet"]
+    run(*words)
+    assert "--include *.mdd matches no file" in run(*words, "--include", "*.mdd", status=1)
+    assert "stems its words as english, not german" in run(*words, "--language", "german", status=1)
+    run(*words, "--language", "english", "--include", "*.md")
+    with Index.open(index) as opened:
+        assert len(opened) == 1
+    (tmp_path / "pairs.jsonl").write_text('{"query": "who sings?", "positive": "Nobody here does."}')
+    said = run("compare", index, index, tmp_path / "pairs.jsonl")
+    assert "none of the judged documents was found" in said
+
+
 def test_index_several_folders(place, tmp_path, run):
     files = {"one/a.md": "# Owls\n\nOwls sing.", "two/a.md": "Hens eat.", "two/draft.md": "no", "two/b.py": "x"}
     for name, text in files.items():

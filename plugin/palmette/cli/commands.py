@@ -16,7 +16,7 @@ from typing import Any
 import palmette
 from palmette.cli.arguments import CHECKPOINT, describe, read_encoder, search_options
 from palmette.cli.ask import once
-from palmette.errors import ConfigError, LockedError, NotFoundError, StoreError
+from palmette.errors import ConfigError, InputError, LockedError, NotFoundError, StoreError
 
 REASONS_PRINTED = 10
 """Largest number of reasons for skipped files that are printed."""
@@ -59,13 +59,8 @@ def _run_index(args: argparse.Namespace) -> None:
     paths = list(args.documents)
     named = len(paths) > 1 and (not _exists(paths[0]) or (Path(paths[0]) / "model.safetensors").is_file())
     checkpoint = paths.pop(0) if named else None  # its folder, or a model on the Hub: no path of this machine
-    if args.source is not None and len(paths) > 1:
-        raise ConfigError(f"--source names one source, but {len(paths)} are given: index them one by one")
-    if len({Path(path).absolute().name for path in paths}) < len(paths):
-        raise ConfigError(f"two of {', '.join(paths)} have the same name: index them one by one, each with a --source")
-    if missing := [path for path in paths if not _exists(path)]:
-        raise NotFoundError(f"there is no file or folder {missing[0]!r}")
     patterns = {"include": args.include, "exclude": args.exclude}
+    _check_sources(args, paths, patterns)
     options: dict[str, Any] = {"language": None if args.language == "none" else args.language}
     if args.language == "auto" and not index_exists(args.out):
         options["language"] = language_of_sources(paths, **patterns)
@@ -78,6 +73,7 @@ def _run_index(args: argparse.Namespace) -> None:
     loading = {"revision": args.revision, "device": args.device}
     model = None if checkpoint is None else palmette.load_model(checkpoint, **loading)
     with palmette.Index.open_or_create(args.out, model, **options) as index:
+        _check_language(args, index)
         if not args.watch:
             _sync_all(args, index, paths, patterns)
             return
@@ -86,6 +82,31 @@ def _run_index(args: argparse.Namespace) -> None:
     while True:  # another index has replaced it, with a model of its own
         with palmette.Index.open(args.out, **encoder) as index:
             _watch(args, index, paths, patterns)
+
+
+def _check_sources(args: argparse.Namespace, paths: Sequence[str], patterns: Mapping[str, Any]) -> None:
+    """Refuse sources that are missing or cannot be told apart, and patterns that match nothing of them."""
+    from palmette.sources.walk import walk
+
+    if args.source is not None and len(paths) > 1:
+        raise ConfigError(f"--source names one source, but {len(paths)} are given: index them one by one")
+    if len({Path(path).absolute().name for path in paths}) < len(paths):
+        raise ConfigError(f"two of {', '.join(paths)} have the same name: index them one by one, each with a --source")
+    if missing := [path for path in paths if not _exists(path)]:
+        raise NotFoundError(f"there is no file or folder {missing[0]!r}")
+    for path in paths if args.include else ():
+        found = walk(path, **patterns)
+        if found.skipped and not found.files:  # a mistyped pattern would empty the source
+            raise InputError(f"--include {' '.join(args.include)} matches no file of {path}: write it as in .gitignore")
+
+
+def _check_language(args: argparse.Namespace, index: palmette.Index) -> None:
+    """Refuse another language than that of an index that there was."""
+    own = index.backend.language or "none"
+    if args.language not in ("auto", own):
+        raise ConfigError(
+            f"{args.out} stems its words as {own}, not {args.language}: leave --language out, or make a new index"
+        )
 
 
 def _watch(args: argparse.Namespace, index: Any, paths: Sequence[str], patterns: Mapping[str, Any]) -> None:

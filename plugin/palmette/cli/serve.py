@@ -223,6 +223,8 @@ def _run_compare(args: argparse.Namespace) -> None:
         even = result.judged - result.wins - result.losses
         print(f"{result.judged} judged: {args.new} wins {result.wins}, loses {result.losses}, {even} are even;")
         print(f"nDCG@{result.k} {result.score[0]:.3f} before, {result.score[1]:.3f} now")
+        if not max(result.score):
+            print(f"(none of the judged documents was found: {args.questions} may be about others than are indexed)")
     print(
         f"processor time of a question: {1e3 * result.seconds[0]:.1f} ms before, {1e3 * result.seconds[1]:.1f} ms now"
     )
