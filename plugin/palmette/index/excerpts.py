@@ -67,6 +67,8 @@ def choose_excerpts(
             cost = count(one.document, start, end)
             if cost > left:
                 missed += 1
+                if neighbour == at:  # what stands beside it says little without it
+                    break
             else:
                 held[start] = end
                 left -= cost
