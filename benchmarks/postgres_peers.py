@@ -1,7 +1,6 @@
 """palmette beside LlamaIndex's and LangChain's own PostgreSQL stores: the same server, texts, vectors and questions.
 
     pip install llama-index-vector-stores-postgres langchain-postgres     # in an environment of its own
-    export PYTHONPATH=tests
     PALMETTE_DATA=DATA python benchmarks/postgres_peers.py cosqa squad scifact
 
 DATA holds collections as BEIR folders, and all-MiniLM-L6-v2's vectors as ``encodings/NAME.npz``. Each store searches by

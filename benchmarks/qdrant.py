@@ -1,6 +1,5 @@
 """One folder and a Qdrant collection side by side: recall@10 against the folder, milliseconds, bytes per document.
 
-    export PYTHONPATH=tests
     python benchmarks/qdrant.py --folder /tmp/both                                       # engine in this process
     python benchmarks/qdrant.py --folder /tmp/graphs --ef 32 64 128 256 512              # the same with graphs
     python benchmarks/qdrant.py --folder . --sizes                                       # arithmetic alone
