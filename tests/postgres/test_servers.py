@@ -30,7 +30,7 @@ def created(url: str) -> PostgresBackend:
 @contextmanager
 def servers_folder() -> Iterator[Path]:
     """A folder of the user that the server runs as."""
-    folder = Path(tempfile.mkdtemp(prefix="palmette-server-"))
+    folder = Path(tempfile.mkdtemp(prefix="pg-"))
     if user := postgres.server().system_user:
         shutil.chown(folder, user)
     try:

@@ -31,7 +31,7 @@ def server() -> Any:
     pytest.importorskip("psycopg", reason="needs psycopg: pip install 'psycopg[binary]'")
     if not entry_points(group=ENTRY_POINTS, name="postgresql"):
         pytest.skip("palmette-postgres is not installed: pip install -e adapters/palmette_postgres")
-    started = packaged.get_server(tempfile.mkdtemp(prefix="palmette-postgres-"), cleanup_mode="delete")
+    started = packaged.get_server(tempfile.mkdtemp(prefix="pg-"), cleanup_mode="delete")
     run(
         "ALTER SYSTEM SET fsync = off", "ALTER SYSTEM SET full_page_writes = off", "SELECT pg_reload_conf()", on=started
     )
@@ -70,7 +70,7 @@ def proxy(cut: Callable[[bytes], bool], *, before: bool = False) -> Iterator[dic
 
     ``cut`` is told what a client sends, and may end the connection: ``before`` the server has it, or before the answer.
     """
-    folder, given = tempfile.mkdtemp(prefix="palmette-proxy-"), conninfo()
+    folder, given = tempfile.mkdtemp(prefix="px-"), conninfo()
     name = f".s.PGSQL.{given.get('port', 5432)}"
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(f"{folder}/{name}")
