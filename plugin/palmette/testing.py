@@ -304,7 +304,7 @@ class EngineContract:
 
     @contextmanager
     def _both(self, given: Sequence[Document], **options: Any) -> Iterator[tuple[Index, Index]]:
-        """The same documents in a folder and in the engine."""
+        """Yield a folder and an index of the engine with the same documents."""
         model = SpaceModel.untrained(FakeEncoder(48))
         with (
             tempfile.TemporaryDirectory() as folder,

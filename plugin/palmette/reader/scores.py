@@ -18,8 +18,6 @@ NEVER = -1e4
 REMEMBERED_BYTES = 32 << 20
 """Bytes of document vectors that are remembered: 21,845 of 384 numbers."""
 
-Spans = Sequence[tuple[int, int]]
-
 
 def words_of(text: str) -> set[str]:
     """Distinct words of a text, as the lexical search counts them."""
@@ -50,7 +48,7 @@ class UnitVectors:
         return np.array(rows, np.float32).reshape(-1, self.encoder.dimension)
 
     def with_sentences(
-        self, texts: Sequence[str], cut: Mapping[str, Spans], progress: bool | None = False
+        self, texts: Sequence[str], cut: Mapping[str, Sequence[tuple[int, int]]], progress: bool | None = False
     ) -> list[Floats]:
         """[1 + S, d] vectors of each text: its own, then those of its S sentences, ``cut`` by characters.
 

@@ -1,4 +1,4 @@
-"""What the views of storage engines share: an engine finds passages, the code that serves folders scores them."""
+"""Views of storage engines: candidates come from the engine, and are scored by the code that serves folders."""
 
 from __future__ import annotations
 
