@@ -6,8 +6,10 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Self, get_args, overload
+from typing import Any, NamedTuple, Self, get_args, overload
+from weakref import ref
 
 import numpy as np
 
@@ -76,13 +78,23 @@ from palmette.types import Document, Explanation, Hit
 
 Documents = Iterable[Any] | str | Path
 """Documents of any kind that :func:`palmette.data.to_document` knows, or a path to read them from."""
-SCOPES = 4096
-"""Largest number of filtered indexes (:meth:`palmette.Index.filtered`) whose units are remembered."""
+SCOPES = 1024
+"""Largest number of filtered indexes (:meth:`palmette.Index.filtered`) whose score scales are remembered."""
 
 LARGEST_INTEGER = 10**300
 """Largest integer as a threshold; floats end at about 1.8 · 10³⁰⁸."""
 
 log = logging.getLogger("palmette.feedback")
+
+
+class MeasuredScope(NamedTuple):
+    """Score scales of a filtered index, and the documents that they were measured on."""
+
+    keys: ref[Keys]
+    """All keys in the scope; weak, since they may be as many as the index has."""
+    digest: bytes
+    """Hash of those that were measured."""
+    score_scales: ScoreScales
 
 
 class Index:
@@ -102,7 +114,7 @@ class Index:
         self._sentences = model.sentences and stores_sentences(backend)
         # by variant of the options: the note or number of documents at the measurement, and the score scales
         self._measured: dict[str, tuple[str | int, ScoreScales]] = {}
-        self._measured_within: dict[tuple[Filter | None, str], tuple[Keys, ScoreScales]] = {}
+        self._measured_within: dict[tuple[Filter | None, str], MeasuredScope] = {}
         self._cutter = opened_cutter(model, backend, passages)
         self._reranker: Reranker | None = None
         self.path = path
@@ -688,19 +700,22 @@ class Index:
         """Score scales of a filtered index: learned in training, or measured on the documents it shows."""
         variant, keys = self.model.lexical_key(options) or "", view.scope_keys()
         assert keys is not None
-        scope, sample = (getattr(self.backend, "within", None), variant), measured_on(keys)
-        remembered = self._measured_within.get(
-            scope
-        )  # all keys in the scope when it was measured, and its score scales
-        if remembered is None or (remembered[0] is not keys and not np.array_equal(measured_on(remembered[0]), sample)):
-            if len(view) < len(keys):  # the search has a filter of its own, which must not change the score scales
+        scope = (getattr(self.backend, "within", None), variant)
+        remembered = self._measured_within.get(scope)
+        if remembered is None or remembered.keys() is not keys:
+            sample = measured_on(keys)
+            digest = blake2b(sample.tobytes(), digest_size=16).digest()
+            if remembered is not None and remembered.digest == digest:
+                score_scales = remembered.score_scales
+            elif len(view) < len(keys):  # the search has a filter of its own, which must not change the score scales
                 with self.backend.read() as unfiltered:
                     return self._score_scales_within(options, unfiltered)
-            remembered = keys, score_scales_for(self.model, options, view, self._sentences, sample)
+            else:
+                score_scales = score_scales_for(self.model, options, view, self._sentences, sample)
             if len(self._measured_within) >= SCOPES:
                 self._measured_within.clear()
-        self._measured_within[scope] = keys, remembered[1]
-        return remembered[1].model_copy(update={"documents": max(1, len(keys))})
+            remembered = self._measured_within[scope] = MeasuredScope(ref(keys), digest, score_scales)
+        return remembered.score_scales.model_copy(update={"documents": max(1, len(keys))})
 
     # -- writing ------------------------------------------------------------------------------------------
 
