@@ -247,11 +247,3 @@ async def test_an_agent_of_llama_index_answers_from_the_tools(service: Running) 
         assert "[red-owl]" in str(results[0].tool_output)
         assert SENTENCE in str(results[1].tool_output)
         assert "In house 2 [red-owl]." in str(await handler)
-
-
-def test_the_command_speaks_over_http(folder: Path) -> None:
-    from palmette.cli import build_parser, parse
-
-    words = ["mcp", str(folder), "--http", "--port", "0"]
-    args = parse(build_parser(words), words)
-    assert (args.mcp, args.http, args.port, args.write) == (True, True, 0, False)
