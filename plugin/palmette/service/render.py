@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from palmette.encoder.sentences.splitting import split_sentences
-from palmette.sources.blocks import blocks_of, front_matter
+from palmette.sources.blocks import front_matter
 from palmette.sources.kinds import RECORDS, kind_of
 from palmette.sources.lines import Lines
 from palmette.types import Document
@@ -75,16 +75,16 @@ class Marks:
 
 
 def text_kind(document: Document) -> str:
-    """Return how a document is shown: ``markdown``, ``rst``, ``records``, ``text`` or ``code:LANGUAGE``."""
+    """Return how a document is shown: ``markdown``, ``records``, ``text`` or ``code:LANGUAGE``."""
     source = document.metadata.get("source")
     name = source if isinstance(source, str) and source else document.key
     suffix = PurePosixPath(name.partition("#")[0]).suffix
     kind = kind_of(Path(f"a{suffix}")) if suffix else None
     if kind == RECORDS:
         return RECORDS if document.fields else "text"
-    if kind is None or kind.startswith(("text", "pdf")):  # texts of programs have no name, and often Markdown
+    if kind is None or kind.startswith(("text", "rst", "pdf")):  # texts of programs have no name, and often Markdown
         return "markdown" if kind is None and _MARKDOWN.search(document.content[:RENDERED]) else "text"
-    return kind if kind == "rst" or kind.startswith("code:") else "markdown"  # as others are converted to it
+    return kind if kind.startswith("code:") else "markdown"  # as others are converted to it
 
 
 # -- a text with marks --------------------------------------------------------------------------------------------
@@ -269,35 +269,9 @@ def render(text: str, kind: str, marks: Marks = Marks(), *, id: str = "", first_
     """Return a whole text as HTML: rendered Markdown, or numbered lines."""
     if len(text) <= RENDERED and kind == "markdown":
         return _markdown(text, marks, id, first_line)
-    if len(text) <= RENDERED and kind == "rst":
-        return _restructured(text, marks, first_line)
     if kind.startswith("code:"):
         return _code(text, kind.removeprefix("code:"), marks, first_line)
     return "".join(_numbered(text, marks, first_line))
-
-
-def _restructured(text: str, marks: Marks, first_line: int) -> str:
-    """Return reStructuredText as headings without their lines, code and paragraphs."""
-    out, lines = list[str](), Lines(text)
-    waiting = blocks_of(text, "rst")[::-1]
-    while waiting:
-        block = waiting.pop()
-        if block.inside and block.kind != "code":
-            waiting.extend(reversed(block.inside))
-            continue
-        start, end = block.start, block.start + len(text[block.start : block.end].rstrip())
-        if start == end:
-            continue
-        line = lines.at(start) + first_line
-        if block.kind == "heading":
-            at = max(start, text.find(block.name, start, end))
-            out.append(f'<h2 data-line="{line}">{_painted(text, at, at + len(block.name), marks)}</h2>')
-        elif block.kind == "code" or text[start] in " \t":
-            code = _code(text[start:end], "", marks.moved(range(start, end)), None)
-            out.append(code.replace("<pre", f'<pre data-line="{line}"', 1))
-        else:
-            out.append(f'<p class="plain" dir="auto" data-line="{line}">{_painted(text, start, end, marks)}</p>')
-    return "".join(out)
 
 
 def record(document: Document, marks: Marks) -> str:
@@ -353,7 +327,7 @@ def snippet(document: Document, marks: Marks, first_line: int = 1) -> str:
     shown, line = "".join(parts), first_line + text.count("\n", 0, spans[0][0] if spans else 0)
     # 3. their HTML
     moved = marks.moved(places)
-    if kind.startswith("code:") or kind in ("markdown", "rst"):
+    if kind.startswith("code:") or kind == "markdown":
         return render(shown, kind, moved, id=document.key, first_line=line)
     return plain(shown, moved)
 
@@ -436,7 +410,7 @@ def quoted(document: Document, text: str, marks: Marks) -> str:
     if kind == "markdown":
         ahead = _cut_off(text)
         return _markdown(ahead + text, marks.moved(range(-len(ahead), len(text))), document.key, 1)
-    if kind == "rst" or kind.startswith("code:"):
+    if kind.startswith("code:"):
         return render(text, kind, marks)
     return plain(text, marks)
 
