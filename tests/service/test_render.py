@@ -118,7 +118,7 @@ def test_marks_lie_on_their_words(wanted: str) -> None:
 def test_kinds_look_like_what_they_are() -> None:
     html = whole(Document("docs/keys.md", MANUAL, {"source": "keys.md"}), Marks())
     assert "<td>44.50</td>" in html
-    assert '<span class="k">def</span>' in html
+    assert "<code>def turn(key):\n    return key + 1  # once\n</code>" in html
     assert Checked(html).links == ["#doc=docs%2Fplans%2Fhouse.md", "https://example.org/"]
     code = "import os\n\n\ndef f():\n" + "    x = 1\n" * 40 + "    return os\n"
     at = code.index("return")

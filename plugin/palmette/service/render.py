@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
@@ -30,30 +30,17 @@ from palmette.types.values import written
 RENDERED = 300_000
 """Largest number of characters that are parsed; longer texts are lines without markup."""
 LONGEST_CODE_LINE = 2_000
-"""Largest number of characters of a line of code that is coloured, and of a line of Markdown that is parsed at once."""
+"""Characters of a line of a block that is shown by lines, on average; of longer ones sentences are shown."""
 SHOWN = 420
 """Characters that a snippet aims at."""
 SHOWN_LINES = 12
 """Lines of code, or rows of a table, that a snippet shows."""
 Span = tuple[int, int]
-Colour = tuple[int, int, str]
-"""Characters, and the class of their colour."""
 
 _UNSEEN = {code: " " if code in (11, 12) else None for code in (*range(9), 11, 12, *range(14, 32), 127)}
 """What control characters become: they are shown as boxes."""
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*(\S*)", re.MULTILINE)
 _MARKDOWN = re.compile(r"^(?:#{1,6} \S|```|~~~|\|.*\|[ \t]*$)", re.MULTILINE)
-_CLASSES = {
-    "Keyword": "k",
-    "Name.Builtin": "k",
-    "Name.Function": "f",
-    "Name.Class": "f",
-    "Name.Decorator": "f",
-    "Name.Tag": "f",
-    "Literal.String": "s",
-    "Literal.Number": "n",
-    "Comment": "c",
-}
 
 
 @dataclass(frozen=True)
@@ -90,24 +77,16 @@ def text_kind(document: Document) -> str:
 # -- a text with marks --------------------------------------------------------------------------------------------
 
 
-def _painted(text: str, start: int, end: int, marks: Marks, colours: Sequence[Colour] = ()) -> str:
-    """Return characters of a text as HTML: the sentence in ``mark``, words in ``b``, colours in ``span``.
-
-    Colours are in order, and do not overlap.
-    """
+def _painted(text: str, start: int, end: int, marks: Marks) -> str:
+    """Return characters of a text as HTML: the sentence in ``mark``, words in ``b``."""
     sentence, around = marks.sentence or (0, 0), marks.around or (0, 0)
     words = [span for span in marks.words if span[0] < end and span[1] > start]
-    spans = [sentence, around, *words, *(colour[:2] for colour in colours)]
-    cuts = {start, end, *(at for span in spans for at in span if start < at < end)}
-    out, mark, waiting = list[str](), "", 0
+    cuts = {start, end, *(at for span in (sentence, around, *words) for at in span if start < at < end)}
+    out, mark = list[str](), ""
     for first, last in pairwise(sorted(cuts)):
         piece = escape(text[first:last].translate(_UNSEEN))
         if any(at <= first < to for at, to in words):
             piece = f"<b>{piece}</b>"
-        while waiting < len(colours) and colours[waiting][1] <= first:
-            waiting += 1
-        if waiting < len(colours) and colours[waiting][0] <= first:
-            piece = f'<span class="{colours[waiting][2]}">{piece}</span>'
         tag = "<mark>" if sentence[0] <= first < sentence[1] else ""
         tag = tag or ('<mark class="near">' if around[0] <= first < around[1] else "")
         if tag != mark:
@@ -118,52 +97,22 @@ def _painted(text: str, start: int, end: int, marks: Marks, colours: Sequence[Co
 
 
 def _numbered(
-    text: str,
-    marks: Marks,
-    first_line: int,
-    colours: Sequence[Colour] = (),
-    breaks: Mapping[int, str] = MappingProxyType({}),
-) -> Iterator[str]:
-    """Yield each line of a text with its number, and the names of pages in front of their first lines."""
-    lines, past = Lines(text), 0
-    dir = "" if colours else ' dir="auto"'
+    text: str, marks: Marks, first_line: int, breaks: Mapping[int, str] = MappingProxyType({}), dir: str = "auto"
+) -> str:
+    """Return the lines of a text, each with its number, and the names of pages in front of their first lines."""
+    lines, out = Lines(text), list[str]()
     for number in range(len(lines)):
         start, end = lines.start(number), lines.start(number + 1)
         end -= len(text[start:end]) - len(text[start:end].rstrip("\r\n"))
         if name := breaks.get(number + first_line):
-            yield f'<p class="break">{escape(name)}</p>'
-        while past < len(colours) and colours[past][1] <= start:
-            past += 1
-        last = bisect_left(colours, (end,), past)
-        painted = _painted(text, start, end, marks, colours[past:last])
-        yield f'<div class="line" data-line="{number + first_line}"><span{dir}>{painted}</span></div>'
+            out.append(f'<p class="break">{escape(name)}</p>')
+        painted = _painted(text, start, end, marks)
+        out.append(f'<div class="line" data-line="{number + first_line}"><span dir="{dir}">{painted}</span></div>')
+    return "".join(out)
 
 
-def _colours(text: str, language: str) -> list[Colour]:
-    """Return the characters of keywords, strings, comments … of code; none of languages that are not known."""
-    from pygments.lexers import get_lexer_by_name
-    from pygments.util import ClassNotFound
-
-    if not language or len(text) > RENDERED or any(len(line) > LONGEST_CODE_LINE for line in text.splitlines()):
-        return []
-    try:
-        lexer = get_lexer_by_name(language)
-    except ClassNotFound:
-        return []
-    colours = []
-    for at, kind, value in lexer.get_tokens_unprocessed(text):
-        name = str(kind).removeprefix("Token.")
-        if colour := next((colour for known, colour in _CLASSES.items() if name.startswith(known)), ""):
-            colours.append((at, at + len(value), colour))
-    return colours
-
-
-def _code(text: str, language: str, marks: Marks, first_line: int | None) -> str:
-    """Return code in its colours; with the number of its first line, all lines are numbered."""
-    colours = _colours(text, language)
-    if first_line is None:
-        return f'<pre dir="ltr" tabindex="0"><code>{_painted(text, 0, len(text), marks, colours)}</code></pre>'
-    return f'<div class="code" dir="ltr">{"".join(_numbered(text, marks, first_line, colours))}</div>'
+def _preformatted(text: str, marks: Marks) -> str:
+    return f'<pre dir="ltr" tabindex="0"><code>{_painted(text, 0, len(text), marks)}</code></pre>'
 
 
 # -- Markdown -----------------------------------------------------------------------------------------------------
@@ -197,8 +146,7 @@ def _text_rule(tokens: Sequence[Any], at: int, options: Any, env: Mapping[str, A
 
 def _fence_rule(tokens: Sequence[Any], at: int, options: Any, env: Mapping[str, Any]) -> str:
     token = tokens[at]
-    language = (token.info.split() or [""])[0].strip("{}.").lower()
-    code = _code(token.content, language, env["marks"].moved(token.meta["place"]), None)
+    code = _preformatted(token.content, env["marks"].moved(token.meta["place"]))
     return code.replace("<pre", f'<pre data-line="{token.attrs["data-line"]}"', 1)
 
 
@@ -248,7 +196,7 @@ def _markdown(text: str, marks: Marks, id: str, first_line: int) -> str:
                 child.meta["place"] = place = _placed(child.content, text, cursor, lines.start(last))
                 cursor = place[-1] + 1
     html = str(parser.renderer.render(tokens, parser.options, {"marks": marks, "id": id}))
-    return (_code(head, "yaml", marks, None) if head else "") + html
+    return (_preformatted(head, marks) if head else "") + html
 
 
 def _places_of_code(token: Any, lines: Lines, first: int) -> list[int]:
@@ -270,8 +218,8 @@ def render(text: str, kind: str, marks: Marks = Marks(), *, id: str = "", first_
     if len(text) <= RENDERED and kind == "markdown":
         return _markdown(text, marks, id, first_line)
     if kind.startswith("code:"):
-        return _code(text, kind.removeprefix("code:"), marks, first_line)
-    return "".join(_numbered(text, marks, first_line))
+        return f'<div class="code" dir="ltr">{_numbered(text, marks, first_line, dir="ltr")}</div>'
+    return _numbered(text, marks, first_line)
 
 
 def record(document: Document, marks: Marks) -> str:
@@ -293,7 +241,7 @@ def whole(document: Document, marks: Marks, *, plain: bool = False) -> str:
     if kind == RECORDS and not plain:
         return record(document, marks)
     if kind == "text" or plain:
-        return "".join(_numbered(document.content, marks, 1, breaks=_breaks(document)))
+        return _numbered(document.content, marks, 1, _breaks(document))
     return render(document.content, kind, marks, id=document.key)
 
 
