@@ -301,28 +301,12 @@ def test_questions_are_deleted_by_their_judgements(tmp_path: Path) -> None:
     assert path.read_text().splitlines() == lines, "a further run writes all anew"
 
 
-@pytest.mark.parametrize("kinds", [("related",), ("question", "related")])
-def test_an_estimate_of_related_questions_is_an_upper_bound(tmp_path: Path, kinds: tuple[str, ...]) -> None:
-    ask = {"kinds": kinds, "count": 1}
-    before = estimate_questions(animals(6), tmp_path, Counting(), **ask)
-    _, report = write_questions(animals(6), Counting(), tmp_path, encoder="fake:32", **ask)
-    assert before.at_most
-    assert 6 * len(kinds) == report.calls == before.calls
-    assert report.tokens <= before.tokens
-    after = estimate_questions(animals(6), tmp_path, Counting(), **ask)
-    assert (after.calls, after.at_most) == (6, True)
-    assert estimate_questions(animals(1), tmp_path, Counting(), kinds=("related",)).calls == 0
-    assert not estimate_questions(animals(6), tmp_path, Counting(), kinds=("question",)).at_most
-
-
 def test_the_command_tells_why_there_is_nothing_to_train_on(
     server: ChatServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "docs.jsonl").write_text("".join(json.dumps({"id": a.id, "text": a.text}) + "\n" for a in animals(3)))
     words = ["ask", str(tmp_path / "docs.jsonl"), "--llm", "openai:small", "--out", str(tmp_path / "asked")]
     words += ["--encoder", "fake:32", "--kinds", "question", "--quiet"]
-    assert main([*words, "--kinds", "related", "--estimate"]) == 0
-    assert "3 passages: at most 3 calls of about" in capsys.readouterr().out
     assert main([*words, "--max-calls", "0"]) == 0
     said = capsys.readouterr().out
     assert "no call was made; raise --max-calls" in said

@@ -511,7 +511,7 @@ def test_limits_of_time_rate_and_number(index: Index, monkeypatch: pytest.Monkey
             waiting = [pool.submit(service.post, "search", query="owl") for _ in range(3)]
             until(lambda: service.service.metrics.in_flight == 3)
             reply = service.post("search", query="owl")
-            problem(reply, 503, "too many requests wait")
+            problem(reply, 503, "requests are too many")
             assert reply.headers["retry-after"] == "1"
             assert service.http.get("/health").status_code == 503
             release.set()

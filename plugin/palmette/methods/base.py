@@ -275,8 +275,7 @@ class Model(Checkpointed):
                 space, facts = fit_space(pairs, seed=loop.seed, progress=progress)
                 if space is not None:
                     coder = SpaceEncoder(plain, space)
-                    if not loaded.judged_by:  # a reranker's judgements choose no weight of words
-                        apart = learn_apart(pairs, Choice(facts["maps"], facts["way"]), seed=loop.seed)
+                    apart = learn_apart(pairs, Choice(facts["maps"], facts["way"]), seed=loop.seed)
             # 3. The method's task, on texts that are encoded once, and its training.
             settings, task = cls.task(settings, FitInputs(loaded, coder, store, loop.seed, progress))
         where: dict[str, Any] = {"device": device, "output_dir": output_dir, "resume": resume}
