@@ -16,7 +16,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-LACKING = "torch transformers sentence_transformers accelerate sklearn scipy onnx".split()
+LACKING = "torch transformers sentence_transformers sklearn scipy onnx".split()
 """Packages that the base does without."""
 
 

@@ -137,11 +137,9 @@ def _watch(args: argparse.Namespace, index: Any, paths: Sequence[str], patterns:
 def _sync_all(args: argparse.Namespace, index: Any, paths: Sequence[str], patterns: Mapping[str, Any]) -> None:
     """Synchronize all sources, and print the reports."""
     from palmette.encoder.remote import usage_of
-    from palmette.encoder.sentences.separate import announced
 
     options = {"titles": args.titles, "batch_size": args.batch_size, "progress": args.progress, **patterns}
-    with announced():
-        reports = [index.sync(path, args.source, **options) for path in paths]
+    reports = [index.sync(path, args.source, **options) for path in paths]
     stats = index.stats()
     if args.json:
         facts = {"index": str(args.out), "documents": stats.documents, "passages": stats.passages}
