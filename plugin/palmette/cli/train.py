@@ -134,7 +134,7 @@ def _read(kinds: Sequence[Any], text: str) -> Any:
 
 def _run_train(args: argparse.Namespace) -> None:
     from palmette.hub import check_target
-    from palmette.machine.devices import finish, main_process, require_torch
+    from palmette.machine.devices import require_torch
 
     require_torch()
     from palmette.learning.encoder import check_new
@@ -142,29 +142,26 @@ def _run_train(args: argparse.Namespace) -> None:
 
     args.out = check_path(args.out)
     (check_new if args.method == TRAIN_ENCODER else check_target)(args.out)
-    main = main_process()
     state: Path = args.state or args.out.with_name(args.out.name + ".training")
-    if main and not args.resume and (state / STATE).exists():
+    if not args.resume and (state / STATE).exists():
         _warn(f"starting anew over the state in {state}; --resume would go on with it")
     try:
-        data, model = _train(args, state, progress=args.progress if main else False)
+        data, model = _train(args, state)
     except KeyboardInterrupt:
-        if main and (state / STATE).exists():
+        if (state / STATE).exists():
             _warn(f"the state is in {state}; the same command with --resume goes on")
         raise
-    if main:
-        path = model.save_pretrained(args.out)
-        if hasattr(data, "descendants"):  # a hierarchy of paths: its nodes are the documents to index, beside it
-            nodes = args.out.with_name(args.out.name + NODES)
-            names = ("id", "text", "metadata")
-            lines = (json.dumps({name: getattr(node, name) for name in names}) for node in data.documents())
-            nodes.write_text("\n".join(lines) + "\n", "utf-8")
-            args.data = str(nodes)
-        print_report(args, model, path)
-    finish()
+    path = model.save_pretrained(args.out)
+    if hasattr(data, "descendants"):  # a hierarchy of paths: its nodes are the documents to index, beside it
+        nodes = args.out.with_name(args.out.name + NODES)
+        names = ("id", "text", "metadata")
+        lines = (json.dumps({name: getattr(node, name) for name in names}) for node in data.documents())
+        nodes.write_text("\n".join(lines) + "\n", "utf-8")
+        args.data = str(nodes)
+    print_report(args, model, path)
 
 
-def _train(args: argparse.Namespace, state: Path, progress: bool | None) -> tuple[Any, Any]:
+def _train(args: argparse.Namespace, state: Path) -> tuple[Any, Any]:
     """Read the data and train the model; returns both."""
     from palmette.data import load_data
     from palmette.reader import load_reading
@@ -189,7 +186,7 @@ def _train(args: argparse.Namespace, state: Path, progress: bool | None) -> tupl
     if construct:
         return data, cls.construct(data, **options, **hierarchy)
     loop = {name: getattr(args, name) for name in ("encoder", "device", "resume")}
-    return data, cls.fit(data, **options, **hierarchy, **loop, output_dir=state, progress=progress)
+    return data, cls.fit(data, **options, **hierarchy, **loop, output_dir=state, progress=args.progress)
 
 
 def _warn(text: str) -> None:

@@ -33,7 +33,6 @@ from palmette.encoder.local.sentence_transformer import without_bars
 from palmette.encoder.options import own_prompts
 from palmette.errors import CheckpointError, ConfigError, TrainingError
 from palmette.hub.checkpointed import TrainingRecord
-from palmette.machine.devices import main_process_first
 from palmette.machine.folders import atomic_folder
 from palmette.methods.base import DEFAULT_ENCODER
 from palmette.training.config import TrainingConfig, fit_configs
@@ -172,15 +171,14 @@ class TrainedEncoder:
             raise TrainingError(f"{loaded.name} has no training pairs, and an encoder learns from nothing else")
         # 2. The encoder as it is: what it can learn with, and where documents lie to it.
         store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
-        with main_process_first(device):  # of several processes one encodes; the cache then serves the others
-            start = load_encoder(encoder, device=device).plain.with_torch()
-            if start.truncate is not None:
-                raise ConfigError(
-                    f"an encoder learns with all its columns: leave truncate={start.truncate} out here, and give it "
-                    "when you load the trained encoder"
-                )
-            backbone = Backbone.of(start)  # raises before a text is encoded, which a server may ask money for
-            pairs = TrainingPairs.encode(loaded, start, store, seed=loop.seed, progress=progress)
+        start = load_encoder(encoder, device=device).plain.with_torch()
+        if start.truncate is not None:
+            raise ConfigError(
+                f"an encoder learns with all its columns: leave truncate={start.truncate} out here, and give it "
+                "when you load the trained encoder"
+            )
+        backbone = Backbone.of(start)  # raises before a text is encoded, which a server may ask money for
+        pairs = TrainingPairs.encode(loaded, start, store, seed=loop.seed, progress=progress)
         # 3. Held-out questions, and hard negatives.
         dev = Validation.of(loaded, loop.seed, queries=HELD_OUT_QUERIES, documents=HELD_OUT_DOCUMENTS)
         dev = None if dev is None else dev.with_nearest_documents(pairs.queries, pairs.documents)
