@@ -321,7 +321,6 @@ CALLS: Mapping[str, Callable[[World], Any]] = {
     "service: list": posted("list", filter={"animal": "owl"}),
     "service: fields": posted("fields"),
     "service: overview": posted("overview", "bytes", "log", "segments", "reclaimable", query=QUESTION),
-    "service: topics": posted("topics"),
     "service: add upsert sync delete": posted_writes,
     "service: indexes metrics ready": status,
 }

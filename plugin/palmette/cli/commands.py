@@ -233,12 +233,11 @@ def _add_inspect(command: argparse.ArgumentParser) -> None:
         command,
         "CKPT_OR_INDEX",
         "palmette inspect ckpt\npalmette inspect my-index --json\npalmette inspect me/ckpt --revision v1\n"
-        'palmette inspect my-index --html tree.html --query "how do I …?"',
+        "palmette inspect my-index --outline                            the tree of an index, node by node",
         *("--revision", "--json"),
     )
     add("what", help="checkpoint folder, Hub repository or index folder")
-    add("--html", type=Path, metavar="FILE", help="draw the tree of an index as one page")
-    add("--query", action="append", default=[], metavar="TEXT", help="light up its way on the page")
+    add("--outline", action="store_true", help="show the nodes of a tree's index with their documents and words")
 
 
 def _run_inspect(args: argparse.Namespace) -> None:
@@ -250,16 +249,13 @@ def _run_inspect(args: argparse.Namespace) -> None:
             about = dataclasses.asdict(index.stats()) | index.survey()
             facts: dict[str, Any] = {"index": about}
             model = index.model
-            if args.html:
-                from palmette.methods.tree import TreeInspection
+            if args.outline:
+                from palmette.methods.tree.explain import outline
 
-                drawn = TreeInspection.of(index, queries=args.query)
-                facts["html"] = str(drawn.save_html(args.html))
-                if not args.json:
-                    print(f"{facts['html']}: {drawn.documents:,} documents on {len(drawn.leaves):,} leaves")
-                    return
-    elif args.html:
-        raise ConfigError(f"--html draws an index; {args.what} is none: see `palmette index`")
+                print(outline(index))
+                return
+    elif args.outline:
+        raise ConfigError(f"--outline shows an index; {args.what} is none: see `palmette index`")
     else:
         facts = {}
         model = palmette.load_model(args.what, revision=args.revision, device="cpu")

@@ -141,7 +141,7 @@ def _run_train(args: argparse.Namespace) -> None:
     if not args.resume and (state / STATE).exists():
         _warn(f"starting anew over the state in {state}; --resume would go on with it")
     try:
-        data, model = _train(args, state, progress=args.progress)
+        data, model = _train(args, state)
     except KeyboardInterrupt:
         if (state / STATE).exists():
             _warn(f"the state is in {state}; the same command with --resume goes on")
@@ -156,7 +156,7 @@ def _run_train(args: argparse.Namespace) -> None:
     print_report(args, model, path)
 
 
-def _train(args: argparse.Namespace, state: Path, progress: bool | None) -> tuple[Any, Any]:
+def _train(args: argparse.Namespace, state: Path) -> tuple[Any, Any]:
     """Read the data and train the model; returns both."""
     from palmette.data import load_data
     from palmette.reader import load_reading
@@ -181,7 +181,7 @@ def _train(args: argparse.Namespace, state: Path, progress: bool | None) -> tupl
     if construct:
         return data, cls.construct(data, **options, **hierarchy)
     loop = {name: getattr(args, name) for name in ("encoder", "device", "resume")}
-    return data, cls.fit(data, **options, **hierarchy, **loop, output_dir=state, progress=progress)
+    return data, cls.fit(data, **options, **hierarchy, **loop, output_dir=state, progress=args.progress)
 
 
 def _warn(text: str) -> None:

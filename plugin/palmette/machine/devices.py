@@ -40,7 +40,7 @@ def may_have_gpu() -> bool:
 def check_device(device: str | torch.device | None) -> torch.device:
     """Return a device that exists.
 
-    ``None`` is the fastest there is (cuda, mps, cpu). ``"cuda"`` gets the index of the current GPU.
+    ``None`` is the fastest there is (cuda, mps, cpu). ``"cuda"`` is the current GPU, with its index.
     """
     import torch
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -175,12 +176,8 @@ class Loop:
             precision = auto_precision(self.device) if pays else "float32"
         self.half = precision == "bfloat16"
         self.state = TrainingState()
-        # Reading a value off a GPU waits for it: losses stay there until a validation or a save.
-        self.eager = self.device.type == "cpu"
         self.precise = torch.float64 if self.device.type == "cpu" else torch.float32
-        self.running: Tensor | None = None
-        self.bad_step = torch.tensor(-1, device=self.device)
-        self.bad_loss = torch.tensor(0.0, device=self.device, dtype=self.precise)
+        self.running: Tensor | None = None  # mean of the last losses
 
     def resume(self, path: Path) -> None:
         """Go on from a saved state, when there is one."""
@@ -194,23 +191,19 @@ class Loop:
         # 1. The batch: rows of this epoch's order.
         batch = min(config.batch_size, size)
         epoch, index = divmod(step, size // batch)
-        rows = _epoch_order(size, config.seed, 1, epoch, 0)[index * batch : (index + 1) * batch]
+        rows = _epoch_order(size, config.seed, 1, epoch)[index * batch : (index + 1) * batch]
         # 2. The loss. Its random draws depend on seed and step alone, so that a resumed run repeats them.
         devices = [device] if device.type == "cuda" else []
         half = torch.autocast(device.type, dtype=torch.bfloat16) if self.half else nullcontext()
         with torch.random.fork_rng(devices=devices), half:
-            generator = _generator(config.seed, 2, step, 0)
+            generator = _generator(config.seed, 2, step)
             # Dropout's seed; torch.manual_seed would note down a stack for every accelerator that is not there.
             seeded = torch.manual_seed if devices else torch.default_generator.manual_seed
             seeded(int(torch.randint(2**62, (), generator=generator)))
             loss = self.task.loss(self.module, rows, generator, step / config.steps)
-        # 3. The first loss that is not finite is remembered; where reading it costs nothing, it raises at once.
+        # 3. The mean of the last losses; it stays on a GPU, since reading it waits for all that is computed there.
         value = loss.detach().to(self.precise)
-        first_bad = (self.bad_step < 0) & ~torch.isfinite(value)
-        self.bad_step = torch.where(first_bad, step, self.bad_step)
-        self.bad_loss = torch.where(first_bad, value, self.bad_loss)
-        if self.eager:
-            self.check()
+        self.running = value if self.running is None else 0.9 * self.running + 0.1 * value
         # 4. The gradient, clipped, and the update at this step's rate.
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
@@ -220,16 +213,6 @@ class Loop:
         for group in self.optimizer.param_groups:
             group["lr"] = config.rate(step) * group["lr_scale"]
         self.optimizer.step()
-        self.running = value if self.running is None else 0.9 * self.running + 0.1 * value
-
-    def check(self) -> None:
-        """Raise when a loss was not finite, and name the first such step."""
-        if (step := int(self.bad_step)) >= 0:
-            raise TrainingError(
-                f"the loss became {float(self.bad_loss)} at step {step} of {self.config.steps}: try a lower "
-                f"learning_rate (now {self.config.learning_rate:g}) or precision='float32' (now "
-                f"{self.config.precision!r})"
-            )
 
     def validate(self, step: int) -> dict[str, float]:
         """Score the weights after ``step`` steps and remember them when they are the best so far."""
@@ -262,24 +245,25 @@ class Loop:
             state.seconds += time.monotonic() - clock
             clock = time.monotonic()
             bar.update(1)
-            due = done % config.interval == 0 or last
-            saving = (due if config.save_every is None else done % config.save_every == 0) or last
-            # 2. Never score or keep weights that a bad loss has reached.
-            if (due or saving) and not self.eager:
-                self.check()
+            if done % config.interval and not last:
+                continue
+            # 2. Never score or keep weights that a bad loss has reached: the mean stays what it made of it.
+            assert self.running is not None
+            if not math.isfinite(loss := float(self.running)):
+                raise TrainingError(
+                    f"the loss became {loss} before step {done} of {config.steps}: try a lower learning_rate "
+                    f"(now {config.learning_rate:g}) or precision='float32' (now {config.precision!r})"
+                )
             # 3. Score the weights, and tell it.
-            if due:
-                assert self.running is not None
-                metrics, loss = self.validate(done), float(self.running)
-                self.log(done, loss=loss, rate=config.rate(step), metrics=metrics)
-                if metrics:
-                    name = self.task.metric
-                    bar.set_postfix({"loss": f"{loss:.3f}", name: f"{metrics[name]:.3f}"})
+            metrics = self.validate(done)
+            self.log(done, loss=loss, rate=config.rate(step), metrics=metrics)
+            if metrics:
+                name = self.task.metric
+                bar.set_postfix({"loss": f"{loss:.3f}", name: f"{metrics[name]:.3f}"})
             # 4. Keep the state, and end where patience is spent.
-            stopped = state.stopped(config)
-            if (saving or stopped) and self.folder is not None:
-                state.save(self.folder, done, self.task.module, self.optimizer, config, self.task.size())
-            if stopped:
+            if self.folder is not None:
+                state.save(self.folder, done, self.module, self.optimizer, config, self.task.size())
+            if state.stopped(config):
                 return done, True
         return max(config.steps, state.step), False
 
