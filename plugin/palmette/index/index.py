@@ -856,45 +856,21 @@ class Index:
 
     # -- feedback -----------------------------------------------------------------------------------------
 
-    def feedback(
-        self,
-        query: str | None = None,
-        id: str | None = None,
-        *,
-        useful: bool,
-        person: str | None = None,
-        run: str | None = None,
-    ) -> None:
+    def feedback(self, query: str, id: str, *, useful: bool, person: str | None = None) -> None:
         """Record whether a document was useful for a query; ``palmette refit`` learns from it.
 
-        Args:
-            query: The query, or ``None`` for the query of a recorded ``run``.
-            id: Id of the document, or ``None`` for the first hit of the ``run``.
-            useful: Whether the document was useful.
-            person: Name of the person, stored as a keyed hash, by which the person's votes can be deleted.
-            run: Id of a framework's run, such as LangChain's, whose search was recorded
-                (``index.feedback_log.recording = True``).
+        The name of the ``person`` is stored as a keyed hash, by which the person's votes can be deleted.
         """
         if not isinstance(useful, bool):
             raise InputError(f"useful must be True or False, got {shown(useful)}")
-        feedback = self.feedback_log
-        if query is None or id is None:
-            if run is None:
-                raise InputError("feedback is about a query and the id of a document, or about a run: give them")
-            search = feedback.search_of(run, query)
-            if not search.documents:
-                raise NotFoundError(f"run {shown(run)} found nothing: name query and id")
-            query = search.query if query is None else query
-            id = search.documents[0] if id is None else id
         if not str(query).strip():
             raise InputError(f"feedback: the query must not be empty, got {shown(query)}")
+        log = self.feedback_log
         if self.get([id])[0] is None:
             raise NotFoundError(f"there is no document {shown(id)}: feedback is about documents of this index")
-        feedback.add(query, id, useful, person=person, run=run)
+        log.add(query, id, useful, person=person)
 
-    def record_search(
-        self, query: str, ids: Sequence[str], *, person: str | None = None, run: str | None = None
-    ) -> bool:
+    def record_search(self, query: str, ids: Sequence[str], *, person: str | None = None) -> bool:
         """Record a search of a person if recording is turned on; returns whether it is.
 
         ``Index.search`` records nothing by itself, since most searches are made by evaluations and programs. A search
@@ -905,7 +881,7 @@ class Index:
         except StoreError:  # a collection
             return False
         try:
-            return feedback.record(query, ids, person=person, run=run)
+            return feedback.record(query, ids, person=person)
         except StoreError as error:
             log.warning("a search was not recorded: %s", error)
             return False

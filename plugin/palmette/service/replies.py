@@ -92,8 +92,6 @@ class ResultReply(Reply):
     hits: list[HitReply]
     note: str | None = None
     """Why the hits are those of the first stage, where the reranker failed or was late."""
-    run: str | None = None
-    """Name of the search for ``/v1/feedback``, where searches are recorded."""
 
 
 class SupportReply(Reply):
