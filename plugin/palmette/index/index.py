@@ -589,23 +589,13 @@ class Index:
         settings = self.model.encoder, self.backend.language, usage, Stop()
         yield from write_answer(question, context, threshold, model, limits, *settings)
 
-    def overview(
-        self,
-        query: str | None = None,
-        *,
-        filter: FilterLike = None,
-        topics: int = 12,
-        since: str | None = None,
-        date: str = "date",
-    ) -> Overview:
+    def overview(self, query: str | None = None, *, filter: FilterLike = None, topics: int = 12) -> Overview:
         """Survey the index by topics: words, counts and typical passages, without a language model.
 
         Args:
             query: A question; each topic then has the probability that it answers, and the most probable is first.
             filter: Conditions on metadata.
             topics: Largest number of topics.
-            since: A date, such as ``2025-11-03``: each topic counts the documents of that date or later.
-            date: Name of the metadata that hold a document's date.
         """
         if query is not None and not isinstance(query, str):
             raise ConfigError(f"an overview takes one question, a str, or none; got {shown(query)}")
@@ -615,7 +605,7 @@ class Index:
             if batch is not None and len(view):
                 result = batch.search(view, RANKED_FOR_QUESTION, self._score_scales)
                 answers = result.candidates.keys[0], probability(result.logits[0])
-            return replace(overview_of(self.model, view, topics, answers, since, date), query=query)
+            return replace(overview_of(self.model, view, topics, answers), query=query)
 
     def vectors(self, ids: Iterable[str | Hit]) -> Floats:
         """Return stored vectors of documents, of length 1: [n, d]; zeros for an unknown id.

@@ -289,7 +289,7 @@ def _fields(body: Body, index: Index, reader: Reader) -> dict[str, Any]:
 @_bounded
 def _overview(body: OverviewBody, index: Index, reader: Reader) -> dict[str, Any]:
     """Describe an index: facts, frequent metadata, and topics, which may be scored by a question."""
-    options = {name: getattr(body, name) for name in ("query", "filter", "topics", "since", "date")}
+    options = {name: getattr(body, name) for name in ("query", "filter", "topics")}
     facts = index_facts(index, reader)
     del facts["location"]  # a path of this machine
     return {**facts, "fields": _fields(body, index, reader)["fields"], **index.overview(**options).to_dict()}

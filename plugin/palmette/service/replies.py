@@ -238,8 +238,6 @@ class TopicReply(Reply):
     passages: int
     documents: int
     typical: list[TypicalPassage]
-    changed: int | None
-    """Documents that are dated ``since`` or later."""
     answers: float | None
     """Probability that the best passage answers the question."""
     relevant: int | None
@@ -279,7 +277,6 @@ class OverviewReply(IndexFacts, FieldsReply):
 
     topics: list[TopicReply]
     query: str | None
-    since: str | None
 
 
 class Indexing(Reply):

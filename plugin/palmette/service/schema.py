@@ -276,10 +276,6 @@ class OverviewBody(Body):
     """Conditions on metadata."""
     topics: Annotated[int, Field(ge=1, le=MOST_HITS)] = 12
     """Number of topics at most."""
-    since: str | None = None
-    """Date from which on documents count as changed."""
-    date: str = "date"
-    """Name of the metadata that date them."""
 
 
 def read_body(kind: type[Body], text: bytes) -> Body:
