@@ -1,3 +1,5 @@
+import asyncio
+
 import pytest
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import Document, NodeRelationship, TextNode, TransformComponent
@@ -195,15 +197,14 @@ async def test_async_twins(empty):
     assert await empty.arefresh_ref_docs([Document(id_="a", text="a barn owl"), fox]) == [False, True]
 
 
-def test_feedback_by_query_and_by_run(nodes, model):
+def test_feedback(nodes, model):
     retriever = TreeRetriever.from_documents(nodes, model, similarity_top_k=2)
     retriever.index.feedback_log.recording = True
     found = retriever.retrieve("where does a cat live?")
     [search] = retriever.index.feedback_log.searches()
     assert search.documents == tuple(one.node.node_id for one in found)
-    assert search.run
     retriever.feedback("where does a cat live?", found[1].node.node_id, useful=False)
-    retriever.feedback(run=search.run, useful=True, person="ada")
+    asyncio.run(retriever.afeedback("where does a cat live?", found[0].node.node_id, useful=True, person="ada"))
     votes = retriever.index.feedback_log.votes()
     assert [(vote.document, vote.useful) for vote in votes] == [
         (found[1].node.node_id, False),

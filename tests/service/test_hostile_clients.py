@@ -250,7 +250,7 @@ SEEDS = [pytest.param(range(1)), pytest.param(range(1, 40), marks=pytest.mark.ex
 NAMES = [
     "index", "k", "filter", "lexical", "sentences", "boost", "options", "query", "question", "threshold", "explain",
     "group_by", "distinct", "expand", "expand_tokens", "tokens", "id", "ids", "offset", "limit", "documents", "source",
-    "delete", "useful", "run", "person", "topics", "since", "date", "__proto__", "\ud800",
+    "delete", "useful", "run", "person", "topics", "__proto__", "\ud800",
 ]  # fmt: skip
 TEXTS = [
     "owl", "", " ", "\x00", "\ud800", "a" * 9000, "../../etc/passwd", "%00", "e\u0301" * 3000, '"', "red owl", "{}",
@@ -345,8 +345,6 @@ def seen_by(token: str, service: Running) -> list[Any]:
     def post(call: str, **body: Any) -> Any:
         reply = service.post(call, token, **body)
         content = reply.text
-        for run in [one.get("run") for one in (reply.json().get("results") or []) if "run" in one]:
-            content = content.replace(run, "run")
         return reply.status_code, content, {name: value for name, value in reply.headers.items() if name != "date"}
 
     get = [
@@ -374,8 +372,8 @@ def seen_by(token: str, service: Running) -> list[Any]:
         post("list", filter={"t": "b"}),
         post("fields"),
     ]
-    seen += [post("feedback", query="q", id="b1", useful=True), post("feedback", run="nobody's", useful=True)]
-    seen += [post("overview"), post("overview", since="2020-01-01"), post("overview", filter={"secret": 1})]
+    seen += [post("feedback", query="q", id="b1", useful=True), post("feedback", id="b1", useful=True)]
+    seen += [post("overview"), post("overview", filter={"secret": 1})]
     seen += [
         post("delete", ids=["b1"]),
         post("delete", filter={"secret": 1}),

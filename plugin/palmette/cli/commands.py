@@ -289,19 +289,16 @@ def _add_overview(command: argparse.ArgumentParser) -> None:
         command,
         "INDEX [QUESTION]",
         "palmette overview my-index --topics 8\n"
-        'palmette overview my-index "how do I prune a cherry?"           the topics that answer it first\n'
-        "palmette overview my-index --since 2025-06-01 --date modified   what changed, by topic",
+        'palmette overview my-index "how do I prune a cherry?"   the topics that answer it first',
         *("index", "--filter", "--encoder", "--device", "--json"),
     )
     add("query", nargs="?", metavar="QUESTION", help="a question that the topics are judged by")
     add("--topics", type=int, default=12, help="number of topics at most")
-    add("--since", metavar="DATE", help="count documents that are dated so or later")
-    add("--date", default="date", metavar="NAME", help="metadata that date a document")
 
 
 def _run_overview(args: argparse.Namespace) -> None:
     args.extra, args.lexical = (), None
-    options = search_options(args) | {name: getattr(args, name) for name in ("topics", "since", "date")}
+    options = search_options(args) | {"topics": args.topics}
     with once(), palmette.Index.open(args.index, device=args.device, encoder=args.encoder) as index:
         overview = index.overview(args.query, **options)
     print(json.dumps(overview.to_dict(), ensure_ascii=False, indent=2) if args.json else overview)

@@ -601,23 +601,13 @@ class Index:
         settings = self.model.encoder, self.backend.language, usage, Stop()
         yield from write_answer(question, context, threshold, model, limits, *settings)
 
-    def overview(
-        self,
-        query: str | None = None,
-        *,
-        filter: FilterLike = None,
-        topics: int = 12,
-        since: str | None = None,
-        date: str = "date",
-    ) -> Overview:
+    def overview(self, query: str | None = None, *, filter: FilterLike = None, topics: int = 12) -> Overview:
         """Survey the index by topics: words, counts and typical passages, without a language model.
 
         Args:
             query: A question; each topic then has the probability that it answers, and the most probable is first.
             filter: Conditions on metadata.
             topics: Largest number of topics.
-            since: A date, such as ``2025-11-03``: each topic counts the documents of that date or later.
-            date: Name of the metadata that hold a document's date.
         """
         if query is not None and not isinstance(query, str):
             raise ConfigError(f"an overview takes one question, a str, or none; got {shown(query)}")
@@ -627,7 +617,7 @@ class Index:
             if batch is not None and len(view):
                 result = batch.search(view, RANKED_FOR_QUESTION, self._score_scales)
                 answers = result.candidates.keys[0], probability(result.logits[0])
-            return replace(overview_of(self.model, view, topics, answers, since, date), query=query)
+            return replace(overview_of(self.model, view, topics, answers), query=query)
 
     def vectors(self, ids: Iterable[str | Hit]) -> Floats:
         """Return stored vectors of documents, of length 1: [n, d]; zeros for an unknown id.
@@ -871,45 +861,21 @@ class Index:
 
     # -- feedback -----------------------------------------------------------------------------------------
 
-    def feedback(
-        self,
-        query: str | None = None,
-        id: str | None = None,
-        *,
-        useful: bool,
-        person: str | None = None,
-        run: str | None = None,
-    ) -> None:
+    def feedback(self, query: str, id: str, *, useful: bool, person: str | None = None) -> None:
         """Record whether a document was useful for a query; ``palmette refit`` learns from it.
 
-        Args:
-            query: The query, or ``None`` for the query of a recorded ``run``.
-            id: Id of the document, or ``None`` for the first hit of the ``run``.
-            useful: Whether the document was useful.
-            person: Name of the person, stored as a keyed hash, by which the person's votes can be deleted.
-            run: Id of a framework's run, such as LangChain's, whose search was recorded
-                (``index.feedback_log.recording = True``).
+        The name of the ``person`` is stored as a keyed hash, by which the person's votes can be deleted.
         """
         if not isinstance(useful, bool):
             raise InputError(f"useful must be True or False, got {shown(useful)}")
-        feedback = self.feedback_log
-        if query is None or id is None:
-            if run is None:
-                raise InputError("feedback is about a query and the id of a document, or about a run: give them")
-            search = feedback.search_of(run, query)
-            if not search.documents:
-                raise NotFoundError(f"run {shown(run)} found nothing: name query and id")
-            query = search.query if query is None else query
-            id = search.documents[0] if id is None else id
         if not str(query).strip():
             raise InputError(f"feedback: the query must not be empty, got {shown(query)}")
+        log = self.feedback_log
         if self.get([id])[0] is None:
             raise NotFoundError(f"there is no document {shown(id)}: feedback is about documents of this index")
-        feedback.add(query, id, useful, person=person, run=run)
+        log.add(query, id, useful, person=person)
 
-    def record_search(
-        self, query: str, ids: Sequence[str], *, person: str | None = None, run: str | None = None
-    ) -> bool:
+    def record_search(self, query: str, ids: Sequence[str], *, person: str | None = None) -> bool:
         """Record a search of a person if recording is turned on; returns whether it is.
 
         ``Index.search`` records nothing by itself, since most searches are made by evaluations and programs. A search
@@ -920,7 +886,7 @@ class Index:
         except StoreError:  # a collection
             return False
         try:
-            return feedback.record(query, ids, person=person, run=run)
+            return feedback.record(query, ids, person=person)
         except StoreError as error:
             log.warning("a search was not recorded: %s", error)
             return False
