@@ -24,7 +24,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from palmette.arrays import Floats, Rows
+from palmette.arrays import Floats, Rows, as_floats
 from palmette.config import Config
 from palmette.errors import ConfigError, MissingExtraError
 from palmette.machine.threads import get_threads
@@ -118,7 +118,7 @@ class FaissEngine(ExactEngine):
         few = max(EXACT_UP_TO, k, NARROW * len(block.keys)) if self.approximate else k + _EXTRA
         if metric != "inner_product" or count <= few:
             return super().shortlist(block, rows, queries, metric, k)
-        built = block.memo(("faiss", self.options), lambda: self._build(block.floats(slice(None))))
+        built = block.memo(("faiss", self.options), lambda: self._build(as_floats(block.data)))
         if not self.approximate:
             return self._flat(built, block, rows, queries, k)
         if isinstance(self.options, Ivf):
