@@ -181,7 +181,7 @@ class PalmetteRetriever(Loading, DocumentIndex):
                 a function.
             index_path: Folder of the index; an existing index is brought up to date with the documents (others
                 stay). ``None`` keeps the index in memory, for as long as the retriever.
-            passages: How a new index cuts documents: options, a LangChain text splitter, or ``None``; see
+            passages: How a new index cuts documents: options, or ``None``; see
                 :meth:`palmette.Index.create`. Results are passages, with the id and the metadata of their document.
             token: Hub token, where the client's own login is not enough; it is not kept.
             progress: Progress bars; ``None`` shows them on a terminal.
