@@ -165,7 +165,7 @@ class Index:
             model: The model that the index was created with, if it is loaded already; ``None`` loads the copy inside.
             verify: ``fast`` reads every file once and compares its checksums; ``full`` also compares every document
                 with its digest and with the columns that filters read; ``False`` compares sizes and commits only.
-            engine: ``exact``, ``faiss``; or approximate: ``ivf``, ``hnsw`` (:data:`palmette.index.Engine`).
+            engine: ``exact``, ``faiss``; or approximate: ``ivf`` (:data:`palmette.index.Engine`).
             lock_timeout: Seconds that a write waits for another writer.
             model_options: Options of :meth:`Model.from_pretrained`, such as ``device`` and ``local_files_only``.
         """

@@ -211,7 +211,7 @@ class PalmetteRetriever(BaseRetriever):
                 stay). ``None`` for memory.
             passages: How a new index cuts nodes: options, or ``None``; see
                 :meth:`palmette.Index.create`. Results are passages, whose ids end in ``#1``, ``#2``, …
-            engine: ``exact`` kernels, ``faiss``, ``ivf`` or ``hnsw``, see :meth:`palmette.Index.open`.
+            engine: ``exact`` kernels, ``faiss`` or ``ivf``, see :meth:`palmette.Index.open`.
             show_progress: Progress bar; ``None`` shows it on a terminal.
             options: Options of the class.
         """
