@@ -97,8 +97,8 @@ class PalmetteRetriever(Loading, DocumentIndex):
     """The index's checkpoint, if not the copy in the index folder."""
     encoder: EncoderName | None = Field(default=None, frozen=True)
     """Opens the index in place of its own encoder: an export of it, or the embeddings that it was made with."""
-    engine: str = Field(default="exact", frozen=True, pattern=r"^(exact|faiss|(ivf|hnsw)(:.+)?)$")
-    """``exact`` kernels, ``faiss``, ``ivf`` or ``hnsw``, see :meth:`palmette.Index.open`."""
+    engine: str = Field(default="exact", frozen=True, pattern=r"^(exact|faiss|ivf(:.+)?)$")
+    """``exact`` kernels, ``faiss`` or ``ivf``, see :meth:`palmette.Index.open`."""
     k: int = Field(default=4, ge=1)
     """Number of documents; all of them when fewer match."""
     filter: dict[str, JsonValue] | None = None
@@ -181,7 +181,7 @@ class PalmetteRetriever(Loading, DocumentIndex):
                 a function.
             index_path: Folder of the index; an existing index is brought up to date with the documents (others
                 stay). ``None`` keeps the index in memory, for as long as the retriever.
-            passages: How a new index cuts documents: options, a LangChain text splitter, or ``None``; see
+            passages: How a new index cuts documents: options, or ``None``; see
                 :meth:`palmette.Index.create`. Results are passages, with the id and the metadata of their document.
             token: Hub token, where the client's own login is not enough; it is not kept.
             progress: Progress bars; ``None`` shows them on a terminal.

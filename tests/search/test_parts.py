@@ -11,7 +11,7 @@ from palmette.search.kernels import best_parts
 from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan
 from palmette.store.local.backend import LocalBackend
 from palmette.store.memory import ArrayView
-from palmette.store.protocols import rescore_rows
+from support.plain_view import rescored
 
 N, F, D, Q = 900, 3, 16, 5
 WEIGHTS = np.array([1, 0, 2], np.float32)
@@ -79,7 +79,7 @@ def test_a_shortlist_is_rescored_with_the_very_same_scores(kept, share: float) -
         first = view.candidates(replace(plan, rescore=None, fetch=None), 40)
         whole = view.candidates(SearchPlan(second), len(view))
         found = view.candidates(plan, 12)
-        slow = rescore_rows(view, plan, first, 12)  # as storage does it that hands out rows alone
+        slow = rescored(view, plan, first, 12)  # as storage does it that hands out rows alone
     for row in range(Q):
         values = dict(zip(whole.keys[row].tolist(), whole.scores[row], strict=True))
         own = np.array([values[key] for key in first.keys[row].tolist()])
@@ -100,7 +100,7 @@ def test_missing_candidates_stay_missing(kept) -> None:
         found = view.candidates(SearchPlan(Score("first", asked(3, 1)), rescore=second, fetch=9, only=few), 5)
         assert sorted(found.keys[0].tolist()) == few.tolist()
         padded = Candidates(np.array([[few[0], -1, -1]]), np.array([[1, -np.inf, -np.inf]], np.float32))
-        slow = rescore_rows(view, SearchPlan(second, rescore=second), padded, 2)
+        slow = rescored(view, SearchPlan(second, rescore=second), padded, 2)
         assert slow.keys.tolist() == [[few[0], -1]]
         assert np.isneginf(slow.scores[0, 1])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,7 @@ from palmette import Document
 from palmette.arrays import Ragged, as_floats
 from palmette.lexical.analyser import LANGUAGE, analyser_of
 from palmette.lexical.bm25 import WordCollection
-from palmette.search.plan import Candidates, Score, SearchPlan, WordMatches
-from palmette.store.protocols import rescore_rows
+from palmette.search.plan import Candidates, Score, SearchPlan, WordMatches, ranked_by
 
 
 class PlainView:
@@ -86,13 +86,11 @@ class PlainView:
         best = np.take_along_axis(scores, order, 1)
         found = Candidates(np.where(np.isinf(best), -1, keys[order]), best, float(allowed.sum(axis=1).mean()))
         if plan.first.part_weights is not None:
-            found = rescore_rows(self, SearchPlan(plan.first, rescore=plan.first), found, depth)
-        return found if plan.rescore is None else rescore_rows(self, plan, found, k)
+            found = rescored(self, SearchPlan(plan.first, rescore=plan.first), found, depth)
+        return found if plan.rescore is None else rescored(self, plan, found, k)
 
     def _table(self, score: Score, keys: NDArray[np.int64]) -> NDArray[np.float64]:
         data, queries = as_floats(self.rows(score.array, keys)).astype(np.float64), score.queries.astype(np.float64)
-        if score.prefix:
-            data = data[..., : queries.shape[1]]
         if score.scales is not None:
             data = data * self.rows(score.scales, keys)[..., None]
         if score.part_weights is not None:
@@ -102,3 +100,21 @@ class PlainView:
         if score.metric == "overlap":
             return np.minimum(data[None], queries[:, None]).sum(axis=2)
         return queries @ data.T
+
+
+def rescored(view: Any, plan: SearchPlan, candidates: Candidates, k: int) -> Candidates:
+    """Candidates ranked by the best weighted part of each, written out; evidence says which part."""
+    score, keys, share = plan.rescore, candidates.keys, plan.share
+    assert score is not None
+    assert score.part_weights is not None
+    scores, parts = np.full(keys.shape, -np.inf), np.zeros(keys.shape, np.int64)
+    for query, place in zip(*np.nonzero(keys >= 0), strict=True):
+        key = [int(keys[query, place])]
+        data = view.rows(score.array, key)[0].astype(np.float64)  # [F, d]
+        factors = 1.0 if score.scales is None else view.rows(score.scales, key)[0].astype(np.float64)
+        table = data @ score.queries[query].astype(np.float64) * score.part_weights * factors
+        table[(table == 0) | (score.part_weights == 0)] = -np.inf  # vectors of zeros are missing parts
+        own = 0.0 if np.isinf(table).all() else table.max()
+        scores[query, place] = share * candidates.scores[query, place] + (1 - share) * own
+        parts[query, place] = table.argmax()
+    return ranked_by(replace(candidates, evidence={"part": parts}), scores.astype(np.float32), k)

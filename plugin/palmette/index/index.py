@@ -106,16 +106,14 @@ class Index:
 
     # -- making and opening -------------------------------------------------------------------------------
 
-    def __init__(
-        self, model: Model, backend: Backend, path: Place | None = None, *, passages: PassagesLike = None
-    ) -> None:
+    def __init__(self, model: Model, backend: Backend, path: Place | None = None) -> None:
         self.model = model
         self.backend = backend
         self._sentences = model.sentences and stores_sentences(backend)
         # by variant of the options: the note or number of documents at the measurement, and the score scales
         self._measured: dict[str, tuple[str | int, ScoreScales]] = {}
         self._measured_within: dict[tuple[Filter | None, str], MeasuredScope] = {}
-        self._cutter = opened_cutter(model, backend, passages)
+        self._cutter = opened_cutter(model, backend.passages)
         self._reranker: Reranker | None = None
         self.path = path
         """Folder or URL to open the index from again; ``None`` for one in memory."""
@@ -150,17 +148,16 @@ class Index:
                 exactly one value, and its stored id begins with it (``ada/1``). ``index.filtered({tenant: "ada"})``
                 shows the id ``1``; other tenants may use the same id.
             passages: How to cut long documents into the passages that are encoded and ranked: options
-                (:class:`palmette.sources.passages.PassageOptions`, or a dict of them); a splitter of LangChain or
-                LlamaIndex; a function from a text to slices of it; ``None`` for one passage per document. By default
-                passages have at most 350 tokens (documents of a taxonomy are never cut).
+                (:class:`palmette.sources.passages.PassageOptions`, or a dict of them); ``None`` for one passage per
+                document. By default passages have at most 350 tokens (documents of a taxonomy are never cut).
             engine: As for :meth:`open`.
             lock_timeout: Seconds that a write waits for another writer.
         """
         path, model = absolute(path), as_model(model, encoder)
         check_opening(engine, lock_timeout)  # before there is a folder
-        cutter = new_cutter(model, passages)
-        create_index(path, model, index_arrays(model, sentences), language, tenant, cutter.recorded)
-        return cls.open(path, model, verify=False, engine=engine, lock_timeout=lock_timeout, passages=cutter.splitter)
+        recorded = new_cutter(model, passages).recorded
+        create_index(path, model, index_arrays(model, sentences), language, tenant, recorded)
+        return cls.open(path, model, verify=False, engine=engine, lock_timeout=lock_timeout)
 
     @classmethod
     def open(
@@ -171,7 +168,6 @@ class Index:
         verify: Verify = "fast",
         engine: Engine = "exact",
         lock_timeout: float = 10.0,
-        passages: PassagesLike = None,
         **model_options: Any,
     ) -> Self:
         """Open an index.
@@ -181,17 +177,15 @@ class Index:
             model: The model that the index was created with, if it is loaded already; ``None`` loads the copy inside.
             verify: ``fast`` reads every file once and compares its checksums; ``full`` also compares every document
                 with its digest and with the columns that filters read; ``False`` compares sizes and commits only.
-            engine: ``exact``, ``faiss``; or approximate: ``ivf``, ``hnsw`` (:data:`palmette.index.Engine`).
+            engine: ``exact``, ``faiss``; or approximate: ``ivf`` (:data:`palmette.index.Engine`).
             lock_timeout: Seconds that a write waits for another writer.
-            passages: The splitter that the index was created with, needed to add documents: an index stores only its
-                name.
             model_options: Options of :meth:`Model.from_pretrained`, such as ``device`` and ``local_files_only``.
         """
         path = absolute(path)
         check_opening(engine, lock_timeout)
         model, backend = open_index(path, model, model_options, engine=engine, lock_timeout=lock_timeout, verify=verify)
         try:
-            return cls(model, backend, getattr(backend, "url", path), passages=passages)  # the URL has no key
+            return cls(model, backend, getattr(backend, "url", path))  # the URL has no key
         except BaseException:
             backend.close()
             raise
@@ -217,21 +211,20 @@ class Index:
         ``sentences`` and ``tenant``, and its model if none is given; other ``passages`` than its own raise.
         """
         path = absolute(path)
-        options: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout, "passages": passages}
+        options: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout}
         if not index_exists(path):
-            created = options | {"language": language, "sentences": sentences, "tenant": tenant}
+            created = options | {"language": language, "sentences": sentences, "tenant": tenant, "passages": passages}
             try:
                 return cls.create(path, model, encoder=encoder, **created)
             except (InputError, StoreError):
                 if not index_exists(path):  # else another process has created it meanwhile
                     raise
         options |= {"verify": verify} | ({"encoder": encoder} if encoder else {})
-        if passages == AUTO:
-            del options["passages"]
         index = cls.open(path, None if model is None else as_model(model), **options)
-        if passages is None and index.backend.passages is not None:
+        own, other = index._cutter.recorded, new_cutter(index.model, passages).recorded
+        if passages != AUTO and own != other:
             index.close()
-            raise ConfigError(f"{path} cuts documents, {index.backend.passages}: leave passages=None out")
+            raise ConfigError(f"{path} cuts documents by {own}, not by {other}: leave passages={other} out")
         return index
 
     @classmethod
@@ -248,16 +241,15 @@ class Index:
     ) -> Self:
         """Create an index that is deleted with the object; arguments as for :meth:`create`."""
         model = as_model(model, encoder)
-        cutter = new_cutter(model, passages)
         backend = LocalBackend.in_memory(
             index_arrays(model, sentences),
             fingerprint=model.fingerprint,
             language=stemmer_for(language),
             engine=engine,
             tenant=tenant,
-            passages=cutter.recorded,
+            passages=new_cutter(model, passages).recorded,
         )
-        return cls(model, backend, passages=cutter.splitter)
+        return cls(model, backend)
 
     @classmethod
     def build(
@@ -311,7 +303,7 @@ class Index:
         if parsed is None:
             return self
         filtered = type(self)(self.model, FilteredBackend(self.backend, parsed), self.path)
-        filtered._cutter, filtered._reranker = self._cutter, self._reranker
+        filtered._reranker = self._reranker
         filtered._measured_within = self._measured_within
         return filtered
 
@@ -934,7 +926,7 @@ class Index:
         path, new_model = absolute(path), self.model if model is None else as_model(model)
         encode = new_model.fingerprint != self.model.fingerprint
         copy_index(path, new_model, self.backend, batch_size, encode=encode, progress=progress)
-        copy = type(self).open(path, new_model, verify=False, engine=self.engine, passages=self._cutter.splitter)
+        copy = type(self).open(path, new_model, verify=False, engine=self.engine)
         note_score_scales(new_model, copy.backend)  # a part of the documents, or another model, has other score scales
         return copy
 

@@ -67,10 +67,7 @@ def _endpoint(
 
 def index_facts(index: Index, reader: Reader) -> dict[str, Any]:
     """Describe an index."""
-    reranker = None
-    if index.reranker is not None:
-        with index.backend.read() as view:
-            reranker = {"model": index.reranker.name, "weight": index.reranker.weight_in(view)}
+    reranker = index.reranker and {"model": index.reranker.name, "weight": index.reranker.weight}
     return asdict(index.stats()) | {"encoder": index.model.encoder.name, "reranker": reranker}
 
 

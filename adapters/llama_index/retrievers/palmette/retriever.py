@@ -208,9 +208,9 @@ class PalmetteRetriever(BaseRetriever):
                 function.
             index_path: Folder of the index; an existing index is brought up to date with the documents (others
                 stay). ``None`` for memory.
-            passages: How a new index cuts nodes: options, a LlamaIndex node parser, or ``None``; see
+            passages: How a new index cuts nodes: options, or ``None``; see
                 :meth:`palmette.Index.create`. Results are passages, whose ids end in ``#1``, ``#2``, …
-            engine: ``exact`` kernels, ``faiss``, ``ivf`` or ``hnsw``, see :meth:`palmette.Index.open`.
+            engine: ``exact`` kernels, ``faiss`` or ``ivf``, see :meth:`palmette.Index.open`.
             show_progress: Progress bar; ``None`` shows it on a terminal.
             options: Options of the class.
         """
