@@ -86,23 +86,6 @@ def test_all_candidates_of_all_passages_share_one_softmax(reader):
     assert reordered.confidence == pytest.approx(answer.confidence, abs=1e-3)
 
 
-def test_what_speaks_for_a_passage_is_learned_and_counts(spans):
-    texts, weigh = readers.texts()[8:12], spans.module.bias_layer
-    (found,) = spans.module.candidates([QUESTION], [texts])
-    (features,) = spans.module.passage_features([QUESTION], [texts])
-    added = spans.module.passage_bias(features)  # to the log-odds of every span of a passage
-    assert added.any()
-    weights = {name: value.clone() for name, value in weigh.state_dict().items()}
-    try:
-        weigh.load_state_dict({name: torch.zeros_like(value) for name, value in weights.items()})
-        (plain,) = spans.module.candidates([QUESTION], [texts])
-    finally:
-        weigh.load_state_dict(weights)
-    for passage in range(len(texts)):
-        odds = [some.shares[some.places[:, 0] == passage].max() / some.none for some in (found, plain)]
-        assert np.log(odds[0] / odds[1]) == pytest.approx(added[passage], abs=1e-3)
-
-
 def test_passages_that_were_met_are_not_encoded_again(reader, monkeypatch):
     texts = ["A purple owl lives in the barn. Nobody has read of it before."]
     (first,) = reader.module.candidates([QUESTION], [texts])
@@ -240,12 +223,6 @@ def test_a_checkpoint_gives_the_same_reader(reader, tmp_path):
         Reader.from_pretrained(model)
 
 
-def test_a_threshold_next_to_1_is_kept_in_full(spans, tmp_path):
-    sure = Reader(spans.config, spans.encoder, spans.module, threshold=1 - 1.2e-7)
-    loaded = Reader.from_pretrained(sure.save_pretrained(tmp_path / "reader"))
-    assert loaded.threshold == sure.threshold < 1
-
-
 def test_a_span_reader_of_few_passages_knows_when_they_have_no_answer(tmp_path):
     """All six are found for every held-out question: what no answer looks like must still be learned."""
     asked = [
@@ -276,22 +253,6 @@ def test_lone_surrogates_are_read_over(reader):
     plain = reader.answer(f"{QUESTION} ?", [f"? {text} ?"], threshold=0)
     first, same = (one.supports[0] for one in (answer, plain))
     assert (first.start, first.end) == (same.start, same.end)
-
-
-def test_half_a_surrogate_pair_answers_nothing():
-    document = Document("1", "\ud83d no\udc00 one")
-    places = np.array([(0, 0, 1), (0, 4, 5), (0, 2, 5)])
-    found = AnswerCandidates(places, np.array([0.6, 0.3, 0.1]), 0.0)
-    answer = answer_of(QUESTION, found, [document], 0)
-    assert (answer.text, answer.confidence) == ("no\udc00", 0.1)
-    assert not answer.alternatives
-
-
-def test_only_trained_layers_are_kept(spans):
-    smaller = type(spans.module)(spans.config.replace(trained_layers=1), spans.encoder)
-    names = set(smaller.kept())
-    assert names < set(spans.module.kept())
-    assert not any("layer.0" in name or "word_embeddings" in name for name in names)
 
 
 @pytest.mark.parametrize(
