@@ -69,17 +69,6 @@ def test_an_explanation_names_leaves_and_adds_up(index: Index) -> None:
     assert "visited" not in index.explain(QUERY, "blue-hen", lexical=0).detail
 
 
-def test_the_structure_says_what_training_has_shown() -> None:
-    described = paths().describe()
-    words = {word for listed in described["keywords"].values() for word in listed}
-    assert words & {"red", "owl", "golden", "fox", "blue", "white", "black", "green"}
-    assert described["leaves"] == 8
-    measured = described["recall by share of documents visited"]["1"]
-    assert set(measured) == {"visited", "recall@10", "recall@100", "ndcg@10"}
-    assert paths().report.load["ideal"] == 48 / 8
-    np.testing.assert_allclose(np.linalg.norm(paths().embed([QUERY], kind="query"), axis=1), 1, atol=1e-5)
-
-
 def test_a_report_is_kept_and_a_spoilt_one_refused(tmp_path) -> None:
     paths().save_pretrained(tmp_path / "c")
     assert load_model(tmp_path / "c").report == paths().report
