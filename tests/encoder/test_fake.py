@@ -19,12 +19,6 @@ def test_bits_are_the_same_in_every_process_and_release():
     assert hashlib.sha256(content).hexdigest()[:16] == "70b029dc87051973"
 
 
-def test_texts_that_share_words_or_stems_are_near():
-    near, stem, far = FakeEncoder(256).encode(["open a file", "opening the files", "quantum chromodynamics"])
-    base = FakeEncoder(256).encode(["how do I open a file"])[0]
-    assert base @ near > base @ stem > base @ far + 0.2
-
-
 def test_the_limit_holds_and_is_part_of_the_fingerprint():
     short, long = FakeEncoder(8, max_length=4), FakeEncoder(8)
     assert states_of(short, ["a b c d e f"], outputs=("tokens",)).tokens.shape == (1, 4, 8)

@@ -46,16 +46,6 @@ def test_it_gives_what_torch_gives(shape: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(mine.floats(), other.floats(), atol=0.02)
 
 
-def test_half_precision_weights_are_read_as_float32(tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    file = save_tiny_encoder(tmp_path / "tiny") / "model.safetensors"
-    save_file({name: value.half() for name, value in load_file(file).items()}, file, {"format": "pt"})
-    light, heavy = load_encoder(file.parent), load_encoder(file.parent, dtype="float32")
-    assert isinstance(light, LightEncoder)
-    np.testing.assert_allclose(light.encode(TEXTS), heavy.encode(TEXTS), atol=3e-6)
-
-
 def test_an_index_made_with_one_is_opened_and_added_to_with_the_other(tmp_path: Path) -> None:
     folder, texts = save_tiny_encoder(tmp_path / "tiny"), documents()
     light, heavy = load_encoder(folder), load_encoder(folder, dtype="float32")
