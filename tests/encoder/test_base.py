@@ -71,14 +71,6 @@ def test_bad_input_is_named(call, error, words):
         call(FakeEncoder(8))
 
 
-@pytest.mark.parametrize("outputs", [("pooled",), ("tokens",), ("layers",)])
-def test_nan_names_output_and_text(outputs):
-    encoder = Spy(batch_size=2)
-    texts = ["short", "a rather long text", "a NaN here", "b"]
-    with pytest.raises(EncodingError, match=rf"{outputs[0]} of text 2: 'a NaN here'"):
-        list(encoder.iter_states(texts, outputs=outputs))
-
-
 def test_megabytes_reach_the_model_cut_and_equal_texts_stay_equal():
     encoder = Spy(max_length=16)
     long = "word " * 1_000_000

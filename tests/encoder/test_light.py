@@ -11,7 +11,7 @@ import pytest
 from palmette import Index, load_encoder
 from palmette.encoder import Backbone, SentenceEncoder
 from palmette.encoder.onnx.encoder import LightEncoder
-from palmette.errors import ConfigError, MissingExtraError
+from palmette.errors import MissingExtraError
 from support.tiny import documents
 from support.tiny_encoder import edited, save_tiny_encoder, states_of
 
@@ -98,18 +98,6 @@ def test_a_device_or_a_precision_needs_torch(
     monkeypatch.setattr("palmette.machine.devices.has_torch", lambda: False)
     with pytest.raises(MissingExtraError, match=r"palmette\[train\]"):
         load_encoder(save_tiny_encoder(tmp_path / "tiny"), **option)
-
-
-@pytest.mark.parametrize("limit", [None, 30])
-def test_token_limits_are_those_of_torch(limit: int | None, tmp_path: Path) -> None:
-    folder = save_tiny_encoder(tmp_path / str(limit))
-    if limit:
-        edited("sentence_bert_config.json", max_seq_length=limit)(folder)
-    light, heavy = load_encoder(folder), load_encoder(folder, dtype="float32")
-    assert (light.max_length, light.fingerprint) == (heavy.max_length, heavy.fingerprint)
-    assert light.max_length == (limit or 64)
-    with pytest.raises(ConfigError, match="between 3 and 64"):
-        load_encoder(folder, max_length=65)
 
 
 def test_long_and_short_texts_of_a_batch_are_computed_apart(monkeypatch: pytest.MonkeyPatch) -> None:

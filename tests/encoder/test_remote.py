@@ -314,29 +314,6 @@ def test_a_model_that_is_exchanged_meanwhile_spoils_nothing(
             assert index.search(text, k=1, lexical=0)[0].document.text == text
 
 
-def test_vectors_that_cannot_be_right_are_refused(server: EmbeddingServer) -> None:
-    encoder = RemoteEncoder("openai:small")
-
-    def served(make: Any) -> Any:
-        def reply(body: dict[str, Any]) -> Served:
-            status, headers, content = server.embeddings(body)
-            for row, text in zip(content["data"], body["input"], strict=True):
-                row["embedding"] = make(text, row["embedding"])
-            return status, headers, content
-
-        return reply
-
-    server.reply = served(lambda text, vector: [0.0] * WIDTH if "fox" in text else vector)
-    with pytest.raises(EncodingError, match=f"{server.url}.*vector of zeros.*fox sleeps'"):
-        encoder.encode(TEXTS)
-    server.reply = served(lambda text, vector: [1.0] * WIDTH)
-    with pytest.raises(EncodingError, match=f"{server.url}.*the same vector for all of 10 different texts"):
-        encoder.encode(TEXTS)
-    server.reply = server.embeddings
-    assert encoder.encode_queries(["an owl", "An  owl"]).shape == (2, WIDTH)
-    assert encoder.encode(TEXTS).any(axis=1).all()
-
-
 def test_the_commands(server: EmbeddingServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     notes = tmp_path / "notes"
     notes.mkdir()

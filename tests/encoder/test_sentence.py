@@ -70,16 +70,6 @@ def test_one_pass_gives_pooled_tokens_and_layers(tiny):
     assert layer.weight.grad is not None
 
 
-def test_prompts_are_those_of_the_model(tmp_path):
-    encoder = load(save_tiny_encoder(tmp_path / "p", prompts={"query": "query : ", "passage": "passage : "}))
-    assert encoder.prompts == {"query": "query : ", "document": "passage : "}
-    plain = load(save_tiny_encoder(tmp_path / "plain"))
-    np.testing.assert_allclose(encoder.encode_queries(["a cat"]), plain.encode(["query : a cat"]), atol=1e-6)
-    np.testing.assert_allclose(encoder.encode(["a cat"]), plain.encode(["passage : a cat"]), atol=1e-6)
-    assert encoder.variant("query") != encoder.variant("document")
-    assert plain.variant("query") == plain.variant("document")
-
-
 def test_a_router_sends_queries_another_way(tmp_path):
     encoder = load(save_tiny_encoder(tmp_path / "router", router=True))
     assert not np.allclose(encoder.encode(["a cat"]), encoder.encode_queries(["a cat"]), atol=0.01)
