@@ -10,7 +10,7 @@ from llama_index.core.schema import TextNode
 
 from palmette import Document, FakeEncoder, Index, load_model
 from palmette.data.metrics import f1, normalise
-from palmette.errors import CheckpointError, ConfigError, InputError
+from palmette.errors import CheckpointError, InputError
 from palmette.reader import Answer, Reader
 from palmette.reader.answer import AnswerCandidates, answer_of, calibrated
 from palmette.types import Hit
@@ -72,18 +72,6 @@ def test_sentences_are_read_without_training(tmp_path):
 def test_the_same_seed_trains_the_same_reader(tmp_path):
     first, again = (fit(readers.records(), tmp_path, steps=2, batch_size=8) for _ in range(2))
     assert again.fingerprint == first.fingerprint
-
-
-def test_all_candidates_of_all_passages_share_one_softmax(reader):
-    texts = readers.texts()[8:12]
-    (found,) = reader.module.candidates([QUESTION], [texts])
-    assert 0.95 < found.shares.sum() + found.none < 1 + 1e-6  # a window's least probable spans are not kept
-    assert (found.shares[:-1] >= found.shares[1:]).all()
-    (alone,) = reader.module.candidates([QUESTION], [texts[:1]])
-    assert 1 - alone.none <= 1 - found.none + 1e-6  # another passage can only add
-    reordered, answer = (reader.answer(QUESTION, some, threshold=0) for some in (texts[::-1], texts))
-    assert reordered.text == answer.text
-    assert reordered.confidence == pytest.approx(answer.confidence, abs=1e-3)
 
 
 def test_passages_that_were_met_are_not_encoded_again(reader, monkeypatch):
@@ -274,21 +262,6 @@ def test_lone_surrogates_are_read_over(reader):
 def test_unusable_input_is_named(reader, question, passages, message):
     with pytest.raises(InputError, match=message):
         reader.answer(question, passages)
-
-
-def test_unusable_settings_are_named(tmp_path):
-    with pytest.raises(ConfigError, match="trained_layer"):
-        Reader.fit(readers.records(), encoder=FakeEncoder(8), trained_layer=2)
-    with pytest.raises(ConfigError, match="sentence-transformers"):
-        Reader.fit(readers.records(), encoder=FakeEncoder(8), steps=1)
-    for threshold in ("0", True, float("nan"), [0.5], 2):
-        with pytest.raises(ConfigError, match="threshold must be"):
-            readers.sentence_reader().answer(QUESTION, ["text"], threshold=threshold)
-    assert readers.sentence_reader().answer(QUESTION, readers.texts()[10:11], threshold=np.float32(0.0))
-    with pytest.raises(InputError, match="train"):
-        Reader.fit(readers.records("test"), encoder=FakeEncoder(8), unit="sentence")
-    with pytest.raises(ConfigError, match="positions"):
-        fit(readers.records(), tmp_path, steps=1, max_length=99)
 
 
 def test_what_an_answer_reads_is_bounded(reader):
