@@ -36,6 +36,8 @@ REFUSED: list[tuple[type[Config], dict[str, Any], str]] = [
     (FieldsConfig, {"fields": {1: "title"}}, "1 cannot be a name"),
     (FieldsConfig, {"fields": [1, "title"]}, "names must be str, got 1"),
     (FieldsConfig, {"fields": {"a": None}}, "'a' is given None"),
+    (LayersConfig, {"layers": (2, 1)}, "rising"),
+    (LayersConfig, {"start": "random"}, "trains='all'"),
     (PathsConfig, {"branches": 1}, "branches must be"),
     (PathsConfig, {"branches": 2000, "height": 3}, "8,000,000,000 leaves"),
     (PathsConfig, {"margin": 0.0}, "margin must be above 0"),

@@ -89,18 +89,6 @@ def test_without_an_order_short_comes_before_long_and_a_warning_names_it() -> No
     assert paged.sources == {"text": "text"}
 
 
-def test_what_was_not_taken_is_named() -> None:
-    odd = Document(
-        text="long text of a thing",
-        metadata={"maker": "Ovine", "price": 3},
-        fields={"name": "thing", "a=b": "x", "R+D": "y", "all": "z"},
-    )
-    with pytest.warns(
-        FieldsWarning, match=r"taking name, text, .*; not metadata.maker, fields.a=b, fields.R\+D, fields.all"
-    ):
-        assert FieldExtractor.detect([odd]).sources == {"name": "name", "text": "text"}
-
-
 def chosen(documents: list[Document], **options: Any) -> FieldExtractor:
     return FieldExtractor.for_training(FieldsConfig(**options), documents)
 

@@ -1,20 +1,15 @@
 """Searching, explaining, keeping and loading a model of fields."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from palmette import Document
-from palmette.cli import main
 from palmette.errors import ConfigError
 from palmette.methods.fields import FieldsWarning
 from palmette.methods.fields.search import AGGREGATE
 from palmette.methods.fields.search import FIELDS as VECTORS
 from support.alone import Index
 from support.shop import FIELDS, index, model, shop, train
-from support.tiny import learner
 
 QUERY = "golden owl 22"
 
@@ -102,26 +97,3 @@ def test_documents_that_differ_in_a_field_alone_are_scored_apart() -> None:
     first, second, third = model().score("red owl", alike)
     assert first == third
     assert first != second
-
-
-@pytest.mark.filterwarnings("ignore:.* has no labelled pairs")
-def test_a_table_becomes_a_search_by_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [f"{d.id},{d.fields.get('title', '')},{d.text},{d.metadata['brand']},{d.id}\n" for d in shop()]
-    (tmp_path / "shop.csv").write_text("id,title,text,brand,price\n" + "".join(rows))
-    ckpt, place = str(tmp_path / "ckpt"), str(tmp_path / "index")
-    train = ["train", "fields", str(tmp_path / "shop.csv"), "--out", ckpt, "--encoder", learner().name]
-    options = "--fields brand=metadata.brand,title,text --query-tokens 9 --device cpu --quiet"
-    assert main([*train, *options.split()]) == 0
-    config = json.loads((tmp_path / "ckpt" / "config.json").read_text())["config"]
-    own = ["brand=metadata.brand", "title", "text"]
-    assert config["fields"] == [*own, "all=metadata.brand+title+text"]
-    assert config["query_tokens"] == 9
-    assert main(["index", ckpt, str(tmp_path / "shop.csv"), "--out", place, "--quiet"]) == 0
-    capsys.readouterr()
-    chosen = "-k 2 --explain --json --fields title --weights title=2 --blend 0 --lexical 0".split()
-    assert main(["search", place, "golden owl", *chosen, "--filter", '{"price": {"$lt": 9}}']) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert ["similarities" in json.dumps(hit["explanation"]) for hit in found] == [True, True]
-    with Index.open(place) as index:
-        options = {"fields": ["title"], "weights": {"title": 2}, "blend": 0.0, "filter": {"price": {"$lt": 9}}}
-        assert [hit["id"] for hit in found] == [hit.id for hit in index.search("golden owl", k=2, **options)]

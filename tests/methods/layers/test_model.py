@@ -36,22 +36,6 @@ def test_each_layer_has_its_share(index: Index) -> None:
         assert finders(index, 4, layers=some, order="layer", budget=np.array([1, 3])) == [1, 2, 2, 2]
 
 
-@pytest.mark.parametrize("order", ["fused", "layer"])
-def test_parts_add_up_in_every_order(index: Index, order: str) -> None:
-    weights = layers().module.weights().tolist()
-    assert sum(weights) == pytest.approx(1)
-    assert layers().describe()["layers"]["3"] == {"began as": "own", "weight": round(weights[2], 3)}
-    for hit in index.search(QUESTION, k=9, order=order, lexical=0):
-        explanation, detail = hit.explain(), hit.explain().detail
-        assert sum(part.value for part in explanation.parts) == pytest.approx(hit.score, abs=1e-5)
-        assert set(detail["similarity"]) == {"1", "2", "3"}
-        similar = list(detail["similarity"].values())
-        mean = sum(w * s for w, s in zip(weights, similar, strict=True))
-        assert hit.score == pytest.approx(mean, abs=1e-5)
-        assert detail["words"]["red"] == ("red" in hit.document.text)
-        assert "words of the question" in explanation.text
-
-
 def test_a_fused_search_is_one_query_and_names_the_nearest_layer(index: Index) -> None:
     model = index.model
     for how, rows in (({}, 1), ({"layers": (1, 2)}, 1), ({"order": "layer"}, 3)):

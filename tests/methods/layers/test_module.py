@@ -13,7 +13,6 @@ from torch.nn import functional as F
 
 from palmette import Document, FakeEncoder, LayersModel, RetrievalData, load_encoder
 from palmette.encoder import Encoder, States
-from palmette.errors import ConfigError
 from palmette.methods.layers.config import LayersSearch
 from palmette.methods.layers.module import LayerNetworks, layer_summary
 from support.tiny import pairs
@@ -92,15 +91,3 @@ def test_a_cosine_is_validated_and_weighted_as_a_cosine(tmp_path: Path) -> None:
         assert (inner.record.metrics["ndcg@10"] > 0.5) == (type(encoder) is FakeEncoder)
     assert made[Long][0] == pytest.approx(made[FakeEncoder][0])
     assert made[Long][1] == pytest.approx(made[FakeEncoder][1])
-
-
-def test_wrong_options_name_the_fix() -> None:
-    fake = FakeEncoder(16)
-    for options, words in (
-        ({"layers": (2, 9)}, "layer 9.*3 layers"),
-        ({"layers": (2, 1)}, "rising"),
-        ({"start": "random"}, "trains='all'"),
-        ({"multiplier": 0.0}, "above 0"),
-    ):
-        with pytest.raises(ConfigError, match=words):
-            LayersModel.fit(pairs(), encoder=fake, **QUICK, **options)  # type: ignore[arg-type]

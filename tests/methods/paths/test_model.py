@@ -40,17 +40,6 @@ def test_a_beam_visits_the_documents_of_its_leaves(index: Index) -> None:
     assert index.survey()["documents per leaf"]["ideal"] == 6
 
 
-@pytest.mark.parametrize("options", [{}, {"branches": 4, "height": 2}], ids=str)
-def test_the_hits_of_a_query_do_not_depend_on_its_neighbours(options: dict) -> None:
-    index = Index.build(documents(), train_paths(steps=2, **options))
-    queries = [text for text, _ in pairs()[:16]]
-    for search in ({"visit": 0.1}, {"beam": 2}):
-        together = index.rank(queries, k=10, lexical=0, **search)
-        for row, query in enumerate(queries):
-            alone = index.rank([query], k=10, lexical=0, **search)
-            assert (alone.ids[0], list(alone.scores[0])) == (together.ids[row], list(together.scores[row]))
-
-
 def test_a_copy_under_another_model_is_routed_anew(index: Index, tmp_path) -> None:
     moved = index.copy_to(tmp_path / "moved", model=train_paths(branches=3, seed=4))
     assert moved.model.config.leaves == 3
