@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from palmette import Document, FakeEncoder, Index, RetrievalData, SpaceModel
-from palmette.errors import ConfigError, InputError
 from palmette.learning.expansion import add_questions
 
 CORPUS = [
@@ -33,13 +30,3 @@ def test_a_question_is_found_by_the_words_of_another() -> None:
         assert (hit.id, hit.document.text) == ("b", "Bake for forty minutes.")
         assert "sourdough" in str(hit.explain())
         assert all("sourdough" not in str(other.explain()) for other in plain.search(question, k=3, lexical=1.0))
-
-
-def test_only_a_split_with_judgements_can_be_added() -> None:
-    with pytest.raises(InputError, match="data must be judged data"):
-        add_questions(CORPUS)  # type: ignore[arg-type]
-    assert add_questions(DATA, "test")[2].fields == {"questions": "nothing"}
-    with pytest.raises(ConfigError, match="split must be one of train, test, got 'dev'"):
-        add_questions(DATA, "dev")
-    with pytest.raises(InputError, match="'bare' has no judged questions"):
-        add_questions(RetrievalData("bare", CORPUS))
