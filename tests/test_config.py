@@ -94,21 +94,6 @@ def test_replace_checks_again() -> None:
             Sample().replace(**wrong)
 
 
-def test_missing_key_is_named() -> None:
-    class Needy(Config):
-        must: int
-
-    with pytest.raises(ConfigError, match="'must' is missing"):
-        Needy.from_dict({})
-
-
-def test_presets_are_named() -> None:
-    assert Sample.preset("paper") == {"size": 7, "steps": 5}
-    assert Sample.preset(None) == {}
-    with pytest.raises(ConfigError, match="no preset 'fast': there is 'paper'"):
-        Sample.preset("fast")
-
-
 def test_docstrings_are_the_help_and_what_training_fills_in_is_no_choice() -> None:
     assert Sample.help()["size"] == "Number of things."
     assert Sample.help()["width"] == "Filled in from the data."

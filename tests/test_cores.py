@@ -8,13 +8,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from threading import Thread
 
 import pytest
 import torch
 
 from palmette import load_encoder
-from palmette.machine.cores import one_thread, prepare_environment, quota, usable_cores
+from palmette.machine.cores import prepare_environment, quota, usable_cores
 from support.tiny_encoder import save_tiny_encoder
 
 CHOSEN = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "MKL_DISABLE_FAST_MM")
@@ -59,10 +58,6 @@ def test_quota(tmp_path, lines, files, cores):
     assert quota(root_with(tmp_path, lines, files)) == cores
 
 
-def test_no_control_groups(tmp_path):
-    assert quota(tmp_path) == math.inf
-
-
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="affinity is Linux's")
 def test_cores_follow_the_affinity():
     allowed = os.sched_getaffinity(0)
@@ -86,12 +81,6 @@ def test_waiting_threads_sleep_unless_the_user_chose_otherwise():
     assert threads_of(show) == "PASSIVE\n"
     assert threads_of(show, OMP_WAIT_POLICY="ACTIVE") == "ACTIVE\n"
     assert threads_of(show, GOMP_SPINCOUNT="100") == "None\n"
-
-
-def test_threads_keep_no_buffers_unless_the_user_chose_otherwise():
-    show = "import os, palmette; print(os.environ.get('MKL_DISABLE_FAST_MM'))"
-    assert threads_of(show) == "1\n"
-    assert threads_of(show, MKL_DISABLE_FAST_MM="0") == "0\n"
 
 
 @pytest.mark.skipif(not MKL, reason="this torch has no MKL")
@@ -140,21 +129,6 @@ palmette.machine.cores.limit_torch()
 print(torch.get_num_threads())
 """
     assert threads_of(code, **variable) == f"{threads}\n"
-
-
-def test_one_thread_is_of_the_caller_alone():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        elsewhere = list[int]()
-        with one_thread():
-            assert torch.get_num_threads() == 1
-            other = Thread(target=lambda: elsewhere.append(torch.get_num_threads()))
-            other.start()
-            other.join()
-        assert (torch.get_num_threads(), elsewhere) == (2, [2])
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_a_question_takes_one_thread_and_a_long_pass_all(tmp_path):

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from palmette.data import load_data
-from palmette.data.metrics import score_run
-from palmette.errors import InputError, MissingExtraError
 from palmette.evaluation import BM25
 from palmette.types import Document
 
@@ -37,25 +30,3 @@ def test_unknown_words_find_nothing_in_particular():
     baseline, queries = BM25(DOCUMENTS), ["zzz", "..."]
     assert [scores.tolist() for scores in baseline.scores(queries)] == [[0, 0, 0]] * 2
     assert baseline.search(queries, k=9) == [["cat", "dog", "tax"]] * 2
-
-
-def test_misuse_is_named(monkeypatch):
-    with pytest.raises(InputError, match="no documents"):
-        BM25([])
-    with pytest.raises(InputError, match="Put it in a list"):
-        BM25(DOCUMENTS).search("dog")
-    with pytest.raises(InputError, match="at least 1.*0"):
-        BM25(DOCUMENTS).search(["dog"], k=0)
-    monkeypatch.setitem(sys.modules, "bm25s", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'palmette\[baselines\]'"):
-        BM25(DOCUMENTS)
-
-
-@pytest.mark.data
-@pytest.mark.skipif("PALMETTE_DATA" not in os.environ, reason="PALMETTE_DATA names no folder of data sets")
-def test_bm25_on_squad():
-    data = load_data(Path(os.environ["PALMETTE_DATA"]) / "squad")
-    test = data.split("test")
-    found = BM25(data.corpus).search(list(test.queries.values()), k=10)
-    scores = score_run(dict(zip(test.queries, found, strict=True)), test.qrels, ks=(10,))
-    assert scores["ndcg@10"] == pytest.approx(0.8628, abs=0.001)

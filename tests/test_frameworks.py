@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from palmette import Document, FakeEncoder, Hit, Index
-from palmette.data import drop_blanks
+from palmette import Document, Hit, Index
 from palmette.errors import ConfigError
-from palmette.index.frameworks import diversify, represent
+from palmette.index.frameworks import diversify
 from palmette.methods import names
 from support import tiny
 
@@ -37,12 +35,6 @@ def test_maximal_marginal_relevance_by_hand(weight: float, k: int, expected: str
     assert all(hit in hits for hit in chosen)
 
 
-def test_nothing_is_diverse() -> None:
-    assert diversify([], np.zeros((0, 2), np.float32), 3, 0.5) == []
-    with pytest.raises(ConfigError, match="weight"):
-        diversify([], np.zeros((0, 2), np.float32), 3, -1)
-
-
 @pytest.mark.parametrize("method", names())
 def test_vectors_of_documents(method: str) -> None:
     index = Index.build(tiny.with_fields(), tiny.METHODS[method]())
@@ -50,25 +42,6 @@ def test_vectors_of_documents(method: str) -> None:
     assert np.linalg.norm(first) == pytest.approx(1, abs=1e-6)
     assert (first == again).all()
     assert not none.any()
-
-
-def test_vectors_of_an_encoder() -> None:
-    encoder = FakeEncoder(8)
-    assert represent(encoder, ["a"], "query") == encoder.encode_queries(["a"]).tolist()
-
-
-def test_blanks_are_counted_and_the_first_are_named() -> None:
-    pages = [
-        SimpleNamespace(id=None, page_content=text, metadata={"source": "a.pdf", "page": page})
-        for page, text in enumerate(("", "x", " ", "\t", "\n"))
-    ]
-    told = (
-        r"^4 of 5 documents are blank and were left out: document 0 of source 'a\.pdf', page 0; "
-        r"document 2 of source 'a\.pdf', page 2; document 3 of source 'a\.pdf', page 3; …$"
-    )
-    with pytest.warns(UserWarning, match=told):
-        assert drop_blanks(pages, lambda page: page.page_content) == [pages[1]]
-    assert drop_blanks(iter(pages[1:2]), lambda page: page.page_content) == [pages[1]]
 
 
 @pytest.mark.encoder

@@ -60,13 +60,6 @@ def test_pooled_vectors_are_mapped_on_every_way(encoder: SpaceEncoder, space: Sp
     np.testing.assert_allclose(queries, by_hand(plain.encode(TEXTS[:3]), space.queries), atol=1e-6)
 
 
-def test_tokens_and_layers_stay(encoder: SpaceEncoder) -> None:
-    own, plain = (states_of(e, TEXTS[:4], outputs=("tokens", "layers")) for e in (encoder, encoder.plain))
-    assert own.pooled is None
-    assert np.array_equal(own.tokens, plain.tokens)
-    assert np.array_equal(own.layers, plain.layers)
-
-
 def test_sentences_are_mapped_too(encoder: SpaceEncoder) -> None:
     vectors, found = encoder.encode_sentences(TEXTS)
     np.testing.assert_array_equal(vectors, encoder.encode(TEXTS))

@@ -70,24 +70,6 @@ def test_without_an_answer_nothing_is_validated(data: RetrievalData) -> None:
     assert Validation.of(unanswered, 0) is Validation.of(data, 0, split="test") is None
 
 
-def test_where_few_lie_near_the_rest_is_spread_over_all(data, vectors):
-    one = Validation.of(data, 0, queries=1, documents=500)
-    assert one is not None
-    near = one.with_nearest_documents(*vectors)
-    assert len(near.documents) == len(set(near.documents.tolist())) == 500
-    assert grades(near) == grades(one)
-    best = cosines(vectors[0][one.queries], vectors[1])[0].argsort(descending=True)[:100]
-    others = np.setdiff1d(near.documents, best.numpy())
-    assert len(others) >= 398
-    assert set(others.tolist()) <= set(one.documents.tolist())
-    assert np.histogram(others, bins=5, range=(0, 1000))[0].min() > 50
-
-
-def test_all_documents_stay_as_they_are(data, vectors):
-    every = held(data, 10**6)
-    assert every.with_nearest_documents(*vectors) is every
-
-
 def test_pairs_are_validated_among_the_nearest(tmp_path):
     """More documents than a validation ranks: what is encoded for training has chosen among them."""
     texts = [f"{n % 90} apples and {n // 90} pears" for n in range(DEV_DOCUMENTS + 600)]

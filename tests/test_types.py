@@ -1,4 +1,3 @@
-import json
 import pickle
 from datetime import date
 
@@ -51,18 +50,6 @@ def test_digest_tells_every_change(text: str, metadata: dict) -> None:
 def test_unusable_documents_are_refused(options: dict, words: str) -> None:
     with pytest.raises(InputError, match=words):
         Document(**options).digest  # noqa: B018 (metadata is looked at when the digest is made)
-
-
-def test_fields_are_the_content_where_there_is_no_text() -> None:
-    assert Document(fields={"title": "Lamp", "price": 3}).content == "Lamp\n3"
-    assert Document(text="words", fields={"title": "Lamp"}).content == "words"
-
-
-def test_explanation_is_json() -> None:
-    explanation = Explanation(0.5, [Part("a", 0.3), Part("b", 0.2, {"n": 1})], "because")
-    parts = json.loads(json.dumps(explanation.to_dict()))["parts"]
-    assert parts[1] == {"name": "b", "value": 0.2, "detail": {"n": 1}}
-    assert str(explanation) == "because"
 
 
 def test_a_pickled_hit_keeps_everything_but_its_index() -> None:

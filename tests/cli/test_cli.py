@@ -8,18 +8,16 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
 
-from palmette import FakeEncoder, Index
+from palmette import Index
 from palmette.cli import COMMANDS, build_parser, main, parse
-from palmette.cli.arguments import read_options
-from palmette.cli.train import add_config_options, print_report
+from palmette.cli.train import add_config_options
 from palmette.encoder import EncodingCache, load_encoder
-from palmette.errors import ConfigError, PalmetteError
-from palmette.methods import load_model, names
+from palmette.errors import PalmetteError
+from palmette.methods import load_model
 from palmette.methods.fields.config import FieldsConfig
 from palmette.methods.layers.config import LayersConfig
 from palmette.methods.paths.config import PathsSearch
@@ -71,36 +69,6 @@ def test_no_arguments_teach(run):
         assert parse(build_parser(words), words).handler, "every step of the tour is a command that parses"
 
 
-def help_of(capsys, *words):
-    with pytest.raises(SystemExit) as left:
-        main([*words, "--help"])
-    assert left.value.code == 0
-    return capsys.readouterr().out
-
-
-def test_help(capsys):
-    for command in COMMANDS:
-        assert f"palmette {command}" in help_of(capsys, command).partition("examples:")[2]
-    shown = help_of(capsys, "train")
-    for name in names():
-        assert re.search(rf"^  {name} +\S+ \S+", shown, flags=re.MULTILINE), name
-    shown = help_of(capsys, "train", "tree")
-    for option in ("--depth", "--propagation", "--steps", "--learning-rate", "(default: 6)"):
-        assert option in shown
-    assert "--width" not in shown
-
-
-def test_errors_are_wrapped_for_a_terminal(monkeypatch, run):
-    words = ["search", "nowhere-" * 4, "a question"]
-    [alone] = run(*words, status=1).splitlines()
-    monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    lines = run(*words, status=1).splitlines()
-    assert len(lines) > 1
-    assert " ".join(lines) == alone
-    assert all(len(line) <= 40 or " " not in line for line in lines)
-
-
 @pytest.mark.parametrize(
     ("config", "words", "options"),
     [
@@ -119,20 +87,6 @@ def test_flags_come_from_a_config(config, words, options):
     add_config_options(parser, config, {})
     assert vars(parser.parse_args([])) == {}, "defaults are the config's"
     assert config(**vars(parser.parse_args(words.split()))) == config(**options)
-
-
-def test_wrong_flags_and_defaults_are_told(capsys):
-    parser = argparse.ArgumentParser()
-    add_config_options(parser, TreeConfig, {"depth": 7})
-    with pytest.raises(ConfigError, match="depth must be a valid integer, got 'x'"):
-        TreeConfig(**vars(parser.parse_args(["--depth", "x"])))
-    shown = " ".join(parser.format_help().split())
-    assert "(default: 7)" in shown
-    assert "{clusters,random}" in shown
-    for words in (["nonsense"], ["index", "a"], ["inspect", "x", "--level", "3"]):
-        with pytest.raises(SystemExit) as left:
-            main(words)
-        assert left.value.code == 2
 
 
 def test_train_and_resume(place, tmp_path, monkeypatch, capsys, run):
@@ -164,33 +118,6 @@ def test_train_and_resume(place, tmp_path, monkeypatch, capsys, run):
     assert re.search(r"tree trained on \d+ pairs of pairs in .* on held-out queries\n", shown.out)
     assert f"next: palmette index {out} DOCUMENTS --out my-index" in shown.out
     assert load_model(out).fingerprint == made["fingerprint"], "the same as the run that was interrupted"
-
-
-NONE = {"maps": 0, "way": 0.0, "encoder": 0.5, "ndcg@10": 0.5, "gain": -0.004, "questions": 45}
-
-
-@pytest.mark.parametrize(
-    ("method", "pairs", "space", "told"),
-    [
-        ("tree", 7, {}, "trained on 7 pairs of notes in 1 s\n"),
-        ("tree", 0, {}, "kept the encoder's own vectors in 1 s\n"),
-        ("space", 7, {}, "kept the encoder's own vectors in 1 s\nno map was learned: too few pairs\nnothing changed\n"),
-        (
-            "space",
-            180,
-            NONE,
-            "kept the encoder's own vectors in 1 s\na learned map gained -0.004 nDCG@10 on 45 held-out",
-        ),
-        ("space", 180, {**NONE, "maps": 1, "ndcg@10": 0.6}, "trained on 180 pairs of notes in 1 s\na learned"),
-    ],
-)
-def test_what_was_trained_is_reported(method, pairs, space, told, capsys):
-    facts = {"data": "notes", "seconds": 1.0, "metric": "", "metrics": {}, "labelled": False, "pairs": pairs}
-    args = argparse.Namespace(json=False, method=method, data="notes")
-    print_report(args, SimpleNamespace(record=SimpleNamespace(steps=0, space=space, **facts)), Path("ckpt"))
-    shown = capsys.readouterr().out
-    assert f"{method} {told}" in shown
-    assert "index ckpt notes --out" in shown
 
 
 def test_index_again_touches_only_what_changed(place, tmp_path, run):
@@ -372,12 +299,6 @@ def test_evaluate_beside_baselines_and_in_the_card(place, tmp_path, run):
     assert mixed["metrics"]["ndcg@10"] > level
 
 
-def test_a_far_name_is_not_meant(tmp_path, run):
-    Index.build(["an owl"], path=tmp_path / "plain", encoder=FakeEncoder(8)).close()
-    for flag in ("--level", "--nonsense"):  # neither --device nor "none", the list of the options of its method
-        assert f"{flag}: there is no such option." in run("search", str(tmp_path / "plain"), "q", flag, "3", status=1)
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -410,21 +331,6 @@ def test_errors_are_one_paragraph(words, message, place, tmp_path, monkeypatch, 
     with pytest.raises(PalmetteError):
         main([*given, "--debug"])
     assert list(tmp_path.iterdir()) == [], "a refused command leaves nothing behind"
-
-
-@pytest.mark.parametrize(
-    ("words", "options"),
-    [
-        ("--level 5 --rerank=encoder", {"level": 5, "rerank": "encoder"}),
-        ("--flat --x-y -1", {"flat": True, "x_y": -1}),
-        ("--layers 1,4 --fields=a,b", {"layers": [1, 4], "fields": "a,b"}),
-        ("--only [2]", {"only": [2]}),
-    ],
-)
-def test_options_are_read_as_json_where_they_are(words, options):
-    assert read_options(words.split()) == options
-    with pytest.raises(ConfigError, match="stray"):
-        read_options(["stray", *words.split()])
 
 
 def test_as_a_module_and_into_a_closed_pipe(place, monkeypatch):

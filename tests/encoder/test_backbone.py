@@ -5,11 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from palmette import FakeEncoder, load_encoder
 from palmette.encoder import Encoder
-from palmette.encoder.local.backbone import Backbone, set_dropout
+from palmette.encoder.local.backbone import Backbone
 from palmette.errors import ConfigError
 from support.tiny_encoder import save_tiny_encoder, states_of
 
@@ -43,38 +42,6 @@ def test_asked_plainly_it_is_the_encoder(family: str, pooling: str, tmp_path) ->
     np.testing.assert_allclose(found[there], states.tokens[there], atol=1e-5)
 
 
-def test_new_tokens_begin_as_the_first_one_and_learn(tmp_path) -> None:
-    copy = backbone(tmp_path / "m", new_tokens=2)
-    ids, there = copy.plain(["the cat"])
-    swapped = ids.clone()
-    swapped[0, 0] = copy.vocabulary + 1
-    torch.testing.assert_close(copy(swapped, there), copy(ids, there))
-    copy(swapped, there)[0, 1, 0].backward()
-    assert copy.new_tokens.grad[1].abs().sum() > 0
-    assert copy.new_tokens.grad[0].abs().sum() == 0
-
-
-@pytest.mark.parametrize("family", ["roberta", "mpnet"])
-def test_positions_may_be_given(family: str, tmp_path) -> None:
-    copy = backbone(tmp_path / "m", family=family)
-    ids, there = copy.plain(["the cat"])
-    usual = torch.arange(ids.shape[1])[None]
-    torch.testing.assert_close(copy(ids, there, usual), copy(ids, there))
-    assert (copy(ids, there, 2 * usual) - copy(ids, there)).abs().max() > 1e-3
-
-
-def test_lower_layers_can_be_frozen(tmp_path) -> None:
-    copy = backbone(tmp_path / "m", new_tokens=1)
-    copy.freeze(1)
-    learning = {name.split(".")[0] for name, value in copy.named_parameters() if value.requires_grad}
-    assert learning == {"network", "new_tokens"}
-    assert not any(value.requires_grad for value in copy.layers[0].parameters())
-    assert all(value.requires_grad for value in copy.layers[1].parameters())
-    assert not copy.network.get_input_embeddings().weight.requires_grad
-    with pytest.raises(ConfigError, match="trained_layers must be between 0 and 2, got 3"):
-        copy.freeze(3)
-
-
 def test_half_precision_does_not_round_what_is_trained(tmp_path) -> None:
     exact = backbone(tmp_path / "m")
     rounded = load_encoder(tmp_path / "m", dtype="bfloat16", device="cpu")
@@ -89,13 +56,6 @@ def test_what_cannot_be_trained_says_so(tmp_path) -> None:
         backbone(tmp_path / "m", pooling="max")
     with pytest.raises(ConfigError, match="no such model"):
         backbone(tmp_path / "r", router=True)
-
-
-def test_tokens_are_cut(tmp_path) -> None:
-    copy = backbone(tmp_path / "m")
-    assert [len(row) for row in copy.tokenise([TEXTS[3], "dog"])] == [62, 1]
-    assert copy.tokenise([TEXTS[3]], limit=4) == [copy.tokenise([TEXTS[3]])[0][:4]]
-    assert copy.tokenise([]) == []
 
 
 def test_a_transformer_learns_the_same_in_half_precision(tmp_path, monkeypatch) -> None:
@@ -121,13 +81,3 @@ def test_a_transformer_learns_the_same_in_half_precision(tmp_path, monkeypatch) 
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
         copy(ids, there)
     assert set(seen) == {torch.float32, torch.bfloat16}, "what does not learn stays fused"
-
-
-@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
-def test_dropout_spares_attention_weights(family: str, tmp_path) -> None:
-    copy = backbone(tmp_path / "m", family=family)
-    set_dropout(copy.network, 0.25)
-    shares = {name: part.p for name, part in copy.network.named_modules() if isinstance(part, nn.Dropout)}
-    weights = [name for name in shares if name.endswith(("attention.self.dropout", "attention.dropout"))]
-    assert len(weights) == len(copy.layers)
-    assert all(p == (0.0 if name in weights else 0.25) for name, p in shares.items())

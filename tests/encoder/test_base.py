@@ -9,7 +9,6 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-import torch
 
 from palmette.encoder import FakeEncoder, Kind, Output, States, load_encoder
 from palmette.encoder.coalesce import Coalescer, FairLock
@@ -50,13 +49,6 @@ def test_rows_come_back_in_the_order_of_the_texts():
     assert encoder.encode([]).shape == encoder.encode_queries([]).shape == (0, 8)
 
 
-def test_passes_are_kept_to_a_number_of_tokens():
-    encoder = Spy(batch_size=4)
-    encoder.tokens_per_pass = 60
-    encoder.encode(["w " * 80] * 3 + ["w"] * 5)
-    assert [len(batch) for batch in encoder.passes] == [1, 1, 1, 4, 1]
-
-
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
@@ -79,22 +71,6 @@ def test_bad_input_is_named(call, error, words):
         call(FakeEncoder(8))
 
 
-@pytest.mark.parametrize("outputs", [("pooled",), ("tokens",), ("layers",)])
-def test_nan_names_output_and_text(outputs):
-    encoder = Spy(batch_size=2)
-    texts = ["short", "a rather long text", "a NaN here", "b"]
-    with pytest.raises(EncodingError, match=rf"{outputs[0]} of text 2: 'a NaN here'"):
-        list(encoder.iter_states(texts, outputs=outputs))
-
-
-def test_large_but_finite_values_pass():
-    class Large(FakeEncoder):
-        def forward(self, texts, kind, outputs):
-            return States(pooled=torch.full((len(texts), 8), 3e38))
-
-    assert np.isfinite(Large(8).encode(["a", "b"])).all()
-
-
 def test_megabytes_reach_the_model_cut_and_equal_texts_stay_equal():
     encoder = Spy(max_length=16)
     long = "word " * 1_000_000
@@ -108,11 +84,6 @@ def test_megabytes_reach_the_model_cut_and_equal_texts_stay_equal():
     np.testing.assert_allclose(pooled, few, atol=1e-6)
     assert max(len(text) for batch in encoder.passes for text in batch) <= 16_384
     assert sum(len(text.split()) for batch in encoder.passes[1:] for text in batch) > 4_900
-
-
-def test_a_bar_shows_on_terminals_only(capsys):
-    FakeEncoder(8).encode(["a"] * 50, batch_size=1, progress=True)
-    assert capsys.readouterr().err == ""
 
 
 def test_concurrent_queries_get_their_own_rows_and_errors():
@@ -131,14 +102,6 @@ def test_concurrent_queries_get_their_own_rows_and_errors():
 
     with ThreadPoolExecutor(len(texts)) as pool:
         list(pool.map(ask, range(len(texts))))
-
-
-def test_load_encoder_takes_names_configs_and_encoders():
-    encoder = load_encoder("fake:16:2", max_length=20)
-    assert (encoder.dimension, encoder.num_layers, encoder.max_length) == (16, 2, 20)
-    assert load_encoder(encoder) is encoder
-    assert load_encoder("fake:16:2", max_length=20) is encoder
-    assert load_encoder(encoder.to_config()) is encoder
 
 
 class Line:
@@ -189,15 +152,6 @@ def test_one_callers_error_is_its_own():
     found = gather(Coalescer(), line, [["a"], ["bad"], ["ccc"]])
     assert isinstance(found[1], ValueError)
     assert (found[0].tolist(), found[2].tolist()) == ([[1.0]], [[3.0]])
-
-
-def test_alone_nothing_is_shared_or_repeated():
-    line, coalescer = Line(), Coalescer()
-    assert coalescer(["abc"], line.run).tolist() == [[3.0]]
-    with pytest.raises(ValueError, match="bad text"):
-        coalescer(["bad"], line.run)
-    assert line.passes == [["abc"], ["bad"]]
-    assert coalescer(["after"], line.run).tolist() == [[5.0]]
 
 
 def test_an_interrupted_leader_leaves_nobody_waiting():

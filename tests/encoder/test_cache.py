@@ -6,7 +6,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -18,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmette.encoder import CachedEncoder, EncodingCache, FakeEncoder
-from palmette.encoder.cache import default_cache_dir
 from palmette.errors import ConfigError, EncodingError, InputError, ReadOnlyError, StorageFullError
 from support.tiny_encoder import states_of
 
@@ -46,16 +44,6 @@ def files(cache: EncodingCache) -> list[Path]:
 
 def tokens_of(encoder: FakeEncoder, text: str) -> np.ndarray:
     return states_of(encoder, [text], outputs=("tokens",)).tokens[0].astype(np.float16)
-
-
-def test_only_what_is_missing_is_encoded(cache):
-    encoder = Counting()
-    found = cache.encode(encoder, TEXTS)
-    np.testing.assert_array_equal(found, FakeEncoder(8).encode(TEXTS))
-    assert sorted(encoder.seen) == sorted(set(TEXTS))
-    more = EncodingCache(cache.root).encode(encoder, ["new", *reversed(TEXTS)])
-    np.testing.assert_array_equal(more, FakeEncoder(8).encode(["new", *reversed(TEXTS)]))
-    assert encoder.seen[len(set(TEXTS)) :] == ["new"]
 
 
 @settings(max_examples=10)
@@ -277,21 +265,6 @@ def test_a_limit_of_nothing_keeps_nothing_and_limits_are_checked(monkeypatch, tm
         EncodingCache(tmp_path)
 
 
-def test_entries_and_clearing(cache):
-    assert (cache.entries(), cache.clear()) == ([], 0)
-    cache.encode(FakeEncoder(8), TEXTS)
-    cache.encode_tokens(FakeEncoder(16), TEXTS)
-    found = {(entry.encoder, entry.output): entry for entry in cache.entries()}
-    texts = {key: entry.texts for key, entry in found.items()}
-    assert texts == {("fake:8:3", "sentences"): 4, ("fake:16:3", "tokens"): 4}
-    assert abs(found["fake:8:3", "sentences"].used - time.time()) < 60
-    assert cache.clear("fake:9") == 0
-    assert cache.clear("fake:8:3") == found["fake:8:3", "sentences"].bytes
-    assert [entry.encoder for entry in cache.entries()] == ["fake:16:3"]
-    assert cache.clear() > 0
-    assert files(cache) == []
-
-
 CODE = """
 import sys, numpy as np
 from palmette.encoder import EncodingCache, FakeEncoder
@@ -329,35 +302,6 @@ def test_token_states_are_mapped_into_memory(cache):
     cache.encode_tokens(encoder, ["new", *TEXTS[1:]])
     assert encoder.seen[len(set(TEXTS)) :] == ["new"]
     assert {path.stem for path in cache.root.iterdir()} == {"palmette-cache"}, "no file is left"
-
-
-def test_layers_are_kept_per_token(cache):
-    encoder = FakeEncoder(8, num_layers=2)
-    expected = states_of(encoder, [TEXTS[1]], outputs=("layers",)).layers[0].transpose(1, 0, 2).astype(np.float16)
-    for _ in range(2):
-        flat, offsets = cache.encode_tokens(encoder, TEXTS, outputs="layers")
-        assert flat.shape == (offsets[-1], 3, 8)
-        np.testing.assert_array_equal(flat[offsets[1] : offsets[2]], expected)
-
-
-def test_values_beyond_half_precision_are_refused(cache):
-    class Huge(FakeEncoder):
-        def forward(self, texts, kind, outputs):
-            states = super().forward(texts, kind, outputs)
-            states.tokens[:] *= 1e6
-            return states
-
-    with pytest.raises(EncodingError, match="tokens of text 0 exceed half precision"):
-        cache.encode_tokens(Huge(8), ["a"])
-    assert files(cache) == []
-
-
-def test_the_default_folder(monkeypatch, tmp_path):
-    monkeypatch.setenv("PALMETTE_CACHE", str(tmp_path))
-    assert EncodingCache().root == tmp_path
-    monkeypatch.delenv("PALMETTE_CACHE")
-    assert default_cache_dir().is_absolute()
-    assert "palmette" in default_cache_dir().parts
 
 
 def test_a_cached_encoder_encodes_a_document_once(tmp_path):

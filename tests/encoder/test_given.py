@@ -12,7 +12,7 @@ import pytest
 from langchain_palmette import PalmetteRetriever as LangChainRetriever
 from llama_index.retrievers.palmette import PalmetteRetriever as LlamaIndexRetriever
 from palmette import Index, LayersModel, SpaceModel, load_encoder
-from palmette.errors import ConfigError, EncodingError, InputError, ModelMismatchError
+from palmette.errors import ConfigError, EncodingError, ModelMismatchError
 from support.embedders import FAKE, LangChain, Llama, function
 from support.tiny_encoder import states_of
 
@@ -65,12 +65,6 @@ def test_both_frameworks_open_an_index_with_the_object(tmp_path: Path) -> None:
     assert [hit.text for hit in again.retrieve("where is the fox?")] == ["a blue fox runs"]
 
 
-def test_pairs_teach_a_space_over_given_embeddings(tmp_path: Path) -> None:
-    pairs = [(f"alpha{n % 9} what{n}", f"beta{n % 9} text{n}") for n in range(120)]
-    model = SpaceModel.fit(pairs, encoder=LangChain(), progress=False, cache=tmp_path / "cache")
-    assert model.encoder.plain.name == "given:mine"
-
-
 def test_methods_that_read_tokens_say_so() -> None:
     with pytest.raises(ConfigError, match="one vector a text and no tokens"):
         states_of(load_encoder(function), TEXTS, outputs=("tokens",))
@@ -95,16 +89,3 @@ def test_unusable_vectors_are_named(returned: Any, words: str) -> None:
     answers = iter([[[0.0, 1.0]], *[returned] * 9])
     with pytest.raises((EncodingError, ModelMismatchError), match=words):
         Index.build(TEXTS, encoder=lambda texts: next(answers))
-
-
-def test_other_arguments() -> None:
-    with pytest.raises(ConfigError, match="not both"):
-        Index.build(TEXTS, SpaceModel.untrained(FAKE), encoder=function)
-    with pytest.raises(InputError, match="an encoder is given by its name"):
-        load_encoder(3)  # type: ignore[arg-type]
-    with pytest.raises(RuntimeError, match="no network"):
-
-        def broken(texts: list[str]) -> Any:
-            raise RuntimeError("no network")
-
-        load_encoder(broken)

@@ -11,7 +11,7 @@ import pytest
 from palmette import Index, load_encoder
 from palmette.encoder import Backbone, SentenceEncoder
 from palmette.encoder.onnx.encoder import LightEncoder
-from palmette.errors import ConfigError, MissingExtraError
+from palmette.errors import MissingExtraError
 from support.tiny import documents
 from support.tiny_encoder import edited, save_tiny_encoder, states_of
 
@@ -44,16 +44,6 @@ def test_it_gives_what_torch_gives(shape: str, tmp_path: Path) -> None:
     mine, other = light.encode_sentences(TEXTS)[1], heavy.encode_sentences(TEXTS)[1]
     assert np.array_equal(mine.spans, other.spans)
     np.testing.assert_allclose(mine.floats(), other.floats(), atol=0.02)
-
-
-def test_half_precision_weights_are_read_as_float32(tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    file = save_tiny_encoder(tmp_path / "tiny") / "model.safetensors"
-    save_file({name: value.half() for name, value in load_file(file).items()}, file, {"format": "pt"})
-    light, heavy = load_encoder(file.parent), load_encoder(file.parent, dtype="float32")
-    assert isinstance(light, LightEncoder)
-    np.testing.assert_allclose(light.encode(TEXTS), heavy.encode(TEXTS), atol=3e-6)
 
 
 def test_an_index_made_with_one_is_opened_and_added_to_with_the_other(tmp_path: Path) -> None:
@@ -108,18 +98,6 @@ def test_a_device_or_a_precision_needs_torch(
     monkeypatch.setattr("palmette.machine.devices.has_torch", lambda: False)
     with pytest.raises(MissingExtraError, match=r"palmette\[train\]"):
         load_encoder(save_tiny_encoder(tmp_path / "tiny"), **option)
-
-
-@pytest.mark.parametrize("limit", [None, 30])
-def test_token_limits_are_those_of_torch(limit: int | None, tmp_path: Path) -> None:
-    folder = save_tiny_encoder(tmp_path / str(limit))
-    if limit:
-        edited("sentence_bert_config.json", max_seq_length=limit)(folder)
-    light, heavy = load_encoder(folder), load_encoder(folder, dtype="float32")
-    assert (light.max_length, light.fingerprint) == (heavy.max_length, heavy.fingerprint)
-    assert light.max_length == (limit or 64)
-    with pytest.raises(ConfigError, match="between 3 and 64"):
-        load_encoder(folder, max_length=65)
 
 
 def test_long_and_short_texts_of_a_batch_are_computed_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,12 +41,6 @@ def model(tmp_path) -> dict[str, bytes]:
     return files(save_tiny_encoder(tmp_path / "tiny"))
 
 
-def test_a_directory_is_taken_as_it_is(tmp_path, monkeypatch):
-    (tmp_path / "org" / "model").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path)
-    assert find_encoder("org/model").folder == Path("org/model")
-
-
 def test_the_hub_gives_weights_but_no_pickles_and_then_the_cache_does(hub, model, tmp_path):
     more = {"pytorch_model.bin": b"\x80", "onnx/model.onnx": b"x", "code.py": b"1"}
     sha, how = hub.put("me/encoder", {**model, **more}), {"cache_dir": tmp_path / "hub"}

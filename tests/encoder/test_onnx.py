@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 import threading
@@ -13,25 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from palmette import Index, SpaceModel, load_encoder
+from palmette import Index, load_encoder
 from palmette.encoder import Encoder, FakeEncoder
 from palmette.encoder.onnx.export import CHECKED, export_onnx
 from palmette.encoder.onnx.folder import RECORD
 from palmette.encoder.onnx.graph import external_files
-from palmette.errors import (
-    CheckpointError,
-    ConfigError,
-    EncodingError,
-    InputError,
-    MissingExtraError,
-    ModelMismatchError,
-    NotFoundError,
-)
-from palmette.methods.fields import FieldsModel
-from palmette.methods.layers import LayersModel
+from palmette.errors import CheckpointError, ConfigError, EncodingError, InputError, ModelMismatchError, NotFoundError
 from support.forks import in_child
 from support.local_hub import LocalHub
-from support.tiny import documents, pairs
+from support.tiny import documents
 from support.tiny_encoder import edited, save_tiny_encoder, states_of
 
 onnx = pytest.importorskip("onnx")
@@ -107,16 +96,6 @@ def test_an_export_gives_the_vectors_of_its_source(shape: str, tmp_path: Path) -
     assert encoder.count_tokens(TEXTS) == source.count_tokens(TEXTS)
 
 
-def test_long_texts_are_read_in_windows(source: Path, exported: Path) -> None:
-    text = " ".join(f"the cat number {n} sat on the mat ." for n in range(40))
-    (own, found), (theirs, expected) = (
-        each.encode_sentences([text]) for each in map(load, (f"onnx:{exported}", source))
-    )
-    np.testing.assert_allclose(own, theirs, atol=1e-5)
-    np.testing.assert_array_equal(found.spans, expected.spans)
-    assert (found.floats() * expected.floats()).sum(axis=1).min() > 0.999
-
-
 def test_a_pooling_may_leave_the_prompt_out(tmp_path: Path) -> None:
     folder = save_tiny_encoder(tmp_path / "source", prompts={"query": "query : "})
     settings = folder / "1_Pooling" / "config.json"
@@ -124,16 +103,6 @@ def test_a_pooling_may_leave_the_prompt_out(tmp_path: Path) -> None:
     source = load(folder)
     encoder = load(f"onnx:{export_onnx(source, tmp_path / 'onnx').path}")
     np.testing.assert_allclose(encoder.encode_queries(["a cat"]), source.encode_queries(["a cat"]), atol=1e-5)
-
-
-def test_prompts_that_were_given_are_exported(source: Path, tmp_path: Path) -> None:
-    prompted = load_encoder(source, device="cpu", dtype="float32", prompts={"query": "query : "})
-    encoder = load(f"onnx:{export_onnx(prompted, tmp_path / 'onnx').path}")
-    assert encoder.prompts == prompted.prompts
-    assert encoder.stands_for == prompted.fingerprint
-    np.testing.assert_allclose(encoder.encode_queries(["a cat"]), prompted.encode_queries(["a cat"]), atol=1e-5)
-    with pytest.raises(ConfigError, match="export it without truncate="):
-        export_onnx(load_encoder(source, device="cpu", dtype="float32", truncate=8), tmp_path / "short")
 
 
 def test_an_export_takes_prompts_and_a_width(source: Path, exported: Path, tmp_path: Path) -> None:
@@ -222,34 +191,6 @@ def test_an_index_is_opened_with_the_export_of_its_encoder(
         Index.open(tmp_path / "index", encoder=f"onnx:{other}")
 
 
-def test_an_index_of_its_own(exported: Path, tmp_path: Path) -> None:
-    with Index.create(tmp_path / "index", encoder=f"onnx:{exported}") as index:
-        index.add(documents())
-        assert index.model.encoder.name == f"onnx:{exported}"
-    with Index.open(tmp_path / "index") as index:
-        hit = index.search("a cat on the roof", k=1)[0]
-        assert hit.text[slice(*hit.highlights.sentence)]
-
-
-def test_a_model_is_trained_on_it(exported: Path, tmp_path: Path) -> None:
-    model = SpaceModel.fit(pairs(), encoder=f"onnx:{exported}", progress=False)
-    assert SpaceModel.from_pretrained(model.save_pretrained(tmp_path / "model")).fingerprint == model.fingerprint
-
-
-@pytest.mark.parametrize(
-    ("kind", "options", "words"),
-    [
-        (FieldsModel, {"fields": {"text": "text"}}, "this method trains sentence-transformers encoders"),
-        (LayersModel, {}, "has no transformer layers"),
-    ],
-)
-def test_methods_that_read_layers_say_what_they_need(
-    kind: type, options: dict[str, Any], words: str, exported: Path
-) -> None:
-    with pytest.raises(ConfigError, match=words):
-        kind.fit(pairs(), encoder=f"onnx:{exported}", steps=1, progress=False, **options)
-
-
 def test_equal_encoders_are_shared_and_threads_agree(exported: Path) -> None:
     encoder = load(f"onnx:{exported}")
     assert load(f"onnx:{exported}") is encoder
@@ -305,13 +246,6 @@ def test_a_bad_export_is_not_kept(source: Path, tmp_path: Path, monkeypatch: pyt
     with pytest.raises(EncodingError, match="is needed; it is not kept"):
         export_onnx(source, tmp_path / "onnx")
     assert not list(tmp_path.iterdir())
-
-
-def test_a_missing_package_names_the_extra(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = importlib.util.find_spec
-    monkeypatch.setattr("palmette.encoder.onnx.export.find_spec", lambda name: None if name == "onnx" else found(name))
-    with pytest.raises(MissingExtraError, match=r"pip install 'palmette\[train\]'"):
-        export_onnx(source, tmp_path / "new")
 
 
 # -- folders of strangers ------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from palmette import FakeEncoder, Index, LayersModel, load_encoder
-from palmette.errors import ConfigError, ModelMismatchError
+from palmette import FakeEncoder, Index, load_encoder
+from palmette.errors import ModelMismatchError
 from support.tiny_encoder import save_tiny_encoder
 
 TEXTS = ["the cat sat on the mat", "a dog ran under the roof", "the bird sat on a file"]
@@ -55,13 +55,6 @@ def test_a_width_keeps_the_first_columns(tiny: Path) -> None:
     np.testing.assert_allclose(load_encoder(embed, truncate=8).encode(TEXTS).shape, (3, 8))
 
 
-def test_half_precision_is_near(tiny: Path) -> None:
-    half = load_encoder(tiny, dtype="float16", truncate=8)
-    assert half.precision == "float16"
-    assert half.fingerprint == load_encoder(tiny, truncate=8).fingerprint
-    np.testing.assert_allclose(half.encode(TEXTS), load_encoder(tiny, truncate=8).encode(TEXTS), atol=0.02)
-
-
 @pytest.mark.parametrize("kind", ["folder", "function"])
 def test_an_index_keeps_them(tiny: Path, tmp_path: Path, kind: str) -> None:
     name: Any = str(tiny) if kind == "folder" else embed
@@ -75,18 +68,6 @@ def test_an_index_keeps_them(tiny: Path, tmp_path: Path, kind: str) -> None:
         assert [hit.score for hit in index.search("the dog", k=3)] == pytest.approx([hit.score for hit in hits])
     with pytest.raises(ModelMismatchError, match="was trained with encoder"):
         Index.open(tmp_path / "index", encoder=load_encoder(name, truncate=8))
-
-
-def test_a_dict_names_an_encoder_with_options(tiny: Path) -> None:
-    with Index.build(TEXTS, encoder={"name": str(tiny), "truncate": 8, "prompts": PROMPTS}) as index:
-        assert index.model.encoder is load_encoder(tiny, truncate=8, prompts=PROMPTS)
-
-
-def test_a_method_that_reads_layers(tiny: Path) -> None:
-    pairs = [(f"the {n} cat", f"the cat sat {n} on the mat") for n in range(20)]
-    model = LayersModel.fit(pairs, encoder=load_encoder(tiny, truncate=8), steps=3, batch_size=8, progress=False)
-    with Index.build(TEXTS, model) as index:
-        assert index.search("the dog", k=1)
 
 
 @pytest.mark.parametrize(
@@ -103,10 +84,3 @@ def test_a_method_that_reads_layers(tiny: Path) -> None:
 def test_impossible_options(tiny: Path, options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         load_encoder(tiny, **options)
-
-
-def test_encoders_that_take_none(tiny: Path) -> None:
-    with pytest.raises(ConfigError, match="takes no prompts and no truncate"):
-        load_encoder("fake:32", truncate=8)
-    with pytest.raises(ConfigError, match="an Encoder has them already"):
-        load_encoder(FAKE, prompts=PROMPTS)

@@ -98,24 +98,6 @@ def test_a_server_that_takes_few_or_short_texts(server: EmbeddingServer) -> None
     assert vector.shape == (1, WIDTH)
 
 
-def test_a_server_that_fails_now_and_then(server: EmbeddingServer) -> None:
-    whole = json.dumps(server.embeddings({"input": ["a b"], "model": "m"})[2]).encode()
-    fewer = server.embeddings({"input": ["a"], "model": "m"})
-    failures = iter(
-        [
-            (429, {"retry-after": "0.01"}, {"error": {"message": "slow down"}}),
-            (500, {}, b"<html>"),
-            (200, {"content-length": "40000"}, whole[:200]),
-            (200, {}, {"data": []}),
-            (200, {}, {**fewer[2], "data": fewer[2]["data"] * 3}),
-        ]
-    )
-    encoder = RemoteEncoder("openai:small")
-    server.reply = lambda body: next(failures, None) or server.embeddings(body)
-    np.testing.assert_allclose(encoder.encode(["a b"]), FakeEncoder(WIDTH).encode(["a b"]), atol=1e-6)
-    assert server.texts["a b"] == 6
-
-
 def test_what_arrived_is_kept_where_another_request_fails(
     server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,16 +157,6 @@ def test_errors_name_the_cause(
     with pytest.raises(error, match=words) as caught:
         encoder.encode_queries(["a b"])
     assert "sk-secret" not in "".join([str(caught.value), repr(caught.value.__cause__), *capfd.readouterr()])
-
-
-def test_a_key_follows_no_redirect(server: EmbeddingServer) -> None:
-    other = EmbeddingServer()
-    encoder = RemoteEncoder("openai:small")
-    server.reply = lambda body: (308, {"location": f"{other.url}/embeddings"}, b"")
-    with pytest.raises(RemoteError, match="redirects to"):
-        encoder.encode(["a b"])
-    assert not other.bodies
-    other.close()
 
 
 def test_a_server_that_hangs(server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,37 +314,6 @@ def test_a_model_that_is_exchanged_meanwhile_spoils_nothing(
             assert index.search(text, k=1, lexical=0)[0].document.text == text
 
 
-def test_vectors_that_cannot_be_right_are_refused(server: EmbeddingServer) -> None:
-    encoder = RemoteEncoder("openai:small")
-
-    def served(make: Any) -> Any:
-        def reply(body: dict[str, Any]) -> Served:
-            status, headers, content = server.embeddings(body)
-            for row, text in zip(content["data"], body["input"], strict=True):
-                row["embedding"] = make(text, row["embedding"])
-            return status, headers, content
-
-        return reply
-
-    server.reply = served(lambda text, vector: [0.0] * WIDTH if "fox" in text else vector)
-    with pytest.raises(EncodingError, match=f"{server.url}.*vector of zeros.*fox sleeps'"):
-        encoder.encode(TEXTS)
-    server.reply = served(lambda text, vector: [1.0] * WIDTH)
-    with pytest.raises(EncodingError, match=f"{server.url}.*the same vector for all of 10 different texts"):
-        encoder.encode(TEXTS)
-    server.reply = server.embeddings
-    assert encoder.encode_queries(["an owl", "An  owl"]).shape == (2, WIDTH)
-    assert encoder.encode(TEXTS).any(axis=1).all()
-
-
-def test_pairs_teach_a_space(server: EmbeddingServer, tmp_path: Path) -> None:
-    pairs = [(f"alpha{n % 9} what{n}", f"beta{n % 9} text{n}") for n in range(60)]
-    model = SpaceModel.fit(pairs, encoder="openai:small", progress=False)
-    assert set(server.texts.values()) == {1}
-    model.save_pretrained(tmp_path / "model")
-    assert usage_of(SpaceModel.from_pretrained(tmp_path / "model").encoder) is not None
-
-
 def test_the_commands(server: EmbeddingServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     notes = tmp_path / "notes"
     notes.mkdir()
@@ -390,18 +331,3 @@ def test_the_commands(server: EmbeddingServer, tmp_path: Path, capsys: pytest.Ca
     assert "was trained with encoder" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["index", str(notes), "--out", index, "--encoder", "{"])
-
-
-def test_both_frameworks_take_a_name(server: EmbeddingServer) -> None:
-    from langchain_core.documents import Document as LangChainDocument
-    from llama_index.core.schema import TextNode
-
-    from langchain_palmette import PalmetteRetriever as LangChainRetriever
-    from llama_index.retrievers.palmette import PalmetteRetriever as LlamaIndexRetriever
-
-    documents = [LangChainDocument(page_content=text) for text in TEXTS]
-    retriever = LangChainRetriever.from_documents(documents, encoder="openai:small", k=1)
-    assert retriever.invoke("where is the blue fox?")[0].page_content == "the blue fox sleeps"
-    nodes = LlamaIndexRetriever.from_documents([TextNode(text=text) for text in TEXTS], encoder="openai:small")
-    assert nodes.retrieve("where is the blue fox?")[0].text == "the blue fox sleeps"
-    assert set(server.texts.values()) == {1}

@@ -17,9 +17,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from palmette.encoder import Backbone, CachedEncoder, Encoder, FakeEncoder, load_encoder
+from palmette.encoder import Backbone, Encoder, load_encoder
 from palmette.errors import CheckpointError, ConfigError
-from palmette.machine.devices import auto_precision, check_device
+from palmette.machine.devices import check_device
 from support.tiny_encoder import save_tiny_encoder, states_of
 
 TEXTS = ["the cat sat on the mat", "a dog", "", "how do i open a file under the roof", "bird"]
@@ -70,16 +70,6 @@ def test_one_pass_gives_pooled_tokens_and_layers(tiny):
     assert layer.weight.grad is not None
 
 
-def test_prompts_are_those_of_the_model(tmp_path):
-    encoder = load(save_tiny_encoder(tmp_path / "p", prompts={"query": "query : ", "passage": "passage : "}))
-    assert encoder.prompts == {"query": "query : ", "document": "passage : "}
-    plain = load(save_tiny_encoder(tmp_path / "plain"))
-    np.testing.assert_allclose(encoder.encode_queries(["a cat"]), plain.encode(["query : a cat"]), atol=1e-6)
-    np.testing.assert_allclose(encoder.encode(["a cat"]), plain.encode(["passage : a cat"]), atol=1e-6)
-    assert encoder.variant("query") != encoder.variant("document")
-    assert plain.variant("query") == plain.variant("document")
-
-
 def test_a_router_sends_queries_another_way(tmp_path):
     encoder = load(save_tiny_encoder(tmp_path / "router", router=True))
     assert not np.allclose(encoder.encode(["a cat"]), encoder.encode_queries(["a cat"]), atol=0.01)
@@ -103,15 +93,6 @@ def test_static_embeddings_have_no_token_states(tmp_path):
     assert encoder.encode(["a cat", "the roof"]).shape == (2, 8)
     with pytest.raises(ConfigError, match="gives 'pooled' and nothing else"):
         states_of(encoder, ["a"], outputs=("tokens",))
-
-
-def test_a_width_that_the_model_cuts_to_is_kept(tiny):
-    whole = load(tiny)
-    config = tiny / "config_sentence_transformers.json"
-    config.write_text(json.dumps({**json.loads(config.read_text()), "truncate_dim": 5}))
-    cut = load(tiny)
-    assert cut.fingerprint != whole.fingerprint
-    np.testing.assert_array_equal(cut.encode(["a cat"]), whole.encode(["a cat"])[:, :5])
 
 
 def test_the_fingerprint_is_of_the_content(tmp_path, tiny):
@@ -150,18 +131,6 @@ def test_a_config_finds_the_encoder_again_and_a_changed_one_is_refused(tiny):
         load(config)
 
 
-def test_max_length_cuts_and_has_bounds(tiny):
-    encoder = load(tiny, max_length=5)
-    assert states_of(encoder, ["the cat sat on the mat"], outputs=("tokens",)).tokens.shape[1] == 5
-    for options, words in (
-        ({"max_length": 65}, "between 3 and 64"),
-        ({"dtype": "int8"}, "int8"),
-        ({"batch_size": 0}, "0"),
-    ):
-        with pytest.raises(ConfigError, match=words):
-            load(tiny, **options)
-
-
 @pytest.mark.parametrize("given", ["abacus", "gpu", "cuda", "cuda:99", "meta"])
 @pytest.mark.parametrize("encoder", ["fake:8", "tiny"])
 def test_a_device_that_is_not_there_is_named_with_those_that_are(tiny, encoder, given):
@@ -178,16 +147,6 @@ def test_a_process_takes_its_own_gpu(monkeypatch):
     assert check_device(None) == torch.device("cuda:3")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert check_device(None) == torch.device("cuda:0")
-
-
-def test_bfloat16_is_near_and_of_unit_length(tiny):
-    exact, rough = load(tiny), load(tiny, dtype="bfloat16")
-    assert (rough.precision, auto_precision(torch.device("mps"))) == ("bfloat16", "float32")
-    found = rough.encode(TEXTS)
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
-    assert (found * exact.encode(TEXTS)).sum(1).min() > 0.99
-    assert states_of(rough, ["a"], outputs=("layers",)).layers.dtype == torch.float32
 
 
 def only_pickles(folder: Path) -> None:
@@ -289,37 +248,6 @@ def test_a_copy_is_of_the_whole_model_while_a_pass_stops_early(tiny: Path) -> No
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory) -> Encoder:
     return load(save_tiny_encoder(tmp_path_factory.mktemp("depth") / "encoder"))
-
-
-@pytest.mark.parametrize("kind", ["fake", "real", "cached"])
-def test_a_pass_that_stops_gives_the_first_layers(kind: str, shared: Encoder, tmp_path: Path) -> None:
-    encoder = {"fake": FakeEncoder(16), "real": shared, "cached": CachedEncoder(shared, tmp_path)}[kind]
-    whole = states_of(encoder, QUERIES, kind="query", outputs=("layers",))
-    for depth in range(1, encoder.num_layers + 1):
-        part = states_of(encoder, QUERIES, kind="query", outputs=("layers",), depth=depth)
-        np.testing.assert_array_equal(part.layers, whole.layers[:, : depth + 1])
-        np.testing.assert_array_equal(part.mask, whole.mask)
-    _, first = next(encoder.iter_states(QUERIES[:1], kind="query", outputs=("layers",), depth=1))
-    np.testing.assert_allclose(first.layers, whole.layers[:1, :2, : first.layers.shape[2]], atol=1e-6)
-    again = states_of(encoder, QUERIES, kind="query", outputs=("layers",))
-    np.testing.assert_array_equal(again.layers, whole.layers)  # all layers are back
-
-
-def test_depth_is_checked(shared: Encoder) -> None:
-    for depth, outputs in ((0, ("layers",)), (3, ("layers",)), (1, ("pooled",)), (1, ("layers", "pooled"))):
-        with pytest.raises(ConfigError, match="depth"):
-            states_of(shared, QUERIES, outputs=outputs, depth=depth)
-
-
-def test_copies_are_the_last_layers(shared: Encoder) -> None:
-    copies = shared.layer_weights(2)
-    assert copies is not None
-    assert copies.heads == 2
-    last = shared.model[0].auto_model.encoder.layer[1].state_dict()
-    assert torch.equal(copies.layers[1]["query.weight"], last["attention.self.query.weight"])
-    assert torch.equal(copies.layers[1]["norms.1.bias"], last["output.LayerNorm.bias"])
-    assert len(copies.layers[1]) == len(last)
-    assert FakeEncoder(8).layer_weights(1) is None
 
 
 def test_a_model_is_whole_again_after_an_error(shared: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:

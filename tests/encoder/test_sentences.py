@@ -15,7 +15,6 @@ from palmette.encoder import Encoder, FakeEncoder, States, load_encoder
 from palmette.encoder.sentences import Sentences
 from palmette.encoder.sentences.splitting import split_sentences
 from palmette.encoder.states import like
-from palmette.errors import InputError
 from support.tiny_encoder import save_tiny_encoder, states_of
 
 LONG = "One two three four five six seven eight nine ten eleven twelve"
@@ -234,20 +233,6 @@ def test_long_texts_are_read_to_their_ends(limit):
     assert np.array_equal(encoder.encode([text], kind="query"), pooled)
 
 
-def test_a_window_has_whole_sentences_and_the_context_of_its_neighbours():
-    encoder = FakeEncoder(16, max_length=40)
-    seen: list[str] = []
-    forward = encoder.forward
-    encoder.forward = lambda texts, *rest: (seen.extend(texts), forward(texts, *rest))[1]
-    text = ". ".join([LONG] * 20) + "."
-    pooled, _ = encoder.encode_sentences([text])
-    assert seen[0] == text
-    assert 7 <= len(seen) <= 14
-    assert all(piece.startswith("One two") and piece.endswith("twelve.") for piece in seen[1:])
-    assert np.array_equal(pooled, FakeEncoder(16, max_length=40).encode([text]))
-    np.testing.assert_allclose(np.linalg.norm(pooled), 1, atol=1e-6)
-
-
 def test_words_that_a_tokenizer_drops_have_the_texts_vector(tiny):
     text = f"{LONG}.\n\n\x00\x00 \x01.\n\n"
     found = check(tiny, [text, "\x00\x00", "x" * 5_000])
@@ -268,14 +253,6 @@ def test_an_encoder_without_offsets_gives_whole_texts():
     assert found.spans.tolist() == [[1, 7], [0, 8]]
     assert found.starts.tolist() == [0, 1, 1, 2]
     np.testing.assert_allclose(found.floats(), pooled[[0, 2]], atol=0.01)
-
-
-def test_nothing_and_bad_input():
-    pooled, found = FakeEncoder(8).encode_sentences([])
-    assert (pooled.shape, found.vectors.shape, found.spans.shape) == ((0, 8), (0, 8), (0, 2))
-    assert found.starts.tolist() == [0]
-    with pytest.raises(InputError, match="text 1 must be a str"):
-        FakeEncoder(8).encode_sentences(["a", None])
 
 
 TITLE = "Trees › Pruning cherries"
@@ -299,12 +276,6 @@ def test_what_stands_above_is_read_and_left_out_of_all_means(tiny):
         assert np.array_equal(plain, encoder.encode_sentences([text])[0])
 
 
-def test_pooling_everything_is_the_encoders_own_pooling(tiny):
-    for encoder in (tiny, FakeEncoder(16)):
-        states = states_of(encoder, ["a cat", LONG], outputs=("pooled", "tokens"))
-        np.testing.assert_allclose(encoder.pool(states.tokens, states.mask), states.pooled, atol=1e-6)
-
-
 def test_every_window_reads_what_stands_above():
     encoder = FakeEncoder(16, max_length=40)
     seen: list[str] = []
@@ -315,15 +286,6 @@ def test_every_window_reads_what_stands_above():
     head = f"{TITLE[-20:]}\n"
     assert all(piece.startswith(head) for piece in seen), "at most half as many characters as a pass has tokens"
     assert found.starts.tolist() == [0, 20]
-
-
-def test_an_encoder_without_offsets_reads_it_as_part_of_the_text():
-    class Plain(FakeEncoder):
-        has_offsets = False
-
-    pooled, found = Plain(8).encode_sentences(["a cat", "two dogs"], above=["Pets", ""])
-    assert np.array_equal(pooled, FakeEncoder(8).encode(["Pets\na cat", "two dogs"]))
-    assert found.spans.tolist() == [[0, 5], [0, 8]]
 
 
 def test_tokens_are_counted(tiny, tmp_path):

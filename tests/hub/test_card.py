@@ -47,24 +47,6 @@ def test_what_is_unknown_is_left_out_and_names_do_not_break_out_of_their_place()
     assert "- no # go" in text
 
 
-def test_metrics_of_training_are_called_so_and_those_of_levels_are_a_table_of_their_own():
-    metrics = {"ndcg@10": 0.75, "ndcg@10 at level 1": 0.25, "ndcg@10 at level 2": 0.5}
-    text = card_of(record={"data": "my docs", "documents": 1234, "labelled": False, "metrics": metrics})
-    assert "At the end of training, on held-out questions of my docs:" in text
-    assert "my docs, 1,234 documents, without labelled pairs" in text
-    assert "| tree | 0.750 |" in text
-    assert "| level 1 | 0.250 |\n| level 2 | 0.500 |" in text
-    assert "at level" not in text
-
-
-@pytest.mark.parametrize(
-    ("best", "told"), [(300, ", best after 300"), (0, ", none better than the start"), (1000, ""), (None, "")]
-)
-def test_it_says_which_step_s_weights_it_has(best, told):
-    text = card_of(record={"steps": 1000, "best_step": best, "seconds": 80.2})
-    assert f"| 1,000 steps{told}, 80 s |" in text
-
-
 @pytest.mark.parametrize(("name", "retriever"), [("TreeModel", None), ("FieldsModel", "MultiFieldRetriever")])
 def test_examples_parse_and_name_the_retriever(name, retriever):
     text = card_of(class_name=name, retriever=retriever, repo_id="me/ckpt")

@@ -19,7 +19,7 @@ import pytest
 from learning.conftest import ChatServer, animal_of, animals
 from palmette import Document, FakeEncoder, Index, SpaceModel, load_data
 from palmette.cli import main
-from palmette.errors import ConfigError, DuplicateIdError, InputError, PalmetteError, ReadOnlyError
+from palmette.errors import ConfigError, DuplicateIdError, InputError, PalmetteError
 from palmette.learning.calls import AnswerLog, LoggedAnswer, key_of
 from palmette.learning.questions import estimate_questions, write_questions
 from palmette.machine import endpoint
@@ -71,24 +71,6 @@ def test_a_folder_in_place_of_a_file(tmp_path: Path, name: str) -> None:
     with pytest.raises(PalmetteError, match=name.partition("/")[0]):
         write_questions(animals(2), llm, tmp_path, **PLAIN)
     assert not llm.prompts
-
-
-def test_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    for out in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(ConfigError, match="is a file|cannot be made"):
-            write_questions(animals(2), Counting(), out, **PLAIN)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "qrels").touch()
-    with pytest.raises(ConfigError, match="holds qrels"):
-        write_questions(animals(2), Counting(), tmp_path / "out", **PLAIN)
-
-
-def test_a_log_that_cannot_be_opened(tmp_path: Path) -> None:
-    for place in ("answers.jsonl", "other.jsonl.lock"):
-        (tmp_path / place).mkdir()
-        with pytest.raises(ReadOnlyError, match="cannot be read and written"):
-            AnswerLog(tmp_path / place.removesuffix(".lock"))
 
 
 def test_equal_passages_share_a_call(tmp_path: Path) -> None:
@@ -206,21 +188,6 @@ def test_a_model_that_is_stopped_sends_nothing_more(server: ChatServer, monkeypa
     assert "owl" in model.complete("The owl sings.", {}).text, "later calls are made as ever"
 
 
-@pytest.mark.parametrize("concurrency", [1, 4])
-def test_a_prompt_that_is_always_refused_spoils_no_run(tmp_path: Path, concurrency: int) -> None:
-    def filtered(prompt: str) -> str:
-        if animal_of(prompt) == "frog":
-            raise ValueError("content filter")
-        time.sleep(0.05)
-        return f"Where does the {animal_of(prompt)} live?"
-
-    _, report = write_questions(animals(), filtered, tmp_path, concurrency=4, **PLAIN)
-    assert (report.kept, report.failed) == (9, 1)
-    _, report = write_questions(animals(), filtered, tmp_path, concurrency=concurrency, **PLAIN)
-    assert (report.reused, report.kept, report.failed, report.left) == (9, 9, 1, 1)
-    assert report.errors == ["ValueError: content filter"]
-
-
 def test_answers_of_an_earlier_version_are_known() -> None:
     assert key_of("small", "Where?") == "55d2f6cc1021d81106c4f6c02e2a2458"
 
@@ -270,21 +237,6 @@ def test_a_server_that_went_away_is_given_up(server: ChatServer, tmp_path: Path)
     assert "8 calls in a row failed" in report.errors[-1]
 
 
-@pytest.mark.parametrize(
-    ("reply", "words"),
-    [
-        ((200, {}, b"<html>Welcome</html>"), "failed 6 times.*no JSON"),
-        ((200, {"content-length": "4000"}, b""), "failed 6 times.*status none"),
-        ((429, {"retry-after": "0.01"}, b"<html>"), "failed 6 times.*status 429"),
-    ],
-)
-def test_odd_servers(server: ChatServer, tmp_path: Path, reply: Any, words: str) -> None:
-    server.reply = lambda body: reply
-    with pytest.raises(LLMError, match=words):
-        write_questions(animals(1), "openai:small", tmp_path, **ONE)
-    assert len(server.bodies) == 6
-
-
 def test_questions_are_deleted_by_their_judgements(tmp_path: Path) -> None:
     """As docs/learn.md says."""
     write_questions(animals(), Counting(), tmp_path, **PLAIN)
@@ -301,23 +253,6 @@ def test_questions_are_deleted_by_their_judgements(tmp_path: Path) -> None:
     assert path.read_text().splitlines() == lines, "a further run writes all anew"
 
 
-def test_the_command_tells_why_there_is_nothing_to_train_on(
-    server: ChatServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "docs.jsonl").write_text("".join(json.dumps({"id": a.id, "text": a.text}) + "\n" for a in animals(3)))
-    words = ["ask", str(tmp_path / "docs.jsonl"), "--llm", "openai:small", "--out", str(tmp_path / "asked")]
-    words += ["--encoder", "fake:32", "--kinds", "question", "--quiet"]
-    assert main([*words, "--max-calls", "0"]) == 0
-    said = capsys.readouterr().out
-    assert "no call was made; raise --max-calls" in said
-    assert "next:" not in said
-    server.reply = lambda body: server.chat("I'm sorry, but I can't help with that.")
-    assert main(words) == 0
-    said = capsys.readouterr().out
-    assert "no question was kept; read" in said
-    assert "next:" not in said
-
-
 def test_functions_whose_names_say_nothing_are_told_apart() -> None:
     def chat(prompt: str, model: str = "a") -> str:
         return prompt + model
@@ -327,23 +262,14 @@ def test_functions_whose_names_say_nothing_are_told_apart() -> None:
 
     different = [
         lambda prompt: chat(prompt, "a"),
-        lambda prompt: chat(prompt, "b"),
-        lambda prompt, model="c": chat(prompt, model),
-        lambda prompt, model="d": chat(prompt, model),
-        lambda prompt, *, model="d": chat(prompt, model),
+        lambda prompt, model="a": chat(prompt, model),
         bound("e"),
         bound("f"),
-        partial(chat, model="a"),
-        partial(chat, model="b"),
-        partial(len),
-        partial(partial(chat, model="a"), "b"),
-        chat,
     ]
+    different += [partial(chat, model="a"), partial(chat, model="b"), partial(partial(chat, model="a"), "b"), chat]
     names = [as_llm(llm).name for llm in different]
     assert len(set(names)) == len(names)
-    assert as_llm(bound("e")).name == as_llm(bound("e")).name
-    assert as_llm(partial(chat, model="a")).name == as_llm(partial(chat, model="a")).name
-    assert as_llm(chat).name.endswith("chat"), "a function's name stays its own"
+    assert as_llm(bound("e")).name == names[2]
     assert "secret" not in as_llm(partial(chat, model="secret")).name
 
 

@@ -6,13 +6,12 @@ import pytest
 
 from palmette.config import Config
 from palmette.errors import ConfigError
-from palmette.methods import model_class
 from palmette.methods.fields import FieldsConfig
 from palmette.methods.layers.config import LayersConfig
 from palmette.methods.paths.config import PathsConfig, PathsSearch
 from palmette.methods.taxonomy.config import TaxonomyConfig
 from palmette.methods.tree import TreeConfig
-from palmette.training.config import TrainingConfig, fit_configs
+from palmette.training.config import TrainingConfig
 
 NAMED: dict[type[Config], list[dict[str, Any]]] = {
     TreeConfig: [
@@ -37,6 +36,8 @@ REFUSED: list[tuple[type[Config], dict[str, Any], str]] = [
     (FieldsConfig, {"fields": {1: "title"}}, "1 cannot be a name"),
     (FieldsConfig, {"fields": [1, "title"]}, "names must be str, got 1"),
     (FieldsConfig, {"fields": {"a": None}}, "'a' is given None"),
+    (LayersConfig, {"layers": (2, 1)}, "rising"),
+    (LayersConfig, {"start": "random"}, "trains='all'"),
     (PathsConfig, {"branches": 1}, "branches must be"),
     (PathsConfig, {"branches": 2000, "height": 3}, "8,000,000,000 leaves"),
     (PathsConfig, {"margin": 0.0}, "margin must be above 0"),
@@ -72,23 +73,3 @@ def test_values_of_another_version_are_refused() -> None:
         PathsConfig.from_dict({"encoder_learns": "last"})
     with pytest.raises(ConfigError, match="pooling must be 'both' or 'cls', got 'mean'"):
         LayersConfig.from_dict({"pooling": "mean"})
-
-
-@pytest.mark.parametrize(
-    ("method", "own", "loop"),
-    [
-        (
-            "fields",
-            {"whole": False, "pooling": "token", "similarity": "inner_product", "temperature": 0.1},
-            {"batch_size": 1024, "learning_rate": 5e-6, "decay": "linear"},
-        ),
-        ("layers", {"start": "random", "skip": "outside"}, {"batch_size": 256}),
-        ("paths", {"start": "random", "negatives": "leaves", "semantic": 0.2}, {"batch_size": 64}),
-    ],
-)
-def test_the_papers_recipes(method: str, own: dict[str, Any], loop: dict[str, Any]) -> None:
-    model = model_class(method)
-    config, training = fit_configs(model.config_class, model.training_defaults, None, "paper", None, {"steps": 7})
-    assert {name: getattr(config, name) for name in own} == own
-    assert {name: getattr(training, name) for name in loop} == loop
-    assert training.steps == 7

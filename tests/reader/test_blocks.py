@@ -112,14 +112,6 @@ def test_an_answer_has_what_stands_around_it(sentence: str, first: str, last: st
     assert len(MANUAL[begin:end].split()) <= WORDS_AROUND_AN_ANSWER
 
 
-def test_an_announcing_line_comes_along_with_its_code_or_not_at_all() -> None:
-    text = "It can be turned off.\n\nTo do so, run:\n\n```sh\n{}```\n\nOr do not."
-    for code, expected in (("tool --off\n", "```"), ("tool --off\n" * 60, "off.")):
-        manual = text.format(code)
-        begin, end = with_neighbours(manual, 0, len("It can be turned off."))
-        assert manual[begin:end].endswith(expected)
-
-
 @pytest.mark.parametrize(
     ("question", "first", "last"),
     [("a traceback in the browser", "It shows", "    tool"), ("production, never enable it there", "Never", "there.")],
@@ -131,10 +123,6 @@ def test_titles_labels_and_directives_begin_and_end_no_answer(question: str, fir
         assert found.text.startswith(first)
         assert found.text.endswith(last)
         assert found.sentence.startswith(first)
-
-
-def test_a_text_of_one_paragraph_is_not_extended() -> None:
-    assert with_neighbours("One. Two. Three.", 5, 9) == (5, 9)
 
 
 @settings(max_examples=100)

@@ -10,7 +10,7 @@ from llama_index.core.schema import TextNode
 
 from palmette import Document, FakeEncoder, Index, load_model
 from palmette.data.metrics import f1, normalise
-from palmette.errors import CheckpointError, ConfigError, InputError
+from palmette.errors import CheckpointError, InputError
 from palmette.reader import Answer, Reader
 from palmette.reader.answer import AnswerCandidates, answer_of, calibrated
 from palmette.types import Hit
@@ -72,35 +72,6 @@ def test_sentences_are_read_without_training(tmp_path):
 def test_the_same_seed_trains_the_same_reader(tmp_path):
     first, again = (fit(readers.records(), tmp_path, steps=2, batch_size=8) for _ in range(2))
     assert again.fingerprint == first.fingerprint
-
-
-def test_all_candidates_of_all_passages_share_one_softmax(reader):
-    texts = readers.texts()[8:12]
-    (found,) = reader.module.candidates([QUESTION], [texts])
-    assert 0.95 < found.shares.sum() + found.none < 1 + 1e-6  # a window's least probable spans are not kept
-    assert (found.shares[:-1] >= found.shares[1:]).all()
-    (alone,) = reader.module.candidates([QUESTION], [texts[:1]])
-    assert 1 - alone.none <= 1 - found.none + 1e-6  # another passage can only add
-    reordered, answer = (reader.answer(QUESTION, some, threshold=0) for some in (texts[::-1], texts))
-    assert reordered.text == answer.text
-    assert reordered.confidence == pytest.approx(answer.confidence, abs=1e-3)
-
-
-def test_what_speaks_for_a_passage_is_learned_and_counts(spans):
-    texts, weigh = readers.texts()[8:12], spans.module.bias_layer
-    (found,) = spans.module.candidates([QUESTION], [texts])
-    (features,) = spans.module.passage_features([QUESTION], [texts])
-    added = spans.module.passage_bias(features)  # to the log-odds of every span of a passage
-    assert added.any()
-    weights = {name: value.clone() for name, value in weigh.state_dict().items()}
-    try:
-        weigh.load_state_dict({name: torch.zeros_like(value) for name, value in weights.items()})
-        (plain,) = spans.module.candidates([QUESTION], [texts])
-    finally:
-        weigh.load_state_dict(weights)
-    for passage in range(len(texts)):
-        odds = [some.shares[some.places[:, 0] == passage].max() / some.none for some in (found, plain)]
-        assert np.log(odds[0] / odds[1]) == pytest.approx(added[passage], abs=1e-3)
 
 
 def test_passages_that_were_met_are_not_encoded_again(reader, monkeypatch):
@@ -240,12 +211,6 @@ def test_a_checkpoint_gives_the_same_reader(reader, tmp_path):
         Reader.from_pretrained(model)
 
 
-def test_a_threshold_next_to_1_is_kept_in_full(spans, tmp_path):
-    sure = Reader(spans.config, spans.encoder, spans.module, threshold=1 - 1.2e-7)
-    loaded = Reader.from_pretrained(sure.save_pretrained(tmp_path / "reader"))
-    assert loaded.threshold == sure.threshold < 1
-
-
 def test_a_span_reader_of_few_passages_knows_when_they_have_no_answer(tmp_path):
     """All six are found for every held-out question: what no answer looks like must still be learned."""
     asked = [
@@ -278,22 +243,6 @@ def test_lone_surrogates_are_read_over(reader):
     assert (first.start, first.end) == (same.start, same.end)
 
 
-def test_half_a_surrogate_pair_answers_nothing():
-    document = Document("1", "\ud83d no\udc00 one")
-    places = np.array([(0, 0, 1), (0, 4, 5), (0, 2, 5)])
-    found = AnswerCandidates(places, np.array([0.6, 0.3, 0.1]), 0.0)
-    answer = answer_of(QUESTION, found, [document], 0)
-    assert (answer.text, answer.confidence) == ("no\udc00", 0.1)
-    assert not answer.alternatives
-
-
-def test_only_trained_layers_are_kept(spans):
-    smaller = type(spans.module)(spans.config.replace(trained_layers=1), spans.encoder)
-    names = set(smaller.kept())
-    assert names < set(spans.module.kept())
-    assert not any("layer.0" in name or "word_embeddings" in name for name in names)
-
-
 @pytest.mark.parametrize(
     ("question", "passages", "message"),
     [
@@ -313,21 +262,6 @@ def test_only_trained_layers_are_kept(spans):
 def test_unusable_input_is_named(reader, question, passages, message):
     with pytest.raises(InputError, match=message):
         reader.answer(question, passages)
-
-
-def test_unusable_settings_are_named(tmp_path):
-    with pytest.raises(ConfigError, match="trained_layer"):
-        Reader.fit(readers.records(), encoder=FakeEncoder(8), trained_layer=2)
-    with pytest.raises(ConfigError, match="sentence-transformers"):
-        Reader.fit(readers.records(), encoder=FakeEncoder(8), steps=1)
-    for threshold in ("0", True, float("nan"), [0.5], 2):
-        with pytest.raises(ConfigError, match="threshold must be"):
-            readers.sentence_reader().answer(QUESTION, ["text"], threshold=threshold)
-    assert readers.sentence_reader().answer(QUESTION, readers.texts()[10:11], threshold=np.float32(0.0))
-    with pytest.raises(InputError, match="train"):
-        Reader.fit(readers.records("test"), encoder=FakeEncoder(8), unit="sentence")
-    with pytest.raises(ConfigError, match="positions"):
-        fit(readers.records(), tmp_path, steps=1, max_length=99)
 
 
 def test_what_an_answer_reads_is_bounded(reader):

@@ -17,10 +17,6 @@ def test_headings_answer_nothing():
     assert cut("C# is a language. So is F# by now.") == ["C# is a language.", "So is F# by now."]
 
 
-def test_where_there_is_nothing_else_the_text_stands():
-    assert cut("## Only a heading") == ["## Only a heading"]
-
-
 def test_vectors_used_last_are_remembered(monkeypatch):
     encoder, seen = FakeEncoder(16), []
     encode = encoder.encode

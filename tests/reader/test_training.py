@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -13,7 +11,7 @@ from palmette.encoder.cache import EncodingCache
 from palmette.errors import InputError
 from palmette.reader import Example, ReaderConfig, ReadingData, load_reading
 from palmette.reader.spans import SpanModule, SpanTask
-from palmette.reader.training import TrainingSet, answers, best_threshold
+from palmette.reader.training import TrainingSet, best_threshold
 from support import readers
 
 CONFIG = ReaderConfig(max_length=24, overlap=4, max_answer=4, max_question=10, passages=3, absent=0.0, dropout=0.0)
@@ -52,29 +50,6 @@ def test_other_passages_neither_belong_nor_hold_an_answer(data, tmp_path):
             assert not any(answer in text for answer in asked.answers or ())
 
 
-def test_exams_withhold_passages_only_where_every_question_has_an_answer(data, asked, tmp_path):
-    answerable = [one for one in asked if one.answers] * 10
-    whole = training_set(data, tmp_path, train=asked, dev=answerable)
-    assert {exam.answered for exam in whole.dev} == {True, False}
-    for exam in whole.dev:
-        assert exam.answered == (exam.example.passages[0] in exam.rows)
-    mixed = training_set(data, tmp_path, train=asked, dev=asked)
-    assert all(exam.example.passages[0] in exam.rows for exam in mixed.dev)
-    assert [exam.answered for exam in mixed.dev] == [exam.example.answered for exam in mixed.dev]
-
-
-def test_when_it_is_done_it_is_examined_on_what_is_found(data, asked, tmp_path):
-    made = training_set(data, tmp_path, train=asked, dev=asked)
-    found = made.calibration[: len(made.dev)]
-    assert [exam.example for exam in found] == [exam.example for exam in made.dev]
-    for exam in found:
-        assert len(set(exam.rows)) == 8
-        there = any(answers(made.data, exam.example, row) for row in exam.rows)
-        assert exam.answered == (there and exam.example.answered)
-    alone = training_set(data, tmp_path, train=asked)
-    assert alone.calibration == alone.dev == []
-
-
 @pytest.mark.parametrize("absent", [0.0, 0.9])
 def test_a_lesson_is_one_right_window_and_wrong_ones(data, tmp_path, absent):
     encoder = load_encoder(readers.encoder(), dtype="float32", device="cpu")
@@ -99,27 +74,6 @@ def test_answers_that_never_fit_are_named():
     task = SpanTask(SpanModule(CONFIG, encoder), TrainingSet(data, asked, [[], []], []))
     with pytest.raises(InputError, match="max_answer"):
         task.loss(task.module, np.array([0, 1]), torch.Generator(), 0.0)
-
-
-def test_where_everything_is_found_some_questions_miss_what_answers_them(data, asked, tmp_path):
-    asked, few = [one for one in asked if one.answers], replace(data, passages=data.passages[:4])
-    made = training_set(few, tmp_path, train=asked[:3], dev=asked[:3])
-    found, missed = made.calibration[:3], made.calibration[3:]
-    assert all(exam.answered for exam in found)
-    assert len(missed) >= 0.3 * len(made.calibration)
-    assert all(exam.example in [one.example for one in found] for exam in missed)
-    for exam in missed:
-        assert not exam.answered
-        assert exam.rows
-        assert not any(answers(few, exam.example, row) for row in exam.rows)
-    alone = training_set(few, tmp_path, train=asked, dev=asked[:1])
-    assert len(alone.calibration) == 2
-
-
-def test_where_enough_have_no_answer_none_is_taken_away(data, asked, tmp_path):
-    unanswerable = [Example(f"who sang {n}?", (), (0,)) for n in range(5)]
-    made = training_set(data, tmp_path, train=asked, dev=[*asked, *unanswerable])
-    assert len(made.calibration) == len(made.dev)
 
 
 def test_the_threshold_balances_precision_and_recall():

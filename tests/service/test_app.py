@@ -24,7 +24,7 @@ from palmette import Document, Index, Reader
 from palmette.cli import main
 from palmette.errors import ConfigError, NotFoundError, StoreError
 from palmette.service.app import Service
-from palmette.service.callers import Callers, Rate, Token, read_tokens
+from palmette.service.callers import Callers, Token, read_tokens
 from palmette.service.calls import ENDPOINTS
 from palmette.service.checks import OPEN, Settings
 from palmette.service.indexes import ServedIndex
@@ -146,11 +146,6 @@ def test_the_description_is_whole(plain: Running) -> None:
     for operation in operations:
         assert operation["responses"]["200"]["content"]["application/json"]["schema"]
         assert operation["responses"]["default"]["content"]["application/problem+json"]["schema"]
-
-
-def test_the_description_is_valid(plain: Running) -> None:
-    validator = pytest.importorskip("openapi_spec_validator")
-    validator.validate(plain.http.get("/openapi.json").json())
 
 
 def test_every_example_of_the_description_works(writable: Running) -> None:
@@ -427,13 +422,6 @@ def test_bodies_are_read_strictly(status: int, words: str, content: bytes, kind:
     problem(plain.http.post("/v1/search", content=content, headers={"content-type": kind}), status, words)
 
 
-def test_paths_and_methods_that_are_none(plain: Running) -> None:
-    problem(plain.http.get("/v1/nothing"), 404, "there is no '/v1/nothing': see /openapi.json")
-    problem(plain.http.get("/../../etc/passwd"), 404, "there is no")
-    problem(plain.http.get("/v1/search"), 405, "Method Not Allowed")
-    problem(plain.http.post("/health"), 405, "Method Not Allowed")
-
-
 def test_a_body_of_a_gigabyte_is_refused_at_once(plain: Running) -> None:
     with socket.create_connection(plain.address) as client:
         client.sendall(f"{HEAD}Content-Length: {2**30}\r\n\r\n".encode())
@@ -516,18 +504,6 @@ def test_limits_of_time_rate_and_number(index: Index, monkeypatch: pytest.Monkey
         problem(next(reply for reply in replies if reply.status_code != 200), 429, "wait")
 
 
-def test_a_rate_fills_steadily(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    rate = Rate(60)
-    assert [rate.wait("ada") for _ in range(7)] == [0, 0, 0, 0, 0, 0, 1.0]
-    assert rate.wait("bob") == 0
-    now = 102.0
-    assert [rate.wait("ada") for _ in range(3)] == [0, 0, 1.0]
-    now = 1e6
-    assert [rate.wait("ada") for _ in range(7)].count(0) == 6
-
-
 def test_a_full_disk_loses_nothing(writable: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -583,18 +559,6 @@ def test_requests_that_have_begun_are_finished(index: Index, monkeypatch: pytest
         httpx.get(service.url, trust_env=False)
 
 
-def test_an_index_that_cannot_be_opened_is_named(index: Index, tmp_path: Path) -> None:
-    with running(Path(index.path), tmp_path / "nowhere") as service:
-        until(lambda: service.service.failures and service.service.served["colours"].opened)
-        reply = service.http.get("/ready")
-        assert (reply.status_code, reply.json()) == (503, {"ready": False, "reasons": ["an index cannot be opened"]})
-        told = problem(service.post("search", query="owl", index="nowhere"), 503, "there is no index at nowhere")
-        assert str(tmp_path) not in told["detail"]
-        assert service.post("search", query="owl", index="colours").status_code == 200
-    with pytest.raises(ConfigError, match="same name"):
-        Service([ServedIndex("a", "x"), ServedIndex("a", "y")])
-
-
 def test_what_could_not_be_opened_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder that was away, and an index that was broken, when the service began."""
     from palmette.service import app
@@ -616,26 +580,6 @@ def test_what_could_not_be_opened_is_tried_again(tmp_path: Path, monkeypatch: py
         until(lambda: service.http.get("/ready").status_code == 200)
         hits = [service.post("search", query="owl", index=name).json()["results"][0]["hits"] for name in ("notes", "i")]
         assert [[hit["id"] for hit in some] for some in hits] == [["notes/b.md"], ["a"]]
-
-
-def test_searches_that_arrive_together_share_a_pass(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    with running(Path(index.path)) as service:
-        opened = service.service.served["colours"].opened
-        assert opened is not None
-        encoder, sizes = opened.index.model.encoder.plain, list[int]()
-        forward = type(encoder).forward
-
-        def slow(self: Any, texts: Any, *args: Any, **options: Any) -> Any:
-            sizes.append(len(texts))
-            time.sleep(0.05)
-            return forward(self, texts, *args, **options)
-
-        monkeypatch.setattr(type(encoder), "forward", slow)
-        with ThreadPoolExecutor(16) as pool:
-            replies = list(pool.map(lambda n: service.post("search", query=f"owl {n}"), range(16)))
-        assert {one.status_code for one in replies} == {200}
-        assert sum(sizes) == 16
-        assert len(sizes) < 12
 
 
 @pytest.mark.filterwarnings("default:.*cannot be read")
@@ -906,22 +850,6 @@ def test_the_command_serves_until_it_is_told_to_stop(index: Index, tmp_path: Pat
         finally:
             process.kill()  # a failure above must not wait for ever
     assert not (tmp_path / ".colours.sock").exists()
-
-
-def test_what_cannot_be_served_is_said(tmp_path: Path, capsys: Any) -> None:
-    busy = socket.create_server(("127.0.0.1", 0))
-    port = str(busy.getsockname()[1])
-    (tmp_path / "tokens.json").write_text("[]")
-    for words, told in (
-        ([str(tmp_path), "--port", port], "give another --port"),
-        ([str(tmp_path), "--host", "0.0.0.0"], "give --tokens FILE"),
-        ([str(tmp_path), "--tokens", str(tmp_path / "tokens.json")], "chmod 600"),
-        (["docs=", "--port", "0"], "PATH or NAME=PATH"),
-        ([str(tmp_path), "--rate", "0"], "rate must be above 0"),
-    ):
-        assert main(["serve", *words]) == 1
-        assert told in capsys.readouterr().err
-    busy.close()
 
 
 def test_groups_and_contexts_are_the_librarys(plain: Running, index: Index) -> None:

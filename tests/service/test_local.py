@@ -84,11 +84,6 @@ def test_the_owner_writes_and_sees_statistics(service: Running, folder: Path, ca
     assert local.request(str(folder), "/v1/delete", {"ids": ["new"]}) == {"deleted": ["new"]}
 
 
-def test_statistics_without_a_service(folder: Path, capsys: Any) -> None:
-    assert main(["stats", str(folder), "--json"]) == 0
-    assert '"documents": 48' in capsys.readouterr().out
-
-
 def test_the_socket_is_its_owners(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = local.socket_path(str(folder))
     assert path == str(folder.with_name(".colours.sock"))

@@ -199,34 +199,6 @@ def test_sources_open_at_the_line(tab: Tab, service: Running) -> None:
     wait(tab, f"!{SOURCE}")
 
 
-def test_reasons_come_when_asked_for(tab: Tab, service: Running) -> None:
-    opened(tab, service)
-    ask(tab, QUESTION)
-    assert tab.evaluate("document.querySelectorAll('.why tr').length") == 0
-    tab.click(".hit .more button")
-    wait(tab, "document.querySelector('.why tr')")
-    parts = service.post("explain", query=QUESTION, id="red-owl").json()["parts"]
-    assert tab.evaluate("[...document.querySelectorAll('.why tr td:first-child')].map(e => e.textContent)") == [
-        part["name"] for part in parts
-    ]
-    assert "words in common" in tab.evaluate("document.querySelector('.why p').textContent")
-    tab.click(".hit .more button")
-    assert tab.evaluate("document.querySelector('.why').hidden") is True
-
-
-def test_filters_narrow_what_is_found(tab: Tab, service: Running) -> None:
-    opened(tab, service)
-    names = tab.evaluate("[...document.querySelectorAll('#filters legend')].map(e => e.textContent)")
-    assert names == ["folder", "colour", "animal", "tags"]
-    ask(tab, "owl")
-    tab.evaluate(f"{find('#filters label', 'bdi', 'green')}.querySelector('input').click()")
-    wait(tab, f"{TITLES}.every(e => e.startsWith('green'))")
-    tab.evaluate(f"{find('#filters label', 'bdi', 'blue')}.querySelector('input').click()")
-    wait(tab, f"{TITLES}.some(e => e.startsWith('blue')) && {TITLES}.every(e => /^(green|blue)/.test(e))")
-    tab.evaluate(f"{find('#filters label', 'bdi', 'hen')}.querySelector('input').click()")
-    wait(tab, f"{TITLES}.length === 2")
-
-
 def test_keys_do_everything(tab: Tab, service: Running) -> None:
     opened(tab, service)
     ask(tab, QUESTION)
@@ -357,22 +329,6 @@ def test_a_token_is_asked_for(tab: Tab, folder: Path) -> None:
     tab.errors[:] = [one for one in tab.errors if "401" not in json.dumps(one)]
 
 
-def test_a_folder_shows_how_far_it_is(tab: Tab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from palmette.service import indexes
-
-    monkeypatch.setattr(indexes, "POLL", 0.05)
-    (tmp_path / "notes").mkdir()
-    space().save_pretrained(tmp_path / "model")
-    for document in documents():
-        (tmp_path / "notes" / f"{document.id}.md").write_text(document.text)
-    served = ServedIndex("notes", str(tmp_path / "notes"), model=str(tmp_path / "model"))
-    with running(served, wait=False) as service:
-        tab.goto(f"{service.url}/")
-        wait(tab, "document.getElementById('state').textContent === '48 documents'")
-        ask(tab, QUESTION)
-        assert tab.evaluate(TITLES)[0] == "notes/red-owl.md"
-
-
 BLANK_PDF = b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n"
 BLANK_PDF += b"3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 99 99]>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF\n"
 
@@ -411,20 +367,6 @@ def test_every_state_has_an_address(tab: Tab, folder: Path) -> None:
         assert tab.evaluate(f"[{TITLES}.length, {SOURCE} === null]") == [0, True]
         ask(tab, "bee")
         assert tab.evaluate("location.hash") == "#q=bee&in=colours"
-
-
-def test_keys_work_after_a_click_on_a_filter(tab: Tab, service: Running) -> None:
-    opened(tab, service)
-    ask(tab, "owl")
-    tab.click("#filters input")
-    wait(tab, "location.hash.includes('f=')")
-    wait(tab, "document.querySelector('.hit') && !document.querySelector('[aria-busy]')")
-    assert tab.evaluate("document.activeElement.type") == "checkbox"
-    tab.press("ArrowDown")
-    assert tab.evaluate("document.activeElement.className") == "plain open"
-    tab.evaluate("document.querySelector('#filters input').focus()")
-    tab.press("/")
-    assert tab.evaluate("document.activeElement.id") == "question"
 
 
 @pytest.fixture(scope="module")
@@ -486,6 +428,8 @@ def test_axe_finds_no_serious_violation(tab: Tab, mixed: Running, dark: bool, wi
         wait(tab, "document.querySelector('#source-text > div') || !location.hash.includes('doc=')")
         assert tab.evaluate("document.documentElement.scrollWidth") == width, state
         assert violations(tab) == [], state
+    paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", paper))) < 150) == dark
 
 
 def test_kinds_are_shown_as_what_they_are(tab: Tab, mixed: Running) -> None:
@@ -644,31 +588,3 @@ def test_a_press_and_an_opened_source_while_the_model_writes(
         ask("When?")
         assert tab.evaluate(TURNS) == ["Are apples picked in September?", "When?"], "the answer is kept"
     model.close()
-
-
-CONTRASTS = """(() => {
-  const numbers = (colour) => colour.match(/\\d+/g).map(Number);
-  const linear = (v) => (v /= 255) <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
-  const sum = ([r, g, b]) => .2126 * r + .7152 * g + .0722 * b;
-  const light = (colour) => sum(numbers(colour).map(linear));
-  const ratio = (a, b) => (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
-  const mark = getComputedStyle(document.querySelector('mark'));
-  const paper = light(getComputedStyle(document.body).backgroundColor);
-  const shown = ['.place', '.hit .open', '#state', '.text', '.more', '.note'].map(s => document.querySelector(s));
-  return [ratio(light(mark.color), light(mark.backgroundColor)),
-    ...shown.filter(Boolean).map(e => ratio(light(getComputedStyle(e).color), paper))];
-})()"""
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_it_is_read_on_a_phone_and_in_the_dark(tab: Tab, service: Running, dark: bool) -> None:
-    tab.goto(f"{service.url}/#q={QUESTION.replace(' ', '+')}", width=390, height=844, dark=dark)
-    wait(tab, "document.querySelector('.hit') && document.querySelector('#filters details')")
-    assert tab.evaluate("document.documentElement.scrollWidth") == 390
-    assert tab.evaluate("document.querySelector('main').scrollWidth <= 390")
-    paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert (sum(map(int, re.findall(r"\d+", paper))) < 150) == dark
-    assert min(tab.evaluate(CONTRASTS)) >= 4.5
-    tab.evaluate("document.querySelector('.hit .open').click()")
-    wait(tab, SOURCE)
-    assert tab.evaluate("document.getElementById('source').getBoundingClientRect().width") == 390

@@ -11,7 +11,7 @@ from palmette.encoder import Backbone
 from palmette.errors import ConfigError, InputError
 from palmette.methods.fields import FieldsSearch, FieldsWarning
 from palmette.methods.fields.config import FieldsConfig, parse_mapping
-from palmette.methods.fields.documents import FieldExtractor, field_tokens, query_tokens, token_budgets
+from palmette.methods.fields.documents import FieldExtractor, field_tokens, token_budgets
 from support.shop import FIELDS, shop
 from support.tiny import learner
 from support.tiny_encoder import save_tiny_encoder
@@ -76,14 +76,6 @@ def test_a_document_without_any_of_the_fields_is_read_as_the_last() -> None:
     assert extractor.read(Document(text="only a text")) == ["", "only a text"]
 
 
-def test_names_must_differ_and_sources_round_trip() -> None:
-    sources = {"title": "title", "brand": "metadata.brand"}
-    assert FieldExtractor.of(FieldsConfig(fields=sources).fields).sources == sources
-    for wrong in (["a", "a"], [""], ["=x"]):
-        with pytest.raises(ConfigError, match="different names"):
-            FieldExtractor.of(wrong)
-
-
 def test_without_an_order_short_comes_before_long_and_a_warning_names_it() -> None:
     more = [Document(id=str(i), text="t " * 4, fields={"rare": "x"} if not i else {}) for i in range(200)]
     with pytest.warns(FieldsWarning, match="taking title, text, attributes, from short to long"):
@@ -95,18 +87,6 @@ def test_without_an_order_short_comes_before_long_and_a_warning_names_it() -> No
     with pytest.warns(FieldsWarning, match="taking text"):
         paged = FieldExtractor.detect([Document(text="a b c", metadata={"page": 3})])
     assert paged.sources == {"text": "text"}
-
-
-def test_what_was_not_taken_is_named() -> None:
-    odd = Document(
-        text="long text of a thing",
-        metadata={"maker": "Ovine", "price": 3},
-        fields={"name": "thing", "a=b": "x", "R+D": "y", "all": "z"},
-    )
-    with pytest.warns(
-        FieldsWarning, match=r"taking name, text, .*; not metadata.maker, fields.a=b, fields.R\+D, fields.all"
-    ):
-        assert FieldExtractor.detect([odd]).sources == {"name": "name", "text": "text"}
 
 
 def chosen(documents: list[Document], **options: Any) -> FieldExtractor:
@@ -130,11 +110,6 @@ def test_the_whole_document_is_one_more_field() -> None:
         assert chosen([PHONE], fields=alone).sources == alone
     with pytest.raises(ConfigError, match=r"'all' is the field that is made of all others.*'every': 'brand'"):
         chosen([PHONE], fields={"title": "title", "all": "brand"})
-
-
-def test_metadata_are_read_where_a_source_may_lie_in_them() -> None:
-    for source, reads in {"x=fields.title": False, "title": True, "x=metadata.brand": True}.items():
-        assert FieldExtractor.of(["text", source]).reads_metadata is reads
 
 
 @pytest.mark.parametrize(
@@ -172,9 +147,3 @@ def test_room_goes_to_the_fields_that_need_it(backbone: Backbone) -> None:
     assert budgets(backbone, whole=True) == (4, 4, 12, 62)
     with pytest.raises(ConfigError, match="20 fields of 80 tokens together, but the encoder has room for 62"):
         budgets(backbone, fields={f"title {n}": "title" for n in range(20)})
-
-
-def test_of_a_long_query_as_much_is_read_as_the_encoder_takes(backbone: Backbone) -> None:
-    for given, read in ((500, 62), (5, 5)):
-        tokens = query_tokens(backbone, ["golden " * 100], FieldsConfig(query_tokens=given))
-        assert len(tokens.row(0)) == read

@@ -1,21 +1,15 @@
 """Searching, explaining, keeping and loading a model of fields."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from palmette import Document, FakeEncoder, FieldsModel
-from palmette.cli import main
+from palmette import Document
 from palmette.errors import ConfigError
-from palmette.methods.fields import FieldsConfig, FieldsSearch, FieldsWarning
-from palmette.methods.fields.explain import explain
+from palmette.methods.fields import FieldsWarning
 from palmette.methods.fields.search import AGGREGATE
 from palmette.methods.fields.search import FIELDS as VECTORS
 from support.alone import Index
-from support.shop import FIELDS, index, model, questions, shop, train
-from support.tiny import learner
+from support.shop import FIELDS, index, model, shop, train
 
 QUERY = "golden owl 22"
 
@@ -52,41 +46,12 @@ def test_an_explanation_names_fields_and_their_words() -> None:
     assert hits[0].score == pytest.approx(max(similar.values()), abs=1e-5)
 
 
-def test_an_empty_field_says_what_it_sees() -> None:
-    config = FieldsConfig(fields=("brand", "title"))
-    vectors, query = np.array([[-1.0, 0.0], [0.5, 0.0]], np.float32), np.array([1.0, 0.0], np.float32)
-    weights, texts = np.array([1.0, 0.0], np.float32), {"brand": "red", "title": ""}
-    options = FieldsSearch(blend=0.0)
-    told = explain(config, options, query, vectors, weights, vectors[0], texts, len)
-    assert (told.detail["field"], told.detail["text"]) == ("title", "red")
-    vectors[1] = 0  # a field that is not there outranks none
-    told = explain(config, options, query, vectors, weights, vectors[0], texts, len)
-    assert (told.detail["field"], told.score) == ("brand", -1)
-
-
-def test_hits_say_that_the_whole_matched() -> None:
-    index = Index.build(shop(), train(whole=True, steps=0))
-    hit = index.search("golden owl", k=1, lexical=0, by="best", fields=["all"])[0]
-    told = hit.explain()
-    assert told.detail["field"] == "all"
-    assert [part.name for part in told.parts] == ["all"]
-    assert sum(part.value for part in told.parts) == pytest.approx(hit.score, abs=1e-4)
-
-
 def test_the_words_that_matched_are_a_sentence_of_a_long_field() -> None:
     long = Document("long", "Nothing to see here at all. " * 12 + "The owl lives in house 22 and sings.")
     made = Index.build([long], model())
     said = made.explain("owl 22", "long", lexical=0).detail["text"]
     assert 0 < len(said) <= 200
     assert said in long.text
-
-
-def test_a_trained_model_beats_its_beginning() -> None:
-    found = {}
-    for name, made in (("before", train(steps=0)), ("after", model())):
-        ranks = Index.build(shop(), made).rank([question for question, _ in questions()], k=10, lexical=0).ids
-        found[name] = np.mean([right.id in ids for ids, (_, right) in zip(ranks, questions(), strict=True)])
-    assert found["after"] > found["before"] + 0.05
 
 
 def test_documents_with_missing_unknown_and_odd_fields() -> None:
@@ -127,44 +92,8 @@ def test_fields_are_found_where_none_are_given() -> None:
     assert made.describe()["sees"] == {"title": ["title"], "text": ["title", "text"]}
 
 
-def test_only_encoders_that_can_learn() -> None:
-    with pytest.raises(ConfigError, match="this method trains sentence-transformers encoders"):
-        FieldsModel.fit(questions(), encoder=FakeEncoder(8), fields=FIELDS)
-
-
 def test_documents_that_differ_in_a_field_alone_are_scored_apart() -> None:
     alike = [Document(brand, "The owl.", metadata={"brand": brand}) for brand in ("red", "blue", "red ")]
     first, second, third = model().score("red owl", alike)
     assert first == third
     assert first != second
-
-
-def test_vectors_for_other_stores_are_aggregates() -> None:
-    texts = ["the owl lives", "red cat"]
-    given = [Document(str(n), fields={"text": text}) for n, text in enumerate(texts)]
-    documents, asked = model().encode_documents(given), model().encode_queries(texts, None)
-    np.testing.assert_allclose(model().embed(texts), documents[AGGREGATE], atol=1e-6)
-    np.testing.assert_allclose(model().embed(texts, kind="query"), asked[AGGREGATE], atol=1e-6)
-
-
-@pytest.mark.filterwarnings("ignore:.* has no labelled pairs")
-def test_a_table_becomes_a_search_by_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [f"{d.id},{d.fields.get('title', '')},{d.text},{d.metadata['brand']},{d.id}\n" for d in shop()]
-    (tmp_path / "shop.csv").write_text("id,title,text,brand,price\n" + "".join(rows))
-    ckpt, place = str(tmp_path / "ckpt"), str(tmp_path / "index")
-    train = ["train", "fields", str(tmp_path / "shop.csv"), "--out", ckpt, "--encoder", learner().name]
-    options = "--fields brand=metadata.brand,title,text --query-tokens 9 --device cpu --quiet"
-    assert main([*train, *options.split()]) == 0
-    config = json.loads((tmp_path / "ckpt" / "config.json").read_text())["config"]
-    own = ["brand=metadata.brand", "title", "text"]
-    assert config["fields"] == [*own, "all=metadata.brand+title+text"]
-    assert config["query_tokens"] == 9
-    assert main(["index", ckpt, str(tmp_path / "shop.csv"), "--out", place, "--quiet"]) == 0
-    capsys.readouterr()
-    chosen = "-k 2 --explain --json --fields title --weights title=2 --blend 0 --lexical 0".split()
-    assert main(["search", place, "golden owl", *chosen, "--filter", '{"price": {"$lt": 9}}']) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert ["similarities" in json.dumps(hit["explanation"]) for hit in found] == [True, True]
-    with Index.open(place) as index:
-        options = {"fields": ["title"], "weights": {"title": 2}, "blend": 0.0, "filter": {"price": {"$lt": 9}}}
-        assert [hit["id"] for hit in found] == [hit.id for hit in index.search("golden owl", k=2, **options)]

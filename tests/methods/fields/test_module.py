@@ -47,18 +47,6 @@ def test_no_family_lets_a_field_be_known_that_is_not_seen(tmp_path, family: str)
     assert not (moved[1:] < 1e-5).all()
 
 
-@pytest.mark.parametrize("way", ["eager", "sdpa"])
-def test_both_ways_of_attention_hide_the_same(folder: Path, way: str) -> None:
-    made = module(folder)
-    expected = made("document", [DOCUMENT])
-    made.backbone.network.set_attn_implementation(way)
-    assert made.backbone.network.config._attn_implementation == way
-    found = made("document", [DOCUMENT])
-    torch.testing.assert_close(found.fields, expected.fields, atol=1e-5, rtol=0)
-    changed = made("document", [[[6, 7], [8, 9, 10], [20, 21, 22]]])
-    torch.testing.assert_close(found.fields[:, :2], changed.fields[:, :2], atol=1e-6, rtol=0)
-
-
 def test_a_batch_is_its_documents_one_by_one(folder: Path) -> None:
     made = module(folder)
     documents = [DOCUMENT, [[6], [], []], [[], [], [11]], [[], [8] * 40, []], [[], [], []]]

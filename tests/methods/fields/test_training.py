@@ -11,7 +11,6 @@ from palmette import load_data
 from palmette.encoder import Backbone
 from palmette.methods.base import FitInputs
 from palmette.methods.fields import FieldsConfig, FieldsModel, FieldsSearch, FieldsWarning
-from palmette.methods.fields.module import gradient_cached
 from palmette.methods.fields.search import blend
 from palmette.methods.fields.training import FieldsTask
 from palmette.training.loop import AdamW, TrainingResult
@@ -50,21 +49,6 @@ def test_gradients_in_chunks_are_those_of_the_whole_batch() -> None:
     assert max(float(g.abs().max()) for g in expected.values()) > 1e-3
 
 
-def test_chunks_keep_their_order_and_drop_the_same_numbers_twice() -> None:
-    made = task()
-    texts = made.texts("document", np.arange(7))
-    made.module.eval()
-    chunked, whole = (gradient_cached(made.module, "document", texts, chunk).aggregate for chunk in (2, 0))
-    torch.testing.assert_close(chunked, whole, atol=1e-5, rtol=0)
-    gradient_cached(made.module.train(), "document", texts, 2).aggregate.square().sum().backward()
-    assert made.module.field_weights.weight.grad is not None  # backward raises where the second pass differs
-
-
-def test_weights_are_fitted_before_training() -> None:
-    assert task().module.field_weights.bias.std() > 0.1
-    assert task(fields=("text",)).module.field_weights.bias.item() == 0
-
-
 def test_frozen_layers_stay_as_they_are() -> None:
     start = Backbone.of(learner())
     now = train(trained_layers=1, steps=3).module.backbone
@@ -92,15 +76,6 @@ def test_a_frozen_encoder_reads_each_text_once_and_does_not_change(monkeypatch: 
     assert found[-1] < found[0], "and yet something is learned"
     for name, value in backbone.state_dict().items():
         assert torch.equal(value, before[name]), name
-
-
-def test_kept_states_give_the_vectors_of_a_pass() -> None:
-    made = task(trained_layers=0)
-    rows = np.array([7, 3, 7, 12])
-    for kind in ("document", "query"):
-        kept, fresh = made.encode(kind, rows), made.module.encode(kind, made.texts(kind, rows))
-        for one, other in zip(kept, fresh, strict=True):
-            np.testing.assert_allclose(one, other, atol=2e-3)  # kept in half precision
 
 
 def test_validation_is_of_two_stages_and_of_each() -> None:

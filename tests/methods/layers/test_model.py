@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-import palmette
 from palmette import FakeEncoder, LayersModel
-from palmette.cli import main
 from palmette.encoder.base import Output
 from palmette.errors import ConfigError, InputError, TrainingError
 from support.alone import Index
@@ -38,22 +34,6 @@ def test_each_layer_has_its_share(index: Index) -> None:
     assert len(index.search(QUESTION, k=7, order="layer", filter={"colour": "red"})) == 7
     for some in (range(1, 3), np.array([1, 2]), [np.int64(1), np.int32(2)]):  # whole numbers of any kind
         assert finders(index, 4, layers=some, order="layer", budget=np.array([1, 3])) == [1, 2, 2, 2]
-
-
-@pytest.mark.parametrize("order", ["fused", "layer"])
-def test_parts_add_up_in_every_order(index: Index, order: str) -> None:
-    weights = layers().module.weights().tolist()
-    assert sum(weights) == pytest.approx(1)
-    assert layers().describe()["layers"]["3"] == {"began as": "own", "weight": round(weights[2], 3)}
-    for hit in index.search(QUESTION, k=9, order=order, lexical=0):
-        explanation, detail = hit.explain(), hit.explain().detail
-        assert sum(part.value for part in explanation.parts) == pytest.approx(hit.score, abs=1e-5)
-        assert set(detail["similarity"]) == {"1", "2", "3"}
-        similar = list(detail["similarity"].values())
-        mean = sum(w * s for w, s in zip(weights, similar, strict=True))
-        assert hit.score == pytest.approx(mean, abs=1e-5)
-        assert detail["words"]["red"] == ("red" in hit.document.text)
-        assert "words of the question" in explanation.text
 
 
 def test_a_fused_search_is_one_query_and_names_the_nearest_layer(index: Index) -> None:
@@ -139,27 +119,6 @@ def test_existing_embeddings_serve_as_they_are(index: Index, monkeypatch: pytest
         empty.add(given, embeddings=vectors)
 
 
-def test_the_command_line_takes_lists_of_layers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Trained on documents alone."""
-    given = [{"id": d.id, "text": d.text + " It eats figs and fish in the morning."} for d in documents()]
-    docs, model, index = (tmp_path / name for name in ("docs.jsonl", "ckpt", "index"))
-    docs.write_text("\n".join(map(json.dumps, given)))
-    train = ["train", "layers", str(docs), "--out", str(model), "--encoder", "fake:32:4", "--layers", "1,2,4"]
-    assert main([*train, "--steps", "2", "--quiet"]) == 0
-    assert main(["index", str(model), str(docs), "--out", str(index), "--quiet"]) == 0
-    capsys.readouterr()
-    search = ["search", str(index), QUESTION, "-k", "4", "--order", "layer", "--lexical", "0"]
-    assert main([*search, "--layers", "[1, 4]", "--explain", "--json"]) == 0
-    hits = json.loads(capsys.readouterr().out)
-    assert [hit["explanation"]["method"]["detail"]["found_by"] for hit in hits] == [1, 1, 4, 4]
-    assert "red owl" in Index.open(index).search("the red owl", k=1)[0].document.text
-    assert main(["inspect", str(model), "--json"]) == 0
-    structure = json.loads(capsys.readouterr().out)["model"]["structure"]
-    assert list(structure["layers"]) == ["1", "2", "4"]
-    assert main([*train[:-1], "1,7", "--quiet"]) != 0
-    assert "layer 7" in capsys.readouterr().err
-
-
 def test_without_labels_the_layers_begin_as_the_encoder_and_stay_so() -> None:
     how: dict[str, Any] = {"encoder": FakeEncoder(64), "progress": False}
     model = LayersModel.fit(documents(), **how)
@@ -172,16 +131,3 @@ def test_without_labels_the_layers_begin_as_the_encoder_and_stay_so() -> None:
     assert min(queries @ own) > 0.7
     with pytest.raises(TrainingError, match="no pairs of query and document, which start='random' needs"):
         LayersModel.fit(documents(), **how, preset="paper")
-
-
-def test_units_do_not_depend_on_the_search_that_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "palmette.index.write.note_score_scales", lambda *_: None
-    )  # else every search has those of the index
-    model = LayersModel.fit(documents(), encoder=FakeEncoder(64), progress=False)
-    found = []
-    for first in ({}, {"layers": (1,)}):
-        index = palmette.Index.build(documents(), model)
-        index.search("a hen", k=1, **first)
-        found.append([hit.score for hit in index.search(QUESTION, k=5)])
-    assert found[0] == found[1]

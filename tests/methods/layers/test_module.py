@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,22 +11,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from palmette import Document, FakeEncoder, LayersModel, RetrievalData, load_data, load_encoder
-from palmette.encoder import Encoder, EncodingCache, States
-from palmette.errors import ConfigError
-from palmette.methods.base import FitInputs
-from palmette.methods.layers.config import LayersConfig, LayersSearch
+from palmette import Document, FakeEncoder, LayersModel, RetrievalData, load_encoder
+from palmette.encoder import Encoder, States
+from palmette.methods.layers.config import LayersSearch
 from palmette.methods.layers.module import LayerNetworks, layer_summary
 from support.tiny import pairs
 from support.tiny_encoder import save_tiny_encoder, states_of
 
 QUICK: dict[str, Any] = {"steps": 0, "progress": False}
-
-
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
-    """A BERT of four layers, pooled by the mean."""
-    return tiny(tmp_path_factory.mktemp("layers"))
 
 
 def tiny(folder: Path, **options: Any) -> Encoder:
@@ -62,42 +53,6 @@ def test_copies_begin_as_the_encoder_with_layers_left_out(
     np.testing.assert_allclose(asked[:, 3], own, atol=1e-5)  # the last: the encoder's own
     assert (asked[:, 2] * own).sum(1).mean() > 0.7  # before it: a linear map
     assert LayerNetworks(model.config).weights().tolist() == pytest.approx([1 / 6, 1 / 6, 1 / 6, 1 / 2])
-
-
-def test_layers_of_another_kind_than_berts_are_not_copied(tmp_path: Path) -> None:
-    model = LayersModel.fit(pairs(), encoder=tiny(tmp_path, family="mpnet"), **QUICK)
-    assert {model.config.kind(layer) for layer in model.config.query_layers} == {"map", "own"}
-
-
-@pytest.mark.parametrize(
-    "options", [{"skip": "outside"}, {"start": "random", "trains": "all", "skip": "outside", "pooling": "cls"}]
-)
-def test_other_shapes_begin_without_copies(real: Encoder, options: dict[str, Any]) -> None:
-    model = LayersModel.fit(pairs(), encoder=real, **QUICK, **options)
-    assert not model.config.from_encoder
-    asked = model.encode_queries(["the cat ran"], LayersSearch())["layers"][0]  # [4, d]
-    own = real.encode_queries(["the cat ran"])[0]
-    if options.get("start") == "random":
-        assert isinstance(model.module.networks_of()[0].head, torch.nn.Identity)  # the state at CLS
-        assert abs(float(asked[3] @ own)) < 0.9
-    else:
-        assert float(asked[3] @ own) == pytest.approx(1.0, abs=1e-5)  # the last layer: the encoder's own
-        assert float(asked[2] @ own) > 0.8  # the best linear map of the first
-
-
-@pytest.mark.parametrize("trains", ["heads", "all"])
-def test_training_reaches_what_it_should(real: Encoder, trains: Any, tmp_path: Path) -> None:
-    config = LayersConfig(trains=trains)
-    data, cache = load_data(pairs()), EncodingCache(tmp_path)
-    _, task = LayersModel.task(config, FitInputs(data, real, cache))
-    task.to(real.device)
-    loss = task.loss(task.module, np.arange(8), torch.Generator().manual_seed(0), 0.0)
-    loss.backward()  # type: ignore[no-untyped-call]
-    moved = {n for n, p in task.module.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
-    assert {name.split(".")[1] for name in moved} == {"0", "1", "2", "3"}
-    assert any(".layers." in name for name in moved) == (trains == "all")
-    assert not any("stack" in name for name in moved)
-    assert float(loss.detach()) == pytest.approx(math.log(8), abs=1.5)  # chance among eight
 
 
 def test_training_finds_what_the_start_did_not() -> None:
@@ -136,15 +91,3 @@ def test_a_cosine_is_validated_and_weighted_as_a_cosine(tmp_path: Path) -> None:
         assert (inner.record.metrics["ndcg@10"] > 0.5) == (type(encoder) is FakeEncoder)
     assert made[Long][0] == pytest.approx(made[FakeEncoder][0])
     assert made[Long][1] == pytest.approx(made[FakeEncoder][1])
-
-
-def test_wrong_options_name_the_fix() -> None:
-    fake = FakeEncoder(16)
-    for options, words in (
-        ({"layers": (2, 9)}, "layer 9.*3 layers"),
-        ({"layers": (2, 1)}, "rising"),
-        ({"start": "random"}, "trains='all'"),
-        ({"multiplier": 0.0}, "above 0"),
-    ):
-        with pytest.raises(ConfigError, match=words):
-            LayersModel.fit(pairs(), encoder=fake, **QUICK, **options)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from palmette.methods.base import VECTOR
 from palmette.methods.layers.config import LayersSearch
-from palmette.methods.layers.search import layers_plan, merge_layers, split_budget, take_new_per_layer
+from palmette.methods.layers.search import layers_plan, merge_layers, split_budget
 from palmette.search.plan import Candidates, SearchPlan
 from palmette.store.memory import ArrayView
 
@@ -48,22 +48,6 @@ def test_one_over_fetch_is_the_layers_one_after_the_other(
             taken += [key for key in order if key not in taken][:count]
         assert found.keys[row].tolist() == taken  # as many as asked for, where there are so many
         np.testing.assert_allclose(found.scores[row], vectors[taken] @ queries.mean(0), atol=1e-5)
-
-
-def test_budgets_are_split_in_full() -> None:
-    assert split_budget(6, [1] * 6) == [1] * 6
-    assert split_budget(3, [1] * 6) == [0, 0, 0, 1, 1, 1]  # the last layers know most
-    assert split_budget(7, [2, 5]) == [2, 5]
-    assert split_budget(120, [60, 0, 0, 60]) == [60, 0, 0, 60]
-    assert all(sum(split_budget(k, [3, 1, 2])) == k for k in range(1, 50))
-
-
-def test_a_layer_that_found_too_few_leaves_its_places_to_others() -> None:
-    ranked = np.array([[[4, 2, -1], [4, 2, -1]], [[4, 2, 9], [4, -1, -1]], [[-1, -1, -1], [5, 6, 7]]])
-    at = take_new_per_layer(ranked, [1, 2])
-    keys = np.where(at < 0, -1, np.take_along_axis(ranked.reshape(3, -1), np.maximum(at, 0), 1))
-    assert keys.tolist() == [[4, 2, -1], [4, 2, 9], [5, 6, 7]]
-    assert (at // 3).tolist() == [[0, 1, -1], [0, 0, 0], [1, 1, 1]]
 
 
 class Sparse(ArrayView):

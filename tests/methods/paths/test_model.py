@@ -40,17 +40,6 @@ def test_a_beam_visits_the_documents_of_its_leaves(index: Index) -> None:
     assert index.survey()["documents per leaf"]["ideal"] == 6
 
 
-@pytest.mark.parametrize("options", [{}, {"branches": 4, "height": 2}], ids=str)
-def test_the_hits_of_a_query_do_not_depend_on_its_neighbours(options: dict) -> None:
-    index = Index.build(documents(), train_paths(steps=2, **options))
-    queries = [text for text, _ in pairs()[:16]]
-    for search in ({"visit": 0.1}, {"beam": 2}):
-        together = index.rank(queries, k=10, lexical=0, **search)
-        for row, query in enumerate(queries):
-            alone = index.rank([query], k=10, lexical=0, **search)
-            assert (alone.ids[0], list(alone.scores[0])) == (together.ids[row], list(together.scores[row]))
-
-
 def test_a_copy_under_another_model_is_routed_anew(index: Index, tmp_path) -> None:
     moved = index.copy_to(tmp_path / "moved", model=train_paths(branches=3, seed=4))
     assert moved.model.config.leaves == 3
@@ -67,17 +56,6 @@ def test_an_explanation_names_leaves_and_adds_up(index: Index) -> None:
     assert why.detail["path"] == index.model.encode_documents([own])["leaves"][0].tolist()
     assert "of 3 visited" in why.text
     assert "visited" not in index.explain(QUERY, "blue-hen", lexical=0).detail
-
-
-def test_the_structure_says_what_training_has_shown() -> None:
-    described = paths().describe()
-    words = {word for listed in described["keywords"].values() for word in listed}
-    assert words & {"red", "owl", "golden", "fox", "blue", "white", "black", "green"}
-    assert described["leaves"] == 8
-    measured = described["recall by share of documents visited"]["1"]
-    assert set(measured) == {"visited", "recall@10", "recall@100", "ndcg@10"}
-    assert paths().report.load["ideal"] == 48 / 8
-    np.testing.assert_allclose(np.linalg.norm(paths().embed([QUERY], kind="query"), axis=1), 1, atol=1e-5)
 
 
 def test_a_report_is_kept_and_a_spoilt_one_refused(tmp_path) -> None:

@@ -6,8 +6,7 @@ import torch
 
 from palmette.data import load_data
 from palmette.methods.paths import module as paths_module
-from palmette.methods.paths.config import SHARPNESS, PathsConfig, PathsSearch
-from palmette.methods.paths.init import initialise, kmeans
+from palmette.methods.paths.config import PathsConfig, PathsSearch
 from palmette.methods.paths.module import Indexer, Paths
 from palmette.methods.paths.search import LEAF, auto_share, leaves_to_visit
 from palmette.methods.paths.training import PathsTask
@@ -33,17 +32,6 @@ def module(branches: int, height: int, centroid_weight: float = 0.5) -> Paths:
 
 def texts(n: int, width: int = 6) -> torch.Tensor:
     return torch.nn.functional.normalize(torch.randn(n, width, generator=torch.Generator().manual_seed(1)))
-
-
-@pytest.mark.parametrize("weight", [0.0, 0.5])
-def test_leaves_are_visited_by_probability_and_centroid(weight: float) -> None:
-    made, vectors = module(9, 1, weight), texts(5)
-    every = made.indexer.beam(vectors, 9)
-    logs = torch.zeros(5, 9).scatter_(1, every.leaves, every.logs)
-    score = logs + weight * SHARPNESS * vectors @ made.centres.T
-    found = made.leaves_in_order(vectors, 3)
-    assert found.leaves.tolist() == score.topk(3, dim=1).indices.tolist()
-    torch.testing.assert_close(found.logs, logs.gather(1, found.leaves))
 
 
 def test_many_texts_are_routed_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,31 +83,6 @@ def test_auto_takes_the_least_share_that_loses_little() -> None:
     assert auto_share(curve, 0.5, 10**6) == 0.1
     assert auto_share(curve, 0.5, 500) == 1.0
     assert auto_share({}, 0.5, 10**6) < 1
-
-
-def test_kmeans_finds_clusters() -> None:
-    generator = torch.Generator().manual_seed(0)
-    spots = torch.tensor([[3.0, 0], [0, 3], [-3, 0], [0, -3]])
-    x = spots.repeat(50, 1) + 0.1 * torch.randn(200, 2, generator=generator)
-    centres = kmeans(x, 4, 1)
-    assert torch.cdist(spots, centres).min(dim=1).values.max() < 0.2
-    assert torch.cdist(x, centres).argmin(1).bincount(minlength=4).tolist() == [50] * 4
-    assert torch.equal(kmeans(x, 4, 1), centres)
-    assert torch.equal(kmeans(torch.ones(2, 2), 3, 0), torch.ones(3, 2)), "fewer points than centres"
-
-
-@pytest.mark.parametrize("height", [1, 2, 3])
-def test_the_start_is_a_kmeans_of_the_residuals(height: int) -> None:
-    """At every height the children are ranked as the distances of the residual to that height's centres."""
-    x, made = texts(300), Indexer(4, height, 6).requires_grad_(False)
-    for u in made.inner:
-        u.zero_()  # alone: U begins small, not at nothing
-    initialise(made, x, 5)
-    path, left = made(x).path, x
-    for h in range(height):
-        centres = made.outer[h][4 * h :].T / SHARPNESS  # [B, m]
-        assert torch.equal(path[:, h], torch.cdist(left, centres).argmin(1))
-        left = left - centres[path[:, h]]
 
 
 def test_the_loss_needs_every_digit_while_a_transformer_learns_in_half_precision() -> None:

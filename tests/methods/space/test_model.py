@@ -7,7 +7,6 @@ import pytest
 
 from palmette import FakeEncoder, SpaceModel
 from palmette.encoder import EncodingCache
-from palmette.errors import ConfigError
 from support.alone import Index
 from support.tiny import documents
 
@@ -45,10 +44,3 @@ def test_documents_without_labels_train_nothing(tmp_path: Path, monkeypatch: pyt
     assert model.calibrations == {}
     path = model.save_pretrained(tmp_path / "space")
     assert "none: the encoder as it is" in (path / "README.md").read_text(encoding="utf-8")
-
-
-def test_it_has_no_options(index: Index) -> None:
-    with pytest.raises(ConfigError, match="space search has no option 'level'"):
-        index.search(QUESTION, level=3)
-    with pytest.raises(ConfigError, match="SpaceConfig has no preset 'paper'"):
-        SpaceModel.fit(documents(), encoder=FakeEncoder(48), preset="paper")

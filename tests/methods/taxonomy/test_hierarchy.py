@@ -47,18 +47,6 @@ def test_matches_are_all_ancestors_at_their_shortest_distance(
         assert sorted(found) == matches.documents[here].tolist(), "ascending"
 
 
-@given(st.integers(1, 40), st.integers(0, 10_000))
-@settings(max_examples=15)
-def test_walks_and_depths_agree_with_the_edges(size: int, seed: int) -> None:
-    tree = random_dag(size, seed)
-    for row in range(size):
-        above = set(tree.ancestors(row).tolist())
-        assert above == set(shortest(tree, row))
-        assert all(row in tree.descendants(node) for node in above)
-        assert all(tree.depths[row] > tree.depths[node] for node in above - {row})
-    assert set(tree.leaves().tolist()) == {row for row in range(size) if len(tree.descendants(row)) == 1}
-
-
 def test_paths_keep_nodes_of_one_name_apart() -> None:
     tree = Hierarchy.from_paths(["A > B > Others", "A > C > Others", "A > B"])
     with pytest.raises(NotFoundError, match="no node 'z'"):
@@ -162,20 +150,3 @@ def test_every_match_is_drawn_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> 
     assert np.bincount(owner).tolist() == [2] * 3000
     np.testing.assert_allclose(np.bincount(drawn, minlength=5) / 3000, [0, 2 / 3, 2 / 3, 2 / 3, 0], atol=0.03)
     np.testing.assert_allclose(sampler.log_frequencies.exp()[1], (1 + 2 / 3) / 3, atol=1e-6)
-
-
-def test_heavy_tails_need_distances() -> None:
-    near = Matches.of(np.arange(3), np.arange(3), np.zeros(3, np.int64), 3, 3)
-    with pytest.raises(InputError, match="nothing to draw"):
-        Sampler(near, "heavy-tail")
-
-
-def test_matches_by_rows_and_masks() -> None:
-    found = matches()
-    assert found.counts.tolist() == [2, 3, 1]
-    rows, places = found.among(np.array([1, 0, 1]), np.array([1, 2, 4]))
-    assert (rows.tolist(), places.tolist()) == ([0, 0, 1, 2, 2], [0, 1, 0, 0, 1])
-    some = found.take(np.array([2, 1]))
-    assert (some.documents.tolist(), some.distances.tolist()) == ([4, 1, 2, 3], [0, 0, 1, 3])
-    twice = Matches.of(np.array([0, 0]), np.array([1, 1]), np.array([4, 2]), 1, 2)
-    assert (twice.documents.tolist(), twice.distances.tolist()) == ([1], [2])

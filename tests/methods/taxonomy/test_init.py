@@ -1,11 +1,9 @@
 import pytest
-import torch
 
 from palmette import TaxonomyModel
 from palmette.errors import InputError
 from palmette.methods.taxonomy import Hierarchy
-from palmette.methods.taxonomy.init import construct, dimension_needed
-from palmette.methods.taxonomy.training import found_matches
+from palmette.methods.taxonomy.init import dimension_needed
 from support.alone import Index
 
 
@@ -15,28 +13,6 @@ def tree(height: int, width: int) -> Hierarchy:
         edges += [(f"{parent}{child}", parent or "top") for parent in level for child in range(width)]
         level = [f"{parent}{child}" for parent in level for child in range(width)]
     return Hierarchy.from_edges(edges)
-
-
-def test_random_directions_solve_a_hierarchy_when_there_are_enough() -> None:
-    matches = tree(4, 3).matches()
-    recalls = []
-    for dimension in (4, 32, 512):
-        queries, documents = construct(matches, dimension, torch.Generator().manual_seed(0))
-        torch.testing.assert_close(queries.norm(dim=1), torch.ones(len(matches)))
-        torch.testing.assert_close(documents.norm(dim=1), torch.ones(matches.size))
-        recalls.append(found_matches(queries, documents, matches).mean())
-    assert recalls == sorted(recalls)
-    assert recalls[-1] == 1.0
-    sums = documents[matches.documents[matches.starts[5] : matches.starts[6]].astype(int)].sum(0)
-    torch.testing.assert_close(queries[5], sums / sums.norm())
-
-
-def test_deeper_trees_need_more_dimensions() -> None:
-    needed = [dimension_needed(tree(height, 2)) for height in (2, 4, 6)]
-    assert needed == sorted(needed)
-    assert needed[0] < needed[-1] < 200
-    assert dimension_needed(tree(6, 2), recall=0.5) < needed[-1]
-    assert dimension_needed(tree(6, 2), max_distance=0) < needed[-1]
 
 
 def test_a_model_without_training_is_searched_as_any_other() -> None:

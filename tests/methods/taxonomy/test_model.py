@@ -16,8 +16,7 @@ from palmette.methods.base import FitInputs
 from palmette.methods.taxonomy import Hierarchy
 from palmette.methods.taxonomy.config import TaxonomyConfig, TaxonomySearch
 from palmette.methods.taxonomy.data import TaxonomyData
-from palmette.methods.taxonomy.hierarchy import Matches
-from palmette.methods.taxonomy.training import TaxonomyTask, found_matches, nearest_wrong, training_summary
+from palmette.methods.taxonomy.training import TaxonomyTask, nearest_wrong
 from support.alone import Index
 from support.taxonomies import KINDS, chain, train_zoo, zoo
 from support.taxonomies import zoo_model as texts
@@ -198,20 +197,6 @@ def test_without_a_hierarchy_towers_begin_as_the_encoder_and_few_questions_do_no
     assert train_zoo(dimension=0, steps=0).config.dimension == 64, "of a hierarchy"
 
 
-@pytest.mark.parametrize("data", [zoo(), pairs()], ids=["hierarchy", "pairs"])
-def test_a_gain_counts_as_far_as_it_is_no_luck_unless_there_is_a_hierarchy(data: list[Any]) -> None:
-    task = task_of(data)
-    found = task.validate(task.module)
-    assert found["sure recall"] == found["recall"]
-    if task.module.nodes.hierarchy is not None:  # the first weights know nothing of it, and are no rival
-        assert task.start is None
-        return
-    gain = np.resize([1.0, 0.0, 0.0, -0.5], len(task.start))
-    task.start = task.start - gain
-    lost = 2 * gain.std() / len(gain) ** 0.5
-    assert task.validate(task.module)["sure recall"] == pytest.approx(found["recall"] - lost)
-
-
 def test_hard_negatives_join_for_the_last_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, lookup = np.arange(6), {"dimension": 4, "queries": "lookup", "documents": "lookup"}
     task = task_of(zoo(), hard=3, hard_share=0.25, **lookup)
@@ -233,17 +218,6 @@ def test_hard_negatives_join_for_the_last_steps(monkeypatch: pytest.MonkeyPatch)
         plain = task_of(zoo(), **lookup | options)
         plain.loss(plain.module, rows, torch.Generator().manual_seed(0), 0.9)
         assert plain.mined is None
-
-
-def test_recall_counts_the_matches_among_as_many_best() -> None:
-    matches = Matches.of(np.array([0, 0, 1]), np.array([0, 2, 1]), np.array([0, 3, 0]), 2, 4)
-    documents = torch.eye(4)
-    queries = torch.tensor([[3.0, 2.0, 1.0, 0.0], [1.0, 9.0, 0.0, 0.0]])
-    assert found_matches(queries, documents, matches).tolist() == [True, False, True]
-    scores = training_summary(found_matches(queries, documents, matches), matches)
-    assert scores["recall"] == 0.75, "half of the first query's, all of the second's"
-    assert (scores["recall at distance 0"], scores["recall at distance 3"]) == (1.0, 0.0)
-    assert scores["worst recall"] == 0.0
 
 
 def test_the_recipe_finetunes_on_far_matches_only(tmp_path) -> None:

@@ -3,18 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palmette.methods.taxonomy.search import RelevanceCutoff, fit_cut, score_gaps
-
-
-def test_a_gap_is_the_distance_to_all_that_lies_lower() -> None:
-    nodes = torch.tensor([[0.0, 9.0, 8.0, 1.0, 0.5]])
-    lower = torch.logsumexp(torch.tensor([0.0, 1.0, 0.5]), 0)
-    under_9 = 9 - torch.logsumexp(torch.tensor([0.0, 8.0, 1.0, 0.5]), 0)
-    gaps = score_gaps(torch.tensor([[9.0, 8.0, 1.0, 5.0]]), nodes, depth=4)
-    assert under_9 < 8 - lower, "the widest gap is under the second"
-    torch.testing.assert_close(gaps[0, :2], torch.stack([8 - lower, 8 - lower]))
-    torch.testing.assert_close(gaps[0, 3], 5 - lower, msg="a document that is no node")
-    assert gaps[0, 2] < 1
+from palmette.methods.taxonomy.search import RelevanceCutoff, fit_cut
 
 
 @given(st.integers(0, 10_000), st.integers(1, 12), st.integers(1, 12))
@@ -27,13 +16,6 @@ def test_a_higher_score_is_never_less_probable(seed: int, count: int, deep: int)
     chances = cut.probability(asked.numpy(), scores.numpy())
     assert ((chances >= 0) & (chances <= 1)).all()
     assert (np.diff(chances, axis=1) <= 1e-6).all()
-
-
-def test_what_is_not_there_is_not_probable() -> None:
-    cut = RelevanceCutoff(torch.eye(3), torch.tensor([1.0, 0.0, 5.0, 2.0]))
-    scores = np.array([[1.0, -np.inf]], np.float32)
-    assert cut.probability(np.ones((1, 3), np.float32), scores)[0, 1] == 0
-    assert cut.probability(np.empty((0, 3), np.float32), np.empty((0, 2), np.float32)).shape == (0, 2)
 
 
 def test_fitted_probabilities_are_those_that_were_drawn() -> None:

@@ -67,19 +67,6 @@ def test_what_has_no_outline_says_so() -> None:
         outline(Index.build(documents(), tree()), level=9)
 
 
-def test_a_trained_tree_keeps_its_topics(tmp_path: Path) -> None:
-    model = tree()
-    words = {word for terms in model.topics.values() for word, _ in terms}
-    assert words & {"ant", "bee", "cow", "hen", "red", "black"}
-    assert not words & {"lives", "house", "sings", "night"}, "words of every document tell nothing"
-    model.save_pretrained(tmp_path / "ckpt")
-    LOADED.clear()
-    again = TreeModel.from_pretrained(tmp_path / "ckpt", encoder=model.encoder)
-    assert again is not model
-    assert again.topics == {node: list(terms) for node, terms in model.topics.items()}
-    assert again.fingerprint == model.fingerprint
-
-
 def test_topics_are_no_part_of_the_fingerprint_and_checked(tmp_path: Path) -> None:
     model = train_tree(depth=3)
     fingerprint, model.topics = model.fingerprint, {}

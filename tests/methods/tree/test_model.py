@@ -9,7 +9,7 @@ import torch
 
 from palmette import Document, FakeEncoder, TreeModel, evaluate, load_data, load_model
 from palmette.encoder import States
-from palmette.errors import CheckpointError, ConfigError, InputError, ModelMismatchError, TrainingError
+from palmette.errors import CheckpointError, ConfigError, ModelMismatchError
 from palmette.hub import open_checkpoint, save_checkpoint
 from palmette.methods.tree import TreeSearch
 from palmette.methods.tree import leaves as tree_leaves
@@ -110,28 +110,6 @@ def test_a_text_has_the_same_leaves_alone_and_in_any_batch(options: dict[str, An
     assert all(first == second for first, second in ranked.scores)
     single = [index.rank([text], 20, lexical=0).ids[0] for text in texts[:8]]
     assert single == index.rank(texts[:8], 20, lexical=0).ids
-
-
-def test_training_helps_and_is_recorded() -> None:
-    model, start = (trained(steps=steps) for steps in (60, 0))
-    record = model.record
-    assert (record.documents, record.labelled, record.steps) == (48, True, 60)
-    assert 0 < record.best_step <= 60
-    assert record.pairs == 43  # a tenth of 48 questions is held out
-    right = []
-    for one in (start, model):
-        index = Index.build(documents(), one)
-        right.append(sum(index.search(q, k=1)[0].document.text == d for q, d in pairs()))
-    assert right[1] > right[0]
-
-
-def test_fit_refuses_what_it_does_not_know() -> None:
-    with pytest.raises(ConfigError, match="'depht'.*Did you mean 'depth'"):
-        train_tree(depht=3)
-    with pytest.raises(InputError, match="no documents|empty"):
-        TreeModel.fit([], encoder=FakeEncoder(8))
-    with pytest.raises(TrainingError, match="at least 2 pairs .*, got 1, beside 1 held out to validate with"):
-        train_tree(data=[("q", "d"), ("q2", "d2")], depth=2, start="random")
 
 
 def test_one_checkpoint_is_one_model_in_a_process(tmp_path: Path) -> None:

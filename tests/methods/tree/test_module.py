@@ -6,14 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from palmette.encoder import States
 from palmette.methods.tree import TreeConfig, module
 from palmette.methods.tree.init import initialise
-from palmette.methods.tree.leaves import greedy_leaf, name_of_leaf
-from palmette.methods.tree.module import Tree, propagate
+from palmette.methods.tree.module import Tree
 from palmette.training.maths import ntvd, symmetric_info_nce
 
 WIDTH, TOKENS = 6, 5
@@ -53,20 +50,6 @@ def texts(count: int, seed: int, longest: int = 7) -> States:
     )
 
 
-def test_names_are_the_way_from_the_root() -> None:
-    assert [name_of_leaf(node) for node in range(8)] == ["", "L", "R", "LL", "LR", "RL", "RR", "LLL"]
-
-
-@given(st.integers(1, 6), st.integers(0, 10_000))
-@settings(max_examples=15)
-def test_the_greedy_leaf_takes_the_likelier_turns(depth: int, seed: int) -> None:
-    scores = torch.randn(2**depth - 1, generator=torch.Generator().manual_seed(seed)) * 3
-    node = 0
-    while node < len(scores):
-        node = 2 * node + (1 if scores[node] >= 0 else 2)
-    assert greedy_leaf(propagate(scores[None], depth).numpy()).tolist() == [node - len(scores)]
-
-
 @every_kind
 def test_every_parameter_learns(kind: dict[str, Any]) -> None:
     tree, _ = random_tree(3, 1, **kind)
@@ -89,20 +72,3 @@ def test_attention_does_not_see_how_it_was_cut_into_parts(monkeypatch: pytest.Mo
         found.append((leaves, *torch.autograd.grad(leaves.square().sum(), list(tree.parameters())[1:])))
     for whole, parts in zip(*found, strict=True):
         torch.testing.assert_close(parts, whole)
-
-
-def test_a_shallow_level_computes_only_the_splits_it_needs() -> None:
-    tree, _ = random_tree(6, 0)
-    with torch.no_grad():
-        before = tree(texts(4, 0), 3)
-        tree.linear.directions[7:] = torch.nan
-        assert torch.equal(tree(texts(4, 0), 3), before)
-        assert tree(texts(4, 0), 4).isnan().any()
-
-
-def test_dropout_acts_in_training_only() -> None:
-    tree, _ = random_tree(4, 0, dropout=0.5)
-    x = texts(3, 0)
-    with torch.no_grad():
-        assert torch.equal(tree.eval()(x), tree(x))
-        assert not torch.equal(tree.train()(x), tree(x))
