@@ -26,9 +26,9 @@ from palmette.errors import (
 )
 from palmette.search.plan import ArraySpec
 from palmette.store.filters import matches, parse_filter
+from palmette.testing import EngineContract
 from store.test_filters import ADA, FAILING, PASSING
 from support import postgres, tiny
-from support.engine_contract import EngineContract
 from support.stores import SPECS, delete, doc, put, state_for, state_of
 
 pytest.importorskip("psycopg", reason="needs psycopg: pip install 'psycopg[binary]'")
@@ -39,7 +39,7 @@ FOUND = (ArraySpec("leaves", (8,), searched="overlap"), *SPECS[1:])
 
 
 class TestContract(EngineContract):
-    """The contract of all engines."""
+    """The contract that strangers import."""
 
     def new_url(self) -> str:
         postgres.server()

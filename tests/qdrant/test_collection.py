@@ -28,13 +28,13 @@ from palmette.errors import (
 from palmette.search.plan import ArraySpec
 from palmette.store.engines import is_url
 from palmette.store.filters import matches, parse_filter
+from palmette.testing import EngineContract
 from palmette_qdrant.backend import QdrantBackend
 from palmette_qdrant.client import Collection
 from palmette_qdrant.view import QdrantView
 from palmette_qdrant.writer import QdrantWriter
 from store.test_filters import ADA, FAILING, PASSING
 from support import tiny
-from support.engine_contract import EngineContract
 from support.stores import SPECS, arrays_of, delete, doc, fast_place, put, state_for, state_of
 
 pytest.importorskip("qdrant_client")
@@ -42,7 +42,7 @@ FOUND = (ArraySpec("leaves", (8,), searched="overlap"), *SPECS[1:])
 
 
 class TestContract(EngineContract):
-    """The contract of all engines."""
+    """The contract that strangers import."""
 
     ties_are_ordered = False
 

@@ -1,4 +1,4 @@
-"""The contract of all engines, over an engine written from CONTRIBUTING's page."""
+"""The contract that strangers import, over an engine written from CONTRIBUTING's page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from palmette.store import engines
-from support.engine_contract import EngineContract
+from palmette.testing import EngineContract
 from support.toy_engine import STORES
 
 NUMBERS = count()

@@ -1,6 +1,6 @@
-"""The contract of a storage engine as tests: the tests of an engine subclass it, and pytest runs it.
+"""The contract of a storage engine as tests: an engine's distribution subclasses it, and pytest runs it.
 
-    from support.engine_contract import EngineContract
+    from palmette.testing import EngineContract
 
     class TestMyEngine(EngineContract):
         def new_url(self):
