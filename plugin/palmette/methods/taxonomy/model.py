@@ -13,15 +13,12 @@ from numpy.typing import NDArray
 from palmette.arrays import Floats
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder, FakeEncoder
-from palmette.encoder.cache import EncodingCache
 from palmette.errors import ConfigError, InputError
-from palmette.hub.checkpointed import TrainingRecord
 from palmette.machine.text import shorten
 from palmette.methods.base import VECTOR, Arrays, FitInputs, Model, Queries
 from palmette.methods.taxonomy.config import TRAINING, TaxonomyConfig, TaxonomySearch
 from palmette.methods.taxonomy.data import Sampler, TaxonomyData, training_queries
 from palmette.methods.taxonomy.hierarchy import Nodes
-from palmette.methods.taxonomy.init import construct, dimension_needed
 from palmette.methods.taxonomy.module import DualEncoder
 from palmette.methods.taxonomy.search import NODE, RelevanceCutoff, node_rows, rank
 from palmette.methods.taxonomy.training import TaxonomyTask, recall_by_query
@@ -90,42 +87,7 @@ class TaxonomyModel(Model):
         if options.get("queries", known.get("queries")) == "lookup":  # tables read no text
             options["encoder"] = FakeEncoder(1)
         loaded = TaxonomyData.load(data, edges, parents, options.get("seed", 0))
-        return super().fit(loaded, config, **options)
-
-    @classmethod
-    def construct(
-        cls,
-        data: Any,
-        *,
-        dimension: int | None = None,
-        edges: Iterable[tuple[str, str]] | None = None,
-        parents: str | None = None,
-        max_distance: int | None = None,
-        seed: int = 0,
-    ) -> Self:
-        """Lookup tables without training: random directions, and queries as their sums (the paper's algorithm 1).
-
-        Args:
-            data: A hierarchy, with ``edges`` and ``parents`` as for :meth:`fit`.
-            dimension: Width of the embeddings; by default :func:`dimension_needed`, many times what training takes.
-            edges: See :meth:`fit`.
-            parents: See :meth:`fit`.
-            max_distance: Farther ancestors do not match.
-            seed: Seed of the directions.
-        """
-        loaded = TaxonomyData.load(data, edges, parents, seed)
-        if loaded.hierarchy is None:
-            raise InputError("a construction needs a hierarchy: give edges, parents in metadata, or a Hierarchy")
-        width = dimension or dimension_needed(loaded.hierarchy, max_distance=max_distance, seed=seed)
-        tables: dict[str, Any] = {"queries": "lookup", "documents": "lookup"}
-        config, encoder = TaxonomyConfig(dimension=width, max_distance=max_distance, **tables), FakeEncoder(1)
-        config, task = cls.task(config, FitInputs(loaded, encoder, EncodingCache(), seed))
-        queries, documents = construct(task.train.matches, width, torch.Generator().manual_seed(seed))
-        weights = {"query_rows.rows": queries, "document_rows.rows": documents}
-        task.module.load_state_dict(weights, strict=False)
-        counts: dict[str, Any] = {"documents": len(documents), "pairs": task.size()}
-        record = TrainingRecord(data=loaded.name, metrics=task.calibrate(), **counts)
-        return cls(config, encoder, task.module, record=record)
+        return super().fit(loaded, **options)
 
     @classmethod
     def uses_space(cls, config: TaxonomyConfig, data: RetrievalData) -> bool:
