@@ -1,4 +1,4 @@
-"""Per-layer search from end to end: orders, budgets, early exit, explanations, existing embeddings."""
+"""Per-layer search from end to end: orders, early exit, explanations, existing embeddings."""
 
 from __future__ import annotations
 
@@ -32,12 +32,11 @@ def finders(index: Index, k: int, **options: Any) -> list[int | None]:
 
 def test_each_layer_has_its_share(index: Index) -> None:
     assert finders(index, 6, order="layer") == [1, 1, 2, 2, 3, 3]
-    assert finders(index, 6, order="layer", budget=(1, 0, 5)) == [1, 3, 3, 3, 3, 3]
     alone = index.search(QUESTION, k=4, order="layer", layers=(2,))
     assert [hit.score for hit in alone] == sorted((hit.score for hit in alone), reverse=True)
     assert len(index.search(QUESTION, k=7, order="layer", filter={"colour": "red"})) == 7
     for some in (range(1, 3), np.array([1, 2]), [np.int64(1), np.int32(2)]):  # whole numbers of any kind
-        assert finders(index, 4, layers=some, order="layer", budget=np.array([1, 3])) == [1, 2, 2, 2]
+        assert finders(index, 4, layers=some, order="layer") == [1, 1, 2, 2]
 
 
 @pytest.mark.parametrize("order", ["fused", "layer"])
@@ -93,9 +92,6 @@ def test_the_encoder_stops_at_the_last_layer(monkeypatch: pytest.MonkeyPatch) ->
 def test_wrong_search_options_name_the_fix(index: Index) -> None:
     for options, words in (
         ({"layers": (4,)}, r"layer 4 was not trained.*\[1, 2, 3\]"),
-        ({"budget": (1, 2, 3)}, "order='layer'"),
-        ({"order": "layer", "budget": (1, 2)}, "share for each"),
-        ({"order": "layer", "budget": (0, 0, 0)}, "not all 0"),
         ({"order": "layers"}, "order"),
         ({"layers": 2}, "layers must be a valid tuple, got 2 "),
         ({"layers": np.array([1.5])}, r"layers must be a valid integer.*got array\(\[1.5\]\)"),

@@ -90,12 +90,10 @@ class LayersModel(Model):
         return options.layers or self.config.query_layers
 
     def check_search(self, options: LayersSearch) -> None:
-        """Check that the layers were trained and that each has a share of the budget."""
-        layers, known, budget = self.layers_of(options), self.config.query_layers, options.budget
-        if unknown := sorted(set(layers) - set(known)):
+        """Check that the layers were trained."""
+        known = self.config.query_layers
+        if unknown := sorted(set(self.layers_of(options)) - set(known)):
             raise ConfigError(f"layer {unknown[0]} was not trained; this model has layers {list(known)}")
-        if budget is not None and len(budget) != len(layers):
-            raise ConfigError(f"budget {budget!r} needs a share for each of the layers {list(layers)}")
 
     def encode_queries(self, queries: Sequence[str] | Floats, options: LayersSearch) -> Queries:
         """Query vectors of the layers [Q, L, d] and their weighted mean [Q, d]; the encoder stops at the last layer."""

@@ -190,13 +190,12 @@ class TaxonomyModel(Model):
         return {VECTOR: vectors.cpu().numpy()}
 
     def check_search(self, options: TaxonomySearch) -> None:
-        """Require a hierarchy for ``within`` and ``closed``."""
-        hierarchy, within = self.nodes.hierarchy, options.within
-        if hierarchy is None and (options.closed or within is not None):
-            option = "closed=True" if within is None else f"within={within!r}"
-            raise ConfigError(f"{option} needs a hierarchy: this model was trained on pairs alone")
-        if hierarchy is not None and within is not None:
-            hierarchy.row(within)
+        """Require a hierarchy for ``within``."""
+        if options.within is None:
+            return
+        if self.nodes.hierarchy is None:
+            raise ConfigError(f"within={options.within!r} needs a hierarchy: this model was trained on pairs alone")
+        self.nodes.hierarchy.row(options.within)
 
     sentences = False  # nodes are named by few words, or looked up
 
@@ -214,7 +213,7 @@ class TaxonomyModel(Model):
 
     def lexical_key(self, options: TaxonomySearch) -> str | None:
         """One key for all searches that rank by score alone."""
-        return "" if options.cut is None and options.order == "score" and not options.closed else None
+        return "" if options.cut is None and options.order == "score" else None
 
     def scoring_options(self, options: TaxonomySearch) -> TaxonomySearch:
         """All options of a search leave out or order documents: scores are the same without them."""
@@ -238,7 +237,7 @@ class TaxonomyModel(Model):
         return SearchPlan(Score(VECTOR, queries[VECTOR]), only=only)
 
     def rank(self, view: View, plan: SearchPlan, candidates: Candidates, k: int, options: TaxonomySearch) -> Candidates:
-        """Cut, close and order the candidates."""
+        """Cut and order the candidates."""
         return rank(self.nodes, self.cutoff, view, plan, candidates, k, options)
 
     def explain(
