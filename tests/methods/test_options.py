@@ -88,7 +88,7 @@ def test_values_of_another_version_are_refused() -> None:
 )
 def test_the_papers_recipes(method: str, own: dict[str, Any], loop: dict[str, Any]) -> None:
     model = model_class(method)
-    config, training = fit_configs(model.config_class, model.training_defaults, None, "paper", None, {"steps": 7})
+    config, training = fit_configs(model.config_class, model.training_defaults, "paper", {"steps": 7})
     assert {name: getattr(config, name) for name in own} == own
     assert {name: getattr(training, name) for name in loop} == loop
     assert training.steps == 7

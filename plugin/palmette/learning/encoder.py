@@ -35,7 +35,7 @@ from palmette.errors import CheckpointError, ConfigError, TrainingError
 from palmette.hub.checkpointed import TrainingRecord
 from palmette.machine.folders import atomic_folder
 from palmette.methods.base import DEFAULT_ENCODER
-from palmette.training.config import TrainingConfig, fit_configs
+from palmette.training.config import fit_configs
 from palmette.training.loop import train
 from palmette.training.maths import info_nce
 from palmette.training.pairs import PairsTask, TrainingPairs, Validation, top_documents
@@ -137,9 +137,7 @@ class TrainedEncoder:
     def fit(
         cls,
         data: Any,
-        config: EncoderConfig | Mapping[str, Any] | None = None,
         *,
-        training: TrainingConfig | Mapping[str, Any] | None = None,
         encoder: str | Path | Encoder = DEFAULT_ENCODER,
         device: str | None = None,
         output_dir: str | Path | None = None,
@@ -152,20 +150,17 @@ class TrainedEncoder:
 
         Args:
             data: Labelled pairs, as anything that :func:`palmette.load_data` reads.
-            config: An :class:`EncoderConfig`, or a mapping of its options.
-            training: Options of the loop, as a :class:`palmette.training.config.TrainingConfig` or as a mapping.
             encoder: The sentence-transformers model to begin with (of the BERT family), by name or folder.
             device: Where to train; ``None`` for the best there is.
             output_dir: Keeps the log and the state to ``resume`` from.
             resume: Continue the run in ``output_dir``.
             progress: Progress bars; ``None`` shows them on a terminal.
             cache: Where encodings by the encoder as it is are kept.
-            options: Single options of the config or of the loop.
+            options: Options of :class:`EncoderConfig` and of the loop
+                (:class:`palmette.training.config.TrainingConfig`).
         """
         # 1. The options and the pairs.
-        settings, loop = fit_configs(
-            cls.config_class, cls.training_defaults, config, None, training, options, "TrainedEncoder"
-        )
+        settings, loop = fit_configs(cls.config_class, cls.training_defaults, None, options, "TrainedEncoder")
         loaded = load_data(data, seed=loop.seed)
         if not loaded.trainable:
             raise TrainingError(f"{loaded.name} has no training pairs, and an encoder learns from nothing else")

@@ -62,13 +62,7 @@ class TaxonomyModel(Model):
 
     @classmethod
     def fit(
-        cls,
-        data: Any,
-        config: Any = None,
-        *,
-        edges: Iterable[tuple[str, str]] | None = None,
-        parents: str | None = None,
-        **options: Any,
+        cls, data: Any, *, edges: Iterable[tuple[str, str]] | None = None, parents: str | None = None, **options: Any
     ) -> Self:
         """Train the two towers; see :meth:`palmette.Model.fit`.
 
@@ -77,14 +71,12 @@ class TaxonomyModel(Model):
                 :class:`~palmette.methods.taxonomy.Hierarchy`, or anything that :func:`palmette.load_data` reads.
                 Judged queries match their documents and what lies above them; without a hierarchy they match
                 what they are judged to, and lower grades count as farther.
-            config: The method's options.
             edges: (child id, parent id), where metadata does not say.
             parents: Metadata key of a document's parents: an id or a list; by default "parents" or "parent", and
                 "" for no hierarchy.
             options: See :meth:`palmette.Model.fit`.
         """
-        known = config if isinstance(config, Mapping) else {} if config is None else config.to_dict()
-        if options.get("queries", known.get("queries")) == "lookup":  # tables read no text
+        if options.get("queries") == "lookup":  # tables read no text
             options["encoder"] = FakeEncoder(1)
         loaded = TaxonomyData.load(data, edges, parents, options.get("seed", 0))
         return super().fit(loaded, **options)
