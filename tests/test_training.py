@@ -125,9 +125,6 @@ def test_resume_needs_the_same_settings_and_a_readable_state(tmp_path: Path) -> 
         run(size=16)
     state = tmp_path / "training.safetensors"
     whole = state.read_bytes()
-    state.write_bytes(whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:])
-    with pytest.raises(TrainingError, match="damaged"):
-        run()
     state.write_bytes(whole[:100])
     with pytest.raises(TrainingError, match="delete it to start anew"):
         run()
