@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from palmette.arrays import unit_rows
 from palmette.config import Config, check_keys
 from palmette.data import RetrievalData, load_data
-from palmette.encoder import Encoder, Kind, load_encoder
+from palmette.encoder import Encoder, load_encoder
 from palmette.encoder.cache import EncodingCache
 from palmette.encoder.load import encoder_of
 from palmette.encoder.space import SPACE_PREFIX, Space, SpaceEncoder

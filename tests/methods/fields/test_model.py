@@ -139,14 +139,6 @@ def test_documents_that_differ_in_a_field_alone_are_scored_apart() -> None:
     assert first != second
 
 
-def test_vectors_for_other_stores_are_aggregates() -> None:
-    texts = ["the owl lives", "red cat"]
-    given = [Document(str(n), fields={"text": text}) for n, text in enumerate(texts)]
-    documents, asked = model().encode_documents(given), model().encode_queries(texts, None)
-    np.testing.assert_allclose(model().embed(texts), documents[AGGREGATE], atol=1e-6)
-    np.testing.assert_allclose(model().embed(texts, kind="query"), asked[AGGREGATE], atol=1e-6)
-
-
 @pytest.mark.filterwarnings("ignore:.* has no labelled pairs")
 def test_a_table_becomes_a_search_by_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [f"{d.id},{d.fields.get('title', '')},{d.text},{d.metadata['brand']},{d.id}\n" for d in shop()]

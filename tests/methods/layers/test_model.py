@@ -51,8 +51,6 @@ def test_parts_add_up_in_every_order(index: Index, order: str) -> None:
         similar = list(detail["similarity"].values())
         mean = sum(w * s for w, s in zip(weights, similar, strict=True))
         assert hit.score == pytest.approx(mean, abs=1e-5)
-        assert detail["words"]["red"] == ("red" in hit.document.text)
-        assert "words of the question" in explanation.text
 
 
 def test_a_fused_search_is_one_query_and_names_the_nearest_layer(index: Index) -> None:
@@ -85,8 +83,6 @@ def test_the_encoder_stops_at_the_last_layer(monkeypatch: pytest.MonkeyPatch) ->
     assert passes == [(2, {"layers"}), (None, {"layers", "pooled"})]
     np.testing.assert_allclose(early["layers"], every["layers"][:, :2], atol=1e-6)
     assert early["fused"].shape == (1, 48)
-    np.testing.assert_allclose(model.embed([QUESTION], kind="query"), every["fused"], atol=1e-6)
-    assert model.embed(["a text"]).shape == (1, 48)
 
 
 def test_wrong_search_options_name_the_fix(index: Index) -> None:

@@ -77,7 +77,6 @@ def test_the_structure_says_what_training_has_shown() -> None:
     measured = described["recall by share of documents visited"]["1"]
     assert set(measured) == {"visited", "recall@10", "recall@100", "ndcg@10"}
     assert paths().report.load["ideal"] == 48 / 8
-    np.testing.assert_allclose(np.linalg.norm(paths().embed([QUERY], kind="query"), axis=1), 1, atol=1e-5)
 
 
 def test_a_report_is_kept_and_a_spoilt_one_refused(tmp_path) -> None:

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from palmette.arrays import Floats, unit_rows
-from palmette.config import check_keys
-from palmette.encoder import Encoder, Kind
+from palmette.encoder import Encoder
 from palmette.encoder.base import Output
 from palmette.encoder.coalesce import Coalescer
 from palmette.errors import ConfigError
@@ -162,20 +161,7 @@ class LayersModel(Model):
         detail: dict[str, Any] = {"found_by": finder, "similarity": by_layer}
         values = ", ".join(f"{layer}: {value:.2f}" for layer, value in by_layer.items())
         text = f"score {score:.3f}; {brief}; similarity by layer {values}"
-        # 3. The question's words in it.
-        if (words := evidence.get("words")) is not None:
-            detail["words"] = {word: bool(occurs) for word, occurs in words.items()}
-            contained = [word for word, occurs in words.items() if occurs]
-            text += f"; {len(contained)} of {len(words)} words of the question"
-            text += f" ({', '.join(contained)})" if contained else ""
         return Explanation(score, parts, text, detail, brief=brief)
-
-    def embed(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:
-        """Vectors [n, d] for other stores: weighted mean queries, or documents; ``layers=`` selects layers."""
-        check_keys("layers embed", options, ("layers",))
-        if kind == "query":
-            return self.encode_queries(texts, self.search_options(options))[FUSED]
-        return self._scaled(self.encoder.encode(texts))
 
     def describe(self) -> dict[str, Any]:
         """Layers with their initial query and their weight in a fused list."""

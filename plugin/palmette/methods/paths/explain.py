@@ -54,8 +54,6 @@ class IndexReport(BaseModel):
     """How full the leaves were with the training's documents, see :func:`leaf_load`."""
     documents: LeafTerms = {}
     """What each leaf is about, in the words of its documents."""
-    queries: LeafTerms = {}
-    """What each leaf is about, in the words of the training's queries."""
 
     def to_json(self) -> bytes:
         """Content of the checkpoint file."""
@@ -67,6 +65,7 @@ class IndexReport(BaseModel):
         """Report of a checkpoint file."""
         try:
             values = json.loads(data)
+            values.pop("queries", None)  # words of the training's queries, in reports of earlier versions
             if missing := cls.model_fields.keys() - values.keys():
                 raise ValueError(f"without {sorted(missing)}")
             if values["load"] and (missing := LOAD - values["load"].keys()):

@@ -12,7 +12,6 @@ import torch
 from torch.nn import functional as F
 
 from palmette.arrays import Floats
-from palmette.config import check_keys
 from palmette.data import RetrievalData
 from palmette.encoder import Backbone, Encoder, Kind
 from palmette.encoder.local.backbone import encode_texts
@@ -129,11 +128,6 @@ class PathsModel(Model):
         vectors = queries if isinstance(queries, np.ndarray) else self._encode(queries, "query")
         return {VECTOR: self._embed(vectors).float().numpy()}
 
-    def embed(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:
-        """Vectors [n, m] of the learned space."""
-        check_keys(f"{self.method} embed", options, ())
-        return np.asarray(self._embed(self._encode(texts, kind)), np.float32)
-
     def _encode(self, texts: Sequence[str], kind: Kind) -> Floats:
         """Encoder vectors [n, m]: of the encoder as it was, or as it has learned."""
         if self.module.backbone is not None:
@@ -168,7 +162,6 @@ class PathsModel(Model):
             "documents per leaf": report.load,
             "recall by share of documents visited": {f"{share:g}": row for share, row in report.curve.items()},
             "keywords": {leaf: [term for term, _ in best] for leaf, best in report.documents.items()},
-            "keywords of queries": {leaf: [term for term, _ in best] for leaf, best in report.queries.items()},
         }
 
     def describe_documents(self, view: View) -> dict[str, Any]:
