@@ -36,8 +36,6 @@ class TrainingConfig(Config):
     """Steps between validations, at each of which the state is saved (with an ``output_dir``); ``None`` for ten in a
     run.
     """
-    patience: Annotated[int, Field(ge=1)] | None = None
-    """Validations without a better metric after which training stops; ``None`` for never."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """Seed of everything random."""
 

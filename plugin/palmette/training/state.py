@@ -42,11 +42,6 @@ class TrainingState:
     seconds: float = 0.0
     history: list[dict[str, Any]] = field(default_factory=list)
 
-    def stopped(self, config: TrainingConfig) -> bool:
-        """Patience is spent: so many validations have brought nothing better."""
-        waited = sum(1 for entry in self.history if entry.get("metrics") and entry["step"] > self.best_step)
-        return config.patience is not None and waited >= config.patience
-
     def log(self, entry: dict[str, Any], folder: Path | None) -> None:
         """Append to the history, and to the log file."""
         self.history.append(entry)
