@@ -75,7 +75,6 @@ def _add_method_options(command: argparse.ArgumentParser, method: str) -> None:
     if method == TAXONOMY:
         about = "file of child and parent ids, a pair a line, with a tab between (metadata may name parents too)"
         group.add_argument("--edges", type=Path, help=about)
-        group.add_argument("--parents", help="metadata key of a document's parents")
 
 
 def _class(method: str) -> Any:
@@ -174,7 +173,7 @@ def _train(args: argparse.Namespace, state: Path) -> tuple[Any, Any]:
         if args.edges is not None:
             lines = check_path(args.edges).read_text("utf-8").splitlines()
             edges = [tuple(line.split("\t")[:2]) for line in lines if line.strip()]
-        read, hierarchy = _read_nodes, {"edges": edges, "parents": args.parents}
+        read, hierarchy = _read_nodes, {"edges": edges}
     data = read(args.data, seed=options.get("seed", 0), titles=args.titles)
     loop = {name: getattr(args, name) for name in ("encoder", "device", "resume")}
     return data, cls.fit(data, **options, **hierarchy, **loop, output_dir=state, progress=args.progress)

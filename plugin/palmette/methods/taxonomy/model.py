@@ -61,24 +61,20 @@ class TaxonomyModel(Model):
     module: DualEncoder
 
     @classmethod
-    def fit(
-        cls, data: Any, *, edges: Iterable[tuple[str, str]] | None = None, parents: str | None = None, **options: Any
-    ) -> Self:
+    def fit(cls, data: Any, *, edges: Iterable[tuple[str, str]] | None = None, **options: Any) -> Self:
         """Train the two towers; see :meth:`palmette.Model.fit`.
 
         Args:
-            data: Documents that name their parents in metadata (or come with ``edges``), a
+            data: Documents that name their parents in metadata, as ``"parents"`` (or come with ``edges``), a
                 :class:`~palmette.methods.taxonomy.Hierarchy`, or anything that :func:`palmette.load_data` reads.
                 Judged queries match their documents and what lies above them; without a hierarchy they match
                 what they are judged to, and lower grades count as farther.
             edges: (child id, parent id), where metadata does not say.
-            parents: Metadata key of a document's parents: an id or a list; by default "parents" or "parent", and
-                "" for no hierarchy.
             options: See :meth:`palmette.Model.fit`.
         """
         if options.get("queries") == "lookup":  # tables read no text
             options["encoder"] = FakeEncoder(1)
-        loaded = TaxonomyData.load(data, edges, parents, options.get("seed", 0))
+        loaded = TaxonomyData.load(data, edges, options.get("seed", 0))
         return super().fit(loaded, **options)
 
     @classmethod
