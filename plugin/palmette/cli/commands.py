@@ -240,8 +240,7 @@ def _run_inspect(args: argparse.Namespace) -> None:
 
     if is_url(args.what) or (Path(args.what) / MODEL).is_dir():
         with palmette.Index.open(args.what, device="cpu") as index:
-            about = dataclasses.asdict(index.stats()) | index.survey()
-            facts: dict[str, Any] = {"index": about}
+            facts: dict[str, Any] = {"index": dataclasses.asdict(index.stats())}
             model = index.model
             if args.outline:
                 from palmette.methods.tree.explain import outline

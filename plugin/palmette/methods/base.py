@@ -202,10 +202,6 @@ class Model(Checkpointed):
         """Facts of the trained structure."""
         return {}
 
-    def describe_documents(self, view: View) -> dict[str, Any]:
-        """Facts of a view's documents in the structure, and a ``warning`` if need be."""
-        return {}
-
     # -- training -------------------------------------------------------------------------------------------
 
     @classmethod

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from palmette.arrays import Rows
 from palmette.encoder import Kind
 from palmette.encoder.local.backbone import encode_texts
-from palmette.methods.paths.explain import Figures, IndexReport, leaf_load, leaf_terms
+from palmette.methods.paths.explain import Figures, IndexReport, leaf_terms
 from palmette.methods.paths.losses import intra_leaf, triplet
 from palmette.methods.paths.module import Paths, TextBatch
 from palmette.methods.paths.search import SHARES, recall_curve
@@ -139,7 +139,6 @@ class PathsTask(PairsTask):
         module.centres.copy_(sums / counts.clamp(min=1)[:, None])
         self.report = IndexReport(
             curve={} if self.held_out is None else self._measure(self.held_out, SHARES),
-            load=leaf_load(counts.cpu().numpy()),
             documents=leaf_terms(self.pairs.data.texts, leaves, module),
         )
         return result if result.metrics else replace(result, metrics=self.validate(module))
