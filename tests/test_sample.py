@@ -3,11 +3,12 @@
 import hashlib
 import platform
 import sys
+from pathlib import Path
 
 import pytest
 
 from palmette import sample
-from palmette.errors import InputError
+from palmette.errors import InputError, NotFoundError
 from palmette.sample import load_questions, python_catalogue, sample_data
 
 NEWER = {"pathlib.Path.walk", "pdb.set_trace", "mimetypes.guess_file_type", "warnings.deprecated"}
@@ -92,11 +93,19 @@ def test_modules_narrow_it(full):
     assert [entry.id for entry in python_catalogue("json")] == of_json
 
 
-def test_wrong_names_are_named():
-    with pytest.raises(InputError, match=r"no module 'jsn'\. Did you mean 'json'\?"):
+def test_the_sample_is_a_part_of_the_catalogue(full, data):
+    assert 1500 < len(data.corpus) < 2500
+    assert all(full[entry.id].digest == entry.digest for entry in data.corpus)
+    assert len({entry.metadata["module"] for entry in data.corpus}) > 80
+
+
+def test_what_is_not_there_is_named(monkeypatch):
+    with pytest.raises(InputError, match="no module 'jsn'"):
         python_catalogue(["jsn"])
-    with pytest.raises(InputError, match="'medium'"):
-        python_catalogue(size="medium")
+    monkeypatch.setattr(sample, "library_entries", sample.library_entries.__wrapped__)
+    monkeypatch.setattr(sample, "COLLECTOR", Path("nowhere.py"))
+    with pytest.raises(NotFoundError, match=r"nowhere\.py"):
+        python_catalogue()
 
 
 def test_splits_and_their_answers(data):

@@ -66,7 +66,7 @@ INDEX_USES: list[tuple[Any, ...]] = [
     *calls(Index, "rank explain get vectors delete documents copy_to", ARGUMENTS, more={"level": VALUES}),
     (lambda index, id: id in index, ARGUMENTS["id"]),
     (lambda index, *given: Index.build(given[0], index.model, language=given[1]), odd.DOCUMENTS, VALUES),
-    (lambda index: (index.compact(), index.stats(), index.survey(), len(index), repr(index)),),
+    (lambda index: (index.compact(), index.stats(), len(index), repr(index)),),
     (node, NODES, st.tuples(VALUES)),
     (node, st.just(Condition), st.tuples(VALUES, st.sampled_from(["in", "gt", "exists"]) | VALUES, VALUES)),
     (node, NODES, st.tuples(st.lists(odd.CONDITIONS, max_size=2).map(tuple))),

@@ -258,7 +258,6 @@ CALLS: Mapping[str, Callable[[World], Any]] = {
     ).to_dict(),
     "Index: overview": lambda w: w.stable.overview(QUESTION).to_dict(),
     "Index: vectors": lambda w: w.stable.vectors(["red-owl", "long", "nobody"]).tolist(),
-    "Index: survey": lambda w: w.stable.survey(),
     "Index: get": lambda w: [document and document.text for document in w.whole.get(["red-owl", "long", "nobody"])],
     "Index: documents": lambda w: [document.id for document in w.stable.documents({"animal": "owl"})],
     "Index: stats": lambda w: (w.stable.stats().documents, w.stable.stats().passages, len(w.stable)),

@@ -94,5 +94,3 @@ def test_options_that_no_search_could_use_are_refused_at_once(documents: list[Do
     kept = PalmetteRetriever.from_documents(documents, tiny.layers(), **how)
     with pytest.raises(PalmetteError, match="Did you mean 'order'"):
         PerLayerRetriever.from_index(kept.index, search_options={"ordre": "layer"})
-    with pytest.raises(PalmetteError, match="needs a share for each"):
-        PerLayerRetriever.from_index(tmp_path / "index", order="layer", budget=(1, 2, 3, 4, 5))

@@ -207,7 +207,7 @@ def _taxonomy(folder: Path, data: RetrievalData, encoder: CachedEncoder, questio
     taxonomy = palmette.Index.build(data.corpus, model)
     print("\nTaxonomy: what answers as far as that is likely, and all that is known to lie above it")
     for question in questions:
-        hits = taxonomy.search(question, k=5, cut=0.5, order="specific", closed=True)
+        hits = taxonomy.search(question, k=5, cut=0.5, order="specific")
         own = hits[0].explain().method if hits else None
         chain = [step["id"] for step in own.detail["chain"]] if own else []
         print(f"\n  ? {question}\n  > {' ▸ '.join(chain) or 'nothing here'}")

@@ -633,11 +633,6 @@ class Index:
             np.add.at(sums, owners, unit_rows(vectors.astype(np.float32)))
         return unit_rows(sums)
 
-    def survey(self) -> dict[str, Any]:
-        """Describe how the documents fill the model's structure, such as the leaves of a tree."""
-        with self.backend.read() as view:
-            return self.model.describe_documents(view)
-
     def _with_second_stage(self, batch: QueryBatch, rerank: Rerank) -> QueryBatch:
         """Add the reranker of a search; the index's own is left out where it cannot judge."""
         if rerank is True and self._reranker is None:

@@ -320,7 +320,6 @@ class SearchResult:
             matched = view.words(batch.texts[row], 0, only=np.array([key]))
             no_parts = np.zeros(len(matched.words), np.float32)
             parts = view.word_parts(batch.texts[row], key) if matched.scores[0] else no_parts
-            facts["words"] = {word: part > 0 for word, part in zip(matched.words, parts.tolist(), strict=True)}
             # Rarity may have changed since the search: the parts are scaled to the share that the search counted.
             factor = float(facts.get(WORD_SHARE, 1.0)) / max(float(matched.scores[0]), 1e-12)
             matched = replace(matched, parts=parts * np.float32(factor))

@@ -125,10 +125,6 @@ def _commit(
         for batch in _batches(fresh, batch_size, bar):
             writer.put(*arrays.arrays_of(batch))
     note_score_scales(model, backend)
-    if fresh:
-        with backend.read() as view:
-            if warning := model.describe_documents(view).get("warning"):
-                warnings.warn(f"{backend.stats().location}: {warning}", stacklevel=3)
     return Changes(
         added=[id for id in latest if id not in digests],
         updated=[id for id in latest if id in changed],
