@@ -298,13 +298,6 @@ def _overview(body: OverviewBody, index: Index, reader: Reader) -> dict[str, Any
     return {**facts, "fields": _fields(body, index, reader)["fields"], **index.overview(**options).to_dict()}
 
 
-@_endpoint("/v1/topics", NameBody, "The tree of an index as HTML", {})
-def _topics(body: Body, index: Index, reader: Reader) -> dict[str, Any]:
-    from palmette.methods.tree import TreeInspection
-
-    return {"html": TreeInspection.of(index, progress=False).to_html()}
-
-
 @_endpoint("/v1/upsert", UpsertBody, "Add or replace", {"documents": [QUINCE]}, write=True)
 def _upsert(body: UpsertBody, index: Index) -> dict[str, Any]:
     return asdict(index.upsert(body.read(), delete=body.delete, progress=False))

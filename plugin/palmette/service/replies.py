@@ -390,7 +390,6 @@ REPLIES: dict[str, type[Any]] = {
     "/v1/list": _of_one_field("ListReply", "Documents in the order they were added.", documents=list[DocumentReply]),
     "/v1/fields": FacetsReply,
     "/v1/overview": OverviewReply,
-    "/v1/topics": _of_one_field("TopicsReply", "The tree of an index as a page.", html=str),
     "/v1/add": _of_one_field("AddReply", "Ids of the documents given.", ids=list[str]),
     "/v1/upsert": Changes,
     "/v1/sync": SyncReport,

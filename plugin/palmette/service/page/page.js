@@ -417,15 +417,9 @@
   };
   /** Topics with their typical passages, what of each has changed since a day, and the documents. */
   const browse = (place) => fill(async (late) => {
-    const about = state.indexes.find((one) => one.name === state.index), filter = await chosen(place);
+    const filter = await chosen(place);
     state.hits = [];
     state.current = -1;
-    if (about.method === "tree" && about.documents && !place.f.length) {
-      const { html } = await call("topics");
-      const frame = make("iframe", { sandbox: "allow-scripts", title: "Topics", srcdoc: html, load: () => frame.contentWindow.postMessage("palmette: read", "*") });
-      if (!late()) at("results").replaceChildren(frame);
-      return;
-    }
     const since = make("input", { type: "date", "aria-label": "Changed since", value: place.since, change: () => go({ since: since.value }) });
     const topics = make("div", {}, make("p", { class: "note" }, "Reading …")), list = make("div", {});
     const more = button("More", () => page().catch((error) => list.append(problem(error))));
@@ -479,10 +473,6 @@
   at("to-browse").addEventListener("click", () => go({ view: "browse", ...CLOSED }));
   at("index").addEventListener("change", () => { state.index = at("index").value; state.facets = null; go({ in: state.index, f: [], ...CLOSED }, state.llm ? [] : null); watch(); });
   addEventListener("popstate", show);
-  addEventListener("message", (event) => {
-    const frame = at("results").querySelector("iframe");
-    if (frame && event.source === frame.contentWindow && typeof event.data === "string") openId(event.data);
-  });
 
   // -- what the service is doing -----------------------------------------------------------------------------
   const notice = (...children) => { at("notice").hidden = !children.length; at("notice").replaceChildren(...children); };
