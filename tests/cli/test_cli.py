@@ -303,7 +303,6 @@ def test_evaluate_beside_baselines_and_in_the_card(place, tmp_path, run):
     ("words", "message"),
     [
         (["search", "nowhere", "q"], "nowhere"),
-        (["demo", "-k", "0"], "k must be a whole number of at least 1, got 0"),
         (["search", "nosuch://place/index", "q"], "or at the URL of an engine\n"),
         (["search", "{index}", "q", "-k", "0"], "k must be a whole number of at least 1, got 0"),
         (["search", "{index}", "  "], "the query is empty"),

@@ -275,6 +275,9 @@ def test_a_token_opens_its_filter_alone(tenants: Running) -> None:
         assert ids(token, "get", ids=["red-owl", "green-owl"]) == {colour}
         fields = tenants.post("fields", token, index="colours").json()["fields"]
         assert fields["colour"] == [[colour, 8]]
+        topics = tenants.post("overview", token, index="colours").text
+        assert "blue" not in topics
+        assert colour in topics
         about = tenants.http.get("/v1/indexes", headers={"authorization": f"Bearer {token}"}).json()
         assert {one["documents"] for one in about["indexes"]} == {8}
         assert about["service"] is None

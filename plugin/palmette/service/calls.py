@@ -240,7 +240,7 @@ def _get(body: GetBody, index: Index, reader: Reader) -> dict[str, Any]:
         document = stored[keys[id]].document
         facts = document_facts(document) | passages
         if body.html:
-            facts["html"] = render.whole(document, render.Marks(body.mark, body.words), plain=body.html == "lines")
+            facts["html"] = render.whole(document, render.Marks(body.mark, body.words))
         documents.append(facts)
     return {"documents": documents}
 

@@ -174,8 +174,8 @@ class GetBody(Body):
 
     ids: Annotated[tuple[str, ...], Field(max_length=MOST_QUERIES)]
     """Their ids."""
-    html: bool | Literal["lines"] = False
-    """Whether each comes as safe HTML too; ``lines`` for its numbered lines."""
+    html: bool = False
+    """Whether each comes as safe HTML too."""
     mark: tuple[int, int] | None = None
     """Characters that are marked in it."""
     words: Annotated[tuple[tuple[int, int], ...], Field(max_length=MOST_MARKS)] = ()
