@@ -60,7 +60,7 @@ CALL = (
     "explain",
 )
 """Options of every call, besides those of the method."""
-WRITE = ("batch_size", "progress")
+WRITE = ("progress",)
 """Options of every write."""
 
 
@@ -278,8 +278,8 @@ class PalmetteRetriever(Loading, DocumentIndex):
     def add_documents(self, documents: Iterable[Document], **kwargs: Any) -> list[str]:
         """Add documents, all or none; an unchanged document is skipped. Returns the ids.
 
-        An id that holds another document raises DuplicateIdError: :meth:`upsert` replaces it. Options are
-        ``batch_size`` and ``progress``.
+        An id that holds another document raises DuplicateIdError: :meth:`upsert` replaces it. The only option is
+        ``progress``.
         """
         check_keys(f"{type(self).__name__}.add_documents", kwargs, WRITE)
         return self.index.add(to_stored(documents), **kwargs)

@@ -91,7 +91,6 @@ def test_unusable_documents_are_refused_and_lose_nothing(shared: Index) -> None:
     with pytest.raises(NotFoundError, match=r"no file or folder 'one text'"):
         shared.add("one text")
     for call, words in [
-        (lambda: shared.add(["x"], batch_size=0), "batch_size"),
         (lambda: shared.get("red-owl"), r"write \['red-owl'\]"),
         (lambda: shared.get(5), "ids must be a list of str, got int"),
         (lambda: shared.delete(None, filter={}), "an empty filter would delete every document"),

@@ -47,7 +47,6 @@ def _add_index(command: argparse.ArgumentParser) -> None:
     add("--exclude", action="append", default=[], metavar="PATTERN", help="leave these files and folders out")
     add("--passages", help="tokens of a passage of a new index, or none for whole documents")
     add("--watch", action="store_true", help="follow changes until it is interrupted")
-    add("--batch-size", type=int, default=256, help="documents encoded at a time")
     help = "language of a new index's stemmer, or none; auto: the language of most texts"
     add("--language", default="auto", help=help)
 
@@ -139,7 +138,7 @@ def _sync_all(args: argparse.Namespace, index: Any, paths: Sequence[str], patter
     from palmette.encoder.remote import usage_of
     from palmette.encoder.sentences.separate import announced
 
-    options = {"titles": args.titles, "batch_size": args.batch_size, "progress": args.progress, **patterns}
+    options = {"titles": args.titles, "progress": args.progress, **patterns}
     with announced():
         reports = [index.sync(path, args.source, **options) for path in paths]
     stats = index.stats()

@@ -533,10 +533,6 @@ class Index:
         answer: WrittenAnswer = last.value
         return answer
 
-    async def aanswer(self, question: str, llm: Any, **options: Any) -> WrittenAnswer:
-        """:meth:`answer` in a thread, off the event loop."""
-        return await run_in_thread(partial(self.answer, question, llm, **options))
-
     def answer_stream(
         self,
         question: str,
@@ -694,27 +690,18 @@ class Index:
 
     # -- writing ------------------------------------------------------------------------------------------
 
-    def add(
-        self, documents: Documents, *, embeddings: Any = None, batch_size: int = 256, progress: bool | None = None
-    ) -> list[str]:
+    def add(self, documents: Documents, *, embeddings: Any = None, progress: bool | None = None) -> list[str]:
         """Add documents, all or none; documents that the index already has change nothing. Returns the ids.
 
         An id with other content raises DuplicateIdError: use :meth:`upsert` to replace it. ``embeddings`` are vectors
         [N, d] of the documents by the model's encoder, an array or a tensor, for methods that need no token states.
         """
         stored = self._with_stored_ids(documents)
-        settings = embeddings, batch_size, progress
-        apply_changes(self.model, self.backend, stored, *settings, replace=False, cutter=self._cutter)
+        apply_changes(self.model, self.backend, stored, embeddings, progress, replace=False, cutter=self._cutter)
         return [document.key for document in stored]
 
     def upsert(
-        self,
-        documents: Documents,
-        *,
-        delete: Iterable[str] = (),
-        embeddings: Any = None,
-        batch_size: int = 256,
-        progress: bool | None = None,
+        self, documents: Documents, *, delete: Iterable[str] = (), embeddings: Any = None, progress: bool | None = None
     ) -> Changes:
         """Add documents, and replace those whose id exists with other content; unchanged ones are not encoded again.
 
@@ -722,10 +709,8 @@ class Index:
         :meth:`add`.
         """
         stored, deleted_ids = self._with_stored_ids(documents), check_ids(delete)
-        settings = embeddings, batch_size, progress
-        return apply_changes(
-            self.model, self.backend, stored, *settings, replace=True, cutter=self._cutter, delete=deleted_ids
-        )
+        settings: dict[str, Any] = {"replace": True, "cutter": self._cutter, "delete": deleted_ids}
+        return apply_changes(self.model, self.backend, stored, embeddings, progress, **settings)
 
     def _with_stored_ids(self, documents: Documents) -> list[Document]:
         """Read documents, and prefix their ids with their tenants in an index of several tenants."""
@@ -753,8 +738,6 @@ class Index:
         max_bytes: int = MOST_BYTES,
         metadata: Mapping[str, Any] | None = None,
         titles: bool = True,
-        questions: RetrievalData | str | Path | None = None,
-        batch_size: int = 256,
         progress: bool | None = None,
     ) -> SyncReport:
         """Bring one named source up to date: changed documents are replaced, vanished ones are deleted.
@@ -773,12 +756,9 @@ class Index:
             max_bytes: Size of the largest file that is read.
             metadata: Metadata added to all documents of the source.
             titles: Prepend the separate titles of records to their texts.
-            questions: Questions about the documents, which :meth:`add_questions` then adds. Without it, passages that
-                have questions keep them as long as their texts stay.
-            batch_size: Documents encoded at a time.
             progress: A progress bar; ``None`` shows it on a terminal.
         """
-        size, name = check_count("batch_size", batch_size), source_name(data) if source is None else source
+        name = source_name(data) if source is None else source
         if not isinstance(name, str) or not name.strip() or not is_unicode(name):
             raise InputError(f"a source needs a name in UTF-8, source='handbook' or --source; got {shown(name)}")
         file_options: dict[str, Any] = {"include": include, "exclude": exclude, "max_bytes": max_bytes}
@@ -792,12 +772,8 @@ class Index:
                     f"the source {shown(name)} of this index is {known}, not {origin}: give this one a name of its "
                     f"own, source='…' or --source, or source={shown(name)} if it was moved"
                 )
-        asked = None if questions is None else questions_about(questions)
         listing = list_source(data, name, titles=titles, metadata=metadata, progress=progress, **file_options)
-        report = self.sync_listing(name, listing, batch_size=size, origin=origin, progress=progress)
-        if asked is not None:
-            add_questions(self.backend, asked, name)
-        return report
+        return self.sync_listing(name, listing, origin=origin, progress=progress)
 
     def add_questions(self, questions: RetrievalData | str | Path) -> int:
         """Add questions about passages as words by which the passages are found (as in doc2query).
@@ -908,17 +884,12 @@ class Index:
     # -- copies -------------------------------------------------------------------------------------------
 
     def copy_to(
-        self,
-        path: str | Path,
-        *,
-        model: Model | str | Path | None = None,
-        batch_size: int = 1024,
-        progress: bool | None = None,
+        self, path: str | Path, *, model: Model | str | Path | None = None, progress: bool | None = None
     ) -> Self:
         """Copy all documents to a new folder or collection, compacted; they are encoded only by another ``model``."""
         path, new_model = absolute(path), self.model if model is None else as_model(model)
         encode = new_model.fingerprint != self.model.fingerprint
-        copy_index(path, new_model, self.backend, batch_size, encode=encode, progress=progress)
+        copy_index(path, new_model, self.backend, encode=encode, progress=progress)
         copy = type(self).open(path, new_model, verify=False, engine=self.engine, passages=self._cutter.splitter)
         note_score_scales(new_model, copy.backend)  # a part of the documents, or another model, has other score scales
         return copy

@@ -11,7 +11,7 @@ from palmette.data.listing import Listing
 from palmette.errors import InputError, LockedError, shown
 from palmette.index.encoding import PassageArrays, existing_documents
 from palmette.index.languages import warn_of_language
-from palmette.index.write import note_score_scales
+from palmette.index.write import ENCODED_AT_ONCE, note_score_scales
 from palmette.machine.progress import progress_bar
 from palmette.machine.telemetry import writing
 from palmette.methods.base import Model
@@ -134,7 +134,7 @@ def sync_source(
     source: str,
     listing: Listing,
     *,
-    batch_size: int,
+    batch_size: int = ENCODED_AT_ONCE,
     per_commit: int | None = None,
     origin: str | None = None,
     progress: bool | None = None,
