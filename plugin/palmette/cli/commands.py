@@ -144,7 +144,7 @@ def _sync_all(args: argparse.Namespace, index: Any, paths: Sequence[str], patter
     stats = index.stats()
     if args.json:
         facts = {"index": str(args.out), "documents": stats.documents, "passages": stats.passages}
-        for name in ("added", "changed", "moved", "removed"):
+        for name in ("added", "changed", "removed"):
             facts[name] = sum(len(getattr(report, name)) for report in reports)
         for name in ("unchanged", "encoded"):
             facts[name] = sum(getattr(report, name) for report in reports)
