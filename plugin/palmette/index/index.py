@@ -79,9 +79,6 @@ Documents = Iterable[Any] | str | Path
 SCOPES = 4096
 """Largest number of filtered indexes (:meth:`palmette.Index.filtered`) whose units are remembered."""
 
-LARGEST_INTEGER = 10**300
-"""Largest integer as a threshold; floats end at about 1.8 · 10³⁰⁸."""
-
 log = logging.getLogger("palmette.feedback")
 
 
@@ -378,7 +375,7 @@ class Index:
             options: The method's search options, such as ``level=`` for a tree.
         """
         single = isinstance(query, str)
-        _check_threshold(threshold)
+        check_range("a search", "threshold", threshold, 0, 1)
         queries = [query] if isinstance(query, str) else query
         if isinstance(queries, Sequence) and not queries:
             return []
@@ -961,12 +958,3 @@ class Index:
 
 def _reopen(cls: type[Index], path: str, engine: Engine, within: Filter | None) -> Index:
     return cls.open(path, engine=engine).filtered(within)
-
-
-def _check_threshold(threshold: Any) -> None:
-    """Raise for a threshold that is no number, or an integer too large for a float."""
-    if threshold is None:
-        return
-    is_number = isinstance(threshold, int | float | np.number) and not isinstance(threshold, bool)
-    if not is_number or threshold != threshold or (isinstance(threshold, int) and abs(threshold) > LARGEST_INTEGER):
-        raise InputError(f"threshold must be a number or None, got {shown(threshold)}")
