@@ -176,7 +176,7 @@ def copy(w: World) -> Any:
 def make(w: World) -> Any:
     """Make indexes with the same model in each way."""
     made, texts = [Index.in_memory(w.model), Index.build(tiny.documents()[:3], w.model, **QUIET)], tiny.documents()[:6]
-    made += [Index.create(w.fresh(), w.model), Index.open_or_create(w.fresh(), w.model)]
+    made += [Index.create(w.fresh(), w.model), Index.build([], w.model, w.fresh())]
     found = []
     for index in made:
         with index:
@@ -270,7 +270,7 @@ CALLS: Mapping[str, Callable[[World], Any]] = {
     "Index: sync sync_listing": sync,
     "Index: compact": lambda w: w.whole.compact(),
     "Index: backup copy_to restore repair": copy,
-    "Index: build create in_memory open_or_create": make,
+    "Index: build create in_memory": make,
     "Index: open close": open_and_close,
     "langchain: invoke ainvoke": lambda w: (
         lang(w.langchain.invoke(OTHER)),

@@ -71,7 +71,7 @@ def _run_index(args: argparse.Namespace) -> None:
         options["encoder"] = args.encoder
     loading = {"revision": args.revision, "device": args.device}
     model = None if checkpoint is None else palmette.load_model(checkpoint, **loading)
-    with palmette.Index.open_or_create(args.out, model, **options) as index:
+    with palmette.Index.build([], model, args.out, **options) as index:
         _check_language(args, index)
         if not args.watch:
             _sync_all(args, index, paths, patterns)

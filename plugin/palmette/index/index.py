@@ -182,44 +182,6 @@ class Index:
             raise
 
     @classmethod
-    def open_or_create(
-        cls,
-        path: str | Path,
-        model: ModelLike | None = None,
-        *,
-        encoder: Any = None,
-        language: str | None = AUTO_LANGUAGE,
-        sentences: bool = True,
-        tenant: str | None = None,
-        passages: PassagesLike = AUTO,
-        verify: Verify = "fast",
-        engine: Engine = "exact",
-        lock_timeout: float = 10.0,
-    ) -> Self:
-        """Open the index in a folder, or create one where there is none.
-
-        The arguments are those of :meth:`create` and :meth:`open`. An existing index keeps its ``language``,
-        ``sentences`` and ``tenant``, and its model if none is given; other ``passages`` than its own raise.
-        """
-        path = absolute(path)
-        options: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout, "passages": passages}
-        if not index_exists(path):
-            created = options | {"language": language, "sentences": sentences, "tenant": tenant}
-            try:
-                return cls.create(path, model, encoder=encoder, **created)
-            except (InputError, StoreError):
-                if not index_exists(path):  # else another process has created it meanwhile
-                    raise
-        options |= {"verify": verify} | ({"encoder": encoder} if encoder else {})
-        if passages == AUTO:
-            del options["passages"]
-        index = cls.open(path, None if model is None else as_model(model), **options)
-        if passages is None and index.backend.passages is not None:
-            index.close()
-            raise ConfigError(f"{path} cuts documents, {index.backend.passages}: leave passages=None out")
-        return index
-
-    @classmethod
     def in_memory(
         cls,
         model: ModelLike | None = None,
@@ -262,6 +224,9 @@ class Index:
     ) -> Self:
         """Index documents, in memory or in a folder; an index that exists is brought up to date.
 
+        It keeps its ``language``, ``sentences`` and ``tenant``, and its model if none is given; other ``passages`` than
+        its own raise.
+
         Args:
             documents: Documents of any length, dicts with a ``text``, texts, the frameworks' documents; or a path to
                 read them from, as :func:`palmette.load_data` does.
@@ -278,13 +243,33 @@ class Index:
         """
         checked = check_documents(documents)
         unique(checked if tenant is None else with_tenants(checked, tenant))  # raises before there is a folder
-        if path is None or model is not None or encoder is not None:
-            model = as_model(model, encoder)
+        loaded = None if path is not None and model is None else as_model(model, encoder)
         language = stemmer_for(language, [document.content for document in checked])
         options: dict[str, Any] = {"language": language, "sentences": sentences, "tenant": tenant, "engine": engine}
         options["passages"] = passages
-        index = cls.in_memory(model, **options) if path is None else cls.open_or_create(path, model, **options)
-        index.upsert(checked, embeddings=embeddings, progress=progress)
+        if path is None:
+            index = cls.in_memory(loaded, **options)
+        else:
+            index = cls._open_or_create(absolute(path), loaded, None if loaded else encoder, options)
+        if checked or embeddings is not None:
+            index.upsert(checked, embeddings=embeddings, progress=progress)
+        return index
+
+    @classmethod
+    def _open_or_create(cls, path: Place, model: Model | None, encoder: Any, options: dict[str, Any]) -> Self:
+        """Open the index at a place, or create one, with options of :meth:`create`, where there is none."""
+        if not index_exists(path):
+            try:
+                return cls.create(path, model, encoder=encoder, **options)
+            except (InputError, StoreError):
+                if not index_exists(path):  # else another process has created it meanwhile
+                    raise
+        passages, opening = options["passages"], {} if encoder is None else {"encoder": encoder}
+        opening |= {"engine": options["engine"], "passages": None if passages == AUTO else passages}
+        index = cls.open(path, model, **opening)
+        if passages is None and index.backend.passages is not None:
+            index.close()
+            raise ConfigError(f"{path} cuts documents, {index.backend.passages}: leave passages=None out")
         return index
 
     def filtered(self, filter: FilterLike) -> Self:

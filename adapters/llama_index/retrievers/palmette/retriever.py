@@ -222,7 +222,7 @@ class PalmetteRetriever(BaseRetriever):
         documents, transformations = read_nodes(documents), options.get("transformations") or ()
         if transformations and index_path is not None and index_exists(index_path):
             # transformations make nodes with new ids: only documents that have changed go through them
-            retriever = cls(Index.open_or_create(index_path, model, passages=passages, engine=engine), **options)
+            retriever = cls(Index.build([], model, index_path, passages=passages, engine=engine), **options)
             retriever.refresh_ref_docs(documents, show_progress=show_progress)
             return retriever
         objects: dict[str, Any] = {}
