@@ -7,7 +7,7 @@ import pytest
 
 from palmette import Document, FakeEncoder, Index, Model, SpaceModel
 from palmette.encoder.base import States
-from palmette.errors import DuplicateIdError, EncodingError, InputError, NotFoundError
+from palmette.errors import ConfigError, DuplicateIdError, EncodingError, InputError, NotFoundError
 from support.tiny import COLOURS, documents
 
 
