@@ -46,19 +46,7 @@ Configs = RunnableConfig | list[RunnableConfig] | None
 Found = list[list[Document]]
 Result = list[Document] | Exception
 
-CALL = (
-    "k",
-    "filter",
-    "score_threshold",
-    "lexical",
-    "boost",
-    "rerank",
-    "group_by",
-    "distinct",
-    "expand",
-    "expand_tokens",
-    "explain",
-)
+CALL = ("k", "filter", "score_threshold", "lexical", "boost", "rerank", "group_by", "distinct", "explain")
 """Options of every call, besides those of the method."""
 WRITE = ("progress",)
 """Options of every write."""
@@ -123,9 +111,6 @@ class PalmetteRetriever(Loading, DocumentIndex):
     """Return passages of the same text once; ``near`` for nearly the same. Citations of the others are in
     ``metadata["copies"]``.
     """
-    expand: Literal["neighbours", "section", "document"] | None = None
-    """Widen passages to what is around them, as far as ``expand_tokens`` reach."""
-    expand_tokens: int | None = Field(default=None, ge=1)
     """Tokens of a widened passage; ``None`` for 1,000."""
     score_key: str | None = None
     """Metadata key of the score, such as ``"score"``; ``None`` leaves it out: a document is equal under all queries."""

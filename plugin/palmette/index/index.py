@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, get_args, overload
+from typing import Any, Self, overload
 
 import numpy as np
 
 from palmette.arrays import Floats, Keys, unit_rows
-from palmette.config import check_choice, check_count, check_range
+from palmette.config import check_count, check_range
 from palmette.data import RetrievalData
 from palmette.data.listing import Listing, list_source, source_name
 from palmette.errors import ConfigError, InputError, NotFoundError, StoreError, shown
-from palmette.index.context import CONTEXT_TOKENS, Context, Expand, context_of, expand_hits
+from palmette.index.context import CONTEXT_TOKENS, Context, context_of
 from palmette.index.copies import copy_index, repair_folder
 from palmette.index.encoding import index_arrays
 from palmette.index.folder import (
@@ -325,8 +325,6 @@ class Index:
         rerank: Rerank = None,
         group_by: GroupBy | None = None,
         distinct: Distinct = False,
-        expand: Expand | None = None,
-        expand_tokens: int = CONTEXT_TOKENS,
         explain: bool = False,
         **options: Any,
     ) -> list[Hit] | list[list[Hit]]:
@@ -352,9 +350,6 @@ class Index:
                 passages are the :attr:`Hit.others` of the hit.
             distinct: Return passages of equal text once, and cite the others in :attr:`Hit.copies`; ``"near"`` also
                 merges passages that share four fifths of their word trigrams.
-            expand: Widen hits (:attr:`Hit.around`, :attr:`Hit.text`) to the ``"neighbours"`` of a passage, its
-                ``"section"`` or its ``"document"``, up to ``expand_tokens``.
-            expand_tokens: Largest number of tokens of a hit with the text around it.
             explain: Explain every hit now, from the state that was searched; otherwise :meth:`Hit.explain` computes
                 the explanation when it is called, if the document has not changed.
             options: The method's search options, such as ``level=`` for a tree.
@@ -364,9 +359,7 @@ class Index:
         queries = [query] if isinstance(query, str) else query
         if isinstance(queries, Sequence) and not queries:
             return []
-        k, token_budget = check_count("k", k), check_count("expand_tokens", expand_tokens)
-        if expand is not None:
-            check_choice("expand", expand, get_args(Expand))
+        k = check_count("k", k)
         plain = group_by is None and distinct is False
         selection = None if plain else Selection.of(group_by, distinct)
         location = str(getattr(self, "path", None) or "an index in memory")
@@ -382,9 +375,6 @@ class Index:
                 results = result.to_hits(view, self.backend, threshold, explain, copies)
                 if group_by:
                     results = [fold(hits, k) for hits in results]
-                if expand:
-                    count_tokens = self.model.encoder.count_tokens
-                    results = [expand_hits(view, hits, expand, token_budget, count_tokens) for hits in results]
             record(results)
         return results[0] if single else results
 
