@@ -98,7 +98,7 @@ SINGLE_USES: list[tuple[Any, ...]] = [
     (keyed(Index.open), VALUES, some("verify engine lock_timeout device")),
     (keyed(Index.create), VALUES, VALUES, MAKE),
     (lambda path, how: Index.create(path, tiny.space(), **how), VALUES, MAKE),
-    (lambda path, how: Index.open_or_create(path, tiny.space(), **how), VALUES, MAKE),
+    (lambda path, how: Index.build([], tiny.space(), path, **how), VALUES, some("language sentences engine")),
     (lambda path: load_model(path, local_files_only=True), VALUES),
     (lambda path: load_encoder(path, local_files_only=True), VALUES),
     (lambda path: Reader.from_pretrained(path, local_files_only=True), VALUES),

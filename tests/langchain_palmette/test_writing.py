@@ -35,9 +35,9 @@ def test_a_document_comes_back_as_it_went(empty: TreeRetriever, id: str | None) 
 def test_writes_name_unknown_options_and_the_callers_line(empty: TreeRetriever, write: str) -> None:
     pages = [Document(page_content="owl"), Document(page_content="\n")]
     with pytest.warns(UserWarning, match="1 of 2") as caught:
-        getattr(empty, write)(pages, batch_size=1, progress=False)
+        getattr(empty, write)(pages, progress=False)
     assert caught[0].filename == __file__
-    with pytest.raises(ConfigError, match=r"vector_field.*batch_size, progress"):
+    with pytest.raises(ConfigError, match=r"vector_field.*progress"):
         getattr(empty, write)(pages, vector_field="x")
     with pytest.raises(ConfigError, match="mget"):
         empty.get(["1"], mget=True)
@@ -104,7 +104,7 @@ async def test_langchains_index(empty: TreeRetriever) -> None:
     assert held(empty) == {"red cat", "blue dog", "green owl"}
     assert index(first, manager, empty, cleanup="full", **how)["num_skipped"] == 4
 
-    more: dict[str, Any] = {"cleanup": "incremental", "upsert_kwargs": {"batch_size": 1}}
+    more: dict[str, Any] = {"cleanup": "incremental", "upsert_kwargs": {"progress": False}}
     told = index(sources(("a", "red cat, older")), manager, empty, **more, **how)
     assert told == {"num_added": 1, "num_updated": 0, "num_skipped": 0, "num_deleted": 2}
     assert held(empty) == {"red cat, older", "green owl"}

@@ -187,10 +187,10 @@ def test_replies_are_as_described(index: Index, tmp_path: Path) -> None:
         [stored] = post("get", ids=["long"])["documents"]
         assert len(stored["passages"]) > 1
         assert post("get", ids=["f", "nobody"])["documents"][0]["payload"] == {"n": [None, 1.5]}
-        options = {"group_by": "document", "distinct": True, "expand": "section", "explain": True}
+        options = {"group_by": "document", "distinct": True, "explain": True}
         [result] = post("search", query="quinces", k=20, **options)["results"]
         fields = {field for hit in result["hits"] for field in hit}
-        assert {"others", "copies", "around", "passage", "explanation"} <= fields
+        assert {"others", "copies", "passage", "explanation"} <= fields
         assert post("feedback", query="quinces", id="long", useful=True) == {"kept": True}
         post("answer", question=["when do quinces ripen?", "who?"], threshold=0)
         post("context", question="when do quinces ripen?")
@@ -857,7 +857,7 @@ def test_the_command_serves_until_it_is_told_to_stop(index: Index, tmp_path: Pat
 
 def test_groups_and_contexts_are_the_librarys(plain: Running, index: Index) -> None:
     question = "where does the red owl live?"
-    body = {"query": question, "k": 3, "group_by": "document", "distinct": "near", "expand": "section"}
+    body = {"query": question, "k": 3, "group_by": "document", "distinct": "near"}
     hits = plain.post("search", **body).json()["results"][0]["hits"]
     assert [hit["id"] for hit in hits] == [
         hit.id for hit in index.search(question, 3, group_by="document", distinct="near")
@@ -866,8 +866,8 @@ def test_groups_and_contexts_are_the_librarys(plain: Running, index: Index) -> N
     context = plain.post("context", question=question, tokens=30).json()
     assert context == index.context(question, 30).to_dict()
     problem(plain.post("context", question=question, sentences=False), 400, "sentences")
-    problem(plain.post("search", query=question, expand="page"), 400, "expand")
-    problem(plain.post("search", query=question, options={"expand": "section"}), 400, "beside options")
+    problem(plain.post("search", query=question, group_by="page"), 400, "group_by")
+    problem(plain.post("search", query=question, options={"distinct": True}), 400, "beside options")
 
 
 def test_originals_go_to_readers_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -249,7 +249,7 @@ def nested(depth: int, name: str = "$not") -> Any:
 SEEDS = [pytest.param(range(1)), pytest.param(range(1, 40), marks=pytest.mark.exhaustive)]
 NAMES = [
     "index", "k", "filter", "lexical", "sentences", "boost", "options", "query", "question", "threshold", "explain",
-    "group_by", "distinct", "expand", "expand_tokens", "tokens", "id", "ids", "offset", "limit", "documents", "source",
+    "group_by", "distinct", "tokens", "id", "ids", "offset", "limit", "documents", "source",
     "delete", "useful", "run", "person", "topics", "__proto__", "\ud800",
 ]  # fmt: skip
 TEXTS = [
@@ -307,7 +307,6 @@ def test_replies_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert service.post("get", ids=["long1", "nobody", "red-owl"]).status_code == 200
         for body in (
             {"k": 1000, "query": ["owl"] * 11},
-            {"query": "owl", "expand": "document", "expand_tokens": 10**9},
             {"query": "word1", "k": 100},
             {"query": ["word1"] * 5, "k": 1},
         ):
@@ -360,7 +359,7 @@ def seen_by(token: str, service: Running) -> list[Any]:
             post("answer", question=query),
             post("context", question=query),
         ]
-        seen += [post("search", query=query, group_by="document", expand="section"), post("overview", query=query)]
+        seen += [post("search", query=query, group_by="document"), post("overview", query=query)]
     seen += [
         post("explain", query="owl", id="b1"),
         post("explain", query="owl 4711", id="1"),

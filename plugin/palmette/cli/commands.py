@@ -47,7 +47,6 @@ def _add_index(command: argparse.ArgumentParser) -> None:
     add("--exclude", action="append", default=[], metavar="PATTERN", help="leave these files and folders out")
     add("--passages", help="tokens of a passage of a new index, or none for whole documents")
     add("--watch", action="store_true", help="follow changes until it is interrupted")
-    add("--batch-size", type=int, default=256, help="documents encoded at a time")
     help = "language of a new index's stemmer, or none; auto: the language of most texts"
     add("--language", default="auto", help=help)
 
@@ -72,7 +71,7 @@ def _run_index(args: argparse.Namespace) -> None:
         options["encoder"] = args.encoder
     loading = {"revision": args.revision, "device": args.device}
     model = None if checkpoint is None else palmette.load_model(checkpoint, **loading)
-    with palmette.Index.open_or_create(args.out, model, **options) as index:
+    with palmette.Index.build([], model, args.out, **options) as index:
         _check_language(args, index)
         if not args.watch:
             _sync_all(args, index, paths, patterns)
@@ -138,12 +137,12 @@ def _sync_all(args: argparse.Namespace, index: Any, paths: Sequence[str], patter
     """Synchronize all sources, and print the reports."""
     from palmette.encoder.remote import usage_of
 
-    options = {"titles": args.titles, "batch_size": args.batch_size, "progress": args.progress, **patterns}
+    options = {"titles": args.titles, "progress": args.progress, **patterns}
     reports = [index.sync(path, args.source, **options) for path in paths]
     stats = index.stats()
     if args.json:
         facts = {"index": str(args.out), "documents": stats.documents, "passages": stats.passages}
-        for name in ("added", "changed", "moved", "removed"):
+        for name in ("added", "changed", "removed"):
             facts[name] = sum(len(getattr(report, name)) for report in reports)
         for name in ("unchanged", "encoded"):
             facts[name] = sum(getattr(report, name) for report in reports)

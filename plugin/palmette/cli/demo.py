@@ -94,8 +94,7 @@ def _run_demo(args: argparse.Namespace) -> None:
     title = "\nTraining a tree: a space from summaries and their entries, and topics"
     model = _trained(folder / "checkpoint", title, palmette.TreeModel, data, encoder)
     with _stage("Indexing"):
-        index = palmette.Index.open_or_create(folder / "index", model)
-        index.upsert(data.corpus)
+        index = palmette.Index.build(data.corpus, model, folder / "index")
     # a reader, trained on the handwritten questions that are not measured on
     questions_of_dev = load_reading(data).split("dev")
     judged = ReadingData(data.name, data.corpus, {"train": questions_of_dev, "dev": questions_of_dev})
@@ -126,8 +125,7 @@ def _first(folder: Path, data: RetrievalData, name: str, question: str) -> tuple
     # training reads the same texts
     encoder = CachedEncoder(palmette.load_encoder(name), folder / "encodings")
     with _stage("Indexing, with nothing trained"):
-        index = palmette.Index.open_or_create(folder / "first", palmette.SpaceModel.untrained(encoder))
-        index.upsert(data.corpus)
+        index = palmette.Index.build(data.corpus, palmette.SpaceModel.untrained(encoder), folder / "first")
     print(f"\n  ? {question}")
     for hit in index.search(question, 2):
         _print_source(hit.id, hit.score, hit.explain().to_dict())
