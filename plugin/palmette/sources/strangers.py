@@ -283,7 +283,7 @@ def _book(file: BinaryIO) -> Converted:
         for name in dict.fromkeys(_inside(href, root, names) for href in dict.fromkeys(spine)):
             if name:
                 try:
-                    text, _ = html_to_markdown(decode(archive.read(name))[0], whole=True)
+                    text, _ = html_to_markdown(decode(archive.read(name)), whole=True)
                 except InputError as error:
                     raise InputError(f"{name}: {error}") from error
                 size = _bounded(size + len(text))
