@@ -47,7 +47,7 @@ def test_markdown_with_front_matter(write):
     text = '---\ntitle: "Pruning"\ndate: 2024-05-01\ntags: [a, b]\ndraft: null\n---\r\n# Cherries\n'
     (document,) = read_file(write("a.md", text))
     facts = {"date": "2024-05-01", "tags": ["a", "b"]}
-    assert document == SourceText(text, "markdown", "Pruning", facts, "utf-8")
+    assert document == SourceText(text, "markdown", "Pruning", facts)
     (document,) = read_file(write("b.md", "+++\nweight = 3\n+++\n\n# Cherries and `plums`\nWords"))
     assert (document.title, document.metadata) == ("Cherries and plums", {"weight": 3})
     for broken in ("---\na: [\n---\n# T\n", "---\na: &x [1]\nb: *x\n---\n# T\n", "---\n- 1\n---\n# T\n"):

@@ -369,7 +369,10 @@ class Index:
             options: The method's search options, such as ``level=`` for a tree.
         """
         single = isinstance(query, str)
-        _check_threshold(threshold)
+        is_number = isinstance(threshold, int | float | np.number) and not isinstance(threshold, bool)
+        too_large = isinstance(threshold, int) and abs(threshold) > LARGEST_INTEGER
+        if threshold is not None and (not is_number or threshold != threshold or too_large):
+            raise InputError(f"threshold must be a number or None, got {shown(threshold)}")
         queries = [query] if isinstance(query, str) else query
         if isinstance(queries, Sequence) and not queries:
             return []
@@ -1013,12 +1016,3 @@ class Index:
 
 def _reopen(cls: type[Index], path: str, engine: Engine, within: Filter | None) -> Index:
     return cls.open(path, engine=engine).filtered(within)
-
-
-def _check_threshold(threshold: Any) -> None:
-    """Raise for a threshold that is no number, or an integer too large for a float."""
-    if threshold is None:
-        return
-    is_number = isinstance(threshold, int | float | np.number) and not isinstance(threshold, bool)
-    if not is_number or threshold != threshold or (isinstance(threshold, int) and abs(threshold) > LARGEST_INTEGER):
-        raise InputError(f"threshold must be a number or None, got {shown(threshold)}")

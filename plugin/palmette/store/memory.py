@@ -74,7 +74,9 @@ def execute(
         listed = [ListBlock(s.block(first), s.list_order(lists.array), rows) for s, rows in segments]
         candidates = top_k_in_lists(listed, first.queries, lists.chosen, depth)
     else:
-        blocks = [(segment.block(first), rows) for segment, rows in segments]
+        blocks = list[tuple[Block, Rows | None]]()
+        for segment, rows in segments:
+            blocks.append((segment.block(first), rows))
         candidates = top_k(blocks, first.queries, first.metric, depth, engine)
     if second is None:
         return candidates
