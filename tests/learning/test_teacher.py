@@ -12,9 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from langchain_core.documents import Document as LangChainDocument
-from langchain_core.documents.compressor import BaseDocumentCompressor
-from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
 from learning.conftest import ChatServer, animals
 from learning.test_refit import TOPICS, documents, quality, question
@@ -80,21 +77,6 @@ def test_no_question_is_judged_twice(index: Index, tmp_path: Path) -> None:
     assert again.qrels["train"].items() >= first.qrels["train"].items()
 
 
-class Compressor(BaseDocumentCompressor):
-    """A reranker of LangChain, which leaves some out."""
-
-    def compress_documents(self, documents: Any, query: str, callbacks: Any = None) -> list[LangChainDocument]:
-        ranked = sorted(documents, key=lambda one: -knows(query, [one.page_content])[0])
-        return ranked[:3]
-
-
-class Postprocessor(BaseNodePostprocessor):
-    """A reranker of LlamaIndex."""
-
-    def _postprocess_nodes(self, nodes: Any, query_bundle: Any = None) -> Any:
-        return sorted(nodes, key=lambda one: -knows(query_bundle.query_str, [one.node.text])[0])
-
-
 class CrossEncoder:
     """What a sentence-transformers CrossEncoder offers."""
 
@@ -111,60 +93,11 @@ class LangChainCrossEncoder:
         return [knows(query, [text])[0] for query, text in pairs]
 
 
-def compressor(scores: Sequence[float]) -> BaseDocumentCompressor:
-    """A reranker of LangChain that tells its scores."""
-
-    class Scored(Compressor):
-        def compress_documents(self, documents: Any, query: str, callbacks: Any = None) -> list[LangChainDocument]:
-            for document, score in zip(documents, scores, strict=False):
-                document.metadata["relevance_score"] = score
-            return list(documents)[: len(scores)]
-
-    return Scored()
-
-
-def postprocessor(scores: Sequence[float]) -> BaseNodePostprocessor:
-    """A reranker of LlamaIndex that sets its scores."""
-
-    class Scored(BaseNodePostprocessor):
-        def _postprocess_nodes(self, nodes: Any, query_bundle: Any = None) -> Any:
-            for node, score in zip(nodes, scores, strict=False):
-                node.score = score
-            return nodes[: len(scores)]
-
-    return Scored()
-
-
-@pytest.mark.parametrize("reranker", [compressor, postprocessor])
-@pytest.mark.parametrize(
-    ("scores", "judged"),
-    [
-        ([0.5] * 20, 0),
-        ([0.5] * 3, 0),
-        ([0.0] * 20, 0),
-        ([0.9, *[0.1] * 19], 1),
-        ([-2.0, -9.0, -9.0], 1),
-        ([float("nan"), *[0.5] * 19], 1),  # no scores: by rank
-    ],
-)
+@pytest.mark.parametrize(("scores", "judged"), [([0.5] * 20, 0), ([0.0] * 20, 0), ([0.9, *[0.1] * 19], 1)])
 def test_a_reranker_that_is_sure_of_nothing_judges_nothing(
-    index: Index, tmp_path: Path, reranker: Any, scores: list[float], judged: int
+    index: Index, tmp_path: Path, scores: list[float], judged: int
 ) -> None:
-    assert len(judge(index, ["q"], reranker(scores), tmp_path, progress=False).queries) == judged
-
-
-def test_a_reranker_of_the_best_two_tells_all_scores(index: Index, tmp_path: Path) -> None:
-    class Two(BaseNodePostprocessor):
-        top_n: int = 2
-
-        def _postprocess_nodes(self, nodes: Any, query_bundle: Any = None) -> Any:
-            for number, node in enumerate(nodes):
-                node.score = 1 - number / 100
-            return nodes[: self.top_n]
-
-    teacher = Two()
-    assert not judge(index, ["q"], teacher, tmp_path, name="two", progress=False).queries
-    assert teacher.top_n == 2
+    assert len(judge(index, ["q"], lambda query, texts: scores, tmp_path, progress=False).queries) == judged
 
 
 class Plain:
@@ -227,13 +160,13 @@ def test_two_models_of_a_class_have_their_own_scores(index: Index, tmp_path: Pat
     for name in ("a", "b", "a"):
         judge(index, questions, Named(name), tmp_path, progress=False)
     assert calls == ["a", "b"]
-    inner = SimpleNamespace(model=SimpleNamespace(model_name="c"), compress_documents=print)
+    inner = SimpleNamespace(model=SimpleNamespace(model_name="c"), score=print)
     assert as_teacher(inner)[0] == "c"
     first, second = (lambda query, texts: [1.0] * 20), (lambda query, texts: [2.0] * 20)
     assert as_teacher(first)[0] != as_teacher(second)[0]
 
 
-@pytest.mark.parametrize("teacher", [Compressor(), Postprocessor(), CrossEncoder(), LangChainCrossEncoder()])
+@pytest.mark.parametrize("teacher", [CrossEncoder(), LangChainCrossEncoder()])
 def test_rerankers_of_all_kinds(index: Index, tmp_path: Path, teacher: Any) -> None:
     questions = [question(n, n) for n in range(TOPICS)]
     wanted = judge(index, questions, knows, tmp_path / "a", progress=False)

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from langchain_core.documents.compressor import BaseDocumentCompressor
-from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
 from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.errors import ConfigError, InputError
@@ -165,22 +163,6 @@ def test_without_usable_scores_the_first_stage_answers_and_says_so(index: Index,
     assert "rerank" not in hits[0][0].evidence
 
 
-class Compressor(BaseDocumentCompressor):
-    """A reranker of LangChain that tells its order only."""
-
-    def compress_documents(self, documents: Any, query: str, callbacks: Any = None) -> Any:
-        return sorted(documents, key=lambda one: -prefers_12(query, [one.page_content])[0])
-
-
-class Postprocessor(BaseNodePostprocessor):
-    """A reranker of LlamaIndex."""
-
-    def _postprocess_nodes(self, nodes: Any, query_bundle: Any = None) -> Any:
-        for node in nodes:
-            [node.score] = prefers_12(query_bundle.query_str, [node.node.text])
-        return nodes
-
-
 class LangChainCrossEncoder:
     """LangChain's interface of cross-encoders."""
 
@@ -188,7 +170,7 @@ class LangChainCrossEncoder:
         return [prefers_12(question, [text])[0] for question, text in pairs]
 
 
-@pytest.mark.parametrize("model", [Compressor(), Postprocessor(), LangChainCrossEncoder(), prefers_12])
+@pytest.mark.parametrize("model", [LangChainCrossEncoder(), prefers_12])
 def test_rerankers_of_the_frameworks_and_functions(index: Index, model: Any) -> None:
     first = [index.search(QUESTION, 1, rerank=Reranker(one, weight=9, within=99))[0].id for one in (model, prefers_12)]
     assert first[0] == first[1]

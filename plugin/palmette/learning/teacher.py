@@ -46,8 +46,8 @@ SCORES_SCHEMA = {
 def as_teacher(teacher: Any) -> tuple[str, TextScorer]:
     """Return the name of a teacher and its scoring function.
 
-    A teacher is a sentence-transformers ``CrossEncoder``; a cross-encoder, a document compressor or a chat model of
-    LangChain; a node postprocessor or an LLM of LlamaIndex; ``"openai:MODEL"``; or a function of a query and texts.
+    A teacher is a ``CrossEncoder`` of sentence-transformers or one of LangChain; an LLM of LangChain or LlamaIndex, or
+    ``"openai:MODEL"``; or a function of a query and texts.
     """
     scorer = framework_scorer(teacher)
     if scorer is not None:

@@ -97,9 +97,9 @@ class Reranker:
     ``index.search(question, rerank=reranker)``, or ``index.reranker = reranker`` for all searches of an index.
 
     Args:
-        model: A ``CrossEncoder``, a reranker of LangChain or LlamaIndex, a function of a question and texts that
-            returns a score for each text, ``"cross-encoder:FOLDER_OR_NAME"`` or ``"rerank:MODEL@https://host/v1"``
-            (its key in PALMETTE_RERANK_KEY).
+        model: A ``CrossEncoder``, or one of LangChain; a function of a question and texts that returns a score for each
+            text; ``"cross-encoder:FOLDER_OR_NAME"`` or ``"rerank:MODEL@https://host/v1"`` (its key in
+            PALMETTE_RERANK_KEY).
         weight: Log-odds of a score one standard deviation above the mean of a question's open hits. The shipped one
             gains little and does no harm; :func:`palmette.learning.reranking.weigh_reranker` learns one.
         hits: Largest number of hits of a question that are judged.
@@ -147,9 +147,11 @@ class Reranker:
         Raises:
             NotJudged: There are no usable scores.
         """
-        # 1. Scores that are kept; one that depends on the other texts is kept with all of them.
-        beside = b"" if self._scorer.pointwise else _digest(question, *texts)
-        keys = [_digest(question, text) + beside for text in texts]
+        # 1. Scores that are kept.
+        keys = list[bytes]()
+        for text in texts:  # with the length of the question, so that no other pair has the same digest
+            content = f"{len(question)}\0{question}{text}"
+            keys.append(hashlib.sha256(content.encode("utf-8", "surrogatepass")).digest()[:16])
         memory = self._memory
         with memory.lock:
             known = {key: memory.scores[key] for key in keys if key in memory.scores}
@@ -181,12 +183,6 @@ class Reranker:
         added = self.weight * (scores - scores.mean()) / deviation
         correction = float(logits.max() - (logits + added).max())
         return np.asarray(np.round(added + correction, 6) + 0.0, np.float32), correction
-
-
-def _digest(*texts: str) -> bytes:
-    """Digest texts, so that no others have the same."""
-    content = "".join(f"{len(text)}\0{text}" for text in texts)
-    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).digest()[:16]
 
 
 def as_reranker(value: Any) -> Reranker:

@@ -142,7 +142,7 @@ def top_k(
         fill_in(pairs, out)
     each = compared / max(1, len(queries))
     visited = each if engine.approximate else total
-    return Candidates(out.keys, out.scores, visited, approximate=engine.approximate)
+    return Candidates(out.keys, out.scores, visited)
 
 
 def empty_candidates(queries: int, width: int) -> Candidates:

@@ -57,14 +57,10 @@ def execute(
     ``segments`` of ascending keys come with the rows to search (ascending; ``None`` for all): ``plan.only`` is applied
     already.
     """
-    if k < 1:
-        raise InputError(f"k must be at least 1, got {k!r}")
     first, second, lists, total = plan.first, plan.rescore, plan.lists, 0
     for segment, rows in segments:
         total += len(segment.keys) if rows is None else len(rows)
     depth = max(1, min(k if second is None else max(k, plan.fetch or k), total))
-    if lists is not None and (first.metric != "inner_product" or first.fold != 1):
-        raise InputError("a search within lists compares by inner_product, with fold=1")
     for score in (first, second):
         if segments and score is not None:
             _check_shape(score, segments[0][0])
