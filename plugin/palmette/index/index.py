@@ -65,7 +65,6 @@ from palmette.ranking.score import DEFAULT, Lexical, ScoreScales, noted_score_sc
 from palmette.ranking.second_stage import Rerank, Reranker, SecondStage, as_reranker, noting
 from palmette.search.faiss_engine import is_engine
 from palmette.sources.cutting import AUTO, PassagesLike, new_cutter, opened_cutter
-from palmette.sources.walk import MOST_BYTES
 from palmette.store.engines import is_url
 from palmette.store.filters import Filter, FilterLike, parse_filter
 from palmette.store.local.backend import LocalBackend, Verify
@@ -710,7 +709,6 @@ class Index:
         *,
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
-        max_bytes: int = MOST_BYTES,
         metadata: Mapping[str, Any] | None = None,
         titles: bool = True,
         progress: bool | None = None,
@@ -728,7 +726,6 @@ class Index:
                 earlier syncs of that name.
             include: Patterns of files to read, as in ``.gitignore``; other files are skipped.
             exclude: Patterns of files and folders to skip.
-            max_bytes: Size of the largest file that is read.
             metadata: Metadata added to all documents of the source.
             titles: Prepend the separate titles of records to their texts.
             progress: A progress bar; ``None`` shows it on a terminal.
@@ -736,7 +733,7 @@ class Index:
         name = source_name(data) if source is None else source
         if not isinstance(name, str) or not name.strip() or not is_unicode(name):
             raise InputError(f"a source needs a name in UTF-8, source='handbook' or --source; got {shown(name)}")
-        file_options: dict[str, Any] = {"include": include, "exclude": exclude, "max_bytes": max_bytes}
+        file_options: dict[str, Any] = {"include": include, "exclude": exclude}
         origin = None
         if isinstance(data, str | Path) and not isinstance(self.backend, FilteredBackend):
             origin = str(Path(data).expanduser().absolute()).encode(errors="backslashreplace").decode()

@@ -234,11 +234,18 @@ class SearchResult:
                 explainer: Callable[[], Explanation] = partial(self.explain_later, backend, row, column, document.id)
                 if explained:
                     explainer = partial(_identity, self.explain(view, backend, row, column))
+                # Evidence that a hit shows; the method's score alone where no evidence was summed.
+                shown_evidence = {}
+                for name in RAW:
+                    if name in self.candidates.evidence:
+                        value = self.candidates.evidence[name][row, column]
+                        if not np.isnan(value):
+                            shown_evidence[name] = float(value)
                 hit = Hit(
                     document,
                     float(probabilities[row, column]),
                     explainer,
-                    self.shown_evidence(row, column),
+                    shown_evidence or {METHOD_SCORE: float(self.candidates.scores[row, column])},
                     sentence,
                     finder=partial(self.find_highlights, backend, row, document, place, sentence),
                     passage=place,
@@ -248,16 +255,6 @@ class SearchResult:
                 hits.append(hit)
             results.append(hits)
         return results
-
-    def shown_evidence(self, row: int, column: int) -> dict[str, float]:
-        """Evidence that a hit shows, by name; the method's score alone where no evidence was summed."""
-        evidence = {}
-        for name in RAW:
-            if name in self.candidates.evidence:
-                value = self.candidates.evidence[name][row, column]
-                if not np.isnan(value):
-                    evidence[name] = float(value)
-        return evidence or {METHOD_SCORE: float(self.candidates.scores[row, column])}
 
     def sentence_spans(self, view: View, row: int, columns: Rows) -> list[tuple[int, int] | None]:
         """Start and end of the best sentence in the content of each hit, ``None`` without sentences."""

@@ -56,7 +56,7 @@ class Sparse(ArrayView):
         pads = ((0, 0), (0, k - 3))
         keys = np.pad(found.keys, pads, constant_values=-1)
         scores = np.pad(found.scores, pads, constant_values=-np.inf)
-        return replace(found, keys=keys, scores=scores, approximate=True)
+        return replace(found, keys=keys, scores=scores)
 
 
 def test_an_engine_that_finds_too_few_leaves_no_gaps() -> None:
