@@ -6,11 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from palmette.errors import PalmetteError, shown
 from palmette.types.citations import Citation, cite
 from palmette.types.documents import Document, Metadata, Passage
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,19 @@ class Surroundings:
         return asdict(self)
 
 
+class SentenceVectors(NamedTuple):
+    """Vectors of a passage and of its sentences as an index stores them, of any length."""
+
+    encoder: str
+    """Fingerprint of the encoder."""
+    spans: NDArray[np.int32]
+    """[S, 2], the first character of each sentence in the passage's content, and the one after its last."""
+    vectors: NDArray[np.int8]
+    """[S, d]"""
+    whole: NDArray[Any] | None
+    """[d], the passage's; ``None`` where the method stores others than the encoder's."""
+
+
 _KEPT = ("document", "score", "evidence", "sentence", "passage", "others", "copies", "around")
 """What a copied or pickled hit keeps."""
 
@@ -115,6 +132,8 @@ class Hit:
     """Citations of passages with the same text, which a search with ``distinct`` shows once."""
     around: Surroundings | None = field(default=None, repr=False)
     """What a search with ``expand`` adds around the passage."""
+    vectors: SentenceVectors | None = field(default=None, repr=False, compare=False)
+    """Vectors of its sentences, so that a reader need not encode it; ``None`` where the search used none."""
 
     @property
     def id(self) -> str:
