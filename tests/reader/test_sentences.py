@@ -1,10 +1,15 @@
 """Sentences that may answer, and vectors that are remembered."""
 
-import numpy as np
+from dataclasses import replace
 
-from palmette import FakeEncoder
+import numpy as np
+import pytest
+
+from palmette import FakeEncoder, Index, SpaceModel
+from palmette.reader import Reader
 from palmette.reader.scores import UnitVectors
 from palmette.reader.sentences import cut_sentences
+from support import readers
 
 
 def cut(text):
@@ -39,3 +44,30 @@ def test_vectors_used_last_are_remembered(monkeypatch):
     learning.documents(["one"])
     learning.documents(["one"])
     assert seen == ["one", "one"], "an encoder that learns is read anew"
+
+
+def test_hits_are_read_by_the_vectors_that_the_index_stores(monkeypatch):
+    question, encoder = "where does the green owl live?", FakeEncoder(64)
+    long = "\n\n".join(readers.texts()[8:12])  # a passage of several sentences
+    index = Index.build([long, *readers.texts()[20:24]], SpaceModel.untrained(encoder))
+    hits, plain = index.search(question, 5), index.search(question, 5, sentences=False)
+    kinds, forward = [], encoder.forward
+    monkeypatch.setattr(
+        encoder, "forward", lambda texts, kind, *how: (kinds.append(kind), forward(texts, kind, *how))[1]
+    )
+
+    def answer(hits):
+        kinds.clear()
+        return Reader.untrained(encoder).answer(question, hits, threshold=0)
+
+    read, encoded = answer(hits), set(kinds)
+    expected = answer(plain)
+    assert (encoded, set(kinds)) == ({"query"}, {"query", "document"})
+    assert read.text == expected.text
+    assert read.confidence == pytest.approx(expected.confidence, abs=0.01)
+    # without the passages' own vectors; and vectors of another encoder are left alone
+    mean = answer([replace(hit, vectors=hit.vectors._replace(whole=None)) for hit in hits])
+    assert mean.confidence == pytest.approx(expected.confidence, abs=0.05)
+    others = answer([replace(hit, vectors=hit.vectors._replace(encoder="another")) for hit in hits])
+    assert "document" in kinds
+    assert others == expected
