@@ -13,17 +13,16 @@ from uuid import uuid4
 import numpy as np
 import pytest
 
-from palmette import Document, Index
-from palmette.errors import ConfigError, CorruptIndexError, FilterError, InputError, NotFoundError, StoreError
+from palmette import Index
+from palmette.errors import ConfigError, CorruptIndexError, InputError, NotFoundError, StoreError
 from palmette.search.plan import ArraySpec
 from palmette.store.engines import is_url
-from palmette.store.filters import matches, parse_filter
+from palmette.store.filters import parse_filter
 from palmette.testing import EngineContract
 from palmette_qdrant.backend import QdrantBackend
 from palmette_qdrant.client import Collection
 from palmette_qdrant.view import QdrantView
 from palmette_qdrant.writer import QdrantWriter
-from store.test_filters import ADA, FAILING, PASSING
 from support import tiny
 from support.stores import SPECS, arrays_of, doc, fast_place, put, state_for, state_of
 
@@ -84,27 +83,6 @@ def test_a_collection_is_copied_to_a_folder_and_opened_with_the_model_in_it(fold
         with Index.open(place) as again:
             assert again.search(queries, k=9) == expected
             assert again.path == pickle.loads(pickle.dumps(again.path))
-
-
-def test_filters_mean_what_they_mean_everywhere(backend: QdrantBackend) -> None:
-    others = [{"lang": "de", "tags": "red"}, {"year": 2021.5, "score": 1}, {'a"b[]': 1, "draft": 1.0}, {}]
-    given = [Document("ada", "x", ADA), *(Document(f"d{n}", f"y{n}", one) for n, one in enumerate(others))]
-    put(backend, *given)
-    refused: list[str] = []
-    for asked in [*PASSING, *FAILING, {'a"b[]': 1}, {"draft": True}, {"score": {"$gte": 0.75}}]:
-        try:
-            found = [one.key for one in backend.scan(parse_filter(asked))]
-        except FilterError as error:
-            refused.append(str(error))
-            continue
-        assert found == [one.key for one in given if matches(asked, one.metadata, one.key)], asked
-    told = ("Qdrant has no $", "no document has metadata")  # text that is contained or compared, and unknown names
-    assert all(one.startswith(told[0]) or told[1] in one for one in refused)
-    assert len(refused) < 22
-    with pytest.raises(FilterError, match=r"no \$contains with text, asked for 'lang'"):
-        list(backend.scan(parse_filter({"lang": {"$contains": "e"}})))
-    with pytest.raises(FilterError, match="2⁵³"):
-        list(backend.scan(parse_filter({"year": {"$gt": 2**53}})))
 
 
 def test_a_writer_that_was_killed_in_this_folder_is_forgotten(url: str, backend: QdrantBackend) -> None:
