@@ -10,13 +10,12 @@ import sys
 import threading
 import time
 from contextlib import closing
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from palmette import Document, FakeEncoder, Index, SpaceModel
-from palmette.errors import ConfigError, CorruptIndexError, InputError, NotFoundError
+from palmette.errors import CorruptIndexError, NotFoundError
 from palmette.store.local.feedback import FEEDBACK
 from support.hostile import knot
 
@@ -62,12 +61,13 @@ def test_searches_are_recorded_where_that_is_turned_on(index: Index) -> None:
     assert (search.query, search.documents, search.run) == ("a question", ("d1", "d2"), "r1")
     index.feedback(run="r1", useful=False)
     index.feedback(run="r1", id="d2", useful=True)
-    assert [(vote.document, vote.useful) for vote in log.votes()] == [("d1", False), ("d2", True)]
-    with pytest.raises(NotFoundError, match="no search of run 'r2'"):
-        index.feedback(run="r2", useful=True)
+    log.record("two", ["d3"], run="r1")
+    index.feedback("two", run="r1", useful=True)
+    votes = [(vote.document, vote.useful) for vote in log.votes()]
+    assert votes == [("d1", False), ("d2", True), ("d3", True)]
     log.recording = False
     assert not log.record("another", ["d1"])
-    assert len(log.searches()) == 1
+    assert len(log.searches()) == 2
 
 
 def test_deleted_by_document_person_and_age(index: Index) -> None:
@@ -84,44 +84,6 @@ def test_deleted_by_document_person_and_age(index: Index) -> None:
     assert log.delete(before=time.time()) == 2
     assert log.votes() == log.searches() == []
     assert b"question" not in (index.path / FEEDBACK).read_bytes(), "deleted pages are overwritten"
-    with pytest.raises(InputError, match="at least one"):
-        log.delete()
-
-
-@pytest.mark.parametrize(
-    ("conditions", "words"),
-    [
-        ({"before": "2001-01-01"}, "before must be seconds since 1970"),
-        ({"before": timedelta(1)}, "before must be seconds since 1970"),
-        ({"before": float("nan")}, "before must be between"),
-        ({"before": 10**400}, "before must be between"),
-        ({"before": True}, "before must be a number"),
-        ({"person": ""}, "person: its name must not be empty"),
-        ({"document": ""}, "document: its name must not be empty"),
-        ({"document": 5}, "document must be a str"),
-    ],
-)
-def test_what_is_no_condition_deletes_nothing(index: Index, conditions: dict, words: str) -> None:
-    index.feedback("q", "d1", useful=True)
-    with pytest.raises((InputError, ConfigError), match=words):
-        index.feedback_log.delete(**conditions)
-    assert len(index.feedback_log.votes()) == 1
-
-
-def test_a_run_of_several_queries_needs_the_query(index: Index) -> None:
-    log = index.feedback_log
-    with pytest.raises(InputError, match="recording must be True or False"):
-        log.recording = "off"  # type: ignore[assignment]
-    log.recording = True
-    log.record("one", ["d1"], run="r")
-    log.record("two", ["d2"], run="r")
-    with pytest.raises(InputError, match="several queries"):
-        index.feedback(run="r", useful=True)
-    index.feedback("one", run="r", useful=True)
-    assert [vote.document for vote in log.votes()] == ["d1"]
-    for query, ids in ((5, ["d1"]), ("q", "d1")):
-        with pytest.raises(InputError, match=r"must be a str|a list of ids"):
-            index.record_search(query, ids)  # type: ignore[arg-type]
 
 
 def test_a_tenant_sees_and_deletes_its_own_feedback(index: Index) -> None:
@@ -132,28 +94,8 @@ def test_a_tenant_sees_and_deletes_its_own_feedback(index: Index) -> None:
     assert len(index.feedback_log.votes()) == 2
     with pytest.raises(NotFoundError, match="no document 'd1'"):
         mine.feedback("my secret", "d1", useful=True)
-    with pytest.raises(InputError, match="the whole index"):
-        mine.feedback_log.recording = True
     assert mine.feedback_log.delete(before=time.time() + 1) == 1
     assert [vote.query for vote in index.feedback_log.votes()] == ["their secret"]
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        ({"query": "q", "id": "gone", "useful": True}, "no document 'gone'"),
-        ({"query": " ", "id": "d1", "useful": True}, "must not be empty"),
-        ({"query": "q", "id": "d1", "useful": 1}, "True or False"),
-        ({"query": "q", "useful": True}, "give them"),
-        ({"query": "q" * 9000, "id": "d1", "useful": True}, "at most 8,192 characters"),
-        ({"query": "\ud800", "id": "d1", "useful": True}, "surrogate"),
-        ({"query": "q", "id": "d1", "useful": True, "person": "p" * 300}, "at most 256"),
-    ],
-)
-def test_unusable_feedback_is_refused(index: Index, call: dict, words: str) -> None:
-    with pytest.raises((InputError, NotFoundError), match=words):
-        index.feedback(**call)
-    assert index.feedback_log.votes() == []
 
 
 def test_strange_files_are_refused(index: Index, tmp_path: Path) -> None:
