@@ -13,22 +13,8 @@ from pathlib import Path
 import pytest
 
 from palmette import Document, FakeEncoder, Index, SpaceModel
-from palmette.machine.compiled import reraise_interrupt
 
 MODEL = SpaceModel.untrained(FakeEncoder(64))
-
-
-def test_what_numba_masks_leaves_as_itself() -> None:
-    def masked() -> None:
-        raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
-
-    def other() -> None:
-        raise SystemError("something else")
-
-    with pytest.raises(KeyboardInterrupt):
-        reraise_interrupt(masked)()
-    with pytest.raises(SystemError, match="something else"):
-        reraise_interrupt(other)()
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX timers")

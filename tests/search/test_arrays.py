@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palmette.arrays import ONE, Ragged, as_fixed, as_floats, best, best_of_each, fold_columns, highest, to_fixed
+from palmette.arrays import ONE, Ragged, as_fixed, as_floats, best, fold_columns, highest, to_fixed
 from palmette.errors import InputError
 from support.stores import ragged_of
 from support.vectors import distributions
@@ -20,13 +20,6 @@ def test_the_best_come_first_and_equal_ones_by_place(scores: list[float], k: int
         assert best(np.array(scores, dtype), k).tolist() == expected
     least = sorted(scores, reverse=True)[:k][-1]
     assert highest(np.array(scores), k).tolist() == [i for i, s in enumerate(scores) if s >= least]
-
-
-@pytest.mark.parametrize("k", [1, 3, 7, 9])
-def test_every_row_has_its_own_best(k: int) -> None:
-    scores = np.random.default_rng(0).integers(0, 4, (5, 7)).astype(np.float32)
-    np.testing.assert_array_equal(best_of_each(scores, k), np.argsort(-scores, axis=1, kind="stable")[:, :k])
-    assert best_of_each(np.empty((0, 7), np.float32), 3).shape == (0, 3)
 
 
 def test_rounding_keeps_every_sum() -> None:
