@@ -18,6 +18,7 @@ from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.errors import CorruptIndexError, NotFoundError
 from palmette.store.local.feedback import FEEDBACK
 from support.hostile import knot
+from support.stores import environment
 
 MODEL = SpaceModel.untrained(FakeEncoder(32))
 TEXTS = [Document(f"d{n}", f"text number {n}", {"t": "ab"[n % 2]}) for n in range(10)]
@@ -118,8 +119,6 @@ def test_strange_files_are_refused(index: Index, tmp_path: Path) -> None:
     assert index.search("text number 1", 1)[0].id == "d1", "searches do not need it"
 
 
-PATHS = {**os.environ, "PYTHONPATH": ":".join(filter(None, sys.path))}
-"""Environment of a process that finds the package where this one did."""
 WRITER = """
 import sys
 from palmette import FakeEncoder, Index, SpaceModel
@@ -135,9 +134,10 @@ MANY = [(2, 8, 10), pytest.param(4, 64, 20, marks=pytest.mark.exhaustive)]
 
 @pytest.mark.parametrize(("processes", "threads", "each"), MANY)
 def test_many_give_feedback_while_others_search(index: Index, processes: int, threads: int, each: int) -> None:
-    words = [sys.executable, "-c", WRITER, str(index.path)]
+    words, paths = [sys.executable, "-c", WRITER, str(index.path)], environment()
     started = [
-        subprocess.Popen([*words, f"p{n}", str(each)], stdout=subprocess.PIPE, env=PATHS) for n in range(processes)
+        subprocess.Popen([*words, f"p{n}", str(each)], stdout=subprocess.PIPE, env=environment())
+        for n in range(processes)
     ]
 
     def give(name: str) -> None:
@@ -158,7 +158,7 @@ def test_killed_while_giving_feedback(index: Index) -> None:
     acknowledged = 0
     for round in range(5):
         command = [sys.executable, "-c", WRITER, str(index.path), f"p{round}", "100000"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=PATHS) as process:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
             for _ in range(3 + round):
                 process.stdout.readline()
             process.kill()
