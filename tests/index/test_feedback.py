@@ -136,8 +136,7 @@ MANY = [(2, 8, 10), pytest.param(4, 64, 20, marks=pytest.mark.exhaustive)]
 def test_many_give_feedback_while_others_search(index: Index, processes: int, threads: int, each: int) -> None:
     words, paths = [sys.executable, "-c", WRITER, str(index.path)], environment()
     started = [
-        subprocess.Popen([*words, f"p{n}", str(each)], stdout=subprocess.PIPE, env=environment())
-        for n in range(processes)
+        subprocess.Popen([*words, f"p{n}", str(each)], stdout=subprocess.PIPE, env=paths) for n in range(processes)
     ]
 
     def give(name: str) -> None:

@@ -16,7 +16,7 @@ from palmette.arrays import as_floats, to_fixed
 from palmette.errors import ConfigError, EncodingError, InputError, MissingExtraError
 from palmette.search import codes, flat, get_threads, kernels, set_threads
 from palmette.search.faiss_engine import engine_named
-from palmette.search.flat import ExactEngine, as_block, top_k
+from palmette.search.flat import Block, ExactEngine, Shortlist, as_block, exact_scores, overlap_scores, top_k
 from palmette.search.plan import Candidates, Lists, Score, SearchPlan
 from palmette.store.local.backend import LocalBackend
 from support.stores import SPECS, arrays_of, doc, put, run_python
@@ -119,6 +119,19 @@ def test_a_row_that_is_not_finite_is_never_left_out(count: int) -> None:
     assert (found.keys[:, 0] == 5_000).all()
     assert (found.scores[:, 0] == np.inf).all()
     assert (found.keys != 6_000).all()
+
+
+def test_overlaps_keep_their_bound() -> None:
+    rng = np.random.default_rng(0)
+    data, queries = distributions(rng, 300, 700), distributions(rng, 6, 700)
+    rows = np.arange(0, 300, 2)
+    margin = Block(data, np.arange(300)).margin(queries, "overlap")
+    for fast, query in zip(overlap_scores(data, rows, queries), queries, strict=True):
+        pairs = Shortlist(np.zeros(len(rows), np.int64), rows, 0)
+        assert (
+            np.abs(fast - exact_scores(Block(data, np.arange(300)), pairs, query[None], "overlap")).max()
+            <= margin.min() / 2
+        )
 
 
 def test_an_index_is_searched_under_filters_and_folds(engine: ExactEngine) -> None:
