@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from langchain_core.documents import Document
 from langchain_core.runnables import RunnableConfig, RunnableLambda
 
 from langchain_palmette import TreeRetriever
 from palmette import Index
-from palmette.errors import ConfigError, InputError
+from palmette.errors import InputError
 from support.recorder import Recorder
 
 QUERIES = ["where does the red cat live?", "black hen", "golden bee", "white fox at night"]
@@ -109,27 +108,3 @@ async def test_a_bad_query_fails_alone(retriever: TreeRetriever, recorder: Recor
         await retriever.abatch(queries, {"callbacks": [recorder]})
     ends = [("end", queries[0]), ("error", queries[1]), ("end", queries[2])]
     assert recorder.events == ([("start", query) for query in queries] + ends) * 2
-
-
-async def test_a_bad_option_fails_all(retriever: TreeRetriever, recorder: Recorder) -> None:
-    answers = await both(retriever, QUERIES, {"callbacks": [recorder]}, return_exceptions=True, lvl=3)
-    assert all(isinstance(answer, ConfigError) for answer in answers)
-    assert [event for event, _ in recorder.events] == (["start"] * 4 + ["error"] * 4) * 2
-    with pytest.raises(ConfigError, match="lvl"):
-        retriever.batch(QUERIES, lvl=3)
-
-
-async def test_async_twins(retriever: TreeRetriever, empty: TreeRetriever, recorder: Recorder) -> None:
-    how: dict[str, Any] = {"k": 3, "filter": {"animal": "owl"}, "level": 4, "score_threshold": 0.1, "explain": True}
-    assert await retriever.ainvoke("green owl", **how) == retriever.invoke("green owl", **how)
-    scored = await retriever.asimilarity_search_with_score("green owl", **how)
-    assert scored == retriever.similarity_search_with_score("green owl", **how)
-    with pytest.raises(InputError, match="empty"):
-        await retriever.ainvoke("", {"callbacks": [recorder]})
-    assert recorder.events == [("start", ""), ("error", "")]
-    one = Document(id="1", page_content="green owl")
-    assert await empty.aadd_documents([one]) == ["1"]
-    assert (await empty.aupsert([one, Document(id="2", page_content="red cat")]))["succeeded"] == ["1", "2"]
-    assert await empty.aget(["1"]) == [one]
-    assert (await empty.adelete(filter={"$id": ["1"]}))["succeeded"] == ["1"]
-    assert await empty.aget(["1", "2"]) == [Document(id="2", page_content="red cat")]

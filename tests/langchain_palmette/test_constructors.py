@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from langchain_core.documents import Document
@@ -57,22 +57,6 @@ def test_what_is_not_there(tmp_path: Path, documents: list[Document]) -> None:
             use()
     with pytest.raises(ConfigError, match=r"no index.*index_path"):
         TreeRetriever().invoke(QUESTION)
-
-
-def test_a_class_opens_its_method_only(
-    folder: Path, model: TreeModel, documents: list[Document], tmp_path: Path
-) -> None:
-    class RingRetriever(PalmetteRetriever):
-        method: ClassVar[str | None] = "ring"
-
-    for use in (
-        lambda: RingRetriever.from_index(folder),
-        lambda: RingRetriever(index_path=folder).invoke(QUESTION),
-        lambda: RingRetriever.from_documents(documents, model, index_path=tmp_path / "index"),
-    ):
-        with pytest.raises(ConfigError, match=r"'ring'.*'tree'.*use TreeRetriever"):
-            use()
-    assert not (tmp_path / "index").exists()
 
 
 def test_what_is_open_is_shared(folder: Path, checkpoint: Path, documents: list[Document], tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from langchain_core.tools import create_retriever_tool
 
 from langchain_palmette import PalmetteReader, PalmetteReranker, TreeRetriever
 from palmette import TreeModel
-from palmette.errors import InputError, NotFoundError
+from palmette.errors import InputError
 from palmette.index.frameworks import public_name
 from palmette.reader import Reader
 from support import readers
@@ -115,18 +115,3 @@ def test_copies_and_other_keys(reader: Reader, found: list[Document], tmp_path: 
     unknown = {"input": "who invented the telephone?", "context": found}
     assert answering.invoke(unknown) == "I found no answer."
     assert PalmetteReader(**answering.model_dump() | {"no_answer": "?"}).invoke(unknown) == "?"
-
-
-def test_wrong_input_and_settings_are_named(reader: Reader, found: list[Document]) -> None:
-    for given, told in (
-        ({"question": ASKED}, "'documents'"),
-        (ASKED, "'question'"),
-        ({"question": ASKED, "documents": found[0]}, "list of documents"),
-    ):
-        with pytest.raises(InputError, match=told):
-            PalmetteReader(reader=reader).invoke(given)  # type: ignore[arg-type]
-    for wrong in ({"thresold": 0.1}, {"output": "json"}):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            PalmetteReader(reader=reader, **wrong)
-    with pytest.raises(NotFoundError, match="nowhere"):
-        PalmetteReader(reader="./nowhere").invoke({"question": ASKED, "documents": found})

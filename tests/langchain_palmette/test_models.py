@@ -26,19 +26,6 @@ def test_an_encoder_or_a_model_by_name_or_object(model: TreeModel, checkpoint: P
         assert embeddings.embed_documents([]) == []
 
 
-@pytest.mark.parametrize(
-    ("wrong", "text"),
-    [
-        ({}, "give one of the two"),
-        ({"encoder": "fake", "model": "x"}, "give one of the two"),
-        ({"encoder": "fake", "batch_size": 0}, "batch_size"),
-    ],
-)
-def test_wrong_settings(wrong: dict[str, Any], text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        PalmetteEmbeddings(**wrong)
-
-
 async def test_reranked_documents_are_copies(model: TreeModel, checkpoint: Path) -> None:
     same = [Document(id=str(i), page_content="a green owl", metadata={"when": object()}) for i in range(5)]
     found = PalmetteReranker(model=checkpoint, top_n=3, score_key=None).compress_documents(same, QUESTION)

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 from langchain_core.documents import Document
 
-from langchain_palmette import (
-    MultiFieldRetriever,
-    PalmetteRetriever,
-    PathRetriever,
-    PerLayerRetriever,
-    TaxonomyRetriever,
-    TreeRetriever,
-)
+from langchain_palmette import MultiFieldRetriever, PerLayerRetriever, TreeRetriever
 from palmette import Index
-from palmette.errors import ConfigError, PalmetteError
+from palmette.errors import ConfigError
 from support import shop, tiny
 
 QUESTION = "The green owl lives in house 10 and sings at night."
@@ -39,24 +29,6 @@ def test_the_score_goes_where_it_is_wanted_and_replaces_nothing_in_the_index(emp
     assert empty.invoke("owl", explain=True)[0].metadata["explanation"] != 1
     with pytest.raises(ConfigError, match="no option 'threshold'"):
         empty.similarity_search_with_score(QUESTION, threshold=0.5)
-
-
-@pytest.mark.parametrize(
-    ("kind", "invalid"),
-    [
-        (TreeRetriever, [{"level": "best"}, {"level": 0}]),
-        (MultiFieldRetriever, [{"by": "guess"}, {"shortlist": 0}, {"blend": 3}]),
-        (PerLayerRetriever, [{"order": "random"}, {"layers": "first"}]),
-        (PathRetriever, [{"beam": 0}, {"beam": True}, {"tolerance": 2}, {"visit": "all"}, {"visit": True}]),
-        (TaxonomyRetriever, [{"cut": 2}, {"order": "random"}]),
-        (PalmetteRetriever, [{"kk": 3}, {"k": 0}, {"k": "many"}, {"lexical": 1.5}, {"engine": "annoy"}]),
-        (PalmetteRetriever, [{"filter": {"a": {1, 2}}}]),
-    ],
-)
-def test_constructors_are_strict(kind: Any, invalid: list[dict[str, Any]], tmp_path: Path) -> None:
-    for wrong in invalid:
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            kind(index_path=tmp_path, **wrong)
 
 
 def test_assignments_count_and_are_strict(retriever: TreeRetriever) -> None:
@@ -84,15 +56,3 @@ def test_what_is_not_set_leaves_other_options(documents: list[Document]) -> None
     assert both.invoke(QUESTION) == layered.invoke(QUESTION)
     none = dict.fromkeys(["order", "k", "filter", "lexical"])
     assert layered.invoke(QUESTION, **none) == PerLayerRetriever.from_index(index).invoke(QUESTION, k=3)
-
-
-def test_options_that_no_search_could_use_are_refused_at_once(documents: list[Document], tmp_path: Path) -> None:
-    with pytest.raises(PalmetteError, match="layer 9 is asked for|layer 9 was not trained"):
-        PerLayerRetriever.from_documents(documents, tiny.layers(), layers=(9,), index_path=tmp_path / "index")
-    assert not (tmp_path / "index").exists(), "nothing was indexed for it"
-    how: Any = {"index_path": tmp_path / "index", "engine": "faiss"}
-    kept = PalmetteRetriever.from_documents(documents, tiny.layers(), **how)
-    with pytest.raises(PalmetteError, match="Did you mean 'order'"):
-        PerLayerRetriever.from_index(kept.index, search_options={"ordre": "layer"})
-    with pytest.raises(PalmetteError, match="needs a share for each"):
-        PerLayerRetriever.from_index(tmp_path / "index", order="layer", budget=(1, 2, 3, 4, 5))

@@ -32,20 +32,6 @@ def test_a_document_comes_back_as_it_went(empty: TreeRetriever, id: str | None) 
     assert given == Document(id=id, page_content=" text\nwith\t blanks ", metadata=METADATA)
 
 
-@pytest.mark.parametrize("write", ["add_documents", "upsert"])
-def test_writes_name_unknown_options_and_the_callers_line(empty: TreeRetriever, write: str) -> None:
-    pages = [Document(page_content="owl"), Document(page_content="\n")]
-    with pytest.warns(UserWarning, match="1 of 2") as caught:
-        getattr(empty, write)(pages, batch_size=1, progress=False)
-    assert caught[0].filename == __file__
-    with pytest.raises(ConfigError, match=r"vector_field.*batch_size, progress"):
-        getattr(empty, write)(pages, vector_field="x")
-    with pytest.raises(ConfigError, match="mget"):
-        empty.get(["1"], mget=True)
-    with pytest.warns(UserWarning, match="1 of 1 documents"):
-        assert getattr(empty, write)(pages[1:]) in ([], {"succeeded": [], "failed": []})
-
-
 def test_add_never_replaces_and_upsert_does(empty: TreeRetriever) -> None:
     old, new = Document(id="1", page_content="a green owl"), Document(id="1", page_content="a red cat")
     empty.add_documents([old])

@@ -105,17 +105,6 @@ def test_transformations_are_the_retrievers(empty):
         empty.insert(Document(text="an owl"))
 
 
-def test_blank_and_unusable_documents(empty):
-    pages = [Document(id_=f"p{n}", text=text) for n, text in enumerate(("An owl.", "\n", "A fox.", ""))]
-    for told in ([True, True, True, True], [False, True, False, True]):
-        with pytest.warns(UserWarning, match="2 of [24]"):
-            assert empty.refresh_ref_docs(pages) == told
-    odd = Document(id_="p2", text="A bat.", metadata={"x": {1}})
-    with pytest.raises(InputError, match="JSON"):
-        empty.refresh_ref_docs([Document(id_="p0", text="A hen."), odd])
-    assert sorted(document.text for document in empty.index.documents()) == ["A fox.", "An owl."]
-
-
 @pytest.mark.parametrize(("split", "scheme"), [(False, ""), (True, ""), (True, "qdrant+local://")])
 def test_from_documents_brings_an_index_up_to_date(model, tmp_path, split, scheme):
     splitter = [SentenceSplitter(chunk_size=12, chunk_overlap=0)] if split else None
@@ -180,19 +169,6 @@ def test_documents_and_their_nodes(splitting):
     assert list(splitting.ref_doc_info) == ["b"]
     splitting.add([TextNode(id_="d", text="A cow.", metadata={"n": 1})])
     assert splitting.ref_doc_info["d"].metadata == {"n": 1}
-
-
-async def test_async_twins(empty):
-    owl, fox = Document(id_="a", text="an owl"), Document(id_="b", text="a fox")
-    assert await empty.aadd([owl]) == ["a"]
-    assert (await empty.aupsert([owl])).unchanged == ["a"]
-    assert (await empty.ainsert_nodes([fox])).added == ["b"]
-    assert (await empty.ainsert(Document(id_="c", text="a hen"))).added == ["c"]
-    assert [node.text for node in await empty.aget_nodes(["b"])] == ["a fox"]
-    assert await empty.adelete_nodes(["c"]) == ["c"]
-    assert await empty.adelete_ref_doc("b") == ["b"]
-    assert (await empty.aupdate_ref_doc(Document(id_="a", text="a barn owl"))).updated == ["a"]
-    assert await empty.arefresh_ref_docs([Document(id_="a", text="a barn owl"), fox]) == [False, True]
 
 
 def test_feedback_by_query_and_by_run(nodes, model):
