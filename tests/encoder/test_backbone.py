@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from palmette import FakeEncoder, load_encoder
+from palmette import load_encoder
 from palmette.encoder import Encoder
 from palmette.encoder.local.backbone import Backbone
-from palmette.errors import ConfigError
 from support.tiny_encoder import save_tiny_encoder, states_of
 
 TEXTS = ["the cat sat on the mat", "dog", "", "a bird ran under the roof . " * 30, "how do i open a file"]
@@ -47,15 +46,6 @@ def test_half_precision_does_not_round_what_is_trained(tmp_path) -> None:
     rounded = load_encoder(tmp_path / "m", dtype="bfloat16", device="cpu")
     torch.testing.assert_close(Backbone.of(rounded).state_dict(), exact.state_dict())
     assert Backbone.of(rounded, pretrained=False).state_dict().keys() == exact.state_dict().keys()
-
-
-def test_what_cannot_be_trained_says_so(tmp_path) -> None:
-    with pytest.raises(ConfigError, match=r"'fake:8:3' is no such model.*bert, roberta"):
-        Backbone.of(FakeEncoder(8))
-    with pytest.raises(ConfigError, match="pools by 'max'"):
-        backbone(tmp_path / "m", pooling="max")
-    with pytest.raises(ConfigError, match="no such model"):
-        backbone(tmp_path / "r", router=True)
 
 
 def test_a_transformer_learns_the_same_in_half_precision(tmp_path, monkeypatch) -> None:
