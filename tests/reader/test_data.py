@@ -96,13 +96,6 @@ def test_a_malformed_record_is_named(tmp_path, changed, message):
         load_reading(path)
 
 
-def test_what_is_no_data_is_named():
-    with pytest.raises(InputError, match="int 7"):
-        load_reading(7)
-    with pytest.raises(InputError, match="'context' is missing"):
-        load_reading([{"question": "q", "context": "c", "answers": []}, {"question": "q", "answers": []}])
-
-
 def test_a_beir_folder_whose_queries_have_answers(tmp_path):
     (tmp_path / "qrels").mkdir()
     (tmp_path / "corpus.jsonl").write_text(json.dumps({"_id": "d", "title": "Rome", "text": TEXT}))
