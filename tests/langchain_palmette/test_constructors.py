@@ -11,7 +11,7 @@ from langchain_core.documents import Document
 
 from langchain_palmette import PalmetteReranker, PalmetteRetriever, TreeRetriever
 from palmette import Index, TreeModel
-from palmette.errors import ConfigError, NotFoundError, PalmetteError, StoreError
+from palmette.errors import NotFoundError, StoreError
 from support.local_hub import READ_TOKEN, LocalHub
 from support.tiny import train_tree
 
@@ -44,19 +44,6 @@ def test_from_index_takes_a_folder_or_an_index(folder: Path, model: TreeModel) -
     alone = TreeRetriever(index_path=folder, model=TreeModel(model.config, model.encoder, model.module))
     gc.collect()
     assert len(alone.index) == 48  # the retriever holds the model that it was given
-
-
-def test_what_is_not_there(tmp_path: Path, documents: list[Document]) -> None:
-    nowhere = tmp_path / "nowhere"
-    for use in (
-        lambda: TreeRetriever.from_index(nowhere),
-        lambda: TreeRetriever(index_path=nowhere).invoke(QUESTION),
-        lambda: TreeRetriever.from_documents(documents, nowhere),
-    ):
-        with pytest.raises(PalmetteError, match="nowhere"):
-            use()
-    with pytest.raises(ConfigError, match=r"no index.*index_path"):
-        TreeRetriever().invoke(QUESTION)
 
 
 def test_what_is_open_is_shared(folder: Path, checkpoint: Path, documents: list[Document], tmp_path: Path) -> None:

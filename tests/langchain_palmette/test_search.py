@@ -31,16 +31,6 @@ def test_the_score_goes_where_it_is_wanted_and_replaces_nothing_in_the_index(emp
         empty.similarity_search_with_score(QUESTION, threshold=0.5)
 
 
-def test_assignments_count_and_are_strict(retriever: TreeRetriever) -> None:
-    one = TreeRetriever.from_index(retriever.index)
-    one.k, one.filter = 48, {"colour": "red"}
-    assert len(one.invoke(QUESTION)) == 8
-    with pytest.raises(ValueError, match="greater than or equal to 1"):
-        one.k = 0
-    with pytest.raises(ValueError, match="frozen"):
-        one.index_path = "elsewhere"
-
-
 def test_a_document_of_fields_alone_has_a_page() -> None:
     fields = {"brand": "Ovine", "title": "golden owl socks"}
     products = [{"id": "1", "fields": fields}, {"id": "2", "text": "a cat"}]
