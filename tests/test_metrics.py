@@ -76,23 +76,6 @@ def test_ids_and_rows_score_alike(run, qrels):
 
 
 @pytest.mark.parametrize(
-    ("call", "text"),
-    [
-        (lambda: score_run({"q": ["a", "b", "a"]}, {"q": {"a": 1}}), "query 'q' lists document 'a' twice"),
-        (lambda: score_run({"q": ["a"]}, {"q": {"a": 1}}, ks=(0,)), r"got \(0,\)"),
-        (lambda: score_run({}, {}), "none of the 0 queries"),
-        (lambda: Judgements.of(1, 2, [0], [2], [1]), r"document row 2 is outside 0\.\.1"),
-        (lambda: Judgements.of(1, 2, [0, 0], [1, 1], [1, 0]), "judged twice"),
-        (lambda: score_ranks([[0]], Judgements.of(1, 9, [0], [1], [1]), ks=(5,)), "1 places deep, but k=5"),
-        (lambda: score_ranks([[0]], Judgements.of(2, 1, [0], [0], [1]), ks=(1,)), "2 rows, one per query"),
-    ],
-)
-def test_misuse_is_named(call, text):
-    with pytest.raises(InputError, match=text):
-        call()
-
-
-@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("The  Cat, a HAT!", "cat hat"),

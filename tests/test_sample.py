@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from palmette import sample
-from palmette.errors import InputError
 from palmette.sample import load_questions, python_catalogue, sample_data
 
 NEWER = {"pathlib.Path.walk", "pdb.set_trace", "mimetypes.guess_file_type", "warnings.deprecated"}
@@ -90,13 +89,6 @@ def test_modules_narrow_it(full):
     assert {entry.metadata["package"] for entry in found} == {"json", "xml"}
     of_json = [name for name, entry in full.items() if entry.metadata["package"] == "json"]
     assert [entry.id for entry in python_catalogue("json")] == of_json
-
-
-def test_wrong_names_are_named():
-    with pytest.raises(InputError, match=r"no module 'jsn'\. Did you mean 'json'\?"):
-        python_catalogue(["jsn"])
-    with pytest.raises(InputError, match="'medium'"):
-        python_catalogue(size="medium")
 
 
 def test_splits_and_their_answers(data):
