@@ -36,17 +36,15 @@ def drawn(count: int) -> list[Document]:
     return [Document(str(n), text, {"kind": "ab"[n % 2]}) for n, text in enumerate(texts)]
 
 
-def by_paragraph(text: str) -> list[str]:
-    return text.split("\n\n")
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passages", type=int, default=100_000)
     parser.add_argument("--queries", type=int, default=200)
     args = parser.parse_args(argv)
     documents = drawn(args.passages // EACH)
-    index = Index.build(documents, SpaceModel.untrained(FakeEncoder(128)), passages=by_paragraph, progress=False)
+    index = Index.build(
+        documents, SpaceModel.untrained(FakeEncoder(128)), passages={"tokens": WORDS + 1}, progress=False
+    )
     asked = [" ".join(document.text.split()[:6]) for document in documents[: args.queries]]
     times: dict[str, list[float]] = {name: [] for name in OPTIONS}
     index.search(asked[0])

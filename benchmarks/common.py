@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,12 @@ def parse_with_data(parser: argparse.ArgumentParser, argv: Sequence[str] | None)
 def number(value: float) -> str:
     """.812, or –.004."""
     return f"{value:.3f}".replace("0.", ".", 1).replace("-", "–")
+
+
+def sampled(data: RetrievalData, split: str, known: Mapping[str, Any], most: int) -> list[str]:
+    """Draw questions of a split at random that have a vector."""
+    queries = [query for query in data.qrels[split] if data.queries[query] in known]
+    return [queries[row] for row in np.random.default_rng(0).permutation(len(queries))[:most].tolist()]
 
 
 def spread(values: Sequence[float]) -> str:

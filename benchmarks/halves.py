@@ -4,7 +4,7 @@
 
 People's questions stand for those of a language model: half of each passage's questions are known, 1,000 of the others
 are asked. Known questions train a space, are words of their passages
-(:func:`palmette.learning.expansion.add_questions`), or both. nDCG@10 through an index with default options, words and
+(:meth:`palmette.Index.add_questions`), or both. nDCG@10 through an index with default options, words and
 sentences in; vectors come from ``FOLDER/encodings``.
 """
 
@@ -18,9 +18,8 @@ import numpy as np
 
 from common import number, parse_with_data
 from curve import K, Recorded
-from palmette import Document, Index, RetrievalData, SpaceModel, load_data
+from palmette import Index, RetrievalData, SpaceModel, load_data
 from palmette.data.metrics import score_run
-from palmette.learning.expansion import add_questions
 
 ASKED = 1000
 """Questions that are asked."""
@@ -47,10 +46,12 @@ def halve(data: RetrievalData, known: set[str]) -> tuple[RetrievalData, list[str
 
 
 def ndcg(
-    data: RetrievalData, documents: Sequence[Document], model: SpaceModel, asked: Sequence[str], **options: Any
+    data: RetrievalData, model: SpaceModel, asked: Sequence[str], known: RetrievalData | None = None, **options: Any
 ) -> float:
-    """Index documents, and measure the questions that are asked."""
-    with Index.build(documents, model, passages=None, progress=False) as index:
+    """Index the documents, with known questions as words, and measure the questions that are asked."""
+    with Index.build(data.corpus, model, passages=None, progress=False) as index:
+        if known is not None:
+            index.add_questions(known)
         ranked = index.rank([data.queries[query] for query in asked], K, **options)
     run = dict(zip(asked, ranked.ids, strict=True))
     return score_run(run, data.qrels["test"], ks=(K,))[f"ndcg@{K}"]
@@ -66,10 +67,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         encoder = Recorded(loaded, np.load(args.data / "encodings" / f"{name}.npz"))
         data, asked = halve(loaded, set(encoder.known))
         train = RetrievalData(name, data.corpus, data.queries, {"train": data.qrels["train"]})
-        expanded = add_questions(train)
         plain, trained = SpaceModel.untrained(encoder), SpaceModel.fit(train, encoder=encoder, progress=False)
-        cells = [ndcg(data, docs, model, asked) for model in (plain, trained) for docs in (data.corpus, expanded)]
-        cells += [ndcg(data, data.corpus, model, asked, lexical=0.0, sentences=False) for model in (plain, trained)]
+        cells = [ndcg(data, model, asked, known) for model in (plain, trained) for known in (None, train)]
+        cells += [ndcg(data, model, asked, lexical=0.0, sentences=False) for model in (plain, trained)]
         counts = [f"{len(data.corpus):,}", f"{len(data.qrels['train']):,}"]
         print(f"| {name} | {' | '.join([*counts, *map(number, cells)])} |", flush=True)
 

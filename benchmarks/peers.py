@@ -173,25 +173,28 @@ def _places(manual: Manual, found: Sequence[Any]) -> list[Span]:
     return [place(manual, d.metadata["source"], d.page_content, d.metadata["start_index"]) for d in found]
 
 
-def palmette(passages: Any = "auto") -> System:
+def palmette(manual: Manual, encoder: Encoder) -> Ask:
     """An index of the files as they are."""
+    documents = [
+        Document(name, one.text, {"source": name} | ({"title": one.title} if one.title else {}))
+        for name, one in manual.files.items()
+    ]
+    index = Index.build(documents, SpaceModel.untrained(encoder), progress=False)
+    return lambda question: [
+        (hit.id, hit.passage.start, hit.passage.end) for hit in index.search(question, DEPTH) if hit.passage
+    ]
 
-    def made(manual: Manual, encoder: Encoder) -> Ask:
-        from langchain_text_splitters import RecursiveCharacterTextSplitter
 
-        splitter = (
-            RecursiveCharacterTextSplitter(chunk_size=1000, chunk_overlap=200) if passages == "pieces" else "auto"
-        )
-        documents = [
-            Document(name, one.text, {"source": name} | ({"title": one.title} if one.title else {}))
-            for name, one in manual.files.items()
-        ]
-        index = Index.build(documents, SpaceModel.untrained(encoder), passages=splitter, progress=False)
-        return lambda question: [
-            (hit.id, hit.passage.start, hit.passage.end) for hit in index.search(question, DEPTH) if hit.passage
-        ]
+def palmette_over_pieces(manual: Manual, encoder: Encoder) -> Ask:
+    """An index of LangChain's pieces."""
+    parts = [Document(str(n), one.page_content, one.metadata) for n, one in enumerate(pieces(manual))]
+    index = Index.build(parts, SpaceModel.untrained(encoder), passages=None, progress=False)
 
-    return made
+    def ask(question: str) -> list[Span]:
+        found = [hit.document for hit in index.search(question, DEPTH)]
+        return [place(manual, d.metadata["source"], d.text, d.metadata["start_index"]) for d in found]
+
+    return ask
 
 
 SYSTEMS: dict[str, System] = {
@@ -200,8 +203,8 @@ SYSTEMS: dict[str, System] = {
     "LangChain, Chroma, 1,000 characters": langchain_chroma,
     "LangChain, ensemble with bm25s": ensemble,
     "LangChain, Qdrant's hybrid search": qdrant_hybrid,
-    "palmette": palmette(),
-    "palmette over 1,000 characters": palmette("pieces"),
+    "palmette": palmette,
+    "palmette over 1,000 characters": palmette_over_pieces,
 }
 
 

@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from common import command_line, parse_with_data
-from palmette import Index, RetrievalData, SpaceModel
+from common import command_line, parse_with_data, sampled
+from curve import Recorded
+from palmette import Index, RetrievalData, SpaceModel, load_data
 from palmette.data.metrics import score_run
 from recording import table, write_part
-from teacher import opened, sampled
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from support import postgres
@@ -153,7 +153,8 @@ def main() -> None:
     postgres.run("CREATE EXTENSION IF NOT EXISTS vector")
     lines: dict[str, list[str]] = {}
     for name in args.sets:
-        data, encoder = opened(args.data, name)
+        data = load_data(args.data / name, dev_fraction=0.0)
+        encoder = Recorded(data, np.load(args.data / "encodings" / f"{name}.npz"))
         drawn = sampled(data, "test", encoder.known, MOST)
         judged = {data.queries[query]: data.qrels["test"][query] for query in drawn}
         asked = list(judged)

@@ -104,7 +104,7 @@ def ours(label: str, rows: np.ndarray, queries: np.ndarray) -> Way:
     """The engine of an index over stored rows."""
     begun = time.process_time()
     block = as_block(rows, np.arange(len(rows)), 1)
-    extra = block.memo("codes", lambda: Codes.encode(block.data)).nbytes / len(rows)
+    extra = sum(part.nbytes for part in block.memo("codes", lambda: Codes.encode(block.data))) / len(rows)
 
     def ask(some: np.ndarray) -> np.ndarray:
         return top_k([(block, None)], some, "inner_product", K, ExactEngine()).keys

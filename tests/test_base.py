@@ -18,7 +18,6 @@ ROOT = Path(__file__).parents[1]
 TRAIN = (
     "palmette.encoder.local.backbone",
     "palmette.encoder.local.sentence_transformer",
-    "palmette.learning.encoder",
     *(f"palmette.methods.{method}" for method in ("fields", "layers", "paths", "taxonomy")),
     *(f"palmette.methods.tree.{part}" for part in ("init", "losses", "model", "module", "training")),
     "palmette.reader.losses",

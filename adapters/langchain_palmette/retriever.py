@@ -97,8 +97,8 @@ class PalmetteRetriever(Loading, DocumentIndex):
     """The index's checkpoint, if not the copy in the index folder."""
     encoder: EncoderName | None = Field(default=None, frozen=True)
     """Opens the index in place of its own encoder: an export of it, or the embeddings that it was made with."""
-    engine: str = Field(default="exact", frozen=True, pattern=r"^(exact|faiss|(ivf|hnsw)(:.+)?)$")
-    """``exact`` kernels, ``faiss``, ``ivf`` or ``hnsw``, see :meth:`palmette.Index.open`."""
+    engine: str = Field(default="exact", frozen=True, pattern=r"^(exact|faiss|ivf(:.+)?)$")
+    """``exact`` kernels, ``faiss`` or ``ivf``, see :meth:`palmette.Index.open`."""
     k: int = Field(default=4, ge=1)
     """Number of documents; all of them when fewer match."""
     filter: dict[str, JsonValue] | None = None
@@ -181,7 +181,7 @@ class PalmetteRetriever(Loading, DocumentIndex):
                 a function.
             index_path: Folder of the index; an existing index is brought up to date with the documents (others
                 stay). ``None`` keeps the index in memory, for as long as the retriever.
-            passages: How a new index cuts documents: options, a LangChain text splitter, or ``None``; see
+            passages: How a new index cuts documents: options, or ``None``; see
                 :meth:`palmette.Index.create`. Results are passages, with the id and the metadata of their document.
             token: Hub token, where the client's own login is not enough; it is not kept.
             progress: Progress bars; ``None`` shows them on a terminal.
@@ -320,7 +320,7 @@ class PalmetteRetriever(Loading, DocumentIndex):
         outcomes: list[Result] = []
         for queries, starts in self._searches(CallbackManager, inputs, config, kwargs):
             runs = list(starts)
-            results = self._results(queries, runs, **kwargs)
+            results = self._results(queries, **kwargs)
             for run, result in zip(runs, results, strict=True):
                 _end(run, result)
             outcomes += _raise_first(results, return_exceptions)
@@ -333,7 +333,7 @@ class PalmetteRetriever(Loading, DocumentIndex):
         outcomes: list[Result] = []
         for queries, starts in self._searches(AsyncCallbackManager, inputs, config, kwargs):
             runs = [await start for start in starts]
-            results = await self._aresults(queries, runs, **kwargs)
+            results = await self._aresults(queries, **kwargs)
             for run, result in zip(runs, results, strict=True):
                 await _end(run, result)
             outcomes += _raise_first(results, return_exceptions)
@@ -363,18 +363,17 @@ class PalmetteRetriever(Loading, DocumentIndex):
             queries = list(inputs[start : start + size])
             yield queries, map(start_run, queries, configs[start : start + size])
 
-    def _results(self, queries: list[str], runs: list[Any], **call: Any) -> list[Result]:
-        """Results or error of each query, recorded under its run."""
+    def _results(self, queries: list[str], **call: Any) -> list[Result]:
+        """Results or error of each query, recorded where the index records searches."""
         try:
             results = self._retrieve(queries, **call)
-            for query, documents, run in zip(queries, results, runs, strict=True):
-                self._record(query, documents, run)
+            for query, documents in zip(queries, results, strict=True):
+                self.index.record_search(query, [str(document.id) for document in documents])
             return list(results)
         except InputError as error:  # perhaps of one query only
             if len(queries) == 1:
                 return [error]
-            pairs = zip(queries, runs, strict=True)
-            return [self._results([query], [run], **call)[0] for query, run in pairs]
+            return [self._results([query], **call)[0] for query in queries]
         except Exception as error:  # raised or returned by the caller
             return [error] * len(queries)
 
@@ -400,28 +399,12 @@ class PalmetteRetriever(Loading, DocumentIndex):
 
     def _get_relevant_documents(self, query: str, *, run_manager: Any, **call: Any) -> list[Document]:
         documents = self._retrieve([query], **call)[0]
-        self._record(query, documents, run_manager)
+        self.index.record_search(query, [str(document.id) for document in documents])
         return documents
 
-    def _record(self, query: str, documents: Sequence[Document], run: Any) -> None:
-        """Record a search under the id of its run, where the index records searches."""
-        ids = [str(document.id) for document in documents]
-        self.index.record_search(query, ids, run=str(getattr(run, "run_id", "") or ""))
-
-    def feedback(
-        self,
-        run: Any = None,
-        *,
-        useful: bool,
-        query: str | None = None,
-        id: str | None = None,
-        person: str | None = None,
-    ) -> None:
-        """Keep whether a document was useful, for :func:`palmette.learning.refit.refit`.
-
-        Name the id of a run whose search was recorded (its first document, or ``id``), or a query and an id.
-        """
-        self.index.feedback(query, id, useful=useful, person=person, run=None if run is None else str(run))
+    def feedback(self, query: str, id: str, *, useful: bool, person: str | None = None) -> None:
+        """Keep whether a document was useful for a query, for :func:`palmette.learning.refit.refit`."""
+        self.index.feedback(query, id, useful=useful, person=person)
 
     afeedback = AsyncTwin(feedback).method
 

@@ -334,8 +334,6 @@ class PostgresView(EngineView):
                 )
             return self.keys()
         queries, width, keys = first.queries, self._specs[first.array].shape[-1], [NO_KEYS]
-        if queries.shape[1] < width and first.prefix:  # zeros leave the other columns out
-            queries = np.pad(queries, ((0, 0), (0, width - queries.shape[1])))
         if queries.shape[1] != width:
             return self.keys()[:1]  # the arrays' shape is told by whoever compares them
         exact = self._is_exact(plan)

@@ -378,10 +378,7 @@ class QdrantView(EngineView):
         depth = max(1, min(max(k, plan.fetch or 0), len(self)))
         depth += 16 + depth // 8  # half precision ranks nearly as full precision does
         requests = []
-        queries, width = first.queries, self._specs[first.array].shape[-1]
-        if first.prefix:  # zeros leave the other columns out
-            queries = np.pad(queries, ((0, 0), (0, max(0, width - queries.shape[1]))))
-        for row, query in enumerate(queries.tolist()):
+        for row, query in enumerate(first.queries.tolist()):
             must = list(self._must)
             if plan.only is not None:
                 must.append(self.db.where(keys=plan.only.tolist()))

@@ -57,7 +57,7 @@ TEXT_FILTERS: list[dict[str, Any]] = [
 """Filters that compare text, which an engine may refuse with FilterError."""
 SPECS = (
     ArraySpec("vector", (16,), searched="inner_product"), ArraySpec("half", (16,), "float16", searched="inner_product"),
-    ArraySpec("bytes", (16,), "int8", searched="inner_product", scales="factor"), ArraySpec("factor", ()),
+    ArraySpec("bytes", (16,), "int8"), ArraySpec("factor", ()),
     ArraySpec("parts", (3, 16), "int8", searched="inner_product", scales="factors"), ArraySpec("factors", (3,)),
     ArraySpec("lists", (1,), "int32", searched="lists"), ArraySpec("shares", (8,), "uint16", searched="overlap"),
     ArraySpec("pieces", (3,), "int8", ragged=True),
@@ -235,17 +235,16 @@ class EngineContract:
     def test_plans_find_what_a_folder_finds(self) -> None:
         draw = np.random.default_rng(5)
         asked = draw.standard_normal((2, 16)).astype(np.float32)
-        narrow, shares = asked[:, :6].copy(), draw.dirichlet(np.ones(8), 2).astype(np.float32)
+        shares = draw.dirichlet(np.ones(8), 2).astype(np.float32)
         weights, chosen = np.array([1, 0, 2], np.float32), np.array([[0, 1, -1], [2, 3, 4]])
         scores = {
             "vector": Score("vector", asked), "half": Score("half", asked),
-            "prefix": Score("vector", narrow, prefix=True), "bytes": Score("bytes", asked, scales="factor"),
             "overlap": Score("shares", shares, "overlap"),
             "parts": Score("parts", asked, scales="factors", part_weights=weights),
         }  # fmt: skip
         plans = [SearchPlan(score) for score in scores.values()]
         plans += [SearchPlan(scores["vector"], Lists("lists", chosen)), SearchPlan(scores["half"], group=2)]
-        plans += [SearchPlan(scores["prefix"], rescore=scores["bytes"], fetch=40, share=0.25)]
+        plans += [SearchPlan(scores["vector"], rescore=scores["parts"], fetch=40, share=0.25)]
         with self._stored(range(200)) as backend, _folder(range(200)) as local:
             for filter in (None, {"odd": 1}):
                 with backend.read(filter) as there, local.read(filter) as here:

@@ -25,7 +25,6 @@ def folder(tmp_path: Path) -> Path:
 
 def test_langchain_cuts_and_reads(folder: Path) -> None:
     from langchain_core.documents import Document
-    from langchain_text_splitters import RecursiveCharacterTextSplitter
 
     from langchain_palmette import PalmetteRetriever, PalmetteVectorStore
 
@@ -36,10 +35,7 @@ def test_langchain_cuts_and_reads(folder: Path) -> None:
     assert {(one.id, one.metadata["n"]) for one in found} == {("a", 1)}
     assert sorted(one.page_content for one in found) == sorted(PARTS)
     assert made.get(["a"]) == [given]
-    splitter = RecursiveCharacterTextSplitter(chunk_size=60, chunk_overlap=20)
-    store = PalmetteVectorStore.from_documents([given], MODEL, passages=splitter)
-    pieces = store.similarity_search("which fox sings?", 50)
-    assert sorted(one.page_content for one in pieces) == sorted(splitter.split_text(LONG))
+    store = PalmetteVectorStore.from_documents([given], MODEL, passages={"tokens": 20})
     assert len(store.max_marginal_relevance_search("fox", k=3)) == 3
     read = PalmetteRetriever.from_documents(str(folder), MODEL)
     assert sorted(document.key for document in read.index.documents()) == ["b.txt", "guide.md"]
@@ -48,7 +44,6 @@ def test_langchain_cuts_and_reads(folder: Path) -> None:
 
 
 def test_llama_index_cuts_and_reads(folder: Path) -> None:
-    from llama_index.core.node_parser import MarkdownNodeParser, SentenceSplitter
     from llama_index.core.schema import Document
 
     from llama_index.retrievers.palmette import PalmetteRetriever
@@ -61,10 +56,6 @@ def test_llama_index_cuts_and_reads(folder: Path) -> None:
     assert {one.node.ref_doc_id for one in found} == {"a"}
     assert made.get_nodes(["a"])[0].get_content() == LONG
     assert made.explain("which fox sings?", found[0].node_id).score == pytest.approx(found[0].score)
-    for parser in (MarkdownNodeParser(), SentenceSplitter(chunk_size=30, chunk_overlap=5)):
-        split = PalmetteRetriever.from_documents([given], MODEL, passages=parser, similarity_top_k=50)
-        expected = [node.get_content("none") for node in parser.get_nodes_from_documents([Document(text=LONG)])]
-        assert sorted(one.node.get_content("none") for one in split.retrieve("fox")) == sorted(expected)
     read = PalmetteRetriever.from_documents(folder, MODEL)
     assert sorted(document.key for document in read.index.documents()) == ["b.txt", "guide.md"]
     read.insert_nodes(str(folder / "b.txt"))

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from palmette import Document, Index
+from palmette import Index
 from palmette.cli import COMMANDS, build_parser, main, parse
 from palmette.cli.train import add_config_options
 from palmette.encoder import EncodingCache, load_encoder
@@ -26,7 +26,7 @@ from palmette.methods.tree.config import TreeConfig
 from palmette.training.loop import Loop
 from support import readers
 from support.stores import watching
-from support.tiny import documents, pairs, space, tree
+from support.tiny import documents, pairs, tree
 
 
 def write(path, records):
@@ -205,21 +205,13 @@ def test_index_follows_changes(place, tmp_path):
         assert {one.key: one.text for one in index.documents()} == {"notes/a.md": "Owls sing at night."}
 
 
-DAYS = ("2025-01-01", "2025-02-01", "2025-03-01", "2025-04-01")
-
-
-def test_an_overview_for_programs_and_for_people(place, run, tmp_path):
+def test_an_overview_for_programs_and_for_people(place, run):
     found = json.loads(run("overview", place / "index", "--topics", "3", "--json", "--filter", '{"colour": "red"}'))
     assert found["documents"] == 8
     assert len(found["topics"]) <= 3
-    shown = run("overview", place / "index", "where does the red owl live?", "--since", "2025-01-01")
+    shown = run("overview", place / "index", "where does the red owl live?")
     assert "48 documents, 48 passages" in shown
-    assert "0 changed since 2025-01-01, answers with" in shown
-    assert "since must be a date" in run("overview", place / "index", "--since", "soon", status=1)
-    dated = [Document(day, f"The owl sings on {day}.", {"date": "2025-01-01", "modified": day}) for day in DAYS]
-    Index.build(dated, space(), tmp_path / "dated").close()
-    for option, changed in (((), 0), (("--date", "modified"), 2)):
-        assert f"{changed} changed since" in run("overview", tmp_path / "dated", "--since", "2025-03-01", *option)
+    assert "answers with" in shown
 
 
 def test_a_context_for_programs_and_for_people(place, run):
@@ -255,7 +247,7 @@ def test_search_for_programs_and_for_people(place, capsys, run):
     assert "argument --lexical: must be a number" in capsys.readouterr().err
     found = json.loads(run("search", index, "red owl", "white hen", "--json"))
     assert list(map(len, found)) == [5, 5]
-    assert "Engines: exact, faiss, ivf, hnsw" in run("search", index, "red owl", "--engine", "annoy", status=1)
+    assert "Engines: exact, faiss, ivf" in run("search", index, "red owl", "--engine", "annoy", status=1)
     shown = run("search", index, "the red owl", "-k", "2", "--explain")
     assert " 1. 0." in shown
     assert shown.count("in meaning: “") == shown.count("words in common: ") == 2
@@ -277,20 +269,13 @@ def test_the_cache_is_shown_and_cleared(tmp_path, monkeypatch, run):
     assert EncodingCache().entries() == []
 
 
-def test_inspect_an_index_and_draw_it(place, tmp_path, run):
+def test_inspect_an_index_and_outline_it(place, run):
     shown = run("inspect", place / "index")
     assert "documents: 48" in shown
     assert "depth: 5" in shown
-    page, words = tmp_path / "tree.html", ["inspect", place / "index", "--html"]
-    drawn = run(*words, page, "--query", "red owl", "--query", "golden bee")
-    assert "48 documents on 32 leaves" in drawn
-    assert page.read_text("utf-8").count('"query":') == 2
-    facts = json.loads(run(*words, page, "--json"))
-    assert (facts["html"], facts["index"]["documents"]) == (str(page), 48)
-    page.unlink()
-    assert "`palmette index`" in run("inspect", place / "ckpt", "--html", page, status=1)
-    assert "cannot be written" in run(*words, tmp_path / "no" / "tree.html", status=1)
-    assert list(tmp_path.iterdir()) == []
+    lines = run("inspect", place / "index", "--outline").splitlines()
+    assert lines[0] == "48 documents"
+    assert "`palmette index`" in run("inspect", place / "ckpt", "--outline", status=1)
 
 
 def test_evaluate_beside_baselines_and_in_the_card(place, tmp_path, run):

@@ -17,9 +17,7 @@ from support.tiny_encoder import save_tiny_encoder
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-HEAVY = (
-    "torch numba llvmlite transformers sentence_transformers accelerate faiss scipy sklearn huggingface_hub tqdm onnx"
-)
+HEAVY = "torch numba llvmlite transformers sentence_transformers faiss scipy sklearn huggingface_hub tqdm onnx"
 
 
 def asked(*words: str) -> tuple[list[dict[str, object]], set[str]]:

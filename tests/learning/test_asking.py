@@ -257,20 +257,6 @@ def test_questions_are_deleted_by_their_judgements(tmp_path: Path) -> None:
     assert path.read_text().splitlines() == lines, "a further run writes all anew"
 
 
-@pytest.mark.parametrize("kinds", [("related",), ("question", "related")])
-def test_an_estimate_of_related_questions_is_an_upper_bound(tmp_path: Path, kinds: tuple[str, ...]) -> None:
-    ask = {"kinds": kinds, "count": 1}
-    before = estimate_questions(animals(6), tmp_path, Counting(), **ask)
-    _, report = write_questions(animals(6), Counting(), tmp_path, encoder="fake:32", **ask)
-    assert before.at_most
-    assert 6 * len(kinds) == report.calls == before.calls
-    assert report.tokens <= before.tokens
-    after = estimate_questions(animals(6), tmp_path, Counting(), **ask)
-    assert (after.calls, after.at_most) == (6, True)
-    assert estimate_questions(animals(1), tmp_path, Counting(), kinds=("related",)).calls == 0
-    assert not estimate_questions(animals(6), tmp_path, Counting(), kinds=("question",)).at_most
-
-
 def test_functions_whose_names_say_nothing_are_told_apart() -> None:
     def chat(prompt: str, model: str = "a") -> str:
         return prompt + model

@@ -105,14 +105,13 @@ def test_refusals_repetitions_and_what_is_not_found(server: ChatServer, tmp_path
 
 
 def test_kinds_of_questions(server: ChatServer, tmp_path: Path) -> None:
-    kinds = ("keywords", "question", "paraphrase", "related")
+    kinds = ("keywords", "question", "paraphrase")
     server.reply = lambda body: server.chat(
         json.dumps({"questions": [f"{animal_of(server.prompt(body))} {len(server.bodies)}"]})
     )
-    data, report = write_questions(animals(4), "openai:small", tmp_path, kinds=kinds, count=1, encoder="fake:32")
-    assert report.calls == 16
-    assert sum(len(docs) == 2 for docs in data.qrels["train"].values()) == 4
-    for words in ("keywords", "other words", "both passages"):
+    _, report = write_questions(animals(4), "openai:small", tmp_path, kinds=kinds, count=1, encoder="fake:32")
+    assert report.calls == 12
+    for words in ("search queries", "natural questions that this passage answers.", "other words"):
         assert sum(words in prompt for prompt in server.prompts) == 4
 
 

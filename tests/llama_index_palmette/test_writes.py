@@ -1,3 +1,5 @@
+import asyncio
+
 import pytest
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import Document, NodeRelationship, TextNode, TransformComponent
@@ -171,15 +173,14 @@ def test_documents_and_their_nodes(splitting):
     assert splitting.ref_doc_info["d"].metadata == {"n": 1}
 
 
-def test_feedback_by_query_and_by_run(nodes, model):
+def test_feedback(nodes, model):
     retriever = TreeRetriever.from_documents(nodes, model, similarity_top_k=2)
     retriever.index.feedback_log.recording = True
     found = retriever.retrieve("where does a cat live?")
     [search] = retriever.index.feedback_log.searches()
     assert search.documents == tuple(one.node.node_id for one in found)
-    assert search.run
     retriever.feedback("where does a cat live?", found[1].node.node_id, useful=False)
-    retriever.feedback(run=search.run, useful=True, person="ada")
+    asyncio.run(retriever.afeedback("where does a cat live?", found[0].node.node_id, useful=True, person="ada"))
     votes = retriever.index.feedback_log.votes()
     assert [(vote.document, vote.useful) for vote in votes] == [
         (found[1].node.node_id, False),

@@ -15,7 +15,7 @@ from palmette.errors import CheckpointError, ConfigError, InputError, RemoteErro
 from palmette.machine import endpoint
 from palmette.ranking import rerank_server
 from palmette.ranking.cross_encoders import relevance
-from palmette.ranking.rerankers import identity_of, scorer_of
+from palmette.ranking.rerankers import scorer_of
 from palmette.ranking.second_stage import as_reranker
 from support.model_server import ModelServer
 from support.tiny_encoder import save_tiny_encoder
@@ -69,36 +69,6 @@ def test_a_graph_gives_the_cross_encoders_logits(folders: dict[str, Path]) -> No
     np.testing.assert_allclose(relevance(np.array([[1.0, 3.0], [2.0, 1.0]])), [2, -1])
     with pytest.raises(InputError, match="one or two"):
         relevance(np.zeros((2, 5)))
-
-
-def test_what_is_learned_for_one_reranker_counts_for_no_other(folders: dict[str, Path], tmp_path: Path) -> None:
-    one, copy = tmp_path / "one", tmp_path / "copy"
-    for folder in (one, copy):
-        shutil.copytree(folders["onnx"], folder)
-    identity = identity_of(f"cross-encoder:{one}")
-    assert identity == identity_of(f"cross-encoder: {copy}"), "a folder is known by what is in it"
-    (copy / "model.onnx").write_bytes((copy / "model.onnx").read_bytes() + b"0")
-    assert identity != identity_of(f"cross-encoder:{copy}")
-    names = ["rerank:a@https://host/v1", "rerank:b@https://host/v1", "rerank:a@https://other/v1", "cross-encoder:me/ab"]
-    assert len({identity, *map(identity_of, names)}) == 5
-    # functions of one name and other code; what closes over a model, and what names none
-    made = dict[str, Any]()
-    for body in ("1.0", "2.0", "2.0"):
-        exec(f"def judge(question, texts):\n    return [{body} for _ in texts if _ in {{'a', 'b'}}]", made)
-        made.setdefault("found", []).append(identity_of(made["judge"]))
-    assert made["found"][0] != made["found"][1] == made["found"][2]
-
-    def closes_over(question: str, texts: list[str]) -> list[float]:
-        return [float(len(names))] * len(texts)
-
-    class Nameless:
-        def score(self, pairs: Any) -> Any: ...
-
-    class Named(Nameless):
-        model_name = "me/ab"
-
-    assert identity_of(closes_over) == identity_of(Nameless()) == identity_of(Nameless().score) == ""
-    assert identity_of(Named()) not in ("", "cross-encoder:me/ab")
 
 
 def test_what_is_no_cross_encoder_is_refused_by_name(folders: dict[str, Path], tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,9 @@ from langchain_core.documents.compressor import BaseDocumentCompressor
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
 from palmette import Document, FakeEncoder, Index, SpaceModel
-from palmette.errors import ConfigError, CorruptIndexError, InputError
+from palmette.errors import ConfigError, InputError
 from palmette.learning.reranking import weigh_reranker
-from palmette.ranking.second_stage import HITS, MOST_LATE, RERANKER_WEIGHTS, WEIGHT, Reranker, as_reranker, noting
-from support.places import KINDS, places
+from palmette.ranking.second_stage import HITS, MOST_LATE, Reranker, as_reranker, noting
 
 QUESTION = "when are cherries pruned?"
 COUNT = 30
@@ -284,77 +282,15 @@ def test_a_weight_is_learned_from_judgements() -> None:
             weigh_reranker(index, knows, dict(list(judged.items())[:3]))
 
 
-TOPICS = [f"topic{number}" for number in range(14)]
-JUDGED = {f"{topic} oak fir": {f"{topic}-2": 1} for topic in TOPICS}
-
-
-def knows(question: str, texts: Sequence[str]) -> list[float]:
-    return [float(question.split()[0] == text.split()[0] and text.endswith("2")) for text in texts]
-
-
-def knows_too(question: str, texts: Sequence[str]) -> list[float]:
-    return knows(question, texts)
-
-
-def weight_on(index: Index, rerank: Any) -> float:
-    with index.backend.read() as view:
-        return as_reranker(rerank).weight_in(view)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_learned_weight_stays_with_its_index_and_its_reranker(kind: str, tmp_path: Path) -> None:
-    trees = [" ".join(np.random.default_rng(n).choice(["oak", "elm", "ash", "fir"], 3)) for n in range(28)]
-    texts = {
-        f"{topic}-{n}": f"{topic} {trees[2 * at + n - 1]} copy {n}" for at, topic in enumerate(TOPICS) for n in (1, 2)
-    }
-    documents = [Document(id, text, {"copy": int(text[-1])}) for id, text in texts.items()]
-    other = SpaceModel.untrained(FakeEncoder(32))
-    with places(kind) as new:
-        place = new()
-        with Index.build(documents, SpaceModel.untrained(FakeEncoder(64)), place, progress=False) as index:
-            assert weigh_reranker(index, knows, JUDGED, keep=False).weight != WEIGHT == weight_on(index, knows)
-            learned = weigh_reranker(index, knows, JUDGED).weight
-            assert learned is not None
-            assert learned > 0.3
-            # what cannot be told from another has a weight of its own only in hand
-            assert weigh_reranker(
-                index, lambda question, texts: [n * learned for n in knows(question, texts)], JUDGED
-            ).weight
-        with Index.open(place) as index, index.copy_to(new()) as copy, index.copy_to(new(), model=other) as another:
-            for one, expected in ((index, learned), (copy, learned), (another, WEIGHT)):
-                assert weight_on(one, knows) == expected
-            assert [weight_on(index, one) for one in (knows_too, Reranker(knows, weight=0.5))] == [WEIGHT, 0.5]
-            found, expected_hits, shipped = (
-                [(hit.id, hit.score) for hit in index.search("topic3 oak fir", 5, rerank=rerank)]
-                for rerank in (knows, Reranker(knows, weight=learned), Reranker(knows, weight=WEIGHT))
-            )
-            assert found == expected_hits != shipped
-            # a part of an index learns nothing of the whole, and changes nothing for it
-            part = index.filtered({"copy": 2})
-            assert weight_on(part, knows) == WEIGHT
-            weigh_reranker(index, Reranker(knows_too), JUDGED)
-            assert weight_on(index, knows_too) == learned == weight_on(index, knows)
-            if kind == "folder":
-                index.backup(tmp_path / "backup")
-                Index.repair(place, tmp_path / "repaired")
-                for path in (tmp_path / "backup", tmp_path / "repaired"):
-                    with Index.open(path) as one:
-                        assert weight_on(one, knows) == learned
-            with index.backend.write() as writer:
-                writer.note(RERANKER_WEIGHTS, '{"a": -1}')
-            with pytest.raises(CorruptIndexError, match="reranker weights"):
-                index.search("topic3 oak fir", rerank=knows)
-
-
 def test_what_is_added_depends_on_no_scale_of_the_scores() -> None:
     logits = np.linspace(1, -1, 20, dtype=np.float32)
     scores = np.cos(np.arange(20)).astype(np.float32)
     [added, elsewhere], [alike, _] = (
-        Reranker(prefers_12).added(logits, one, 1.0) for one in (scores, 100 * scores - 7)
+        Reranker(prefers_12, weight=1.0).added(logits, one) for one in (scores, 100 * scores - 7)
     )
     np.testing.assert_allclose(added, alike, atol=1e-4)
     assert (logits + added).max() == pytest.approx(1)
     assert added.max() > elsewhere > added.min()
-    even, nothing = Reranker(prefers_12).added(logits, np.ones(20, np.float32), 1.0)
+    even, nothing = Reranker(prefers_12, weight=1.0).added(logits, np.ones(20, np.float32))
     assert not even.any()
     assert nothing == 0

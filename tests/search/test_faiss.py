@@ -14,8 +14,6 @@ from support.vectors import search
 
 pytest.importorskip("faiss")
 
-NAMES = ["ivf:nlist=40,nprobe=2", "hnsw:m=8,ef=10"]
-
 
 def clustered(rows: int, seed: int = 0) -> np.ndarray:
     draw = np.random.default_rng(seed)
@@ -28,10 +26,10 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faiss_engine, "EXACT_UP_TO", 50)
 
 
-@pytest.fixture(scope="module", params=NAMES)
-def built(request: pytest.FixtureRequest) -> tuple[Block, ExactEngine]:
+@pytest.fixture(scope="module")
+def built() -> tuple[Block, ExactEngine]:
     """A block and an engine, which trains at its first search."""
-    return Block(clustered(2000), np.arange(2000)), engine_named(request.param)
+    return Block(clustered(2000), np.arange(2000)), engine_named("ivf:nlist=40,nprobe=2")
 
 
 def test_hits_are_as_many_as_asked_and_scored_exactly(built: tuple[Block, ExactEngine]) -> None:

@@ -75,40 +75,6 @@ def most_of_worker() -> float:
     return max(now, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss if "xdist" not in sys.modules else 0) / 1024
 
 
-def test_an_index_without_its_splitter_skips_nothing(tmp_path: Path) -> None:
-    def halves(text: str) -> list[str]:
-        return text.splitlines()
-
-    with Index.create(tmp_path / "index", MODEL, passages=halves):
-        pass
-    with Index.open(tmp_path / "index") as index, pytest.raises(InputError, match="this index cuts documents by"):
-        index.sync([Document("a", "owl")], "db", progress=False)
-
-
-def test_a_document_that_cannot_be_cut_costs_itself(tmp_path: Path) -> None:
-    def pieces(text: str) -> list[str]:
-        if "odd" in text:
-            raise KeyError("odd")
-        return text.splitlines()
-
-    def write(**texts: str) -> None:
-        for name, text in texts.items():
-            (tmp_path / f"{name}.txt").write_text(text)
-
-    write(a="owl\nhen", b="ant\nbee", gone="x")
-    with Index.in_memory(MODEL, passages=pieces) as index:
-        index.sync(tmp_path, "s", progress=False)
-        write(a="odd\nowl", c="odd\nnew", d="new\nnew")
-        (tmp_path / "gone.txt").unlink()
-        report = index.sync(tmp_path, "s", progress=False)
-        assert (report.added, report.changed, report.removed) == (["s/d.txt"], [], ["s/gone.txt"])
-        assert [id for id, _ in report.skipped] == ["s/a.txt", "s/c.txt"]
-        assert "cannot be cut: function raises KeyError: 'odd'" in report.skipped[0][1]
-        assert index.get(["s/a.txt"])[0].text == "owl\nhen", "what was known of it stays"
-        with pytest.raises(InputError, match="document 'x': it cannot be cut"):
-            index.add([Document("x", "odd\nfox")])
-
-
 def test_documents_of_an_iterable_cost_themselves() -> None:
     fine, mine = Document("fine", "An owl."), Document("odd", "A hen.")
     odd = [

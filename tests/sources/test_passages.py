@@ -11,7 +11,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from palmette.encoder.sentences.splitting import estimate_tokens
-from palmette.errors import ConfigError
 from palmette.sources.blocks import _parser, blocks_of
 from palmette.sources.passages import PassageOptions, above, split
 
@@ -67,17 +66,6 @@ def test_lines_are_those_of_an_editor(text, kind, tokens):
         between = "\n".join(lines[passage.first_line - 1 : passage.last_line])
         assert piece.strip() in between
         assert piece.count("\n") == passage.last_line - passage.first_line
-
-
-@given(TEXTS, KINDS, st.integers(5, 30), st.integers(1, 4))
-def test_an_overlap_repeats_the_end_of_the_passage_before(text, kind, tokens, overlap):
-    passages = split(text, kind, PassageOptions(tokens=tokens, overlap=overlap), count)
-    reached = 0
-    for passage in passages:
-        assert not text[reached : passage.start].strip()
-        assert len(text[passage.start : reached].split()) <= overlap
-        assert passage.end > reached
-        reached = passage.end
 
 
 PARAGRAPH = "Some words that say a thing, and say it well."
@@ -334,9 +322,7 @@ def test_what_stands_above():
     assert above(None, (), "Words") == above(None, ("A",), "# A\nb") == ""
 
 
-def test_options():
-    with pytest.raises(ConfigError, match="overlap must be below tokens=10, got 10"):
-        PassageOptions(tokens=10, overlap=10)
+def test_blanks_have_no_passages():
     assert split(string.whitespace, "text", PassageOptions(), count) == []
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from palmette import FakeEncoder, Index, SpaceModel
 from palmette.lexical import bm25
 from palmette.lexical.analyser import analyser_of
 from palmette.store.filters import Scoped, parse_filter
@@ -154,12 +155,10 @@ def test_phrases_are_found_under_filters() -> None:
             assert view.ids(view.words('"red owl sings"', 9).keys.tolist()) == ["whole"]
 
 
-def test_words_of_another_stemmer_are_stemmed_anew_by_a_compaction(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def found(backend: LocalBackend, text: str) -> list[int]:
-        with backend.read() as view:
-            return view.words(text, 9).keys.tolist()
+def test_words_of_another_stemmer_are_stemmed_anew_by_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(index: Index, text: str) -> list[str]:
+        with index.backend.read() as view:
+            return view.ids(view.words(text, 9).keys.tolist())
 
     import Stemmer
 
@@ -167,17 +166,12 @@ def test_words_of_another_stemmer_are_stemmed_anew_by_a_compaction(
         former.setattr(Stemmer, "Stemmer", lambda language, size: SimpleNamespace(stemWord=str))  # stems nothing
         former.setattr(Stemmer, "version", lambda: "0.1")
         analyser_of.cache_clear()
-        with LocalBackend.create(tmp_path / "i", SPECS, fingerprint="f") as backend:
-            put(backend, doc("a", "pruning trees"), doc("b", "a loaf"))
-            put(backend, doc("c", "apple trees"))
-            delete(backend, "b")
+        model = SpaceModel.untrained(FakeEncoder(16))
+        with Index.create(tmp_path / "i", model) as index:
+            index.add([Document("a", "pruning trees"), Document("b", "a loaf"), Document("c", "apple trees")])
     analyser_of.cache_clear()
-    with pytest.warns(UserWarning, match=r"stemmed by version 0\.1.*index\.compact\(\)"):
-        backend = LocalBackend.open(tmp_path / "i")
-    with backend:
-        assert found(backend, "prune a tree") == []
-        backend.compact()
-        assert found(backend, "prune a tree") == [1, 3]
-        backend.verify()
-    with LocalBackend.open(tmp_path / "i") as backend:  # without a warning
-        assert found(backend, "pruned") == [1]
+    with pytest.warns(UserWarning, match=r"stemmed by version '0\.1'.*index\.copy_to"):
+        index = Index.open(tmp_path / "i")
+    with index, index.copy_to(tmp_path / "copy") as copy:
+        assert (found(index, "prune a tree"), found(copy, "prune a tree")) == ([], ["a", "c"])
+    Index.open(tmp_path / "copy").close()  # without a warning

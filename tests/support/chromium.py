@@ -75,14 +75,6 @@ class Tab:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def evaluate_in_frame(self, script: str) -> Any:
-        """The value of an expression in the first frame of the page."""
-        [frame, *_] = self.send("Page.getFrameTree")["frameTree"]["childFrames"]
-        world = self.send("Page.createIsolatedWorld", frameId=frame["frame"]["id"])["executionContextId"]
-        answer = self.send("Runtime.evaluate", expression=script, returnByValue=True, contextId=world)
-        assert "exceptionDetails" not in answer, answer
-        return answer["result"].get("value")
-
     def click(self, selector: str) -> None:
         """Press the mouse in the middle of what a selector finds, once it is drawn: what is not cannot be hit."""
         self.evaluate("new Promise(go => requestAnimationFrame(() => requestAnimationFrame(() => go(true))))")
@@ -93,10 +85,6 @@ class Tab:
         )
         for kind in ("mousePressed", "mouseReleased"):
             self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
-
-    def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
-        for kind, (x, y) in (("mousePressed", start), ("mouseMoved", end), ("mouseReleased", end)):
-            self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
 
     def press(self, *keys: str) -> None:
         for key in keys:

@@ -123,15 +123,20 @@ def of_service(index: Any) -> Iterator[Callable[[int, random.Random], None]]:
 def main(kind: str, count: int, place: str) -> None:
     """Print what there is at each look."""
     from palmette import Document, FakeEncoder, Index, SpaceModel
+    from palmette.index.index import SCOPES
 
     folder, scratch, draw, longest = Path(place) / "index", Path(place) / "scratch", random.Random(56), 0
     scratch.mkdir()
     tempfile.tempdir = str(scratch)
     looks = {max(count // 50, FIRST), *(count * n // LOOKS for n in range(2, LOOKS + 1))}
     with Index.create(folder, SpaceModel.untrained(FakeEncoder(16))) as index:
-        # fill the caches that hold a fixed number of words
-        index.add([Document("words", " ".join(f"w{n:x}" for n in range(70_000)))], progress=False)
-        index.upsert([Document(f"d{n}", sentence(draw)) for n in range(KEPT)], delete=["words"], progress=False)
+        # fill the caches that hold a fixed number of words, with words as `sentence` draws them
+        words = " ".join(f"{draw.random()} x{draw.getrandbits(40):x}." for _ in range(70_000))
+        index.add([Document("words", words)], progress=False)
+        index.upsert([Document(f"d{n}", sentence(draw), {"tenant": 0, "at": 0}) for n in range(KEPT)], delete=["words"], progress=False)
+        if count >= 20 * SCOPES:  # as many filtered indexes as are remembered
+            for number in range(SCOPES):
+                index.filtered({"at": {"$gte": number}}).search("owl", 1)
         with {"index": of_index, "service": of_service}[kind](index) as act:
             for number in range(1, count + 1):
                 act(number, draw)

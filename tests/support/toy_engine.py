@@ -234,7 +234,7 @@ class ToyView(View):
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         keys = self._keys if plan.only is None else plan.only
         segment = ArraySegment(keys, {name: self.rows(name, keys) for name in plan.arrays})
-        return execute(plan, k, [(segment, None)] if len(keys) else [], ExactEngine(), self)
+        return execute(plan, k, [(segment, None)] if len(keys) else [], ExactEngine())
 
     def _words(self) -> WordSearcher:
         builder = PostingsBuilder(self._analyser)

@@ -43,7 +43,7 @@ def _add_search(command: argparse.ArgumentParser) -> None:
     add("--distinct", nargs="?", const=True, default=False, help="equal passages once; or near, for nearly equal ones")
     add("--expand", choices=["neighbours", "section", "document"], help="show a passage with what is around it")
     add("--expand-tokens", type=int, default=1000, help="tokens of a passage with what is around it")
-    add("--engine", default="exact", help="exact, faiss, ivf, hnsw, ivf:nlist=256,nprobe=8")
+    add("--engine", default="exact", help="exact, faiss, ivf, ivf:nlist=256,nprobe=8")
 
 
 def _run_search(args: argparse.Namespace) -> None:

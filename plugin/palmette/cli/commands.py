@@ -137,11 +137,9 @@ def _watch(args: argparse.Namespace, index: Any, paths: Sequence[str], patterns:
 def _sync_all(args: argparse.Namespace, index: Any, paths: Sequence[str], patterns: Mapping[str, Any]) -> None:
     """Synchronize all sources, and print the reports."""
     from palmette.encoder.remote import usage_of
-    from palmette.encoder.sentences.separate import announced
 
     options = {"titles": args.titles, "batch_size": args.batch_size, "progress": args.progress, **patterns}
-    with announced():
-        reports = [index.sync(path, args.source, **options) for path in paths]
+    reports = [index.sync(path, args.source, **options) for path in paths]
     stats = index.stats()
     if args.json:
         facts = {"index": str(args.out), "documents": stats.documents, "passages": stats.passages}
@@ -235,12 +233,11 @@ def _add_inspect(command: argparse.ArgumentParser) -> None:
         command,
         "CKPT_OR_INDEX",
         "palmette inspect ckpt\npalmette inspect my-index --json\npalmette inspect me/ckpt --revision v1\n"
-        'palmette inspect my-index --html tree.html --query "how do I …?"',
+        "palmette inspect my-index --outline                            the tree of an index, node by node",
         *("--revision", "--json"),
     )
     add("what", help="checkpoint folder, Hub repository or index folder")
-    add("--html", type=Path, metavar="FILE", help="draw the tree of an index as one page")
-    add("--query", action="append", default=[], metavar="TEXT", help="light up its way on the page")
+    add("--outline", action="store_true", help="show the nodes of a tree's index with their documents and words")
 
 
 def _run_inspect(args: argparse.Namespace) -> None:
@@ -252,16 +249,13 @@ def _run_inspect(args: argparse.Namespace) -> None:
             about = dataclasses.asdict(index.stats()) | index.survey()
             facts: dict[str, Any] = {"index": about}
             model = index.model
-            if args.html:
-                from palmette.methods.tree import TreeInspection
+            if args.outline:
+                from palmette.methods.tree.explain import outline
 
-                drawn = TreeInspection.of(index, queries=args.query)
-                facts["html"] = str(drawn.save_html(args.html))
-                if not args.json:
-                    print(f"{facts['html']}: {drawn.documents:,} documents on {len(drawn.leaves):,} leaves")
-                    return
-    elif args.html:
-        raise ConfigError(f"--html draws an index; {args.what} is none: see `palmette index`")
+                print(outline(index))
+                return
+    elif args.outline:
+        raise ConfigError(f"--outline shows an index; {args.what} is none: see `palmette index`")
     else:
         facts = {}
         model = palmette.load_model(args.what, revision=args.revision, device="cpu")
@@ -295,19 +289,16 @@ def _add_overview(command: argparse.ArgumentParser) -> None:
         command,
         "INDEX [QUESTION]",
         "palmette overview my-index --topics 8\n"
-        'palmette overview my-index "how do I prune a cherry?"           the topics that answer it first\n'
-        "palmette overview my-index --since 2025-06-01 --date modified   what changed, by topic",
+        'palmette overview my-index "how do I prune a cherry?"   the topics that answer it first',
         *("index", "--filter", "--encoder", "--device", "--json"),
     )
     add("query", nargs="?", metavar="QUESTION", help="a question that the topics are judged by")
     add("--topics", type=int, default=12, help="number of topics at most")
-    add("--since", metavar="DATE", help="count documents that are dated so or later")
-    add("--date", default="date", metavar="NAME", help="metadata that date a document")
 
 
 def _run_overview(args: argparse.Namespace) -> None:
     args.extra, args.lexical = (), None
-    options = search_options(args) | {name: getattr(args, name) for name in ("topics", "since", "date")}
+    options = search_options(args) | {"topics": args.topics}
     with once(), palmette.Index.open(args.index, device=args.device, encoder=args.encoder) as index:
         overview = index.overview(args.query, **options)
     print(json.dumps(overview.to_dict(), ensure_ascii=False, indent=2) if args.json else overview)

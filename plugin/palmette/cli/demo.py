@@ -58,7 +58,7 @@ if you have questions with the documents that answer them, or want topics from c
     palmette index my-tree notes/ --out my-tree-index
   Measure it on questions of yours, and look inside:
     palmette evaluate my-tree questions/ --baselines
-    palmette inspect my-tree-index --html tree.html
+    palmette inspect my-tree-index --outline
 
 commands
 

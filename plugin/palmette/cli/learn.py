@@ -62,8 +62,7 @@ def _run_ask(args: argparse.Namespace) -> None:
     options = without_none({name: getattr(args, name, None) for name in QuestionOptions.choices()})
     documents = _asked_documents(args)
     estimate = estimate_questions(documents, args.out, args.llm, **options)
-    calls = f"{'at most ' * estimate.at_most}{estimate.calls:,} calls"
-    estimated = f"{estimate.passages:,} passages: {calls} of about {estimate.tokens:,} tokens together"
+    estimated = f"{estimate.passages:,} passages: {estimate.calls:,} calls of about {estimate.tokens:,} tokens together"
     if args.estimate:
         print(json.dumps(asdict(estimate)) if args.json else estimated)
         return

@@ -15,13 +15,7 @@ from palmette.service.local import index_folder, request
 
 def _add_service(add: Any) -> None:
     add("places", nargs="+", metavar="INDEX_OR_FOLDER", help="index, folder of documents, or NAME=PATH")
-    add("--host", default="127.0.0.1", help="address to listen on; others than this machine's own need --tokens")
-    add("--port", type=int, default=7411, help="port, 0 for a free one")
-    add("--tokens", metavar="FILE", help="JSON list of bearer tokens, in a file that its owner alone can read")
-    add("--allow-host", action="append", default=[], metavar="NAME", help="further name in the Host header (a proxy's)")
-    add("--rate", type=float, default=6000.0, help="requests per minute of a caller")
     add("--timeout", type=float, default=30.0, help="seconds that a question may take")
-    add("--max-body", type=int, default=16 * 2**20, help="bytes of the largest request")
     add("--model", help=f"of a new index of a folder: {CHECKPOINT} (default: the default encoder, untrained)")
     add("--encoder", type=read_encoder, help="of a new index of a folder, and of indexes whose own is not to be used")
     add("--reader", help=f"for answers: a reader's {CHECKPOINT} (default: sentences, without training)")
@@ -43,6 +37,12 @@ def _add_serve(command: argparse.ArgumentParser) -> None:
         "palmette serve my-index --rerank cross-encoder:my-reranker",
     )
     _add_service(add)
+    add("--host", default="127.0.0.1", help="address to listen on; others than this machine's own need --tokens")
+    add("--port", type=int, default=7411, help="port, 0 for a free one")
+    add("--tokens", metavar="FILE", help="JSON list of bearer tokens, in a file that its owner alone can read")
+    add("--allow-host", action="append", default=[], metavar="NAME", help="further name in the Host header (a proxy's)")
+    add("--rate", type=float, default=6000.0, help="requests per minute of a caller")
+    add("--max-body", type=int, default=16 * 2**20, help="bytes of the largest request")
     add("--llm", help="language model that writes answers: openai:MODEL, or openai:MODEL@https://host/v1")
     add("--llm-tokens", type=int, default=1000, help="tokens of a model's reply")
     add("--llm-timeout", type=float, default=60.0, help="seconds that a model may take for a reply")
@@ -53,9 +53,15 @@ def _add_serve(command: argparse.ArgumentParser) -> None:
 
 def _run_serve(args: argparse.Namespace) -> None:
     need_module("uvicorn", "serve", "palmette serve")
+    from palmette.config import check_count, check_range
+    from palmette.index.written import Limits
+    from palmette.service.callers import read_tokens
     from palmette.service.run import bind, serve
 
-    service = _service(args)
+    check_range("palmette serve", "--llm-timeout", args.llm_timeout, 1e-3)
+    limits = Limits(check_count("--llm-tokens", args.llm_tokens), args.llm_timeout)
+    tokens = [] if args.tokens is None else read_tokens(args.tokens)
+    service = _service(args, "host", "port", "rate", "max_body", "write", tokens=tokens, llm=args.llm, limits=limits)
     if args.mcp:
         need_module("mcp", "mcp", "palmette serve --mcp")
         from palmette.service.mcp import mount
@@ -72,12 +78,9 @@ def _run_serve(args: argparse.Namespace) -> None:
     serve(service, tcp)
 
 
-def _service(args: argparse.Namespace) -> Any:
+def _service(args: argparse.Namespace, *settings: str, **more: Any) -> Any:
     """Open the indexes that a service serves, logging to standard error: standard output carries the protocol."""
-    from palmette.config import check_count, check_range
-    from palmette.index.written import Limits
     from palmette.service.app import Service
-    from palmette.service.callers import read_tokens
     from palmette.service.checks import Settings
     from palmette.service.run import parse_served
 
@@ -91,12 +94,8 @@ def _service(args: argparse.Namespace) -> Any:
 
         options["rerank"] = as_reranker(args.rerank)  # a wrong name ends the command
     served = parse_served(args.places, **options)
-    names = ("host", "port", "rate", "timeout", "max_body", "write")
-    settings = Settings(**{name: getattr(args, name) for name in names}, hosts=args.allow_host)
-    check_range("palmette serve", "--llm-timeout", args.llm_timeout, 1e-3)
-    limits = Limits(check_count("--llm-tokens", args.llm_tokens), args.llm_timeout)
-    tokens = [] if args.tokens is None else read_tokens(args.tokens)
-    return Service(served, settings, tokens, llm=args.llm, limits=limits)
+    chosen = {name: getattr(args, name) for name in ("timeout", *settings)}
+    return Service(served, Settings(**chosen, hosts=getattr(args, "allow_host", ())), **more)
 
 
 class _Lines(logging.Formatter):
@@ -111,19 +110,14 @@ def _add_mcp(command: argparse.ArgumentParser) -> None:
     add = describe(
         command,
         "INDEX_OR_FOLDER ...",
-        "palmette mcp my-index                          over standard input and output, as agents start it\n"
-        "palmette mcp my-index --http --port 7412       over HTTP, at http://127.0.0.1:7412/mcp",
+        "palmette mcp my-index             over standard input and output, as agents start it\n"
+        "palmette serve my-index --mcp     over HTTP, at http://127.0.0.1:7411/mcp",
     )
-    add("--http", action="store_true", help="over HTTP, in place of standard input and output")
     _add_service(add)
-    command.set_defaults(mcp=True, open=False, write=False, llm=None, llm_tokens=1, llm_timeout=1.0)  # agents have one
 
 
 def _run_mcp(args: argparse.Namespace) -> None:
     need_module("mcp", "mcp", "palmette mcp")
-    if args.http:
-        _run_serve(args)
-        return
     import asyncio
 
     from palmette.cli.ask import once

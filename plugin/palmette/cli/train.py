@@ -17,8 +17,6 @@ from palmette.errors import ConfigError
 
 READER = "reader"
 """Subcommand that trains a reader."""
-TRAIN_ENCODER = "encoder"
-"""What ``palmette train`` calls the encoder itself."""
 TAXONOMY = "taxonomy"
 """Method that needs a hierarchy."""
 NODES = ".nodes.jsonl"
@@ -39,11 +37,10 @@ def _add_train(command: argparse.ArgumentParser) -> None:
         "palmette train tree squad/ --out ckpt --resume\n"
         "palmette train taxonomy terms.jsonl --edges edges.tsv --out ckpt\n"
         "palmette train taxonomy paths.txt --out ckpt                   a path a line: fruit > apple > Cox\n"
-        "palmette train reader squad/train.json --out reader            answers from what an index finds\n"
-        "palmette train encoder pairs.jsonl --out tuned                 all weights: for a GPU, or minutes of a CPU",
+        "palmette train reader squad/train.json --out reader            answers from what an index finds",
         *("--device", "--no-titles", "--quiet", "--json"),
     )
-    methods = [*names(), READER, TRAIN_ENCODER]
+    methods = [*names(), READER]
     add("method", choices=methods, help="what to train")
     words = command.get_default("words")
     add("data", help="BEIR folder, JSONL of pairs or of documents, or folder of .md and .txt files")
@@ -82,15 +79,14 @@ def _add_method_options(command: argparse.ArgumentParser, method: str) -> None:
 
 
 def _class(method: str) -> Any:
-    """Return the class of a method's model, or the reader's or the encoder's."""
+    """Return the class of a method's model, or the reader's."""
     from palmette.machine.devices import require_torch
 
     require_torch()
-    from palmette.learning.encoder import TrainedEncoder
     from palmette.methods import model_class
     from palmette.reader import Reader
 
-    return {READER: Reader, TRAIN_ENCODER: TrainedEncoder}.get(method) or model_class(method)
+    return Reader if method == READER else model_class(method)
 
 
 def add_config_options(group: Any, config: type[Config], defaults: Mapping[str, Any]) -> None:
@@ -134,37 +130,33 @@ def _read(kinds: Sequence[Any], text: str) -> Any:
 
 def _run_train(args: argparse.Namespace) -> None:
     from palmette.hub import check_target
-    from palmette.machine.devices import finish, main_process, require_torch
+    from palmette.machine.devices import require_torch
 
     require_torch()
-    from palmette.learning.encoder import check_new
     from palmette.training.state import STATE
 
     args.out = check_path(args.out)
-    (check_new if args.method == TRAIN_ENCODER else check_target)(args.out)
-    main = main_process()
+    check_target(args.out)
     state: Path = args.state or args.out.with_name(args.out.name + ".training")
-    if main and not args.resume and (state / STATE).exists():
+    if not args.resume and (state / STATE).exists():
         _warn(f"starting anew over the state in {state}; --resume would go on with it")
     try:
-        data, model = _train(args, state, progress=args.progress if main else False)
+        data, model = _train(args, state)
     except KeyboardInterrupt:
-        if main and (state / STATE).exists():
+        if (state / STATE).exists():
             _warn(f"the state is in {state}; the same command with --resume goes on")
         raise
-    if main:
-        path = model.save_pretrained(args.out)
-        if hasattr(data, "descendants"):  # a hierarchy of paths: its nodes are the documents to index, beside it
-            nodes = args.out.with_name(args.out.name + NODES)
-            names = ("id", "text", "metadata")
-            lines = (json.dumps({name: getattr(node, name) for name in names}) for node in data.documents())
-            nodes.write_text("\n".join(lines) + "\n", "utf-8")
-            args.data = str(nodes)
-        print_report(args, model, path)
-    finish()
+    path = model.save_pretrained(args.out)
+    if hasattr(data, "descendants"):  # a hierarchy of paths: its nodes are the documents to index, beside it
+        nodes = args.out.with_name(args.out.name + NODES)
+        names = ("id", "text", "metadata")
+        lines = (json.dumps({name: getattr(node, name) for name in names}) for node in data.documents())
+        nodes.write_text("\n".join(lines) + "\n", "utf-8")
+        args.data = str(nodes)
+    print_report(args, model, path)
 
 
-def _train(args: argparse.Namespace, state: Path, progress: bool | None) -> tuple[Any, Any]:
+def _train(args: argparse.Namespace, state: Path) -> tuple[Any, Any]:
     """Read the data and train the model; returns both."""
     from palmette.data import load_data
     from palmette.reader import load_reading
@@ -189,7 +181,7 @@ def _train(args: argparse.Namespace, state: Path, progress: bool | None) -> tupl
     if construct:
         return data, cls.construct(data, **options, **hierarchy)
     loop = {name: getattr(args, name) for name in ("encoder", "device", "resume")}
-    return data, cls.fit(data, **options, **hierarchy, **loop, output_dir=state, progress=progress)
+    return data, cls.fit(data, **options, **hierarchy, **loop, output_dir=state, progress=args.progress)
 
 
 def _warn(text: str) -> None:
@@ -245,8 +237,6 @@ def print_report(args: argparse.Namespace, model: Any, path: Path) -> None:
     pairs = Path(args.data).is_file() and record.labelled and not args.data.endswith(NODES)
     documents = "DOCUMENTS" if pairs else shlex.quote(args.data)
     following = f"index {shown} {documents} --out my-index"
-    if args.method == TRAIN_ENCODER:
-        following = f"train space {shlex.quote(args.data)} --encoder {shown} --out ckpt"
     if args.method == READER:
         following = f'answer my-index "your question" --reader {shown}'
     reached = f", {record.metric} {record.metrics.get(record.metric, 0):.3f} on held-out queries"

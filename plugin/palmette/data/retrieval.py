@@ -65,15 +65,13 @@ class Split:
 class RetrievalData:
     """Documents, queries and judgements by split.
 
-    A row is a position: of a document in ``corpus``, of a query in ``queries``. ``judged_by`` names the reranker that
-    judged, if it was not people: the weight of words and probabilities are not learned from its judgements.
+    A row is a position: of a document in ``corpus``, of a query in ``queries``.
     """
 
     name: str
     corpus: Sequence[Document]
     queries: dict[str, str] = field(default_factory=dict)
     qrels: dict[str, Qrels] = field(default_factory=dict)  # by split
-    judged_by: str | None = None
 
     def __post_init__(self) -> None:
         check_kind("the corpus", self.corpus, Sequence, "a list of documents")

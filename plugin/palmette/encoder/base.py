@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -248,14 +247,8 @@ class Encoder(ABC):
             with text_bar("encoding", len(texts), progress) as bar:
                 read_before = self.check(above, "document", cut=False)
                 return encode_sentences(self, checked, names, size, bar.update, read_before)
-        return self.pooled_sentences(checked, above, partial(self.encode, batch_size=batch_size, progress=progress))
-
-    def pooled_sentences(
-        self, texts: Sequence[str], above: Sequence[str], encode: Callable[[Sequence[str]], Floats]
-    ) -> tuple[Floats, Sentences]:
-        """Return vectors of documents [N, d], and of their sentences, from vectors of texts alone."""
-        pooled = encode(with_titles(texts, above))
-        return pooled, whole_texts(texts, pooled)
+        pooled = self.encode(with_titles(checked, above), batch_size=batch_size, progress=progress)
+        return pooled, whole_texts(checked, pooled)
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Return pooled query vectors [N, d]. Concurrent callers in other threads share a forward pass."""

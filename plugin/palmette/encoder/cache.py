@@ -21,7 +21,6 @@ import time
 import warnings
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -32,8 +31,8 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Rows, to_numpy
 from palmette.config import check_path
-from palmette.encoder.base import Encoder, Kind, Output, WrappedEncoder, inner, text_bar
-from palmette.encoder.sentences import Sentences
+from palmette.encoder.base import Encoder, Kind, Output, WrappedEncoder, inner, text_bar, with_titles
+from palmette.encoder.sentences import Sentences, whole_texts
 from palmette.encoder.sentences.splitting import VERSION
 from palmette.encoder.states import States
 from palmette.errors import ConfigError, EncodingError, ReadOnlyError, StorageFullError, shown
@@ -97,8 +96,8 @@ class EncodingCache:
             pooled = self._encode(plain, texts, "document", batch_size, progress, sentences, above)
             own = Sentences.from_parts([sentences[row] for row in range(len(pooled))], plain.dimension)
         else:
-            encode = partial(self._encode, plain, kind="document", batch_size=batch_size, progress=progress)
-            pooled, own = plain.pooled_sentences(texts, above, encode)
+            pooled = self._encode(plain, with_titles(texts, above), "document", batch_size, progress)
+            own = whole_texts(texts, pooled)
         return encoder.map(pooled, "document"), encoder.map_sentences(own)
 
     def _encode(

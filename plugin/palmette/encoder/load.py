@@ -18,7 +18,6 @@ from palmette.encoder.onnx.folder import OnnxFolder
 from palmette.encoder.onnx.graph import UnsupportedTransformer
 from palmette.encoder.options import EncoderOptions, chosen_prompts
 from palmette.encoder.pooled import PREFIX, GivenEncoder, is_embedder
-from palmette.encoder.sentences.separate import separate, without_option
 from palmette.errors import CheckpointError, ConfigError, InputError, MissingExtraError, ModelMismatchError, shown
 from palmette.hub.checkpointed import loading
 from palmette.machine.devices import auto_precision, check_device, has_torch, may_have_gpu, require_torch
@@ -69,7 +68,6 @@ def load_encoder(
     prompts: Mapping[str, str] | None = None,
     truncate: int | None = None,
     threads: int | None = None,
-    sentences: str | None = None,
 ) -> Encoder:
     """Load an encoder; loading the same twice gives the same object.
 
@@ -95,21 +93,9 @@ def load_encoder(
         truncate: Columns of the vectors that are kept, of a model that was trained for it (Matryoshka).
         threads: CPU threads of a pass; of torch for the whole process. Workers times threads should
             not exceed the cores: a query is 10 to 50 times slower when it does.
-        sentences: ``"separate"`` encodes each sentence of a document by itself, for encoders that give one vector a
-            text (:class:`palmette.encoder.sentences.separate.SeparateSentences`): dearer, and sentences rank too.
     """
-    if isinstance(name_or_encoder, Mapping):
-        sentences = name_or_encoder.get("sentences") if sentences is None else sentences
-        name_or_encoder = without_option(name_or_encoder)
     hub = {"revision": revision, "token": token, "cache_dir": cache_dir, "local_files_only": local_files_only}
     options = EncoderOptions(device, dtype, batch_size, threads, max_length, prompts, truncate)
-    return separate(_load(name_or_encoder, hub, options), sentences)
-
-
-def _load(
-    name_or_encoder: str | Path | Mapping[str, Any] | Encoder, hub: dict[str, Any], options: EncoderOptions
-) -> Encoder:
-    """Load an encoder, before :func:`separate` wraps it."""
     # 1. The device is checked even where an encoder will not use it; there is a CPU without torch.
     if options.device is not None and str(options.device) != "cpu":
         require_torch(f"device={str(options.device)!r}")
@@ -211,7 +197,7 @@ def encoder_of(facts: Mapping[str, Any], given: str | Encoder | None, where: str
         return load_encoder(facts, **options)
     if not isinstance(given, Encoder | Mapping):
         options = {"prompts": facts.get("prompts") or None, "truncate": facts.get("truncate"), **options}
-    encoder = separate(load_encoder(given, max_length=facts.get("max_length"), **options), facts.get("sentences"))
+    encoder = load_encoder(given, max_length=facts.get("max_length"), **options)
     if encoder.stands_for == expected:
         return _shared.setdefault(("stand-in", id(encoder), repr(facts)), StandInEncoder(encoder, facts))
     if encoder.fingerprint != expected:

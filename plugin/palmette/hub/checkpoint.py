@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 import numpy as np
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
-PICKLES = (".bin", ".ckpt", ".dill", ".joblib", ".pickle", ".pkl", ".pt", ".pth")
-_PROGRAMS = (".bat", ".cmd", ".dll", ".dylib", ".exe", ".pth", ".py", ".pyc", ".pyd", ".sh", ".so")
 _OURS = "palmette"
 READY = f".{_OURS}-ready"
 """Folder that is complete and will replace the checkpoint."""
@@ -129,8 +127,7 @@ def flaws(files: Mapping[str, Entry], folder: Path) -> dict[str, str]:
         if not path.is_file():
             flawed[name] = "is missing"
         elif (size := path.stat().st_size) != entry.size:
-            kind = "truncated" if size < entry.size else "too long"
-            flawed[name] = f"is {kind}: {entry.size} bytes expected, {size} found"
+            flawed[name] = f"has {size} bytes, and {entry.size} are expected"
         else:
             with path.open("rb") as file:
                 sha256 = hashlib.file_digest(file, "sha256").hexdigest()
@@ -140,15 +137,8 @@ def flaws(files: Mapping[str, Entry], folder: Path) -> dict[str, str]:
 
 
 def foreign(where: str, names: Iterable[str]) -> CheckpointError:
-    """Make the error for a folder or repository without a manifest; it says so when there are only pickles."""
+    """Make the error for a folder or repository without a manifest."""
     names = sorted(names)
-    pickles = [name for name in names if PurePosixPath(name).suffix in PICKLES]
-    if pickles and not any(name.endswith(".safetensors") for name in names):
-        return CheckpointError(
-            f"{where} has its weights only as a pickle ({pickles[0]!r}), which can run code when loaded:"
-            f" palmette never reads one. Ask its author for a checkpoint with {LAYOUT.weights}, as written by"
-            " save_pretrained"
-        )
     listed = ", ".join(names[:8]) + (f", … ({len(names)} files)" if len(names) > 8 else "")
     return CheckpointError(
         f"{where} is no palmette checkpoint: it has no {LAYOUT.manifest} (it holds: {listed or 'nothing'})."
@@ -284,12 +274,12 @@ class Checkpoint:
         with reading(self.path, CheckpointError):
             return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
-    def tensors(self, device: str = "cpu") -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Tensor]:
         """Read the weights by name, from safetensors."""
         from safetensors.torch import load
 
-        tensors = self._stored(load)
-        return {name: tensor.to(device) for name, tensor in tensors.items()}
+        tensors: dict[str, Tensor] = self._stored(load)
+        return tensors
 
     def weights(self, prefix: str) -> tuple[dict[str, NDArray[Any]], dict[str, Tensor]]:
         """Read the weights whose names begin with ``prefix`` as arrays, and the others as tensors.
@@ -369,12 +359,6 @@ def open_folder(folder: Path) -> Checkpoint:
         if not (folder / LAYOUT.manifest).is_file():
             raise foreign(str(folder), [item.name for item in folder.iterdir()])
         files = read_manifest((folder / LAYOUT.manifest).read_bytes(), str(folder))
-        for path in sorted(folder.iterdir()):
-            if path.suffix.lower() in (*PICKLES, *_PROGRAMS):  # somebody means it to be loaded
-                raise CheckpointError(
-                    f"{folder} holds {path.name!r}, which can run code: a checkpoint is only data"
-                    f" ({', '.join(LAYOUT.suffixes)}). Move it away, or get the checkpoint from one you trust"
-                )
         for name, flaw in flaws(files, folder).items():
             raise CheckpointError(f"{folder}: {name} {flaw}. Save or pull the checkpoint again")
         return read_checkpoint(folder, files)

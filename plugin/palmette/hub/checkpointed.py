@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from palmette.config import Config, check_keys, check_kind
-from palmette.errors import CheckpointError, ConfigError, PalmetteError, shown
+from palmette.errors import CheckpointError, PalmetteError
 from palmette.hub.card import render_card
 from palmette.hub.checkpoint import LAYOUT, Checkpoint, Entry, dump_tensors, fingerprint_of, save_checkpoint
 from palmette.hub.remote import open_checkpoint, push_checkpoint
@@ -46,10 +46,6 @@ def loading(where: object) -> Iterator[None]:
         ) from error
 
 
-_SPACE = ("encoder", "maps", "ndcg@10", "questions", "way")
-"""Facts that a record has of a learned space, if of any."""
-
-
 class TrainingRecord(Config):
     """Data, length and metrics of a training run, kept in the checkpoint."""
 
@@ -66,12 +62,6 @@ class TrainingRecord(Config):
     training: Mapping[str, Any] = Field(default_factory=dict)
     space: Mapping[str, Any] = Field(default_factory=dict)
     """How the learned space was chosen, by nDCG@10 on held-out questions."""
-
-    def check(self) -> None:
-        """Raise where a fact of the learned space is missing or no number."""
-        for name in _SPACE if self.space else ():
-            if type(self.space.get(name)) not in (int, float):
-                raise ConfigError(f"TrainingRecord: space needs a number {name!r}, got {shown(self.space.get(name))}")
 
     @classmethod
     def after(cls, data: Any, training: Config, task: Any, result: Any) -> Self:
@@ -129,9 +119,6 @@ class Checkpointed(ABC):
         for name, value in more.items():
             if name in ("language", "limits") and isinstance(value, str):
                 more[name] = [value]
-            listed = name in ("language", "limits") and isinstance(value, list | tuple)
-            for item in value if listed else [value]:
-                check_kind(f"{name} of a card", item, str if listed else (str, type(None)), "text")
         if report is not None:
             check_kind("report", report, Report, "what palmette.evaluate returns")
             rows = {row.name: {name: row.metrics[name] for name in SHOWN_METRICS} for row in report.rows}

@@ -48,8 +48,8 @@ def open_checkpoint(
     """Open a checkpoint from a folder, or from the Hub or its cache, and verify every file.
 
     Only the files that the manifest names are fetched, and the manifest first, so that a foreign repository
-    costs one small file. A cached file that turns out altered is fetched once more before giving up. A full
-    commit id that is in the cache costs no request. Options as in :meth:`Checkpointed.from_pretrained`.
+    costs one small file. A full commit id that is in the cache costs no request. Options as in
+    :meth:`Checkpointed.from_pretrained`.
     """
     folder = check_path(repo_or_dir)
     if folder.is_dir():
@@ -111,13 +111,8 @@ def push_checkpoint(
             commit_message=commit_message or "Upload palmette checkpoint",
             revision=branch,
         )
-    if create_tag is not None:
-        try:
-            with hub_errors(repo_id, create_tag):
-                api.create_tag(repo_id, tag=create_tag, revision=commit.oid)
-        except (HubError, NotFoundError) as error:
-            untagged = f"pushed as {commit.commit_url}, but without the tag {create_tag!r}: {error}"
-            raise HubError(untagged) from error
+        if create_tag is not None:
+            api.create_tag(repo_id, tag=create_tag, revision=commit.oid)
     return str(commit.commit_url)
 
 
@@ -145,11 +140,8 @@ class Repository:
     cache_dir: str | Path | None = None
     offline: bool = False
 
-    def fetch(self, names: Iterable[str], ignore: Iterable[str] = (), *, afresh: bool = False) -> Path:
-        """Bring files into the cache, if the repository has them, and return the snapshot's folder.
-
-        ``afresh`` replaces each of these files, since a snapshot trusts what is cached.
-        """
+    def fetch(self, names: Iterable[str], ignore: Iterable[str] = ()) -> Path:
+        """Bring files into the cache, if the repository has them, and return the snapshot's folder."""
         with hub_errors(self.repo_id, self.revision):
             return Path(
                 hub_api(self.token).snapshot_download(
@@ -159,7 +151,6 @@ class Repository:
                     allow_patterns=list(names),
                     ignore_patterns=list(ignore),
                     local_files_only=self.offline,
-                    force_download=afresh,
                 )
             )
 
@@ -176,39 +167,23 @@ def _load(repository: Repository) -> Checkpoint:
     # 1. the manifest: a foreign repository ends here
     folder = repository.fetch([LAYOUT.manifest])
     repository = replace(repository, revision=folder.name)  # the commit: now all files are of one
-    offline, where, path = repository.offline, f"{repository.repo_id}@{folder.name}", folder / LAYOUT.manifest
+    where, path = f"{repository.repo_id}@{folder.name}", folder / LAYOUT.manifest
     if not path.is_file():
-        if offline:
+        if repository.offline:
             raise NotFoundError(
                 f"{where}: {path.name} is not in the cache. Load it once with the network, which replaces {path}"
             )
         with hub_errors(repository.repo_id, repository.revision):
             names = hub_api(repository.token).list_repo_files(repository.repo_id, revision=repository.revision)
         raise foreign(f"the repository {where}", names)
-    try:
-        files = read_manifest(path.read_bytes(), where)
-    except CheckpointError:
-        if offline:
-            raise
-        repository.fetch([LAYOUT.manifest], afresh=True)
-        files = read_manifest(path.read_bytes(), where)
-    # 2. its files; those that the cache has altered once more
+    files = read_manifest(path.read_bytes(), where)
+    # 2. its files, whole or an error
     repository.fetch([*files, LAYOUT.card])
-    wrong = flaws(files, folder)
-    if wrong and not offline:
-        try:
-            repository.fetch(wrong, afresh=True)
-        except (HubError, NotFoundError) as error:
-            name, flaw = next(iter(wrong.items()))
-            stale = f"{where}: the cached {name} {flaw}, and fetching it afresh failed: {error}"
-            raise CheckpointError(stale) from error
-        wrong = flaws(files, folder)
-    # 3. whole, or an error
-    for name, flaw in wrong.items():
-        advice = "It is so in the repository too: pin another revision or ask its owner"
-        if offline:
-            advice = f"Load it once with the network, which replaces {folder / name}"
-        raise CheckpointError(f"{where}: {name} {flaw}. {advice}")
+    for name, flaw in flaws(files, folder).items():
+        raise CheckpointError(
+            f"{where}: {name} {flaw}. Delete {(folder / name).resolve()} and load it with the network; if it is so "
+            "in the repository too, pin another revision or ask its owner"
+        )
     return read_checkpoint(folder, files, repository.repo_id, folder.name)
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from palmette.config import check_count
-from palmette.errors import CheckpointError, CorruptIndexError, NotFoundError, PalmetteError
+from palmette.errors import CheckpointError, NotFoundError, PalmetteError
 from palmette.index.encoding import encode_stored, index_arrays
 from palmette.index.folder import MODEL, Place, create_index
 from palmette.index.sync import NOTE, source_notes
@@ -19,7 +18,6 @@ from palmette.methods import load_model
 from palmette.methods.base import Model
 from palmette.ranking.arrays import stores_sentences
 from palmette.ranking.scales import SCORE_SCALES
-from palmette.ranking.second_stage import RERANKER_WEIGHTS, noted_weights
 from palmette.search.plan import ArraySpec
 from palmette.sources.cutting import AUTO, new_cutter
 from palmette.store.engines import engine_of, is_url
@@ -100,9 +98,8 @@ def _copy_documents(
                         for name, value in source_notes(view, stored).items():
                             writer.note(name, value)
                         bar.update(len(batch))
-                    for name in () if encode else (SCORE_SCALES, RERANKER_WEIGHTS):  # of this model on these documents
-                        if (note := view.note(name)) is not None:
-                            writer.note(name, note)
+                    if not encode and (scales := view.note(SCORE_SCALES)) is not None:  # of this model
+                        writer.note(SCORE_SCALES, scales)
 
 
 def update_copy(original: Backend, copy: Backend, model: Model) -> None:
@@ -165,11 +162,6 @@ def repair_folder(source: Path, path: Path, model: Model | None, progress: bool 
             for name in sorted({f"{NOTE}{stored.source}" for stored in salvaged.rows.values() if stored.source}):
                 if name in salvaged.notes:
                     writer.note(name, salvaged.notes[name])
-            weights = salvaged.notes.get(RERANKER_WEIGHTS)
-            if weights is not None and manifest is not None and manifest.fingerprint == model.fingerprint:
-                with suppress(CorruptIndexError):
-                    noted_weights(weights)  # raises for a damaged note
-                    writer.note(RERANKER_WEIGHTS, weights)
         try:
             FeedbackLog(source).copy_to(draft)
         except PalmetteError as error:

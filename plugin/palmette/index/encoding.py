@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from palmette.arrays import Floats, Ragged, Rows, Stored, concatenate, take_documents
-from palmette.errors import InputError
 from palmette.methods.base import Model
 from palmette.ranking.arrays import SENTENCES, sentence_arrays, stored_arrays
 from palmette.search.plan import ArraySpec
@@ -63,21 +62,9 @@ class PassageArrays:
         stored = self._with_questions(StoredDocument.whole(document, source=self.source) for document in documents)
         self._add(stored, stored_arrays(self.model, documents, self.sentences, vectors))
 
-    def prepare(self, documents: Sequence[Document], refused: dict[str, str] | None = None) -> None:
-        """Compute the arrays of documents, and keep them for :meth:`arrays_of`.
-
-        Documents that cannot be cut are left out, and noted in ``refused`` with the reason; without it, they raise.
-        """
-        if refused is None:
-            self._add(*self._compute(self.cutter.cut(documents)))
-            return
-        cut = []
-        for document, result in zip(documents, self.cutter.cut_each(documents), strict=True):
-            if isinstance(result, InputError):
-                refused[document.key] = str(result)
-            else:
-                cut.append(result)
-        self._add(*self._compute(cut))
+    def prepare(self, documents: Sequence[Document]) -> None:
+        """Compute the arrays of documents, and keep them for :meth:`arrays_of`."""
+        self._add(*self._compute(self.cutter.cut(documents)))
 
     def _add(self, stored: Sequence[StoredDocument], arrays: Mapping[str, Stored]) -> None:
         for document in stored:

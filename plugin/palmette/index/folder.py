@@ -28,8 +28,8 @@ MODEL = "model"
 """Folder of the checkpoint inside an index folder."""
 
 Engine = str
-"""Name of a search engine: ``exact`` kernels; ``faiss`` (on the GPU where there is one); or the approximate ``ivf``
-and ``hnsw``, which take options: ``"ivf:nlist=256,nprobe=8"``."""
+"""Name of a search engine: ``exact`` kernels; ``faiss`` (on the GPU where there is one); or the approximate
+``ivf``, which takes options: ``"ivf:nlist=256,nprobe=8"``."""
 Place = str | Path
 """A folder, or the URL of a Qdrant collection: ``qdrant://host:6333/name``."""
 ModelLike = Model | str | Path

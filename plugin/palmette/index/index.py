@@ -6,8 +6,10 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Self, get_args, overload
+from typing import Any, NamedTuple, Self, get_args, overload
+from weakref import ref
 
 import numpy as np
 
@@ -76,13 +78,23 @@ from palmette.types import Document, Explanation, Hit
 
 Documents = Iterable[Any] | str | Path
 """Documents of any kind that :func:`palmette.data.to_document` knows, or a path to read them from."""
-SCOPES = 4096
-"""Largest number of filtered indexes (:meth:`palmette.Index.filtered`) whose units are remembered."""
+SCOPES = 1024
+"""Largest number of filtered indexes (:meth:`palmette.Index.filtered`) whose score scales are remembered."""
 
 LARGEST_INTEGER = 10**300
 """Largest integer as a threshold; floats end at about 1.8 · 10³⁰⁸."""
 
 log = logging.getLogger("palmette.feedback")
+
+
+class MeasuredScope(NamedTuple):
+    """Score scales of a filtered index, and the documents that they were measured on."""
+
+    keys: ref[Keys]
+    """All keys in the scope; weak, since they may be as many as the index has."""
+    digest: bytes
+    """Hash of those that were measured."""
+    score_scales: ScoreScales
 
 
 class Index:
@@ -94,16 +106,14 @@ class Index:
 
     # -- making and opening -------------------------------------------------------------------------------
 
-    def __init__(
-        self, model: Model, backend: Backend, path: Place | None = None, *, passages: PassagesLike = None
-    ) -> None:
+    def __init__(self, model: Model, backend: Backend, path: Place | None = None) -> None:
         self.model = model
         self.backend = backend
         self._sentences = model.sentences and stores_sentences(backend)
         # by variant of the options: the note or number of documents at the measurement, and the score scales
         self._measured: dict[str, tuple[str | int, ScoreScales]] = {}
-        self._measured_within: dict[tuple[Filter | None, str], tuple[Keys, ScoreScales]] = {}
-        self._cutter = opened_cutter(model, backend, passages)
+        self._measured_within: dict[tuple[Filter | None, str], MeasuredScope] = {}
+        self._cutter = opened_cutter(model, backend.passages)
         self._reranker: Reranker | None = None
         self.path = path
         """Folder or URL to open the index from again; ``None`` for one in memory."""
@@ -138,17 +148,16 @@ class Index:
                 exactly one value, and its stored id begins with it (``ada/1``). ``index.filtered({tenant: "ada"})``
                 shows the id ``1``; other tenants may use the same id.
             passages: How to cut long documents into the passages that are encoded and ranked: options
-                (:class:`palmette.sources.passages.PassageOptions`, or a dict of them); a splitter of LangChain or
-                LlamaIndex; a function from a text to slices of it; ``None`` for one passage per document. By default
-                passages have at most 350 tokens (documents of a taxonomy are never cut).
+                (:class:`palmette.sources.passages.PassageOptions`, or a dict of them); ``None`` for one passage per
+                document. By default passages have at most 350 tokens (documents of a taxonomy are never cut).
             engine: As for :meth:`open`.
             lock_timeout: Seconds that a write waits for another writer.
         """
         path, model = absolute(path), as_model(model, encoder)
         check_opening(engine, lock_timeout)  # before there is a folder
-        cutter = new_cutter(model, passages)
-        create_index(path, model, index_arrays(model, sentences), language, tenant, cutter.recorded)
-        return cls.open(path, model, verify=False, engine=engine, lock_timeout=lock_timeout, passages=cutter.splitter)
+        recorded = new_cutter(model, passages).recorded
+        create_index(path, model, index_arrays(model, sentences), language, tenant, recorded)
+        return cls.open(path, model, verify=False, engine=engine, lock_timeout=lock_timeout)
 
     @classmethod
     def open(
@@ -159,7 +168,6 @@ class Index:
         verify: Verify = "fast",
         engine: Engine = "exact",
         lock_timeout: float = 10.0,
-        passages: PassagesLike = None,
         **model_options: Any,
     ) -> Self:
         """Open an index.
@@ -169,17 +177,15 @@ class Index:
             model: The model that the index was created with, if it is loaded already; ``None`` loads the copy inside.
             verify: ``fast`` reads every file once and compares its checksums; ``full`` also compares every document
                 with its digest and with the columns that filters read; ``False`` compares sizes and commits only.
-            engine: ``exact``, ``faiss``; or approximate: ``ivf``, ``hnsw`` (:data:`palmette.index.Engine`).
+            engine: ``exact``, ``faiss``; or approximate: ``ivf`` (:data:`palmette.index.Engine`).
             lock_timeout: Seconds that a write waits for another writer.
-            passages: The splitter that the index was created with, needed to add documents: an index stores only its
-                name.
             model_options: Options of :meth:`Model.from_pretrained`, such as ``device`` and ``local_files_only``.
         """
         path = absolute(path)
         check_opening(engine, lock_timeout)
         model, backend = open_index(path, model, model_options, engine=engine, lock_timeout=lock_timeout, verify=verify)
         try:
-            return cls(model, backend, getattr(backend, "url", path), passages=passages)  # the URL has no key
+            return cls(model, backend, getattr(backend, "url", path))  # the URL has no key
         except BaseException:
             backend.close()
             raise
@@ -205,21 +211,20 @@ class Index:
         ``sentences`` and ``tenant``, and its model if none is given; other ``passages`` than its own raise.
         """
         path = absolute(path)
-        options: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout, "passages": passages}
+        options: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout}
         if not index_exists(path):
-            created = options | {"language": language, "sentences": sentences, "tenant": tenant}
+            created = options | {"language": language, "sentences": sentences, "tenant": tenant, "passages": passages}
             try:
                 return cls.create(path, model, encoder=encoder, **created)
             except (InputError, StoreError):
                 if not index_exists(path):  # else another process has created it meanwhile
                     raise
         options |= {"verify": verify} | ({"encoder": encoder} if encoder else {})
-        if passages == AUTO:
-            del options["passages"]
         index = cls.open(path, None if model is None else as_model(model), **options)
-        if passages is None and index.backend.passages is not None:
+        own, other = index._cutter.recorded, new_cutter(index.model, passages).recorded
+        if passages != AUTO and own != other:
             index.close()
-            raise ConfigError(f"{path} cuts documents, {index.backend.passages}: leave passages=None out")
+            raise ConfigError(f"{path} cuts documents by {own}, not by {other}: leave passages={other} out")
         return index
 
     @classmethod
@@ -236,16 +241,15 @@ class Index:
     ) -> Self:
         """Create an index that is deleted with the object; arguments as for :meth:`create`."""
         model = as_model(model, encoder)
-        cutter = new_cutter(model, passages)
         backend = LocalBackend.in_memory(
             index_arrays(model, sentences),
             fingerprint=model.fingerprint,
             language=stemmer_for(language),
             engine=engine,
             tenant=tenant,
-            passages=cutter.recorded,
+            passages=new_cutter(model, passages).recorded,
         )
-        return cls(model, backend, passages=cutter.splitter)
+        return cls(model, backend)
 
     @classmethod
     def build(
@@ -299,7 +303,7 @@ class Index:
         if parsed is None:
             return self
         filtered = type(self)(self.model, FilteredBackend(self.backend, parsed), self.path)
-        filtered._cutter, filtered._reranker = self._cutter, self._reranker
+        filtered._reranker = self._reranker
         filtered._measured_within = self._measured_within
         return filtered
 
@@ -589,23 +593,13 @@ class Index:
         settings = self.model.encoder, self.backend.language, usage, Stop()
         yield from write_answer(question, context, threshold, model, limits, *settings)
 
-    def overview(
-        self,
-        query: str | None = None,
-        *,
-        filter: FilterLike = None,
-        topics: int = 12,
-        since: str | None = None,
-        date: str = "date",
-    ) -> Overview:
+    def overview(self, query: str | None = None, *, filter: FilterLike = None, topics: int = 12) -> Overview:
         """Survey the index by topics: words, counts and typical passages, without a language model.
 
         Args:
             query: A question; each topic then has the probability that it answers, and the most probable is first.
             filter: Conditions on metadata.
             topics: Largest number of topics.
-            since: A date, such as ``2025-11-03``: each topic counts the documents of that date or later.
-            date: Name of the metadata that hold a document's date.
         """
         if query is not None and not isinstance(query, str):
             raise ConfigError(f"an overview takes one question, a str, or none; got {shown(query)}")
@@ -615,7 +609,7 @@ class Index:
             if batch is not None and len(view):
                 result = batch.search(view, RANKED_FOR_QUESTION, self._score_scales)
                 answers = result.candidates.keys[0], probability(result.logits[0])
-            return replace(overview_of(self.model, view, topics, answers, since, date), query=query)
+            return replace(overview_of(self.model, view, topics, answers), query=query)
 
     def vectors(self, ids: Iterable[str | Hit]) -> Floats:
         """Return stored vectors of documents, of length 1: [n, d]; zeros for an unknown id.
@@ -688,19 +682,22 @@ class Index:
         """Score scales of a filtered index: learned in training, or measured on the documents it shows."""
         variant, keys = self.model.lexical_key(options) or "", view.scope_keys()
         assert keys is not None
-        scope, sample = (getattr(self.backend, "within", None), variant), measured_on(keys)
-        remembered = self._measured_within.get(
-            scope
-        )  # all keys in the scope when it was measured, and its score scales
-        if remembered is None or (remembered[0] is not keys and not np.array_equal(measured_on(remembered[0]), sample)):
-            if len(view) < len(keys):  # the search has a filter of its own, which must not change the score scales
+        scope = (getattr(self.backend, "within", None), variant)
+        remembered = self._measured_within.get(scope)
+        if remembered is None or remembered.keys() is not keys:
+            sample = measured_on(keys)
+            digest = blake2b(sample.tobytes(), digest_size=16).digest()
+            if remembered is not None and remembered.digest == digest:
+                score_scales = remembered.score_scales
+            elif len(view) < len(keys):  # the search has a filter of its own, which must not change the score scales
                 with self.backend.read() as unfiltered:
                     return self._score_scales_within(options, unfiltered)
-            remembered = keys, score_scales_for(self.model, options, view, self._sentences, sample)
+            else:
+                score_scales = score_scales_for(self.model, options, view, self._sentences, sample)
             if len(self._measured_within) >= SCOPES:
                 self._measured_within.clear()
-        self._measured_within[scope] = keys, remembered[1]
-        return remembered[1].model_copy(update={"documents": max(1, len(keys))})
+            remembered = self._measured_within[scope] = MeasuredScope(ref(keys), digest, score_scales)
+        return remembered.score_scales.model_copy(update={"documents": max(1, len(keys))})
 
     # -- writing ------------------------------------------------------------------------------------------
 
@@ -856,45 +853,21 @@ class Index:
 
     # -- feedback -----------------------------------------------------------------------------------------
 
-    def feedback(
-        self,
-        query: str | None = None,
-        id: str | None = None,
-        *,
-        useful: bool,
-        person: str | None = None,
-        run: str | None = None,
-    ) -> None:
+    def feedback(self, query: str, id: str, *, useful: bool, person: str | None = None) -> None:
         """Record whether a document was useful for a query; ``palmette refit`` learns from it.
 
-        Args:
-            query: The query, or ``None`` for the query of a recorded ``run``.
-            id: Id of the document, or ``None`` for the first hit of the ``run``.
-            useful: Whether the document was useful.
-            person: Name of the person, stored as a keyed hash, by which the person's votes can be deleted.
-            run: Id of a framework's run, such as LangChain's, whose search was recorded
-                (``index.feedback_log.recording = True``).
+        The name of the ``person`` is stored as a keyed hash, by which the person's votes can be deleted.
         """
         if not isinstance(useful, bool):
             raise InputError(f"useful must be True or False, got {shown(useful)}")
-        feedback = self.feedback_log
-        if query is None or id is None:
-            if run is None:
-                raise InputError("feedback is about a query and the id of a document, or about a run: give them")
-            search = feedback.search_of(run, query)
-            if not search.documents:
-                raise NotFoundError(f"run {shown(run)} found nothing: name query and id")
-            query = search.query if query is None else query
-            id = search.documents[0] if id is None else id
         if not str(query).strip():
             raise InputError(f"feedback: the query must not be empty, got {shown(query)}")
+        log = self.feedback_log
         if self.get([id])[0] is None:
             raise NotFoundError(f"there is no document {shown(id)}: feedback is about documents of this index")
-        feedback.add(query, id, useful, person=person, run=run)
+        log.add(query, id, useful, person=person)
 
-    def record_search(
-        self, query: str, ids: Sequence[str], *, person: str | None = None, run: str | None = None
-    ) -> bool:
+    def record_search(self, query: str, ids: Sequence[str], *, person: str | None = None) -> bool:
         """Record a search of a person if recording is turned on; returns whether it is.
 
         ``Index.search`` records nothing by itself, since most searches are made by evaluations and programs. A search
@@ -905,7 +878,7 @@ class Index:
         except StoreError:  # a collection
             return False
         try:
-            return feedback.record(query, ids, person=person, run=run)
+            return feedback.record(query, ids, person=person)
         except StoreError as error:
             log.warning("a search was not recorded: %s", error)
             return False
@@ -953,7 +926,7 @@ class Index:
         path, new_model = absolute(path), self.model if model is None else as_model(model)
         encode = new_model.fingerprint != self.model.fingerprint
         copy_index(path, new_model, self.backend, batch_size, encode=encode, progress=progress)
-        copy = type(self).open(path, new_model, verify=False, engine=self.engine, passages=self._cutter.splitter)
+        copy = type(self).open(path, new_model, verify=False, engine=self.engine)
         note_score_scales(new_model, copy.backend)  # a part of the documents, or another model, has other score scales
         return copy
 

@@ -7,10 +7,7 @@ are those that are more frequent in it than in the rest (:mod:`palmette.lexical.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from datetime import datetime
-from html import escape
 from textwrap import shorten
 from typing import Any
 
@@ -20,12 +17,9 @@ from palmette.arrays import Floats, Keys, Rows, evenly_spaced, unit_rows
 from palmette.arrays.solvers import k_means
 from palmette.config import check_count
 from palmette.encoder.sentences.splitting import first_sentences
-from palmette.errors import ConfigError, shown
 from palmette.lexical.terms import add_counts, count_terms, divergence, top_terms
 from palmette.methods.base import Model
-from palmette.ranking.boost import read_date
 from palmette.search.plan import ArraySpec
-from palmette.store.filters import flatten
 from palmette.store.protocols import View, by_documents
 from palmette.types import Document, Passage
 
@@ -75,8 +69,6 @@ class Topic:
     documents: int
     """Documents with passages in this topic; a document may have passages in several topics."""
     typical: tuple[TypicalPassage, ...]
-    changed: int | None = None
-    """Documents of this topic that are dated ``since`` or later; ``None`` without ``since``."""
     answers: float | None = None
     """Probability that the best passage answers the question; ``None`` without a question."""
     relevant: int | None = None
@@ -96,7 +88,6 @@ class Overview:
     passages: int
     topics: tuple[Topic, ...]
     query: str | None = None
-    since: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The overview as JSON values."""
@@ -109,25 +100,10 @@ class Overview:
         lines = [f"{self.documents:,} documents, {self.passages:,} passages"]
         for topic in self.topics:
             lines.append(f"\n{', '.join(topic.words) or topic.name}")
-            lines.append(f"  {', '.join(self._facts(topic))}")
+            answers = "" if topic.answers is None else f", answers with {topic.answers:.0%} ({topic.relevant} relevant)"
+            lines.append(f"  {topic.documents:,} documents, {topic.passages:,} passages{answers}")
             lines += [f"  {t.id}, lines {t.first_line}\u2013{t.last_line}: {t.text[:90]}" for t in topic.typical]
         return "\n".join(lines)
-
-    def _facts(self, topic: Topic) -> Iterator[str]:
-        """Yield the counts of a topic as text."""
-        yield f"{topic.documents:,} documents, {topic.passages:,} passages"
-        if topic.changed is not None:
-            yield f"{topic.changed:,} changed since {self.since}"
-        if topic.answers is not None:
-            yield f"answers with {topic.answers:.0%} ({topic.relevant} relevant)"
-
-    def _repr_html_(self) -> str:
-        """A table, for notebooks."""
-        rows = (
-            f"<tr><td>{escape(', '.join(t.words))}</td><td>{escape(', '.join(self._facts(t)))}</td></tr>"
-            for t in self.topics
-        )
-        return f"<table>{''.join(rows)}</table>"
 
 
 def vector_array(model: Model) -> ArraySpec:
@@ -135,9 +111,7 @@ def vector_array(model: Model) -> ArraySpec:
     return next(spec for spec in model.arrays() if len(spec.shape) == 1 and spec.dtype in VECTORS)
 
 
-def overview_of(
-    model: Model, view: View, topics: int, answers: tuple[Keys, Floats] | None, since: str | None, date: str
-) -> Overview:
+def overview_of(model: Model, view: View, topics: int, answers: tuple[Keys, Floats] | None) -> Overview:
     """Survey the passages of a view.
 
     Args:
@@ -145,16 +119,11 @@ def overview_of(
         view: Documents that pass a filter.
         topics: Largest number of topics.
         answers: Keys and probabilities of the best passages for a question.
-        since: Date from which on documents count as changed.
-        date: Name of the metadata that hold a document's date.
     """
     topics = check_count("topics", topics)
-    earliest = None if since is None else read_date(since)
-    if since is not None and earliest is None:
-        raise ConfigError(f"since must be a date such as '2025-11-03', got {shown(since)}")
     keys, spec = view.keys(), vector_array(model)
     if not len(keys):
-        return Overview(0, 0, (), since=since)
+        return Overview(0, 0, ())
     sampled = evenly_spaced(len(keys), CLUSTERED_PASSAGES)
     # 1. clusters of a sample
     vectors = unit_rows(np.asarray(view.rows(spec.name, keys[sampled].tolist()), np.float32))  # [n, d]
@@ -169,7 +138,6 @@ def overview_of(
     # 3. what tells each from the rest
     documents = view.document_keys(keys)
     words = _words(view, keys[sampled], topic_of[sampled], len(centres))
-    changed = None if earliest is None else _changed(view, documents, earliest, date)
     surveyed = []
     for number in range(len(centres)):
         rows = np.flatnonzero(topic_of == number)
@@ -185,13 +153,12 @@ def overview_of(
                 passages=len(rows),
                 documents=len(documents_of_topic),
                 typical=_typical(view, keys[sampled[in_sample][nearest_first]]),
-                changed=None if changed is None else int(np.isin(documents_of_topic, changed).sum()),
                 answers=None if scores is None else float(scores.max(initial=0)),
                 relevant=None if scores is None else int((scores >= LEAST_RELEVANT).sum()),
             )
         )
     surveyed.sort(key=lambda topic: (-(topic.answers or 0), -topic.passages))
-    return Overview(len(np.unique(documents)), len(keys), tuple(surveyed), since=since)
+    return Overview(len(np.unique(documents)), len(keys), tuple(surveyed))
 
 
 def _words(view: View, keys: Keys, topic_of: Rows, topics: int) -> dict[int, tuple[str, ...]]:
@@ -228,14 +195,3 @@ def _illustration(document: Document, place: Passage) -> str:
         if len(text) <= TYPICAL_CHARACTERS and text[0].isalnum() and text[-1] in _SENTENCE_ENDS:
             return text
     return document.key
-
-
-def _changed(view: View, documents: Keys, earliest: datetime, name: str) -> Keys:
-    """Return the keys of the documents with a date of ``earliest`` or later in the metadata ``name``."""
-    changed: list[int] = []
-    for chunk in by_documents(view, np.unique(documents)):
-        for key, document in zip(chunk, view.documents(chunk), strict=True):
-            dates = map(read_date, flatten(document.metadata).get(name, ()))
-            if any(date is not None and date >= earliest for date in dates):
-                changed.append(key)
-    return np.array(changed, np.int64)

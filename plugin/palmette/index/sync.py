@@ -166,7 +166,7 @@ def sync_source(
         arrays.look_up(fresh, [*plan.moved.values(), *plan.removed])
         if is_new:  # before the long work
             warn_of_language(model, backend, plan.fresh)
-        done, total, refused = 0, len(plan.fresh), dict[str, str]()
+        done, total = 0, len(plan.fresh)
         notes = {f"{NOTE}{source}": origin} if origin is not None else {}
         notes = {name: path for name, path in notes.items() if view.note(name) != path}
         view.release()  # neither encoding nor the commits keep the storage's log from being cut
@@ -175,10 +175,9 @@ def sync_source(
                 documents = plan.fresh[start : start + size]
                 for first in range(0, len(documents), batch_size):
                     batch = documents[first : first + batch_size]
-                    arrays.prepare(batch, refused)
+                    arrays.prepare(batch)
                     bar.update(len(batch))
                 done += len(documents)
-                documents = [document for document in documents if document.key not in refused]
                 gone = [plan.moved[document.key] for document in documents if document.key in plan.moved]
                 if start + size >= total:
                     gone += plan.removed
@@ -188,20 +187,20 @@ def sync_source(
                     break
                 if not on_commit(done, total):
                     break
-        written, others = [id for id in fresh if id not in refused], {*plan.moved, *plan.changed}
+        others = {*plan.moved, *plan.changed}
         report = SyncReport(
             source,
-            added=[id for id in written if id not in others],
-            changed=[id for id in plan.changed if id not in refused],
-            moved=[(former_id, id) for id, former_id in plan.moved.items() if id not in refused],
+            added=[id for id in fresh if id not in others],
+            changed=list(plan.changed),
+            moved=[(former_id, id) for id, former_id in plan.moved.items()],
             removed=plan.removed,
             unchanged=plan.unchanged,
-            skipped=[*refused.items(), *plan.skipped],
+            skipped=plan.skipped,
             encoded=arrays.encoded,
         )
         counts = {"added": len(report.added), "updated": len(report.changed), "moved": len(report.moved)}
         record({**counts, "deleted": len(plan.removed), "unchanged": plan.unchanged})
-    if written or plan.removed:
+    if fresh or plan.removed:
         note_score_scales(model, backend)
     return report
 

@@ -1,1 +1,1 @@
-"""Training data from what users have: an LLM's questions, a reranker's judgement, people's feedback."""
+"""Training data from what users have: a language model's questions, people's feedback."""

@@ -38,7 +38,6 @@ QUESTION_KINDS = {
     "question": "natural questions that this passage answers",
     "paraphrase": "natural questions that this passage answers, in other words than its own: replace its nouns and "
     "verbs by synonyms or descriptions",
-    "related": "natural questions that need both passages for their answer",
 }
 """Instruction for each kind of questions."""
 QUESTIONS_PROMPT = """Write {count} {kind}.
@@ -68,7 +67,7 @@ class QuestionOptions(Config):
     """Kinds and number of the questions, and limits of their cost."""
 
     kinds: tuple[str, ...] = ("question", "keywords")
-    """Kinds of questions: keywords, question, paraphrase, related (over two passages)."""
+    """Kinds of questions: keywords, question, paraphrase."""
     count: Annotated[int, Field(ge=1, le=20)] = 2
     """Number of questions of each kind and passage, written in one call."""
     max_calls: Annotated[int, Field(ge=0)] | None = None
@@ -101,8 +100,6 @@ class Estimate:
     """Number of calls without a logged answer."""
     tokens: int
     """Estimated number of tokens of their prompts and replies."""
-    at_most: bool = False
-    """Whether fewer may do: which passages are ``related``, and were asked about before, only vectors tell."""
 
 
 def write_questions(
@@ -137,26 +134,25 @@ def write_questions(
     make_folder(folder)
     report = QuestionReport()
     index = None
-    if settings.round_trip or "related" in settings.kinds:
+    if settings.round_trip:
         index = Index.build(passages, SpaceModel.untrained(encoder), progress=progress)
     # 2. The calls, and the questions of their replies.
     with AnswerLog(folder / ANSWERS) as log:
-        calls = _plan_calls(passages, settings, index)
+        calls = _plan_calls(passages, settings)
         names = ("concurrency", "max_calls", "max_tokens")
         limits: dict[str, Any] = {name: getattr(settings, name) for name in names}
         ask(calls, model, log, report, schema=QUESTIONS_SCHEMA, progress=progress, **limits)
         questions = _collect(calls, model, log, report)
     # 3. Questions by which an untrained search finds one of their passages among the first become pairs.
-    if settings.round_trip and index is not None and questions:
-        hits_of = index.search(list(questions), k=settings.round_trip)
+    if index is not None:
+        hits_of = index.search(list(questions), k=settings.round_trip) if questions else []
+        index.close()
         keys_of = {question: {passages[row].key for row in rows} for question, rows in questions.items()}
         asked = len(questions)
         for (question, keys), hits in zip(keys_of.items(), hits_of, strict=True):
             if keys.isdisjoint(hit.id for hit in hits):
                 del questions[question]
         report.not_found = asked - len(questions)
-    if index is not None:
-        index.close()
     # 4. The folder, in BEIR format.
     queries = {f"q{number}": question for number, question in enumerate(questions)}
     judged = zip(queries, questions.values(), strict=True)
@@ -168,10 +164,7 @@ def write_questions(
 
 
 def estimate_questions(documents: Any, out: str | Path, llm: Any, **options: Any) -> Estimate:
-    """Estimate the calls and tokens of :func:`write_questions` without a call; logged answers cost nothing.
-
-    Questions about ``related`` passages are counted as if none had an answer: see :attr:`Estimate.at_most`.
-    """
+    """Estimate the calls and tokens of :func:`write_questions` without a call; logged answers cost nothing."""
     check_keys("estimate_questions", options, QuestionOptions.names())
     settings, model = QuestionOptions(**options), as_llm(llm)
     path = check_questions_folder(out, documents) / ANSWERS
@@ -180,16 +173,9 @@ def estimate_questions(documents: Any, out: str | Path, llm: Any, **options: Any
     if path.exists():
         with AnswerLog(path) as log:
             known = log.answers
-    tokens = [
-        call.tokens for call in _plan_calls(passages, settings, None) if key_of(model.name, call.prompt) not in known
-    ]
-    related = "related" in settings.kinds and len(passages) > 1
-    if related:
-        texts = [passage.content for passage in passages]
-        longest = max(zip(estimate_tokens(texts), texts, strict=True))[1]
-        prompts = [prompt_for("related", [text, longest], settings.count) for text in texts]
-        tokens += [count + REPLY_TOKENS * settings.count for count in estimate_tokens(prompts)]
-    return Estimate(len(passages), len(tokens), sum(tokens), related)
+    calls = _plan_calls(passages, settings)
+    tokens = [call.tokens for call in calls if key_of(model.name, call.prompt) not in known]
+    return Estimate(len(passages), len(tokens), sum(tokens))
 
 
 def _cut(documents: Any) -> list[Document]:
@@ -229,46 +215,21 @@ def _check(passages: Sequence[Document]) -> None:
         known.add(key)
 
 
-def _plan_calls(passages: Sequence[Document], options: QuestionOptions, index: Index | None) -> list[PlannedCall]:
-    """Plan all calls: passages in random order, each with every kind of question.
-
-    Passages of equal text share a call. Without an index, there is none about ``related`` passages.
-    """
+def _plan_calls(passages: Sequence[Document], options: QuestionOptions) -> list[PlannedCall]:
+    """Plan all calls: passages in random order, each with every kind of question; those of equal text share a call."""
     order = list(range(len(passages)))
     random.Random(options.seed).shuffle(order)
-    neighbours = _nearest(passages, index) if "related" in options.kinds and index is not None else {}
     calls = dict[str, PlannedCall]()  # by the prompt
     for row in order:
         for kind in options.kinds:
-            if kind == "related" and row not in neighbours:
-                continue
-            rows = (row, neighbours[row]) if kind == "related" else (row,)
-            prompt = prompt_for(kind, [passages[passage].content for passage in rows], options.count)
+            text = f"Passage:\n{passages[row].content}"
+            prompt = QUESTIONS_PROMPT.format(count=options.count, kind=QUESTION_KINDS[kind], text=text)
             if (equal := calls.get(prompt)) is not None:
-                calls[prompt] = replace(equal, rows=tuple(dict.fromkeys((*equal.rows, *rows))))
+                calls[prompt] = replace(equal, rows=(*equal.rows, row))
                 continue
             tokens = estimate_tokens([prompt])[0] + REPLY_TOKENS * options.count
-            calls[prompt] = PlannedCall(prompt, rows, tokens)
+            calls[prompt] = PlannedCall(prompt, (row,), tokens)
     return list(calls.values())
-
-
-def _nearest(passages: Sequence[Document], index: Index) -> dict[int, int]:
-    """Return for each passage its nearest other passage, by an untrained search for its first words."""
-    rows = {passage.key: row for row, passage in enumerate(passages)}
-    texts = [" ".join(passage.content.split()[:60]) for passage in passages]
-    nearest = {}
-    for row, hits in enumerate(index.search(texts, k=2, lexical=0)):
-        other = next((rows[hit.id] for hit in hits if rows[hit.id] != row), None)
-        if other is not None:
-            nearest[row] = other
-    return nearest
-
-
-def prompt_for(kind: str, texts: Sequence[str], count: int) -> str:
-    """Return the prompt for questions of a kind about one passage, or about several together."""
-    numbers = [f" {number}" for number in range(1, len(texts) + 1)] if len(texts) > 1 else [""]
-    parts = [f"Passage{number}:\n{text}" for number, text in zip(numbers, texts, strict=True)]
-    return QUESTIONS_PROMPT.format(count=count, kind=QUESTION_KINDS[kind], text="\n\n".join(parts))
 
 
 def parse_questions(text: str) -> list[str]:

@@ -71,11 +71,9 @@ def feedback_data(index: Index, pairs: Any = None, *, seed: int = 0) -> Retrieva
     documents = list(index.documents())
     known = {document.key for document in documents}
     judged = grades_of_votes(vote for vote in index.feedback_log.votes() if vote.document in known)
-    judged_by = None
     if pairs is not None:
         by_text = {document.content: document.key for document in documents}
         labelled = load_data(pairs, dev_fraction=0.0, seed=seed)
-        judged_by = labelled.judged_by
         for query, grades in labelled.qrels.get("train", {}).items():
             question = " ".join(labelled.queries[query].split())  # as votes have it
             for id, grade in grades.items():
@@ -94,7 +92,7 @@ def feedback_data(index: Index, pairs: Any = None, *, seed: int = 0) -> Retrieva
     for key, query in queries.items():
         qrels["test" if key in test_keys else "train"][key] = judged[query]
     qrels = {split: part for split, part in qrels.items() if part}
-    return RetrievalData("feedback", documents, queries, qrels, judged_by)
+    return RetrievalData("feedback", documents, queries, qrels)
 
 
 def refit(

@@ -15,7 +15,7 @@ from palmette.data.metrics import ndcg
 from palmette.errors import InputError
 from palmette.index import Index
 from palmette.learning.probability import FEWEST_QUESTIONS, judged_questions
-from palmette.ranking.second_stage import RERANK_SCORE, WEIGHT, Rerank, Reranker, as_reranker, keep_weight
+from palmette.ranking.second_stage import RERANK_SCORE, WEIGHT, Rerank, Reranker, as_reranker
 
 WEIGHTS = (*np.round(np.arange(0, 1, 0.05), 2).tolist(), 1.0, 1.25, 1.5, 2.0)
 """Candidate weights."""
@@ -25,9 +25,7 @@ DEPTH = 10
 """Depth of nDCG."""
 
 
-def weigh_reranker(
-    index: Index, rerank: Rerank, judged: Mapping[str, Mapping[str, int]] | None = None, *, keep: bool = True
-) -> Reranker:
+def weigh_reranker(index: Index, rerank: Rerank, judged: Mapping[str, Mapping[str, int]] | None = None) -> Reranker:
     """Return a reranker with the weight that it deserves on an index.
 
     Args:
@@ -35,9 +33,6 @@ def weigh_reranker(
         rerank: The reranker, see :class:`palmette.ranking.second_stage.Reranker`.
         judged: Grades of documents by question and id (0: not relevant). ``None`` takes the votes that the index has
             kept.
-        keep: Keep the weight with the index, for all searches with this reranker that give none; copies by the same
-            model keep it too. It is not kept by a filtered index, nor for a reranker that cannot be told from another
-            one (:func:`palmette.ranking.rerankers.identity_of`), such as a function that closes over a model.
     """
     reranker, questions, quality = as_reranker(rerank), judged_questions(index, judged), list[NDArray[np.float64]]()
     trial = reranker.replace(weight=0.0)
@@ -71,7 +66,4 @@ def weigh_reranker(
     as_good = lost.mean(axis=0) <= np.sqrt(lost.var(axis=0) / len(lost))
     share = len(quality) / (len(quality) + SHIPPED_QUESTIONS)
     best = share * float(np.array(WEIGHTS)[as_good].mean()) + (1 - share) * WEIGHT
-    best = round(best, 3)
-    if keep and reranker.identity and index.within is None:
-        keep_weight(index.backend, reranker, best)
-    return reranker.replace(weight=best)
+    return reranker.replace(weight=round(best, 3))

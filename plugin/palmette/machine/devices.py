@@ -1,25 +1,21 @@
-"""Choice of device and precision, and training in several processes."""
+"""Choice of device and precision."""
 
 from __future__ import annotations
 
-import os
 import platform
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from datetime import timedelta
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from palmette.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor, nn
-
-_PATIENCE = timedelta(days=1)  # for another process may encode for hours; launchers end those that crashed
+    from torch import nn
 
 
 @cache
@@ -44,8 +40,7 @@ def may_have_gpu() -> bool:
 def check_device(device: str | torch.device | None) -> torch.device:
     """Return a device that exists.
 
-    ``None`` is the fastest there is (cuda, mps, cpu). ``"cuda"`` gets an index: under a launcher the process's own
-    GPU (``LOCAL_RANK``), else the current one.
+    ``None`` is the fastest there is (cuda, mps, cpu). ``"cuda"`` is the current GPU, with its index.
     """
     import torch
 
@@ -55,10 +50,7 @@ def check_device(device: str | torch.device | None) -> torch.device:
     try:
         where = torch.device(device)
         if where.type == "cuda" and ":" not in str(where) and gpu:
-            rank = os.environ.get("LOCAL_RANK", "")
-            # Some launchers show each process a single GPU, which is number 0 in all of them.
-            own = int(rank) % torch.cuda.device_count() if rank.isdigit() else torch.cuda.current_device()
-            where = torch.device("cuda", own)
+            where = torch.device("cuda", torch.cuda.current_device())
         if where.type == "meta":  # exists in torch, but computes nothing
             raise RuntimeError
         if named:
@@ -104,105 +96,6 @@ def bfloat16_pays(cpuinfo: str) -> bool:
     """
     flags = cpuinfo.partition("flags")[2].partition("\n")[0].split()
     return "amx_bf16" in flags or ("avx512_bf16" in flags and "AuthenticAMD" in cpuinfo)
-
-
-class Processes:
-    """Processes of one training: this one, or several under ``accelerate launch`` or ``torchrun``, each on its device.
-
-    Alone it does without accelerate, whose decisions would hold for every later run.
-    """
-
-    def __init__(self, device: torch.device, *, alone: bool) -> None:
-        self.alone, self.device, self.rank = alone, device, 0
-        if not alone:
-            from accelerate import Accelerator
-
-            _join(device)
-            self._accelerator = Accelerator(cpu=device.type == "cpu")
-            self.device, self.rank = self._accelerator.device, self._accelerator.process_index
-
-    def prepare(self, module: nn.Module) -> nn.Module:
-        """Put a module on the device; its gradients become the mean over all processes."""
-        return module.to(self.device) if self.alone else cast("nn.Module", self._accelerator.prepare(module))
-
-    def clip(self, parameters: Iterable[Tensor], norm: float) -> None:
-        """Bound the gradient's norm."""
-        from torch import nn
-
-        (nn.utils if self.alone else self._accelerator).clip_grad_norm_(parameters, norm)
-
-    def broadcast(self, value: Any) -> Any:
-        """Return the main process's value in all processes."""
-        if self.alone:
-            return value
-        from accelerate.utils import broadcast_object_list
-
-        return broadcast_object_list([value])[0]
-
-    def gather(self, value: Any) -> list[Any]:
-        """Return the values of all processes in each of them."""
-        if self.alone:
-            return [value]
-        from accelerate.utils import gather_object
-
-        return list(gather_object([value]))
-
-
-def _several() -> bool:
-    return int(os.environ.get("WORLD_SIZE") or 1) > 1
-
-
-def processes(device: str | torch.device | None, *, alone: bool = False) -> Processes:
-    """Return the processes of this run, or this one ``alone``; a device that is not there raises."""
-    where = check_device(device)
-    if alone or not _several():
-        return Processes(where, alone=True)
-    if where.type == "cuda" and where != check_device("cuda"):
-        raise ConfigError(
-            f"device {str(device)!r} is one GPU, and {os.environ['WORLD_SIZE']} processes run: "
-            "give 'cuda', and each takes its own"
-        )
-    return Processes(where, alone=False)
-
-
-def main_process() -> bool:
-    """Tell whether this process prints and writes for all; always true where there is one."""
-    return not _several() or int(os.environ.get("RANK") or 0) == 0
-
-
-@contextmanager
-def main_process_first(device: str | torch.device | None) -> Iterator[None]:
-    """Let the main process do the work before the others, which then find it in the cache."""
-    if not _several():
-        yield
-        return
-    _join(check_device(device))
-    import torch
-
-    # Not accelerate's own context: its barrier names a GPU even where all processes compute on the CPU.
-    if not main_process():
-        torch.distributed.barrier()
-    yield
-    if main_process():
-        torch.distributed.barrier()
-
-
-def finish() -> None:
-    """Wait until all processes are done, and disconnect."""
-    if not _several():
-        return
-    import torch
-
-    if torch.distributed.is_initialized():
-        torch.distributed.barrier()
-        torch.distributed.destroy_process_group()
-
-
-def _join(device: torch.device) -> Any:
-    """Connect this process to the others, once."""
-    from accelerate import PartialState
-
-    return PartialState(cpu=device.type == "cpu", timeout=_PATIENCE)
 
 
 def load_module(make: Callable[[], nn.Module | None], weights: Mapping[str, Any]) -> nn.Module | None:

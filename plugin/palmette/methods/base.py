@@ -27,7 +27,7 @@ from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.hub import Checkpoint
 from palmette.hub.checkpointed import Checkpointed, TrainingRecord
 from palmette.lexical.analyser import LANGUAGE
-from palmette.machine.devices import load_module, main_process_first, require_torch
+from palmette.machine.devices import load_module, require_torch
 from palmette.ranking.rerank import rank_documents
 from palmette.ranking.score import SHIPPED, Calibration, Lexical, ScoreScales, check_lexical, read_calibrations
 from palmette.search.plan import ArraySpec, Candidates, Floats, SearchPlan
@@ -264,21 +264,19 @@ class Model(Checkpointed):
                 f"{loaded.name} has no training pairs: splits are {sorted(loaded.qrels)}; 'train' is needed"
             )
         store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
-        with main_process_first(device):  # of several processes one encodes; the cache then serves the others
-            # 2. A space, where labelled pairs teach one that held-out questions gain from.
-            coder = plain = load_encoder(encoder, device=device).plain
-            facts, apart, vectors = dict[str, Any](), None, None
-            learns = preset is None if learn_space is None else learn_space
-            if learns and loaded.trainable and cls.uses_space(settings, loaded):
-                pairs = TrainingPairs.encode(loaded, plain, store, seed=loop.seed, progress=progress)
-                vectors = pairs.queries, pairs.documents
-                space, facts = fit_space(pairs, seed=loop.seed, progress=progress)
-                if space is not None:
-                    coder = SpaceEncoder(plain, space)
-                    if not loaded.judged_by:  # a reranker's judgements choose no weight of words
-                        apart = learn_apart(pairs, Choice(facts["maps"], facts["way"]), seed=loop.seed)
-            # 3. The method's task, on texts that are encoded once, and its training.
-            settings, task = cls.task(settings, FitInputs(loaded, coder, store, loop.seed, progress))
+        # 2. A space, where labelled pairs teach one that held-out questions gain from.
+        coder = plain = load_encoder(encoder, device=device).plain
+        facts, apart, vectors = dict[str, Any](), None, None
+        learns = preset is None if learn_space is None else learn_space
+        if learns and loaded.trainable and cls.uses_space(settings, loaded):
+            pairs = TrainingPairs.encode(loaded, plain, store, seed=loop.seed, progress=progress)
+            vectors = pairs.queries, pairs.documents
+            space, facts = fit_space(pairs, seed=loop.seed, progress=progress)
+            if space is not None:
+                coder = SpaceEncoder(plain, space)
+                apart = learn_apart(pairs, Choice(facts["maps"], facts["way"]), seed=loop.seed)
+        # 3. The method's task, on texts that are encoded once, and its training.
+        settings, task = cls.task(settings, FitInputs(loaded, coder, store, loop.seed, progress))
         where: dict[str, Any] = {"device": device, "output_dir": output_dir, "resume": resume}
         trained = train(task, loop, label=f"Training the {cls.method} model", progress=progress, **where)
         record = TrainingRecord.after(loaded, loop, task, trained).replace(space=facts)

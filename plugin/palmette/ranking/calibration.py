@@ -140,24 +140,23 @@ def calibrate(
     own_vectors = model.encoder is frozen and frozen.plain is frozen
     untrained = own_vectors and (model.module is None or next(model.module.parameters(), None) is None)
     if judged and untrained:  # all of them may judge
-        if len(judged) < MANY_QUERIES or data.judged_by:
+        if len(judged) < MANY_QUERIES:
             return {}  # the weight that ten questions chose lost up to .008 on FairytaleQA
         data = replace(data, qrels={"dev": judged})
     sample = draw_sample(data, seed, vectors) if variants else None
     if sample is None:
         return {}
-    judgements = None if data.judged_by else sample.judgements
     scored = _score_sample(model, variants, sample, frozen, cache, progress)
-    if judgements is None or apart is None:
-        return {key: learn(*part, judgements) for key, part in scored.items()}
+    if sample.judgements is None or apart is None:
+        return {key: learn(*part, sample.judgements) for key, part in scored.items()}
     other, queries, share = apart
     train = data.qrels["train"]
     others = draw_sample(replace(data, qrels={"dev": {query: train[query] for query in queries}}), seed, vectors)
     if others is None or others.judgements is None:
-        return {key: learn(*part, judgements) for key, part in scored.items()}
+        return {key: learn(*part, sample.judgements) for key, part in scored.items()}
     parts = _score_sample(other, variants, others, other.encoder, cache, progress)
     quality = {key: quality_by_weight(*part, others.judgements) for key, part in parts.items()}
-    return {key: learn(*part, judgements, quality[key], share) for key, part in scored.items()}
+    return {key: learn(*part, sample.judgements, quality[key], share) for key, part in scored.items()}
 
 
 def _score_sample(

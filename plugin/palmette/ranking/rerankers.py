@@ -7,11 +7,8 @@ and TEI speak it, ``"rerank:MODEL@https://host/v1"``; or a function.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
-from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,46 +90,6 @@ def model_name(reranker: Any) -> str:
             if isinstance(name, str) and name:
                 return name
     return type(reranker).__name__
-
-
-def identity_of(reranker: Any) -> str:
-    """Identify a reranker, so that what is learned for it counts for no other one.
-
-    A model is known by its name or the digest of its folder, a framework's reranker also by its class, a function by
-    its module, name and code. Empty for what cannot be told from another: a function that closes over others, an object
-    that names no model.
-    """
-    if isinstance(reranker, FunctionType):
-        if reranker.__closure__ or reranker.__defaults__ or reranker.__kwdefaults__:
-            return ""
-        code = hashlib.sha256(repr(_code(reranker.__code__)).encode("utf-8", "surrogatepass")).hexdigest()
-        return f"{reranker.__module__}.{reranker.__qualname__} {code}"
-    if isinstance(reranker, str):
-        kind, _, place = reranker.partition(":")
-    else:
-        kind, place = f"{type(reranker).__module__}.{type(reranker).__qualname__}", model_name(reranker)
-        if place == type(reranker).__name__:
-            return ""
-    place = place.strip()
-    folder = Path(place).expanduser()
-    if kind != "rerank" and folder.is_dir():
-        digest = hashlib.sha256()
-        for path in sorted(folder.rglob("*")):
-            if path.is_file() and path.suffix != ".md" and not path.name.startswith("."):
-                digest.update(path.relative_to(folder).as_posix().encode("utf-8", "surrogateescape"))
-                with path.open("rb") as file:
-                    digest.update(hashlib.file_digest(file, "sha256").digest())
-        place = digest.hexdigest()
-    return f"{kind}:{place}"
-
-
-def _code(code: CodeType) -> list[Any]:
-    """Return what a function computes, without the places of its lines."""
-    constants = [
-        _code(one) if isinstance(one, CodeType) else sorted(map(repr, one)) if isinstance(one, frozenset) else repr(one)
-        for one in code.co_consts
-    ]
-    return [code.co_code, code.co_names, constants]
 
 
 def checked_scores(scores: Any, count: int, name: str) -> list[float]:

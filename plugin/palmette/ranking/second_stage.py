@@ -17,7 +17,6 @@ of 1 the sums are 0, 1.6 and −2.1, and c = .6: the second comes first with 1.0
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 import warnings
 import weakref
@@ -27,19 +26,19 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import replace
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from palmette.arrays import Floats, Keys
-from palmette.config import check_range, parse_json
-from palmette.errors import REPAIR, ConfigError, CorruptIndexError, shown
+from palmette.config import check_range
+from palmette.errors import ConfigError, shown
 from palmette.machine.telemetry import span
 from palmette.machine.threads import Renewed
-from palmette.ranking.rerankers import checked_scores, identity_of, scorer_of
+from palmette.ranking.rerankers import checked_scores, scorer_of
 from palmette.search.plan import Candidates
-from palmette.store.protocols import Backend, View
+from palmette.store.protocols import View
 
 WEIGHT = 0.02
 """Shipped weight: the largest that cost no weak reranker more than .002 of nDCG@10 on dev questions."""
@@ -53,9 +52,6 @@ MOST_KEPT = 50_000
 """Scores that a reranker keeps, by question and text."""
 MOST_LATE = 4
 """Late judgements that may still run before further ones are not begun."""
-
-RERANKER_WEIGHTS = "reranker_weights"
-"""Name of the note of an index that holds the weights learned on it, by reranker."""
 
 RERANK = "rerank"
 """Name of the evidence of a hit: the log-odds that the reranker adds; NaN if the question was not judged."""
@@ -107,9 +103,8 @@ class Reranker(Renewed):
         model: A ``CrossEncoder``, a reranker of LangChain or LlamaIndex, a function of a question and texts that
             returns a score for each text, ``"cross-encoder:FOLDER_OR_NAME"`` or ``"rerank:MODEL@https://host/v1"``
             (its key in PALMETTE_RERANK_KEY).
-        weight: Log-odds of a score one standard deviation above the mean of a question's open hits. ``None`` for the
-            one that :func:`palmette.learning.reranking.weigh_reranker` has learned on the index for this reranker,
-            else the shipped one, which gains little and does no harm.
+        weight: Log-odds of a score one standard deviation above the mean of a question's open hits. The shipped one
+            gains little and does no harm; :func:`palmette.learning.reranking.weigh_reranker` learns one.
         hits: Largest number of hits of a question that are judged.
         within: Distance in log-odds from the best hit up to which a hit is judged: ``inf`` judges all, 1 asks rarely.
         seconds: Seconds that a question's judgement may take; ``None`` for no limit. A late one is kept for the next
@@ -120,20 +115,19 @@ class Reranker(Renewed):
         self,
         model: Any,
         *,
-        weight: float | None = None,
+        weight: float = WEIGHT,
         hits: int = HITS,
         within: float = WITHIN,
         seconds: float | None = None,
     ) -> None:
-        if None in (hits, within):
-            raise ConfigError(f"Reranker: hits and within must be numbers, got {hits} and {within}")
+        if None in (weight, hits, within):
+            raise ConfigError(f"Reranker: weight, hits and within must be numbers, got {weight}, {hits} and {within}")
         check_range("Reranker", "weight", weight, 0, 100)
         check_range("Reranker", "hits", hits, 2, 1000, whole=True)
         check_range("Reranker", "within", within, 0)
         check_range("Reranker", "seconds", seconds, 1e-3)
         self.model, self._scorer = model, scorer_of(model)
-        self.weight = None if weight is None else float(weight)
-        self.hits, self.within, self.seconds = int(hits), float(within), seconds
+        self.weight, self.hits, self.within, self.seconds = float(weight), int(hits), float(within), seconds
         self._memory = _memory_of(self.model)
         super().__init__()
 
@@ -146,21 +140,6 @@ class Reranker(Renewed):
     def name(self) -> str:
         """Name of the model."""
         return self._scorer.name
-
-    @cached_property
-    def identity(self) -> str:
-        """Name that learned weights are kept under; empty for a reranker that cannot be told from another one."""
-        try:
-            return identity_of(self.model)
-        except OSError:  # its folder can no longer be read
-            return ""
-
-    def weight_in(self, view: View) -> float:
-        """Weight in searches of an index: the given one, else the one learned there, else the shipped one."""
-        if self.weight is not None:
-            return self.weight
-        kept = kept_weights(view)
-        return kept.get(self.identity, WEIGHT) if kept else WEIGHT
 
     def options(self) -> dict[str, Any]:
         """Options of the constructor, besides the model."""
@@ -180,7 +159,7 @@ class Reranker(Renewed):
         return partial(Reranker, **self.options()), (self.model,)
 
     def __repr__(self) -> str:
-        return f"<Reranker {self.name}>" if self.weight is None else f"<Reranker {self.name}: weight {self.weight:g}>"
+        return f"<Reranker {self.name}: weight {self.weight:g}>"
 
     def judge(self, question: str, texts: Sequence[str]) -> list[float]:
         """Return a score for each text, from a kept judgement where there is one.
@@ -198,7 +177,7 @@ class Reranker(Renewed):
             known |= self._in_time(question, fresh)
         return [known[key] for key in keys]
 
-    def added(self, logits: Floats, scores: Floats, weight: float) -> tuple[Floats, float]:
+    def added(self, logits: Floats, scores: Floats) -> tuple[Floats, float]:
         """Return the log-odds that scores add to a question's open hits, given those of the first stage, and to others.
 
         Equal scores add nothing.
@@ -206,7 +185,7 @@ class Reranker(Renewed):
         deviation = float(scores.std())
         if deviation <= 1e-9 * max(1.0, float(np.abs(scores).max())):
             return np.zeros(len(scores), np.float32), 0.0
-        added = weight * (scores - scores.mean()) / deviation
+        added = self.weight * (scores - scores.mean()) / deviation
         correction = float(logits.max() - (logits + added).max())
         return np.asarray(np.round(added + correction, 6) + 0.0, np.float32), correction
 
@@ -248,30 +227,6 @@ class Reranker(Renewed):
             while len(self._memory.scores) > MOST_KEPT:
                 self._memory.scores.popitem(last=False)
         return scores
-
-
-def kept_weights(view: View) -> dict[str, float]:
-    """Weights learned on an index, by the identity of the reranker; none in a scope."""
-    note = view.note(RERANKER_WEIGHTS)
-    return {} if note is None else noted_weights(note)
-
-
-def noted_weights(note: str) -> dict[str, float]:
-    """Parse the note of an index's reranker weights."""
-    try:
-        weights = {str(name): float(weight) for name, weight in parse_json(note).items()}
-        if not all(0 <= weight <= 100 for weight in weights.values()):
-            raise ValueError(f"{shown(note)} has a weight below 0 or above 100")
-    except (AttributeError, TypeError, ValueError, OverflowError) as error:
-        raise CorruptIndexError(f"the note of an index's reranker weights is damaged ({error}); {REPAIR}") from error
-    return weights
-
-
-def keep_weight(backend: Backend, reranker: Reranker, weight: float) -> None:
-    """Keep the weight of a reranker with an index."""
-    with backend.write() as writer, backend.read() as view:
-        weights = kept_weights(view) | {reranker.identity: weight}
-        writer.note(RERANKER_WEIGHTS, json.dumps(weights, sort_keys=True))
 
 
 def _digest(*texts: str) -> bytes:
@@ -349,7 +304,7 @@ class SecondStage:
                 notes[question] = message
             warnings.warn(message, stacklevel=2)
             return
-        added, elsewhere = self.reranker.added(logits[chosen], scores, self.reranker.weight_in(view))
+        added, elsewhere = self.reranker.added(logits[chosen], scores)
         facts = zip(added.tolist(), scores.tolist(), strict=True)
         self._judged[row] = {-1: (elsewhere, np.nan), **dict(zip(opened, facts, strict=True))}
 

@@ -16,7 +16,7 @@ from palmette.errors import CheckpointError, InputError, shown
 from palmette.hub import Checkpoint
 from palmette.hub.checkpointed import Checkpointed, TrainingRecord
 from palmette.lexical.analyser import check_query
-from palmette.machine.devices import main_process_first, require_torch
+from palmette.machine.devices import require_torch
 from palmette.machine.telemetry import span
 from palmette.methods.base import DEFAULT_ENCODER
 from palmette.reader.answer import Answer, answer_of, calibrated, with_blocks, with_places
@@ -120,9 +120,8 @@ class Reader(Checkpointed):
                 "reads sentences without any"
             )
         store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
-        with main_process_first(device):
-            coder = load_encoder(encoder, device=device)
-            training_set = TrainingSet.of(loaded, config, coder, store, seed=training.seed, progress=progress)
+        coder = load_encoder(encoder, device=device)
+        training_set = TrainingSet.of(loaded, config, coder, store, seed=training.seed, progress=progress)
         import torch
 
         with torch.random.fork_rng(devices=[]):

@@ -60,8 +60,8 @@ class Codes(NamedTuple):
     """[N] bound of ‖x̂‖."""
 
     @classmethod
-    def encode(cls, data: NDArray[Any], rows: NDArray[Any] | None = None, scales: Floats | None = None) -> Codes:
-        """Encode ``rows`` of ``data`` [N, C] (``None`` for all) times ``scales`` [N], with one step per row."""
+    def encode(cls, data: NDArray[Any], rows: NDArray[Any] | None = None) -> Codes:
+        """Encode ``rows`` of ``data`` [N, C] (``None`` for all), with one step per row."""
         from palmette.search import kernels
 
         count, width = len(data) if rows is None else len(rows), data.shape[1]
@@ -69,17 +69,11 @@ class Codes(NamedTuple):
 
         def encode(start: int, stop: int) -> None:
             chosen = slice(start, stop) if rows is None else rows[start:stop]
-            values = as_floats(data[chosen]) if scales is None else as_floats(data[chosen]) * scales[chosen, None]
-            kernels.encode(np.ascontiguousarray(values), *(part[start:stop] for part in codes))
+            kernels.encode(np.ascontiguousarray(as_floats(data[chosen])), *(part[start:stop] for part in codes))
 
         edges = [*range(0, count, max(1, _PIECE // max(1, width))), count]
         run_in_threads([partial(encode, a, b) for a, b in pairwise(edges)])
         return codes
-
-    @property
-    def nbytes(self) -> int:
-        """Size in memory."""
-        return sum(part.nbytes for part in self)
 
     def shortlist(self, rows: Rows | None, queries: QueryCodes, k: int) -> tuple[Rows, Rows]:
         """Select pairs (query, row) that include the ``k`` best of ``rows`` (ascending; ``None`` for all) per query."""

@@ -1,10 +1,9 @@
-"""Engines by name, and FAISS behind them for inner products: flat (CPU or GPU), inverted lists, graphs.
+"""Engines by name, and FAISS behind them for inner products: flat (CPU or GPU), or inverted lists.
 
     exact                    NumPy and numba
     faiss                    a flat index, on the GPU where FAISS finds one: the same results
     ivf                      lists around centroids, of which a query searches the nearest few
     ivf:nlist=256,nprobe=8   256 lists, 8 searched
-    hnsw:m=32,ef=64          a graph with 32 links per vector, searched with 64 candidates
 
 Overlaps, small segments and narrow filters are searched exactly. FAISS only selects candidates; their scores are
 computed exactly. Each segment has its own FAISS index, built at its first search and kept in memory, with deleted
@@ -12,8 +11,7 @@ documents masked.
 
 A search always returns k documents. If a filter leaves FAISS too few, it is widened step by step:
 
-    nprobe 16 → 64 → 256 → … all lists      (hnsw: ef in the same steps, then exact search, since a graph may have
-                                             parts that a filtered search does not reach)
+    nprobe 16 → 64 → 256 → … all lists
 """
 
 from __future__ import annotations
@@ -24,14 +22,14 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from palmette.arrays import Floats, Rows
+from palmette.arrays import Floats, Rows, as_floats
 from palmette.config import Config
 from palmette.errors import ConfigError, MissingExtraError
 from palmette.machine.threads import get_threads
 from palmette.search.flat import Block, ExactEngine, Shortlist
 from palmette.search.plan import Metric
 
-ENGINE_NAMES = ("exact", "faiss", "ivf", "hnsw")
+ENGINE_NAMES = ("exact", "faiss", "ivf")
 """Names of engines, before their options."""
 EXACT_UP_TO = 1024
 """Number of rows, after a filter, up to which a segment is searched exactly: as fast, and better."""
@@ -40,13 +38,9 @@ NARROW = 0.02
 TRAINED = 39
 """Smallest number of vectors per list for clustering."""
 WIDENING = 4
-"""Factor by which ``nprobe`` or ``ef`` grows if too few documents were found."""
+"""Factor by which ``nprobe`` grows if too few documents were found."""
 _EXTRA = 16  # additional rows of a flat search, so that rounding hides no hit
 _GPU_MOST = 2048  # largest k and nprobe of FAISS on a GPU
-
-
-class Flat(Config):
-    """Options of ``faiss``: none."""
 
 
 class Ivf(Config):
@@ -58,26 +52,15 @@ class Ivf(Config):
     """Number of lists that a query searches."""
 
 
-class Hnsw(Config):
-    """Options of ``hnsw``."""
-
-    m: Annotated[int, Field(ge=2)] = 32
-    """Number of links of a vector."""
-    ef: Annotated[int, Field(ge=2)] = 64
-    """Number of candidates during a search (at least the number of results)."""
-    build: Annotated[int, Field(ge=2)] = 80
-    """Number of candidates while the graph is built."""
-
-
 def engine_named(name: str) -> ExactEngine:
     """Make an engine from its name and options (see the top of the module)."""
     if not isinstance(name, str):
         raise ConfigError(f"an engine is given by its name, such as 'exact' or 'ivf', got {name!r}")
     kind, _, option_text = name.partition(":")
-    if kind not in ENGINE_NAMES or (option_text and kind in ("exact", "faiss")):
+    if kind not in ENGINE_NAMES or (option_text and kind != "ivf"):
         raise ConfigError(f"unknown engine {name!r}. Engines: {', '.join(ENGINE_NAMES)}")
-    if kind == "exact":
-        return ExactEngine()
+    if kind != "ivf":
+        return ExactEngine() if kind == "exact" else FaissEngine()
     try:
         pairs = (part.split("=") for part in option_text.split(",") if part.strip())
         options = {key.strip(): int(value) for key, value in pairs}
@@ -85,7 +68,7 @@ def engine_named(name: str) -> ExactEngine:
         raise ConfigError(
             f"engine {name!r}: options are written name=number, as in 'ivf:nlist=256,nprobe=8'"
         ) from error
-    return FaissEngine({"faiss": Flat, "ivf": Ivf, "hnsw": Hnsw}[kind](**options))
+    return FaissEngine(Ivf(**options))
 
 
 def is_engine(name: str) -> bool:
@@ -101,15 +84,14 @@ class _Built(NamedTuple):
 class FaissEngine(ExactEngine):
     """Shortlists rows by a FAISS index of each block."""
 
-    def __init__(self, options: Flat | Ivf | Hnsw) -> None:
-        self.options, self.approximate = options, not isinstance(options, Flat)
-        name = type(options).__name__.lower() if self.approximate else "faiss"
+    def __init__(self, lists: Ivf | None = None) -> None:
+        self.lists, self.approximate = lists, lists is not None
         try:
             import faiss
         except ImportError as error:
-            raise MissingExtraError("faiss", "cpu", f"engine={name!r}") from error
+            raise MissingExtraError("faiss", "cpu", f"engine={'ivf' if lists else 'faiss'!r}") from error
         self._faiss: Any = faiss
-        self._gpu = bool(getattr(faiss, "get_num_gpus", int)()) and not isinstance(options, Hnsw)
+        self._gpu = bool(getattr(faiss, "get_num_gpus", int)())
         self._gpu_lock = threading.Lock()  # GPU indexes serve one search at a time
 
     def shortlist(self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int) -> Shortlist:
@@ -118,13 +100,10 @@ class FaissEngine(ExactEngine):
         few = max(EXACT_UP_TO, k, NARROW * len(block.keys)) if self.approximate else k + _EXTRA
         if metric != "inner_product" or count <= few:
             return super().shortlist(block, rows, queries, metric, k)
-        built = block.memo(("faiss", self.options), lambda: self._build(block.floats(slice(None))))
-        if not self.approximate:
+        built = block.memo(("faiss", self.lists), lambda: self._build(as_floats(block.data)))
+        if self.lists is None:
             return self._flat(built, block, rows, queries, k)
-        if isinstance(self.options, Ivf):
-            width, most = min(self.options.nprobe, built.index.nlist), int(built.index.nlist)
-        elif isinstance(self.options, Hnsw):
-            width, most = max(self.options.ef, k), max(k, int(built.index.ntotal))
+        width, most = min(self.lists.nprobe, built.index.nlist), int(built.index.nlist)
         row_numbers, _ = self._search(built, block, rows, queries, k, width)
         work = len(queries) * count * width // most
         while (short := (row_numbers >= 0).sum(axis=1) < k).any() and width < most:
@@ -132,13 +111,7 @@ class FaissEngine(ExactEngine):
             row_numbers[short], _ = self._search(built, block, rows, queries[short], k, width)
             work += int(short.sum()) * count * width // most
         of, at = np.nonzero(row_numbers >= 0)
-        near = Shortlist(of, row_numbers[of, at], work)
-        if not short.any():
-            return near
-        at, complete = np.flatnonzero(short), ~short[of]  # the graph did not reach k: compare all
-        more = super().shortlist(block, rows, queries[short], metric, k)
-        of, row_numbers = np.append(of[complete], at[more.of]), np.append(near.rows[complete], more.rows)
-        return Shortlist(of, row_numbers, near.compared + more.compared)
+        return Shortlist(of, row_numbers[of, at], work)
 
     def _flat(self, built: _Built, block: Block, rows: Rows | None, queries: Floats, k: int) -> Shortlist:
         """Fetch more than k rows, until the last scores lower than the k-th by more than rounding can explain."""
@@ -162,10 +135,8 @@ class FaissEngine(ExactEngine):
             mask[rows] = True
             options["sel"] = faiss.IDSelectorBitmap(np.packbits(mask, bitorder="little"))
         kind = faiss.SearchParameters
-        if isinstance(self.options, Ivf):
+        if self.lists is not None:
             kind, options["nprobe"] = faiss.SearchParametersIVF, width
-        elif isinstance(self.options, Hnsw):
-            kind, options["efSearch"] = faiss.SearchParametersHNSW, width
         if built.on_gpu is not None and rows is None and max(fetch, width) <= _GPU_MOST:
             with self._gpu_lock:
                 params = {"params": kind(**options)} if options else {}
@@ -176,19 +147,13 @@ class FaissEngine(ExactEngine):
         return row_numbers, scores
 
     def _build(self, data: Floats) -> _Built:
-        """Build the FAISS index that the options name over vectors [N, d]."""
-        faiss, options, width = self._faiss, self.options, data.shape[1]
-        metric = faiss.METRIC_INNER_PRODUCT
+        """Build a FAISS index of vectors [N, d], flat or of lists."""
+        faiss, (rows, width) = self._faiss, data.shape
         faiss.omp_set_num_threads(get_threads())
-        if isinstance(options, Flat):
-            index = faiss.IndexFlatIP(width)
-        elif isinstance(options, Hnsw):
-            index = faiss.IndexHNSWFlat(width, options.m, metric)
-            index.hnsw.efConstruction = options.build
-        else:
-            rows, centroids = len(data), faiss.IndexFlatIP(width)
-            lists = min(rows, options.nlist or max(1, min(round(4 * rows**0.5), rows // TRAINED)))
-            index = faiss.IndexIVFFlat(centroids, width, lists, metric)
+        index = faiss.IndexFlatIP(width)
+        if self.lists is not None:
+            lists = min(rows, self.lists.nlist or max(1, min(round(4 * rows**0.5), rows // TRAINED)))
+            index = faiss.IndexIVFFlat(index, width, lists, faiss.METRIC_INNER_PRODUCT)
             index.cp.min_points_per_centroid = 1  # no warning: the user chose the number of lists
             index.train(data)
         index.add(data)

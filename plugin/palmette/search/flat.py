@@ -69,16 +69,11 @@ class Memo:
 class Block(Memo):
     """Rows to search, with their ascending keys and what engines derive from them."""
 
-    def __init__(self, data: NDArray[Any], keys: Keys, scales: Floats | None = None) -> None:
+    def __init__(self, data: NDArray[Any], keys: Keys) -> None:
         super().__init__()
-        self.data, self.keys, self.scales = data.view(), keys, scales
-        """[N, d] float32, float16, ``uint16`` in fixed point, or int8 with a factor of each row in ``scales`` [N]."""
+        self.data, self.keys = data.view(), keys
+        """[N, d] float32, float16, or ``uint16`` in fixed point."""
         self.data.flags.writeable = False
-
-    def floats(self, rows: slice | Rows) -> Floats:
-        """Values of rows [n, d]."""
-        values = as_floats(self.data[rows])
-        return values if self.scales is None else values * self.scales[rows, None]
 
     def margin(self, queries: Floats, metric: Metric) -> Floats:
         """Bound how far apart two fast scores of a query can be that are really equal: [Q]."""
@@ -93,15 +88,10 @@ class Block(Memo):
         return bound
 
 
-def as_block(
-    stored: NDArray[Any], keys: Keys, fold: int = 1, width: int | None = None, scales: NDArray[Any] | None = None
-) -> Block:
-    """Make a block of a stored array: its neighbouring columns summed, or its first ``width`` columns alone."""
+def as_block(stored: NDArray[Any], keys: Keys, fold: int = 1) -> Block:
+    """Make a block of a stored array, with its neighbouring columns summed."""
     if fold != 1:
         return Block(fold_columns(stored, fold), keys)
-    stored = stored[:, :width]
-    if scales is not None:
-        return Block(np.ascontiguousarray(stored), keys, np.asarray(scales, np.float32))
     as_it_is = stored.dtype in (np.uint16, np.float16)
     return Block(np.ascontiguousarray(stored, None if as_it_is else np.float32), keys)
 
@@ -110,7 +100,7 @@ def _largest_norm(block: Block, metric: Metric) -> float:
     """Largest L2 (inner product) or L1 (overlap) norm of the rows."""
     largest, step = 0.0, max(1, _PIECE // block.data.shape[1])
     for start in range(0, len(block.data), step):
-        piece = block.floats(slice(start, start + step))
+        piece = as_floats(block.data[start : start + step])
         squares = np.einsum("nd,nd->n", piece, piece)
         norms = np.abs(piece).sum(axis=1) if metric == "overlap" else np.sqrt(squares)
         largest = max(largest, float(norms.max()))
@@ -152,7 +142,7 @@ def top_k(
         fill_in(pairs, out)
     each = compared / max(1, len(queries))
     visited = each if engine.approximate else total
-    return Candidates(out.keys, out.scores, visited, refined=each, approximate=engine.approximate)
+    return Candidates(out.keys, out.scores, visited, approximate=engine.approximate)
 
 
 def empty_candidates(queries: int, width: int) -> Candidates:
@@ -183,14 +173,13 @@ def exact_scores(block: Block, near: Shortlist, queries: Floats, metric: Metric)
 
     queries, scores = np.ascontiguousarray(queries), np.empty(len(near.rows), np.float32)
     unit = np.float32(1 / ONE if block.data.dtype == np.uint16 else 1)  # value of a stored 1
-    # compiled loops know neither float16 nor scales
-    converted = block.data.dtype == np.float16 or block.scales is not None
+    converted = block.data.dtype == np.float16  # which compiled loops do not know
     step = max(1, _PIECE // block.data.shape[1]) if converted else len(scores)
     for start in range(0, len(scores), max(1, step)):
         part = slice(start, start + step)
         data, rows = block.data, near.rows[part]
         if converted:
-            data, rows = block.floats(rows), np.arange(len(rows))
+            data, rows = as_floats(data[rows]), np.arange(len(rows))
         kernels.exact_scores(data, unit, rows, queries, near.of[part], metric == "overlap", scores[part])
     return scores
 
@@ -200,7 +189,7 @@ def _exact_products(block: Block, near: Shortlist, queries: Floats) -> Floats:
     scores, step = np.empty(len(near.rows), np.float32), max(1, _PIECE // block.data.shape[1])
     for start in range(0, len(scores), step):
         part = slice(start, start + step)
-        rows, vectors = block.floats(near.rows[part]), queries[near.of[part]]
+        rows, vectors = as_floats(block.data[near.rows[part]]), queries[near.of[part]]
         scores[part] = np.einsum("md,md->m", rows.astype(np.float64), vectors.astype(np.float64))
     return scores
 
@@ -224,7 +213,7 @@ class ExactEngine:
             return Shortlist(np.repeat(of, count), near, work)
         if not compiles_loops():
             return _by_product(block, np.arange(count) if rows is None else rows, queries, k)
-        codes: Codes = block.memo("codes", lambda: Codes.encode(block.data, scales=block.scales))
+        codes: Codes = block.memo("codes", lambda: Codes.encode(block.data))
         of, near = codes.shortlist(rows, QueryCodes.encode(queries), k)
         return Shortlist(of, near, len(near))
 
@@ -235,7 +224,7 @@ def _by_product(block: Block, rows: Rows, queries: Floats, k: int) -> Shortlist:
     with np.errstate(over="ignore", invalid="ignore"):
         for start in range(0, len(rows), step):
             part = slice(start, start + step)
-            scores[:, part] = queries @ block.floats(rows[part]).T
+            scores[:, part] = queries @ as_floats(block.data[rows[part]]).T
         lowest = np.partition(scores, -k, axis=1)[:, -k] - block.margin(queries, "inner_product")
     of, at = np.nonzero(~(scores < lowest[:, None]))  # NaN stays: float64 decides
     return Shortlist(of, rows[at], scores.size)

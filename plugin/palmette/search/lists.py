@@ -87,9 +87,7 @@ class ListBlock(NamedTuple):
         if self.rows is not None and len(self.rows) * _GATHER < order.all_sizes[known].sum():
             rows = self.rows[np.isin(order.lists[self.rows], known)]
             return rows, len(rows)
-        codes = self.block.memo(
-            ("in lists", order), lambda: Codes.encode(self.block.data, order.rows, self.block.scales)
-        )
+        codes = self.block.memo(("in lists", order), lambda: Codes.encode(self.block.data, order.rows))
         allowed = _EVERY if self.rows is None else order.among(self.rows)[0]
 
         def scan(chosen_lists: Rows) -> tuple[Rows, int]:
@@ -119,9 +117,9 @@ def top_k_in_lists(parts: Sequence[ListBlock], queries: Floats, chosen: Keys, k:
     work = int(each * np.count_nonzero(chosen >= 0) * queries.shape[1])
     threads = max(1, min(get_threads(), work // _WORTH_A_THREAD + 1, chosen.size))
 
-    def search(query_numbers: Sequence[int], threads: int) -> tuple[int, int]:
-        """Search some of the queries in their chosen lists; returns how many documents were visited and refined."""
-        visited = refined = 0
+    def search(query_numbers: Sequence[int], threads: int) -> int:
+        """Search some of the queries in their chosen lists; returns how many documents were visited."""
+        visited = 0
         for q in query_numbers:
             query, keys, scores = queries[q : q + 1], [np.empty(0, np.int64)], [np.empty(0, np.float32)]
             for part in parts:
@@ -133,16 +131,13 @@ def top_k_in_lists(parts: Sequence[ListBlock], queries: Floats, chosen: Keys, k:
             candidate_keys, exact = np.concatenate(keys), np.concatenate(scores)
             order = np.lexsort((candidate_keys, -exact))[:k]
             out.keys[q, : len(order)], out.scores[q, : len(order)] = candidate_keys[order], exact[order]
-            refined += len(candidate_keys)
-        return visited, refined
+        return visited
 
     if len(queries) == 1:
-        visited, refined = search([0], threads)
+        visited = search([0], threads)
     else:
-        shares = [partial(search, range(at, len(queries), threads), 1) for at in range(threads)]
-        visited, refined = np.sum(run_in_threads(shares), axis=0).tolist()
-    each, more = visited / max(1, len(queries)), refined / max(1, len(queries))
-    return Candidates(out.keys, out.scores, each, refined=more)
+        visited = sum(run_in_threads([partial(search, range(at, len(queries), threads), 1) for at in range(threads)]))
+    return Candidates(out.keys, out.scores, visited / max(1, len(queries)))
 
 
 def add_sizes(sizes: Rows, more: Rows) -> Rows:

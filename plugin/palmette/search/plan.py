@@ -62,9 +62,7 @@ class Score:
     part_weights: Floats | None = None
     """[F] factors of several vectors per document, of which the best weighted one counts; 0 leaves a vector out."""
     scales: str | None = None
-    """Stored array of the factors of int8 vectors: [F] with ``part_weights``, else one per document."""
-    prefix: bool = False
-    """Whether queries compare with as many leading numbers of a vector as they have: a narrow search reads no more."""
+    """Stored array [F] of the factors of int8 vectors, with ``part_weights``."""
 
     def __post_init__(self) -> None:
         if self.metric not in get_args(Metric):
@@ -73,10 +71,6 @@ class Score:
             raise InputError(f"query vectors must be [Q, d] float32, got {self.queries.shape} {self.queries.dtype}")
         if (bad := ~np.isfinite(self.queries).all(axis=1)).any():
             raise EncodingError(f"query {int(bad.argmax())} holds NaN or infinity; check the encoder's output")
-        if self.metric != "inner_product" and (self.prefix or self.scales is not None):
-            raise InputError(f"prefix and scales go with inner products, not with {self.metric!r}")
-        if self.prefix and self.fold != 1:
-            raise InputError(f"a prefix of columns is compared as it is stored: leave fold={self.fold} out")
         weights = self.part_weights
         if weights is not None and not (weights.dtype == np.float32 and (weights >= 0).all() and weights.any()):
             raise InputError(
@@ -103,7 +97,7 @@ class SearchPlan:
     lists: Lists | None = None
     """Restricts ``first`` (inner products only)."""
     rescore: Score | None = None
-    """Ranks the ``fetch`` best candidates of ``first``."""
+    """Ranks the ``fetch`` best candidates of ``first``, by several vectors per document."""
     fetch: int | None = None
     """Candidates to rescore; never fewer than ``k``."""
     share: float = 0.0
@@ -155,8 +149,6 @@ class Candidates:
     """Documents compared with each query, on average."""
     evidence: Facts = field(default_factory=dict)
     """Facts about each hit for its explanation (the layer that found it, …): arrays [Q, n] by name."""
-    refined: float = 0.0
-    """Documents compared number by number, per query; bounds rule the others out."""
     approximate: bool = False
     """Whether the engine may have missed some of the best."""
 

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from functools import wraps
 from itertools import islice
 from typing import Any, TypeVar
-from uuid import uuid4
 
 import numpy as np
 
@@ -68,10 +67,7 @@ def _endpoint(
 
 def index_facts(index: Index, reader: Reader) -> dict[str, Any]:
     """Describe an index."""
-    reranker = None
-    if index.reranker is not None:
-        with index.backend.read() as view:
-            reranker = {"model": index.reranker.name, "weight": index.reranker.weight_in(view)}
+    reranker = index.reranker and {"model": index.reranker.name, "weight": index.reranker.weight}
     return asdict(index.stats()) | {"encoder": index.model.encoder.name, "reranker": reranker}
 
 
@@ -132,16 +128,14 @@ def _bounded(call: Callable[[Any, Index, Reader], T]) -> Callable[[Any, Index, R
 )
 @_bounded
 def _search(body: SearchBody, index: Index, reader: Reader) -> dict[str, Any]:
-    """Answer ``/v1/search``, and record each search under a run's id, where feedback is kept."""
+    """Answer ``/v1/search``, and record each search, where that is turned on."""
     queries, options = listed(body.query), body.search()
     names = ("threshold", "explain", "group_by", "distinct", "expand", "expand_tokens")
     with noting() as notes:
         results = index.search(queries, body.k, **{name: getattr(body, name) for name in names}, **options)
     facts = results_facts(queries, results, notes, body.explain, body.html)
-    for query, hits, fact in zip(queries, results, facts, strict=True):
-        run = uuid4().hex
-        if index.record_search(query, [hit.id for hit in hits], run=run):
-            fact["run"] = run
+    for query, hits in zip(queries, results, strict=True):
+        index.record_search(query, [hit.id for hit in hits])
     return {"results": facts}
 
 
@@ -152,7 +146,7 @@ def _search(body: SearchBody, index: Index, reader: Reader) -> dict[str, Any]:
     {"query": QUESTION, "id": "apples", "useful": True},
 )
 def _feedback(body: FeedbackBody, index: Index, reader: Reader) -> dict[str, Any]:
-    index.feedback(body.query, body.id, useful=body.useful, run=body.run, person=body.person)
+    index.feedback(body.query, body.id, useful=body.useful, person=body.person)
     return {"kept": True}
 
 
@@ -292,17 +286,10 @@ def _fields(body: Body, index: Index, reader: Reader) -> dict[str, Any]:
 @_bounded
 def _overview(body: OverviewBody, index: Index, reader: Reader) -> dict[str, Any]:
     """Describe an index: facts, frequent metadata, and topics, which may be scored by a question."""
-    options = {name: getattr(body, name) for name in ("query", "filter", "topics", "since", "date")}
+    options = {name: getattr(body, name) for name in ("query", "filter", "topics")}
     facts = index_facts(index, reader)
     del facts["location"]  # a path of this machine
     return {**facts, "fields": _fields(body, index, reader)["fields"], **index.overview(**options).to_dict()}
-
-
-@_endpoint("/v1/topics", NameBody, "The tree of an index as HTML", {})
-def _topics(body: Body, index: Index, reader: Reader) -> dict[str, Any]:
-    from palmette.methods.tree import TreeInspection
-
-    return {"html": TreeInspection.of(index, progress=False).to_html()}
 
 
 @_endpoint("/v1/upsert", UpsertBody, "Add or replace", {"documents": [QUINCE]}, write=True)

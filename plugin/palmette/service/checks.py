@@ -121,15 +121,13 @@ class Guarded(Protocol):
         """Return the response to an error."""
 
 
-@dataclass(eq=False)
+@dataclass
 class _Arrival:
-    """A request: its caller, the bytes of its body so far, and whether it is being answered."""
+    """A request: its caller, whether it has a place, and the bytes of its body so far."""
 
     name: str
-    size: int = 0
     has_place: bool = False
-    timeout: asyncio.Timeout | None = None
-    """Ends the wait for the body."""
+    size: int = 0
 
 
 class RequestChecks:
@@ -137,9 +135,8 @@ class RequestChecks:
 
     def __init__(self, app: ASGIApp, service: Guarded) -> None:
         self.app, self.service = app, service
-        self._places: Counter[str] = Counter()  # requests that are answered, by caller
-        self._held: Counter[str] = Counter()  # bytes of all bodies, by caller
-        self._arriving: dict[_Arrival, None] = {}  # bodies on their way, the one that began first before the others
+        self._places: Counter[str] = Counter()  # requests that arrive or are answered, by caller
+        self._held: Counter[str] = Counter()  # bytes of their bodies, by caller
         self._rate, self._refused = Rate(service.settings.rate), Rate(60)
         host = service.settings.host
         own = {"localhost", "127.0.0.1", "::1"} if service.settings.is_loopback else {host}
@@ -172,13 +169,13 @@ class RequestChecks:
             # 1. who asks, and whether they may
             caller = scope["palmette.caller"] = self._admit(scope, path)
             arrival, headers = _Arrival(caller.name), Headers(scope=scope)
-            # 2. the body, unless anybody may send it and nobody reads it; and a place among those that are answered
+            # 2. a place, and the body, unless anybody may send it and nobody reads it
+            self._take_place(arrival)
             received = receive
             has_body = "transfer-encoding" in headers or headers.get("content-length", "0").strip("0") != ""
             if has_body and scope["path"] not in OPEN:
                 refused = False
                 received = await self._read_body(arrival, receive)
-            self._take_place(arrival)
             refused = False
             # 3. the answer
             scope["app"] = service  # lets the router raise instead of answering itself
@@ -215,8 +212,6 @@ class RequestChecks:
             return Caller("owner", write=True, local=True)
         self._check_host(headers)
         address = (scope.get("client") or ("unknown", 0))[0]
-        if self._places.total() >= service.settings.waiting:
-            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests wait: try again", retry_after="1")
         if scope["path"] in OPEN:
             return Caller(address)
         caller = service.callers.find(headers.get("authorization"), address)
@@ -252,10 +247,10 @@ class RequestChecks:
         return max(1, most // SHARE) if self.service.callers else most
 
     def _take_place(self, arrival: _Arrival) -> None:
-        """Count a request that is answered from now on; raises where all callers, or this one, have too many."""
+        """Count a request until it is answered; raises where all callers, or this one, have too many."""
         most = self.service.settings.waiting
         if self._places.total() >= most or self._places[arrival.name] >= self._share(most):
-            raise self._too_many("requests that are answered")
+            raise self._too_many("requests")
         self._places[arrival.name] += 1
         arrival.has_place = True
 
@@ -266,32 +261,26 @@ class RequestChecks:
     async def _read_body(self, arrival: _Arrival, receive: Receive) -> Receive:
         """Read a body whole, in time and within the limits; return what receives it, and then what follows it."""
         parts, settings = list[bytes](), self.service.settings
-        self._arriving[arrival] = None
+        name, most = arrival.name, BODIES * settings.max_body
         try:
-            async with asyncio.timeout(settings.timeout) as arrival.timeout:
-                self._make_room(arrival)
+            async with asyncio.timeout(settings.timeout):
                 more = True
                 while more:
                     message = await receive()
-                    if arrival not in self._arriving:  # given up just when this part had come
-                        raise TimeoutError
                     if message["type"] == "http.disconnect":
                         raise ClientDisconnect
                     # its declared length may be missing
                     parts.append(message.get("body", b""))
                     arrival.size += len(parts[-1])
-                    self._held[arrival.name] += len(parts[-1])
+                    self._held[name] += len(parts[-1])
                     if arrival.size > settings.max_body:
                         raise self._too_large()
-                    self._make_room(arrival)
+                    if self._held[name] > self._share(most) or self._held.total() > most:
+                        raise self._too_many("bodies of requests")
                     more = message.get("more_body", False)
         except TimeoutError as error:
-            reason = f"did not arrive within {settings.timeout:g} s"
-            if arrival not in self._arriving:
-                reason = "took longest of too many that arrive at once: send it again"
-            raise Problem(HTTPStatus.REQUEST_TIMEOUT, f"the request {reason}", connection="close") from error
-        finally:
-            self._arriving.pop(arrival, None)
+            detail = f"the request did not arrive within {settings.timeout:g} s"
+            raise Problem(HTTPStatus.REQUEST_TIMEOUT, detail, connection="close") from error
         whole: list[Message] = [{"type": "http.request", "body": b"".join(parts), "more_body": False}]
         parts.clear()
 
@@ -299,29 +288,3 @@ class RequestChecks:
             return whole.pop() if whole else await receive()
 
         return receive_whole
-
-    def _make_room(self, arrival: _Arrival) -> None:
-        """Bound the number and the bytes of bodies: those that have been on their way longest make room.
-
-        Clients that send half of a body keep nobody out. Bytes of requests that are answered stay: where those, of all
-        or of one of several tokens, leave no room, it raises.
-        """
-        name, most = arrival.name, BODIES * self.service.settings.max_body
-        while len(self._arriving) > self.service.settings.waiting:
-            counts = Counter(other.name for other in self._arriving)
-            [(busiest, _)] = counts.most_common(1)
-            self._give_up(next(other for other in self._arriving if other.name == busiest))
-        while (own := self._held[name] > self._share(most)) or self._held.total() > most:
-            others = (other for other in self._arriving if other is not arrival and other.size)
-            longest = next((other for other in others if not own or other.name == name), None)
-            if longest is None:
-                raise self._too_many("bodies of requests")
-            self._give_up(longest)
-
-    def _give_up(self, arrival: _Arrival) -> None:
-        """Wait no longer for a body, and forget what has come of it."""
-        assert arrival.timeout is not None
-        del self._arriving[arrival]
-        self._held[arrival.name] -= arrival.size
-        arrival.size = 0
-        arrival.timeout.reschedule(0.0)

@@ -1,4 +1,4 @@
-"""The Model Context Protocol over a service: search, context, get, answer, overview; documents as resources."""
+"""The Model Context Protocol over a service: search, context, get, answer, overview."""
 
 from __future__ import annotations
 
@@ -6,35 +6,21 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import replace
 from itertools import takewhile
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
-from urllib.parse import quote
+from typing import Annotated, Any, Literal, TypeVar
 
-import numpy as np
-from mcp import MCPError
 from mcp.server.mcpserver import MCPServer
-from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError
-from mcp.server.mcpserver.resources import ResourceSecurity
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.server.transport_security import TransportSecuritySettings
-from mcp_types import (
-    INVALID_PARAMS,
-    CallToolResult,
-    ListResourcesResult,
-    PaginatedRequestParams,
-    Resource,
-    TextContent,
-    ToolAnnotations,
-)
-from pydantic import AnyUrl, BaseModel, Field, ValidationError
+from mcp_types import CallToolResult, TextContent, ToolAnnotations
+from pydantic import Field
 from starlette.routing import Route
 
 from palmette import __version__
-from palmette.config import in_our_words
-from palmette.errors import InputError, NotFoundError, PalmetteError, shown
+from palmette.errors import NotFoundError, PalmetteError
 from palmette.index import Index
 from palmette.machine.text import printable, shorten
 from palmette.reader import Reader
@@ -42,16 +28,7 @@ from palmette.service.app import Service
 from palmette.service.callers import Caller
 from palmette.service.calls import ENDPOINTS
 from palmette.service.checks import Problem
-from palmette.service.schema import (
-    DOCUMENTS_PER_PAGE,
-    AnswerBody,
-    Body,
-    ContextBody,
-    ListBody,
-    OverviewBody,
-    SearchBody,
-)
-from palmette.store.protocols import StoredDocument
+from palmette.service.schema import AnswerBody, Body, ContextBody, OverviewBody, SearchBody
 from palmette.types import Citation, Passage, cite
 
 T = TypeVar("T")
@@ -66,10 +43,6 @@ EXCERPT_CHARACTERS = 300
 """Largest number of characters of a passage in a search."""
 LONGEST_REPLY = 20_000
 """Largest number of characters that ``get`` returns at a time."""
-MOST_PARTS = 10_000
-"""Largest number of documents, ``book#1``, ``book#2``, …, that are read as one."""
-MOST_CHARACTERS = 2**26
-"""Largest number of their characters."""
 CONTEXT_TOKENS = 10_000
 """Largest number of tokens of a context."""
 READS = {endpoint.path.rpartition("/")[2]: endpoint.call for endpoint in ENDPOINTS if not endpoint.write}
@@ -86,82 +59,6 @@ Conditions = Annotated[
 ]
 
 
-class Cited(BaseModel):
-    """A part of a document, and where it stands."""
-
-    id: str
-    citation: str
-    """Place for readers, such as ``handbook.pdf › Keys, page 12``."""
-    place: dict[str, Any]
-
-
-class PassageReply(Cited):
-    """A passage that a search found."""
-
-    score: float
-    text: str
-    """The best sentence, or the beginning."""
-    metadata: dict[str, Any]
-    uri: str
-
-
-class FoundReply(BaseModel):
-    """Findings among the documents that are indexed."""
-
-    note: str | None = None
-    """Why they are those of the first stage, where the reranker failed or was late."""
-    indexing: dict[str, int | None] | None = None
-    """Documents found so far, ``done``, of ``total``, while a folder is indexed for the first time."""
-
-
-class Passages(FoundReply):
-    """Passages found by a search, best first."""
-
-    passages: list[PassageReply]
-
-
-class ExcerptReply(Cited):
-    """Consecutive sentences of a document."""
-
-    score: float
-    text: str
-    uri: str
-
-
-class Gathered(FoundReply):
-    """The best sentences for a question."""
-
-    tokens: int
-    excerpts: list[ExcerptReply]
-
-
-class Text(Cited):
-    """A text, and where it stands: the whole of it, of which a long one is returned in parts."""
-
-    text: str
-    metadata: dict[str, Any]
-    offset: int
-    """First character of the text that is returned."""
-    total: int
-    """Characters of the whole text."""
-
-
-class AnswerSource(Cited):
-    """A passage that gives an answer; its place is the answer's."""
-
-    sentence: str
-    share: float
-    uri: str
-
-
-class Answered(FoundReply):
-    """An answer in a document's own words; empty where the documents have none."""
-
-    answer: str
-    confidence: float
-    sources: list[AnswerSource]
-
-
 class PartBody(Body):
     """A passage to read, or more of its document."""
 
@@ -169,55 +66,22 @@ class PartBody(Body):
     part: Literal["passage", "neighbours", "document"] = "passage"
 
 
-class ReadPart(NamedTuple):
-    """A text that was read."""
-
-    text: str
-    citation: Citation
-    metadata: dict[str, Any]
-
-
-class OverviewResult(FoundReply):
-    """Contents of an index."""
-
-    index: str
-    documents: int
-    reranker: str | None
-    """Second stage of its searches."""
-    fields: dict[str, list[tuple[Any, int]]]
-    """Frequent values of metadata, with their numbers of documents."""
-    topics: list[dict[str, Any]]
-
-
 class Server(MCPServer[Any]):
-    """The tools and resources of a service. ``Server(service)`` runs over stdio, ``mount(service)`` over HTTP."""
+    """The tools of a service. ``Server(service)`` runs over stdio, ``mount(service)`` over HTTP.
+
+    A result is a text for the model, and the same as JSON for programs.
+    """
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        calls = (self.search, self.context, self.get, self.answer, self.overview)
-        tools = [_strict_tool(call) for call in calls]
-        self._arguments = {tool.name: tool.parameters["properties"] for tool in tools}
         super().__init__(
             "palmette",
             instructions=INSTRUCTIONS,
             version=__version__,
-            tools=tools,
+            tools=[_strict_tool(call) for call in (self.search, self.context, self.get, self.answer, self.overview)],
             log_level="WARNING",
             middleware=[_identify],
         )
-        safe = ResourceSecurity(exempt_params={"id"})  # an id is looked up, never a path
-        read = self.resource("palmette://{index}/{+id}", name="document", mime_type="text/plain", security=safe)
-        read(self.read_document)
-
-    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
-        """Call a tool; errors about its arguments are the sentences that HTTP replies with."""
-        try:
-            return await super().call_tool(name, arguments, context)
-        except ToolError as error:
-            if type(error) is not ToolError or not isinstance(error.__cause__, ValidationError):
-                raise  # a subclass is the tool's own failure, of its result perhaps
-            reason = in_our_words(error.__cause__, name, arguments, self._arguments[name])
-            raise ToolError(str(reason)) from error.__cause__
 
     async def search(
         self,
@@ -225,14 +89,13 @@ class Server(MCPServer[Any]):
         k: Annotated[int, Field(ge=1, le=50, description="Number of passages")] = 5,
         filter: Conditions = None,
         index: IndexName = None,
-    ) -> Annotated[CallToolResult, Passages]:
+    ) -> CallToolResult:
         """Find passages about a question. Returns each one's id, score, place and best sentence; `get` reads more."""
-        name, reply = await self._ask(READS["search"], SearchBody(query=query, k=k, filter=filter, index=index))
+        _, reply = await self._ask(READS["search"], SearchBody(query=query, k=k, filter=filter, index=index))
         [result] = reply["results"]
-        passages = [_passage(name, hit) for hit in result["hits"]]
-        lines = "\n".join(f"{_cited(p.id)} {p.score:.0%}, {_line(p.citation)}: {_line(p.text)}" for p in passages)
-        value = Passages(passages=passages, indexing=reply.get("indexing"), note=result.get("note"))
-        return _result(value, lines or "Nothing was found.")
+        passages = [_passage(hit) for hit in result["hits"]]
+        lines = [f"{_cited(p['id'])} {p['score']:.0%}, {_line(p['citation'])}: {_line(p['text'])}" for p in passages]
+        return _result({"passages": passages}, reply | result, "\n".join(lines) or "Nothing was found.")
 
     async def context(
         self,
@@ -240,19 +103,18 @@ class Server(MCPServer[Any]):
         tokens: Annotated[int, Field(ge=1, le=CONTEXT_TOKENS, description="Tokens of all excerpts together")] = 1000,
         filter: Conditions = None,
         index: IndexName = None,
-    ) -> Annotated[CallToolResult, Gathered]:
+    ) -> CallToolResult:
         """Gather the best sentences for a question from all documents: excerpts, each under its id, score and place."""
         body = ContextBody(question=question, tokens=tokens, filter=filter, index=index)
-        name, reply = await self._ask(READS["context"], body)
+        _, reply = await self._ask(READS["context"], body)
         names = ("id", "citation", "place", "score", "text")
-        excerpts = [
-            ExcerptReply(**{key: excerpt[key] for key in names}, uri=_uri(name, excerpt["id"]))
-            for excerpt in reply["excerpts"]
-        ]
-        heads = [f"{_cited(e.id)} {e.score:.0%}, {_line(e.citation)}:" for e in excerpts]
-        texts = [text for head, excerpt in zip(heads, excerpts, strict=True) for text in (head, excerpt.text)]
-        facts = {key: reply.get(key) for key in ("tokens", "indexing", "note")}
-        return _result(Gathered(excerpts=excerpts, **facts), *(texts or [f"Nothing was found within {tokens} tokens."]))
+        excerpts = [{name: excerpt[name] for name in names} for excerpt in reply["excerpts"]]
+        texts = list[str]()
+        for excerpt in excerpts:
+            head = f"{_cited(excerpt['id'])} {excerpt['score']:.0%}, {_line(excerpt['citation'])}:"
+            texts += [head, excerpt["text"]]
+        facts = {"tokens": reply["tokens"], "excerpts": excerpts}
+        return _result(facts, reply, *(texts or [f"Nothing was found within {tokens} tokens."]))
 
     async def get(
         self,
@@ -263,19 +125,18 @@ class Server(MCPServer[Any]):
         ] = "passage",
         offset: Annotated[int, Field(ge=0, description="First character, to read on in a long text")] = 0,
         index: IndexName = None,
-    ) -> Annotated[CallToolResult, Text]:
+    ) -> CallToolResult:
         """Read a passage, alone or with its neighbours, or its whole document."""
-        _, read = await self._ask(_read_part, PartBody(id=id, part=part, index=index))
-        text = read.text
+        _, (text, citation, metadata) = await self._ask(_read_part, PartBody(id=id, part=part, index=index))
         if offset >= len(text):
             raise ToolError(f"{_cited(id)} has {len(text):,} characters: give an offset below that, got {offset:,}")
         part_shown = text[offset : offset + LONGEST_REPLY]
         end = offset + len(part_shown)
         more = f": read on with offset={end}" if end < len(text) else ""
-        place: dict[str, Any] = {"citation": str(read.citation), "place": read.citation.to_dict()}
-        value = Text(id=id, text=part_shown, metadata=read.metadata, offset=offset, total=len(text), **place)
-        where = f"{_cited(id)} {_line(value.citation)}, characters {offset} to {end} of {len(text)}{more}"
-        return _result(value, part_shown, where)
+        place: dict[str, Any] = {"citation": str(citation), "place": citation.to_dict()}
+        facts = {"id": id, "text": part_shown, "metadata": metadata, "offset": offset, "total": len(text), **place}
+        where = f"{_cited(id)} {_line(place['citation'])}, characters {offset} to {end} of {len(text)}{more}"
+        return _result(facts, {}, part_shown, where)
 
     async def answer(
         self,
@@ -283,78 +144,39 @@ class Server(MCPServer[Any]):
         k: Annotated[int, Field(ge=1, le=50, description="Number of passages to read")] = 5,
         filter: Conditions = None,
         index: IndexName = None,
-    ) -> Annotated[CallToolResult, Answered]:
+    ) -> CallToolResult:
         """Answer a question in the documents' own words, without a language model, with the passages that say it."""
-        name, reply = await self._ask(READS["answer"], AnswerBody(question=question, k=k, filter=filter, index=index))
-        answer = reply["answers"][0]
+        _, reply = await self._ask(READS["answer"], AnswerBody(question=question, k=k, filter=filter, index=index))
+        [answer] = reply["answers"]
         names = ("id", "citation", "place", "sentence", "share")
-        sources = [
-            AnswerSource(**{key: support[key] for key in names}, uri=_uri(name, support["id"]))
-            for support in answer["supports"]
-        ]
-        facts = {"answer": answer["answer"], "confidence": answer["confidence"], "indexing": reply.get("indexing")}
-        value = Answered(**facts, sources=sources, note=answer.get("note"))
-        if not sources:
-            return _result(value, f"These documents have no answer ({answer['no_answer']:.0%} sure).")
-        cited = "\n".join(f"{_cited(s.id)} {_line(s.citation)}: {_line(s.sentence)}" for s in sources)
-        return _result(value, f"{_line(value.answer)} ({value.confidence:.0%})\n{cited}")
+        sources = [{name: support[name] for name in names} for support in answer["supports"]]
+        facts = {"answer": answer["answer"], "confidence": answer["confidence"], "sources": sources}
+        text = f"These documents have no answer ({answer['no_answer']:.0%} sure)."
+        if sources:
+            lines = [f"{_cited(s['id'])} {_line(s['citation'])}: {_line(s['sentence'])}" for s in sources]
+            text = "\n".join([f"{_line(answer['answer'])} ({answer['confidence']:.0%})", *lines])
+        return _result(facts, reply | answer, text)
 
     async def overview(
         self,
         query: Annotated[str | None, Field(description="A question: topics say how far they answer it")] = None,
         filter: Conditions = None,
         index: IndexName = None,
-    ) -> Annotated[CallToolResult, OverviewResult]:
+    ) -> CallToolResult:
         """Say what an index holds: its topics with words and counts, and metadata to filter by."""
         name, reply = await self._ask(READS["overview"], OverviewBody(query=query, filter=filter, index=index))
-        facts = {key: reply.get(key) for key in ("documents", "fields", "topics", "indexing")}
-        value = OverviewResult(index=name, reranker=(reply["reranker"] or {}).get("model"), **facts)
-        lines = [f"{name}: {value.documents:,} documents"]
-        lines += [_line(f"hits are reranked by {value.reranker}")] if value.reranker else []
-        shown = ((name, ", ".join(f"{item} ({n})" for item, n in counts[:8])) for name, counts in value.fields.items())
-        lines += [_line(f"{field}: {values}") for field, values in shown]
-        for topic in value.topics:
+        reranker = (reply["reranker"] or {}).get("model")
+        facts = {"index": name, "reranker": reranker} | {key: reply[key] for key in ("documents", "fields", "topics")}
+        lines = [f"{name}: {reply['documents']:,} documents"]
+        lines += [_line(f"hits are reranked by {reranker}")] if reranker else []
+        for field, counts in reply["fields"].items():
+            lines.append(_line(f"{field}: {', '.join(f'{item} ({n})' for item, n in counts[:8])}"))
+        for topic in reply["topics"]:
             ids = ", ".join(_cited(document["id"]) for document in topic["typical"])
             judged = "" if topic["answers"] is None else f", answers with {topic['answers']:.0%}"
             words = ", ".join(topic["words"][:6]) or topic["name"]
             lines.append(f"topic {_line(words)}: {topic['documents']} documents{judged}, such as {ids}")
-        return _result(value, "\n".join(lines))
-
-    async def read_document(self, index: str, id: str) -> str:
-        """The text of a document, or of a passage of it."""
-        try:
-            return (await self._ask(_read_part, PartBody(id=id, index=index)))[1].text
-        except ToolError as error:
-            unknown = isinstance(error.__cause__, NotFoundError)
-            raise (ResourceNotFoundError if unknown else ResourceError)(str(error)) from error
-
-    async def read_resource(self, uri: AnyUrl | str, context: Any = None) -> Any:
-        """Read a document by its URI, in which no part of an id needs an escape: ``palmette://docs/a/guide.md#3``."""
-        return await super().read_resource(str(uri).replace("?", "%3F").replace("#", "%23"), context)
-
-    async def _handle_list_resources(self, ctx: Any, params: PaginatedRequestParams | None) -> ListResourcesResult:
-        """List the documents of every index that the caller may read, a page at a time.
-
-        A cursor is the name of an index, and the number of its documents that earlier pages have.
-        """
-        await self._service.wait_until_open()
-        names, first, offset = self._service.names(_caller.get()), 0, 0
-        if params is not None and params.cursor:
-            count, _, name = params.cursor.partition(" ")
-            if name not in names or not re.fullmatch(r"\d{1,12}", count):
-                raise MCPError(INVALID_PARAMS, f"there is no page {shown(params.cursor)}: list from the beginning")
-            first, offset = names.index(name), int(count)
-        resources: list[Resource] = []
-        for name in names[first:]:
-            room = DOCUMENTS_PER_PAGE - len(resources)
-            if name not in self._service.failures:
-                _, begun = await self._ask(_beginnings, ListBody(limit=room, offset=offset, index=name))
-                for id, text in begun:
-                    resources.append(Resource(uri=_uri(name, id), name=id, description=text, mime_type="text/plain"))
-                if len(begun) == room:
-                    return ListResourcesResult(resources=resources, next_cursor=f"{offset + room} {name}")
-            offset = 0
-        return ListResourcesResult(resources=resources)
+        return _result(facts, reply, "\n".join(lines))
 
     async def _ask(self, call: Callable[..., T], body: Body) -> tuple[str, T]:
         """Call the service for the sender of the message, and turn its errors into errors of the tool."""
@@ -413,16 +235,18 @@ async def _identify(ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any
         _caller.reset(token)
 
 
-def _result(value: BaseModel, *texts: str) -> CallToolResult:
-    """Return a result; a document's own text is a block by itself, so that it can forge no frame around it."""
-    if note := getattr(value, "note", None):
+def _result(facts: dict[str, Any], reply: Mapping[str, Any], *texts: str) -> CallToolResult:
+    """Return a result; a document's own text is a block by itself, so that it can forge no frame around it.
+
+    Notes of the service's ``reply`` are added: why its hits are those of the first stage, how far a folder is indexed.
+    """
+    facts |= {name: reply[name] for name in ("note", "indexing") if name in reply}
+    if note := facts.get("note"):
         texts = (*texts, f"Note: {_line(note)}")
-    if part := getattr(value, "indexing", None):
+    if part := facts.get("indexing"):
         count = f"{part['done']:,}" + ("" if part["total"] is None else f" of {part['total']:,}")
         texts = (*texts, f"Note: the folder is still being indexed; this is from {count} documents.")
-    return CallToolResult(
-        content=[TextContent(text=text) for text in texts], structured_content=value.model_dump(mode="json")
-    )
+    return CallToolResult(content=[TextContent(text=text) for text in texts], structured_content=facts)
 
 
 def _line(text: str) -> str:
@@ -436,21 +260,18 @@ def _cited(id: str) -> str:
     return f"[{id if plain else json.dumps(id)}]"
 
 
-def _passage(index: str, hit: dict[str, Any]) -> PassageReply:
+def _passage(hit: dict[str, Any]) -> dict[str, Any]:
     """Describe a hit; the id of a passage has its number, ``guide.md#3``."""
     place = hit.get("passage", {})
     id = f"{hit['id']}#{place['number'] + 1}" if place.get("count", 1) > 1 else hit["id"]
-    facts = {key: hit[key] for key in ("citation", "place", "score", "metadata")}
     # the best sentence in one line, or the beginning of the text
     best = hit["text"][slice(*(hit.get("highlights", {}).get("sentence") or (0, len(hit["text"]))))]
-    return PassageReply(id=id, text=shorten(best, EXCERPT_CHARACTERS), uri=_uri(index, id), **facts)
+    facts = {key: hit[key] for key in ("citation", "place", "score", "metadata")}
+    return {"id": id, "text": shorten(best, EXCERPT_CHARACTERS), **facts}
 
 
-def _read_part(body: PartBody, index: Index, reader: Reader) -> ReadPart:
-    """Read a passage, ``guide.md#3``, with or without its neighbours, or its document.
-
-    Documents may be numbered like passages.
-    """
+def _read_part(body: PartBody, index: Index, reader: Reader) -> tuple[str, Citation, dict[str, Any]]:
+    """Read a document, or a passage of one, ``guide.md#3``, with or without its neighbours: text, place, metadata."""
     named = re.fullmatch(r"(.*)#(\d{1,9})", body.id, re.S)
     name, number = (named[1], int(named[2])) if named else (body.id, 0)
     with index.backend.read() as view:
@@ -458,56 +279,21 @@ def _read_part(body: PartBody, index: Index, reader: Reader) -> ReadPart:
         if not keys_of:
             raise NotFoundError(f"there is no document {_cited(body.id)}: take an id from a search")
         [stored] = view.stored([keys_of[body.id if body.id in keys_of else name][0]])
-        document, places = stored.document, stored.passages
-        # 1. a passage of a document, or several that follow each other
-        if body.id not in keys_of:
-            if not 1 <= number <= len(places):
-                why = f"its document has {len(places):,}, numbered from 1"
-                raise NotFoundError(f"there is no passage {_cited(body.id)}: {why}")
-            around = {"passage": 0, "neighbours": 1, "document": len(places)}[body.part]
-            return _passages(stored, max(0, number - 1 - around), min(len(places), number + around))
-        # 2. a document; its neighbours too, where it is itself a numbered part
-        ids = [body.id]
-        if named and body.part == "neighbours":
-            ids = [f"{name}#{n}" for n in range(max(1, number - 1), number + 2)]
-        elif named and body.part == "document":
-            ids = [name] if name in keys_of else [f"{name}#{n}" for n in range(1, MOST_PARTS + 1)]
-        keys, parts, size = view.keys_of(ids), list[StoredDocument](), 0
-        for _, stored_part, _ in view.scan([keys[id][0] for id in ids if id in keys]):
-            parts.append(stored_part)
-            size += len(stored_part.document.content)
-            if size > MOST_CHARACTERS:
-                raise InputError(f"{_cited(body.id)} has more than {MOST_CHARACTERS:,} characters: read a part of it")
-    text = "\n\n".join(part.document.content for part in parts)
-    citation, last = (_passages(part, 0, len(part.passages)).citation for part in (parts[0], parts[-1]))
-    if len(parts) > 1 and (citation.file, citation.kind) == (last.file, last.kind):
-        citation = replace(citation, last=max(citation.first, last.last), end=len(text))
-    return ReadPart(text, citation, dict(document.metadata))
-
-
-def _passages(stored: StoredDocument, first: int, end: int) -> ReadPart:
-    """Join the passages of a document from ``first`` to before ``end``."""
-    document, places = stored.document, stored.passages[first:end]
+    document, places = stored.document, stored.passages
+    start, end = 0, len(document.content)
+    if body.id not in keys_of:
+        if not 1 <= number <= len(places):
+            why = f"its document has {len(places):,}, numbered from 1"
+            raise NotFoundError(f"there is no passage {_cited(body.id)}: {why}")
+        around = {"passage": 0, "neighbours": 1, "document": len(places)}[body.part]
+        places = places[max(0, number - 1 - around) : number + around]
+        start, end = places[0].start, places[-1].end
     place, last = places[0], places[-1]
     if len(places) > 1:
         levels = takewhile(lambda names: len(set(names)) == 1, zip(*(place.headings for place in places), strict=False))
         headings = tuple(names[0] for names in levels)  # that all of them have
-        place = Passage(place.start, last.end, headings, place.first_line, last.last_line, first, place.count)
-    return ReadPart(document.content[place.start : place.end], cite(document, place), dict(document.metadata))
-
-
-def _beginnings(body: ListBody, index: Index, reader: Reader) -> list[tuple[str, str]]:
-    """Ids and beginnings of documents, in the order they were added."""
-    with index.backend.read() as view:
-        keys = np.unique(view.document_keys(view.keys()))[body.offset :][: body.limit].tolist()
-        documents = (stored.document for _, stored, _ in view.scan(keys))
-        return [(document.key, shorten(document.content, EXCERPT_CHARACTERS)) for document in documents]
-
-
-def _uri(index: str, id: str) -> str:
-    """URI of a document or passage; slashes of an id stay, unless a client could take its parts for a path's."""
-    safe = "" if {"", ".", ".."} & set(id.split("/")) else "/"
-    return f"palmette://{quote(index, safe='')}/{quote(id, safe=safe)}"
+        place = Passage(start, end, headings, place.first_line, last.last_line, place.number, place.count)
+    return document.content[start:end], cite(document, place), dict(document.metadata)
 
 
 __all__ = ["Server", "mount", "run_stdio"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from palmette.encoder.sentences.splitting import split_sentences
-from palmette.sources.blocks import blocks_of, front_matter
+from palmette.sources.blocks import front_matter
 from palmette.sources.kinds import RECORDS, kind_of
 from palmette.sources.lines import Lines
 from palmette.types import Document
@@ -30,30 +30,17 @@ from palmette.types.values import written
 RENDERED = 300_000
 """Largest number of characters that are parsed; longer texts are lines without markup."""
 LONGEST_CODE_LINE = 2_000
-"""Largest number of characters of a line of code that is coloured, and of a line of Markdown that is parsed at once."""
+"""Characters of a line of a block that is shown by lines, on average; of longer ones sentences are shown."""
 SHOWN = 420
 """Characters that a snippet aims at."""
 SHOWN_LINES = 12
 """Lines of code, or rows of a table, that a snippet shows."""
 Span = tuple[int, int]
-Colour = tuple[int, int, str]
-"""Characters, and the class of their colour."""
 
 _UNSEEN = {code: " " if code in (11, 12) else None for code in (*range(9), 11, 12, *range(14, 32), 127)}
 """What control characters become: they are shown as boxes."""
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*(\S*)", re.MULTILINE)
 _MARKDOWN = re.compile(r"^(?:#{1,6} \S|```|~~~|\|.*\|[ \t]*$)", re.MULTILINE)
-_CLASSES = {
-    "Keyword": "k",
-    "Name.Builtin": "k",
-    "Name.Function": "f",
-    "Name.Class": "f",
-    "Name.Decorator": "f",
-    "Name.Tag": "f",
-    "Literal.String": "s",
-    "Literal.Number": "n",
-    "Comment": "c",
-}
 
 
 @dataclass(frozen=True)
@@ -75,39 +62,31 @@ class Marks:
 
 
 def text_kind(document: Document) -> str:
-    """Return how a document is shown: ``markdown``, ``rst``, ``records``, ``text`` or ``code:LANGUAGE``."""
+    """Return how a document is shown: ``markdown``, ``records``, ``text`` or ``code:LANGUAGE``."""
     source = document.metadata.get("source")
     name = source if isinstance(source, str) and source else document.key
     suffix = PurePosixPath(name.partition("#")[0]).suffix
     kind = kind_of(Path(f"a{suffix}")) if suffix else None
     if kind == RECORDS:
         return RECORDS if document.fields else "text"
-    if kind is None or kind.startswith(("text", "pdf")):  # texts of programs have no name, and often Markdown
+    if kind is None or kind.startswith(("text", "rst", "pdf")):  # texts of programs have no name, and often Markdown
         return "markdown" if kind is None and _MARKDOWN.search(document.content[:RENDERED]) else "text"
-    return kind if kind == "rst" or kind.startswith("code:") else "markdown"  # as others are converted to it
+    return kind if kind.startswith("code:") else "markdown"  # as others are converted to it
 
 
 # -- a text with marks --------------------------------------------------------------------------------------------
 
 
-def _painted(text: str, start: int, end: int, marks: Marks, colours: Sequence[Colour] = ()) -> str:
-    """Return characters of a text as HTML: the sentence in ``mark``, words in ``b``, colours in ``span``.
-
-    Colours are in order, and do not overlap.
-    """
+def _painted(text: str, start: int, end: int, marks: Marks) -> str:
+    """Return characters of a text as HTML: the sentence in ``mark``, words in ``b``."""
     sentence, around = marks.sentence or (0, 0), marks.around or (0, 0)
     words = [span for span in marks.words if span[0] < end and span[1] > start]
-    spans = [sentence, around, *words, *(colour[:2] for colour in colours)]
-    cuts = {start, end, *(at for span in spans for at in span if start < at < end)}
-    out, mark, waiting = list[str](), "", 0
+    cuts = {start, end, *(at for span in (sentence, around, *words) for at in span if start < at < end)}
+    out, mark = list[str](), ""
     for first, last in pairwise(sorted(cuts)):
         piece = escape(text[first:last].translate(_UNSEEN))
         if any(at <= first < to for at, to in words):
             piece = f"<b>{piece}</b>"
-        while waiting < len(colours) and colours[waiting][1] <= first:
-            waiting += 1
-        if waiting < len(colours) and colours[waiting][0] <= first:
-            piece = f'<span class="{colours[waiting][2]}">{piece}</span>'
         tag = "<mark>" if sentence[0] <= first < sentence[1] else ""
         tag = tag or ('<mark class="near">' if around[0] <= first < around[1] else "")
         if tag != mark:
@@ -118,52 +97,22 @@ def _painted(text: str, start: int, end: int, marks: Marks, colours: Sequence[Co
 
 
 def _numbered(
-    text: str,
-    marks: Marks,
-    first_line: int,
-    colours: Sequence[Colour] = (),
-    breaks: Mapping[int, str] = MappingProxyType({}),
-) -> Iterator[str]:
-    """Yield each line of a text with its number, and the names of pages in front of their first lines."""
-    lines, past = Lines(text), 0
-    dir = "" if colours else ' dir="auto"'
+    text: str, marks: Marks, first_line: int, breaks: Mapping[int, str] = MappingProxyType({}), dir: str = "auto"
+) -> str:
+    """Return the lines of a text, each with its number, and the names of pages in front of their first lines."""
+    lines, out = Lines(text), list[str]()
     for number in range(len(lines)):
         start, end = lines.start(number), lines.start(number + 1)
         end -= len(text[start:end]) - len(text[start:end].rstrip("\r\n"))
         if name := breaks.get(number + first_line):
-            yield f'<p class="break">{escape(name)}</p>'
-        while past < len(colours) and colours[past][1] <= start:
-            past += 1
-        last = bisect_left(colours, (end,), past)
-        painted = _painted(text, start, end, marks, colours[past:last])
-        yield f'<div class="line" data-line="{number + first_line}"><span{dir}>{painted}</span></div>'
+            out.append(f'<p class="break">{escape(name)}</p>')
+        painted = _painted(text, start, end, marks)
+        out.append(f'<div class="line" data-line="{number + first_line}"><span dir="{dir}">{painted}</span></div>')
+    return "".join(out)
 
 
-def _colours(text: str, language: str) -> list[Colour]:
-    """Return the characters of keywords, strings, comments … of code; none of languages that are not known."""
-    from pygments.lexers import get_lexer_by_name
-    from pygments.util import ClassNotFound
-
-    if not language or len(text) > RENDERED or any(len(line) > LONGEST_CODE_LINE for line in text.splitlines()):
-        return []
-    try:
-        lexer = get_lexer_by_name(language)
-    except ClassNotFound:
-        return []
-    colours = []
-    for at, kind, value in lexer.get_tokens_unprocessed(text):
-        name = str(kind).removeprefix("Token.")
-        if colour := next((colour for known, colour in _CLASSES.items() if name.startswith(known)), ""):
-            colours.append((at, at + len(value), colour))
-    return colours
-
-
-def _code(text: str, language: str, marks: Marks, first_line: int | None) -> str:
-    """Return code in its colours; with the number of its first line, all lines are numbered."""
-    colours = _colours(text, language)
-    if first_line is None:
-        return f'<pre dir="ltr" tabindex="0"><code>{_painted(text, 0, len(text), marks, colours)}</code></pre>'
-    return f'<div class="code" dir="ltr">{"".join(_numbered(text, marks, first_line, colours))}</div>'
+def _preformatted(text: str, marks: Marks) -> str:
+    return f'<pre dir="ltr" tabindex="0"><code>{_painted(text, 0, len(text), marks)}</code></pre>'
 
 
 # -- Markdown -----------------------------------------------------------------------------------------------------
@@ -197,8 +146,7 @@ def _text_rule(tokens: Sequence[Any], at: int, options: Any, env: Mapping[str, A
 
 def _fence_rule(tokens: Sequence[Any], at: int, options: Any, env: Mapping[str, Any]) -> str:
     token = tokens[at]
-    language = (token.info.split() or [""])[0].strip("{}.").lower()
-    code = _code(token.content, language, env["marks"].moved(token.meta["place"]), None)
+    code = _preformatted(token.content, env["marks"].moved(token.meta["place"]))
     return code.replace("<pre", f'<pre data-line="{token.attrs["data-line"]}"', 1)
 
 
@@ -248,7 +196,7 @@ def _markdown(text: str, marks: Marks, id: str, first_line: int) -> str:
                 child.meta["place"] = place = _placed(child.content, text, cursor, lines.start(last))
                 cursor = place[-1] + 1
     html = str(parser.renderer.render(tokens, parser.options, {"marks": marks, "id": id}))
-    return (_code(head, "yaml", marks, None) if head else "") + html
+    return (_preformatted(head, marks) if head else "") + html
 
 
 def _places_of_code(token: Any, lines: Lines, first: int) -> list[int]:
@@ -269,35 +217,9 @@ def render(text: str, kind: str, marks: Marks = Marks(), *, id: str = "", first_
     """Return a whole text as HTML: rendered Markdown, or numbered lines."""
     if len(text) <= RENDERED and kind == "markdown":
         return _markdown(text, marks, id, first_line)
-    if len(text) <= RENDERED and kind == "rst":
-        return _restructured(text, marks, first_line)
     if kind.startswith("code:"):
-        return _code(text, kind.removeprefix("code:"), marks, first_line)
-    return "".join(_numbered(text, marks, first_line))
-
-
-def _restructured(text: str, marks: Marks, first_line: int) -> str:
-    """Return reStructuredText as headings without their lines, code and paragraphs."""
-    out, lines = list[str](), Lines(text)
-    waiting = blocks_of(text, "rst")[::-1]
-    while waiting:
-        block = waiting.pop()
-        if block.inside and block.kind != "code":
-            waiting.extend(reversed(block.inside))
-            continue
-        start, end = block.start, block.start + len(text[block.start : block.end].rstrip())
-        if start == end:
-            continue
-        line = lines.at(start) + first_line
-        if block.kind == "heading":
-            at = max(start, text.find(block.name, start, end))
-            out.append(f'<h2 data-line="{line}">{_painted(text, at, at + len(block.name), marks)}</h2>')
-        elif block.kind == "code" or text[start] in " \t":
-            code = _code(text[start:end], "", marks.moved(range(start, end)), None)
-            out.append(code.replace("<pre", f'<pre data-line="{line}"', 1))
-        else:
-            out.append(f'<p class="plain" dir="auto" data-line="{line}">{_painted(text, start, end, marks)}</p>')
-    return "".join(out)
+        return f'<div class="code" dir="ltr">{_numbered(text, marks, first_line, dir="ltr")}</div>'
+    return _numbered(text, marks, first_line)
 
 
 def record(document: Document, marks: Marks) -> str:
@@ -319,7 +241,7 @@ def whole(document: Document, marks: Marks, *, plain: bool = False) -> str:
     if kind == RECORDS and not plain:
         return record(document, marks)
     if kind == "text" or plain:
-        return "".join(_numbered(document.content, marks, 1, breaks=_breaks(document)))
+        return _numbered(document.content, marks, 1, _breaks(document))
     return render(document.content, kind, marks, id=document.key)
 
 
@@ -353,7 +275,7 @@ def snippet(document: Document, marks: Marks, first_line: int = 1) -> str:
     shown, line = "".join(parts), first_line + text.count("\n", 0, spans[0][0] if spans else 0)
     # 3. their HTML
     moved = marks.moved(places)
-    if kind.startswith("code:") or kind in ("markdown", "rst"):
+    if kind.startswith("code:") or kind == "markdown":
         return render(shown, kind, moved, id=document.key, first_line=line)
     return plain(shown, moved)
 
@@ -436,7 +358,7 @@ def quoted(document: Document, text: str, marks: Marks) -> str:
     if kind == "markdown":
         ahead = _cut_off(text)
         return _markdown(ahead + text, marks.moved(range(-len(ahead), len(text))), document.key, 1)
-    if kind == "rst" or kind.startswith("code:"):
+    if kind.startswith("code:"):
         return render(text, kind, marks)
     return plain(text, marks)
 

@@ -92,8 +92,6 @@ class ResultReply(Reply):
     hits: list[HitReply]
     note: str | None = None
     """Why the hits are those of the first stage, where the reranker failed or was late."""
-    run: str | None = None
-    """Name of the search for ``/v1/feedback``, where searches are recorded."""
 
 
 class SupportReply(Reply):
@@ -240,8 +238,6 @@ class TopicReply(Reply):
     passages: int
     documents: int
     typical: list[TypicalPassage]
-    changed: int | None
-    """Documents that are dated ``since`` or later."""
     answers: float | None
     """Probability that the best passage answers the question."""
     relevant: int | None
@@ -281,7 +277,6 @@ class OverviewReply(IndexFacts, FieldsReply):
 
     topics: list[TopicReply]
     query: str | None
-    since: str | None
 
 
 class Indexing(Reply):
@@ -390,7 +385,6 @@ REPLIES: dict[str, type[Any]] = {
     "/v1/list": _of_one_field("ListReply", "Documents in the order they were added.", documents=list[DocumentReply]),
     "/v1/fields": FacetsReply,
     "/v1/overview": OverviewReply,
-    "/v1/topics": _of_one_field("TopicsReply", "The tree of an index as a page.", html=str),
     "/v1/add": _of_one_field("AddReply", "Ids of the documents given.", ids=list[str]),
     "/v1/upsert": Changes,
     "/v1/sync": SyncReport,

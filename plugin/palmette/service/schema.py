@@ -251,16 +251,14 @@ class DeleteBody(Body):
 
 
 class FeedbackBody(Body):
-    """A judgement of a document as useful or not, for a query or for the query of a recorded run."""
+    """A judgement of a document as useful or not for a query."""
 
     useful: bool
     """Whether it was."""
-    query: str | None = None
+    query: str
     """The question."""
-    id: str | None = None
-    """Id of the document; the first hit of the run where it is left out."""
-    run: str | None = None
-    """Run of a search, as its reply names it."""
+    id: str
+    """Id of the document."""
     person: str | None = None
     """Who says so; kept as a keyed hash."""
 
@@ -278,10 +276,6 @@ class OverviewBody(Body):
     """Conditions on metadata."""
     topics: Annotated[int, Field(ge=1, le=MOST_HITS)] = 12
     """Number of topics at most."""
-    since: str | None = None
-    """Date from which on documents count as changed."""
-    date: str = "date"
-    """Name of the metadata that date them."""
 
 
 def read_body(kind: type[Body], text: bytes) -> Body:

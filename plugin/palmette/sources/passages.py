@@ -31,7 +31,6 @@ from pydantic import Field
 
 from palmette.config import Config
 from palmette.encoder.sentences.splitting import split_sentences
-from palmette.errors import ConfigError
 from palmette.sources.blocks import blocks_of
 from palmette.sources.lines import Lines, TextBlock
 from palmette.sources.nested import by_indentation
@@ -80,12 +79,6 @@ class PassageOptions(Config):
 
     tokens: Annotated[int, Field(ge=1)] = 350
     """Tokens of a passage at most, as the encoder counts them."""
-    overlap: Annotated[int, Field(ge=0)] = 0
-    """Tokens at the end of a passage that the next one repeats, at most; whole sentences or lines."""
-
-    def check(self) -> None:  # noqa: D102
-        if self.overlap >= self.tokens:
-            raise ConfigError(f"PassageOptions: overlap must be below tokens={self.tokens}, got {self.overlap}")
 
 
 @dataclass
@@ -105,7 +98,7 @@ class _Piece:
 def split(text: str, kind: str, options: PassageOptions, count_tokens: CountTokens) -> list[Passage]:
     """Cut a text into passages of at most ``options.tokens`` tokens.
 
-    Every character but blanks is in exactly one passage where nothing overlaps. Blocks (paragraphs, fences, items of
+    Every character but blanks is in exactly one passage. Blocks (paragraphs, fences, items of
     lists, definitions, rows) stay whole where they fit, tables where they fill a third; of all divisions the one that
     costs least is taken.
 
@@ -117,13 +110,10 @@ def split(text: str, kind: str, options: PassageOptions, count_tokens: CountToke
     """
     if not text or text.isspace():
         return []
-    lines, passages, before = Lines(text), list[Passage](), 0  # before: where the passage before began
-    cutter = _Cutter(text, kind, options.tokens - options.overlap, count_tokens)
-    for pieces in cutter.passages():
-        # A passage runs from its first piece to its last, with the end of the one before where passages overlap.
+    lines, passages = Lines(text), list[Passage]()
+    for pieces in _Cutter(text, kind, options.tokens, count_tokens).passages():
+        # A passage runs from its first piece to its last.
         start, end = pieces[0].start, pieces[-1].end
-        if passages and options.overlap:
-            start = cutter.overlap(before, start, options.overlap)
         # Blank lines at both ends and blanks at the end stay out; the indentation of the first line stays in.
         verbatim = text[start:end]
         end = start + len(verbatim.rstrip())
@@ -135,7 +125,6 @@ def split(text: str, kind: str, options: PassageOptions, count_tokens: CountToke
         paths = [piece.path for piece in pieces if piece.path is not None]
         path = paths[0] if paths and kind.startswith("code") else _common(paths)
         passages.append(Passage(start, end, path, lines.at(start) + 1, lines.at(end - 1) + 1))
-        before = pieces[0].start
     return [replace(place, number=number, count=len(passages)) for number, place in enumerate(passages)]
 
 
@@ -283,15 +272,6 @@ class _Cutter:
                 yield a, b, tokens
             else:
                 yield from self._fine(a, b, limit, depth + 1)
-
-    def overlap(self, earliest: int, start: int, tokens: int) -> int:
-        """Return where a passage begins that repeats at most ``tokens`` tokens before ``start``."""
-        # Sentences or lines from the end of the passage before, as many as fit; never that whole passage.
-        for begin, _, count in reversed(list(self._fine(earliest, start, max(1, tokens // 4)))):
-            if count > tokens or begin == earliest:
-                break
-            start, tokens = begin, tokens - count
-        return start
 
 
 def above(title: str | None, headings: Sequence[str], text: str) -> str:

@@ -97,7 +97,7 @@ class EngineView(View, Protocol):
             keys = self._find(plan, k) if plan.only is not None or len(self) else NO_KEYS
         # 3. ranked as a folder's
         segments = [(ArraySegment(keys, {name: self.rows(name, keys.tolist()) for name in plan.arrays}), None)]
-        ranked = execute(plan, k, segments if len(keys) else [], ExactEngine(), self)
+        ranked = execute(plan, k, segments if len(keys) else [], ExactEngine())
         # 4. how many passages they were compared with
         visited = float(len(self) if plan.only is None else len(plan.only))
         if plan.lists is not None:

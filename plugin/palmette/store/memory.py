@@ -13,7 +13,7 @@ from palmette.errors import InputError
 from palmette.search.flat import Block, ExactEngine, Memo, PartBlock, as_block, rescore_parts, top_by_part, top_k
 from palmette.search.lists import ListBlock, ListOrder, top_k_in_lists
 from palmette.search.plan import Candidates, Score, SearchPlan, WordMatches
-from palmette.store.protocols import StoredDocument, View, rescore_rows
+from palmette.store.protocols import StoredDocument, View
 from palmette.types import Document
 
 
@@ -36,19 +36,13 @@ class ArraySegment(Memo):
         return rows[self.keys[rows] == own] if len(rows) else rows
 
     def block(self, score: Score) -> Block:
-        """Stored array of a score as the kernels need it: columns summed or left out, factors beside it."""
-        array, scales = self.arrays[score.array], None if score.scales is None else self.arrays[score.scales]
-        width = score.queries.shape[1] if score.prefix and score.queries.shape[1] < array.shape[1] else None
-        key = (score.array, score.fold, width, score.scales)
-        return self.memo(key, lambda: as_block(array, self.keys, score.fold, width, scales))
+        """Stored array of a score as the kernels need it, with its columns summed."""
+        return self.memo((score.array, score.fold), lambda: as_block(self.arrays[score.array], self.keys, score.fold))
 
     def part_block(self, score: Score) -> PartBlock:
-        """Stored array of several vectors per document, of which a score compares some leading numbers."""
-        array, scales = self.arrays[score.array], None if score.scales is None else self.arrays[score.scales]
-        width = score.queries.shape[1]
-        if width < array.shape[2]:
-            array = self.memo((score.array, width), lambda: np.ascontiguousarray(self.arrays[score.array][..., :width]))
-        return PartBlock(self.keys, array, scales)
+        """Stored array of several vectors per document, with their factors."""
+        scales = None if score.scales is None else self.arrays[score.scales]
+        return PartBlock(self.keys, self.arrays[score.array], scales)
 
     def list_order(self, name: str) -> ListOrder:
         """Inverted lists of a stored array of list numbers: the rows of each list."""
@@ -56,12 +50,12 @@ class ArraySegment(Memo):
 
 
 def execute(
-    plan: SearchPlan, k: int, segments: Sequence[tuple[ArraySegment, Rows | None]], engine: ExactEngine, view: View
+    plan: SearchPlan, k: int, segments: Sequence[tuple[ArraySegment, Rows | None]], engine: ExactEngine
 ) -> Candidates:
     """Find the ``k`` best documents of every row of a plan: [Q, min(k, number of rows)].
 
     ``segments`` of ascending keys come with the rows to search (ascending; ``None`` for all): ``plan.only`` is applied
-    already. ``view`` hands out the rows of candidates to be rescored.
+    already.
     """
     if k < 1:
         raise InputError(f"k must be at least 1, got {k!r}")
@@ -84,8 +78,6 @@ def execute(
         candidates = top_k(blocks, first.queries, first.metric, depth, engine)
     if second is None:
         return candidates
-    if second.part_weights is None:
-        return rescore_rows(view, plan, candidates, k)
     parts = [segment.part_block(second) for segment, _ in segments]
     return rescore_parts(parts, second, candidates, k, plan.share)
 
@@ -94,15 +86,13 @@ def _check_shape(score: Score, segment: ArraySegment) -> None:
     """Raise InputError unless query vectors and factors fit the shape of the stored arrays."""
     shape, width = segment.arrays[score.array].shape[1:], score.queries.shape[1]
     expected = (width * score.fold,) if score.part_weights is None else (len(score.part_weights), width)
-    fits = shape[:-1] == expected[:-1] and (shape[-1:] >= expected[-1:] if score.prefix else shape == expected)
-    if not fits:
+    if shape != expected:
         raise InputError(
             f"array {score.array!r} holds {shape} numbers per document; queries of {width} numbers do not fit: "
             f"they compare with {expected}"
         )
     if score.scales is not None and segment.arrays[score.scales].shape[1:] != shape[:-1]:
-        vectors = f"each of the {shape[0]} vectors" if shape[:-1] else "the vector"
-        raise InputError(f"array {score.scales!r} holds no number for {vectors} of a document")
+        raise InputError(f"array {score.scales!r} holds no number for each of the {shape[0]} vectors of a document")
 
 
 class ArrayView(View):
@@ -118,7 +108,7 @@ class ArrayView(View):
 
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best rows for every row of the plan."""
-        return execute(plan, k, [(self._segment, plan.only)], ExactEngine(), self)
+        return execute(plan, k, [(self._segment, plan.only)], ExactEngine())
 
     def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
         """Raise: arrays have no words."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Keys, Ragged, Rows, Stored
 from palmette.errors import REPAIR, CorruptIndexError, InputError, ModelMismatchError, shown
-from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, WordMatches, ranked_by
+from palmette.search.plan import ArraySpec, Candidates, SearchPlan, WordMatches
 from palmette.store.filters import FilterLike
 from palmette.types import LINE_END, Document, Passage, table_heads
 from palmette.types.values import written
@@ -366,40 +366,6 @@ def find_array(arrays: Mapping[str, ArraySpec], name: str, *, ragged: bool = Fal
 def read_array(view: View, spec: ArraySpec, keys: Sequence[int]) -> Any:
     """Read a stored array of either kind, in the order of ``keys``."""
     return view.ragged(spec.name, keys) if spec.ragged else view.rows(spec.name, keys)
-
-
-def rescore_rows(view: View, plan: SearchPlan, candidates: Candidates, k: int) -> Candidates:
-    """Rank candidates by ``plan.rescore`` on rows that the view hands out, for storage that cannot do it itself.
-
-    Documents of several vectors ([F, d]) score by their best weighted one; evidence ``part`` says which.
-    """
-    assert plan.rescore is not None
-    scores, parts = score_rows(view, plan.rescore, candidates.keys)
-    if plan.share:
-        scores = np.where(candidates.keys >= 0, plan.share * candidates.scores + (1 - plan.share) * scores, -np.inf)
-    evidence = candidates.evidence if parts is None else {"part": parts}
-    return ranked_by(replace(candidates, evidence=evidence), scores.astype(np.float32), k)
-
-
-def score_rows(view: View, score: Score, keys: Keys) -> tuple[NDArray[np.float64], Rows | None]:
-    """Scores of documents [Q, n] for each query (−∞ for keys of −1), and the best of several vectors [Q, n]."""
-    real = keys >= 0
-    distinct, where = np.unique(keys[real], return_inverse=True)
-    rows = view.rows(score.array, distinct.tolist())[..., : score.queries.shape[1]].astype(np.float64)
-    vectors, factors = rows[where], np.ones(1)  # [n, d] or [n, F, d]
-    if score.scales is not None:
-        factors = view.rows(score.scales, distinct.tolist()).astype(np.float64)[where]  # [n] or [n, F]
-    queries = np.repeat(score.queries.astype(np.float64), real.sum(axis=1), axis=0)
-    scores, parts = np.full(keys.shape, -np.inf), None
-    if score.part_weights is None:
-        scores[real] = np.einsum("nd,nd->n", queries, vectors) * factors
-    else:
-        table = np.einsum("nd,nfd->nf", queries, vectors) * score.part_weights.astype(np.float64) * factors
-        table[(table == 0) | (score.part_weights == 0)] = -np.inf  # vectors of zeros are missing parts
-        scores[real] = np.where(np.isinf(table).all(axis=1), 0.0, table.max(axis=1))
-        parts = np.zeros(keys.shape, np.int64)
-        parts[real] = table.argmax(axis=1)
-    return scores, parts
 
 
 def by_documents(view: View, keys: Keys) -> Iterator[list[int]]:

@@ -3,9 +3,6 @@
 A method's :class:`Task` says what is learned: module, loss of a batch, validation, stages. The loop says how: AdamW
 with warm-up and decay, clipping, mixed precision, early stopping with the best weights restored, a JSON log, and a
 resume that ends where an unbroken run would have ended: every random draw is a function of (seed, step).
-
-Several GPUs: start the same command with ``accelerate launch``; every process draws its own batches, gradients are
-averaged, and the main process validates and saves.
 """
 
 from __future__ import annotations

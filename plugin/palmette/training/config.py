@@ -18,7 +18,7 @@ class TrainingConfig(Config):
     steps: Annotated[int, Field(ge=0)] = 1000
     """Optimiser steps at most."""
     batch_size: Annotated[int, Field(ge=2)] = 128
-    """Pairs per step (and per process)."""
+    """Pairs per step."""
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
     """Peak rate of AdamW."""
     weight_decay: Annotated[float, Field(ge=0, le=1000)] = 0.0
@@ -34,11 +34,11 @@ class TrainingConfig(Config):
     float32.
     """
     evaluate_every: Annotated[int, Field(ge=1)] | None = None
-    """Steps between validations; ``None`` for ten in a run."""
+    """Steps between validations, at each of which the state is saved (with an ``output_dir``); ``None`` for ten in a
+    run.
+    """
     patience: Annotated[int, Field(ge=1)] | None = None
     """Validations without a better metric after which training stops; ``None`` for never."""
-    save_every: Annotated[int, Field(ge=1)] | None = None
-    """Steps between saved states (with an ``output_dir``); ``None`` for at each validation."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """Seed of everything random."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from palmette.errors import ConfigError, TrainingError
-from palmette.machine.devices import Processes, auto_precision, processes
+from palmette.machine.devices import auto_precision, check_device
 from palmette.machine.folders import folder_lock
 from palmette.machine.progress import progress_bar
 from palmette.training.config import TrainingConfig
@@ -27,7 +28,7 @@ from palmette.training.state import TrainingState, copy_tensors, unwritable
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """Outcome of a run; only the main process of several should save it and report it."""
+    """Outcome of a run."""
 
     steps: int
     best_step: int
@@ -36,7 +37,6 @@ class TrainingResult:
     seconds: float
     stopped_early: bool
     history: list[dict[str, Any]] = field(default_factory=list)
-    main_process: bool = True
 
 
 class Stage(NamedTuple):
@@ -154,11 +154,10 @@ def _epoch_order(size: int, *seeds: int) -> NDArray[np.int64]:
 class Loop:
     """State of one run."""
 
-    def __init__(self, task: Task, config: TrainingConfig, group: Processes, folder: Path | None) -> None:
-        self.task, self.config, self.processes = task, config, group
-        self.device, self.main = group.device, group.rank == 0
-        task.to(self.device)
-        self.module = group.prepare(task.module)
+    def __init__(self, task: Task, config: TrainingConfig, device: torch.device, folder: Path | None) -> None:
+        self.task, self.config, self.device, self.folder = task, config, device, folder
+        task.to(device)
+        self.module = task.module.to(device)
         # Parameters by the module's lr_scale and by weight decay; vectors (biases, scales) have none.
         scales: Mapping[str, float] = getattr(task.module, "lr_scale", {})
         groups: dict[tuple[float, bool], list[nn.Parameter]] = {(1.0, False): [], (1.0, True): []}
@@ -177,85 +176,59 @@ class Loop:
             precision = auto_precision(self.device) if pays else "float32"
         self.half = precision == "bfloat16"
         self.state = TrainingState()
-        self.folder = folder if self.main else None
-        # Reading a value off a GPU waits for it: losses stay there until a validation or a save.
-        self.eager = group.alone and self.device.type == "cpu"
         self.precise = torch.float64 if self.device.type == "cpu" else torch.float32
-        self.running: Tensor | None = None
-        self.bad_step = torch.tensor(-1, device=self.device)
-        self.bad_loss = torch.tensor(0.0, device=self.device, dtype=self.precise)
+        self.running: Tensor | None = None  # mean of the last losses
 
     def resume(self, path: Path) -> None:
         """Go on from a saved state, when there is one."""
         self.state = TrainingState.load(path, self.task.module, self.optimizer, self.config, self.task.size())
-        if self.state.step != self.processes.broadcast(self.state.step):
-            raise TrainingError(f"not all processes see {path}: use an output_dir on a disk that they share")
         loss = self.state.history[-1].get("loss") if self.state.history else None
         self.running = None if loss is None else torch.tensor(loss, device=self.device, dtype=self.precise)
 
     def step(self, step: int) -> None:
         """One optimiser step."""
-        config, device, process, size = self.config, self.device, self.processes.rank, self.task.size()
-        # 1. The batch: rows of this epoch's order, in which each process has its own.
+        config, device, size = self.config, self.device, self.task.size()
+        # 1. The batch: rows of this epoch's order.
         batch = min(config.batch_size, size)
         epoch, index = divmod(step, size // batch)
-        rows = _epoch_order(size, config.seed, 1, epoch, process)[index * batch : (index + 1) * batch]
+        rows = _epoch_order(size, config.seed, 1, epoch)[index * batch : (index + 1) * batch]
         # 2. The loss. Its random draws depend on seed and step alone, so that a resumed run repeats them.
         devices = [device] if device.type == "cuda" else []
         half = torch.autocast(device.type, dtype=torch.bfloat16) if self.half else nullcontext()
         with torch.random.fork_rng(devices=devices), half:
-            generator = _generator(config.seed, 2, step, process)
+            generator = _generator(config.seed, 2, step)
             # Dropout's seed; torch.manual_seed would note down a stack for every accelerator that is not there.
             seeded = torch.manual_seed if devices else torch.default_generator.manual_seed
             seeded(int(torch.randint(2**62, (), generator=generator)))
             loss = self.task.loss(self.module, rows, generator, step / config.steps)
-        # 3. The first loss that is not finite is remembered; where reading it costs nothing, it raises at once.
+        # 3. The mean of the last losses; it stays on a GPU, since reading it waits for all that is computed there.
         value = loss.detach().to(self.precise)
-        first_bad = (self.bad_step < 0) & ~torch.isfinite(value)
-        self.bad_step = torch.where(first_bad, step, self.bad_step)
-        self.bad_loss = torch.where(first_bad, value, self.bad_loss)
-        if self.eager:
-            self.check()
+        self.running = value if self.running is None else 0.9 * self.running + 0.1 * value
         # 4. The gradient, clipped, and the update at this step's rate.
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         if config.clip:
             dense = [p for p in self.module.parameters() if p.grad is not None and not p.grad.is_sparse]
-            self.processes.clip(dense, config.clip)
+            nn.utils.clip_grad_norm_(dense, config.clip)
         for group in self.optimizer.param_groups:
             group["lr"] = config.rate(step) * group["lr_scale"]
         self.optimizer.step()
-        self.running = value if self.running is None else 0.9 * self.running + 0.1 * value
-
-    def check(self) -> None:
-        """Raise, in all processes, when a loss of any was not finite, and name the first such step."""
-        reports = self.processes.gather((int(self.bad_step), float(self.bad_loss)))
-        if bad := sorted((step, value) for step, value in reports if step >= 0):
-            step, value = bad[0]
-            raise TrainingError(
-                f"the loss became {value} at step {step} of {self.config.steps}: try a lower learning_rate "
-                f"(now {self.config.learning_rate:g}) or precision='float32' (now {self.config.precision!r})"
-            )
 
     def validate(self, step: int) -> dict[str, float]:
         """Score the weights after ``step`` steps and remember them when they are the best so far."""
-        metrics: dict[str, float] = {}
-        if self.main:  # one opinion for all: they must stop, and take the best weights, together
-            self.module.eval()
-            with torch.inference_mode():
-                metrics = self.task.validate(self.task.module)
-            self.module.train()
-        metrics = self.processes.broadcast(metrics)
+        self.module.eval()
+        with torch.inference_mode():
+            metrics = self.task.validate(self.module)
+        self.module.train()
         state = self.state
         if metrics and (score := metrics[self.task.metric]) > state.best_score:
-            state.best = copy_tensors(self.task.module.state_dict())
+            state.best = copy_tensors(self.module.state_dict())
             state.best_score, state.best_step, state.best_metrics = score, step, metrics
         return metrics
 
     def log(self, step: int, **values: Any) -> None:
         """Add a line to the history and to the log."""
-        entry = self.processes.broadcast({"step": step, "seconds": round(self.state.seconds, 3), **values})
-        self.state.log(entry, self.folder)
+        self.state.log({"step": step, "seconds": round(self.state.seconds, 3), **values}, self.folder)
 
     def run(self, bar: Any) -> tuple[int, bool]:
         """Steps until the end or until patience is spent; returns (steps done, stopped early)."""
@@ -272,24 +245,25 @@ class Loop:
             state.seconds += time.monotonic() - clock
             clock = time.monotonic()
             bar.update(1)
-            due = done % config.interval == 0 or last
-            saving = (due if config.save_every is None else done % config.save_every == 0) or last
-            # 2. Never score or keep weights that a bad loss has reached.
-            if (due or saving) and not self.eager:
-                self.check()
+            if done % config.interval and not last:
+                continue
+            # 2. Never score or keep weights that a bad loss has reached: the mean stays what it made of it.
+            assert self.running is not None
+            if not math.isfinite(loss := float(self.running)):
+                raise TrainingError(
+                    f"the loss became {loss} before step {done} of {config.steps}: try a lower learning_rate "
+                    f"(now {config.learning_rate:g}) or precision='float32' (now {config.precision!r})"
+                )
             # 3. Score the weights, and tell it.
-            if due:
-                assert self.running is not None
-                metrics, loss = self.validate(done), float(self.running)
-                self.log(done, loss=loss, rate=config.rate(step), metrics=metrics)
-                if metrics:
-                    name = self.task.metric
-                    bar.set_postfix({"loss": f"{loss:.3f}", name: f"{metrics[name]:.3f}"})
+            metrics = self.validate(done)
+            self.log(done, loss=loss, rate=config.rate(step), metrics=metrics)
+            if metrics:
+                name = self.task.metric
+                bar.set_postfix({"loss": f"{loss:.3f}", name: f"{metrics[name]:.3f}"})
             # 4. Keep the state, and end where patience is spent.
-            stopped = state.stopped(config)
-            if (saving or stopped) and self.folder is not None:
-                state.save(self.folder, done, self.task.module, self.optimizer, config, self.task.size())
-            if stopped:
+            if self.folder is not None:
+                state.save(self.folder, done, self.module, self.optimizer, config, self.task.size())
+            if state.stopped(config):
                 return done, True
         return max(config.steps, state.step), False
 
@@ -299,7 +273,6 @@ def train(
     config: TrainingConfig,
     *,
     device: str | None = None,
-    alone: bool = False,
     output_dir: str | Path | None = None,
     resume: bool = False,
     progress: bool | None = None,
@@ -310,8 +283,7 @@ def train(
     Args:
         task: What to learn.
         config: How.
-        device: Where to train; ``None`` for the best there is. Of several processes each takes its own GPU.
-        alone: Train in this process alone, even where it is one of several.
+        device: Where to train; ``None`` for the best there is.
         output_dir: Where the state (``training.safetensors``) and the log (``training.jsonl``) go; ``None`` keeps none.
         resume: Go on from the state in ``output_dir``; without one, start anew.
         progress: A progress bar; ``None`` shows it on a terminal only.
@@ -322,25 +294,24 @@ def train(
         raise TrainingError(f"training needs at least 2 pairs of question and document, got {task.size()}")
     if resume and output_dir is None:
         raise ConfigError("resume=True needs the output_dir of the run to go on with")
-    group = processes(device, alone=alone)
-    result = TrainingResult(0, 0, {}, 0.0, False, main_process=group.rank == 0)
+    where, result = check_device(device), TrainingResult(0, 0, {}, 0.0, False)
     for stage in stages:
         # 1. The state's folder: made, and held so that no other process writes there.
         folder = None if output_dir is None else Path(output_dir, stage.name)
-        loop = Loop(stage.task, stage.training, group, folder)
-        if loop.folder is not None:
+        loop = Loop(stage.task, stage.training, where, folder)
+        if folder is not None:
             try:
-                loop.folder.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise unwritable(loop.folder, error) from error
-        with nullcontext() if loop.folder is None else folder_lock(loop.folder.resolve(), patience=0):
+                raise unwritable(folder, error) from error
+        with nullcontext() if folder is None else folder_lock(folder.resolve(), patience=0):
             # 2. The run, from its start or from the saved state.
             if resume and folder is not None:
                 loop.resume(folder)
             loop.module.train()
             state, module = loop.state, stage.task.module
             with progress_bar(
-                progress if loop.main else False,
+                progress,
                 total=stage.training.steps,
                 initial=state.step,
                 desc=f"{label}, {stage.name}" if stage.name else label,
@@ -358,6 +329,5 @@ def train(
             seconds=result.seconds + state.seconds,
             stopped_early=stopped,
             history=result.history + state.history,
-            main_process=loop.main,
         )
     return task.finish(result)

@@ -60,7 +60,7 @@ class Highlights:
     """Characters of a hit's content: those that answer best, and of the query's words."""
 
     sentence: tuple[int, int] | None
-    """The best sentence with the block that it announces, a table's row, or the line of an identifier."""
+    """The best sentence, a table's row, or the line of an identifier."""
     words: Sequence[tuple[int, int]] = ()
     around: tuple[int, int] | None = None
     """The sentence with its neighbours, in a table with the header: at most 60 words, or the sentence alone."""

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from palmette import TreeModel
-from palmette.errors import CheckpointError
+from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.lexical.terms import terms_to_json
 from palmette.methods.base import LOADED
-from palmette.methods.tree.explain import topics_of_texts
+from palmette.methods.tree.explain import outline, topics_of_texts
+from palmette.methods.tree.leaves import greedy_leaf
 from support.alone import Index
-from support.tiny import documents, train_tree, tree
+from support.tiny import documents, space, train_tree, tree
 
 LEAVES = ["".join(turns) for turns in product("LR", repeat=3)]
 
@@ -41,6 +42,29 @@ def test_words_of_a_subtree_stand_against_the_rest() -> None:
     assert "" not in found, "nothing sets all texts apart from none"
     assert "LLR" not in found, "no text falls there"
     assert topics(LLL=[]) == topics(LLL=["", "the of and"]) == topics(LLL=["one text alone"]) == {}
+
+
+def test_an_outline_counts_the_documents_of_every_node() -> None:
+    index = Index.build(documents(), tree())
+    with index.backend.read() as view:
+        leaf = greedy_leaf(np.asarray(view.rows("leaves", view.keys().tolist()), np.float32))
+    held = ["".join("LR"[at >> (4 - turn) & 1] for turn in range(5)) for at in leaf.tolist()]
+    first, *lines = outline(index).splitlines()
+    assert first == "48 documents"
+    counts = {name: int(count) for name, count in (line.split()[:2] for line in lines)}
+    assert counts == {name[:h]: sum(one.startswith(name[:h]) for one in held) for name in held for h in range(1, 6)}
+    assert [line.split()[0] for line in lines] == sorted(counts), "a node before those below it"
+    assert any("owl" in line for line in lines)
+    assert outline(index, level=2).splitlines()[1:] == [line for line in lines if len(line.split()[0]) <= 2]
+
+
+def test_what_has_no_outline_says_so() -> None:
+    with pytest.raises(ConfigError, match="only a tree has an outline.*'space'"):
+        outline(Index.build(documents(), space()))
+    with pytest.raises(InputError, match="add some first"):
+        outline(Index.in_memory(tree()))
+    with pytest.raises(ConfigError, match="level must be between 1 and 5, got 9"):
+        outline(Index.build(documents(), tree()), level=9)
 
 
 def test_topics_are_no_part_of_the_fingerprint_and_checked(tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ from llama_index.core.instrumentation.events.retrieval import RetrievalEndEvent,
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle, QueryType, TransformComponent
 from llama_index.core.storage.docstore.types import RefDocInfo
 from llama_index_instrumentation import get_dispatcher
-from llama_index_instrumentation.span import active_span_id
 from numpy.typing import NDArray
 
 from llama_index.retrievers.palmette.loading import ModelLike, load_model
@@ -209,9 +208,9 @@ class PalmetteRetriever(BaseRetriever):
                 function.
             index_path: Folder of the index; an existing index is brought up to date with the documents (others
                 stay). ``None`` for memory.
-            passages: How a new index cuts nodes: options, a LlamaIndex node parser, or ``None``; see
+            passages: How a new index cuts nodes: options, or ``None``; see
                 :meth:`palmette.Index.create`. Results are passages, whose ids end in ``#1``, ``#2``, …
-            engine: ``exact`` kernels, ``faiss``, ``ivf`` or ``hnsw``, see :meth:`palmette.Index.open`.
+            engine: ``exact`` kernels, ``faiss`` or ``ivf``, see :meth:`palmette.Index.open`.
             show_progress: Progress bar; ``None`` shows it on a terminal.
             options: Options of the class.
         """
@@ -391,24 +390,12 @@ class PalmetteRetriever(BaseRetriever):
         results = list(zip(calls, self._hits(calls), strict=True))
         for (query, _), hits in results:
             if isinstance(query, str):
-                self._filtered().record_search(query, [hit.id for hit in hits], run=active_span_id.get() or "")
+                self._filtered().record_search(query, [hit.id for hit in hits])
         return [[scored(hit, explain=settings["explain"]) for hit in hits] for (_, settings), hits in results]
 
-    def feedback(
-        self,
-        query: str | None = None,
-        node_id: str | None = None,
-        *,
-        useful: bool,
-        run: str | None = None,
-        person: str | None = None,
-    ) -> None:
-        """Keep whether a node was useful for a query, or for that of a recorded run (the id of its span).
-
-        What is said of a passage, ``a#2``, counts for its node.
-        """
-        node_id = None if node_id is None else self._document_id(node_id)
-        self._filtered().feedback(query, node_id, useful=useful, run=run, person=person)
+    def feedback(self, query: str, node_id: str, *, useful: bool, person: str | None = None) -> None:
+        """Keep whether a node was useful for a query; what is said of a passage, ``a#2``, counts for its node."""
+        self._filtered().feedback(query, self._document_id(node_id), useful=useful, person=person)
 
     afeedback = AsyncTwin(feedback).method
 

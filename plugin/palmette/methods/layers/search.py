@@ -12,7 +12,7 @@ from palmette.arrays import Floats, Keys, Rows
 from palmette.methods.base import VECTOR
 from palmette.methods.layers.config import LayersSearch
 from palmette.search.plan import Candidates, Score, SearchPlan
-from palmette.store.protocols import View, score_rows
+from palmette.store.protocols import View
 
 LAYERS = "layers"
 """Query array of one vector per layer [L, d]."""
@@ -42,14 +42,18 @@ def merge_layers(
     at = take_new_per_layer(ranked, split_budget(min(k, len(view)), options.budget or [1] * len(layers)))
     rows = np.arange(len(at))[:, None]
     keys = np.where(at < 0, -1, ranked.reshape(len(at), -1)[rows, at])  # [Q, k]
-    scores, _ = score_rows(view, Score(VECTOR, plan.context[FUSED]), keys)
+    # the weighted mean compared with each document, in double precision
+    scores, real = np.full(keys.shape, -np.inf, np.float32), keys >= 0
+    distinct, where = np.unique(keys[real], return_inverse=True)
+    vectors = view.rows(VECTOR, distinct.tolist()).astype(np.float64)[where]
+    fused = np.repeat(plan.context[FUSED].astype(np.float64), real.sum(axis=1), axis=0)
+    scores[real] = np.einsum("nd,nd->n", fused, vectors)
     return replace(
         candidates,
         keys=keys,
-        scores=scores.astype(np.float32),
+        scores=scores,
         visited=min(float(len(view)), plan.group * candidates.visited),
         evidence={"layer": np.asarray(layers)[at // shape[2]]},
-        refined=plan.group * candidates.refined,
     )
 
 

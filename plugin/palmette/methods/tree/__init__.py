@@ -11,6 +11,6 @@ checkpoint. (B batch, d width, D depth, C = 2^D leaves, N split nodes.)
 """
 
 from palmette.methods.tree.config import TreeConfig, TreeSearch
-from palmette.methods.tree.inspect import TreeInspection
+from palmette.methods.tree.explain import outline
 
-__all__ = ["TreeConfig", "TreeInspection", "TreeSearch"]
+__all__ = ["TreeConfig", "TreeSearch", "outline"]

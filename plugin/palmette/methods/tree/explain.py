@@ -1,4 +1,4 @@
-"""Explanations: where two texts overlap in the tree, and what the nodes there are about."""
+"""Explanations: where two texts overlap in the tree, what its nodes are about, and an outline of all of them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Rows, as_floats, evenly_spaced
+from palmette.config import check_range
+from palmette.errors import ConfigError, InputError
 from palmette.lexical.terms import TopicTerms, add_counts, count_terms, divergence, top_terms
 from palmette.methods.base import Arrays
 from palmette.methods.tree.leaves import ADAPTED, LEAVES, greedy_leaf, name_of_leaf
+from palmette.store.protocols import by_documents
 from palmette.types import Explanation, Part
 
 if TYPE_CHECKING:
@@ -25,6 +28,10 @@ TERMS_OF_A_TOPIC = 3
 """Terms of a topic in a sentence."""
 EXPLAINED_DOCUMENTS = 50_000
 """Documents of a training that topics are read from."""
+OUTLINED_DOCUMENTS = 100_000
+"""Documents of an index that topics are read from."""
+DOCUMENTS_AT_ONCE = 1024
+"""Documents whose leaves are read at a time."""
 
 
 def node_masses(rows: NDArray[Any]) -> NDArray[np.float64]:
@@ -58,6 +65,42 @@ def topics_of_training(task: TreeTask) -> TopicTerms:
     chosen = evenly_spaced(len(corpus), EXPLAINED_DOCUMENTS)
     leaves = np.concatenate([greedy_leaf(part) for part in task.leaves(chosen)])
     return topics_of_texts((corpus[row].content for row in chosen.tolist()), leaves, config.depth)
+
+
+def outline(index: Any, *, level: int | None = None, terms: int = 5) -> str:
+    """Outline the tree of an index: a line for each node that has documents, with their number and the node's terms.
+
+    A document belongs to the likelier node at every split. Nodes are named by their turns from the root, and indented.
+
+    Args:
+        index: The :class:`palmette.Index` of a :class:`~palmette.TreeModel`.
+        level: Deepest level shown; ``None`` for the leaves.
+        terms: Words and word pairs per node.
+    """
+    if index.model.method != "tree":
+        raise ConfigError(f"only a tree has an outline; this index is of method {index.model.method!r}")
+    depth = index.model.config.depth
+    check_range("outline", "level", level, 1, depth, whole=True)
+    check_range("outline", "terms", terms, 0, whole=True)
+    with index.backend.read() as view:
+        keys = view.keys()
+        if not len(keys):
+            raise InputError("this index holds no documents to outline the tree with: add some first")
+        # 1. The leaf of each document, and the terms of each node, from the texts of an even sample.
+        parts = np.split(keys, range(DOCUMENTS_AT_ONCE, len(keys), DOCUMENTS_AT_ONCE))
+        leaf = np.concatenate([greedy_leaf(as_floats(view.rows(LEAVES, part.tolist()))) for part in parts])
+        sampled = evenly_spaced(len(keys), OUTLINED_DOCUMENTS)
+        texts = (document.content for part in by_documents(view, keys[sampled]) for document in view.documents(part))
+        topics = topics_of_texts(texts, leaf[sampled], depth, terms=terms)
+    # 2. A line for each node; in the order of their names a node comes before those below it.
+    lines = {"": f"{len(keys):,} documents"}
+    for down in range(1, (level or depth) + 1):
+        counts = np.bincount(leaf >> (depth - down), minlength=2**down)
+        for place in np.flatnonzero(counts).tolist():
+            name = name_of_leaf(2**down - 1 + place)
+            words = ", ".join(term for term, _ in topics.get(name, ()))
+            lines[name] = f"{'  ' * down}{name}  {counts[place]:,}  {words}".rstrip()
+    return "\n".join(lines[name] for name in sorted(lines))
 
 
 # -- one hit ---------------------------------------------------------------------------------------------------

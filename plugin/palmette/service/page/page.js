@@ -81,10 +81,10 @@
     }
   };
 
-  // -- the address: #q=question&in=index&view=browse&f=folder:docs/&since=day&doc=id&at=first-last&line=8&as=lines ----
+  // -- the address: #q=question&in=index&view=browse&f=folder:docs/&doc=id&at=first-last&line=8&as=lines ----
   const read = () => {
     const hash = new URLSearchParams(location.hash.slice(1)), one = (name) => hash.get(name) || "";
-    return { q: one("q"), in: one("in"), view: one("view"), f: hash.getAll("f"), since: one("since"), doc: one("doc"), at: one("at"), line: one("line"), as: one("as") };
+    return { q: one("q"), in: one("in"), view: one("view"), f: hash.getAll("f"), doc: one("doc"), at: one("at"), line: one("line"), as: one("as") };
   };
   const isKnown = (name) => !name || state.indexes.some((one) => one.name === name);
   const talk = () => ({ turns: [], answer: null, ...history.state });
@@ -112,7 +112,7 @@
     at("question").value = place.q;
     for (const name of ["ask", "browse"]) at(`to-${name}`).setAttribute("aria-pressed", String((place.view === "browse") === (name === "browse")));
     document.title = [place.view === "browse" ? "Browse" : place.q, "palmette"].filter(Boolean).join(" · ");
-    const list = JSON.stringify([known || place.in, state.index, place.view, place.view ? "" : place.q, place.f, place.since, talk().turns.length]);
+    const list = JSON.stringify([known || place.in, state.index, place.view, place.view ? "" : place.q, place.f, talk().turns.length]);
     if (list !== state.shown) {
       state.shown = list;
       if (known) await (place.view === "browse" ? browse(place) : ask(place));
@@ -410,23 +410,15 @@
   const openId = (id, line = 1) => go({ ...CLOSED, doc: id, line: line > 1 ? String(line) : "" });
 
   // -- browsing ----------------------------------------------------------------------------------------------
-  const topicBox = (topic, since) => {
-    const changed = topic.changed === null ? "" : `${topic.changed.toLocaleString("en")} changed since ${since}`;
+  const topicBox = (topic) => {
     const typical = topic.typical.map((one) => make("li", {}, button(make("bdi", {}, one.text), () => openId(one.id, one.first_line), { class: "plain" })));
-    return make("section", { class: "topic" }, make("h3", {}, make("bdi", {}, topic.words.join(", ") || topic.name)), make("p", { class: "note" }, [plural(topic.documents, "document"), plural(topic.passages, "passage"), changed].filter(Boolean).join(" · ")), make("ul", {}, typical));
+    return make("section", { class: "topic" }, make("h3", {}, make("bdi", {}, topic.words.join(", ") || topic.name)), make("p", { class: "note" }, [plural(topic.documents, "document"), plural(topic.passages, "passage")].join(" · ")), make("ul", {}, typical));
   };
-  /** Topics with their typical passages, what of each has changed since a day, and the documents. */
+  /** Topics with their typical passages, and the documents. */
   const browse = (place) => fill(async (late) => {
-    const about = state.indexes.find((one) => one.name === state.index), filter = await chosen(place);
+    const filter = await chosen(place);
     state.hits = [];
     state.current = -1;
-    if (about.method === "tree" && about.documents && !place.f.length) {
-      const { html } = await call("topics");
-      const frame = make("iframe", { sandbox: "allow-scripts", title: "Topics", srcdoc: html, load: () => frame.contentWindow.postMessage("palmette: read", "*") });
-      if (!late()) at("results").replaceChildren(frame);
-      return;
-    }
-    const since = make("input", { type: "date", "aria-label": "Changed since", value: place.since, change: () => go({ since: since.value }) });
     const topics = make("div", {}, make("p", { class: "note" }, "Reading …")), list = make("div", {});
     const more = button("More", () => page().catch((error) => list.append(problem(error))));
     const page = async () => {
@@ -434,8 +426,8 @@
       list.append(...documents.map((one) => entry(one)));
       more.hidden = documents.length < PAGE;
     };
-    at("results").replaceChildren(make("h2", {}, "Topics"), make("label", { class: "since" }, "Changed since ", since), topics, make("h2", {}, "Documents"), list, more);
-    const survey = call("overview", { since: place.since || null, filter }).then((found) => topics.replaceChildren(...found.topics.map((topic) => topicBox(topic, place.since))));
+    at("results").replaceChildren(make("h2", {}, "Topics"), topics, make("h2", {}, "Documents"), list, more);
+    const survey = call("overview", { filter }).then((found) => topics.replaceChildren(...found.topics.map(topicBox)));
     await Promise.all([page(), survey]);
     if (!late()) remember();
   });
@@ -465,7 +457,7 @@
     event.preventDefault();
     if (state.failed || at("question").value === read().q) state.shown = "";
     const { turns, answer } = talk();
-    go({ q: at("question").value, view: "", since: "", ...CLOSED }, state.llm ? [...turns, ...(answer ? [answer] : [])].slice(-TURNS) : null);
+    go({ q: at("question").value, view: "", ...CLOSED }, state.llm ? [...turns, ...(answer ? [answer] : [])].slice(-TURNS) : null);
     at("question").select();
   });
   at("close").addEventListener("click", () => at("source").close());
@@ -475,14 +467,10 @@
     const link = event.target.closest('a[href^="#doc="]');
     if (link) { event.preventDefault(); openId(new URLSearchParams(link.getAttribute("href").slice(1)).get("doc")); }
   });
-  at("to-ask").addEventListener("click", () => { go({ view: "", since: "" }); at("question").focus(); });
+  at("to-ask").addEventListener("click", () => { go({ view: "" }); at("question").focus(); });
   at("to-browse").addEventListener("click", () => go({ view: "browse", ...CLOSED }));
   at("index").addEventListener("change", () => { state.index = at("index").value; state.facets = null; go({ in: state.index, f: [], ...CLOSED }, state.llm ? [] : null); watch(); });
   addEventListener("popstate", show);
-  addEventListener("message", (event) => {
-    const frame = at("results").querySelector("iframe");
-    if (frame && event.source === frame.contentWindow && typeof event.data === "string") openId(event.data);
-  });
 
   // -- what the service is doing -----------------------------------------------------------------------------
   const notice = (...children) => { at("notice").hidden = !children.length; at("notice").replaceChildren(...children); };

@@ -27,7 +27,7 @@ import apsw
 import filelock  # noqa: F401  # its fork hooks must be registered first: they keep writers from finishing
 import numpy as np
 
-from palmette.errors import ConfigError, LockedError, ReadOnlyError, StorageFullError, StoreError
+from palmette.errors import ConfigError, LockedError, ReadOnlyError, StorageFullError, StoreError, shown
 from palmette.lexical.analyser import LANGUAGE, analyser_of, stemmer_version
 from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec
@@ -162,10 +162,11 @@ class LocalBackend(Backend):
                     expected = f"model {manifest.fingerprint} as in {MANIFEST}"
                     raise damaged(folder / DATABASE, expected, f"model {recorded}")
                 backend._snapshots.open_snapshot(connection)
-                if former := backend._former_stemmer(connection):
+                stemmer = connection.execute("SELECT value FROM meta WHERE name = 'stemmer'").fetchone()
+                if manifest.language and stemmer and stemmer[0] != stemmer_version():
                     warnings.warn(
-                        f"the words of {folder} were stemmed by version {former} of the stemmer, and version "
-                        f"{stemmer_version()} stems some otherwise: index.compact() stems them anew",
+                        f"the words of {folder} were stemmed by version {shown(stemmer[0])} of the stemmer, and "
+                        f"version {stemmer_version()} stems some otherwise: index.copy_to(…) stems them anew",
                         stacklevel=2,
                     )
                 now = Commit.of(connection)
@@ -297,18 +298,13 @@ class LocalBackend(Backend):
         return BackendStats(documents, passages, str(self.path), size, len(snapshot.segments), reclaimable, log)
 
     def compact(self) -> None:
-        """Give back the space of deleted documents; results and keys do not change.
-
-        Words that another version of the stemmer has stemmed are stemmed again.
-        """
+        """Give back the space of deleted documents; results and keys do not change."""
         before = self.stats()
-        with self._pool.connection(write=True) as connection, storage_errors(self.path):
-            stem = self._former_stemmer(connection) is not None
-            with suppress(apsw.Error):  # a full disk may need its room
-                empty_log(connection)
-        if before.reclaimable or before.segments > 1 or stem:
+        with self._pool.connection(write=True) as connection, storage_errors(self.path), suppress(apsw.Error):
+            empty_log(connection)  # a full disk may need its room
+        if before.reclaimable or before.segments > 1:
             with self.write() as writer:
-                writer.compact(stem=stem)
+                writer.compact()
         lock = write_lock(self._opened, self._lock_timeout)
         with self._pool.connection(write=True) as connection, storage_errors(self.path), lock:
             left, former = 1, 0
@@ -317,11 +313,6 @@ class LocalBackend(Backend):
                 connection.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
                 empty_log(connection)  # unless a reader of an older state is in the way
                 former, left = left, int(str(connection.execute("PRAGMA freelist_count").fetchall()[0][0]))
-
-    def _former_stemmer(self, connection: apsw.Connection) -> str | None:
-        """Version that stemmed the words, where it is known and not the one at hand."""
-        row = connection.execute("SELECT value FROM meta WHERE name = 'stemmer'").fetchone()
-        return str(row[0]) if self.language and row and row[0] != stemmer_version() else None
 
     def check_arrays(self, specs: Sequence[ArraySpec]) -> None:
         """Raise unless the index stores these arrays, and their numbers lie where a method's tables and loops reach."""

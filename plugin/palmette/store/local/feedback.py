@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from palmette.config import check_kind, check_range
-from palmette.errors import CorruptIndexError, InputError, NotFoundError, ReadOnlyError, StorageFullError, shown
+from palmette.errors import CorruptIndexError, InputError, ReadOnlyError, StorageFullError, shown
 from palmette.machine.files import flaw_of
 from palmette.machine.text import is_unicode
 from palmette.store.local.database import limit_steps
@@ -38,15 +38,16 @@ YEAR_9999 = 253_402_300_800
 """Seconds from 1970 to the last time that Python's datetime knows."""
 STEPS_PER_BYTE = 16
 """Steps of queries for each byte of the file: more, and its pages refer to each other in a knot."""
-LONGEST_NAME_OF_A_RUN = 256
-"""Most characters of the name of a person or a run."""
+LONGEST_NAME = 256
+"""Most characters of the name of a person."""
 _SCHEMA = """CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)
 CREATE TABLE votes (number INTEGER PRIMARY KEY, time REAL NOT NULL, scope TEXT NOT NULL, query TEXT NOT NULL, \
 document TEXT NOT NULL, useful INTEGER NOT NULL, person TEXT NOT NULL, run TEXT NOT NULL)
 CREATE TABLE searches (number INTEGER PRIMARY KEY, time REAL NOT NULL, scope TEXT NOT NULL, query TEXT NOT NULL, \
 documents TEXT NOT NULL, person TEXT NOT NULL, run TEXT NOT NULL)
 CREATE INDEX runs ON searches (run)""".split("\n")
-_TYPES = {"useful": (int,), "time": (float,)} | dict.fromkeys("query document documents person run".split(), (str,))
+"""Part of the format, and compared; ``run`` is empty."""
+_TYPES = {"useful": (int,), "time": (float,)} | dict.fromkeys("query document documents person".split(), (str,))
 """Types of columns; SQLite takes others too."""
 
 
@@ -59,7 +60,6 @@ class Vote:
     useful: bool
     person: str
     """Keyed hash of who said so; empty where nobody was named."""
-    run: str
     time: float
     """Seconds since 1970."""
 
@@ -71,7 +71,6 @@ class RecordedSearch:
     query: str
     documents: tuple[str, ...]
     person: str
-    run: str
     time: float
 
 
@@ -86,20 +85,14 @@ class FeedbackLog:
 
     # -- writing ----------------------------------------------------------------------------------------------
 
-    def add(
-        self, query: str, document: str, useful: bool, *, person: str | None = None, run: str | None = None
-    ) -> None:
+    def add(self, query: str, document: str, useful: bool, *, person: str | None = None) -> None:
         """Keep a vote; it is on the disk when this returns."""
         query, document = _checked("query", query, LONGEST_QUERY), _checked("id", document, LONGEST_QUERY)
-        named = _checked("run", run or "", LONGEST_NAME_OF_A_RUN)
         with self._writing() as database:
-            hashed = _hashed(database, person)
-            row = time.time(), self._scope, query, self._prefix + document, int(useful), hashed, named
-            database.execute("INSERT INTO votes VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", row)
+            row = time.time(), self._scope, query, self._prefix + document, int(useful), _hashed(database, person)
+            database.execute("INSERT INTO votes VALUES (NULL, ?, ?, ?, ?, ?, ?, '')", row)
 
-    def record(
-        self, query: str, documents: Sequence[str], *, person: str | None = None, run: str | None = None
-    ) -> bool:
+    def record(self, query: str, documents: Sequence[str], *, person: str | None = None) -> bool:
         """Keep a search where recording is turned on; returns whether it is."""
         check_kind("query", query, str, "a str")
         if isinstance(documents, str):
@@ -108,11 +101,10 @@ class FeedbackLog:
             return False
         if len(query) > LONGEST_QUERY or not is_unicode(query):
             return True
-        named = _checked("run", run or "", LONGEST_NAME_OF_A_RUN)
         with self._writing() as database:
             ids = json.dumps([self._prefix + id for id in documents])
-            row = (time.time(), self._scope, query, ids, _hashed(database, person), named)
-            database.execute("INSERT INTO searches VALUES (NULL, ?, ?, ?, ?, ?, ?)", row)
+            row = time.time(), self._scope, query, ids, _hashed(database, person)
+            database.execute("INSERT INTO searches VALUES (NULL, ?, ?, ?, ?, ?, '')", row)
         return True
 
     @property
@@ -136,7 +128,7 @@ class FeedbackLog:
         """
         if document is None and person is None and before is None:
             raise InputError("delete feedback by document=, person= or before=: give at least one")
-        for name, given, longest in (("document", document, LONGEST_QUERY), ("person", person, LONGEST_NAME_OF_A_RUN)):
+        for name, given, longest in (("document", document, LONGEST_QUERY), ("person", person, LONGEST_NAME)):
             if given is not None and not _checked(name, given, longest):
                 raise InputError(f"delete feedback of a {name}: its name must not be empty")
         if before is not None:
@@ -168,46 +160,32 @@ class FeedbackLog:
 
     def votes(self) -> list[Vote]:
         """Return all votes, the oldest first."""
-        rows = self._select("query, document, useful, person, run, time FROM votes")
+        rows = self._select("query, document, useful, person, time FROM votes")
         return [Vote(query, self._shown(document), bool(useful), *rest) for query, document, useful, *rest in rows]
 
     def searches(self) -> list[RecordedSearch]:
         """Return all recorded searches, the oldest first."""
-        rows = self._select("query, documents, person, run, time FROM searches")
-        return [self._recorded(row) for row in rows]
-
-    def search_of(self, run: str, query: str | None = None) -> RecordedSearch:
-        """Return the search of a run; where it has several, that for the query."""
-        rows = self._select("query, documents, person, run, time FROM searches", "run = ?", run)
-        if not rows or not run:
-            raise NotFoundError(f"no search of run {shown(run)} was recorded: turn recording on, or name query and id")
-        found = [row for row in rows if row[0] == query] or rows
-        if len({row[0] for row in found}) > 1:
-            raise InputError(f"run {shown(run)} searched for several queries: name query and id")
-        return self._recorded(found[-1])
-
-    def _recorded(self, row: tuple[Any, ...]) -> RecordedSearch:
-        query, documents, *rest = row
-        try:
-            ids = tuple(self._shown(str(id)) for id in json.loads(documents))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise CorruptIndexError(f"{self.path} is damaged ({error}): delete it, or restore a backup") from error
-        return RecordedSearch(query, ids, *rest)
+        searches = []
+        for query, documents, *rest in self._select("query, documents, person, time FROM searches"):
+            try:
+                ids = tuple(self._shown(str(id)) for id in json.loads(documents))
+            except (TypeError, ValueError, RecursionError) as error:
+                raise CorruptIndexError(f"{self.path} is damaged ({error}): delete it, or restore a backup") from error
+            searches.append(RecordedSearch(query, ids, *rest))
+        return searches
 
     def _shown(self, id: str) -> str:
         """Return the id that the tenant knows."""
         return id[len(self._prefix) :]
 
-    def _select(self, what: str, where: str = "", *values: object) -> list[tuple[Any, ...]]:
+    def _select(self, what: str) -> list[tuple[Any, ...]]:
         """Read rows of this tenant in their order, with the types of all values checked."""
-        conditions = [part for part in (where, "scope = ?" if self._scope else "") if part]
-        arguments = (*values, *((self._scope,) if self._scope else ()))
-        clause = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         columns = what.partition(" FROM ")[0].split(", ")
         with self._reading() as database:
             if database is None:
                 return []
-            rows = database.execute(f"SELECT {what}{clause} ORDER BY number", arguments).fetchall()
+            query = f"SELECT {what} WHERE ? IN ('', scope) ORDER BY number"
+            rows = database.execute(query, [self._scope]).fetchall()
         if any(type(value) not in _TYPES[column] for row in rows for column, value in zip(columns, row, strict=True)):
             raise CorruptIndexError(f"{self.path} holds values of other types: delete it, or restore a backup")
         return rows
@@ -320,7 +298,7 @@ def _hashed(database: sqlite3.Connection, person: str | None) -> str:
     """Hash the name of a person with the key of this file."""
     if not person:
         return ""
-    name = _checked("person", person, LONGEST_NAME_OF_A_RUN).encode("utf-8", "surrogatepass")
+    name = _checked("person", person, LONGEST_NAME).encode("utf-8", "surrogatepass")
     return hmac.new(_setting(database, "key").encode(), name, hashlib.sha256).hexdigest()[:32]
 
 

@@ -124,14 +124,8 @@ class SegmentWriter:
             column.append(array.values if isinstance(array, Ragged) else array)
         self.count += len(keys)
 
-    def append_segment(
-        self,
-        segment: Segment,
-        rows: Rows,
-        advance: Callable[[int], object],
-        read: Callable[[Keys], Sequence[str]] | None = None,
-    ) -> None:
-        """Copy some rows of another segment, a piece at a time; ``read`` gives texts to find their words in anew."""
+    def append_segment(self, segment: Segment, rows: Rows, advance: Callable[[int], object]) -> None:
+        """Copy some rows of another segment, a piece at a time."""
         sizes = np.full(len(rows), 12)  # bytes of each passage, its key and number included
         for spec in self.arrays:
             array, width = segment.arrays[spec.name], np.dtype(spec.dtype).itemsize * math.prod(spec.shape)
@@ -142,12 +136,10 @@ class SegmentWriter:
             stop = max(start + 1, int(np.searchsorted(ends, most, side="right")))
             piece = rows[start:stop]
             arrays = {s.name: take_documents(segment.arrays[s.name], piece) for s in self.arrays}
-            texts = read(segment.keys[piece]) if read else ()
-            self.append(segment.keys[piece], segment.numbers[piece], arrays, texts)
+            self.append(segment.keys[piece], segment.numbers[piece], arrays)
             advance(len(piece))
             start = stop
-        if read is None:
-            self._words.add_postings(segment.words, rows)
+        self._words.add_postings(segment.words, rows)
 
     def finish(self) -> Files:
         """Write the words, fill in the headers and flush everything to the disk."""

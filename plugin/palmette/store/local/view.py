@@ -396,4 +396,4 @@ class LocalView(View):
         for name in plan.arrays:
             find_array(self._shared.arrays, name)
         keys = self._keys if plan.only is None else self._check_keys(plan.only)
-        return execute(plan, k, list(self._snapshot.segments_with(keys)), self._shared.engine, self)
+        return execute(plan, k, list(self._snapshot.segments_with(keys)), self._shared.engine)

@@ -27,12 +27,10 @@ from contextlib import contextmanager, suppress
 import apsw
 import numpy as np
 
-from palmette.arrays import Keys, Ragged, Stored, take_documents
+from palmette.arrays import Ragged, Stored, take_documents
 from palmette.errors import DuplicateIdError, EncodingError, InputError, StoreError
-from palmette.lexical.analyser import stemmer_version
 from palmette.search.plan import ArraySpec
 from palmette.store.local.database import (
-    DOCUMENT_COLUMNS,
     DatabaseRow,
     count_places,
     keys_of,
@@ -41,7 +39,6 @@ from palmette.store.local.database import (
     row_of,
     rows_among,
     storage_errors,
-    stored_of,
     values_of,
     write_meta,
 )
@@ -63,7 +60,7 @@ class LocalWriter:
         self._next = read_number(connection, "next_key")
         self._segment: SegmentWriter | None = None
         self._put: dict[str, str] = {}
-        self._changed = self._everything = self._stem = self._failed = False
+        self._changed = self._everything = self._failed = False
         self._pid = os.getpid()
         self.is_open = True
 
@@ -145,11 +142,10 @@ class LocalWriter:
         removed = {id for _, id, *_ in rows}
         return [id for id in unique if id in removed]
 
-    def compact(self, *, stem: bool = False) -> None:
-        """Rewrite all living rows into one segment when this write commits; ``stem`` finds their words anew."""
+    def compact(self) -> None:
+        """Rewrite all living rows into one segment when this write commits."""
         with self._step():
             self._changed = self._everything = True
-            self._stem = stem
 
     def commit(self) -> None:
         """Commit: the segment first, then the one database commit."""
@@ -162,8 +158,6 @@ class LocalWriter:
             self._merge_segments()
             generation = read_number(self._db, "generation") + 1
             write_meta(self._db, next_key=self._next, generation=generation)
-            if self._stem:
-                write_meta(self._db, stemmer=stemmer_version())
             # 2. the segment's files get their name
             segment, self._segment = self._segment, None  # may soon be named: orphaned at worst, not dropped
             if segment is not None:
@@ -226,22 +220,13 @@ class LocalWriter:
                     query = "SELECT key FROM dead WHERE key BETWEEN ? AND ?"
                     deleted = keys_of(self._db.execute(query, _span(segment)))
                     living = np.flatnonzero(np.isin(segment.keys, deleted, invert=True))
-                    merged.append_segment(segment, living, bar.update, self._texts if self._stem else None)
+                    merged.append_segment(segment, living, bar.update)
                 self._db.execute("DELETE FROM dead WHERE key BETWEEN ? AND ?", _span(segment))
                 self._db.execute("DELETE FROM segments WHERE name = ?", [segment.name])
         if replaced:
             replaced.drop()
         if merged:
             self._register(merged, merged.finish())
-
-    def _texts(self, keys: Keys) -> list[str]:
-        """Texts of passages whose words are found anew."""
-        lower = "SELECT max(key) FROM documents WHERE key <= ?"
-        [(first,)] = self._db.execute(lower, [int(keys[0])])
-        query = f"SELECT key, {DOCUMENT_COLUMNS} FROM documents WHERE key BETWEEN ? AND ?"
-        rows = self._db.execute(query, [first, int(keys[-1])])
-        texts = {key + number: text for key, *row in rows for number, text in enumerate(stored_of(*row).words())}
-        return [texts[key] for key in keys.tolist()]
 
     def _register(self, segment: SegmentWriter, files: Files) -> None:
         row = [segment.name, segment.count, json.dumps(files)]

@@ -1,4 +1,4 @@
-"""Every storage executes every kind of score as its definition says: prefixes of columns, bytes with factors, parts."""
+"""Every storage executes every kind of score as its definition says: vectors, and parts with factors."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ from palmette.store.protocols import Backend, View
 from support.places import KINDS, places
 from support.plain_view import PlainView
 
-COUNT, WIDTH, NARROW, PARTS, QUERIES = 300, 16, 6, 3, 4
+COUNT, WIDTH, PARTS, QUERIES = 300, 16, 3, 4
 DRAW = np.random.default_rng(0)
 VECTORS = DRAW.standard_normal((COUNT, PARTS, WIDTH)).astype(np.float32)
 CODES, FACTORS = quantise(VECTORS)
 ARRAYS: dict[str, np.ndarray] = {
     "vector": VECTORS[:, 0].copy(),
     "half": VECTORS[:, 0].astype(np.float16),
-    "bytes": CODES[:, 0].copy(),
-    "factor": FACTORS[:, 0].copy(),
     "parts": CODES,
     "factors": FACTORS,
     "lists": DRAW.permuted(np.tile(np.arange(8, dtype=np.int32), (COUNT, 1)), axis=1)[:, :1].copy(),
@@ -35,7 +33,6 @@ ARRAYS: dict[str, np.ndarray] = {
 SEARCHED: dict[str, dict[str, Any]] = {
     "vector": {"searched": "inner_product"},
     "half": {"searched": "inner_product"},
-    "bytes": {"searched": "inner_product", "scales": "factor"},
     "parts": {"searched": "inner_product", "scales": "factors"},
     "lists": {"searched": "lists"},
 }
@@ -43,25 +40,19 @@ SPECS = tuple(
     ArraySpec(name, array.shape[1:], array.dtype.name, **SEARCHED.get(name, {})) for name, array in ARRAYS.items()
 )
 ASKED = DRAW.standard_normal((QUERIES, WIDTH)).astype(np.float32)
-PREFIX = ASKED[:, :NARROW].copy()
 WEIGHTS = np.array([1, 0, 2], np.float32)
 VISITED = np.array([[0, 1, -1], [2, 3, 4], [5, -1, -1], [6, 7, 0]])
 
 SCORES: dict[str, Score] = {
-    "all columns": Score("vector", ASKED),
-    "prefix": Score("vector", PREFIX, prefix=True),
-    "prefix of half precision": Score("half", PREFIX, prefix=True),
-    "prefix of all columns": Score("half", ASKED, prefix=True),
-    "bytes": Score("bytes", ASKED, scales="factor"),
-    "prefix of bytes": Score("bytes", PREFIX, scales="factor", prefix=True),
+    "vector": Score("vector", ASKED),
+    "half": Score("half", ASKED),
     "parts": Score("parts", ASKED, scales="factors", part_weights=WEIGHTS),
-    "prefix of parts": Score("parts", PREFIX, scales="factors", part_weights=WEIGHTS, prefix=True),
 }
 
 
 def values(score: Score) -> np.ndarray:
     """Scores of all documents [Q, N], from the definition."""
-    data = ARRAYS[score.array].astype(np.float64)[..., : score.queries.shape[1]]
+    data = ARRAYS[score.array].astype(np.float64)
     if score.scales is not None:
         data = data * ARRAYS[score.scales][..., None]
     queries = score.queries.astype(np.float64)
@@ -127,39 +118,33 @@ def test_a_score_is_its_definition(view: View, name: str, k: int) -> None:
     check(view, SearchPlan(score), k, values(score))
 
 
-@pytest.mark.parametrize("name", ["all columns", "prefix", "bytes", "prefix of bytes"])
+@pytest.mark.parametrize("name", ["vector", "half"])
 def test_within_lists(view: View, name: str) -> None:
     score = SCORES[name]
     held = np.stack([np.isin(ARRAYS["lists"], row[row >= 0]).any(axis=1) for row in VISITED])
     check(view, SearchPlan(score, Lists("lists", VISITED)), 9, np.where(held, values(score), -np.inf))
 
 
-@pytest.mark.parametrize("first", ["prefix", "prefix of bytes"])
-@pytest.mark.parametrize("second", ["all columns", "bytes", "prefix of parts"])
-def test_a_narrow_search_is_rescored_by_whole_vectors(view: View, first: str, second: str) -> None:
-    plan = SearchPlan(SCORES[first], rescore=SCORES[second], fetch=40, share=0.25)
-    narrow, whole = values(SCORES[first]), values(SCORES[second])
-    mixed = 0.25 * narrow + 0.75 * whole
-    last = np.sort(narrow, axis=1)[:, -40, None]
-    check(view, plan, 7, np.where(narrow >= last, mixed, -np.inf))
+@pytest.mark.parametrize("first", ["vector", "half"])
+def test_a_search_is_rescored_by_parts(view: View, first: str) -> None:
+    plan = SearchPlan(SCORES[first], rescore=SCORES["parts"], fetch=40, share=0.25)
+    one, best = values(SCORES[first]), values(SCORES["parts"])
+    last = np.sort(one, axis=1)[:, -40, None]
+    check(view, plan, 7, np.where(one >= last, 0.25 * one + 0.75 * best, -np.inf))
 
 
 def test_some_documents_alone(view: View) -> None:
     keys = view.keys()[10:30]
     only = np.zeros(COUNT, bool)
     only[10:30] = True
-    for name in ("prefix", "bytes"):
+    for name in SCORES:
         check(view, SearchPlan(SCORES[name]).among(keys), 5, np.where(only, values(SCORES[name]), -np.inf))
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(InputError, match=r"prefix and scales go with inner products, not with 'overlap'"):
-        Score("vector", PREFIX, "overlap", prefix=True)
-    with pytest.raises(InputError, match="leave fold=2 out"):
-        Score("vector", PREFIX, fold=2, prefix=True)
     with opened(LocalBackend.in_memory(SPECS)) as view:
-        for score in (Score("vector", PREFIX), Score("vector", np.ones((1, WIDTH + 1), np.float32), prefix=True)):
+        for width in (WIDTH - 1, WIDTH + 1):
             with pytest.raises(InputError, match="do not fit"):
-                view.candidates(SearchPlan(score), 3)
-        with pytest.raises(InputError, match="holds no number for the vector"):
-            view.candidates(SearchPlan(Score("bytes", ASKED, scales="factors")), 3)
+                view.candidates(SearchPlan(Score("vector", np.ones((1, width), np.float32))), 3)
+        with pytest.raises(InputError, match="holds no number for each of the 3 vectors"):
+            view.candidates(SearchPlan(Score("parts", ASKED, scales="vector", part_weights=WEIGHTS)), 3)
