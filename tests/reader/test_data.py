@@ -76,16 +76,12 @@ def test_records_with_contexts_and_splits(tmp_path):
     ("changed", "message"),
     [
         ({"question": " "}, "question"),
-        ({"context": 7}, "int"),
         ({"answers": "Rome"}, "must be a list"),
         ({"answers": ["Paris"]}, "'Paris' is not in its context"),
         ({"answers": [{"text": "Rome", "start": 3}]}, "should start at character 3"),
-        ({"answers": [7]}, "an answer is"),
         ({"answers": [{"text": "Rome", "start": "x"}]}, "must be an int, got 'x'"),
         ({"answers": {"text": ["Rome"], "answer_start": [3]}}, "should start at character 3"),
         ({"answers": {"text": ["Rome"], "answer_start": []}}, "of one length; got"),
-        ({"answers": {"text": "Rome", "answer_start": 0}}, "of one length; got"),
-        ({"answers": {"text": ["Rome"]}}, "of one length; got"),
     ],
 )
 def test_a_malformed_record_is_named(tmp_path, changed, message):
