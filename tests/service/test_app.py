@@ -396,7 +396,6 @@ def test_pages_of_others_and_bent_names_are_refused(plain: Running, tenants: Run
     ("status", "words", "content", "kind"),
     [
         (415, "send Content-Type: application/json, got 'text/plain'", b'{"query": "x"}', "text/plain"),
-        (415, "got ''", b'{"query": "x"}', ""),
         (400, "the body is not JSON", b"{", "application/json"),
         (400, "the body is not JSON", b"\xff", "application/json"),
         (400, "NaN is not a JSON value; use null", b'{"query": "x", "threshold": NaN}', "application/json"),
@@ -405,14 +404,9 @@ def test_pages_of_others_and_bent_names_are_refused(plain: Running, tenants: Run
         (400, "SearchBody: 'query' is missing", b"{}", "application/json"),
         (400, "Did you mean 'query'?", b'{"querry": "x"}', "application/json"),
         (400, "k must be at most 1000, got 100000", b'{"query": "x", "k": 100000}', "application/json"),
-        (400, "k must be", b'{"query": "x", "k": 2.5}', "application/json"),
-        (400, "k must be", b'{"query": "x", "k": true}', "application/json"),
-        (400, "query must be", b'{"query": 3}', "application/json"),
         (400, "the query is empty", b'{"query": " "}', "application/json"),
         (400, "Did you mean 'level'", b'{"query": "x", "options": {"levle": 3}}', "application/json"),
         (400, "give it beside options", b'{"query": "x", "options": {"k": 3}}', "application/json"),
-        (400, "give it beside options", b'{"query": "x", "options": {"self": 3}}', "application/json"),
-        (400, "threshold must be a valid number", b'{"query": "x", "threshold": "x"}', "application/json"),
         (400, "threshold must be", b'{"query": "x", "threshold": 1e999}', "application/json"),
         (404, "there is no index 'x'", b'{"query": "x", "index": "x"}', "application/json"),
         (400, "more than 1,048,576 commas", b'{"query": [' + b"[]," * 2**20 + b"[]]}", "application/json"),
@@ -850,21 +844,6 @@ def test_the_command_serves_until_it_is_told_to_stop(index: Index, tmp_path: Pat
         finally:
             process.kill()  # a failure above must not wait for ever
     assert not (tmp_path / ".colours.sock").exists()
-
-
-def test_groups_and_contexts_are_the_librarys(plain: Running, index: Index) -> None:
-    question = "where does the red owl live?"
-    body = {"query": question, "k": 3, "group_by": "document", "distinct": "near", "expand": "section"}
-    hits = plain.post("search", **body).json()["results"][0]["hits"]
-    assert [hit["id"] for hit in hits] == [
-        hit.id for hit in index.search(question, 3, group_by="document", distinct="near")
-    ]
-    assert hits[0]["citation"] == "red-owl"
-    context = plain.post("context", question=question, tokens=30).json()
-    assert context == index.context(question, 30).to_dict()
-    problem(plain.post("context", question=question, sentences=False), 400, "sentences")
-    problem(plain.post("search", query=question, expand="page"), 400, "expand")
-    problem(plain.post("search", query=question, options={"expand": "section"}), 400, "beside options")
 
 
 def test_originals_go_to_readers_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
