@@ -30,21 +30,17 @@ def test_digest_tells_every_change(text: str, metadata: dict) -> None:
     ("options", "words"),
     [
         ({"text": 3}, "text must be a str, got int"),
-        ({"text": b"bytes"}, "text must be a str, got bytes"),
         ({"text": ""}, "is empty"),
         ({"text": " \n"}, "is empty"),
         ({"id": 7, "text": "a"}, "use str"),
         ({"id": "", "text": "a"}, "1 to 16,384 characters"),
-        ({"id": "a" * 16_385, "text": "a"}, "1 to 16,384 characters"),
         ({"text": "a", "metadata": [1]}, "metadata must be a mapping"),
-        ({"text": "a", "metadata": {1: 2}}, "keys must be a str"),
         (
             {"text": "a", "metadata": {"x": {"y": {1, 2}}}},
             r"JSON values only: 'x.y' is \{1, 2\} \(set\); write a sorted list",
         ),
         ({"text": "a", "metadata": {"d": date(2020, 1, 2)}}, r"'d' is .*; write its isoformat\(\)"),
         ({"text": "a", "metadata": {"d": [{3: 4}]}}, "d.0 has the key 3; write '3'"),
-        ({"text": "a", "metadata": {"x": float("nan")}}, "JSON values only"),
     ],
 )
 def test_unusable_documents_are_refused(options: dict, words: str) -> None:

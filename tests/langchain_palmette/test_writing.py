@@ -13,7 +13,7 @@ from langchain_core.indexing import InMemoryRecordManager, aindex, index
 
 from langchain_palmette import TreeRetriever
 from palmette import TreeModel
-from palmette.errors import ConfigError, DuplicateIdError, InputError
+from palmette.errors import ConfigError, InputError
 
 METADATA: dict[str, Any] = {"text": "ünïcode \u0000 \U0001f680", "int": 7, "big": 2**53 + 1, "float": 0.1, "none": None}
 METADATA |= {"bool": True, "list": [1, "a", None, [2]], "nested": {"deep": {"er": [{"x": 1}]}, "empty": {}}}
@@ -29,16 +29,6 @@ def test_a_document_comes_back_as_it_went(empty: TreeRetriever, id: str | None) 
     assert found == Document(id=stored, page_content=given.page_content, metadata=METADATA)
     assert [*map(type, found.metadata.values())] == [*map(type, METADATA.values())]
     assert given == Document(id=id, page_content=" text\nwith\t blanks ", metadata=METADATA)
-
-
-def test_add_never_replaces_and_upsert_does(empty: TreeRetriever) -> None:
-    old, new = Document(id="1", page_content="a green owl"), Document(id="1", page_content="a red cat")
-    empty.add_documents([old])
-    with pytest.raises(DuplicateIdError, match="'1'"):
-        empty.add_documents([Document(id="2", page_content="x"), new])
-    assert empty.get(["1", "2"]) == [old]
-    assert empty.upsert([new, new]) == {"succeeded": ["1", "1"], "failed": []}
-    assert empty.get(["1"]) == [one for one, _ in empty.similarity_search_with_score("red cat", k=3)] == [new]
 
 
 def test_delete(empty: TreeRetriever) -> None:

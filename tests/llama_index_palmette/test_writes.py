@@ -29,15 +29,6 @@ def test_add_is_idempotent_and_strict_and_nodes_are_deleted(writable, nodes):
     assert writable.get_nodes([*gone, nodes[2].node_id]) == [nodes[2]]
 
 
-def test_upsert_tells_what_changed(writable, nodes):
-    changed = nodes[0].model_copy(update={"text": "a zebra on the moon"})
-    changes = writable.upsert([changed, nodes[1], TextNode(id_="new", text="a yak")])
-    told = (changes.added, changes.updated, changes.unchanged)
-    assert told == (["new"], [changed.node_id], [nodes[1].node_id])
-    assert found(writable, "a zebra on the moon", top_k=1) == [changed.node_id]
-    assert writable.insert_nodes([changed]).unchanged == [changed.node_id]
-
-
 def test_delete_ref_doc(writable, empty):
     owls = [f"owl-{place}" for place in ("forest", "garden", "house", "river")]
     assert sorted(writable.delete_ref_doc("doc-owl")) == owls
