@@ -9,7 +9,7 @@ from langchain_core.runnables import RunnableConfig, RunnableLambda
 
 from langchain_palmette import TreeRetriever
 from palmette import Index
-from palmette.errors import InputError
+from palmette.errors import ConfigError, InputError
 from support.recorder import Recorder
 
 QUERIES = ["where does the red cat live?", "black hen", "golden bee", "white fox at night"]
@@ -108,3 +108,11 @@ async def test_a_bad_query_fails_alone(retriever: TreeRetriever, recorder: Recor
         await retriever.abatch(queries, {"callbacks": [recorder]})
     ends = [("end", queries[0]), ("error", queries[1]), ("end", queries[2])]
     assert recorder.events == ([("start", query) for query in queries] + ends) * 2
+
+
+async def test_a_bad_option_fails_all(retriever: TreeRetriever, recorder: Recorder) -> None:
+    answers = await both(retriever, QUERIES, {"callbacks": [recorder]}, return_exceptions=True, lvl=3)
+    assert all(isinstance(answer, ConfigError) for answer in answers)
+    assert [event for event, _ in recorder.events] == (["start"] * 4 + ["error"] * 4) * 2
+    with pytest.raises(ConfigError, match="lvl"):
+        retriever.batch(QUERIES, lvl=3)

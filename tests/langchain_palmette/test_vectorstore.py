@@ -70,18 +70,6 @@ def test_an_encoder_will_do_and_what_cannot_be_is_refused(store: PalmetteVectorS
         store.delete()
 
 
-def test_scores_and_options_of_a_search(filled: PalmetteVectorStore, documents: list[Document]) -> None:
-    found = filled.similarity_search_with_score(QUESTION, k=48)
-    assert all(document in documents for document, _ in found)
-    scores = [score for _, score in found]
-    relevant = filled.similarity_search_with_relevance_scores(QUESTION, k=48, score_threshold=scores[3])
-    assert relevant == [(d, score) for d, score in found if score >= scores[3]]
-    assert all(0 <= score <= 1 for score in scores)
-    [one] = filled.similarity_search(QUESTION, k=1, filter={"colour": "red"}, level=2, explain=True)
-    assert one.metadata["colour"] == "red"
-    assert one.metadata["explanation"]["detail"]
-
-
 def test_by_vector(filled: PalmetteVectorStore, model: TreeModel) -> None:
     embeddings = filled.embeddings
     assert isinstance(embeddings, PalmetteEmbeddings)
