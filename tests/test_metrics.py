@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from palmette.data import metrics
 from palmette.data.metrics import Judgements, score_ranks, score_run
 from palmette.errors import InputError
-from palmette.hub.report import Report, Row
 
 DOCS = [f"d{i}" for i in range(12)]
 QUERIES = [f"q{i}" for i in range(5)]
@@ -115,18 +114,3 @@ def test_accuracy_at_n_counts_the_first_text_with_an_answer() -> None:
     assert ranks == [2, None]
     assert metrics.answer_accuracy(ranks, [1, 2, 9]) == {"accuracy@1": 0.0, "accuracy@2": 0.5, "accuracy@9": 0.5}
     assert metrics.answer_accuracy([], [1]) == {"accuracy@1": 0.0}
-
-
-def test_the_table_of_a_report() -> None:
-    ranked = dict.fromkeys(("ndcg@10", "recall@1", "recall@10", "recall@100", "mrr@10"), 0.5)
-    answered = dict.fromkeys(("accuracy@10", "em", "f1", "silent"), 0.25)
-    times = {"p50": 1.25, "p95": 12.5, "p99": 20.0}
-    plain, reading = Row("tree", ranked, times, 0.1, 1.0), Row("a reader", ranked | answered, times, 0.1, 1.0)
-    title, head, line = Report("data", "test", 48_000, 12, [plain]).table().splitlines()
-    assert title == "data, test: 12 queries, 48,000 documents"
-    assert head.split() == [*ranked, "p50", "ms", "p95", "ms", "prepare", "s", "visited"]
-    assert line.split() == ["tree", *["0.5000"] * 5, "1.2", "12.5", "0.1", "100%"]
-    table = Report("data", "test", 48, 12, [reading])
-    assert "silent" in table.table()
-    assert table["a reader"] is reading
-    assert table.to_dict()["rows"][0]["metrics"]["em"] == 0.25

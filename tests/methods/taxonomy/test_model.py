@@ -10,13 +10,9 @@ import torch
 
 from palmette import Document, FakeEncoder, TaxonomyModel, load_data, load_model
 from palmette.cli import main
-from palmette.encoder.cache import EncodingCache
 from palmette.errors import ConfigError, InputError, NotFoundError
-from palmette.methods.base import FitInputs
 from palmette.methods.taxonomy import Hierarchy
-from palmette.methods.taxonomy.config import TaxonomyConfig, TaxonomySearch
-from palmette.methods.taxonomy.data import TaxonomyData
-from palmette.methods.taxonomy.training import TaxonomyTask, nearest_wrong
+from palmette.methods.taxonomy.config import TaxonomySearch
 from support.alone import Index
 from support.taxonomies import KINDS, chain, train_zoo, zoo
 from support.taxonomies import zoo_model as texts
@@ -26,11 +22,6 @@ from support.tiny import documents, pairs
 def fit(data: Any, **options: Any) -> TaxonomyModel:
     """A model of a fake encoder; by default it hardly learns."""
     return train_zoo(data, **{"encoder": FakeEncoder(8), "steps": 1, "dimension": 4} | options)
-
-
-def task_of(data: Any, **options: Any) -> TaxonomyTask:
-    inputs = FitInputs(TaxonomyData.load(data), FakeEncoder(8), EncodingCache())
-    return TaxonomyModel.task(TaxonomyConfig(**options), inputs)[1]
 
 
 @cache
@@ -195,29 +186,6 @@ def test_without_a_hierarchy_towers_begin_as_the_encoder_and_few_questions_do_no
     expected = 20 * encoder.encode_queries(asked) @ encoder.encode(contents).T
     np.testing.assert_allclose(found, expected, atol=1e-3)
     assert train_zoo(dimension=0, steps=0).config.dimension == 64, "of a hierarchy"
-
-
-def test_hard_negatives_join_for_the_last_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, lookup = np.arange(6), {"dimension": 4, "queries": "lookup", "documents": "lookup"}
-    task = task_of(zoo(), hard=3, hard_share=0.25, **lookup)
-    early, late = (task.loss(task.module, rows, torch.Generator().manual_seed(0), at) for at in (0.7, 0.75))
-    assert late > early
-    assert task.mined is not None
-    monkeypatch.setattr("palmette.methods.taxonomy.training.CELLS", 100)  # two queries at a time
-    matches = task.train.matches
-    queries, nodes = task.module.queries(torch.arange(45)).detach(), task.documents().detach()
-    again = nearest_wrong(queries, nodes, matches, 3)
-    for query, order in enumerate((queries @ nodes.T).argsort(descending=True).tolist()):
-        right = matches.documents[matches.starts[query] : matches.starts[query + 1]].tolist()
-        wrong = [document for document in order if document not in right]
-        assert task.mined[query].tolist() == again[query].tolist() == wrong[:3]
-    torch.autograd.backward(late)
-    learned = task.module.document_rows.rows.grad.coalesce().indices()[0].tolist()
-    assert set(task.mined[rows].ravel()) <= set(learned)
-    for options in ({"hard": 0}, {"negatives": "all", "sampling": "regular"}):
-        plain = task_of(zoo(), **lookup | options)
-        plain.loss(plain.module, rows, torch.Generator().manual_seed(0), 0.9)
-        assert plain.mined is None
 
 
 def test_the_recipe_finetunes_on_far_matches_only(tmp_path) -> None:
