@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from palmette import load_encoder
 from palmette.encoder import Encoder
-from palmette.encoder.local.backbone import Backbone
+from palmette.encoder.local.backbone import Backbone, set_dropout
 from support.tiny_encoder import save_tiny_encoder, states_of
 
 TEXTS = ["the cat sat on the mat", "dog", "", "a bird ran under the roof . " * 30, "how do i open a file"]
@@ -71,3 +72,13 @@ def test_a_transformer_learns_the_same_in_half_precision(tmp_path, monkeypatch) 
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
         copy(ids, there)
     assert set(seen) == {torch.float32, torch.bfloat16}, "what does not learn stays fused"
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
+def test_dropout_spares_attention_weights(family: str, tmp_path) -> None:
+    copy = backbone(tmp_path / "m", family=family)
+    set_dropout(copy.network, 0.25)
+    shares = {name: part.p for name, part in copy.network.named_modules() if isinstance(part, nn.Dropout)}
+    weights = [name for name in shares if name.endswith(("attention.self.dropout", "attention.dropout"))]
+    assert len(weights) == len(copy.layers)
+    assert all(p == (0.0 if name in weights else 0.25) for name, p in shares.items())

@@ -49,6 +49,13 @@ def test_rows_come_back_in_the_order_of_the_texts():
     assert encoder.encode([]).shape == encoder.encode_queries([]).shape == (0, 8)
 
 
+def test_passes_are_kept_to_a_number_of_tokens():
+    encoder = Spy(batch_size=4)
+    encoder.tokens_per_pass = 60
+    encoder.encode(["w " * 80] * 3 + ["w"] * 5)
+    assert [len(batch) for batch in encoder.passes] == [1, 1, 1, 4, 1]
+
+
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [

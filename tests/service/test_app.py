@@ -24,7 +24,7 @@ from palmette import Document, Index, Reader
 from palmette.cli import main
 from palmette.errors import ConfigError, NotFoundError, StoreError
 from palmette.service.app import Service
-from palmette.service.callers import Callers, Token, read_tokens
+from palmette.service.callers import Callers, Rate, Token, read_tokens
 from palmette.service.calls import ENDPOINTS
 from palmette.service.checks import OPEN, Settings
 from palmette.service.indexes import ServedIndex
@@ -496,6 +496,18 @@ def test_limits_of_time_rate_and_number(index: Index, monkeypatch: pytest.Monkey
         replies = [service.post("search", query="owl") for _ in range(40)]
         assert replies[0].status_code == 200
         problem(next(reply for reply in replies if reply.status_code != 200), 429, "wait")
+
+
+def test_a_rate_fills_steadily(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    rate = Rate(60)
+    assert [rate.wait("ada") for _ in range(7)] == [0, 0, 0, 0, 0, 0, 1.0]
+    assert rate.wait("bob") == 0
+    now = 102.0
+    assert [rate.wait("ada") for _ in range(3)] == [0, 0, 1.0]
+    now = 1e6
+    assert [rate.wait("ada") for _ in range(7)].count(0) == 6
 
 
 def test_a_full_disk_loses_nothing(writable: Running, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,8 @@ import torch
 
 from palmette.data import load_data
 from palmette.methods.paths import module as paths_module
-from palmette.methods.paths.config import PathsConfig, PathsSearch
+from palmette.methods.paths.config import SHARPNESS, PathsConfig, PathsSearch
+from palmette.methods.paths.init import initialise
 from palmette.methods.paths.module import Indexer, Paths
 from palmette.methods.paths.search import LEAF, auto_share, leaves_to_visit
 from palmette.methods.paths.training import PathsTask
@@ -83,6 +84,20 @@ def test_auto_takes_the_least_share_that_loses_little() -> None:
     assert auto_share(curve, 0.5, 10**6) == 0.1
     assert auto_share(curve, 0.5, 500) == 1.0
     assert auto_share({}, 0.5, 10**6) < 1
+
+
+@pytest.mark.parametrize("height", [1, 2, 3])
+def test_the_start_is_a_kmeans_of_the_residuals(height: int) -> None:
+    """At every height the children are ranked as the distances of the residual to that height's centres."""
+    x, made = texts(300), Indexer(4, height, 6).requires_grad_(False)
+    for u in made.inner:
+        u.zero_()  # alone: U begins small, not at nothing
+    initialise(made, x, 5)
+    path, left = made(x).path, x
+    for h in range(height):
+        centres = made.outer[h][4 * h :].T / SHARPNESS  # [B, m]
+        assert torch.equal(path[:, h], torch.cdist(left, centres).argmin(1))
+        left = left - centres[path[:, h]]
 
 
 def test_the_loss_needs_every_digit_while_a_transformer_learns_in_half_precision() -> None:

@@ -15,6 +15,14 @@ def tree(height: int, width: int) -> Hierarchy:
     return Hierarchy.from_edges(edges)
 
 
+def test_deeper_trees_need_more_dimensions() -> None:
+    needed = [dimension_needed(tree(height, 2)) for height in (2, 4, 6)]
+    assert needed == sorted(needed)
+    assert needed[0] < needed[-1] < 200
+    assert dimension_needed(tree(6, 2), recall=0.5) < needed[-1]
+    assert dimension_needed(tree(6, 2), max_distance=0) < needed[-1]
+
+
 def test_a_model_without_training_is_searched_as_any_other() -> None:
     hierarchy = tree(3, 3)
     model = TaxonomyModel.construct(hierarchy, dimension=256)
