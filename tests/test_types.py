@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from palmette import Document, Explanation, Hit, Part
 from palmette.errors import InputError, PalmetteError
+from palmette.machine.text import shorten
 from palmette.types.values import written
 
 
@@ -74,3 +75,18 @@ def test_an_explanation_in_a_notebook_is_a_table_and_nothing_of_it_is_markup() -
 )  # fmt: skip
 def test_values_become_text(value: object, text: str) -> None:
     assert written(value) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("Owls\n hunt.", "Owls hunt."),
+        ("Owls hunt at night.", "Owls hunt …"),
+        ("a bbbbbbbbbbbbbbbbb", "a bbbbbbbb …"),
+        ("夜行性の鳥は夜に狩りをする。", "夜行性の鳥は夜に狩り …"),
+        ("", ""),
+    ],
+)
+def test_a_text_becomes_one_line_of_at_most_so_many_characters(text: str, line: str) -> None:
+    assert shorten(text, 12) == line
+    assert len(line) <= 12

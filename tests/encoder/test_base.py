@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -187,3 +188,10 @@ def test_a_waiting_thread_gets_the_lock_before_a_loop_takes_it_again():
         turns.append("batch 2")
     thread.join(30)
     assert turns == ["batch 1", "query", "batch 2"]
+
+
+def test_bits_are_the_same_in_every_process_and_release():
+    encoder = FakeEncoder(16, num_layers=2)
+    states = states_of(encoder, ["The cat sat.", "", "naïve ☃"], outputs=("pooled", "tokens", "layers"))
+    content = b"".join(t.tobytes() for t in (states.pooled, states.tokens, states.layers))
+    assert hashlib.sha256(content).hexdigest()[:16] == "70b029dc87051973"

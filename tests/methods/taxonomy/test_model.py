@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from palmette import Document, FakeEncoder, TaxonomyModel, load_data, load_model
 from palmette.cli import main
 from palmette.errors import ConfigError, InputError, NotFoundError
 from palmette.methods.taxonomy import Hierarchy
 from palmette.methods.taxonomy.config import TaxonomySearch
+from palmette.methods.taxonomy.init import dimension_needed
+from palmette.methods.taxonomy.search import RelevanceCutoff, fit_cut
 from support.alone import Index
 from support.taxonomies import KINDS, chain, train_zoo, zoo
 from support.taxonomies import zoo_model as texts
@@ -221,3 +225,51 @@ def test_edges_lie_in_a_file(tmp_path: Path) -> None:
     assert main(["train", "taxonomy", str(terms), *options.split()]) == 0
     hierarchy = load_model(ckpt).nodes.hierarchy
     assert [hierarchy.ids[row] for row in hierarchy.ancestors(hierarchy.row("snowy"))] == ["snowy", "owl", "animal"]
+
+
+@given(st.integers(0, 10_000), st.integers(1, 12), st.integers(1, 12))
+@settings(max_examples=20)
+def test_a_higher_score_is_never_less_probable(seed: int, count: int, deep: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    nodes, asked = torch.randn(count, 3, generator=generator) * 4, torch.randn(2, 3, generator=generator)
+    scores = torch.randn(2, 9, generator=generator).mul(12).sort(descending=True).values
+    cut = RelevanceCutoff(nodes, torch.tensor([0.7, 0.1, -1.0, float(deep)]))
+    chances = cut.probability(asked.numpy(), scores.numpy())
+    assert ((chances >= 0) & (chances <= 1)).all()
+    assert (np.diff(chances, axis=1) <= 1e-6).all()
+
+
+def test_fitted_probabilities_are_those_that_were_drawn() -> None:
+    generator = torch.Generator().manual_seed(0)
+    gaps, scores = (torch.randn(400, 20, generator=generator) * 3 for _ in range(2))
+    true = torch.sigmoid(0.8 * gaps + 0.3 * scores - 1)
+    relevant = torch.rand(true.shape, generator=generator) < true
+    torch.testing.assert_close(fit_cut(gaps, scores, relevant), torch.tensor([0.8, 0.3, -1.0]), atol=0.1, rtol=0)
+
+
+def tree(height: int, width: int) -> Hierarchy:
+    level, edges = [""], []
+    for _ in range(height):
+        edges += [(f"{parent}{child}", parent or "top") for parent in level for child in range(width)]
+        level = [f"{parent}{child}" for parent in level for child in range(width)]
+    return Hierarchy.from_edges(edges)
+
+
+def test_deeper_trees_need_more_dimensions() -> None:
+    needed = [dimension_needed(tree(height, 2)) for height in (2, 4, 6)]
+    assert needed == sorted(needed)
+    assert needed[0] < needed[-1] < 200
+    assert dimension_needed(tree(6, 2), recall=0.5) < needed[-1]
+    assert dimension_needed(tree(6, 2), max_distance=0) < needed[-1]
+
+
+def test_a_model_without_training_is_searched_as_any_other() -> None:
+    hierarchy = tree(3, 3)
+    model = TaxonomyModel.construct(hierarchy, dimension=256)
+    assert model.record.steps == 0
+    assert model.record.metrics["cut precision"] > 0.9
+    hits = Index.build(hierarchy.documents(), model).search("012", k=4)
+    assert {hit.id for hit in hits} == {"012", "01", "0", "top"}
+    assert TaxonomyModel.construct(hierarchy).config.dimension == dimension_needed(hierarchy)
+    with pytest.raises(InputError, match="needs a hierarchy"):
+        TaxonomyModel.construct([("a query", "a document")])
