@@ -69,6 +69,14 @@ def test_no_arguments_teach(run):
         assert parse(build_parser(words), words).handler, "every step of the tour is a command that parses"
 
 
+def test_every_command_shows_its_help(capsys):
+    for words in (*([command] for command in COMMANDS), ["train", "tree"]):
+        with pytest.raises(SystemExit) as left:
+            main([*words, "--help"])
+        assert left.value.code == 0
+        assert f"palmette {words[0]}" in capsys.readouterr().out.partition("examples:")[2] or words[1:]
+
+
 @pytest.mark.parametrize(
     ("config", "words", "options"),
     [
