@@ -19,8 +19,8 @@ def load(folder: Path, **options) -> Encoder:
     return load_encoder(save_tiny_encoder(folder, **options), dtype="float32", device="cpu")
 
 
-def backbone(folder: Path, new_tokens: int = 0, **options) -> Backbone:
-    return Backbone.of(load(folder, **options), new_tokens=new_tokens).eval()
+def backbone(folder: Path, **options) -> Backbone:
+    return Backbone.of(load(folder, **options)).eval()
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "mpnet", "distilbert", "electra"])

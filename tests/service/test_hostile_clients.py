@@ -239,10 +239,10 @@ def test_odd_paths_and_methods(folder: Path, caplog: pytest.LogCaptureFixture) -
         assert "Traceback" not in caplog.text
 
 
-def nested(depth: int, name: str = "$not") -> Any:
+def nested(depth: int) -> Any:
     value: Any = {"colour": "red"}
     for _ in range(depth):
-        value = {name: value}
+        value = {"$not": value}
     return value
 
 

@@ -15,24 +15,23 @@ from palmette.store.memory import ArrayView
 from palmette.training.pairs import TrainingPairs, Validation
 
 
-def indexer(branches: int, height: int, width: int = 6) -> Indexer:
+def indexer(branches: int, height: int) -> Indexer:
     torch.manual_seed(3)
-    made = Indexer(branches, height, width)
+    made = Indexer(branches, height, 6)
     for parameter in made.parameters():
         torch.nn.init.normal_(parameter, std=0.7)
     return made.requires_grad_(False)
 
 
-def module(branches: int, height: int, centroid_weight: float = 0.5) -> Paths:
-    config = PathsConfig(branches=branches, height=height, centroid_weight=centroid_weight)
-    made = Paths(config.replace(width=6))
+def module(branches: int, height: int) -> Paths:
+    made = Paths(PathsConfig(branches=branches, height=height, centroid_weight=0.5, width=6))
     made.indexer = indexer(branches, height)
     made.centres.copy_(texts(5 + branches**height)[5:])
     return made.requires_grad_(False)
 
 
-def texts(n: int, width: int = 6) -> torch.Tensor:
-    return torch.nn.functional.normalize(torch.randn(n, width, generator=torch.Generator().manual_seed(1)))
+def texts(n: int) -> torch.Tensor:
+    return torch.nn.functional.normalize(torch.randn(n, 6, generator=torch.Generator().manual_seed(1)))
 
 
 def test_many_texts_are_routed_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
