@@ -1,4 +1,4 @@
-"""What grouping, distinct passages and surroundings cost beside a plain search, over many passages.
+"""What grouping and distinct passages cost beside a plain search, over many passages.
 
     python benchmarks/around.py [--passages 100000] [--queries 200]
 
@@ -23,7 +23,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     'group_by="document"': {"group_by": "document"},
     "distinct=True": {"distinct": True},
     'distinct="near"': {"distinct": "near"},
-    'expand="section"': {"expand": "section"},
     "boost by value": {"boost": {"kind": {"a": 0.5}}},
 }
 

@@ -79,7 +79,7 @@ def main() -> None:
     device, lines = check_device(args.device), []
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     folders = sorted(Path(os.environ["PALMETTE_DATA"]).iterdir()) if "PALMETTE_DATA" in os.environ else []
-    for data in map(load_data, folders) if folders else [sample_data("full")]:
+    for data in map(load_data, folders) if folders else [sample_data()]:
         for method in args.methods:
             try:
                 line = one(method, data, args)

@@ -155,7 +155,7 @@ def main() -> None:
     title = f"{name}, torch {torch.__version__}, {os.cpu_count()} cores, {auto_precision(device)}."
     if args.part != "search":
         folders = sorted(Path(os.environ["PALMETTE_DATA"]).iterdir()) if "PALMETTE_DATA" in os.environ else []
-        data = load_data(folders[0]) if folders else sample_data("full")
+        data = load_data(folders[0]) if folders else sample_data()
         texts = [document.content for document in data.corpus][: args.documents]
         head = ["encoder", "precision", "batch", "documents a second", "with sentences", "one question, ms"]
         rows = encoding(args.encoder, texts, list(data.queries.values()), args.device)

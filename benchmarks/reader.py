@@ -116,7 +116,7 @@ def spans(args: argparse.Namespace, options: dict[str, Any]) -> None:
 
 def demo(args: argparse.Namespace, options: dict[str, Any]) -> None:
     """The demo's reader and index: trained on one half of the handwritten questions, measured on the other."""
-    data = sample_data("small")
+    data = sample_data()
     read = load_reading(data)
     asked, test = read.split("dev"), read.split("test")
     gold = [{data.corpus[row].key for row in one.passages} for one in test]

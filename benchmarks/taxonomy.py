@@ -33,7 +33,6 @@ from palmette.methods.taxonomy import Hierarchy
 from palmette.methods.taxonomy.config import TaxonomyConfig
 from palmette.methods.taxonomy.data import Sampler, TaxonomyData
 from palmette.methods.taxonomy.hierarchy import Matches
-from palmette.methods.taxonomy.init import dimension_needed
 from palmette.methods.taxonomy.training import found_matches, recall_by_distance, training_summary
 from palmette.sample import python_catalogue
 from palmette.training.config import TrainingConfig
@@ -147,14 +146,14 @@ def toy(args: argparse.Namespace) -> None:
 
 
 def dimensions(args: argparse.Namespace) -> None:
-    """The smallest dimension with recall above .95, learned and constructed, by height and by width."""
-    print("| height | width | nodes | learned | constructed |\n|---:|---:|---:|---:|---:|", flush=True)
+    """The smallest dimension with recall above .95, by height and by width."""
+    print("| height | width | nodes | dimension |\n|---:|---:|---:|---:|", flush=True)
     options = {"learning_rate": args.rate, "progress": False} | settings(args)
     for height, width in [(h, 2) for h in range(3, 11)] + [(4, w) for w in (2, 4, 8, 12, 16, 20)]:
         tree, learned = perfect(height, width), 1
         while recall_of(tables(tree, args.steps or 1500, dimension=learned, **options), tree)["recall"] <= 0.95:
             learned += 1
-        print(f"| {height} | {width} | {len(tree)} | {learned} | {dimension_needed(tree)} |", flush=True)
+        print(f"| {height} | {width} | {len(tree)} | {learned} |", flush=True)
 
 
 def nouns(folder: str) -> tuple[list[dict[str, Any]], Hierarchy, np.ndarray]:
@@ -322,7 +321,7 @@ def speed(args: argparse.Namespace) -> None:
     print(f"fit, {steps} steps: {took:.0f} s on {threads} threads, {worked:.0f} s of processor time")
     index = Index.build([document(synset) for synset in synsets], model)
     asked = [synset["_id"] for synset in synsets[:2000:20]]
-    for options in ({}, {"cut": 0.5}, {"order": "specific"}, {"closed": True}):
+    for options in ({}, {"cut": 0.5}, {"order": "specific"}):
         times = []
         for text in asked:
             begun = time.perf_counter()

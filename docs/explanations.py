@@ -29,7 +29,7 @@ def escaped(text: str) -> str:
 
 def main() -> None:
     """Write the page."""
-    library = sample_data("small")
+    library = sample_data()
     asked = [library.queries[query] for query in list(library.qrels["test"])[::28][:3]]
     found = told("The standard library", library.corpus, asked)
     head = PAGE.read_text("utf-8").partition(BEGIN)[0]

@@ -71,10 +71,10 @@ def test_the_demo_answers_in_both_frameworks_and_runs_again(
         assert main(list(words)) == 0
         return capsys.readouterr().out
 
-    demo = ("demo", "--encoder", "fake:64", "--steps", "5", "copy a folder tree", "parse a date")
+    demo = ("demo", "--encoder", "fake:64", "copy a folder tree", "parse a date")
     first = said(*demo)
-    stages = ("Training a tree", "Training a reader", "LangChain:", "LlamaIndex:", "Training a taxonomy")
-    for expected in (*stages, "? copy a folder tree", "? parse a date", " in meaning: “", "Taxonomy: what answers"):
+    stages = ("Training a tree", "Training a reader", "LangChain:", "LlamaIndex:")
+    for expected in (*stages, "? copy a folder tree", "? parse a date", " in meaning: “"):
         assert expected in first
     second = said(*demo)
     assert "Loading the tree" in second

@@ -74,6 +74,11 @@ def test_ids_and_rows_score_alike(run, qrels):
     assert {**by_rows, "unjudged": 0} == pytest.approx({**by_ids, "unjudged": 0})
 
 
+def test_what_nobody_judged_cannot_be_scored():
+    with pytest.raises(InputError, match="none of the 1 queries has a relevant document"):
+        score_run({"q": ["a"]}, {"q": {"a": 0}})
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -107,10 +112,3 @@ def test_a_text_holds_an_answer_as_whole_words() -> None:
     assert metrics.holds_answer("It was the (North) Sea.", ["north sea"])
     assert not metrics.holds_answer("Northern seas", ["north", "sea"])
     assert not metrics.holds_answer("anything", ["", "the"])
-
-
-def test_accuracy_at_n_counts_the_first_text_with_an_answer() -> None:
-    ranks = [metrics.answer_rank(["no", "Paris it is", "Paris"], ["paris"]), metrics.answer_rank(["no"], ["paris"])]
-    assert ranks == [2, None]
-    assert metrics.answer_accuracy(ranks, [1, 2, 9]) == {"accuracy@1": 0.0, "accuracy@2": 0.5, "accuracy@9": 0.5}
-    assert metrics.answer_accuracy([], [1]) == {"accuracy@1": 0.0}

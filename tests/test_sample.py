@@ -3,10 +3,12 @@
 import hashlib
 import platform
 import sys
+from pathlib import Path
 
 import pytest
 
 from palmette import sample
+from palmette.errors import InputError, NotFoundError
 from palmette.sample import load_questions, python_catalogue, sample_data
 
 NEWER = {"pathlib.Path.walk", "pdb.set_trace", "mimetypes.guess_file_type", "warnings.deprecated"}
@@ -89,6 +91,15 @@ def test_modules_narrow_it(full):
     assert {entry.metadata["package"] for entry in found} == {"json", "xml"}
     of_json = [name for name, entry in full.items() if entry.metadata["package"] == "json"]
     assert [entry.id for entry in python_catalogue("json")] == of_json
+
+
+def test_what_is_not_there_is_named(monkeypatch):
+    with pytest.raises(InputError, match="no module 'jsn'"):
+        python_catalogue(["jsn"])
+    monkeypatch.setattr(sample, "library_entries", sample.library_entries.__wrapped__)
+    monkeypatch.setattr(sample, "COLLECTOR", Path("nowhere.py"))
+    with pytest.raises(NotFoundError, match=r"nowhere\.py"):
+        python_catalogue()
 
 
 def test_splits_and_their_answers(data):

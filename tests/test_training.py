@@ -32,16 +32,12 @@ def test_it_learns_and_keeps_the_best_weights() -> None:
     assert [entry["step"] for entry in done.history] == list(range(0, 201, 20))
 
 
-def test_the_best_weights_come_back_when_later_ones_are_worse_and_patience_stops_early() -> None:
+def test_the_best_weights_come_back_when_later_ones_are_worse() -> None:
     task = Quadratic(spoil_after=40)  # from step 40 on, the target runs away
     config = TrainingConfig(steps=100, batch_size=8, learning_rate=0.05, decay="constant")
     done = train(task, config, device="cpu")
-    assert (done.best_step, done.stopped_early) == (40, False)
+    assert done.best_step == 40
     assert -task.validate(task.module)["closeness"] == pytest.approx(-done.metrics["closeness"], abs=1e-6)
-    impatient = config.replace(steps=400, evaluate_every=10, patience=3)
-    done = train(Quadratic(spoil_after=40), impatient, device="cpu")
-    assert done.stopped_early
-    assert done.steps == done.best_step + 30
 
 
 def test_the_seed_alone_decides_and_the_global_random_state_is_left_alone() -> None:
@@ -125,9 +121,6 @@ def test_resume_needs_the_same_settings_and_a_readable_state(tmp_path: Path) -> 
         run(size=16)
     state = tmp_path / "training.safetensors"
     whole = state.read_bytes()
-    state.write_bytes(whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:])
-    with pytest.raises(TrainingError, match="damaged"):
-        run()
     state.write_bytes(whole[:100])
     with pytest.raises(TrainingError, match="delete it to start anew"):
         run()

@@ -73,14 +73,12 @@ class PerLayerRetriever(PalmetteRetriever):
     """
 
     method: ClassVar[str | None] = "layers"
-    typed_options: ClassVar[tuple[str, ...]] = ("layers", "order", "budget")
+    typed_options: ClassVar[tuple[str, ...]] = ("layers", "order")
 
     layers: tuple[int, ...] | None = None
     """Layers to search with; the encoder stops at the last of them. ``None`` for all."""
     order: Literal["fused", "layer"] | None = None
     """``fused``: by the mean similarity; ``layer``: each layer's share, the first layer's first."""
-    budget: tuple[int, ...] | None = None
-    """Shares of ``k`` by layer (with ``layer``); ``None`` for equal shares."""
 
 
 class PathRetriever(PalmetteRetriever):
@@ -93,12 +91,10 @@ class PathRetriever(PalmetteRetriever):
     """
 
     method: ClassVar[str | None] = "paths"
-    typed_options: ClassVar[tuple[str, ...]] = ("visit", "tolerance", "beam")
+    typed_options: ClassVar[tuple[str, ...]] = ("visit", "beam")
 
     visit: StrictInt | StrictFloat | Literal["auto"] | None = None
     """Documents to visit: a share (up to 1.0), a number (a whole one), or ``auto``."""
-    tolerance: float | None = Field(default=None, ge=0, le=1)
-    """Share of the recall that ``auto`` may lose."""
     beam: StrictInt | None = Field(default=None, ge=1)
     """Leaves to visit instead, however full."""
 
@@ -113,7 +109,7 @@ class TaxonomyRetriever(PalmetteRetriever):
     """
 
     method: ClassVar[str | None] = "taxonomy"
-    typed_options: ClassVar[tuple[str, ...]] = ("cut", "order", "within", "closed")
+    typed_options: ClassVar[tuple[str, ...]] = ("cut", "order", "within")
 
     cut: float | None = Field(default=None, ge=0, le=1)
     """Least probability of relevance, for as many results as there are, at most ``k``; ``None`` for ``k`` results."""
@@ -121,5 +117,3 @@ class TaxonomyRetriever(PalmetteRetriever):
     """Best first (``score``), or from ``specific`` to general."""
     within: str | None = None
     """Id of a node: only it and its descendants."""
-    closed: bool | None = None
-    """Only whole chains of ancestors."""

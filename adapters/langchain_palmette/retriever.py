@@ -46,21 +46,9 @@ Configs = RunnableConfig | list[RunnableConfig] | None
 Found = list[list[Document]]
 Result = list[Document] | Exception
 
-CALL = (
-    "k",
-    "filter",
-    "score_threshold",
-    "lexical",
-    "boost",
-    "rerank",
-    "group_by",
-    "distinct",
-    "expand",
-    "expand_tokens",
-    "explain",
-)
+CALL = ("k", "filter", "score_threshold", "lexical", "boost", "rerank", "group_by", "distinct", "explain")
 """Options of every call, besides those of the method."""
-WRITE = ("batch_size", "progress")
+WRITE = ("progress",)
 """Options of every write."""
 
 
@@ -123,9 +111,6 @@ class PalmetteRetriever(Loading, DocumentIndex):
     """Return passages of the same text once; ``near`` for nearly the same. Citations of the others are in
     ``metadata["copies"]``.
     """
-    expand: Literal["neighbours", "section", "document"] | None = None
-    """Widen passages to what is around them, as far as ``expand_tokens`` reach."""
-    expand_tokens: int | None = Field(default=None, ge=1)
     """Tokens of a widened passage; ``None`` for 1,000."""
     score_key: str | None = None
     """Metadata key of the score, such as ``"score"``; ``None`` leaves it out: a document is equal under all queries."""
@@ -278,8 +263,8 @@ class PalmetteRetriever(Loading, DocumentIndex):
     def add_documents(self, documents: Iterable[Document], **kwargs: Any) -> list[str]:
         """Add documents, all or none; an unchanged document is skipped. Returns the ids.
 
-        An id that holds another document raises DuplicateIdError: :meth:`upsert` replaces it. Options are
-        ``batch_size`` and ``progress``.
+        An id that holds another document raises DuplicateIdError: :meth:`upsert` replaces it. The only option is
+        ``progress``.
         """
         check_keys(f"{type(self).__name__}.add_documents", kwargs, WRITE)
         return self.index.add(to_stored(documents), **kwargs)

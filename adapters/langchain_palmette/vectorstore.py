@@ -104,6 +104,7 @@ class PalmetteVectorStore(VectorStore):
                 document.model_copy(update={"id": id or document.id})
                 for document, id in zip(documents, ids, strict=True)
             ]
+        options.pop("batch_size", None)  # LangChain's index() passes its own
         return self.retriever.upsert(documents, **options)["succeeded"]
 
     def add_texts(

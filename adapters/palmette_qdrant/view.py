@@ -409,9 +409,6 @@ class QdrantView(EngineView):
             return plan.only
         return keys_of_points(self._search(self._plan_requests(plan, k)))
 
-    def _is_exact(self, plan: SearchPlan) -> bool:
-        return self._documents <= SMALL
-
     def _weigh(self, text: str, query: QueryTerms, k: int, find: bool) -> tuple[Floats, list[float], int, Keys]:
         """Read weights and candidates that :meth:`expect` has fetched, or fetch them now."""
         weight = self._memo.get(("weights", text))

@@ -37,7 +37,7 @@ class Texts(NamedTuple):
 
 def how_to() -> Texts:
     """Handwritten questions about the standard library."""
-    data = sample_data("small")
+    data = sample_data()
     asked = {**data.qrels["dev"], **data.qrels["test"]}
     judged = [{data.rows[key]: float(grade) for key, grade in graded.items()} for graded in asked.values()]
     return Texts([d.text for d in data.corpus], [data.queries[query] for query in asked], judged)

@@ -31,9 +31,9 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"by": "two_stage", "shortlist": 60, "blend": 0.0},
         {"weights": {"title": 3.0, "text": 0.5}, "blend": 0.0, "shortlist": 50},
     ],
-    "layers": [{"order": "fused"}, {"order": "layer", "budget": (1, 0, 2)}, {"layers": (1, 2)}],
-    "paths": [{"beam": 2}, {"visit": 0.2}, {"visit": 9}, {"visit": "auto", "tolerance": 0.1}],
-    "taxonomy": [{"order": "specific"}, {"within": "owl"}, {"closed": True, "cut": 0.5}],
+    "layers": [{"order": "fused"}, {"order": "layer"}, {"layers": (1, 2)}],
+    "paths": [{"beam": 2}, {"visit": 0.2}, {"visit": 9}, {"visit": "auto"}],
+    "taxonomy": [{"order": "specific"}, {"within": "owl"}, {"order": "specific", "cut": 0.5}],
 }
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "tree": ({"level": 6}, "level must be between 1 and 5, got 6"),

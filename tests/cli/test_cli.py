@@ -229,9 +229,7 @@ def test_a_context_for_programs_and_for_people(place, run):
     assert found["excerpts"][0]["id"] == "red-owl"
     assert run(*words).startswith("[1] red-owl\nThe red owl")
     assert run(*words, "--threshold", "1").strip() == "nothing found within 40 tokens"
-    shown = run(
-        "search", place / "index", "red owl", "--group-by", "document", "--distinct", "near", "--expand", "section"
-    )
+    shown = run("search", place / "index", "red owl", "--group-by", "document", "--distinct", "near")
     assert " 1. 0." in shown
 
 

@@ -178,17 +178,6 @@ def test_passages_of_other_retrievers_are_cited_by_file_or_id(metadata: dict[str
         assert [support["citation"] for support in supports] == [expected]
 
 
-def test_a_widened_passage_keeps_its_place() -> None:
-    langchain = pytest.importorskip("langchain_palmette")
-    with Index.in_memory(tiny.METHODS["space"](), passages={"tokens": 8}) as index:
-        index.add([Document("owls", "Larks sing in the morning.\n\nOwls hunt by ear.\n\nHawks hunt by day.")])
-        (document,) = langchain.PalmetteRetriever.from_index(index, k=1, expand="neighbours").invoke(QUESTION)
-        reading = langchain.PalmetteReader(reader=Reader.untrained(index.model.encoder.plain), threshold=0)
-        (support,) = reading.invoke({"question": QUESTION, "documents": [document]})["supports"]
-        assert "Larks" in document.page_content
-        assert (support["citation"], support["place"]) == (document.metadata["citation"], document.metadata["place"])
-
-
 def test_pages_of_a_hit_are_a_range() -> None:
     pages = {PLACES: {"kind": "page", "marks": [[1, 11], [2, 12]]}}
     with Index.in_memory(tiny.train_space()) as index:

@@ -111,11 +111,9 @@ def test_unusable_places_and_options_are_refused(space: Model, tmp_path) -> None
             Index.create(tmp_path / "i", space, engine=engine)  # type: ignore[arg-type]
     assert not (tmp_path / "i").exists(), "a wrong engine leaves no folder behind"
     Index.create(tmp_path / "i", space).close()
-    with pytest.raises(InputError, match="batch_size"):
-        Index.open(tmp_path / "i", space).copy_to(tmp_path / "copy", batch_size=0)
     with pytest.raises(ConfigError, match=r"device.*a model is given"):
         Index.open(tmp_path / "i", space, device="cpu")
-    Index.open_or_create(tmp_path / "new", space, verify=False, lock_timeout=1.0).close()
+    Index.build([], space, tmp_path / "new").close()
     with pytest.raises(InputError, match="finite and"):
         Index.open(tmp_path / "i", space).explain(np.empty((0, 48), np.float32), "x")
 

@@ -101,7 +101,7 @@ def test_the_language_of_words_is_kept(model: Model, tmp_path) -> None:
     index = Index.build(texts, model, tmp_path / "i", language="german")
     assert len(matching(index, "haus")) == 2
     index.close()
-    for opened in (Index.open(tmp_path / "i"), Index.open_or_create(tmp_path / "i", model)):
+    for opened in (Index.open(tmp_path / "i"), Index.build([], model, tmp_path / "i")):
         assert opened.backend.language == "german"
     plain = Index.build(["one house", "two houses"], model, language=None)
     assert len(matching(plain, "house")) == 1

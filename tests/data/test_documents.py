@@ -9,7 +9,7 @@ import pytest
 
 from palmette.data import iter_documents, load_data, to_document
 from palmette.errors import DuplicateIdError, InputError, NotFoundError
-from palmette.sources.records import read_table
+from palmette.sources.records import table_rows
 from palmette.types import Document
 
 
@@ -206,4 +206,4 @@ def test_a_broken_table_is_refused_with_the_line(content, message, tmp_path):
 def test_capitals_do_not_hide_the_columns(heading, names, tmp_path):
     table = tmp_path / "a.csv"
     table.write_text(f"{heading}\n7,b,c\n")
-    assert [list(row) for _, row in read_table(table)] == [names]
+    assert [list(row) for _, row in table_rows(table)] == [names]

@@ -69,7 +69,7 @@ FILES: list[tuple[Any, ...]] = [
 ]
 FLAGS = (
     "--out --filter --lexical --device --explain --json --engine --threshold -k --language "
-    "--batch-size --split --baselines --reader --passages --card --html --query --clear --revision "
+    "--split --baselines --reader --passages --card --outline --query --clear --revision "
     "--cache-dir --tag --quiet --no-titles --level --debug --steps --depth --encoder --preset --seed "
 ).split()
 VALUES = "index-folder checkpoint reader docs.jsonl nothing tree space 0 1 -1 nan inf {} [ fake:16 owl".split()

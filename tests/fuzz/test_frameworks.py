@@ -75,7 +75,7 @@ LC_KNOWN = TEXTUAL | {
 retriever, store = lc.PalmetteRetriever.from_index, lc.PalmetteVectorStore.from_index
 LANGCHAIN: list[tuple[Any, ...]] = [
     *calls(lc.PalmetteRetriever, "invoke batch similarity_search_with_score", LC_KNOWN, retriever, LC),
-    *calls(lc.PalmetteRetriever, "upsert add_documents", LC_KNOWN, retriever, {"batch_size": VALUES}),
+    *calls(lc.PalmetteRetriever, "upsert add_documents", LC_KNOWN, retriever),
     *calls(lc.PalmetteRetriever, "get delete", LC_KNOWN, retriever, {"filter": FILTERS}),
     *calls(lc.PalmetteVectorStore, "add_documents add_texts get_by_ids delete", LC_KNOWN, store),
     *calls(lc.PalmetteVectorStore, "similarity_search similarity_search_with_relevance_scores", LC_KNOWN, store, LC),

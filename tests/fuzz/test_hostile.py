@@ -84,7 +84,7 @@ USES: list[Callable[[Index, random.Random], object]] = [
     lambda index, draw: list(index.documents(draw.choice(FILTERS))),
     lambda index, draw: index.get(["red-cat", "green-dog", "none"]),
     lambda index, draw: index.vectors(["red-cat", "green-dog"]),
-    lambda index, draw: (index.survey(), index.stats(), len(index), repr(index)),
+    lambda index, draw: (index.stats(), len(index), repr(index)),
     lambda index, draw: index.delete(["red-cat", "white-cow"]),
     lambda index, draw: index.delete(filter={"colour": "red"}),
     lambda index, draw: index.verify(),

@@ -1,6 +1,5 @@
-"""Grouped and distinct hits, hits with what is around them, contexts and citations."""
+"""Grouped and distinct hits, contexts and citations."""
 
-import pickle
 from collections.abc import Iterator
 
 import pytest
@@ -57,9 +56,9 @@ def test_a_grouped_search_ranks_documents_as_if_all_passages_were_ranked(index: 
 def test_every_method_groups(method: str) -> None:
     with Index.build(documents(), METHODS[method]()) as index:
         plain = index.search("where does the red owl live?", 5)
-        grouped = index.search("where does the red owl live?", 5, group_by="document", distinct=True, expand="section")
+        grouped = index.search("where does the red owl live?", 5, group_by="document", distinct=True)
         assert [hit.id for hit in grouped] == [hit.id for hit in plain]
-        assert all(hit.around is None and hit.others == () for hit in grouped)
+        assert all(hit.others == () for hit in grouped)
         assert len(index.search("owl", 3, group_by="document", lexical=0, sentences=False)) == 3
 
 
@@ -105,38 +104,6 @@ def test_equal_passages_of_different_pages_are_one() -> None:
         assert max(len(hit.copies) for hit in index.search(question, 5, distinct="near")) == 4
 
 
-def test_hits_are_widened_by_whole_passages(index: Index) -> None:
-    whole = index.get(["quince.md"])[0].text
-    plain = index.search(QUERY, 1)[0]
-    assert plain.around is None
-    assert plain.text == plain.document.text
-    for how in ("neighbours", "section", "document"):
-        [hit] = index.search(QUERY, 1, expand=how)
-        assert hit.around.text == hit.text == whole[hit.around.start : hit.around.end]
-        assert hit.passage == plain.passage
-        assert hit.around.start <= hit.passage.start < hit.passage.end <= hit.around.end
-        assert hit.text.count("\n") == hit.around.last_line - hit.around.first_line
-    assert index.search(QUERY, 1, expand="document")[0].text == whole.strip()
-    assert index.search(QUERY, 1, expand="document", expand_tokens=1)[0].text == plain.text
-    neighbours = index.search(QUERY, 1, expand="neighbours")[0].text
-    assert "## How to" in neighbours
-    assert len(plain.text) < len(neighbours) < len(whole)
-    assert hit.to_dict()["around"]["text"] == hit.text
-    assert pickle.loads(pickle.dumps(hit)).text == hit.text
-
-
-def test_a_section_ends_where_another_begins() -> None:
-    sentence = "The {} of the {} is told in many words here, so that it fills a passage of its own, and more. "
-    text = "# Book\n\n" + "\n\n".join(
-        f"## {name}\n\n" + "".join(sentence.format(name, part) for part in ("dog", "cat", "cow")) for name in ("A", "B")
-    )
-    with Index.build([Document("book", text)], SpaceModel.untrained(FakeEncoder(64)), passages={"tokens": 25}) as index:
-        [hit] = index.search("The B of the cat", 1, expand="section")
-        assert hit.passage.headings[-1] == "B"
-        assert hit.text.count("The B of") == 3
-        assert "The A of" not in hit.text
-
-
 def test_citations_name_document_headings_and_lines(index: Index) -> None:
     hit = index.search(QUERY, 1)[0]
     first, last = hit.passage.first_line, hit.passage.last_line
@@ -176,12 +143,7 @@ def test_a_context_without_sentences_or_without_anything(index: Index) -> None:
 
 
 def test_wrong_options_are_named(index: Index) -> None:
-    for options, complaint in (
-        ({"group_by": "topic"}, "group_by"),
-        ({"distinct": "same"}, "distinct must be"),
-        ({"expand": "page"}, "expand"),
-        ({"expand_tokens": 0}, "expand_tokens must be"),
-    ):
+    for options, complaint in (({"group_by": "topic"}, "group_by"), ({"distinct": "same"}, "distinct must be")):
         with pytest.raises((ConfigError, InputError), match=complaint):
             index.search(QUERY, **options)
     with pytest.raises(ConfigError, match="one question"):

@@ -172,13 +172,13 @@ def test_how_an_index_cuts_is_recorded(tmp_path: Path) -> None:
     for passages, count in ((FEW, 4), ({"tokens": 30}, 2), (None, 1)):
         path = tmp_path / str(count)
         Index.create(path, MODEL, passages=passages).close()
-        with Index.open_or_create(path) as index:
+        with Index.build([], path=path) as index:
             index.add([Document("guide", GUIDE)])
             assert len(slices(index, "guide")) == count
     with pytest.raises(ConfigError, match="cuts documents"):
-        Index.open_or_create(tmp_path / "4", passages=None)
+        Index.build([], path=tmp_path / "4", passages=None)
     with pytest.raises(ConfigError, match="not by"):
-        Index.open_or_create(tmp_path / "4", passages={"tokens": 7})
+        Index.build([], path=tmp_path / "4", passages={"tokens": 7})
 
 
 def test_title_and_headings_are_read_before_a_passage_and_are_no_words_of_it() -> None:

@@ -98,23 +98,25 @@ def test_a_synced_source_keeps_them(tmp_path: Path) -> None:
         return next((f'["about the {word}?"]' for word, text in WORDS.items() if text in prompt), "[]")
 
     how: dict[str, Any] = {"kinds": ("question",), "round_trip": 0, "progress": False}
-    data, report = write_questions(folder, llm, tmp_path / "asked", **how)
-    assert report.kept
     model = SpaceModel.untrained(FakeEncoder(32))
     with Index.create(tmp_path / "index", model, passages={"tokens": 400}) as index:
-        index.sync(folder, questions=tmp_path / "asked", progress=False)
+        index.sync(folder, progress=False)
+        data, report = write_questions(list(index.documents()), llm, tmp_path / "asked", **how)
+        assert report.kept
+        index.add_questions(tmp_path / "asked")
         known = found(index)
         assert "marmelo" in known
         assert index.sync(folder, progress=False).unchanged == 2
         assert found(index) == known
         (folder / "short.txt").rename(folder / "renamed.txt")
-        assert index.sync(folder, progress=False).moved == [("notes/short.txt", "notes/renamed.txt")]
+        assert index.sync(folder, progress=False).added == ["notes/renamed.txt"]
         assert found(index) == known
         (folder / "renamed.txt").write_text("Quinces are soft.")
-        index.sync(folder, questions=data, progress=False)
+        index.sync(folder, progress=False)
+        index.add_questions(data)
         assert found(index) == known - {"marmelo"}
         with pytest.raises(InputError, match="no training questions"):
-            index.sync(folder, questions=RetrievalData("bare", [SHORT]), progress=False)
+            index.add_questions(RetrievalData("bare", [SHORT]))
         with pytest.raises(InputError, match="questions must be judged data"):
             index.add_questions([SHORT])  # type: ignore[arg-type]
     Index.repair(tmp_path / "index", tmp_path / "repaired")

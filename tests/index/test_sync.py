@@ -81,8 +81,8 @@ def test_a_folder_is_brought_up_to_date(index: Index, encoder: Counting, notes: 
     (notes / "sub" / "ant.txt").unlink()
     write(notes, bee_md=section("bee", 1))
     report = index.sync(notes, source="handbook")
-    assert (report.added, report.changed) == (["handbook/bee.md"], ["handbook/owl.md"])
-    assert (report.moved, report.removed) == ([("handbook/hen.md", "handbook/sub/bird.md")], ["handbook/sub/ant.txt"])
+    assert (report.added, report.changed) == (["handbook/bee.md", "handbook/sub/bird.md"], ["handbook/owl.md"])
+    assert sorted(report.removed) == ["handbook/hen.md", "handbook/sub/ant.txt"]
     assert (report.encoded, encoder.texts) == (2, 2), "one new passage in each of two files"
     assert holds(index, notes, "handbook")
     assert index.get(["mine"])[0].text == "Nobody touches this."

@@ -58,7 +58,7 @@ def test_many_create_an_index_at_once(tmp_path: Path) -> None:
 
         def create(number: int, path: Path = tmp_path / f"{attempt}", barrier: threading.Barrier = barrier) -> None:
             barrier.wait()
-            with Index.open_or_create(path, MODEL) as index:
+            with Index.build([], MODEL, path) as index:
                 index.add([Document(f"d{number}", f"text {number}")], **QUIET)
 
         with ThreadPoolExecutor(4) as pool:

@@ -120,7 +120,7 @@ def search(w: World) -> Any:
     return (
         hits(w.stable.search(QUESTION, 5)),
         hits(w.stable.search([QUESTION, OTHER, "report"], 7, filter={"animal": {"$exists": True}})),
-        hits(w.stable.search(QUESTION, 3, group_by="document", distinct="near", expand="section", expand_tokens=90)),
+        hits(w.stable.search(QUESTION, 3, group_by="document", distinct="near")),
         [hit.explain().to_dict() for hit in w.stable.search(OTHER, 2, lexical=0.3)],
         # scores depend on how many documents there are, the order of these does not
         [hit.id for hit in w.whole.search(QUESTION, 5, filter=STABLE, lexical=0, sentences=False)],
@@ -176,7 +176,7 @@ def copy(w: World) -> Any:
 def make(w: World) -> Any:
     """Make indexes with the same model in each way."""
     made, texts = [Index.in_memory(w.model), Index.build(tiny.documents()[:3], w.model, **QUIET)], tiny.documents()[:6]
-    made += [Index.create(w.fresh(), w.model), Index.open_or_create(w.fresh(), w.model)]
+    made += [Index.create(w.fresh(), w.model), Index.build([], w.model, w.fresh())]
     found = []
     for index in made:
         with index:
@@ -258,7 +258,6 @@ CALLS: Mapping[str, Callable[[World], Any]] = {
     ).to_dict(),
     "Index: overview": lambda w: w.stable.overview(QUESTION).to_dict(),
     "Index: vectors": lambda w: w.stable.vectors(["red-owl", "long", "nobody"]).tolist(),
-    "Index: survey": lambda w: w.stable.survey(),
     "Index: get": lambda w: [document and document.text for document in w.whole.get(["red-owl", "long", "nobody"])],
     "Index: documents": lambda w: [document.id for document in w.stable.documents({"animal": "owl"})],
     "Index: stats": lambda w: (w.stable.stats().documents, w.stable.stats().passages, len(w.stable)),
@@ -270,7 +269,7 @@ CALLS: Mapping[str, Callable[[World], Any]] = {
     "Index: sync sync_listing": sync,
     "Index: compact": lambda w: w.whole.compact(),
     "Index: backup copy_to restore repair": copy,
-    "Index: build create in_memory open_or_create": make,
+    "Index: build create in_memory": make,
     "Index: open close": open_and_close,
     "langchain: invoke ainvoke": lambda w: (
         lang(w.langchain.invoke(OTHER)),
@@ -312,7 +311,7 @@ CALLS: Mapping[str, Callable[[World], Any]] = {
         w.llama.as_query_engine.__name__,
         w.llama.as_chat_engine.__name__,
     ),
-    "service: search": posted("search", query=[QUESTION, OTHER], k=4, explain=True, expand="section", expand_tokens=60),
+    "service: search": posted("search", query=[QUESTION, OTHER], k=4, explain=True),
     "service: answer": posted("answer", question=QUESTION, k=4),
     "service: context": posted("context", question=QUESTION, tokens=90),
     "service: explain": posted("explain", query=QUESTION, id="red-owl"),

@@ -93,7 +93,7 @@ def test_every_model_answers_with_checked_citations(index: Index, server: Stream
     echo = index.answer(QUESTION, MockLLM())  # it repeats its prompt: the rules are no source
     assert f"Question: {QUESTION}" in echo.text
     assert not echo.supported
-    assert asyncio.run(index.aanswer(QUESTION, Scripted(text))).supported
+    assert asyncio.run(asyncio.to_thread(index.answer, QUESTION, Scripted(text))).supported
     assert server.keys == [f"Bearer {KEY}"] * 3
     assert server.bodies[0]["stream"]
     assert server.bodies[0]["max_tokens"] == 1000

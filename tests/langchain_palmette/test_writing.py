@@ -80,7 +80,7 @@ async def test_langchains_index(empty: TreeRetriever) -> None:
     assert held(empty) == {"red cat", "blue dog", "green owl"}
     assert index(first, manager, empty, cleanup="full", **how)["num_skipped"] == 4
 
-    more: dict[str, Any] = {"cleanup": "incremental", "upsert_kwargs": {"batch_size": 1}}
+    more: dict[str, Any] = {"cleanup": "incremental", "upsert_kwargs": {"progress": False}}
     told = index(sources(("a", "red cat, older")), manager, empty, **more, **how)
     assert told == {"num_added": 1, "num_updated": 0, "num_skipped": 0, "num_deleted": 2}
     assert held(empty) == {"red cat, older", "green owl"}

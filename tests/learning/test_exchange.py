@@ -60,7 +60,7 @@ def check(path: Path, *, late: bool) -> None:
         with pytest.raises(StoreError, match="was being exchanged"):
             Index.open(path)
         with pytest.raises((StoreError, InputError), match="was being exchanged"):
-            Index.open_or_create(path, SpaceModel.untrained(FakeEncoder(64)))
+            Index.build([], SpaceModel.untrained(FakeEncoder(64)), path)
         between(path).rename(path)
     with Index.open(path, verify="full") as index:
         ids = {document.key for document in index.documents()}

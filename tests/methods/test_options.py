@@ -19,7 +19,7 @@ NAMED: dict[type[Config], list[dict[str, Any]]] = {
         {"split": "axe"}, {"start": "principal"}, {"ranking": "words"},
     ],
     TrainingConfig: [
-        {"steps": -1}, {"batch_size": 1}, {"learning_rate": 0}, {"warmup": 2}, {"seed": -1}, {"patience": 0},
+        {"steps": -1}, {"batch_size": 1}, {"learning_rate": 0}, {"warmup": 2}, {"seed": -1},
     ],
 }  # fmt: skip
 """Values out of range: the message names the option."""

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmette.arrays import as_floats, to_fixed
-from palmette.errors import InputError
 from palmette.search import lists as search_lists
 from palmette.search.flat import Block
 from palmette.search.lists import ListBlock, ListOrder, top_k_in_lists
@@ -108,12 +107,6 @@ def test_sizes_count_the_rows_that_pass() -> None:
     assert order.sizes(None).tolist() == [1, 0, 1, 2]
     assert order.sizes(np.array([0, 2])).tolist() == [1, 0, 0, 1]
     assert ArrayView({"lists": lists}).list_sizes("lists").tolist() == [1, 0, 1, 2]
-
-
-def test_what_are_no_lists_is_refused() -> None:
-    for wrong in (np.zeros((3, 1)), np.zeros((3, 2), np.int32), np.zeros(3, np.int32)):
-        with pytest.raises(InputError, match=r"whole numbers, \[n, 1\]"):
-            ListOrder(wrong)
 
 
 def test_the_first_search_for_many_queries_ends() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.plain_view import PlainView
 
 from palmette import Document
 from palmette.arrays import quantise
@@ -17,7 +18,6 @@ from palmette.store.engines import engine_of
 from palmette.store.local.backend import LocalBackend
 from palmette.store.protocols import Backend, View
 from support.places import KINDS, places
-from support.plain_view import PlainView
 
 COUNT, WIDTH, PARTS, QUERIES = 300, 16, 3, 4
 DRAW = np.random.default_rng(0)

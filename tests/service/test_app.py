@@ -187,10 +187,10 @@ def test_replies_are_as_described(index: Index, tmp_path: Path) -> None:
         [stored] = post("get", ids=["long"])["documents"]
         assert len(stored["passages"]) > 1
         assert post("get", ids=["f", "nobody"])["documents"][0]["payload"] == {"n": [None, 1.5]}
-        options = {"group_by": "document", "distinct": True, "expand": "section", "explain": True}
+        options = {"group_by": "document", "distinct": True, "explain": True}
         [result] = post("search", query="quinces", k=20, **options)["results"]
         fields = {field for hit in result["hits"] for field in hit}
-        assert {"others", "copies", "around", "passage", "explanation"} <= fields
+        assert {"others", "copies", "passage", "explanation"} <= fields
         assert post("feedback", query="quinces", id="long", useful=True) == {"kept": True}
         post("answer", question=["when do quinces ripen?", "who?"], threshold=0)
         post("context", question="when do quinces ripen?")
@@ -275,6 +275,9 @@ def test_a_token_opens_its_filter_alone(tenants: Running) -> None:
         assert ids(token, "get", ids=["red-owl", "green-owl"]) == {colour}
         fields = tenants.post("fields", token, index="colours").json()["fields"]
         assert fields["colour"] == [[colour, 8]]
+        topics = tenants.post("overview", token, index="colours").text
+        assert "blue" not in topics
+        assert colour in topics
         about = tenants.http.get("/v1/indexes", headers={"authorization": f"Bearer {token}"}).json()
         assert {one["documents"] for one in about["indexes"]} == {8}
         assert about["service"] is None

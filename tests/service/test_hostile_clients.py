@@ -249,7 +249,7 @@ def nested(depth: int) -> Any:
 SEEDS = [pytest.param(range(1)), pytest.param(range(1, 40), marks=pytest.mark.exhaustive)]
 NAMES = [
     "index", "k", "filter", "lexical", "sentences", "boost", "options", "query", "question", "threshold", "explain",
-    "group_by", "distinct", "expand", "expand_tokens", "tokens", "id", "ids", "offset", "limit", "documents", "source",
+    "group_by", "distinct", "tokens", "id", "ids", "offset", "limit", "documents", "source",
     "delete", "useful", "run", "person", "topics", "__proto__", "\ud800",
 ]  # fmt: skip
 TEXTS = [
@@ -307,7 +307,6 @@ def test_replies_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert service.post("get", ids=["long1", "nobody", "red-owl"]).status_code == 200
         for body in (
             {"k": 1000, "query": ["owl"] * 11},
-            {"query": "owl", "expand": "document", "expand_tokens": 10**9},
             {"query": "word1", "k": 100},
             {"query": ["word1"] * 5, "k": 1},
         ):
@@ -348,7 +347,7 @@ OF_ANY: list[tuple[str, dict[str, Any]]] = [
             ("search", "query", {"k": 20, "explain": True}),
             ("answer", "question", {}),
             ("context", "question", {}),
-            ("search", "query", {"group_by": "document", "expand": "section"}),
+            ("search", "query", {"group_by": "document"}),
             ("overview", "query", {}),
         )
     ),

@@ -192,9 +192,6 @@ def test_sources_open_at_the_line(tab: Tab, service: Running) -> None:
     assert tab.evaluate(marks) == [part for part in sentence.split("\n") if part]
     bold = tab.evaluate("[...document.querySelectorAll('#source b')].map(e => e.textContent)")
     assert bold == ["Ahoy", "purple", "whale", "swims", "harbour", "nine"]
-    tab.evaluate(f"{find('#source-more button', '', 'Lines')}.click()")
-    wait(tab, f"document.querySelectorAll('#source .line').length === {len(LONG.split(chr(10)))}")
-    assert tab.evaluate("document.querySelector('#source mark').closest('.line').dataset.line") == str(line)
     tab.press("Escape")
     wait(tab, f"!{SOURCE}")
 
@@ -421,7 +418,7 @@ def test_axe_finds_no_serious_violation(tab: Tab, mixed: Running, dark: bool, wi
         "#q=owl&doc=notes/code/turn.py&line=2",
         "#doc=notes/tables/wide.md",
     )
-    for state in (*states, "#doc=notes/prices.csv%231", "#doc=notes/arabic.txt&as=lines"):
+    for state in (*states, "#doc=notes/prices.csv%231", "#doc=notes/arabic.txt"):
         tab.goto(f"{mixed.url}/{state}", width=width, height=844, dark=dark)
         wait(tab, "document.querySelector('#filters legend') && !document.querySelector('[aria-busy]')")
         wait(tab, "document.querySelector('.topic') || !location.hash.includes('browse')")

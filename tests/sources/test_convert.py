@@ -47,7 +47,7 @@ def test_markdown_with_front_matter(write):
     text = '---\ntitle: "Pruning"\ndate: 2024-05-01\ntags: [a, b]\ndraft: null\n---\r\n# Cherries\n'
     (document,) = read_file(write("a.md", text))
     facts = {"date": "2024-05-01", "tags": ["a", "b"]}
-    assert document == SourceText(text, "markdown", "Pruning", facts, "utf-8")
+    assert document == SourceText(text, "markdown", "Pruning", facts)
     (document,) = read_file(write("b.md", "+++\nweight = 3\n+++\n\n# Cherries and `plums`\nWords"))
     assert (document.title, document.metadata) == ("Cherries and plums", {"weight": 3})
     for broken in ("---\na: [\n---\n# T\n", "---\na: &x [1]\nb: *x\n---\n# T\n", "---\n- 1\n---\n# T\n"):
@@ -65,25 +65,19 @@ def test_titles(write):
 @pytest.mark.parametrize(
     "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp1252", "cp1251", "shift_jis"]
 )
-def test_encodings_are_found_and_told(encoding):
+def test_encodings_are_found(encoding):
     text = {
         "cp1251": "Деревья зимой не растут, но весной они цветут и дают плоды каждому, кто их посадил. " * 5,
         "shift_jis": "冬には木は成長しませんが、春には花が咲き、実がなります。庭の手入れを忘れないでください。" * 5,
     }.get(encoding, "Der Baum trägt im Frühling schöne Blüten – und später süße Äpfel für alle Gäste. " * 5)
-    found, name = decode(text.encode(encoding))
-    assert found == text
-    expected = {
-        "cp1252": ("cp1252", "windows-1252", "cp1250"),
-        "shift_jis": ("cp932", "shift-jis", "shift-jis-2004", "shift-jisx0213"),
-    }
-    assert name in expected.get(encoding, (encoding,))
+    assert decode(text.encode(encoding)) == text
 
 
 def test_a_declared_encoding_is_believed(write):
     (page,) = read_file(write("a.html", '<meta charset="iso-8859-7"><p>Το δέντρο</p>'.encode("iso-8859-7")))
-    assert (page.text.strip(), page.encoding) == ("Το δέντρο", "iso-8859-7")
+    assert page.text.strip() == "Το δέντρο"
     (code,) = read_file(write("a.py", '# -*- coding: latin-1 -*-\nname = "é"\n'.encode("latin-1")))
-    assert ('"é"' in code.text, code.encoding) == (True, "latin-1")
+    assert '"é"' in code.text
 
 
 def test_line_ends_and_blanks_stay_as_they_are(write):
@@ -128,12 +122,6 @@ def test_notebooks(write):
     (document,) = read_file(write("a.ipynb", json.dumps(book)))
     assert document.text == "# Cats\nWords.\n\n````python\nprint('```')\n````\n"
     assert (document.title, document.metadata, document.kind) == ("Cats", {"language": "python"}, "markdown")
-    old = {
-        "worksheets": [
-            {"cells": [{"cell_type": "heading", "level": 2, "source": "Old"}, {"cell_type": "code", "input": "x"}]}
-        ]
-    }
-    assert next(iter(read_file(write("b.ipynb", json.dumps(old))))).text == "## Old\n\n```python\nx\n```\n"
     for broken in ("[]", "{", '{"cells": []}', '{"cells": [3]}', '{"cells": 3}'):
         with pytest.raises(InputError, match=r"c\.ipynb"):
             list(read_file(write("c.ipynb", broken)))
@@ -145,7 +133,7 @@ def test_records(write):
     one, two = read_file(path)
     metadata = {"title": "Lamp", "price": 3}
     fields, place = {"title": "Lamp", "size": {"cm": 9}}, numbered("record", 1)
-    assert one == SourceText("Bright.", "text", "Lamp", metadata, "utf-8", "x", fields, place)
+    assert one == SourceText("Bright.", "text", "Lamp", metadata, "x", fields, place)
     assert (two.text, two.title, two.id) == ("Other", None, None)
     lamps = list(read_file(write("b.csv", "name,price\nLamp,3\nDesk,\n")))
     assert [(lamp.text, lamp.metadata) for lamp in lamps] == [
@@ -337,12 +325,6 @@ def test_tags_that_never_end_take_linear_time(sign):
     text, _ = html_to_markdown(f"<p>harvest</p>{sign * 100_000}")
     assert text.startswith("harvest")
     assert time.process_time() - begun < 10
-
-
-def test_a_heading_of_a_notebook_has_six_signs_at_most(write):
-    book = {"cells": [{"cell_type": "heading", "level": 10**9, "source": "Harvest"}]}
-    (document,) = read_file(write("a.ipynb", json.dumps(book)))
-    assert document.text == "###### Harvest\n"
 
 
 @pytest.mark.parametrize("head", ["---\n" + "[" * 60_000 + "\n---\n", "+++\n" + "a." * 30_000 + "b = 1\n+++\n"])

@@ -41,14 +41,15 @@ def test_files_of_any_kind_in_the_order_of_their_names(root):
     ]
 
 
-def test_what_is_skipped_and_why(root):
+def test_what_is_skipped_and_why(root, monkeypatch):
+    monkeypatch.setattr("palmette.sources.walk.MOST_BYTES", 1000)
     make(root, ".git/config", ".hidden.md", "node_modules/x/index.js", "env/pyvenv.cfg", "env/lib/a.py", "a.png")
     make(root, "package-lock.json", "app.min.js", "big.md", "kept.md")
     (root / "empty.md").write_text("")
     (root / "big.md").write_text("x" * 2000)
     os.mkfifo(root / "pipe.md")
-    assert read(root, max_bytes=1000) == ["kept.md"]
-    assert reasons(root, max_bytes=1000) == {
+    assert read(root) == ["kept.md"]
+    assert reasons(root) == {
         ".git": "hidden",
         ".hidden.md": "hidden",
         "node_modules": "a folder of installed or generated files",
@@ -57,7 +58,7 @@ def test_what_is_skipped_and_why(root):
         "package-lock.json": "a generated file",
         "app.min.js": "a generated file",
         "empty.md": "empty",
-        "big.md": "2,000 bytes, more than max_bytes=1,000",
+        "big.md": "2,000 bytes, more than 1,000",
         "pipe.md": "not a regular file",
     }
     assert read(root / "node_modules") == ["x/index.js"], "a root is read whatever its name"
@@ -71,8 +72,6 @@ def test_patterns(root):
     assert reasons(root, include=["*.md"])["b.txt"] == "matches no include pattern"
     with pytest.raises(ConfigError, match="walk: include must be patterns"):
         walk(root, include=[3])  # type: ignore[list-item]
-    with pytest.raises(ConfigError, match="max_bytes"):
-        walk(root, max_bytes=0)
     with pytest.raises(NotFoundError, match="gone"):
         walk(root / "gone")
 
@@ -86,8 +85,7 @@ def test_gitignore_as_git_reads_it(root):
 
 
 def test_the_repository_above_a_root_has_its_say_unless_it_ignores_the_root(root):
-    make(root, ".git/info/exclude", "docs/a.md", "docs/b.log", "docs/c.md", "build/d.md")
-    (root / ".git/info/exclude").write_text("c.md\n")
+    make(root, ".git/config", "docs/a.md", "docs/b.log", "build/d.md")
     (root / ".gitignore").write_text("*.log\n/build\n")
     assert read(root / "docs") == ["a.md"]
     assert read(root) == ["docs/a.md"]

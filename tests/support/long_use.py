@@ -133,7 +133,11 @@ def main(kind: str, count: int, place: str) -> None:
         # fill the caches that hold a fixed number of words, with words as `sentence` draws them
         words = " ".join(f"{draw.random()} x{draw.getrandbits(40):x}." for _ in range(70_000))
         index.add([Document("words", words)], progress=False)
-        index.upsert([Document(f"d{n}", sentence(draw), {"tenant": 0, "at": 0}) for n in range(KEPT)], delete=["words"], progress=False)
+        index.upsert(
+            [Document(f"d{n}", sentence(draw), {"tenant": 0, "at": 0}) for n in range(KEPT)],
+            delete=["words"],
+            progress=False,
+        )
         if count >= 20 * SCOPES:  # as many filtered indexes as are remembered
             for number in range(SCOPES):
                 index.filtered({"at": {"$gte": number}}).search("owl", 1)

@@ -31,27 +31,19 @@ def of_fields(model: FieldsModel) -> Options:
 
 def of_layers(model: LayersModel) -> Options:
     layers = st.lists(st.sampled_from(model.config.query_layers), min_size=1, unique=True).map(sorted)
-
-    def with_budget(chosen: list[int]) -> Options:
-        shares = st.lists(st.integers(0, 3), min_size=len(chosen), max_size=len(chosen)).filter(any)
-        ordered = st.fixed_dictionaries(
-            {"order": st.just("layer"), "layers": st.just(chosen)}, optional={"budget": shares}
-        )
-        return st.one_of(ordered, st.just({"layers": chosen, "order": "fused"}))
-
-    return st.one_of(st.just({}), st.just({"order": "layer"}), layers.flatmap(with_budget))
+    return drawn(order=st.sampled_from(["fused", "layer"]), layers=layers)
 
 
 def of_paths(model: Model) -> Options:
     visit = st.one_of(st.just("auto"), COUNT, st.floats(0.01, 1))
-    return drawn(visit=visit, tolerance=SHARE, beam=st.integers(1, 8))
+    return drawn(visit=visit, beam=st.integers(1, 8))
 
 
 def of_taxonomy(model: TaxonomyModel) -> Options:
     order = st.sampled_from(["score", "specific"])
     if model.nodes.hierarchy is None:
         return drawn(cut=SHARE, order=order)
-    return drawn(cut=SHARE, order=order, within=st.sampled_from(model.nodes.ids), closed=st.booleans())
+    return drawn(cut=SHARE, order=order, within=st.sampled_from(model.nodes.ids))
 
 
 def drawn(**options: st.SearchStrategy[Any]) -> Options:

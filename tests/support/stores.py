@@ -125,7 +125,7 @@ def run_python(script: str, *arguments: object, timeout: float = 60) -> subproce
 def watching(*words: object) -> subprocess.Popen[str]:
     """Start ``palmette index … --watch``, which looks often and waits a moment for another writer."""
     code = "from palmette import Index\nfrom palmette.cli import commands, main\ncommands.WATCH_SECONDS = 0.05\n"
-    code += "for make in (Index.open, Index.open_or_create): make.__func__.__kwdefaults__['lock_timeout'] = 0.5\n"
+    code += "Index.open.__func__.__kwdefaults__['lock_timeout'] = 0.5\n"
     program = [sys.executable, "-c", f"{code}main({['index', *map(str, words), '--watch', '--json', '--quiet']})"]
     return subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

@@ -41,14 +41,12 @@ def _add_search(command: argparse.ArgumentParser) -> None:
     add("--threshold", type=float, help="leave out documents that are less probable (0.2 is a good one)")
     add("--group-by", choices=["document"], help="the best documents, each by its best passage")
     add("--distinct", nargs="?", const=True, default=False, help="equal passages once; or near, for nearly equal ones")
-    add("--expand", choices=["neighbours", "section", "document"], help="show a passage with what is around it")
-    add("--expand-tokens", type=int, default=1000, help="tokens of a passage with what is around it")
     add("--engine", default="exact", help="exact, faiss, ivf, ivf:nlist=256,nprobe=8")
 
 
 def _run_search(args: argparse.Namespace) -> None:
     options = search_options(args)
-    names = ("threshold", "group_by", "distinct", "expand", "expand_tokens")
+    names = ("threshold", "group_by", "distinct")
     shown = {name: getattr(args, name) for name in names}
     body = {"query": args.query, "explain": args.explain, **shown}
     reply = _from_service(args, "/v1/search", body, options, len(args.query)) if args.engine == "exact" else None
@@ -67,8 +65,7 @@ def _run_search(args: argparse.Namespace) -> None:
             print(f"\n? {query}")
         for rank, hit in enumerate(hits, 1):
             best = hit["text"][slice(*(hit["highlights"]["sentence"] or (0, None)))]
-            text = shorten(best, 160) if "around" not in hit else hit["around"]["text"].replace("\n", "\n      ")
-            print(f"{rank:>2}. {hit['score']:.3f}  {hit['citation']}\n      {text}")
+            print(f"{rank:>2}. {hit['score']:.3f}  {hit['citation']}\n      {shorten(best, 160)}")
             for other in hit.get("others", ()):
                 print(f"      also {other['score']:.3f}  {other['citation']}")
             if copies := hit.get("copies"):

@@ -47,7 +47,6 @@ def _add_index(command: argparse.ArgumentParser) -> None:
     add("--exclude", action="append", default=[], metavar="PATTERN", help="leave these files and folders out")
     add("--passages", help="tokens of a passage of a new index, or none for whole documents")
     add("--watch", action="store_true", help="follow changes until it is interrupted")
-    add("--batch-size", type=int, default=256, help="documents encoded at a time")
     help = "language of a new index's stemmer, or none; auto: the language of most texts"
     add("--language", default="auto", help=help)
 
@@ -72,7 +71,7 @@ def _run_index(args: argparse.Namespace) -> None:
         options["encoder"] = args.encoder
     loading = {"revision": args.revision, "device": args.device}
     model = None if checkpoint is None else palmette.load_model(checkpoint, **loading)
-    with palmette.Index.open_or_create(args.out, model, **options) as index:
+    with palmette.Index.build([], model, args.out, **options) as index:
         _check_language(args, index)
         if not args.watch:
             _sync_all(args, index, paths, patterns)
@@ -138,12 +137,12 @@ def _sync_all(args: argparse.Namespace, index: Any, paths: Sequence[str], patter
     """Synchronize all sources, and print the reports."""
     from palmette.encoder.remote import usage_of
 
-    options = {"titles": args.titles, "batch_size": args.batch_size, "progress": args.progress, **patterns}
+    options = {"titles": args.titles, "progress": args.progress, **patterns}
     reports = [index.sync(path, args.source, **options) for path in paths]
     stats = index.stats()
     if args.json:
         facts = {"index": str(args.out), "documents": stats.documents, "passages": stats.passages}
-        for name in ("added", "changed", "moved", "removed"):
+        for name in ("added", "changed", "removed"):
             facts[name] = sum(len(getattr(report, name)) for report in reports)
         for name in ("unchanged", "encoded"):
             facts[name] = sum(getattr(report, name) for report in reports)
@@ -196,28 +195,20 @@ def _add_evaluate(command: argparse.ArgumentParser) -> None:
         command,
         "CKPT DATA",
         "palmette evaluate ckpt squad/ --split test --baselines\n"
-        "palmette evaluate ckpt squad/ --split dev --level 6 --json\n"
-        "palmette evaluate ckpt squad/ --reader my-reader --passages 10",
+        "palmette evaluate ckpt squad/ --split dev --level 6 --json",
         *("checkpoint", "--revision", "--device", "--lexical", "--no-titles", "--quiet", "--json"),
     )
     command.set_defaults(lexical=0.0)
-    add("data", help="BEIR folder, or a JSONL of pairs; for a reader, of questions")
+    add("data", help="BEIR folder, or a JSONL of pairs")
     add("--split", default="test", help="split whose judgements count")
     add("--baselines", action="store_true", help="beside it: the same before training, the encoder, BM25")
-    add("--reader", help=f"answer the questions too: a reader's {CHECKPOINT}")
-    add("--passages", type=int, default=5, help="number of documents the reader is given")
     add("--card", action="store_true", help="write the table into the checkpoint's README.md")
 
 
 def _run_evaluate(args: argparse.Namespace) -> None:
-    from palmette.reader import Reader, load_reading
-
     model = palmette.load_model(args.checkpoint, revision=args.revision, device=args.device)
-    reader = None if args.reader is None else Reader.from_pretrained(args.reader, device=args.device)
-    load: Any = palmette.load_data if reader is None else load_reading
-    names = ("split", "baselines", "passages", "progress")
-    options = {name: getattr(args, name) for name in names} | search_options(args)
-    report = palmette.evaluate(model, load(args.data, titles=args.titles), reader=reader, **options)
+    options = {name: getattr(args, name) for name in ("split", "baselines", "progress")} | search_options(args)
+    report = palmette.evaluate(model, palmette.load_data(args.data, titles=args.titles), **options)
     if args.card:
         card = Path(args.checkpoint) / "README.md"
         if not card.parent.is_dir():
@@ -246,8 +237,7 @@ def _run_inspect(args: argparse.Namespace) -> None:
 
     if is_url(args.what) or (Path(args.what) / MODEL).is_dir():
         with palmette.Index.open(args.what, device="cpu") as index:
-            about = dataclasses.asdict(index.stats()) | index.survey()
-            facts: dict[str, Any] = {"index": about}
+            facts: dict[str, Any] = {"index": dataclasses.asdict(index.stats())}
             model = index.model
             if args.outline:
                 from palmette.methods.tree.explain import outline

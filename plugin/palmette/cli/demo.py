@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import palmette
 from palmette.cli.arguments import describe, need_module
-from palmette.config import check_count
 from palmette.machine.text import shorten
 
 if TYPE_CHECKING:
@@ -29,7 +28,8 @@ DEMO_QUESTIONS = (
 )
 FOLDER = Path("palmette-demo")
 """Folder of the checkpoints and the index."""
-ABOVE = ("a function that opens a gzip file", "join two paths")
+SOURCES = 3
+"""Sources of an answer."""
 TOUR = """\
 palmette: finds the passages that answer a question, and says why
 
@@ -76,38 +76,33 @@ def tour(commands: Mapping[str, str]) -> str:
 def _add_demo(command: argparse.ArgumentParser) -> None:
     add = describe(command, "[QUESTION ...]", 'palmette demo\npalmette demo "how do I parse a date?" "remove a file"')
     add("question", nargs="*", help="ask these questions instead of the demo's own")
-    add("--steps", type=int, default=300, help="training steps")
     add("--encoder", default=DEMO_ENCODER, help="sentence-transformers model")
-    add("-k", type=int, default=3, help="sources per answer")
 
 
 def _run_demo(args: argparse.Namespace) -> None:
     for module in ("torch", "langchain_core", "llama_index.core"):
         need_module(module, "demo", "palmette demo")
-    check_count("k", args.k)  # now, not after minutes of training
     from palmette.reader import Reader, ReadingData, load_reading
 
     begun = time.monotonic()
     with _stage("Reading the standard library's documentation"):
         data = palmette.sample_data()
     print(f"  {len(data.corpus):,} entries of this Python, {len(data.queries):,} questions and summaries")
-    folder = FOLDER / f"{data.name}-{args.steps}-{Path(args.encoder).name}".replace(":", "-")
+    folder = FOLDER / f"{data.name}-{Path(args.encoder).name}".replace(":", "-")
     questions = args.question or DEMO_QUESTIONS
     first, encoder = _first(folder, data, args.encoder, questions[0])
     title = "\nTraining a tree: a space from summaries and their entries, and topics"
     model = _trained(folder / "checkpoint", title, palmette.TreeModel, data, encoder)
     with _stage("Indexing"):
-        index = palmette.Index.open_or_create(folder / "index", model)
-        index.upsert(data.corpus)
+        index = palmette.Index.build(data.corpus, model, folder / "index")
     # a reader, trained on the handwritten questions that are not measured on
     questions_of_dev = load_reading(data).split("dev")
     judged = ReadingData(data.name, data.corpus, {"train": questions_of_dev, "dev": questions_of_dev})
     title = "Training a reader to choose the sentence that answers"
     reader: Reader = _trained(folder / "reader", title, Reader, judged, encoder, unit="sentence", passages=3)
     _measure(first, index, data)
-    _langchain(index, reader, questions[::2], args.k)
-    _llama_index(index, reader, questions[1::2] or questions, args.k)
-    _taxonomy(folder / "taxonomy", data, encoder, args.question or ABOVE, args.steps)
+    _langchain(index, reader, questions[::2])
+    _llama_index(index, reader, questions[1::2] or questions)
     print(f"\nDone in {time.monotonic() - begun:.0f} s. Kept in {FOLDER}: ask again with")
     places = shlex.quote(str(index.path)), shlex.quote(str(folder / "reader"))
     print(f'  palmette search {places[0]} "your question" --explain')
@@ -130,8 +125,7 @@ def _first(folder: Path, data: RetrievalData, name: str, question: str) -> tuple
     # training reads the same texts
     encoder = CachedEncoder(palmette.load_encoder(name), folder / "encodings")
     with _stage("Indexing, with nothing trained"):
-        index = palmette.Index.open_or_create(folder / "first", palmette.SpaceModel.untrained(encoder))
-        index.upsert(data.corpus)
+        index = palmette.Index.build(data.corpus, palmette.SpaceModel.untrained(encoder), folder / "first")
     print(f"\n  ? {question}")
     for hit in index.search(question, 2):
         _print_source(hit.id, hit.score, hit.explain().to_dict())
@@ -167,12 +161,12 @@ def _measure(first: Index, index: Index, data: RetrievalData) -> None:
         print(f"  {name:<32}  {quality}  {row.latency_ms['p50']:.0f} ms a question")
 
 
-def _langchain(index: Index, reader: Reader, questions: Sequence[str], k: int) -> None:
+def _langchain(index: Index, reader: Reader, questions: Sequence[str]) -> None:
     from langchain_core.runnables import RunnablePassthrough
 
     from langchain_palmette import PalmetteReader, TreeRetriever
 
-    retriever = TreeRetriever.from_index(index, k=k, explain=True, score_key="score")
+    retriever = TreeRetriever.from_index(index, k=SOURCES, explain=True, score_key="score")
     chain = {"question": RunnablePassthrough(), "documents": retriever} | PalmetteReader(reader=reader)
     print("\nLangChain: TreeRetriever | PalmetteReader")
     for question in questions:
@@ -182,12 +176,12 @@ def _langchain(index: Index, reader: Reader, questions: Sequence[str], k: int) -
             _print_source(str(document.id), document.metadata["score"], document.metadata["explanation"])
 
 
-def _llama_index(index: Index, reader: Reader, questions: Sequence[str], k: int) -> None:
+def _llama_index(index: Index, reader: Reader, questions: Sequence[str]) -> None:
     from llama_index.core.query_engine import RetrieverQueryEngine
 
     from llama_index.retrievers.palmette import PalmetteSynthesizer, TreeRetriever
 
-    retriever = TreeRetriever.from_index(index, similarity_top_k=k)
+    retriever = TreeRetriever.from_index(index, similarity_top_k=SOURCES)
     engine = RetrieverQueryEngine(retriever=retriever, response_synthesizer=PalmetteSynthesizer(reader))
     print("\nLlamaIndex: the same index and reader in a RetrieverQueryEngine")
     for question in questions:
@@ -196,23 +190,6 @@ def _llama_index(index: Index, reader: Reader, questions: Sequence[str], k: int)
         for node in response.source_nodes:
             why = retriever.explain(question, node.node.node_id).to_dict()
             _print_source(node.node.node_id, node.score or 0.0, why)
-
-
-def _taxonomy(folder: Path, data: RetrievalData, encoder: CachedEncoder, questions: Sequence[str], steps: int) -> None:
-    """Search a taxonomy of the same entries: the hits, and the nodes above them."""
-    ids = {entry.key for entry in data.corpus}
-    edges = [(e.key, e.metadata["parent"]) for e in data.corpus if e.metadata["parent"] in ids]
-    title = "\nTraining a taxonomy: packages, their modules, and what is in those"
-    model = _trained(folder, title, palmette.TaxonomyModel, data, encoder, edges=edges, steps=steps)
-    taxonomy = palmette.Index.build(data.corpus, model)
-    print("\nTaxonomy: what answers as far as that is likely, and all that is known to lie above it")
-    for question in questions:
-        hits = taxonomy.search(question, k=5, cut=0.5, order="specific", closed=True)
-        own = hits[0].explain().method if hits else None
-        chain = [step["id"] for step in own.detail["chain"]] if own else []
-        print(f"\n  ? {question}\n  > {' ▸ '.join(chain) or 'nothing here'}")
-        if also := [str(hit.id) for hit in hits if hit.id not in chain]:
-            print(f"    also {', '.join(also)}")
 
 
 def _print_answer(question: str, answer: dict[str, Any]) -> None:

@@ -13,7 +13,6 @@ from typing import Any, Literal, get_args, get_origin
 
 from palmette.cli.arguments import describe, read_value
 from palmette.config import Config, check_path, without_none
-from palmette.errors import ConfigError
 
 READER = "reader"
 """Subcommand that trains a reader."""
@@ -73,9 +72,6 @@ def _add_method_options(command: argparse.ArgumentParser, method: str) -> None:
     if method == TAXONOMY:
         about = "file of child and parent ids, a pair a line, with a tab between (metadata may name parents too)"
         group.add_argument("--edges", type=Path, help=about)
-        group.add_argument("--parents", help="metadata key of a document's parents")
-        about = "lookup tables by the paper's construction, without training"
-        group.add_argument("--construct", action="store_true", help=about)
 
 
 def _class(method: str) -> Any:
@@ -172,14 +168,8 @@ def _train(args: argparse.Namespace, state: Path) -> tuple[Any, Any]:
         if args.edges is not None:
             lines = check_path(args.edges).read_text("utf-8").splitlines()
             edges = [tuple(line.split("\t")[:2]) for line in lines if line.strip()]
-        read, hierarchy = _read_nodes, {"edges": edges, "parents": args.parents}
-    construct = getattr(args, "construct", False)
-    allowed = ("dimension", "max_distance", "seed")
-    if construct and (unused := [name for name in options if name not in allowed]):
-        raise ConfigError(f"--construct trains nothing and takes no --{unused[0].replace('_', '-')}")
+        read, hierarchy = _read_nodes, {"edges": edges}
     data = read(args.data, seed=options.get("seed", 0), titles=args.titles)
-    if construct:
-        return data, cls.construct(data, **options, **hierarchy)
     loop = {name: getattr(args, name) for name in ("encoder", "device", "resume")}
     return data, cls.fit(data, **options, **hierarchy, **loop, output_dir=state, progress=args.progress)
 
@@ -226,9 +216,7 @@ def print_report(args: argparse.Namespace, model: Any, path: Path) -> None:
         facts = {"checkpoint": str(path), "fingerprint": model.fingerprint, **record.to_dict()}
         print(json.dumps(facts, indent=2))
         return
-    if getattr(args, "construct", False):
-        source = f"constructed of {record.documents} nodes"
-    elif args.method == READER:
+    if args.method == READER:
         source = f"trained on {record.pairs} questions of {record.data}"
     elif record.pairs and (args.method != "space" or record.space.get("maps")):
         source = f"trained on {record.pairs} pairs of {record.data}"

@@ -23,7 +23,7 @@ from palmette.data.documents import (
 )
 from palmette.errors import InputError, MissingExtraError, PalmetteError, shown
 from palmette.sources.convert import SourceText, record_documents
-from palmette.sources.walk import MOST_BYTES, walk
+from palmette.sources.walk import walk
 from palmette.types import Document
 from palmette.types.values import json_value
 
@@ -72,7 +72,6 @@ def list_source(
     *,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
-    max_bytes: int = MOST_BYTES,
     titles: bool = True,
     metadata: Mapping[str, Any] | None = None,
     progress: bool | None = None,
@@ -84,7 +83,7 @@ def list_source(
         if records := records_of(path):
             _list_records(listing, records, titles)
         else:
-            _list_files(listing, path, source, include, exclude, max_bytes, progress)
+            _list_files(listing, path, source, include, exclude, progress)
     else:
         for place, read in _given(data, source):
             if isinstance(read, PalmetteError):
@@ -97,16 +96,14 @@ def list_source(
     return listing
 
 
-def sample_source(
-    data: str | Path, *, include: Sequence[str] = (), exclude: Sequence[str] = (), max_bytes: int = SAMPLED_BYTES
-) -> list[str]:
+def sample_source(data: str | Path, *, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> list[str]:
     """Read some texts of a source, spread evenly over its small files; what cannot be read is left out."""
     path, texts = documents_path(data), list[str]()
     if records := records_of(path):
         sampled = islice(record_documents(records, titles=True), SAMPLED_RECORDS)
         return [document.content for _, _, document in sampled if not isinstance(document, InputError)]
     files = walk(path, include=include, exclude=exclude).files
-    small = [file for _, file in files if file.stat().st_size <= max_bytes] or [file for _, file in files[:1]]
+    small = [file for _, file in files if file.stat().st_size <= SAMPLED_BYTES] or [file for _, file in files[:1]]
     for file in small[:: max(1, -(-len(small) // SAMPLED_FILES))]:
         with suppress(InputError, MissingExtraError, OSError):
             parts = islice(read_named(file, file.name), SAMPLED_RECORDS)
@@ -134,16 +131,10 @@ def without_path(error: Exception, file: Path) -> str:
 
 
 def _list_files(
-    listing: Listing,
-    path: Path,
-    source: str,
-    include: Sequence[str],
-    exclude: Sequence[str],
-    max_bytes: int,
-    progress: bool | None,
+    listing: Listing, path: Path, source: str, include: Sequence[str], exclude: Sequence[str], progress: bool | None
 ) -> None:
     """Read the files under a path into a listing; files that cannot be read are noted with the reason."""
-    walked = walk(path, include=include, exclude=exclude, max_bytes=max_bytes)
+    walked = walk(path, include=include, exclude=exclude)
     is_folder = path.is_dir()  # of a file that is named itself, a link may lead anywhere
     root = path if is_folder else path.parent
     listing.unread |= {f"{source}/{path.relative_to(root).as_posix()}" for path in walked.unreadable}

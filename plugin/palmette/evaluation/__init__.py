@@ -1,4 +1,4 @@
-"""Quality on judged queries: of models, indexes and readers, beside BM25 and the untrained encoder; of two indexes."""
+"""Quality on judged queries: of models and indexes, beside BM25 and the untrained encoder; of two indexes."""
 
 from palmette.evaluation.judged import BM25 as BM25
 from palmette.evaluation.judged import Report as Report

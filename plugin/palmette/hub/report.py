@@ -8,8 +8,6 @@ from typing import Any
 
 SHOWN_METRICS = ("ndcg@10", "recall@1", "recall@10", "recall@100", "mrr@10")
 """Metrics that tables show."""
-SHOWN_ANSWERS = ("accuracy@10", "em", "f1", "silent")
-"""Metrics that tables show where a reader answered."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +40,9 @@ class Report:
 
     def table(self) -> str:
         """A table for people."""
-        shown = [*SHOWN_METRICS, *(name for name in SHOWN_ANSWERS if any(name in row.metrics for row in self.rows))]
-        lines = [["", *shown, "p50 ms", "p95 ms", "prepare s", "visited"]]
+        lines = [["", *SHOWN_METRICS, "p50 ms", "p95 ms", "prepare s", "visited"]]
         for row in self.rows:
-            figures = [f"{row.metrics[name]:.4f}" for name in shown]
+            figures = [f"{row.metrics[name]:.4f}" for name in SHOWN_METRICS]
             latency = [f"{row.latency_ms[name]:.1f}" for name in ("p50", "p95")]
             lines.append([row.name, *figures, *latency, f"{row.prepare_seconds:.1f}", f"{row.visited:.0%}"])
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

@@ -1,4 +1,4 @@
-"""Hits widened to their surroundings, and excerpts that answer a question, within a budget of tokens."""
+"""Excerpts that answer a question, within a budget of tokens."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -18,13 +18,12 @@ from palmette.ranking.score import probability
 from palmette.sources.lines import Lines
 from palmette.sources.passages import CountTokens
 from palmette.store.protocols import StoredDocument, View
-from palmette.types import Citation, Document, Hit, Passage, Surroundings, cite
+from palmette.types import Citation, Document, Passage, cite
 
-Expand = Literal["neighbours", "section", "document"]
 Span = tuple[int, int]
 """First character in a document's content, and the one after the last."""
 CONTEXT_TOKENS = 1000
-"""Default budget of a widened hit, and of a context."""
+"""Default budget of a context."""
 _ENDS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
 _LIKE_A_CITATION = re.compile(rf"(^|[{_ENDS}])([^\S{_ENDS}]*)\[(?=\d{{1,9}}\])")
 """Begin of a line that looks like the number of an excerpt."""
@@ -83,51 +82,6 @@ class Context:
         excerpts = [excerpt.to_dict() for excerpt in self.excerpts]
         facts = {"question": self.question, "text": str(self), "tokens": self.tokens, "excerpts": excerpts}
         return facts | ({"note": self.note} if self.note else {})
-
-
-def expand_hits(view: View, hits: Sequence[Hit], expand: Expand, budget: int, count: CountTokens) -> list[Hit]:
-    """Add the passages around each hit, as many as fit into a budget of tokens."""
-    keys_of = view.keys_of([hit.id for hit in hits])
-    ids = [hit.id for hit in hits if hit.passage is not None and hit.passage.count > 1 and hit.id in keys_of]
-    stored = dict(zip(ids, view.stored([keys_of[id][0] for id in ids]), strict=True))
-    return [_expanded(hit, stored[hit.id], expand, budget, count) if hit.id in stored else hit for hit in hits]
-
-
-def _expanded(hit: Hit, stored: StoredDocument, expand: Expand, budget: int, count: CountTokens) -> Hit:
-    """Widen a hit by whole passages, first by the one after it."""
-    assert hit.passage is not None
-    number = first = last = hit.passage.number
-    lowest, highest = _bounds(stored.passages, number, expand)
-    numbers = range(lowest, highest + 1)
-    sizes = dict(zip(numbers, count([stored.part(part).text for part in numbers]), strict=True))
-    left = budget - sizes[number]
-    while True:
-        if last < highest and sizes[last + 1] <= left:
-            last += 1
-            left -= sizes[last]
-        elif first > lowest and sizes[first - 1] <= left:
-            first -= 1
-            left -= sizes[first]
-        else:
-            break
-    begin, end = stored.passages[first], stored.passages[last]
-    text = stored.document.content[begin.start : end.end]
-    return replace(hit, around=Surroundings(text, begin.start, end.end, begin.first_line, end.last_line))
-
-
-def _bounds(passages: Sequence[Passage], number: int, expand: Expand) -> tuple[int, int]:
-    """Return the first and the last passage that a hit may be widened to."""
-    if expand == "document":
-        return 0, len(passages) - 1
-    if expand == "neighbours":
-        return max(0, number - 1), min(len(passages) - 1, number + 1)
-    headings = passages[number].headings
-    first = last = number
-    while first > 0 and passages[first - 1].headings[: len(headings)] == headings:
-        first -= 1
-    while last + 1 < len(passages) and passages[last + 1].headings[: len(headings)] == headings:
-        last += 1
-    return first, last
 
 
 def context_of(

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from palmette.config import check_count
 from palmette.errors import CheckpointError, NotFoundError, PalmetteError
 from palmette.index.encoding import encode_stored, index_arrays
 from palmette.index.folder import MODEL, Place, create_index
 from palmette.index.sync import NOTE, source_notes
-from palmette.index.write import note_score_scales
+from palmette.index.write import ENCODED_AT_ONCE, note_score_scales
 from palmette.lexical.analyser import LANGUAGE
 from palmette.machine.progress import progress_bar
 from palmette.methods import load_model
@@ -27,24 +26,21 @@ from palmette.store.local.folder import new_index_folder
 from palmette.store.protocols import Backend, read_array
 from palmette.store.repair import Repair, salvage
 
-BATCHES_PER_COMMIT = 64
-"""Number of batches that a copy to a collection commits at a time."""
-UPDATED_AT_ONCE = 256
-"""Documents that are encoded at a time where a copy is brought up to date."""
+COPIED_AT_ONCE = 1024
+"""Number of documents that are copied at a time."""
+COPIED_PER_COMMIT = 64 * COPIED_AT_ONCE
+"""Number of documents that a copy to a collection commits at a time."""
 
 
-def copy_index(
-    path: Place, model: Model, source: Backend, batch_size: int, *, encode: bool, progress: bool | None
-) -> None:
+def copy_index(path: Place, model: Model, source: Backend, *, encode: bool, progress: bool | None) -> None:
     """Copy all documents that a backend shows to a new place, with their arrays or, to ``encode`` them, without."""
-    batch_size = check_count("batch_size", batch_size)
     arrays = index_arrays(model, stores_sentences(source))
     copy = partial(_copy_documents, source, model=model, arrays=arrays, encode=encode, progress=progress)
     if is_url(path):
         create_index(path, model, arrays, source.language, source.tenant, source.passages, draft=True)
         remote = engine_of(path).open(path, draft=True)
         try:
-            copy(remote, batch_size=batch_size, per_commit=BATCHES_PER_COMMIT * batch_size)
+            copy(remote, per_commit=COPIED_PER_COMMIT)
             remote.publish()
         except BaseException:  # nobody else can open or write to a draft, so that it would stay forever
             remote.discard()
@@ -62,7 +58,7 @@ def copy_index(
             passages=source.passages,
         )
         with local:
-            copy(local, batch_size=batch_size, per_commit=None)
+            copy(local, per_commit=None)
         model.save_pretrained(draft / MODEL)
 
 
@@ -73,7 +69,6 @@ def _copy_documents(
     model: Model,
     arrays: Sequence[ArraySpec],
     encode: bool,
-    batch_size: int,
     per_commit: int | None,
     progress: bool | None,
 ) -> None:
@@ -86,8 +81,8 @@ def _copy_documents(
             for first in range(0, max(1, len(keys)), per_commit):
                 end = min(first + per_commit, len(keys))
                 with target.write() as writer:
-                    for start in range(first, end, batch_size):
-                        batch = keys[start : min(start + batch_size, end)]
+                    for start in range(first, end, COPIED_AT_ONCE):
+                        batch = keys[start : min(start + COPIED_AT_ONCE, end)]
                         stored = view.stored(batch)
                         if encode:
                             writer.put(stored, encode_stored(model, stored, stores_sentences(source)))
@@ -121,8 +116,8 @@ def update_copy(original: Backend, copy: Backend, model: Model) -> None:
         writer.delete(gone)
         for name, value in notes.items():
             writer.note(name, value)
-        for start in range(0, len(changed), UPDATED_AT_ONCE):
-            batch = changed[start : start + UPDATED_AT_ONCE]
+        for start in range(0, len(changed), ENCODED_AT_ONCE):
+            batch = changed[start : start + ENCODED_AT_ONCE]
             writer.put(batch, encode_stored(model, batch, stores_sentences(copy)))
     note_score_scales(model, copy)
 

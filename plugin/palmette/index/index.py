@@ -8,17 +8,17 @@ from dataclasses import asdict, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple, Self, get_args, overload
+from typing import Any, NamedTuple, Self, overload
 from weakref import ref
 
 import numpy as np
 
 from palmette.arrays import Floats, Keys, unit_rows
-from palmette.config import check_choice, check_count, check_range
+from palmette.config import check_count, check_range
 from palmette.data import RetrievalData
 from palmette.data.listing import Listing, list_source, source_name
 from palmette.errors import ConfigError, InputError, NotFoundError, StoreError, shown
-from palmette.index.context import CONTEXT_TOKENS, Context, Expand, context_of, expand_hits
+from palmette.index.context import CONTEXT_TOKENS, Context, context_of
 from palmette.index.copies import copy_index, repair_folder
 from palmette.index.encoding import index_arrays
 from palmette.index.folder import (
@@ -65,7 +65,6 @@ from palmette.ranking.score import DEFAULT, Lexical, ScoreScales, noted_score_sc
 from palmette.ranking.second_stage import Rerank, Reranker, SecondStage, as_reranker, noting
 from palmette.search.faiss_engine import is_engine
 from palmette.sources.cutting import AUTO, PassagesLike, new_cutter, opened_cutter
-from palmette.sources.walk import MOST_BYTES
 from palmette.store.engines import is_url
 from palmette.store.filters import Filter, FilterLike, parse_filter
 from palmette.store.local.backend import LocalBackend, Verify
@@ -80,9 +79,6 @@ Documents = Iterable[Any] | str | Path
 """Documents of any kind that :func:`palmette.data.to_document` knows, or a path to read them from."""
 SCOPES = 1024
 """Largest number of filtered indexes (:meth:`palmette.Index.filtered`) whose score scales are remembered."""
-
-LARGEST_INTEGER = 10**300
-"""Largest integer as a threshold; floats end at about 1.8 · 10³⁰⁸."""
 
 log = logging.getLogger("palmette.feedback")
 
@@ -191,43 +187,6 @@ class Index:
             raise
 
     @classmethod
-    def open_or_create(
-        cls,
-        path: str | Path,
-        model: ModelLike | None = None,
-        *,
-        encoder: Any = None,
-        language: str | None = AUTO_LANGUAGE,
-        sentences: bool = True,
-        tenant: str | None = None,
-        passages: PassagesLike = AUTO,
-        verify: Verify = "fast",
-        engine: Engine = "exact",
-        lock_timeout: float = 10.0,
-    ) -> Self:
-        """Open the index in a folder, or create one where there is none.
-
-        The arguments are those of :meth:`create` and :meth:`open`. An existing index keeps its ``language``,
-        ``sentences`` and ``tenant``, and its model if none is given; other ``passages`` than its own raise.
-        """
-        path = absolute(path)
-        options: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout}
-        if not index_exists(path):
-            created = options | {"language": language, "sentences": sentences, "tenant": tenant, "passages": passages}
-            try:
-                return cls.create(path, model, encoder=encoder, **created)
-            except (InputError, StoreError):
-                if not index_exists(path):  # else another process has created it meanwhile
-                    raise
-        options |= {"verify": verify} | ({"encoder": encoder} if encoder else {})
-        index = cls.open(path, None if model is None else as_model(model), **options)
-        own, other = index._cutter.recorded, new_cutter(index.model, passages).recorded
-        if passages != AUTO and own != other:
-            index.close()
-            raise ConfigError(f"{path} cuts documents by {own}, not by {other}: leave passages={other} out")
-        return index
-
-    @classmethod
     def in_memory(
         cls,
         model: ModelLike | None = None,
@@ -269,6 +228,9 @@ class Index:
     ) -> Self:
         """Index documents, in memory or in a folder; an index that exists is brought up to date.
 
+        It keeps its ``language``, ``sentences`` and ``tenant``, and its model if none is given; other ``passages`` than
+        its own raise.
+
         Args:
             documents: Documents of any length, dicts with a ``text``, texts, the frameworks' documents; or a path to
                 read them from, as :func:`palmette.load_data` does.
@@ -285,13 +247,33 @@ class Index:
         """
         checked = check_documents(documents)
         unique(checked if tenant is None else with_tenants(checked, tenant))  # raises before there is a folder
-        if path is None or model is not None or encoder is not None:
-            model = as_model(model, encoder)
+        loaded = None if path is not None and model is None else as_model(model, encoder)
         language = stemmer_for(language, [document.content for document in checked])
         options: dict[str, Any] = {"language": language, "sentences": sentences, "tenant": tenant, "engine": engine}
         options["passages"] = passages
-        index = cls.in_memory(model, **options) if path is None else cls.open_or_create(path, model, **options)
-        index.upsert(checked, embeddings=embeddings, progress=progress)
+        if path is None:
+            index = cls.in_memory(loaded, **options)
+        else:
+            index = cls._open_or_create(absolute(path), loaded, None if loaded else encoder, options)
+        if checked or embeddings is not None:
+            index.upsert(checked, embeddings=embeddings, progress=progress)
+        return index
+
+    @classmethod
+    def _open_or_create(cls, path: Place, model: Model | None, encoder: Any, options: dict[str, Any]) -> Self:
+        """Open the index at a place, or create one, with options of :meth:`create`, where there is none."""
+        if not index_exists(path):
+            try:
+                return cls.create(path, model, encoder=encoder, **options)
+            except (InputError, StoreError):
+                if not index_exists(path):  # else another process has created it meanwhile
+                    raise
+        passages, opening = options["passages"], {} if encoder is None else {"encoder": encoder}
+        opening |= {"engine": options["engine"], "passages": None if passages == AUTO else passages}
+        index = cls.open(path, model, **opening)
+        if passages is None and index.backend.passages is not None:
+            index.close()
+            raise ConfigError(f"{path} cuts documents, {index.backend.passages}: leave passages=None out")
         return index
 
     def filtered(self, filter: FilterLike) -> Self:
@@ -347,8 +329,6 @@ class Index:
         rerank: Rerank = None,
         group_by: GroupBy | None = None,
         distinct: Distinct = False,
-        expand: Expand | None = None,
-        expand_tokens: int = CONTEXT_TOKENS,
         explain: bool = False,
         **options: Any,
     ) -> list[Hit] | list[list[Hit]]:
@@ -374,21 +354,16 @@ class Index:
                 passages are the :attr:`Hit.others` of the hit.
             distinct: Return passages of equal text once, and cite the others in :attr:`Hit.copies`; ``"near"`` also
                 merges passages that share four fifths of their word trigrams.
-            expand: Widen hits (:attr:`Hit.around`, :attr:`Hit.text`) to the ``"neighbours"`` of a passage, its
-                ``"section"`` or its ``"document"``, up to ``expand_tokens``.
-            expand_tokens: Largest number of tokens of a hit with the text around it.
             explain: Explain every hit now, from the state that was searched; otherwise :meth:`Hit.explain` computes
                 the explanation when it is called, if the document has not changed.
             options: The method's search options, such as ``level=`` for a tree.
         """
         single = isinstance(query, str)
-        _check_threshold(threshold)
+        check_range("a search", "threshold", threshold, 0, 1)
         queries = [query] if isinstance(query, str) else query
         if isinstance(queries, Sequence) and not queries:
             return []
-        k, token_budget = check_count("k", k), check_count("expand_tokens", expand_tokens)
-        if expand is not None:
-            check_choice("expand", expand, get_args(Expand))
+        k = check_count("k", k)
         plain = group_by is None and distinct is False
         selection = None if plain else Selection.of(group_by, distinct)
         location = str(getattr(self, "path", None) or "an index in memory")
@@ -404,9 +379,6 @@ class Index:
                 results = result.to_hits(view, self.backend, threshold, explain, copies)
                 if group_by:
                     results = [fold(hits, k) for hits in results]
-                if expand:
-                    count_tokens = self.model.encoder.count_tokens
-                    results = [expand_hits(view, hits, expand, token_budget, count_tokens) for hits in results]
             record(results)
         return results[0] if single else results
 
@@ -537,10 +509,6 @@ class Index:
         answer: WrittenAnswer = last.value
         return answer
 
-    async def aanswer(self, question: str, llm: Any, **options: Any) -> WrittenAnswer:
-        """:meth:`answer` in a thread, off the event loop."""
-        return await run_in_thread(partial(self.answer, question, llm, **options))
-
     def answer_stream(
         self,
         question: str,
@@ -633,11 +601,6 @@ class Index:
             np.add.at(sums, owners, unit_rows(vectors.astype(np.float32)))
         return unit_rows(sums)
 
-    def survey(self) -> dict[str, Any]:
-        """Describe how the documents fill the model's structure, such as the leaves of a tree."""
-        with self.backend.read() as view:
-            return self.model.describe_documents(view)
-
     def _with_second_stage(self, batch: QueryBatch, rerank: Rerank) -> QueryBatch:
         """Add the reranker of a search; the index's own is left out where it cannot judge."""
         if rerank is True and self._reranker is None:
@@ -701,27 +664,18 @@ class Index:
 
     # -- writing ------------------------------------------------------------------------------------------
 
-    def add(
-        self, documents: Documents, *, embeddings: Any = None, batch_size: int = 256, progress: bool | None = None
-    ) -> list[str]:
+    def add(self, documents: Documents, *, embeddings: Any = None, progress: bool | None = None) -> list[str]:
         """Add documents, all or none; documents that the index already has change nothing. Returns the ids.
 
         An id with other content raises DuplicateIdError: use :meth:`upsert` to replace it. ``embeddings`` are vectors
         [N, d] of the documents by the model's encoder, an array or a tensor, for methods that need no token states.
         """
         stored = self._with_stored_ids(documents)
-        settings = embeddings, batch_size, progress
-        apply_changes(self.model, self.backend, stored, *settings, replace=False, cutter=self._cutter)
+        apply_changes(self.model, self.backend, stored, embeddings, progress, replace=False, cutter=self._cutter)
         return [document.key for document in stored]
 
     def upsert(
-        self,
-        documents: Documents,
-        *,
-        delete: Iterable[str] = (),
-        embeddings: Any = None,
-        batch_size: int = 256,
-        progress: bool | None = None,
+        self, documents: Documents, *, delete: Iterable[str] = (), embeddings: Any = None, progress: bool | None = None
     ) -> Changes:
         """Add documents, and replace those whose id exists with other content; unchanged ones are not encoded again.
 
@@ -729,10 +683,8 @@ class Index:
         :meth:`add`.
         """
         stored, deleted_ids = self._with_stored_ids(documents), check_ids(delete)
-        settings = embeddings, batch_size, progress
-        return apply_changes(
-            self.model, self.backend, stored, *settings, replace=True, cutter=self._cutter, delete=deleted_ids
-        )
+        settings: dict[str, Any] = {"replace": True, "cutter": self._cutter, "delete": deleted_ids}
+        return apply_changes(self.model, self.backend, stored, embeddings, progress, **settings)
 
     def _with_stored_ids(self, documents: Documents) -> list[Document]:
         """Read documents, and prefix their ids with their tenants in an index of several tenants."""
@@ -757,11 +709,8 @@ class Index:
         *,
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
-        max_bytes: int = MOST_BYTES,
         metadata: Mapping[str, Any] | None = None,
         titles: bool = True,
-        questions: RetrievalData | str | Path | None = None,
-        batch_size: int = 256,
         progress: bool | None = None,
     ) -> SyncReport:
         """Bring one named source up to date: changed documents are replaced, vanished ones are deleted.
@@ -777,18 +726,14 @@ class Index:
                 earlier syncs of that name.
             include: Patterns of files to read, as in ``.gitignore``; other files are skipped.
             exclude: Patterns of files and folders to skip.
-            max_bytes: Size of the largest file that is read.
             metadata: Metadata added to all documents of the source.
             titles: Prepend the separate titles of records to their texts.
-            questions: Questions about the documents, which :meth:`add_questions` then adds. Without it, passages that
-                have questions keep them as long as their texts stay.
-            batch_size: Documents encoded at a time.
             progress: A progress bar; ``None`` shows it on a terminal.
         """
-        size, name = check_count("batch_size", batch_size), source_name(data) if source is None else source
+        name = source_name(data) if source is None else source
         if not isinstance(name, str) or not name.strip() or not is_unicode(name):
             raise InputError(f"a source needs a name in UTF-8, source='handbook' or --source; got {shown(name)}")
-        file_options: dict[str, Any] = {"include": include, "exclude": exclude, "max_bytes": max_bytes}
+        file_options: dict[str, Any] = {"include": include, "exclude": exclude}
         origin = None
         if isinstance(data, str | Path) and not isinstance(self.backend, FilteredBackend):
             origin = str(Path(data).expanduser().absolute()).encode(errors="backslashreplace").decode()
@@ -799,12 +744,8 @@ class Index:
                     f"the source {shown(name)} of this index is {known}, not {origin}: give this one a name of its "
                     f"own, source='…' or --source, or source={shown(name)} if it was moved"
                 )
-        asked = None if questions is None else questions_about(questions)
         listing = list_source(data, name, titles=titles, metadata=metadata, progress=progress, **file_options)
-        report = self.sync_listing(name, listing, batch_size=size, origin=origin, progress=progress)
-        if asked is not None:
-            add_questions(self.backend, asked, name)
-        return report
+        return self.sync_listing(name, listing, origin=origin, progress=progress)
 
     def add_questions(self, questions: RetrievalData | str | Path) -> int:
         """Add questions about passages as words by which the passages are found (as in doc2query).
@@ -915,17 +856,12 @@ class Index:
     # -- copies -------------------------------------------------------------------------------------------
 
     def copy_to(
-        self,
-        path: str | Path,
-        *,
-        model: Model | str | Path | None = None,
-        batch_size: int = 1024,
-        progress: bool | None = None,
+        self, path: str | Path, *, model: Model | str | Path | None = None, progress: bool | None = None
     ) -> Self:
         """Copy all documents to a new folder or collection, compacted; they are encoded only by another ``model``."""
         path, new_model = absolute(path), self.model if model is None else as_model(model)
         encode = new_model.fingerprint != self.model.fingerprint
-        copy_index(path, new_model, self.backend, batch_size, encode=encode, progress=progress)
+        copy_index(path, new_model, self.backend, encode=encode, progress=progress)
         copy = type(self).open(path, new_model, verify=False, engine=self.engine)
         note_score_scales(new_model, copy.backend)  # a part of the documents, or another model, has other score scales
         return copy
@@ -997,12 +933,3 @@ class Index:
 
 def _reopen(cls: type[Index], path: str, engine: Engine, within: Filter | None) -> Index:
     return cls.open(path, engine=engine).filtered(within)
-
-
-def _check_threshold(threshold: Any) -> None:
-    """Raise for a threshold that is no number, or an integer too large for a float."""
-    if threshold is None:
-        return
-    is_number = isinstance(threshold, int | float | np.number) and not isinstance(threshold, bool)
-    if not is_number or threshold != threshold or (isinstance(threshold, int) and abs(threshold) > LARGEST_INTEGER):
-        raise InputError(f"threshold must be a number or None, got {shown(threshold)}")

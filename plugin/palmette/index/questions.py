@@ -43,14 +43,11 @@ def questions_about(data: RetrievalData | str | Path) -> Asked:
     return texts
 
 
-def add_questions(backend: Backend, asked: Asked, source: str | None = None) -> int:
+def add_questions(backend: Backend, asked: Asked) -> int:
     """Give passages the questions about texts that they hold, and return the number of passages that have some.
 
-    A text that was cut elsewhere counts for the passage that has most of it. With a ``source``, documents may be named
-    without it, as where its folder was asked about.
+    A text that was cut elsewhere counts for the passage that has most of it.
     """
-    if source is not None:
-        asked = {id: texts for name, texts in asked.items() for id in (name, f"{source}/{name}")}
     ids, count = list(asked), 0
     for start in range(0, len(ids), WRITTEN_AT_ONCE):
         with backend.write() as writer, backend.read() as view:

@@ -234,11 +234,18 @@ class SearchResult:
                 explainer: Callable[[], Explanation] = partial(self.explain_later, backend, row, column, document.id)
                 if explained:
                     explainer = partial(_identity, self.explain(view, backend, row, column))
+                # Evidence that a hit shows; the method's score alone where no evidence was summed.
+                shown_evidence = {}
+                for name in RAW:
+                    if name in self.candidates.evidence:
+                        value = self.candidates.evidence[name][row, column]
+                        if not np.isnan(value):
+                            shown_evidence[name] = float(value)
                 hit = Hit(
                     document,
                     float(probabilities[row, column]),
                     explainer,
-                    self.shown_evidence(row, column),
+                    shown_evidence or {METHOD_SCORE: float(self.candidates.scores[row, column])},
                     sentence,
                     finder=partial(self.find_highlights, backend, row, document, place, sentence),
                     passage=place,
@@ -248,16 +255,6 @@ class SearchResult:
                 hits.append(hit)
             results.append(hits)
         return results
-
-    def shown_evidence(self, row: int, column: int) -> dict[str, float]:
-        """Evidence that a hit shows, by name; the method's score alone where no evidence was summed."""
-        evidence = {}
-        for name in RAW:
-            if name in self.candidates.evidence:
-                value = self.candidates.evidence[name][row, column]
-                if not np.isnan(value):
-                    evidence[name] = float(value)
-        return evidence or {METHOD_SCORE: float(self.candidates.scores[row, column])}
 
     def sentence_spans(self, view: View, row: int, columns: Rows) -> list[tuple[int, int] | None]:
         """Start and end of the best sentence in the content of each hit, ``None`` without sentences."""
@@ -320,7 +317,6 @@ class SearchResult:
             matched = view.words(batch.texts[row], 0, only=np.array([key]))
             no_parts = np.zeros(len(matched.words), np.float32)
             parts = view.word_parts(batch.texts[row], key) if matched.scores[0] else no_parts
-            facts["words"] = {word: part > 0 for word, part in zip(matched.words, parts.tolist(), strict=True)}
             # Rarity may have changed since the search: the parts are scaled to the share that the search counted.
             factor = float(facts.get(WORD_SHARE, 1.0)) / max(float(matched.scores[0]), 1e-12)
             matched = replace(matched, parts=parts * np.float32(factor))

@@ -1,8 +1,7 @@
-"""Bring one source of an index up to date: find new, changed, moved and vanished documents, and write the change."""
+"""Bring one source of an index up to date: find new, changed and vanished documents, and write the change."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -11,7 +10,7 @@ from palmette.data.listing import Listing
 from palmette.errors import InputError, LockedError, shown
 from palmette.index.encoding import PassageArrays, existing_documents
 from palmette.index.languages import warn_of_language
-from palmette.index.write import note_score_scales
+from palmette.index.write import ENCODED_AT_ONCE, note_score_scales
 from palmette.machine.progress import progress_bar
 from palmette.machine.telemetry import writing
 from palmette.methods.base import Model
@@ -34,8 +33,6 @@ class SyncReport:
     source: str
     added: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
-    moved: list[tuple[str, str]] = field(default_factory=list)
-    """Former and new id of documents with the same text under another name."""
     removed: list[str] = field(default_factory=list)
     unchanged: int = 0
     skipped: list[tuple[str, str]] = field(default_factory=list)
@@ -48,7 +45,7 @@ class SyncReport:
         return asdict(self)
 
     def __str__(self) -> str:
-        counts = {name: len(getattr(self, name)) for name in ("added", "changed", "moved", "removed", "skipped")}
+        counts = {name: len(getattr(self, name)) for name in ("added", "changed", "removed", "skipped")}
         counts["unchanged"] = self.unchanged
         summary = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
         return f"{self.source}: {summary or 'no documents'}; {self.encoded:,} passages encoded"
@@ -62,8 +59,6 @@ class Plan:
     """New and changed documents, to be added."""
     changed: list[str]
     """Ids of the changed ones."""
-    moved: dict[str, str]
-    """New id → former id of documents with the same text under another name."""
     removed: list[str]
     """Ids of documents to be deleted."""
     unchanged: int
@@ -101,30 +96,9 @@ def plan_sync(view: View, source: str, listing: Listing, digests: Mapping[str, s
     skipped = [*listing.skipped, *((id, reason) for id in not_ours if id in others)]
     current = {id: document for id, document in listing.documents.items() if id not in others}
     fresh = [document for id, document in current.items() if indexed.get(id) != digests[id]]
-    gone = [id for id in indexed if id not in current and not listing.keeps(id)]
-    moved = _moved(view, [document for document in fresh if document.key not in indexed], gone)
-    former_ids = set(moved.values())
-    removed = [id for id in gone if id not in former_ids]
+    removed = [id for id in indexed if id not in current and not listing.keeps(id)]
     changed = [document.key for document in fresh if document.key in indexed]
-    return Plan(fresh, changed, moved, removed, len(current) - len(fresh), skipped)
-
-
-def _moved(view: View, added: Sequence[Document], gone: Sequence[str]) -> dict[str, str]:
-    """Map the id of each added document to a document that is gone and has the same text."""
-    if not added:
-        return {}
-    gone_by_text = {_text_digest(stored.document): id for id, _, stored in existing_documents(view, gone)}
-    moved: dict[str, str] = {}
-    for document in added:
-        former_id = gone_by_text.pop(_text_digest(document), None)
-        if former_id is not None:
-            moved[document.key] = former_id
-    return moved
-
-
-def _text_digest(document: Document) -> str:
-    """Digest a document's text."""
-    return hashlib.sha256(document.content.encode("utf-8", "surrogatepass")).hexdigest()
+    return Plan(fresh, changed, removed, len(current) - len(fresh), skipped)
 
 
 def sync_source(
@@ -134,7 +108,7 @@ def sync_source(
     source: str,
     listing: Listing,
     *,
-    batch_size: int,
+    batch_size: int = ENCODED_AT_ONCE,
     per_commit: int | None = None,
     origin: str | None = None,
     progress: bool | None = None,
@@ -142,8 +116,7 @@ def sync_source(
 ) -> SyncReport:
     """Bring a source up to date, in several transactions.
 
-    A document is replaced within one transaction. A moved document gives up its former id in the transaction that
-    adds it; vanished documents are deleted in the last transaction.
+    A document is replaced within one transaction; vanished documents are deleted in the last one.
 
     Args:
         model: The index's model.
@@ -163,7 +136,7 @@ def sync_source(
         plan, is_new = plan_sync(view, source, listing, digests), not len(view)
         arrays = PassageArrays(model, view, stores_sentences(backend), cutter, source)
         fresh = {document.key: document for document in plan.fresh}
-        arrays.look_up(fresh, [*plan.moved.values(), *plan.removed])
+        arrays.look_up(fresh, plan.removed)
         if is_new:  # before the long work
             warn_of_language(model, backend, plan.fresh)
         done, total = 0, len(plan.fresh)
@@ -178,27 +151,24 @@ def sync_source(
                     arrays.prepare(batch)
                     bar.update(len(batch))
                 done += len(documents)
-                gone = [plan.moved[document.key] for document in documents if document.key in plan.moved]
-                if start + size >= total:
-                    gone += plan.removed
+                gone = plan.removed if start + size >= total else []
                 if documents or gone or notes:
                     _commit(backend, arrays, documents, gone, notes)
                 elif not total:
                     break
                 if not on_commit(done, total):
                     break
-        others = {*plan.moved, *plan.changed}
+        changed = set(plan.changed)
         report = SyncReport(
             source,
-            added=[id for id in fresh if id not in others],
+            added=[id for id in fresh if id not in changed],
             changed=list(plan.changed),
-            moved=[(former_id, id) for id, former_id in plan.moved.items()],
             removed=plan.removed,
             unchanged=plan.unchanged,
             skipped=plan.skipped,
             encoded=arrays.encoded,
         )
-        counts = {"added": len(report.added), "updated": len(report.changed), "moved": len(report.moved)}
+        counts = {"added": len(report.added), "updated": len(report.changed)}
         record({**counts, "deleted": len(plan.removed), "unchanged": plan.unchanged})
     if fresh or plan.removed:
         note_score_scales(model, backend)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from palmette.arrays import Floats
-from palmette.config import check_count
 from palmette.encoder import Encoder
 from palmette.errors import DuplicateIdError, InputError, StoreError, shown
 from palmette.index.encoding import PassageArrays
@@ -28,6 +27,8 @@ from palmette.store.protocols import Backend
 from palmette.store.tenants import FilteredBackend
 from palmette.types import Document
 
+ENCODED_AT_ONCE = 256
+"""Number of documents that are encoded at a time."""
 ENCODED_AHEAD = 4096
 """Largest number of documents that are encoded before the index is locked; more are encoded under the lock."""
 COMPARED_VECTORS = 8
@@ -55,7 +56,6 @@ def apply_changes(
     backend: Backend,
     documents: Sequence[Document],
     embeddings: Any,
-    batch_size: int,
     progress: bool | None,
     *,
     replace: bool,
@@ -69,13 +69,12 @@ def apply_changes(
         backend: Storage of the index.
         documents: Documents to add.
         embeddings: Vectors [N, d] of the documents by the model's encoder; ``None`` to encode them.
-        batch_size: Documents encoded at a time.
         progress: A progress bar; ``None`` shows it on a terminal.
         replace: Replace documents whose id exists with other content; otherwise they raise.
         cutter: Cuts documents into passages.
         delete: Ids of documents to delete; ids of ``documents`` are ignored.
     """
-    batch_size, latest = check_count("batch_size", batch_size), unique(documents)
+    latest = unique(documents)
     with writing(lambda: str(backend.stats().location)) as record, backend.read() as view:
         arrays = PassageArrays(model, view, stores_sentences(backend), cutter)
         is_new = not len(view)
@@ -93,9 +92,9 @@ def apply_changes(
                 fresh = [document for id, document in latest.items() if arrays.digests.get(id) != document.digest]
                 if not replace:
                     _refuse([document.key for document in fresh if document.key in arrays.digests], len(latest))
-                for batch in _batches(fresh, batch_size, progress):
+                for batch in _batches(fresh, progress):
                     arrays.prepare(batch)
-        changes = _commit(model, backend, latest, arrays, batch_size, progress, replace=replace, delete=delete)
+        changes = _commit(model, backend, latest, arrays, progress, replace=replace, delete=delete)
         record({name: len(getattr(changes, name)) for name in ("added", "updated", "unchanged", "deleted")})
     if is_new:
         warn_of_language(model, backend, documents)
@@ -107,7 +106,6 @@ def _commit(
     backend: Backend,
     latest: Mapping[str, Document],
     arrays: PassageArrays,
-    batch_size: int,
     progress: bool | None,
     *,
     replace: bool,
@@ -122,13 +120,9 @@ def _commit(
         deleted = writer.delete([id for id in delete if id not in latest])
         fresh = [document for id, document in latest.items() if id not in digests or id in changed]
         bar = False if arrays.prepared else progress  # a bar was shown while documents were prepared
-        for batch in _batches(fresh, batch_size, bar):
+        for batch in _batches(fresh, bar):
             writer.put(*arrays.arrays_of(batch))
     note_score_scales(model, backend)
-    if fresh:
-        with backend.read() as view:
-            if warning := model.describe_documents(view).get("warning"):
-                warnings.warn(f"{backend.stats().location}: {warning}", stacklevel=3)
     return Changes(
         added=[id for id in latest if id not in digests],
         updated=[id for id in latest if id in changed],
@@ -138,13 +132,14 @@ def _commit(
     )
 
 
-def _batches(documents: Sequence[Document], size: int, progress: bool | None) -> Iterator[Sequence[Document]]:
+def _batches(documents: Sequence[Document], progress: bool | None) -> Iterator[Sequence[Document]]:
     """Yield documents in batches, with a progress bar if there are several."""
-    bar_shown = progress if len(documents) > size else False
+    bar_shown = progress if len(documents) > ENCODED_AT_ONCE else False
     with progress_bar(bar_shown, total=len(documents), desc="Indexing", unit="doc") as bar:
-        for start in range(0, len(documents), size):
-            yield documents[start : start + size]
-            bar.update(min(size, len(documents) - start))
+        for start in range(0, len(documents), ENCODED_AT_ONCE):
+            batch = documents[start : start + ENCODED_AT_ONCE]
+            yield batch
+            bar.update(len(batch))
 
 
 def _refuse(changed: Sequence[str] | set[str], total: int) -> None:

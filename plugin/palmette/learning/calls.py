@@ -96,6 +96,9 @@ def ask(
     """
     unanswered = [call for call in calls if key_of(model.name, call.prompt) not in log.answers]
     report.reused, report.left = len(calls) - len(unanswered), len(unanswered)
+    running = dict[Future[int], PlannedCall]()
+    first_error: BaseException | None = None
+    made = in_a_row = 0  # calls; those in a row that failed for other reasons than their prompt
 
     def answer(call: PlannedCall) -> int:
         reply = model.complete(call.prompt, schema)
@@ -104,28 +107,55 @@ def ask(
         return logged.tokens
 
     with progress_bar(progress, total=len(unanswered), desc="Asking", unit="call", delay=2, leave=False) as bar:
-        run = _Run(report, concurrency, bar)
         try:
-            for number, call in enumerate(unanswered):
-                spent = report.tokens + sum(other.tokens for other in run.running.values())
-                if max_calls is not None and number >= max_calls:
-                    break
-                if max_tokens is not None and spent + call.tokens > max_tokens:
-                    break
-                if run.in_a_row >= max(concurrency, MOST_FAILURES):
-                    report.errors.append(f"{run.in_a_row} calls in a row failed: the others were not made")
-                    break
-                run.running[_in_thread(answer, call)] = call
-                if len(run.running) >= concurrency:
-                    run.finish()
-            while run.running:
-                run.finish()
-            if run.error is not None and not report.calls and not report.reused:
-                raise run.error
+            waiting = unanswered[::-1]
+            while waiting or running:
+                # 1. Begin as many calls as may run at a time, until a limit is reached.
+                while waiting and len(running) < concurrency:
+                    spent = report.tokens + sum(call.tokens for call in running.values()) + waiting[-1].tokens
+                    if in_a_row >= max(concurrency, MOST_FAILURES):
+                        report.errors.append(f"{in_a_row} calls in a row failed: the others were not made")
+                        waiting.clear()
+                    elif made == max_calls or (max_tokens is not None and spent > max_tokens):
+                        waiting.clear()
+                    else:
+                        call = waiting.pop()
+                        running[_in_thread(answer, call)] = call
+                        made += 1
+                # 2. Wait for at least one of them.
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    del running[future]
+                    bar.update()
+                    error = future.exception()
+                    if error is None:
+                        report.calls += 1
+                        report.left -= 1
+                        report.tokens += future.result()
+                        in_a_row = 0
+                        continue
+                    first_error = first_error or error
+                    in_a_row += _report_failure(error, first_error, report, concurrency)
+            if first_error is not None and not report.calls and not report.reused:
+                raise first_error
         except BaseException:
             model.stop()
-            wait(run.running, timeout=SECONDS_TO_END)
+            wait(running, timeout=SECONDS_TO_END)
             raise
+
+
+def _report_failure(error: BaseException, first: BaseException, report: QuestionReport, concurrency: int) -> bool:
+    """Report an error, or raise it where all calls will have it; return whether it has other reasons than a prompt."""
+    report.failed += 1
+    if isinstance(error, StoreError) or not isinstance(error, Exception):
+        raise error
+    status = error.status if isinstance(error, RefusedError) else 0
+    if not report.calls and status in WRONG_KEY:
+        raise error
+    if not report.calls and not report.reused and report.failed >= concurrency:
+        raise first
+    if (description := f"{type(error).__name__}: {error}") not in report.errors:
+        report.errors.append(description)
+    return isinstance(error, LLMError) and status not in WRONG_PROMPT
 
 
 def _in_thread(function: Callable[[PlannedCall], int], call: PlannedCall) -> Future[int]:
@@ -140,48 +170,6 @@ def _in_thread(function: Callable[[PlannedCall], int], call: PlannedCall) -> Fut
 
     threading.Thread(target=run, name="palmette ask", daemon=True).start()
     return future
-
-
-class _Run:
-    """Calls that are running, and what becomes of them."""
-
-    def __init__(self, report: QuestionReport, concurrency: int, bar: Any) -> None:
-        self.report, self.concurrency, self.bar = report, concurrency, bar
-        self.running = dict[Future[int], PlannedCall]()
-        self.error: Exception | None = None
-        """Error of the first call that failed."""
-        self.in_a_row = 0
-        """Calls in a row that failed for other reasons than their prompt."""
-
-    def finish(self) -> None:
-        """Wait for at least one call, and record it in the report."""
-        for future in wait(self.running, return_when=FIRST_COMPLETED).done:
-            del self.running[future]
-            self.bar.update()
-            error = future.exception()
-            if error is not None:
-                self._fail(error)
-                continue
-            self.report.calls += 1
-            self.report.left -= 1
-            self.report.tokens += future.result()
-            self.in_a_row = 0
-
-    def _fail(self, error: BaseException) -> None:
-        report = self.report
-        report.failed += 1
-        if isinstance(error, StoreError) or not isinstance(error, Exception):
-            raise error
-        self.error = self.error or error
-        status = error.status if isinstance(error, RefusedError) else 0
-        if not report.calls and status in WRONG_KEY:
-            raise error
-        if not report.calls and not report.reused and report.failed >= self.concurrency:
-            raise self.error
-        if isinstance(error, LLMError) and status not in WRONG_PROMPT:
-            self.in_a_row += 1
-        if (description := f"{type(error).__name__}: {error}") not in report.errors:
-            report.errors.append(description)
 
 
 @dataclass(frozen=True)
@@ -206,20 +194,18 @@ class AnswerLog:
         self._lock = FileLock(f"{path}.lock", timeout=0)
         try:
             self._lock.acquire()
-        except Timeout as error:
-            raise LockedError(
-                f"another process writes to {path}: wait for its end, or choose another folder"
-            ) from error
-        except OSError as error:
-            raise _cannot_write(path, error) from error
-        try:
             self.answers = self._read()
             self._file = path.open("ab", buffering=0)
-        except OSError as error:
+        except BaseException as error:
             self._lock.release()
-            raise _cannot_write(path, error) from error
-        except BaseException:
-            self._lock.release()
+            if isinstance(error, Timeout):
+                raise LockedError(
+                    f"another process writes to {path}: wait for its end, or choose another folder"
+                ) from error
+            if isinstance(error, OSError):
+                raise ReadOnlyError(
+                    f"{path} cannot be read and written ({error.strerror}): allow it, or choose another folder"
+                ) from error
             raise
 
     def _read(self) -> dict[str, LoggedAnswer]:
@@ -271,10 +257,6 @@ class AnswerLog:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _cannot_write(path: Path, error: OSError) -> ReadOnlyError:
-    return ReadOnlyError(f"{path} cannot be read and written ({error.strerror}): allow it, or choose another folder")
 
 
 def make_folder(folder: Path) -> None:

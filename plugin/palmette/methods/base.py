@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from palmette.arrays import unit_rows
 from palmette.config import Config, check_keys
 from palmette.data import RetrievalData, load_data
-from palmette.encoder import Encoder, Kind, load_encoder
+from palmette.encoder import Encoder, load_encoder
 from palmette.encoder.cache import EncodingCache
 from palmette.encoder.load import encoder_of
 from palmette.encoder.space import SPACE_PREFIX, Space, SpaceEncoder
@@ -37,7 +37,7 @@ from palmette.types import Document, Explanation
 if TYPE_CHECKING:
     from torch import nn
 
-    from palmette.training import Task, TrainingConfig
+    from palmette.training import Task
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 
@@ -198,18 +198,8 @@ class Model(Checkpointed):
     def load_extras(self, files: Mapping[str, bytes]) -> None:
         """Read :meth:`extras` back; checkpoints of other programs may lack them."""
 
-    def embed(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:
-        """One vector per text [n, d], for other vector stores: the encoder's own, unless a method has better."""
-        check_keys(f"{self.method} embed", options, ())
-        vectors: Floats = self.encoder.encode_queries(texts) if kind == "query" else self.encoder.encode(texts)
-        return vectors
-
     def describe(self) -> dict[str, Any]:
         """Facts of the trained structure."""
-        return {}
-
-    def describe_documents(self, view: View) -> dict[str, Any]:
-        """Facts of a view's documents in the structure, and a ``warning`` if need be."""
         return {}
 
     # -- training -------------------------------------------------------------------------------------------
@@ -218,10 +208,8 @@ class Model(Checkpointed):
     def fit(
         cls,
         data: Any,
-        config: Config | Mapping[str, Any] | None = None,
         *,
         preset: str | None = None,
-        training: TrainingConfig | Mapping[str, Any] | None = None,
         encoder: str | Encoder = DEFAULT_ENCODER,
         device: str | None = None,
         output_dir: str | Path | None = None,
@@ -235,9 +223,7 @@ class Model(Checkpointed):
 
         Args:
             data: Anything :func:`palmette.load_data` reads.
-            config: The method's options, as its config class or as a mapping.
             preset: A named set of options; ``"paper"`` for the paper's own recipe.
-            training: Options of the loop, as a :class:`palmette.TrainingConfig` or as a mapping.
             encoder: A sentence-transformers model, by name or folder, or an :class:`palmette.Encoder`.
             device: Where to train; ``None`` for the best there is.
             output_dir: Keeps the log and the state to ``resume`` from.
@@ -246,7 +232,8 @@ class Model(Checkpointed):
             cache: Where encodings are kept; ``None`` for the user's cache folder.
             learn_space: Let labelled pairs teach a space first (:mod:`palmette.training.space`); ``None`` does so
                 without a ``preset``.
-            options: Single options of the config or of the loop; they override the others.
+            options: Options of the method's config and of the loop
+                (:class:`palmette.training.config.TrainingConfig`); they override the preset.
         """
         require_torch()
         from palmette.ranking.calibration import calibrate
@@ -256,8 +243,7 @@ class Model(Checkpointed):
         from palmette.training.space import Choice, fit_space, learn_apart
 
         # 1. The options, and the data.
-        defaults = cls.training_defaults
-        settings, loop = fit_configs(cls.config_class, defaults, config, preset, training, options)
+        settings, loop = fit_configs(cls.config_class, cls.training_defaults, preset, options)
         loaded = load_data(data, seed=loop.seed)
         if loaded.labelled and not loaded.trainable:
             raise InputError(

@@ -123,7 +123,7 @@ class SentenceModule:
             [example.example.question for example in dev], [training_set.texts(example.rows) for example in dev]
         )
         metrics = examine(training_set.data, dev, candidates, sentence_credit)
-        return TrainingResult(training.steps, training.steps, metrics, time.monotonic() - started, False)
+        return TrainingResult(training.steps, training.steps, metrics, time.monotonic() - started)
 
     def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[AnswerCandidates]:
         """All sentences of each question's passages, with probabilities."""

@@ -10,7 +10,6 @@ import sys
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
@@ -58,9 +57,7 @@ def load_questions() -> tuple[SampleQuestion, ...]:
     return tuple(SampleQuestion(**row | {"gold": tuple(row["gold"])}) for row in map(json.loads, lines))
 
 
-def python_catalogue(
-    modules: Iterable[str] | None = None, *, size: Literal["full", "small"] = "full"
-) -> list[Document]:
+def python_catalogue(modules: Iterable[str] | None = None) -> list[Document]:
     """One document per documented module, class, function, method and property, in the order of their names.
 
     An entry's id is its shortest public name (``"json.dumps"``, ``"pathlib.Path.glob"``, ``"str.split"``);
@@ -68,31 +65,21 @@ def python_catalogue(
     about 1.5 seconds, in a child interpreter, so that nothing is imported into this process.
 
     Args:
-        modules: Names of modules to keep, submodules included; by default all.
-        size: ``"full"`` is everything, about 6,200 entries; ``"small"`` about 2,300, those around the answers
-            to :func:`~palmette.sample.load_questions`.
+        modules: Names of modules to keep, submodules included; by default all, about 6,200 entries.
     """
-    if size not in ("full", "small"):
-        raise InputError(f"size must be 'full' or 'small', got {size!r}")
     entries = library_entries()
     if modules is not None:
         names = {modules} if isinstance(modules, str) else set(modules)
         known = {part for entry in entries for part in _lineage(entry["module"])}
         if unknown := sorted(names - known):
-            near = get_close_matches(unknown[0], known, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise InputError(f"Python {platform.python_version()} documents no module {unknown[0]!r}.{hint}")
+            raise InputError(f"Python {platform.python_version()} documents no module {unknown[0]!r}")
         entries = [entry for entry in entries if not names.isdisjoint(_lineage(entry["module"]))]
-    if size == "small":
-        entries = _around_answers(entries)
     return [_document(entry) for entry in entries]
 
 
 @cache
 def library_entries() -> Sequence[SampleEntry]:
     """Run the collector, once, with this Python isolated from its environment and site packages."""
-    if not sys.executable:
-        raise NotFoundError("sys.executable is empty: no interpreter to read the standard library with")
     command = [sys.executable, "-I", "-S", "-W", "ignore", str(COLLECTOR)]
     done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, text=True, check=False)
     if done.returncode:
@@ -101,17 +88,18 @@ def library_entries() -> Sequence[SampleEntry]:
     return entries
 
 
-def _around_answers(entries: Sequence[SampleEntry]) -> list[SampleEntry]:
+def _around_answers(entries: Sequence[Document]) -> list[Document]:
     """Answers, their parents, and the neighbours of each question's first answer without submodules and exceptions."""
-    parents = {entry["id"]: entry["parent"] for entry in entries}
+    parents = {entry.key: entry.metadata["parent"] for entry in entries}
     answers = {name for question in load_questions() for name in question.gold if name in parents}
     homes = {parents.get(question.gold[0]) for question in load_questions()} - {""}
     chosen = answers | {parents[name] for name in answers}
     for entry in entries:
-        exception = entry["kind"] == "class" and entry["id"].endswith(("Error", "Warning", "Exception"))
-        if entry["parent"] in homes and entry["kind"] != "module" and not exception:
-            chosen.add(entry["id"])
-    return [entry for entry in entries if entry["id"] in chosen]
+        kind = entry.metadata["kind"]
+        exception = kind == "class" and entry.key.endswith(("Error", "Warning", "Exception"))
+        if entry.metadata["parent"] in homes and kind != "module" and not exception:
+            chosen.add(entry.key)
+    return [entry for entry in entries if entry.key in chosen]
 
 
 def _lineage(name: str) -> list[str]:
@@ -153,16 +141,14 @@ def _shorten(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: max(limit, 0)].rpartition(" ")[0]
 
 
-def sample_data(size: Literal["small", "full"] = "small") -> RetrievalData:
-    """The standard library, ready to train on: for ``palmette demo``, the notebooks and the tests.
+def sample_data() -> RetrievalData:
+    """A part of the standard library, ready to train on: for ``palmette demo``, the notebooks and the tests.
 
-    The splits are ``train`` (summaries → their entries), ``heldout`` (the same for modules that training does
-    not see), ``dev`` and ``test`` (the two halves of the handwritten questions).
-
-    Args:
-        size: As in :func:`~palmette.sample.python_catalogue`.
+    It has about 2,300 entries, those around the answers to :func:`~palmette.sample.load_questions`. The splits are
+    ``train`` (summaries → their entries), ``heldout`` (the same for modules that training does not see), ``dev`` and
+    ``test`` (the two halves of the handwritten questions).
     """
-    corpus = python_catalogue(size=size)
+    corpus = _around_answers(python_catalogue())
     queries: dict[str, str] = {}
     qrels: dict[str, Qrels] = {"train": {}, "heldout": {}, "dev": {}, "test": {}}
     by_summary: dict[str, list[Document]] = {}
@@ -182,5 +168,4 @@ def sample_data(size: Literal["small", "full"] = "small") -> RetrievalData:
         if gold := known.intersection(question.gold):
             queries[question.id] = question.question
             qrels[question.split][question.id] = {key: 1 for key in question.gold if key in gold}
-    name = f"python-{platform.python_version()}-{size}"
-    return RetrievalData(name, corpus, queries, qrels)
+    return RetrievalData(f"python-{platform.python_version()}", corpus, queries, qrels)

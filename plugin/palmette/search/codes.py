@@ -103,22 +103,19 @@ class Codes(NamedTuple):
             if singly:
                 block_products = products[:, : len(places)]
                 kernels.multiply(self.numbers, places, wide, block_products)
-            else:
-                block_products = self._matrix(places, queries.numbers)
+            else:  # where most rows of a run are asked for, all of the run are multiplied
+                first, span = int(places[0]), int(places[-1]) - int(places[0]) + 1
+                dense = len(places) >= _DENSE * span
+                block = self.numbers[first : first + span] if dense else self.numbers[places]
+                block_products = integer_products(queries.numbers, block)
+                if dense and span != len(places):
+                    block_products = block_products[:, places - first]
             bounds = self.steps[here], self.errors[here], self.lengths[here]
             survivors = kernels.keep(block_products, places, bounds, queries[1:], best, survivors)
         filled, pairs, upper = survivors
         of, near = pairs[:, :filled]
         survives = ~(upper[:filled] < best[of, 0])
         return of[survives], near[survives]
-
-    def _matrix(self, rows: Rows, queries: Bytes) -> NDArray[np.int32]:
-        """Multiply ascending rows with all queries: [Q, n]."""
-        first, span = int(rows[0]), int(rows[-1]) - int(rows[0]) + 1
-        dense = len(rows) >= _DENSE * span
-        block = self.numbers[first : first + span] if dense else self.numbers[rows]
-        products = integer_products(queries, block)
-        return products[:, rows - first] if dense and span != len(rows) else products
 
 
 class QueryCodes(NamedTuple):

@@ -77,7 +77,18 @@ class Block(Memo):
 
     def margin(self, queries: Floats, metric: Metric) -> Floats:
         """Bound how far apart two fast scores of a query can be that are really equal: [Q]."""
-        largest = self.memo(("norm", metric), lambda: _largest_norm(self, metric))
+
+        def largest_norm() -> float:
+            """Largest L2 (inner product) or L1 (overlap) norm of the rows."""
+            norm, step = 0.0, max(1, _PIECE // self.data.shape[1])
+            for start in range(0, len(self.data), step):
+                piece = as_floats(self.data[start : start + step])
+                squares = np.einsum("nd,nd->n", piece, piece)
+                norms = np.abs(piece).sum(axis=1) if metric == "overlap" else np.sqrt(squares)
+                norm = max(norm, float(norms.max()))
+            return norm * 1.001
+
+        largest = self.memo(("norm", metric), largest_norm)
         if metric == "overlap":
             total = np.abs(queries).sum(axis=1) + largest
         else:
@@ -94,17 +105,6 @@ def as_block(stored: NDArray[Any], keys: Keys, fold: int = 1) -> Block:
         return Block(fold_columns(stored, fold), keys)
     as_it_is = stored.dtype in (np.uint16, np.float16)
     return Block(np.ascontiguousarray(stored, None if as_it_is else np.float32), keys)
-
-
-def _largest_norm(block: Block, metric: Metric) -> float:
-    """Largest L2 (inner product) or L1 (overlap) norm of the rows."""
-    largest, step = 0.0, max(1, _PIECE // block.data.shape[1])
-    for start in range(0, len(block.data), step):
-        piece = as_floats(block.data[start : start + step])
-        squares = np.einsum("nd,nd->n", piece, piece)
-        norms = np.abs(piece).sum(axis=1) if metric == "overlap" else np.sqrt(squares)
-        largest = max(largest, float(norms.max()))
-    return largest * 1.001
 
 
 class Shortlist(NamedTuple):
@@ -142,7 +142,7 @@ def top_k(
         fill_in(pairs, out)
     each = compared / max(1, len(queries))
     visited = each if engine.approximate else total
-    return Candidates(out.keys, out.scores, visited, approximate=engine.approximate)
+    return Candidates(out.keys, out.scores, visited)
 
 
 def empty_candidates(queries: int, width: int) -> Candidates:
@@ -167,11 +167,18 @@ def fill_in(pairs: Sequence[tuple[Rows, Keys, Floats]], out: Candidates) -> None
 
 def exact_scores(block: Block, near: Shortlist, queries: Floats, metric: Metric) -> Floats:
     """Score a shortlist: summed in float64 in one fixed order, rounded once."""
+    scores = np.empty(len(near.rows), np.float32)
     if not compiles_loops() and metric == "inner_product":
-        return _exact_products(block, near, queries)
+        # By NumPy; the order of a sum in float64 shows in no bit of float32.
+        step = max(1, _PIECE // block.data.shape[1])
+        for start in range(0, len(scores), step):
+            part = slice(start, start + step)
+            values, vectors = as_floats(block.data[near.rows[part]]), queries[near.of[part]]
+            scores[part] = np.einsum("md,md->m", values.astype(np.float64), vectors.astype(np.float64))
+        return scores
     from palmette.search import kernels
 
-    queries, scores = np.ascontiguousarray(queries), np.empty(len(near.rows), np.float32)
+    queries = np.ascontiguousarray(queries)
     unit = np.float32(1 / ONE if block.data.dtype == np.uint16 else 1)  # value of a stored 1
     converted = block.data.dtype == np.float16  # which compiled loops do not know
     step = max(1, _PIECE // block.data.shape[1]) if converted else len(scores)
@@ -181,16 +188,6 @@ def exact_scores(block: Block, near: Shortlist, queries: Floats, metric: Metric)
         if converted:
             data, rows = as_floats(data[rows]), np.arange(len(rows))
         kernels.exact_scores(data, unit, rows, queries, near.of[part], metric == "overlap", scores[part])
-    return scores
-
-
-def _exact_products(block: Block, near: Shortlist, queries: Floats) -> Floats:
-    """Score a shortlist by NumPy; the order of a sum in float64 shows in no bit of float32."""
-    scores, step = np.empty(len(near.rows), np.float32), max(1, _PIECE // block.data.shape[1])
-    for start in range(0, len(scores), step):
-        part = slice(start, start + step)
-        rows, vectors = as_floats(block.data[near.rows[part]]), queries[near.of[part]]
-        scores[part] = np.einsum("md,md->m", rows.astype(np.float64), vectors.astype(np.float64))
     return scores
 
 

@@ -16,14 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Keys, Mask, Rows
-from palmette.errors import InputError
 from palmette.machine.threads import get_threads, run_in_threads
 from palmette.search.codes import Codes, QueryCodes
 from palmette.search.flat import Block, Shortlist, empty_candidates, exact_scores
 from palmette.search.plan import Candidates
 
-LIST_LIMIT = 1 << 22
-"""Lists of an array at most: their sizes are counted in memory."""
 _GATHER = 16  # rows read on in the time that one is fetched from elsewhere
 _WORTH_A_THREAD = 1 << 22  # numbers to multiply before a second thread pays
 _EVERY = np.ones(0, np.bool_)  # stands for all rows
@@ -33,15 +30,6 @@ class ListOrder:
     """The rows of a stored array of list numbers [n, 1], in the order of their lists."""
 
     def __init__(self, lists: NDArray[Any]) -> None:
-        if lists.shape[1:] != (1,) or lists.dtype.kind not in "iu":
-            raise InputError(
-                f"lists must be whole numbers, [n, 1], got {lists.shape} of {lists.dtype}: store them as int32"
-            )
-        if lists.size and not 0 <= lists.min() <= lists.max() < LIST_LIMIT:
-            raise InputError(
-                f"numbers of lists must be from 0 to {LIST_LIMIT - 1:,}, got {lists.min()} to {lists.max()}: store "
-                "each document's own"
-            )
         self.lists = lists[:, 0]
         self.rows = np.argsort(self.lists, kind="stable").astype(np.int32)  # [n]
         self.starts = np.concatenate([[0], np.cumsum(np.bincount(self.lists.astype(np.int64)))])  # [L + 1]

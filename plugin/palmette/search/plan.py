@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,22 +60,15 @@ class Score:
     fold: int = 1
     """Neighbouring stored columns summed before they are compared: a coarser level of a tree."""
     part_weights: Floats | None = None
-    """[F] factors of several vectors per document, of which the best weighted one counts; 0 leaves a vector out."""
+    """[F] float32 factors of several vectors per document, of which the best weighted one counts; 0 leaves one out."""
     scales: str | None = None
     """Stored array [F] of the factors of int8 vectors, with ``part_weights``."""
 
     def __post_init__(self) -> None:
-        if self.metric not in get_args(Metric):
-            raise InputError(f"unknown metric {self.metric!r}. Metrics: {', '.join(get_args(Metric))}")
         if self.queries.ndim != 2 or self.queries.dtype != np.float32:
             raise InputError(f"query vectors must be [Q, d] float32, got {self.queries.shape} {self.queries.dtype}")
         if (bad := ~np.isfinite(self.queries).all(axis=1)).any():
             raise EncodingError(f"query {int(bad.argmax())} holds NaN or infinity; check the encoder's output")
-        weights = self.part_weights
-        if weights is not None and not (weights.dtype == np.float32 and (weights >= 0).all() and weights.any()):
-            raise InputError(
-                f"part_weights must be float32, at least 0, and one of them above 0; got {weights.tolist()}"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +142,6 @@ class Candidates:
     """Documents compared with each query, on average."""
     evidence: Facts = field(default_factory=dict)
     """Facts about each hit for its explanation (the layer that found it, …): arrays [Q, n] by name."""
-    approximate: bool = False
-    """Whether the engine may have missed some of the best."""
 
     def one_query(self, row: int) -> Candidates:
         """Candidates of one query, without padding."""

@@ -9,16 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from palmette.config import check_path
-from palmette.errors import InputError, LockedError, NotFoundError
+from palmette.errors import InputError, NotFoundError
 from palmette.hub.checkpoint import open_folder
 from palmette.index import MODEL
 from palmette.machine.files import fsync_folder
 from palmette.machine.folders import draft_beside, folder_lock
 from palmette.store.local.backend import LocalBackend
 from palmette.store.local.database import storage_errors
-
-LONGEST_CHAIN = 40
-"""Most links from a name to its index, as in Linux."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ def read_alias(name: str | Path) -> Alias:
     if not link.is_symlink():
         raise NotFoundError(f"{link} is no name of an index: make it one with `palmette alias {link.name} INDEX`")
     former = _former(link)
-    return Alias(link, _target(link), _target(former) if former.is_symlink() else None)
+    return Alias(link, _end(link), _end(former) if former.is_symlink() else None)
 
 
 def set_alias(name: str | Path, index: str | Path) -> Alias:
@@ -47,35 +44,18 @@ def set_alias(name: str | Path, index: str | Path) -> Alias:
     link, target = check_path(name).absolute(), _end(check_path(index).absolute())
     if link.exists() and not link.is_symlink():
         raise InputError(f"{link} is a folder, not a name: move it to {link.name}-v1, then name that {link.name}")
-    if target == link:
-        raise InputError(f"{link} cannot lead to itself: name the folder of an index")
-    _check_opens(target)
     with _moving(link):
         return _move(link, target)
 
 
 def restore_alias(name: str | Path) -> Alias:
     """Point an alias back at its former index; a second call reverts that."""
-    alias = read_alias(name)
-    if alias.former is None:
-        raise NotFoundError(f"{alias.name} has led to {alias.target} only: there is no index before it")
-    target = _end(alias.former)
-    _check_opens(target)
-    with _moving(alias.name):
-        if read_alias(alias.name) != alias:
-            raise LockedError(f"another process has moved {alias.name} meanwhile: see where it leads, and repeat it")
-        return _move(alias.name, target)
-
-
-def _check_opens(folder: Path) -> None:
-    """Raise unless a folder holds an index with its model."""
-    backend = LocalBackend.open(folder)
-    try:
-        fingerprint = open_folder(folder / MODEL).fingerprint
-        if fingerprint != backend.fingerprint:
-            raise InputError(f"{folder} was built by model {backend.fingerprint[:12]}, but holds {fingerprint[:12]}")
-    finally:
-        backend.close()
+    link = check_path(name).absolute()
+    with _moving(link):
+        alias = read_alias(link)
+        if alias.former is None:
+            raise NotFoundError(f"{link} has led to {alias.target} only: there is no index before it")
+        return _move(link, alias.former)
 
 
 @contextmanager
@@ -88,34 +68,30 @@ def _moving(link: Path) -> Iterator[None]:
 
 
 def _move(link: Path, target: Path) -> Alias:
-    """Point an alias at a folder, and keep where it has led."""
-    if link.is_symlink() and (current := _target(link)) != target:
-        _link(_former(link), current)
-    _link(link, target)
+    """Point an alias at the folder of an index, if that can be opened, and keep where it has led."""
+    backend = LocalBackend.open(target)
+    try:
+        fingerprint = open_folder(target / MODEL).fingerprint
+        if fingerprint != backend.fingerprint:
+            raise InputError(f"{target} was built by model {backend.fingerprint[:12]}, but holds {fingerprint[:12]}")
+    finally:
+        backend.close()
+    places = [(link, target)]
+    if link.is_symlink() and (current := _end(link)) != target:
+        places.insert(0, (_former(link), current))
+    for place, folder in places:  # each is replaced by one rename; relative, so that the folder of all can be moved
+        with draft_beside(place) as holder:
+            draft = holder / place.name
+            draft.symlink_to(folder.name if folder.parent == _end(place.parent) else folder)
+            draft.replace(place)
+    fsync_folder(link.parent)
     return read_alias(link)
 
 
 def _end(path: Path) -> Path:
     """Follow names of names to the folder at their end: a link to a name would become a circle when that is moved."""
-    for _ in range(LONGEST_CHAIN):
-        if not path.is_symlink():
-            return path
-        path = _target(path)
-    raise InputError(f"{path} leads to itself or too far: name the folder of an index")
+    return Path(os.path.realpath(path))  # unlike resolve, it raises for no circle
 
 
 def _former(link: Path) -> Path:
     return link.with_name(f".{link.name}.former")
-
-
-def _target(link: Path) -> Path:
-    return Path(os.path.normpath(link.parent / link.readlink()))
-
-
-def _link(link: Path, target: Path) -> None:
-    """Create or replace a link by one rename; it is relative within a folder, so that the folder can be moved."""
-    with draft_beside(link) as holder:
-        draft = holder / link.name
-        draft.symlink_to(target.name if target.parent == link.parent else target)
-        draft.replace(link)
-    fsync_folder(link.parent)

@@ -59,7 +59,7 @@ T = TypeVar("T")
 log = logging.getLogger("palmette.service")
 
 KEPT = 30.0
-"""Seconds for which fields and topics are cached."""
+"""Seconds for which fields are cached."""
 RETRY_AFTER = 2.0
 """Seconds after which an index that could not be opened is tried again; twice as many after each failure."""
 RETRY_AFTER_AT_MOST = 60.0
@@ -190,9 +190,9 @@ class Service:
     # -- what needs no index ----------------------------------------------------------------------------------
 
     async def _page(self, name: str, kind: str, request: Request) -> Response:
-        """Answer a file of the page, which may load its own files."""
-        content = (files("palmette.service") / "page" / name).read_bytes()
+        """Answer a file of the page, which may load its own files alone."""
         policy = f"{POLICY}; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:"
+        content = (files("palmette.service") / "page" / name).read_bytes()
         return Response(content, media_type=kind, headers={"content-security-policy": policy})
 
     async def _health(self, request: Request) -> Response:

@@ -130,7 +130,7 @@ def _bounded(call: Callable[[Any, Index, Reader], T]) -> Callable[[Any, Index, R
 def _search(body: SearchBody, index: Index, reader: Reader) -> dict[str, Any]:
     """Answer ``/v1/search``, and record each search, where that is turned on."""
     queries, options = listed(body.query), body.search()
-    names = ("threshold", "explain", "group_by", "distinct", "expand", "expand_tokens")
+    names = ("threshold", "explain", "group_by", "distinct")
     with noting() as notes:
         results = index.search(queries, body.k, **{name: getattr(body, name) for name in names}, **options)
     facts = results_facts(queries, results, notes, body.explain, body.html)
@@ -240,7 +240,7 @@ def _get(body: GetBody, index: Index, reader: Reader) -> dict[str, Any]:
         document = stored[keys[id]].document
         facts = document_facts(document) | passages
         if body.html:
-            facts["html"] = render.whole(document, render.Marks(body.mark, body.words), plain=body.html == "lines")
+            facts["html"] = render.whole(document, render.Marks(body.mark, body.words))
         documents.append(facts)
     return {"documents": documents}
 

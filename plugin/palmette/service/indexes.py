@@ -167,7 +167,7 @@ class ServedIndex:
             make_home(self.source)
             language = None if Path(self.path).exists() else language_of_sources([self.source])
             encoder = self._options.get("encoder")
-            Index.open_or_create(self.path, self._model, encoder=encoder, language=language).close()
+            Index.build([], self._model, self.path, encoder=encoder, language=language).close()
         self.opened = self._load()
         if self.source is not None:
             self.progress = Progress(len(self.opened.index))  # of an earlier run

@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import stat
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -15,8 +14,6 @@ from palmette import __version__, errors
 
 HOME = ".palmette"
 """Folder of the index inside a served folder of documents."""
-LONGEST_SOCKET_PATH = 100
-"""Longest path of a socket in bytes that every Unix supports (Linux: 107, macOS: 103)."""
 MOST_HITS = 1000
 """Largest ``k`` of a request."""
 MOST_QUERIES = 100
@@ -36,22 +33,7 @@ def index_folder(path: str) -> str:
 def socket_path(index: str) -> str:
     """Return the path of an index's socket: beside its folder, so that it survives an exchange of the folder."""
     parent, name = os.path.split(os.path.abspath(os.path.expanduser(index)))
-    if len(os.fsencode(name)) > 60:
-        from hashlib import sha256
-
-        name = sha256(os.fsencode(name)).hexdigest()[:24]
     return os.path.join(parent, f".{name}.sock")
-
-
-def _short(path: str) -> tuple[str, int | None]:
-    """Return an address short enough for a socket, and a descriptor that must stay open (Linux, for long paths)."""
-    if len(os.fsencode(path)) <= LONGEST_SOCKET_PATH:
-        return path, None
-    if not sys.platform.startswith("linux"):
-        raise OSError(f"{path} is too long for a Unix socket: move the index to a shorter path")
-    folder, name = os.path.split(path)
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    return f"/proc/self/fd/{descriptor}/{name}", descriptor
 
 
 def _is_own(path: str) -> bool:
@@ -67,21 +49,13 @@ def connect_socket(path: str, timeout: float = ANSWER_SECONDS) -> socket.socket 
     """Connect to the service of a socket; ``None`` if none listens, or if it is another user's."""
     if not hasattr(socket, "AF_UNIX") or not _is_own(path):
         return None
-    client, descriptor = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), None
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    client.settimeout(timeout)
     try:
-        client.settimeout(timeout)
-        address, descriptor = _short(path)
-        client.connect(address)
-        if hasattr(socket, "SO_PEERCRED"):  # the file may have been replaced since the check
-            peer = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-            if int.from_bytes(peer[4:8], sys.byteorder) != os.geteuid():
-                raise OSError("the process behind the socket is another user's")
+        client.connect(path)
     except OSError:
         client.close()
         return None
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
     return client
 
 
@@ -92,18 +66,15 @@ def listen(path: str) -> socket.socket:
         raise OSError("another service of this index is running")
     if _is_own(path):  # left by a killed service
         os.unlink(path)
-    address, descriptor = _short(path)
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
     try:
-        server.bind(address)
-    except OSError:
+        server.bind(path)
+    except OSError:  # such as of a path of more than a hundred bytes
         server.close()
         raise
     finally:
         os.umask(before)
-        if descriptor is not None:
-            os.close(descriptor)
     return server
 
 

@@ -189,7 +189,8 @@ def _markdown(text: str, marks: Marks, id: str, first_line: int) -> str:
             token.attrs["data-line"] = first + first_line
         # where each character of it is in the text
         if token.type in ("fence", "code_block"):
-            token.meta["place"] = _places_of_code(token, lines, first)
+            inside = lines.start(min(last, first + (token.type == "fence")))
+            token.meta["place"] = _placed(token.content, text, inside, lines.start(last))
         cursor = max(cursor, lines.start(first))
         for child in token.children or ():
             if child.type in ("text", "code_inline") and child.content:
@@ -197,17 +198,6 @@ def _markdown(text: str, marks: Marks, id: str, first_line: int) -> str:
                 cursor = place[-1] + 1
     html = str(parser.renderer.render(tokens, parser.options, {"marks": marks, "id": id}))
     return (_preformatted(head, marks) if head else "") + html
-
-
-def _places_of_code(token: Any, lines: Lines, first: int) -> list[int]:
-    """Return the place of every character of a block of code, whose lines may be indented in the text."""
-    places, number = list[int](), first + (token.type == "fence")
-    for line in token.content.splitlines(keepends=True):
-        source, start = lines[number].rstrip("\r\n"), lines.start(number)
-        indent = len(source) - len(line.rstrip("\r\n"))
-        places.extend(start + max(0, indent) + at for at in range(len(line)))
-        number += 1
-    return places
 
 
 # -- whole texts and snippets -------------------------------------------------------------------------------------
@@ -235,12 +225,12 @@ def record(document: Document, marks: Marks) -> str:
     return f"<table><tbody>{''.join(rows)}</tbody></table>"
 
 
-def whole(document: Document, marks: Marks, *, plain: bool = False) -> str:
-    """Return a document as HTML; ``plain`` for its lines without markup."""
+def whole(document: Document, marks: Marks) -> str:
+    """Return a document as HTML."""
     kind = text_kind(document)
-    if kind == RECORDS and not plain:
+    if kind == RECORDS:
         return record(document, marks)
-    if kind == "text" or plain:
+    if kind == "text":
         return _numbered(document.content, marks, 1, _breaks(document))
     return render(document.content, kind, marks, id=document.key)
 

@@ -16,7 +16,6 @@ from palmette.machine.llm import ChatUsage
 from palmette.service.schema import CallSchema
 from palmette.types import Highlights, Part, Passage
 from palmette.types.citations import PlaceKind
-from palmette.types.hits import Surroundings
 
 
 class Reply(BaseModel):
@@ -73,8 +72,6 @@ class HitReply(Reply):
     place: PlaceReply
     passage: Passage | None = None
     """Place in the document, if that has several passages or headings."""
-    around: Surroundings | None = None
-    """What ``expand`` adds around it."""
     others: list[HitReply] = []
     """Further passages of the document, with ``group_by``."""
     copies: list[str] = []

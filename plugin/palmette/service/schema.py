@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from palmette.config import Config, parse_untrusted_json
-from palmette.errors import ConfigError, InputError, shown
+from palmette.errors import ConfigError, InputError
 from palmette.service.local import MOST_HITS, MOST_QUERIES
 from palmette.types import Document
 
@@ -22,8 +22,6 @@ NO_METHOD_OPTIONS = frozenset(("self", "k", "query", "question", "id", "threshol
 """Parameters of a search and an explanation that are not options of a method."""
 MOST_TOGETHER = 10_000
 """Largest number of hits of all queries of a request."""
-MOST_EXPANDED = 1_000_000
-"""Largest number of tokens of all widened passages of a request."""
 MOST_MARKS = 1000
 """Largest number of words that are bold in a document."""
 MOST_TURNS = 20
@@ -83,20 +81,12 @@ class SearchBody(Ask):
     """``document`` for the best documents, each by its best passage."""
     distinct: bool | Literal["near"] = False
     """Show passages of the same text once; ``near`` for nearly the same."""
-    expand: Literal["neighbours", "section", "document"] | None = None
-    """Widen passages to what is around them."""
-    expand_tokens: Annotated[int, Field(ge=1)] = 1000
-    """Tokens of a widened passage."""
     html: bool = False
     """Whether passages come as safe HTML too, as the page shows them."""
 
     def check(self) -> None:
         """Check the size of the reply."""
-        tokens = self.check_hits(self.query) * self.expand_tokens
-        if self.expand is not None and tokens > MOST_EXPANDED:
-            raise ConfigError(
-                f"k × queries × expand_tokens may be {MOST_EXPANDED:,}, got {shown(tokens)}: widen fewer passages"
-            )
+        self.check_hits(self.query)
 
 
 class ContextBody(Ask):
@@ -174,8 +164,8 @@ class GetBody(Body):
 
     ids: Annotated[tuple[str, ...], Field(max_length=MOST_QUERIES)]
     """Their ids."""
-    html: bool | Literal["lines"] = False
-    """Whether each comes as safe HTML too; ``lines`` for its numbered lines."""
+    html: bool = False
+    """Whether each comes as safe HTML too."""
     mark: tuple[int, int] | None = None
     """Characters that are marked in it."""
     words: Annotated[tuple[tuple[int, int], ...], Field(max_length=MOST_MARKS)] = ()

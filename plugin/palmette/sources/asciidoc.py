@@ -25,12 +25,9 @@ _INLINE = re.compile(
 _DEEPEST = 6
 
 
-def asciidoc_blocks(lines: Lines) -> list[TextBlock]:
-    """Return the outermost blocks of a text."""
-    return _blocks(lines, 0, len(lines), 0)
-
-
-def _blocks(lines: Lines, first: int, last: int, depth: int) -> list[TextBlock]:
+def asciidoc_blocks(lines: Lines, first: int = 0, last: int | None = None, depth: int = 0) -> list[TextBlock]:
+    """Return the outermost blocks of a text, or of some of its lines."""
+    last = len(lines) if last is None else last
     blocks: list[TextBlock] = []
     ahead = None  # the first line of what belongs to the next block
     number = first
@@ -162,7 +159,7 @@ def _inside(lines: Lines, begin: int, number: int, stop: int, kind: str, depth: 
         rows = apart if len(apart) > 2 else rows
         inner = [TextBlock(lines.start(n), 0, "directive" if n == rows[0] else "row") for n in rows]
     elif kind == "group" and depth < _DEEPEST:
-        inner = _blocks(lines, number + 1, stop - 1, depth + 1)
+        inner = asciidoc_blocks(lines, number + 1, stop - 1, depth + 1)
     if inner and kind in ("table", "group"):
         inner.insert(0, TextBlock(start, start, "directive"))
     return fill(inner, start, end)
@@ -186,7 +183,7 @@ def _items(lines: Lines, begin: int, number: int, stop: int, depth: int) -> list
         plus = next((m for m in range(n, below) if lines[m].rstrip() == "+"), after)
         inner: list[TextBlock] = []
         if plus < below and depth < _DEEPEST:
-            below, inner = plus, _blocks(lines, plus + 1, after, depth + 1)
+            below, inner = plus, asciidoc_blocks(lines, plus + 1, after, depth + 1)
         elif below < after and depth < _DEEPEST:
             inner = _items(lines, below, below, after, depth + 1)
         if inner:

@@ -115,7 +115,11 @@ def _nodes(lines: Lines, tokens: Sequence[Any], skipped: int, reached: int) -> l
     blocks: list[TextBlock] = []
     at = 0
     while at < len(tokens):
-        token, last = tokens[at], _closing(tokens, at)
+        token, last = tokens[at], at
+        depth = token.nesting
+        while depth > 0:  # to the token that closes it
+            last += 1
+            depth += tokens[last].nesting
         if token.map and token.type != "inline":
             first, stop = (number + skipped for number in token.map)
             # Lines between blocks that give no tokens, such as definitions of links, are a paragraph.
@@ -125,7 +129,10 @@ def _nodes(lines: Lines, tokens: Sequence[Any], skipped: int, reached: int) -> l
                 blocks.append(TextBlock(lines.start(reached), lines.start(first), "paragraph"))
             block = TextBlock(lines.start(first), lines.start(stop), _KINDS.get(token.type, "paragraph"))
             if block.kind == "heading":
-                block.level, block.name = int(token.tag[1]), heading_name(tokens[at + 1].content)
+                # Its words, without links, emphasis, marks of code and trailing attributes.
+                words = _parser(inline=True).parseInline(_ATTRIBUTES.sub("", tokens[at + 1].content))[0].children or []
+                name = "".join(" " if t.type.endswith("break") else t.content for t in words if t.type != "html_inline")
+                block.level, block.name = int(token.tag[1]), " ".join(name.split())
             else:
                 block.inside = fill(_nodes(lines, tokens[at + 1 : last], skipped, first), block.start, block.end)
             blocks.append(block)
@@ -134,29 +141,15 @@ def _nodes(lines: Lines, tokens: Sequence[Any], skipped: int, reached: int) -> l
     return blocks
 
 
-def _closing(tokens: Sequence[Any], at: int) -> int:
-    """Return the position of the token that closes the one at ``at``."""
-    depth = tokens[at].nesting
-    while depth > 0:
-        at += 1
-        depth += tokens[at].nesting
-    return at
-
-
-def heading_name(source: str) -> str:
-    """Return a heading's words, without links, emphasis, marks of code and trailing attributes."""
-    tokens = _parser(inline=True).parseInline(_ATTRIBUTES.sub("", source))[0].children or []
-    words = "".join(" " if t.type.endswith("break") else t.content for t in tokens if t.type != "html_inline")
-    return " ".join(words.split())
-
-
 def _admonitions(lines: Lines, blocks: list[TextBlock]) -> list[TextBlock]:
     """Join a line such as ``!!! note`` and the indented blocks below it, and a term and its definitions."""
     joined: list[TextBlock] = []
     for block in blocks:
         text = lines.text[block.start : block.start + 8]
-        before = joined[-1] if joined else None
-        if before and _belongs(lines, before, block, text):
+        before = joined[-1] if joined and joined[-1].kind in ("paragraph", "group") else None
+        # A definition, or what is indented below the line of an admonition.
+        belongs = text.startswith((": ", ":\t")) or _INDENTED.match(text)
+        if before and belongs and (text[0] == ":" or _ADMONITION.match(lines.text, before.start)):
             if before.kind != "group":
                 before = joined[-1] = TextBlock(before.start, before.end, "group", inside=[before])
             before.inside.append(block)
@@ -167,14 +160,6 @@ def _admonitions(lines: Lines, blocks: list[TextBlock]) -> list[TextBlock]:
         if block.kind == "group":
             block.inside = fill(block.inside, block.start, block.end)
     return joined
-
-
-def _belongs(lines: Lines, before: TextBlock, block: TextBlock, text: str) -> bool:
-    if before.kind not in ("paragraph", "group"):
-        return False
-    if text.startswith((": ", ":\t")):
-        return True
-    return bool(_INDENTED.match(text)) and bool(_ADMONITION.match(lines.text, before.start))
 
 
 _OPENING = re.compile(r"(:{3,}|/{3,}) ?[\w{]|<([A-Za-z][\w.]*)(?=[\s>])|\{\{?[%<]-?\s*(\w[\w-]*)|\{(?![*{%#])")

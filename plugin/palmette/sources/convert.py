@@ -57,7 +57,6 @@ class SourceText:
         kind: How it is cut: ``markdown``, ``rst``, ``text``, ``code:python`` ….
         title: What the file says that it is called.
         metadata: Further facts that the file states, as JSON values.
-        encoding: How its characters were written.
         id: The document's own id, where the file gives one to each of its records.
         fields: Named parts of a record.
         payload: Which page, slide, cell or row each line is of, for citations.
@@ -67,7 +66,6 @@ class SourceText:
     kind: str
     title: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    encoding: str = "utf-8"
     id: str | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
     payload: Mapping[str, Any] = field(default_factory=dict)
@@ -123,28 +121,27 @@ def _mended(source: SourceText) -> SourceText:
     return replace(source, text=text, title=storable(source.title), metadata=storable(source.metadata))
 
 
-def _text(path: Path, root: Path | None) -> tuple[str, str]:
-    text, encoding = decode(read_whole(path, root, _MOST_BYTES))
+def _text(path: Path, root: Path | None) -> str:
+    text = decode(read_whole(path, root, _MOST_BYTES))
     if text.isspace() or not text:
         raise InputError("it is blank")
-    return text, encoding
+    return text
 
 
 def _plain(path: Path, kind: str, root: Path | None) -> SourceText:
     """Return a text as it is; reStructuredText and AsciiDoc have headings that it may take its title from."""
-    text, encoding = _text(path, root)
-    title = _first_heading(text, kind) if kind in ("rst", "text:asciidoc") else None
-    return SourceText(text, kind, title, encoding=encoding)
+    text = _text(path, root)
+    return SourceText(text, kind, _first_heading(text, kind) if kind in ("rst", "text:asciidoc") else None)
 
 
 def _markdown(path: Path, kind: str, root: Path | None) -> SourceText:
-    text, encoding = _text(path, root)
+    text = _text(path, root)
     head = front_matter(text)
     facts = _facts(head)
     title = facts.pop("title", None)
     if not isinstance(title, str) or not title.strip():
         title = _first_heading(text[len(head) :])
-    return SourceText(text, kind, title, facts, encoding)
+    return SourceText(text, kind, title, facts)
 
 
 def _first_heading(text: str, kind: str = "markdown") -> str | None:
@@ -182,51 +179,42 @@ def _yaml(text: str) -> Any:
 
 
 def _html(path: Path, kind: str, root: Path | None) -> SourceText:
-    source, encoding = _text(path, root)
+    source = _text(path, root)
     if source.count("<") > _MOST_TAGS_HERE:
         text, title, *_ = WORKER.convert(len(source), page=source)
     else:
         text, title = html_to_markdown(source)
     if not text.strip():
         raise InputError("the page has no text")
-    return SourceText(text, "markdown", title, {}, encoding)
+    return SourceText(text, "markdown", title)
 
 
 def _notebook(path: Path, kind: str, root: Path | None) -> SourceText:
     """Return the cells of a notebook: text as it is, code in fences; results are left out."""
-    source, encoding = _text(path, root)
-    book = parse_untrusted_json(source)
+    book = parse_untrusted_json(_text(path, root))
     if not isinstance(book, Mapping):
         raise InputError("it is no notebook: expected a JSON object")
-    sheets = book.get("worksheets") or [book]  # version 3 had sheets
-    cells = [cell for sheet in sheets for cell in sheet.get("cells") or ()]
     facts = book.get("metadata") or {}
     language = str((facts.get("language_info") or facts.get("kernelspec") or {}).get("name") or "python")
     language = "python" if language.startswith("python") else language
-    text, places = join_numbered(((number, _cell(cell, language)) for number, cell in enumerate(cells, 1)), "cell")
+    cells = [_cell(cell, language) for cell in book.get("cells") or ()]
+    text, places = join_numbered(enumerate(cells, 1), "cell")
     if not text:
         raise InputError("the notebook has no cells with text")
     facts, payload = {"language": language}, {PLACES: places}
-    return SourceText(text + "\n", "markdown", _first_heading(text), facts, encoding, payload=payload)
+    return SourceText(text + "\n", "markdown", _first_heading(text), facts, payload=payload)
 
 
 def _cell(cell: Mapping[str, Any], language: str) -> str:
     """Convert a notebook's cell to Markdown."""
-    lines = cell.get("source", cell.get("input", ""))
+    lines = cell.get("source", "")
     text = ("".join(lines) if isinstance(lines, list) else str(lines)).strip("\n")
     if not text.strip():
         return ""
-    if cell.get("cell_type") == "code":
-        return fenced(text, language)
-    if cell.get("cell_type") == "heading":
-        return "#" * min(6, int(cell.get("level") or 1)) + " " + text
-    return text
-
-
-def fenced(text: str, language: str = "") -> str:
-    """Return code in a fence that is longer than any in it."""
-    marks = "`" * (1 + max([2, *map(len, re.findall("`+", text))]))
-    return f"{marks}{language}\n{text}\n{marks}"
+    if cell.get("cell_type") != "code":
+        return text
+    fence = "`" * (1 + max([2, *map(len, re.findall("`+", text))]))  # longer than any in it
+    return f"{fence}{language}\n{text}\n{fence}"
 
 
 def _records(path: Path, root: Path | None) -> Iterator[SourceText | InputError]:
@@ -239,7 +227,7 @@ def _records(path: Path, root: Path | None) -> Iterator[SourceText | InputError]
         title = document.metadata.get("title")
         own = document.key if any(key in row for key in ("_id", "id")) else None
         facts, payload = document.metadata, numbered(kind, number)
-        yield SourceText(document.content, "text", title, facts, "utf-8", own, document.fields, payload)
+        yield SourceText(document.content, "text", title, facts, own, document.fields, payload)
 
 
 def record_documents(

@@ -235,18 +235,13 @@ class _Cutter:
                 before, ahead = one, ahead + number * weight
         else:
             for start, end, number in self._fine(block.start, block.end, self.limit, int(weight > 1)):
-                broken = start > block.start and not self._sentence_ends(start)
-                yield _Piece(start, end, self._weighed(number, weight), path, cost + _BROKEN * broken)
+                # No sentence, row or statement ends after a colon, or after a letter that a small one follows.
+                before = self.text[max(0, start - 80) : start].rstrip()[-1:]
+                broken = before == ":" or (before not in ".!?;)]}>|" and self.text[start : start + 1].islower())
+                # A row that fills a third and more has a passage without other such rows, but with its head.
+                size = number * weight if number * weight <= self.limit else max(number, self.limit // 2 + 1)
+                yield _Piece(start, end, size, path, cost + _BROKEN * (broken and start > block.start))
                 cost = _INSIDE
-
-    def _weighed(self, tokens: int, weight: int) -> int:
-        """Weigh a piece; a row that fills a third and more has a passage without other such rows, but with its head."""
-        return tokens * weight if tokens * weight <= self.limit else max(tokens, self.limit // 2 + 1)
-
-    def _sentence_ends(self, place: int) -> bool:
-        """Tell whether a sentence, a row or a statement may end before a character; after a colon it does not."""
-        before = self.text[max(0, place - 80) : place].rstrip()[-1:]
-        return before != ":" and (before in ".!?;)]}>|" or not self.text[place : place + 1].islower())
 
     def _fine(self, start: int, end: int, limit: int, depth: int = 0) -> Iterator[tuple[int, int, int]]:
         """Yield parts of at most ``limit`` tokens: cut at blank lines, lines, sentences, words, anywhere.

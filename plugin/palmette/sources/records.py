@@ -9,7 +9,7 @@ import math
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -131,7 +131,10 @@ def read_lines(path: Path, root: Path | None = None) -> Iterator[tuple[str, str]
 
 def read_jsonl(path: Path, root: Path | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
     """Objects of a file, each with its place ``file:number``."""
-    return _or_raise(json_rows(path, root))
+    for place, row in json_rows(path, root):
+        if isinstance(row, InputError):
+            raise row
+        yield place, row
 
 
 def json_rows(path: Path, root: Path | None = None) -> Iterator[RowOrFault[dict[str, Any]]]:
@@ -149,23 +152,12 @@ def json_rows(path: Path, root: Path | None = None) -> Iterator[RowOrFault[dict[
             yield place, InputError(f"{place}: {reason}")
 
 
-def _or_raise(rows: Iterable[RowOrFault[T]]) -> Iterator[tuple[str, T]]:
-    for place, row in rows:
-        if isinstance(row, InputError):
-            raise row
-        yield place, row
-
-
-def read_table(path: Path, required: Sequence[str] = (), root: Path | None = None) -> Iterator[tuple[str, Cells]]:
-    """Rows by column, each with its place ``file:number``: numbers as numbers, empty cells left out.
-
-    Every row has the ``required`` columns, so that each says as much of the table as any other.
-    """
-    return _or_raise(table_rows(path, required, root))
-
-
 def table_rows(path: Path, required: Sequence[str] = (), root: Path | None = None) -> Iterator[RowOrFault[Cells]]:
-    """Rows as of :func:`read_table`, or what is wrong with one."""
+    """Rows by column, or what is wrong with one, each with its place ``file:number``.
+
+    Numbers become numbers, and empty cells are left out. Every row has the ``required`` columns, so that each says as
+    much of the table as any other.
+    """
     csv.field_size_limit(max(LONGEST_LINE, csv.field_size_limit()))
     try:
         with _open(path, root, encoding="utf-8-sig", newline="") as (lines, most):

@@ -279,27 +279,25 @@ def _book(file: BinaryIO) -> Converted:
         elements = list(package.iter())
         places = {item.get("id"): item.get("href", "") for item in elements if _tag(item) == "item"}
         spine = [places.get(item.get("idref"), "") for item in elements if _tag(item) == "itemref"]
-        parts, size = [_facts_of(elements)], 0
+        # 1. What the book says of itself.
+        facts = []
+        for fact in _FACTS:
+            fact_name, _, tag = fact.partition(":")
+            values = [_words(element) for element in elements if _tag(element) == (tag or fact_name.lower())]
+            if text := ", ".join(filter(None, values if tag else values[:1])):
+                facts.append(f"**{fact_name}:** {text}")
+        # 2. Its pages.
+        parts, size = ["\n".join(facts)], 0
         for name in dict.fromkeys(_inside(href, root, names) for href in dict.fromkeys(spine)):
             if name:
                 try:
-                    text, _ = html_to_markdown(decode(archive.read(name))[0], whole=True)
+                    text, _ = html_to_markdown(decode(archive.read(name)), whole=True)
                 except InputError as error:
                     raise InputError(f"{name}: {error}") from error
                 size = _bounded(size + len(text))
                 parts.append(text.strip())
     title = next((text for element in elements if _tag(element) == "title" and (text := _words(element))), None)
     return Converted("\n\n".join(filter(None, parts)) if any(parts[1:]) else "", title)
-
-
-def _facts_of(elements: Sequence[Any]) -> str:
-    facts = []
-    for fact in _FACTS:
-        name, _, tag = fact.partition(":")
-        values = [_words(element) for element in elements if _tag(element) == (tag or name.lower())]
-        if text := ", ".join(filter(None, values if tag else values[:1])):
-            facts.append(f"**{name}:** {text}")
-    return "\n".join(facts)
 
 
 def _tag(element: Any) -> str:

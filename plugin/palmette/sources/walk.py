@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from palmette.config import check_path, check_range
+from palmette.config import check_path
 from palmette.errors import ConfigError, NotFoundError, shown
 from palmette.machine.files import open_source
 from palmette.machine.text import is_unicode
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 MOST_BYTES = 2**26
-"""Bytes of a file at most, unless a caller sets another limit."""
+"""Bytes of a file at most."""
 FOLDERS = frozenset(
     "node_modules bower_components jspm_packages __pycache__ site-packages venv virtualenv __pypackages__ "
     "CVS _darcs".split()
@@ -53,13 +53,7 @@ class Walk:
     """Skipped files and folders that the system could not read: what lies there may be as before."""
 
 
-def walk(
-    roots: str | Path | Iterable[str | Path],
-    *,
-    include: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-    max_bytes: int = MOST_BYTES,
-) -> Walk:
+def walk(roots: str | Path | Iterable[str | Path], *, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> Walk:
     """List the files below folders, in the order of their names.
 
     Left out are what ``.gitignore`` files say, also those above a root in its repository; hidden files and folders;
@@ -71,13 +65,11 @@ def walk(
         roots: Folders and files.
         include: Patterns as in ``.gitignore``, relative to a root; where there are any, other files are left out.
         exclude: Patterns of files and folders to leave out.
-        max_bytes: Size of the largest file that is read.
 
     Raises:
         NotFoundError: A root does not exist.
     """
-    check_range("walk", "max_bytes", max_bytes, 1, whole=True)
-    rules = _Rules(_patterns("include", include), _patterns("exclude", exclude), max_bytes)
+    rules = _patterns("include", include), _patterns("exclude", exclude)
     result, listed = Walk(), dict[tuple[int, int], Path]()
     for root_path in [roots] if isinstance(roots, str | Path) else roots:
         root = check_path(root_path)
@@ -119,18 +111,18 @@ def _patterns(name: str, patterns: Sequence[str]) -> GitIgnoreSpec | None:
         raise ConfigError(f"walk: {name} must be patterns as in .gitignore, got {shown(patterns)}: {error}") from error
 
 
-@dataclass(frozen=True)
-class _Rules:
-    include: GitIgnoreSpec | None
-    exclude: GitIgnoreSpec | None
-    max_bytes: int
-
-
 class _Walker:
     """The walk below one root."""
 
-    def __init__(self, root: Path, rules: _Rules, result: Walk, listed: dict[tuple[int, int], Path]) -> None:
-        self.root, self.rules, self.result, self.listed = root, rules, result, listed
+    def __init__(
+        self,
+        root: Path,
+        rules: tuple[GitIgnoreSpec | None, GitIgnoreSpec | None],
+        result: Walk,
+        listed: dict[tuple[int, int], Path],
+    ) -> None:
+        self.root, self.result, self.listed = root, result, listed
+        self.include, self.exclude = rules
         self.real, self.first = root.resolve(), len(result.files)
         self.links: list[Path] = []
         self.generated = _patterns("generated", GENERATED_FILES)
@@ -168,7 +160,7 @@ class _Walker:
         """Return why an entry of a folder is not looked at; nothing where it is."""
         folder = entry.is_dir(follow_symlinks=False)
         inside = path.relative_to(self.root).as_posix() + "/" * folder
-        if self.rules.exclude and self.rules.exclude.match_file(inside):
+        if self.exclude and self.exclude.match_file(inside):
             return "matches an exclude pattern"
         if folder and entry.name in FOLDERS:
             return "a folder of installed or generated files"
@@ -180,9 +172,7 @@ class _Walker:
             return "ignored by .gitignore"
         if self.generated and self.generated.match_file(inside):
             return "a generated file"
-        if folder:
-            return ""
-        if self.rules.include and not self.rules.include.match_file(inside):
+        if not folder and self.include and not self.include.match_file(inside):
             return "matches no include pattern"
         return ""
 
@@ -205,8 +195,8 @@ class _Walker:
             self.skip(path, f"no text in {path.suffix.lower()} files")
         elif status.st_size == 0:
             self.skip(path, "empty")
-        elif status.st_size > self.rules.max_bytes:
-            self.skip(path, f"{status.st_size:,} bytes, more than max_bytes={self.rules.max_bytes:,}")
+        elif status.st_size > MOST_BYTES:
+            self.skip(path, f"{status.st_size:,} bytes, more than {MOST_BYTES:,}")
         else:
             self.listed.setdefault(place, path)
             self.result.files.append((self.root, path))
@@ -247,26 +237,30 @@ class _Ignores:
     patterns: GitIgnoreSpec
 
 
-def _ignores_of(folder: Path, skip: Callable[[Path, str], None] | None = None) -> Iterator[_Ignores]:
-    """Yield the patterns that a folder adds, without lines that Git would not understand or that take too long."""
+def _ignores_of(folder: Path, skip: Callable[[Path, str], None] | None = None) -> tuple[_Ignores, ...]:
+    """Return the patterns that a folder adds, without lines that Git would not understand or that take too long."""
     from pathspec import GitIgnoreSpec
 
-    for name in (".git/info/exclude", ".gitignore"):
-        file = folder / name
-        try:
-            if not file.is_file():
-                continue
-            with open_source(file) as content:
-                data = content.read(MOST_RULES + 1)
-        except OSError:
-            continue
-        if skip is not None and len(data) > MOST_RULES:
-            skip(file, f"its patterns end at {MOST_RULES:,} bytes, and further ones were left out")
-        lines = data[:MOST_RULES].decode("utf-8", "replace").splitlines()
-        bounded = [line for line in lines if _is_bounded(line)]
-        if skip is not None and len(bounded) < len(lines):
-            skip(file, f"{len(lines) - len(bounded):,} of its patterns have too many stars, and were left out")
-        yield _Ignores(folder, GitIgnoreSpec.from_lines(filter(_understood, bounded)))
+    file = folder / ".gitignore"
+    try:
+        if not file.is_file():
+            return ()
+        with open_source(file) as content:
+            data = content.read(MOST_RULES + 1)
+    except OSError:
+        return ()
+    if skip is not None and len(data) > MOST_RULES:
+        skip(file, f"its patterns end at {MOST_RULES:,} bytes, and further ones were left out")
+    lines = data[:MOST_RULES].decode("utf-8", "replace").splitlines()
+    bounded = [line for line in lines if _is_bounded(line)]
+    if skip is not None and len(bounded) < len(lines):
+        skip(file, f"{len(lines) - len(bounded):,} of its patterns have too many stars, and were left out")
+    understood = []
+    for line in bounded:
+        with suppress(ValueError):
+            GitIgnoreSpec.from_lines([line])
+            understood.append(line)
+    return (_Ignores(folder, GitIgnoreSpec.from_lines(understood)),)
 
 
 def _is_bounded(line: str) -> bool:
@@ -274,16 +268,6 @@ def _is_bounded(line: str) -> bool:
     parts = line.strip().rstrip("/").removesuffix("/**").split("/")
     names = [part for part in parts if part != "**"]
     return len(parts) - len(names) <= MOST_DOUBLE_STARS and all(part.count("*") <= MOST_STARS for part in names)
-
-
-def _understood(line: str) -> bool:
-    from pathspec import GitIgnoreSpec
-
-    try:
-        GitIgnoreSpec.from_lines([line])
-    except ValueError:
-        return False
-    return True
 
 
 def _ignores_above(root: Path) -> tuple[_Ignores, ...]:

@@ -43,9 +43,6 @@ class EngineView(View, Protocol):
     def _find(self, plan: SearchPlan, k: int) -> Keys:
         """Find passages that include the ``k`` best of a plan of one question."""
 
-    def _is_exact(self, plan: SearchPlan) -> bool:
-        """Return whether every vector is compared."""
-
     def _weigh(self, text: str, query: QueryTerms, k: int, find: bool) -> tuple[Floats, list[float], int, Keys]:
         """Weigh the terms of a query (:meth:`_scaled`).
 
@@ -104,7 +101,7 @@ class EngineView(View, Protocol):
             sizes, chosen = np.append(self.list_sizes(plan.lists.array), 0), plan.lists.chosen
             chosen = np.where((chosen >= 0) & (chosen < len(sizes)), chosen, len(sizes) - 1)
             visited = min(visited, float(sizes[chosen].sum(axis=1).mean()))
-        return replace(ranked, visited=visited, approximate=plan.only is None and not self._is_exact(plan))
+        return replace(ranked, visited=visited)
 
     # -- arrays ----------------------------------------------------------------------------------------------
 

@@ -57,14 +57,10 @@ def execute(
     ``segments`` of ascending keys come with the rows to search (ascending; ``None`` for all): ``plan.only`` is applied
     already.
     """
-    if k < 1:
-        raise InputError(f"k must be at least 1, got {k!r}")
     first, second, lists, total = plan.first, plan.rescore, plan.lists, 0
     for segment, rows in segments:
         total += len(segment.keys) if rows is None else len(rows)
     depth = max(1, min(k if second is None else max(k, plan.fetch or k), total))
-    if lists is not None and (first.metric != "inner_product" or first.fold != 1):
-        raise InputError("a search within lists compares by inner_product, with fold=1")
     for score in (first, second):
         if segments and score is not None:
             _check_shape(score, segments[0][0])
@@ -74,7 +70,9 @@ def execute(
         listed = [ListBlock(s.block(first), s.list_order(lists.array), rows) for s, rows in segments]
         candidates = top_k_in_lists(listed, first.queries, lists.chosen, depth)
     else:
-        blocks = [(segment.block(first), rows) for segment, rows in segments]
+        blocks = list[tuple[Block, Rows | None]]()
+        for segment, rows in segments:
+            blocks.append((segment.block(first), rows))
         candidates = top_k(blocks, first.queries, first.metric, depth, engine)
     if second is None:
         return candidates

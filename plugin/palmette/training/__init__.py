@@ -1,7 +1,7 @@
 """One training loop for all methods.
 
 A method's :class:`Task` says what is learned: module, loss of a batch, validation, stages. The loop says how: AdamW
-with warm-up and decay, clipping, mixed precision, early stopping with the best weights restored, a JSON log, and a
+with warm-up and decay, clipping, mixed precision, the best weights restored, a JSON log, and a
 resume that ends where an unbroken run would have ended: every random draw is a function of (seed, step).
 """
 

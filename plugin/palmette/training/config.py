@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from palmette.config import Config, check_keys
-from palmette.errors import ConfigError
 
 
 class TrainingConfig(Config):
@@ -37,8 +36,6 @@ class TrainingConfig(Config):
     """Steps between validations, at each of which the state is saved (with an ``output_dir``); ``None`` for ten in a
     run.
     """
-    patience: Annotated[int, Field(ge=1)] | None = None
-    """Validations without a better metric after which training stops; ``None`` for never."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """Seed of everything random."""
 
@@ -58,33 +55,12 @@ class TrainingConfig(Config):
 
 
 def fit_configs(
-    kind: type[Config],
-    defaults: Mapping[str, Any],
-    config: Config | Mapping[str, Any] | None,
-    preset: str | None,
-    training: TrainingConfig | Mapping[str, Any] | None,
-    options: Mapping[str, Any],
-    owner: str | None = None,
+    kind: type[Config], defaults: Mapping[str, Any], preset: str | None, options: Mapping[str, Any], owner: str = ""
 ) -> tuple[Any, TrainingConfig]:
-    """Configs of method and loop: defaults, then the preset, then given configs, then single options."""
+    """Configs of method and loop: defaults, then the preset, then single options."""
     own, loop = kind.choices(), TrainingConfig.choices()
     owner = owner or f"{kind.__name__.removesuffix('Config')}Model"
     check_keys(f"{owner}.fit", options, [*own, *loop])
-    chosen = kind.preset(preset) | _set_options(config, kind)
-    paced = {**defaults, **{name: chosen.pop(name) for name in loop if name in chosen}}
-    paced |= _set_options(training, TrainingConfig)
-    for name, value in options.items():
-        (chosen if name in own else paced)[name] = value
-    return kind(**chosen), TrainingConfig(**paced)
-
-
-def _set_options(config: Config | Mapping[str, Any] | None, kind: type[Config]) -> dict[str, Any]:
-    """Options set in a config or a mapping; defaults of a config that were not touched do not count."""
-    if config is None:
-        return {}
-    if isinstance(config, kind):
-        return {name: getattr(config, name) for name in config.model_fields_set}
-    if isinstance(config, Mapping):
-        check_keys(kind.__name__, config, kind.choices())
-        return dict(config)
-    raise ConfigError(f"give a {kind.__name__} or a mapping of its options, got {type(config).__name__}")
+    chosen = {**defaults, **kind.preset(preset), **options}
+    of_method, of_loop = ({name: chosen[name] for name in names if name in chosen} for names in (own, loop))
+    return kind(**of_method), TrainingConfig(**of_loop)

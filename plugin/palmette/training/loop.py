@@ -35,7 +35,6 @@ class TrainingResult:
     """Step whose weights the module has now: the last one without a validation."""
     metrics: Mapping[str, float]
     seconds: float
-    stopped_early: bool
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -230,11 +229,9 @@ class Loop:
         """Add a line to the history and to the log."""
         self.state.log({"step": step, "seconds": round(self.state.seconds, 3), **values}, self.folder)
 
-    def run(self, bar: Any) -> tuple[int, bool]:
-        """Steps until the end or until patience is spent; returns (steps done, stopped early)."""
+    def run(self, bar: Any) -> None:
+        """Take the steps that the state has not taken yet."""
         config, state = self.config, self.state
-        if state.stopped(config):
-            return state.step, True
         clock = time.monotonic()
         if state.step == 0:
             self.log(0, metrics=self.validate(0))
@@ -260,12 +257,9 @@ class Loop:
             if metrics:
                 name = self.task.metric
                 bar.set_postfix({"loss": f"{loss:.3f}", name: f"{metrics[name]:.3f}"})
-            # 4. Keep the state, and end where patience is spent.
+            # 4. Keep the state.
             if self.folder is not None:
                 state.save(self.folder, done, self.module, self.optimizer, config, self.task.size())
-            if state.stopped(config):
-                return done, True
-        return max(config.steps, state.step), False
 
 
 def train(
@@ -294,7 +288,7 @@ def train(
         raise TrainingError(f"training needs at least 2 pairs of question and document, got {task.size()}")
     if resume and output_dir is None:
         raise ConfigError("resume=True needs the output_dir of the run to go on with")
-    where, result = check_device(device), TrainingResult(0, 0, {}, 0.0, False)
+    where, result = check_device(device), TrainingResult(0, 0, {}, 0.0)
     for stage in stages:
         # 1. The state's folder: made, and held so that no other process writes there.
         folder = None if output_dir is None else Path(output_dir, stage.name)
@@ -317,17 +311,16 @@ def train(
                 desc=f"{label}, {stage.name}" if stage.name else label,
                 unit="step",
             ) as bar:
-                steps, stopped = loop.run(bar)
+                loop.run(bar)
         # 3. The best weights, and the sum of all stages so far.
         if state.best:  # without a validation the last ones stay
             module.load_state_dict(state.best)
         module.eval()
         result = TrainingResult(
-            steps=result.steps + steps,
-            best_step=result.steps + (state.best_step if state.best else steps),
+            steps=result.steps + stage.training.steps,
+            best_step=result.steps + (state.best_step if state.best else stage.training.steps),
             metrics=state.best_metrics,
             seconds=result.seconds + state.seconds,
-            stopped_early=stopped,
             history=result.history + state.history,
         )
     return task.finish(result)

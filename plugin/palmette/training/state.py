@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -12,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -32,16 +30,6 @@ def copy_tensors(tensors: Mapping[str, Tensor], prefix: str = "") -> dict[str, T
     return {f"{prefix}{name}": value.detach().clone().contiguous() for name, value in tensors.items()}
 
 
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 of all names and values: neither the disk nor safetensors checks them."""
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        value = tensors[name].detach().cpu().contiguous()
-        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
 @dataclass
 class TrainingState:
     """Progress, history and the best weights of a run."""
@@ -53,11 +41,6 @@ class TrainingState:
     step: int = 0
     seconds: float = 0.0
     history: list[dict[str, Any]] = field(default_factory=list)
-
-    def stopped(self, config: TrainingConfig) -> bool:
-        """Patience is spent: so many validations have brought nothing better."""
-        waited = sum(1 for entry in self.history if entry.get("metrics") and entry["step"] > self.best_step)
-        return config.patience is not None and waited >= config.patience
 
     def log(self, entry: dict[str, Any], folder: Path | None) -> None:
         """Append to the history, and to the log file."""
@@ -75,8 +58,7 @@ class TrainingState:
         for index, slots in optimizer.state_dict()["state"].items():
             tensors |= copy_tensors(slots, f"optimizer.{index}.")
         facts = {name: getattr(self, name) for name in _FACTS}
-        facts |= {"best_score": self.best_score if self.best else None, "sha256": _digest(tensors)}
-        facts |= {"config": config.to_dict(), "size": size}
+        facts |= {"best_score": self.best_score if self.best else None, "config": config.to_dict(), "size": size}
         _replace(folder / STATE, lambda path: save_file(tensors, str(path), {"state": json.dumps(facts)}))
 
     @classmethod
@@ -91,8 +73,6 @@ class TrainingState:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             raise TrainingError(f"{path} cannot be read ({error}): delete it to start anew") from error
-        if facts.get("sha256") != _digest(tensors):
-            raise TrainingError(f"{path} is damaged (its checksum differs): delete it to start anew")
         now, then = {**config.to_dict(), "size": size}, {**facts["config"], "size": facts["size"]}
         if changed := [f"{k}: {then.get(k)!r} then, {now[k]!r} now" for k in now if then.get(k) != now[k]]:
             raise TrainingError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from html import escape
 from typing import Any
@@ -73,22 +73,7 @@ class Highlights:
         return {**places, "around": self.around and list(self.around), "line": self.line}
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """A slice of a document around a passage."""
-
-    text: str
-    start: int
-    end: int
-    first_line: int
-    last_line: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """The slice as JSON values."""
-        return asdict(self)
-
-
-_KEPT = ("document", "score", "evidence", "sentence", "passage", "others", "copies", "around")
+_KEPT = ("document", "score", "evidence", "sentence", "passage", "others", "copies")
 """What a copied or pickled hit keeps."""
 
 
@@ -113,8 +98,6 @@ class Hit:
     """Further passages of the same document, best first, in a search with ``group_by="document"``."""
     copies: Sequence[Citation] = field(default=(), repr=False)
     """Citations of passages with the same text, which a search with ``distinct`` shows once."""
-    around: Surroundings | None = field(default=None, repr=False)
-    """What a search with ``expand`` adds around the passage."""
 
     @property
     def id(self) -> str:
@@ -123,8 +106,8 @@ class Hit:
 
     @property
     def text(self) -> str:
-        """The passage, with what ``expand`` adds around it."""
-        return self.document.content if self.around is None else self.around.text
+        """The passage."""
+        return self.document.content
 
     @property
     def citation(self) -> Citation:
@@ -152,8 +135,6 @@ class Hit:
         if self.passage is not None and (self.passage.count > 1 or self.passage.headings):
             facts["passage"] = self.passage.to_dict()
         facts |= {"citation": str(self.citation), "place": self.citation.to_dict()}
-        if self.around is not None:
-            facts["around"] = self.around.to_dict()
         if self.others:
             facts["others"] = [other.to_dict(explain=explain) for other in self.others]
         if self.copies:

@@ -1,4 +1,4 @@
-"""Per-layer search from end to end: orders, budgets, early exit, explanations, existing embeddings."""
+"""Per-layer search from end to end: orders, early exit, explanations, existing embeddings."""
 
 from __future__ import annotations
 
@@ -28,12 +28,11 @@ def finders(index: Index, k: int, **options: Any) -> list[int | None]:
 
 def test_each_layer_has_its_share(index: Index) -> None:
     assert finders(index, 6, order="layer") == [1, 1, 2, 2, 3, 3]
-    assert finders(index, 6, order="layer", budget=(1, 0, 5)) == [1, 3, 3, 3, 3, 3]
     alone = index.search(QUESTION, k=4, order="layer", layers=(2,))
     assert [hit.score for hit in alone] == sorted((hit.score for hit in alone), reverse=True)
     assert len(index.search(QUESTION, k=7, order="layer", filter={"colour": "red"})) == 7
     for some in (range(1, 3), np.array([1, 2]), [np.int64(1), np.int32(2)]):  # whole numbers of any kind
-        assert finders(index, 4, layers=some, order="layer", budget=np.array([1, 3])) == [1, 2, 2, 2]
+        assert finders(index, 4, layers=some, order="layer") == [1, 1, 2, 2]
 
 
 def test_a_fused_search_is_one_query_and_names_the_nearest_layer(index: Index) -> None:
@@ -66,16 +65,11 @@ def test_the_encoder_stops_at_the_last_layer(monkeypatch: pytest.MonkeyPatch) ->
     assert passes == [(2, {"layers"}), (None, {"layers", "pooled"})]
     np.testing.assert_allclose(early["layers"], every["layers"][:, :2], atol=1e-6)
     assert early["fused"].shape == (1, 48)
-    np.testing.assert_allclose(model.embed([QUESTION], kind="query"), every["fused"], atol=1e-6)
-    assert model.embed(["a text"]).shape == (1, 48)
 
 
 def test_wrong_search_options_name_the_fix(index: Index) -> None:
     for options, words in (
         ({"layers": (4,)}, r"layer 4 was not trained.*\[1, 2, 3\]"),
-        ({"budget": (1, 2, 3)}, "order='layer'"),
-        ({"order": "layer", "budget": (1, 2)}, "share for each"),
-        ({"order": "layer", "budget": (0, 0, 0)}, "not all 0"),
         ({"order": "layers"}, "order"),
         ({"layers": 2}, "layers must be a valid tuple, got 2 "),
         ({"layers": np.array([1.5])}, r"layers must be a valid integer.*got array\(\[1.5\]\)"),

@@ -77,12 +77,11 @@ def test_visits_hold_the_budget_and_ignore_other_queries(branches: int, height: 
 
 
 def test_auto_takes_the_least_share_that_loses_little() -> None:
-    curve = {0.1: {"recall@100": 0.8}, 0.2: {"recall@100": 0.95}, 1.0: {"recall@100": 0.96}}
-    assert auto_share(curve, 0.02, 10**6) == 0.2
-    assert auto_share(curve, 0.0, 10**6) == 1.0
-    assert auto_share(curve, 0.5, 10**6) == 0.1
-    assert auto_share(curve, 0.5, 500) == 1.0
-    assert auto_share({}, 0.5, 10**6) < 1
+    curve = {0.1: {"recall@100": 0.8}, 0.2: {"recall@100": 0.955}, 1.0: {"recall@100": 0.96}}
+    assert auto_share(curve, 10**6) == 0.2
+    assert auto_share({1.0: curve[1.0]}, 10**6) == 1.0
+    assert auto_share(curve, 500) == 1.0
+    assert auto_share({}, 10**6) < 1
 
 
 @pytest.mark.parametrize("height", [1, 2, 3])

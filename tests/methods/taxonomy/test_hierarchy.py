@@ -75,8 +75,6 @@ def test_parents_come_from_metadata() -> None:
     for bad, words in wrong:
         with pytest.raises(InputError, match=words):
             Hierarchy.from_documents([*nodes, Document(id="x", text="x", metadata={"parents": bad})])
-    with pytest.raises(InputError, match="no document has metadata 'up'"):
-        Hierarchy.from_documents(nodes, "up")
     with pytest.raises(InputError, match="'wolf' in 'cub' → 'wolf'"):
         Hierarchy.from_documents([*nodes, Document(id="cub", text="cub", metadata={"parents": "wolf"})])
 

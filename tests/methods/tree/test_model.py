@@ -24,17 +24,6 @@ def index() -> Index:
     return made
 
 
-def test_embeddings_of_a_level() -> None:
-    model, texts = tree(), ["red owl", "golden bee"]
-    for level in (1, 3, 5):
-        nodes = model.embed(texts, level=level)
-        assert nodes.shape == (2, 2**level)
-        np.testing.assert_allclose(nodes.sum(1), 1, atol=1e-5)
-        assert model.embed([], level=level).shape == (0, 2**level)
-    leaves = model.encode_queries(texts, TreeSearch(level=5))["leaves"]
-    assert np.array_equal(model.embed(texts, kind="query"), leaves)
-
-
 def test_embeddings_of_the_encoder_are_enough_unless_the_tree_reads_tokens() -> None:
     assert tree().accepts_embeddings
     reading = trained(steps=1, split="cross_attention", depth=2)

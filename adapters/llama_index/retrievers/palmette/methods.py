@@ -62,8 +62,6 @@ class PerLayerRetriever(PalmetteRetriever):
     """Layers to search with; the encoder stops at the last of them. ``None`` for all."""
     order = SearchOption[Literal["fused", "layer"]]()
     """``fused``: by the mean similarity; ``layer``: each layer's share, the first layer's first."""
-    budget = SearchOption[Sequence[int]]()
-    """Shares of ``similarity_top_k`` by layer (with ``layer``)."""
 
 
 class PathRetriever(PalmetteRetriever):
@@ -72,8 +70,6 @@ class PathRetriever(PalmetteRetriever):
     method: ClassVar[str | None] = "paths"
     visit = SearchOption[float | int | Literal["auto"]]()
     """Documents to visit: a share (up to 1.0), a number (a whole one), or ``auto``."""
-    tolerance = SearchOption[float]()
-    """Share of the recall that ``auto`` may lose."""
     beam = SearchOption[int]()
     """Leaves to visit instead, however full."""
 
@@ -88,5 +84,3 @@ class TaxonomyRetriever(PalmetteRetriever):
     """Best first (``score``), or from ``specific`` to general."""
     within = SearchOption[str]()
     """Id of a node: only it and its descendants."""
-    closed = SearchOption[bool]()
-    """Only whole chains of ancestors."""

@@ -59,8 +59,8 @@ Vector = NDArray[np.floating[Any]]
 Query = str | tuple[str, ...] | Vector
 Call = tuple[Query, dict[str, Any]]
 
-RESULT_SETTINGS = ("group_by", "distinct", "expand", "expand_tokens")
-"""Settings of a search that say which passages are returned, and with what around them."""
+RESULT_SETTINGS = ("group_by", "distinct")
+"""Settings of a search that say which passages are returned."""
 CALL_SETTINGS = ("k", "threshold", "explain", *RESULT_SETTINGS)
 """Settings of a search, besides those that determine a score."""
 SETTINGS = "llama_index.json"
@@ -118,8 +118,6 @@ class PalmetteRetriever(BaseRetriever):
             ``False`` for none.
         group_by: ``"document"`` for the best documents, each by its best passage.
         distinct: Return passages of the same text once; ``"near"`` for nearly the same.
-        expand: Widen passages to their ``"neighbours"``, ``"section"`` or ``"document"``.
-        expand_tokens: Tokens of a widened passage; ``None`` for 1,000.
         explain: Return :class:`ExplainedNode`, with the explanation of its score.
         transformations: Transformations of documents (not nodes) before they are indexed, such as a splitter.
         callback_manager: LlamaIndex's callbacks; not pickled.
@@ -150,8 +148,6 @@ class PalmetteRetriever(BaseRetriever):
         rerank: Any = None,
         group_by: Literal["document"] | None = None,
         distinct: bool | Literal["near"] = False,
-        expand: Literal["neighbours", "section", "document"] | None = None,
-        expand_tokens: int | None = None,
         explain: bool = False,
         transformations: Sequence[TransformComponent] | None = None,
         callback_manager: CallbackManager | None = None,
@@ -167,7 +163,7 @@ class PalmetteRetriever(BaseRetriever):
         self.filters, self.lexical, self.explain_results = filters, lexical, explain
         self.boost = boost_to_dict(boost)
         self.rerank = rerank if rerank is None or rerank is False else as_reranker(rerank)
-        self.group_by, self.distinct, self.expand, self.expand_tokens = group_by, distinct, expand, expand_tokens
+        self.group_by, self.distinct = group_by, distinct
         self.transformations = list(transformations or ())
         self.search_options = search_options
 
@@ -222,7 +218,7 @@ class PalmetteRetriever(BaseRetriever):
         documents, transformations = read_nodes(documents), options.get("transformations") or ()
         if transformations and index_path is not None and index_exists(index_path):
             # transformations make nodes with new ids: only documents that have changed go through them
-            retriever = cls(Index.open_or_create(index_path, model, passages=passages, engine=engine), **options)
+            retriever = cls(Index.build([], model, index_path, passages=passages, engine=engine), **options)
             retriever.refresh_ref_docs(documents, show_progress=show_progress)
             return retriever
         objects: dict[str, Any] = {}

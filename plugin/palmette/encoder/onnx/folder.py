@@ -32,7 +32,7 @@ from palmette.encoder.local.files import (
     read_size,
     sha256_of,
 )
-from palmette.encoder.onnx.graph import UnsupportedTransformer, Written, external_files, lies_within, write_graph
+from palmette.encoder.onnx.graph import UnsupportedTransformer, Written, write_graph
 from palmette.encoder.onnx.pooling import ACTIVATIONS, POOLINGS, Dense, Head, pooling_names
 from palmette.errors import CheckpointError, ConfigError, shown
 
@@ -55,7 +55,7 @@ class OnnxFolder:
         path: The folder.
         graph: File of the transformer.
         name: Name of the encoder, for messages.
-        external: Files that hold weights of the graph.
+        external: Files beside the graph that hold its weights, by the name that exporters give them.
         head: Everything after the transformer.
         prompts: The model's prompts, and its default one by ``""``.
         width: Width of token states that the pooling expects; ``None`` if it does not say.
@@ -99,7 +99,7 @@ class OnnxFolder:
         file = _find_graph(path, usual if graph is None else (graph,), name)
         if not (path / TOKENIZER).is_file():
             raise CheckpointError(f"encoder {name!r}: {path} has no {TOKENIZER}; {_export(name)}")
-        return cls._read(path, file, name, tuple(external_files(file, path, name)))
+        return cls._read(path, file, name, tuple(sorted(file.parent.glob(f"{file.name}?*"))))
 
     @classmethod
     def _read(
@@ -202,8 +202,6 @@ def _find_graph(path: Path, places: Sequence[str], name: str) -> Path:
     """Find the first of these ONNX files; the error without one lists the graphs that the folder has."""
     for file in (path / place for place in places):
         if file.is_file():
-            if not lies_within(file, path):
-                raise CheckpointError(f"encoder {name!r}: {file} lies outside its folder")
             return file
     others = sorted(str(file.relative_to(path)) for file in path.rglob("*.onnx"))
     expected = " or ".join(places)

@@ -1,16 +1,14 @@
-"""The file of an ONNX graph, without the ``onnx`` package: which files it names, and a graph over other weights.
+"""An ONNX graph over a model's own weights, written without the ``onnx`` package.
 
-A file is a message of protobuf: a list of fields, each a key (number · 8 + type) and a value. Letters: B texts,
+A graph's file is a message of protobuf: a list of fields, each a key (number · 8 + type) and a value. Letters: B texts,
 T tokens, H heads, w width of token states.
 """
 
 from __future__ import annotations
 
 import math
-import mmap
-import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,99 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.encoder.local.files import WEIGHTS_FILE, Tensor, modules_of, read_settings, read_tensors
-from palmette.errors import CheckpointError
-
-_FIELDS: dict[str, dict[int, str]] = {
-    "model": {7: "graph", 20: "training", 25: "function"},
-    "training": {1: "graph", 2: "graph"},
-    "function": {7: "node", 11: "attribute"},
-    "graph": {1: "node", 5: "tensor", 15: "sparse tensor"},
-    "node": {5: "attribute"},
-    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse tensor", 23: "sparse tensor"},
-    "sparse tensor": {1: "tensor", 2: "tensor"},
-    "tensor": {13: "entry"},
-}
-"""Messages on the way to the entries of a tensor that name its file, by number of the field that holds them."""
-_DEEPEST = 64
-"""Messages inside each other that are read."""
-_WIRE_NUMBER = 0
-"""Type of an integer, seven bits a byte."""
-_WIRE_BYTES = 2
-"""Type of a length and so many bytes."""
-_WIRE_SIZES = {1: 8, 5: 4}
-"""Bytes of the values of other types."""
-
-
-def external_files(path: Path, folder: Path, name: str) -> list[Path]:
-    """List the files beside a graph that hold its numbers; one outside the folder raises CheckpointError."""
-    locations: set[str] = set()
-    try:
-        with path.open("rb") as graph, mmap.mmap(graph.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            locations.update(_locations(content, "model", 0, len(content), 0))
-    except (ValueError, IndexError) as error:  # an empty file cannot be mapped
-        raise CheckpointError(f"encoder {name!r}: {path} is no ONNX graph ({error}); export it again") from error
-    files = []
-    for location in sorted(locations):
-        file = path.parent / location
-        if Path(location).is_absolute() or not lies_within(file, folder):
-            raise CheckpointError(f"encoder {name!r}: {path} keeps weights outside its folder: {location!r}")
-        if not file.is_file():
-            raise CheckpointError(f"encoder {name!r}: {path} needs {location!r} beside it; copy the whole folder")
-        files.append(file)
-    return files
-
-
-def lies_within(file: Path, folder: Path) -> bool:
-    """Return whether a file is one of the folder, or of the Hub's cache, which links to its files from folders."""
-    if not Path(os.path.normpath(file.absolute())).is_relative_to(os.path.normpath(folder.absolute())):
-        return False
-    cache = [folder.parent.parent / "blobs"] if folder.parent.name == "snapshots" else []
-    return any(file.resolve().is_relative_to(root.resolve()) for root in (folder, *cache))
-
-
-def _locations(content: mmap.mmap, kind: str, start: int, stop: int, depth: int) -> Iterator[str]:
-    """Yield the names of files in a message and in those inside it."""
-    if depth > _DEEPEST:
-        raise ValueError("its messages are too deep")
-    if kind == "entry":
-        parts = {number: content[first:last] for number, first, last in _fields(content, start, stop)}
-        if parts.get(1) == b"location":
-            yield parts.get(2, b"").decode("utf-8")
-        return
-    for number, first, last in _fields(content, start, stop):
-        if inside := _FIELDS[kind].get(number):
-            yield from _locations(content, inside, first, last, depth + 1)
-
-
-def _fields(content: mmap.mmap, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-    """Yield number, start and stop of a message's fields that hold bytes, and pass over numbers."""
-    at = start
-    while at < stop:
-        key, at = _read_varint(content, at)
-        length, kind = _WIRE_SIZES.get(key & 7, 0), key & 7
-        if kind in (_WIRE_NUMBER, _WIRE_BYTES):
-            number, at = _read_varint(content, at)
-            length = number if kind == _WIRE_BYTES else 0
-        elif not length:
-            raise ValueError(f"it has a value of type {kind}")
-        if at + length > stop:
-            raise ValueError("it is cut off")
-        if kind == _WIRE_BYTES:
-            yield key >> 3, at, at + length
-        at += length
-
-
-def _read_varint(content: mmap.mmap, at: int) -> tuple[int, int]:
-    """Read a number of 7 bits a byte, and return it with the place after it."""
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = content[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-    raise ValueError("a number has more than ten bytes")
-
 
 LAYER_NAMES = {
     "bert": "attention.self.query attention.self.key attention.self.value attention.output.dense "

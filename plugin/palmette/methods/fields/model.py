@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from palmette.arrays import Floats, quantise
-from palmette.config import check_keys
-from palmette.encoder import Backbone, Encoder, Kind
+from palmette.encoder import Backbone, Encoder
 from palmette.encoder.coalesce import Coalescer
 from palmette.errors import CheckpointError, ConfigError, EncodingError
 from palmette.methods.base import Arrays, FitInputs, Model, Queries
@@ -168,7 +167,7 @@ class FieldsModel(Model):
         return explain(
             self.config, options, vector, fields, stored[FIELD_WEIGHTS].reshape(-1), stored[AGGREGATE].reshape(-1),
             dict(zip(self.config.order, texts, strict=False)),
-            lambda pieces: int((self.embed(pieces) @ vector).argmax()),
+            lambda pieces: self._nearest(pieces, vector),
         )  # fmt: skip
 
     def content_read(self, document: Document) -> str:
@@ -193,13 +192,10 @@ class FieldsModel(Model):
         """Weight of words: 0 where fields are chosen, since words may lie in any field."""
         return 0.0 if options.fields else None
 
-    def embed(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:
-        """Aggregates of texts without fields, or of queries."""
-        check_keys(f"{self.method} embed", options, ())
-        if kind == "query":
-            return self._encode_queries(self.encoder.check(texts, "query"))
+    def _nearest(self, texts: Sequence[str], vector: Floats) -> int:
+        """Return the place of the text whose aggregate is nearest to a query's vector [d]."""
         documents = [Document(str(row), fields={TEXT: text}) for row, text in enumerate(texts)]
-        return np.asarray(self.encode_documents(documents)[AGGREGATE], np.float32)
+        return int((np.asarray(self.encode_documents(documents)[AGGREGATE], np.float32) @ vector).argmax())
 
     def describe(self) -> dict[str, Any]:
         """The fields, which fields each attends to, and how much of each is read."""

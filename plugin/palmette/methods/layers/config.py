@@ -112,17 +112,5 @@ class LayersSearch(Config):
     """Search with these layers only; the encoder stops at the last of them. ``None`` for all."""
     order: Literal["fused", "layer"] = "fused"
     """One list from all layers. ``fused``: by the weighted mean of their similarities, which is one query; ``layer``:
-    each layer's share of ``k``, the first layer's first (the paper).
+    ``k`` in equal parts, the first layer's first (the paper).
     """
-    budget: tuple[int, ...] | None = None
-    """Shares of ``k`` by layer, exact where they add up to ``k``; ``None`` for equal shares. Not with ``fused``."""
-
-    def check(self) -> None:
-        """Check the budget."""
-        if self.budget is not None and self.order == "fused":
-            raise ConfigError(
-                f"layers search: order='fused' ranks all documents at once and has no use for budget={self.budget!r}; "
-                "use order='layer'"
-            )
-        if self.budget is not None and (min(self.budget, default=-1) < 0 or not sum(self.budget)):
-            raise ConfigError(f"layers search: budget must be shares of 0 or more, not all 0; got {self.budget!r}")

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from palmette.arrays import Floats, unit_rows
-from palmette.config import check_keys
-from palmette.encoder import Encoder, Kind
+from palmette.encoder import Encoder
 from palmette.encoder.base import Output
 from palmette.encoder.coalesce import Coalescer
 from palmette.errors import ConfigError
@@ -90,12 +89,10 @@ class LayersModel(Model):
         return options.layers or self.config.query_layers
 
     def check_search(self, options: LayersSearch) -> None:
-        """Check that the layers were trained and that each has a share of the budget."""
-        layers, known, budget = self.layers_of(options), self.config.query_layers, options.budget
-        if unknown := sorted(set(layers) - set(known)):
+        """Check that the layers were trained."""
+        known = self.config.query_layers
+        if unknown := sorted(set(self.layers_of(options)) - set(known)):
             raise ConfigError(f"layer {unknown[0]} was not trained; this model has layers {list(known)}")
-        if budget is not None and len(budget) != len(layers):
-            raise ConfigError(f"budget {budget!r} needs a share for each of the layers {list(layers)}")
 
     def encode_queries(self, queries: Sequence[str] | Floats, options: LayersSearch) -> Queries:
         """Query vectors of the layers [Q, L, d] and their weighted mean [Q, d]; the encoder stops at the last layer."""
@@ -164,20 +161,7 @@ class LayersModel(Model):
         detail: dict[str, Any] = {"found_by": finder, "similarity": by_layer}
         values = ", ".join(f"{layer}: {value:.2f}" for layer, value in by_layer.items())
         text = f"score {score:.3f}; {brief}; similarity by layer {values}"
-        # 3. The question's words in it.
-        if (words := evidence.get("words")) is not None:
-            detail["words"] = {word: bool(occurs) for word, occurs in words.items()}
-            contained = [word for word, occurs in words.items() if occurs]
-            text += f"; {len(contained)} of {len(words)} words of the question"
-            text += f" ({', '.join(contained)})" if contained else ""
         return Explanation(score, parts, text, detail, brief=brief)
-
-    def embed(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:
-        """Vectors [n, d] for other stores: weighted mean queries, or documents; ``layers=`` selects layers."""
-        check_keys("layers embed", options, ("layers",))
-        if kind == "query":
-            return self.encode_queries(texts, self.search_options(options))[FUSED]
-        return self._scaled(self.encoder.encode(texts))
 
     def describe(self) -> dict[str, Any]:
         """Layers with their initial query and their weight in a fused list."""

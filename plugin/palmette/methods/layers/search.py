@@ -39,7 +39,8 @@ def merge_layers(
         return candidates
     shape = (len(candidates.keys) // plan.group, plan.group, candidates.keys.shape[1])
     ranked = candidates.keys.reshape(shape)  # [Q, L, n]
-    at = take_new_per_layer(ranked, split_budget(min(k, len(view)), options.budget or [1] * len(layers)))
+    wanted, count = min(k, len(view)), len(layers)
+    at = take_new_per_layer(ranked, [(wanted + place) // count for place in range(count)])  # the last know most
     rows = np.arange(len(at))[:, None]
     keys = np.where(at < 0, -1, ranked.reshape(len(at), -1)[rows, at])  # [Q, k]
     # the weighted mean compared with each document, in double precision
@@ -55,20 +56,6 @@ def merge_layers(
         visited=min(float(len(view)), plan.group * candidates.visited),
         evidence={"layer": np.asarray(layers)[at // shape[2]]},
     )
-
-
-def split_budget(k: int, shares: Sequence[int]) -> list[int]:
-    """``k`` places divided by shares; the rest goes to the largest remainders, of equal ones to the last.
-
-    >>> split_budget(10, [1, 1, 1, 1, 1, 1]), split_budget(4, [3, 0, 1])
-    ([1, 1, 2, 2, 2, 2], [3, 0, 1])
-    """
-    whole = sum(shares)
-    places = [k * share // whole for share in shares]
-    order = sorted(range(len(shares)), key=lambda at: (-(k * shares[at] % whole), -at))
-    for at in order[: k - sum(places)]:
-        places[at] += 1
-    return places
 
 
 def take_new_per_layer(ranked: Keys, places: Sequence[int]) -> Rows:

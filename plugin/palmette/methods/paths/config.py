@@ -91,10 +91,8 @@ class PathsSearch(Config):
 
     visit: float | int | Literal["auto"] = "auto"
     """Documents to compare: a share (up to 1.0), a whole number, or ``auto``: the least share that lost at most
-    ``tolerance`` of the full recall when the model was trained, and all of few documents.
+    a hundredth of the full recall when the model was trained, and all of few documents.
     """
-    tolerance: Annotated[float, Field(ge=0, le=1)] = 0.01
-    """Share of recall that ``visit="auto"`` may lose."""
     beam: Annotated[int, Field(ge=1)] | None = None
     """β: visit so many leaves instead, however full."""
 

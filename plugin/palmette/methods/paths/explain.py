@@ -1,4 +1,4 @@
-"""Explanation of a hit by its leaf, what the leaves are about, and how full they are (n texts, L leaves)."""
+"""Explanation of a hit by its leaf, and what the leaves are about (n texts)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from palmette.arrays import Rows, evenly_spaced
+from palmette.arrays import evenly_spaced
 from palmette.errors import CheckpointError
 from palmette.lexical.terms import add_counts, count_terms, divergence, top_terms
 from palmette.methods.base import VECTOR
@@ -28,15 +28,7 @@ TERMS_OF_A_LEAF = 3
 """Terms of a leaf in the sentence."""
 TEXTS_READ_FOR_TERMS = 50_000
 """Texts whose words are read for the leaves' terms."""
-UNBALANCED_FROM = 2.0
-"""Expected over ideal documents per leaf from which an index is called unbalanced."""
-WORSE = 1.5
-"""Factor by which this ratio must exceed the training's."""
-ENOUGH_DOCUMENTS = 10
-"""Documents per leaf below which nothing is said."""
 
-LOAD = frozenset(("expected", "ideal", "worst", "empty"))
-"""Names of :func:`leaf_load`."""
 Figures = dict[str, int | float]
 Name = Annotated[str, Field(pattern=r"^\d+(\.\d+)*$")]
 LeafTerms = dict[Name, list[tuple[Annotated[str, Field(min_length=1, max_length=80)], int | float]]]
@@ -50,12 +42,8 @@ class IndexReport(BaseModel):
 
     curve: dict[float, Figures] = {}
     """Share of the documents that may be visited → recall on held-out queries; empty without any."""
-    load: Figures = {}
-    """How full the leaves were with the training's documents, see :func:`leaf_load`."""
     documents: LeafTerms = {}
     """What each leaf is about, in the words of its documents."""
-    queries: LeafTerms = {}
-    """What each leaf is about, in the words of the training's queries."""
 
     def to_json(self) -> bytes:
         """Content of the checkpoint file."""
@@ -67,44 +55,15 @@ class IndexReport(BaseModel):
         """Report of a checkpoint file."""
         try:
             values = json.loads(data)
+            for gone in ("load", "queries"):  # in reports of earlier versions
+                values.pop(gone, None)
             if missing := cls.model_fields.keys() - values.keys():
                 raise ValueError(f"without {sorted(missing)}")
-            if values["load"] and (missing := LOAD - values["load"].keys()):
-                raise ValueError(f"its load without {sorted(missing)}")
             return cls.model_validate_json(json.dumps(values))
         except (AttributeError, TypeError, ValueError) as error:  # pydantic's among them
             raise CheckpointError(
                 f"{REPORT} does not hold the report of a learned index ({error}); save the checkpoint again"
             ) from error
-
-
-def leaf_load(sizes: Rows) -> Figures:
-    """How full leaves [L] are.
-
-    ``expected`` is the number of documents in the leaf of a random document, Σ pᵢcᵢ (section 4.6), ``ideal`` that of
-    equal leaves, ``worst`` the fullest leaf, ``empty`` the number of empty leaves.
-    """
-    total = int(sizes.sum())
-    return {
-        "expected": round(float((sizes.astype(float) ** 2).sum()) / max(1, total), 2),
-        "ideal": round(total / len(sizes), 2),
-        "worst": float(sizes.max()),
-        "empty": float((sizes == 0).sum()),
-    }
-
-
-def load_warning(now: Mapping[str, float], trained: Mapping[str, float]) -> str | None:
-    """Remedy for an index whose leaves have become unequal; ``None`` for others."""
-    ratio = now["expected"] / now["ideal"] if now["ideal"] >= ENOUGH_DOCUMENTS else 0.0
-    before = trained["expected"] / trained["ideal"] if trained.get("ideal") else 1.0
-    if ratio < max(UNBALANCED_FROM, WORSE * before):
-        return None
-    return (
-        f"the leaves have become unequal: a document shares its leaf with {now['expected']:,.0f} others on average, "
-        f"{ratio:.1f} times as many as in equal leaves ({before:.1f} when the model was trained), so searches "
-        "visit more documents or find less. Train again on the documents of now and re-route them: "
-        "index.copy_to(path, model=PathsModel.fit(...))"
-    )
 
 
 def leaf_terms(texts: Sequence[str], leaf_of: Tensor, router: Paths) -> LeafTerms:

@@ -12,13 +12,12 @@ import torch
 from torch.nn import functional as F
 
 from palmette.arrays import Floats
-from palmette.config import check_keys
 from palmette.data import RetrievalData
 from palmette.encoder import Backbone, Encoder, Kind
 from palmette.encoder.local.backbone import encode_texts
 from palmette.methods.base import VECTOR, Arrays, FitInputs, Model, Queries
 from palmette.methods.paths.config import TRAINING, PathsConfig, PathsSearch
-from palmette.methods.paths.explain import REPORT, IndexReport, explain_leaf, leaf_load, load_warning
+from palmette.methods.paths.explain import REPORT, IndexReport, explain_leaf
 from palmette.methods.paths.init import initialise
 from palmette.methods.paths.module import Paths
 from palmette.methods.paths.search import LEAF, VISITED, leaves_to_visit
@@ -59,7 +58,7 @@ class PathsModel(Model):
     config: PathsConfig
     module: Paths
     report: IndexReport = IndexReport()
-    """Facts of the training: recall curve, load and terms of the leaves."""
+    """Facts of the training: recall curve and terms of the leaves."""
 
     @classmethod
     def uses_space(cls, config: PathsConfig, data: RetrievalData) -> bool:
@@ -129,11 +128,6 @@ class PathsModel(Model):
         vectors = queries if isinstance(queries, np.ndarray) else self._encode(queries, "query")
         return {VECTOR: self._embed(vectors).float().numpy()}
 
-    def embed(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:
-        """Vectors [n, m] of the learned space."""
-        check_keys(f"{self.method} embed", options, ())
-        return np.asarray(self._embed(self._encode(texts, kind)), np.float32)
-
     def _encode(self, texts: Sequence[str], kind: Kind) -> Floats:
         """Encoder vectors [n, m]: of the encoder as it was, or as it has learned."""
         if self.module.backbone is not None:
@@ -161,19 +155,10 @@ class PathsModel(Model):
         return explain_leaf(self.router, self.report.documents, query, arrays, evidence)
 
     def describe(self) -> dict[str, Any]:
-        """Shape, load and terms of the leaves, and recall by documents visited."""
+        """Shape and terms of the leaves, and recall by documents visited."""
         report = self.report
         return {
             **{name: getattr(self.config, name) for name in ("leaves", "branches", "height")},
-            "documents per leaf": report.load,
             "recall by share of documents visited": {f"{share:g}": row for share, row in report.curve.items()},
             "keywords": {leaf: [term for term, _ in best] for leaf, best in report.documents.items()},
-            "keywords of queries": {leaf: [term for term, _ in best] for leaf, best in report.queries.items()},
         }
-
-    def describe_documents(self, view: View) -> dict[str, Any]:
-        """How full the leaves are, and a warning where they have become unequal."""
-        sizes = view.list_sizes(LEAF)
-        load = leaf_load(np.pad(sizes, (0, self.config.leaves - len(sizes))))
-        warning = load_warning(load, self.report.load)
-        return {"documents per leaf": load, **({"warning": warning} if warning else {})}

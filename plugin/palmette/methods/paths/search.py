@@ -20,6 +20,8 @@ VISITED = "visited"
 """Evidence: leaves that the query visited; 0 if it looked everywhere."""
 EXHAUSTIVE_UP_TO = 10_000
 """Documents up to which ``visit="auto"`` looks at all: faster than encoding the query."""
+TOLERANCE = 0.01
+"""Share of recall that ``visit="auto"`` may lose."""
 BLIND = 0.2
 """Share that it visits if training held nothing out to learn it from."""
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0)
@@ -32,13 +34,13 @@ QUERIES_AT_ONCE = 64
 Curve = Mapping[float, Mapping[str, float]]
 
 
-def auto_share(curve: Curve, tolerance: float, documents: int) -> float:
-    """Least share of documents at which held-out recall was within ``tolerance`` of the full recall."""
+def auto_share(curve: Curve, documents: int) -> float:
+    """Least share of documents at which held-out recall was nearly the full recall."""
     if documents <= EXHAUSTIVE_UP_TO:
         return 1.0
     if not curve:
         return BLIND
-    good = (1 - tolerance) * curve[max(curve)]["recall@100"]
+    good = (1 - TOLERANCE) * curve[max(curve)]["recall@100"]
     return min(share for share, row in curve.items() if row["recall@100"] >= good)
 
 
@@ -51,7 +53,7 @@ def leaves_to_visit(router: Paths, curve: Curve, view: View, vectors: Floats, k:
     # 1. The budget in documents; all of them are looked at in one piece.
     config, count, visit = router.config, len(view), options.visit
     if visit == "auto":
-        visit = auto_share(curve, options.tolerance, count)
+        visit = auto_share(curve, count)
     budget = visit * count if isinstance(visit, float) else visit
     if (options.beam is None and budget >= count) or not count:
         return np.zeros((len(vectors), 0), np.int64)

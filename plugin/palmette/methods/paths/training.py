@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from palmette.arrays import Rows
 from palmette.encoder import Kind
 from palmette.encoder.local.backbone import encode_texts
-from palmette.methods.paths.explain import Figures, IndexReport, leaf_load, leaf_terms
+from palmette.methods.paths.explain import Figures, IndexReport, leaf_terms
 from palmette.methods.paths.losses import intra_leaf, triplet
 from palmette.methods.paths.module import Paths, TextBatch
 from palmette.methods.paths.search import SHARES, recall_curve
@@ -137,14 +137,8 @@ class PathsTask(PairsTask):
         sums = torch.zeros_like(module.centres).index_add_(0, leaves, vectors)
         counts = torch.bincount(leaves, minlength=config.leaves)
         module.centres.copy_(sums / counts.clamp(min=1)[:, None])
-        query_terms, query_rows = {}, np.unique(self.pairs.query_rows)
-        if len(query_rows):
-            reached = module.leaf_of(self._embed("query", query_rows))
-            query_terms = leaf_terms(self.pairs.texts("query", query_rows), reached, module)
         self.report = IndexReport(
             curve={} if self.held_out is None else self._measure(self.held_out, SHARES),
-            load=leaf_load(counts.cpu().numpy()),
             documents=leaf_terms(self.pairs.data.texts, leaves, module),
-            queries=query_terms,
         )
         return result if result.metrics else replace(result, metrics=self.validate(module))

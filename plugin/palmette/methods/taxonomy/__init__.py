@@ -11,7 +11,6 @@ w width of the encoder's embedding · d width of ours · T multiplier.
 
 from palmette.methods.taxonomy.config import TaxonomyConfig, TaxonomySearch
 from palmette.methods.taxonomy.hierarchy import Hierarchy
-from palmette.methods.taxonomy.init import dimension_needed
 from palmette.methods.taxonomy.model import TaxonomyModel
 
-__all__ = ["Hierarchy", "TaxonomyConfig", "TaxonomyModel", "TaxonomySearch", "dimension_needed"]
+__all__ = ["Hierarchy", "TaxonomyConfig", "TaxonomyModel", "TaxonomySearch"]

@@ -89,5 +89,3 @@ class TaxonomySearch(Config):
     """Best first (``score``), or the likely relevant ones from ``specific`` to general, then the rest."""
     within: str | None = None
     """Id of a node: search only it and its descendants."""
-    closed: bool = False
-    """Whole chains only: a node comes with its known ancestors, and is left out if they do not fit into ``k``."""

@@ -38,25 +38,18 @@ class TaxonomyData(RetrievalData):
         return self.hierarchy is not None or bool(self.qrels.get("train"))
 
     @classmethod
-    def load(
-        cls, data: Any, edges: Iterable[tuple[str, str]] | None = None, parents: str | None = None, seed: int = 0
-    ) -> TaxonomyData:
+    def load(cls, data: Any, edges: Iterable[tuple[str, str]] | None = None, seed: int = 0) -> TaxonomyData:
         """Load a hierarchy, documents that name their parents (or ``edges`` that do), or pairs alone."""
         if isinstance(data, TaxonomyData):
             return data
         if isinstance(data, Hierarchy):
             return cls("hierarchy", data.documents(), {}, {}, hierarchy=data)
         loaded = data if isinstance(data, RetrievalData) else load_data(data, seed=seed)
-        corpus, hierarchy = loaded.corpus, None
-        if edges is not None:
-            ids, names = [node.key for node in corpus], [name_of_node(node) for node in corpus]
-            hierarchy = Hierarchy.from_edges(edges, ids, names)
-        elif parents != "":
-            hierarchy = Hierarchy.from_documents(corpus, parents)
+        hierarchy = Hierarchy.from_documents(loaded.corpus, edges)
         if hierarchy is None and not loaded.labelled:
             raise InputError(
-                f"{loaded.name}: no document names its parents, and there are no pairs of query and document: give "
-                "edges=, parents= (the key of the metadata that names them), or pairs"
+                f"{loaded.name}: no document names its parents in metadata ('parents'), and there are no pairs of "
+                "query and document: name them, or give edges= or pairs"
             )
         known = {field.name: getattr(loaded, field.name) for field in fields(RetrievalData)}
         return cls(**known, hierarchy=hierarchy)

@@ -24,7 +24,7 @@ from palmette.errors import DuplicateIdError, InputError, NotFoundError, shown
 from palmette.types import Document
 
 PARENT_KEYS = ("parents", "parent")
-"""Metadata that names a document's parents, unless another key is given."""
+"""Metadata that names a document's parents; the first that any document has."""
 AROUND = ".,;:!?()[]{}'\""
 """Punctuation that may surround a code."""
 SHORTEST_CODE = 4
@@ -147,18 +147,18 @@ class Hierarchy:
         return cls.from_edges(edges, names, list(names.values()))
 
     @classmethod
-    def from_documents(cls, documents: Sequence[Document], key: str | None = None) -> Self | None:
-        """Build from the ids of parents in metadata (one id or a list); ``None`` if no document has any.
+    def from_documents(
+        cls, documents: Sequence[Document], edges: Iterable[tuple[str, str]] | None = None
+    ) -> Self | None:
+        """Build from given edges, else from the ids of parents in metadata, one id or a list under ``"parents"``.
 
-        The metadata ``key`` is by default ``"parents"`` or ``"parent"``, whichever is there.
+        Returns ``None`` if no document has any.
         """
-        keys = PARENT_KEYS if key is None else (key,)
-        used = next((name for name in keys if any(d.metadata.get(name) for d in documents)), None)
-        if used is None:
-            if key is not None:
-                raise InputError(f"no document has metadata {key!r} to name its parents by")
-            return None
-        edges = [(d.key, parent) for d in documents for parent in _parents(d, used)]
+        if edges is None:
+            key = next((name for name in PARENT_KEYS if any(d.metadata.get(name) for d in documents)), None)
+            if key is None:
+                return None
+            edges = [(d.key, parent) for d in documents for parent in _parents(d, key)]
         return cls.from_edges(edges, [d.key for d in documents], [name_of_node(d) for d in documents])
 
     def __len__(self) -> int:

@@ -13,15 +13,12 @@ from numpy.typing import NDArray
 from palmette.arrays import Floats
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder, FakeEncoder
-from palmette.encoder.cache import EncodingCache
 from palmette.errors import ConfigError, InputError
-from palmette.hub.checkpointed import TrainingRecord
 from palmette.machine.text import shorten
 from palmette.methods.base import VECTOR, Arrays, FitInputs, Model, Queries
 from palmette.methods.taxonomy.config import TRAINING, TaxonomyConfig, TaxonomySearch
 from palmette.methods.taxonomy.data import Sampler, TaxonomyData, training_queries
 from palmette.methods.taxonomy.hierarchy import Nodes
-from palmette.methods.taxonomy.init import construct, dimension_needed
 from palmette.methods.taxonomy.module import DualEncoder
 from palmette.methods.taxonomy.search import NODE, RelevanceCutoff, node_rows, rank
 from palmette.methods.taxonomy.training import TaxonomyTask, recall_by_query
@@ -64,68 +61,21 @@ class TaxonomyModel(Model):
     module: DualEncoder
 
     @classmethod
-    def fit(
-        cls,
-        data: Any,
-        config: Any = None,
-        *,
-        edges: Iterable[tuple[str, str]] | None = None,
-        parents: str | None = None,
-        **options: Any,
-    ) -> Self:
+    def fit(cls, data: Any, *, edges: Iterable[tuple[str, str]] | None = None, **options: Any) -> Self:
         """Train the two towers; see :meth:`palmette.Model.fit`.
 
         Args:
-            data: Documents that name their parents in metadata (or come with ``edges``), a
+            data: Documents that name their parents in metadata, as ``"parents"`` (or come with ``edges``), a
                 :class:`~palmette.methods.taxonomy.Hierarchy`, or anything that :func:`palmette.load_data` reads.
                 Judged queries match their documents and what lies above them; without a hierarchy they match
                 what they are judged to, and lower grades count as farther.
-            config: The method's options.
             edges: (child id, parent id), where metadata does not say.
-            parents: Metadata key of a document's parents: an id or a list; by default "parents" or "parent", and
-                "" for no hierarchy.
             options: See :meth:`palmette.Model.fit`.
         """
-        known = config if isinstance(config, Mapping) else {} if config is None else config.to_dict()
-        if options.get("queries", known.get("queries")) == "lookup":  # tables read no text
+        if options.get("queries") == "lookup":  # tables read no text
             options["encoder"] = FakeEncoder(1)
-        loaded = TaxonomyData.load(data, edges, parents, options.get("seed", 0))
-        return super().fit(loaded, config, **options)
-
-    @classmethod
-    def construct(
-        cls,
-        data: Any,
-        *,
-        dimension: int | None = None,
-        edges: Iterable[tuple[str, str]] | None = None,
-        parents: str | None = None,
-        max_distance: int | None = None,
-        seed: int = 0,
-    ) -> Self:
-        """Lookup tables without training: random directions, and queries as their sums (the paper's algorithm 1).
-
-        Args:
-            data: A hierarchy, with ``edges`` and ``parents`` as for :meth:`fit`.
-            dimension: Width of the embeddings; by default :func:`dimension_needed`, many times what training takes.
-            edges: See :meth:`fit`.
-            parents: See :meth:`fit`.
-            max_distance: Farther ancestors do not match.
-            seed: Seed of the directions.
-        """
-        loaded = TaxonomyData.load(data, edges, parents, seed)
-        if loaded.hierarchy is None:
-            raise InputError("a construction needs a hierarchy: give edges, parents in metadata, or a Hierarchy")
-        width = dimension or dimension_needed(loaded.hierarchy, max_distance=max_distance, seed=seed)
-        tables: dict[str, Any] = {"queries": "lookup", "documents": "lookup"}
-        config, encoder = TaxonomyConfig(dimension=width, max_distance=max_distance, **tables), FakeEncoder(1)
-        config, task = cls.task(config, FitInputs(loaded, encoder, EncodingCache(), seed))
-        queries, documents = construct(task.train.matches, width, torch.Generator().manual_seed(seed))
-        weights = {"query_rows.rows": queries, "document_rows.rows": documents}
-        task.module.load_state_dict(weights, strict=False)
-        counts: dict[str, Any] = {"documents": len(documents), "pairs": task.size()}
-        record = TrainingRecord(data=loaded.name, metrics=task.calibrate(), **counts)
-        return cls(config, encoder, task.module, record=record)
+        loaded = TaxonomyData.load(data, edges, options.get("seed", 0))
+        return super().fit(loaded, **options)
 
     @classmethod
     def uses_space(cls, config: TaxonomyConfig, data: RetrievalData) -> bool:
@@ -228,13 +178,12 @@ class TaxonomyModel(Model):
         return {VECTOR: vectors.cpu().numpy()}
 
     def check_search(self, options: TaxonomySearch) -> None:
-        """Require a hierarchy for ``within`` and ``closed``."""
-        hierarchy, within = self.nodes.hierarchy, options.within
-        if hierarchy is None and (options.closed or within is not None):
-            option = "closed=True" if within is None else f"within={within!r}"
-            raise ConfigError(f"{option} needs a hierarchy: this model was trained on pairs alone")
-        if hierarchy is not None and within is not None:
-            hierarchy.row(within)
+        """Require a hierarchy for ``within``."""
+        if options.within is None:
+            return
+        if self.nodes.hierarchy is None:
+            raise ConfigError(f"within={options.within!r} needs a hierarchy: this model was trained on pairs alone")
+        self.nodes.hierarchy.row(options.within)
 
     sentences = False  # nodes are named by few words, or looked up
 
@@ -252,7 +201,7 @@ class TaxonomyModel(Model):
 
     def lexical_key(self, options: TaxonomySearch) -> str | None:
         """One key for all searches that rank by score alone."""
-        return "" if options.cut is None and options.order == "score" and not options.closed else None
+        return "" if options.cut is None and options.order == "score" else None
 
     def scoring_options(self, options: TaxonomySearch) -> TaxonomySearch:
         """All options of a search leave out or order documents: scores are the same without them."""
@@ -276,7 +225,7 @@ class TaxonomyModel(Model):
         return SearchPlan(Score(VECTOR, queries[VECTOR]), only=only)
 
     def rank(self, view: View, plan: SearchPlan, candidates: Candidates, k: int, options: TaxonomySearch) -> Candidates:
-        """Cut, close and order the candidates."""
+        """Cut and order the candidates."""
         return rank(self.nodes, self.cutoff, view, plan, candidates, k, options)
 
     def explain(

@@ -1,4 +1,4 @@
-"""Search in a taxonomy: nearest nodes by inner product, then a cut-off, whole chains of ancestors, and an order.
+"""Search in a taxonomy: nearest nodes by inner product, then a cut-off and an order.
 
 A score alone does not say where matches end: queries differ in the scores and in the number of their matches. Training
 lifts every match above log Σ exp of everything else, so relevance shows in the *gap* under a result,
@@ -14,7 +14,6 @@ P(relevant) = σ(a · widest gap at or under the result + b · score + c), with 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,14 +24,14 @@ from palmette.arrays import Floats, Rows
 from palmette.arrays.solvers import minimise_convex, sigmoid
 from palmette.methods.taxonomy.config import TaxonomySearch
 from palmette.methods.taxonomy.hierarchy import Nodes
-from palmette.search.plan import Candidates, SearchPlan, stack_rows
+from palmette.search.plan import Candidates, SearchPlan
 from palmette.store.protocols import View
 
 NODE = "node"
 """Stored array of the node's row in the hierarchy."""
 
 BEYOND = 64
-"""Additional candidates for options that reorder or drop documents (``order="specific"``, ``closed``)."""
+"""Additional candidates for ``order="specific"``, which reorders them."""
 LIKELY = 0.5
 """Smallest probability of a relevant document if ``order="specific"`` is given without ``cut``."""
 MAX_GAP = 50.0
@@ -52,16 +51,14 @@ def rank(
     k: int,
     options: TaxonomySearch,
 ) -> Candidates:
-    """Cut, close and order the candidates; scores in a hierarchy are scaled to 0 … 1."""
+    """Cut and order the candidates; scores in a hierarchy are scaled to 0 … 1."""
     queries, chains = plan.first.queries, nodes.hierarchy is not None
-    if options.closed or options.order == "specific":
+    if options.order == "specific":
         candidates = view.candidates(plan, k + BEYOND)
     if options.cut is not None:  # probabilities fall with scores, so the tail is cut
         keep = cutoff.likely(queries, candidates.scores, options.cut, chains=chains) & (candidates.keys >= 0)
         scores = np.where(keep, candidates.scores, -np.inf).astype(np.float32)
         candidates = replace(candidates, keys=np.where(keep, candidates.keys, -1), scores=scores)
-    if options.closed:
-        candidates = _close(nodes, view, plan, k, candidates)
     keys, scores = candidates.keys, candidates.scores  # [Q, n]
     if options.order == "specific":
         least = LIKELY if options.cut is None else options.cut
@@ -80,31 +77,6 @@ def rank(
 def node_rows(view: View, keys: Rows) -> Rows:
     """Row of the node of each document; −1 for unknown ones."""
     return view.rows(NODE, keys.tolist()).astype(np.int64)
-
-
-def _close(nodes: Nodes, view: View, plan: SearchPlan, k: int, candidates: Candidates) -> Candidates:
-    """Keep whole chains only, best first: a hit is kept with all its ancestors in the view if they fit in ``k``."""
-    assert nodes.hierarchy is not None
-    keys = view.keys() if plan.only is None else plan.only
-    rows = node_rows(view, keys)
-    key_of = np.full(len(nodes) + 1, -1, np.int64)  # the last is for documents that are no nodes (row −1)
-    key_of[rows] = keys
-    key_of[-1] = -1
-    closed: list[tuple[Rows, Floats, dict[str, NDArray[Any]]]] = []
-    for place, best in enumerate(candidates.keys):
-        members: dict[int, None] = {}
-        for key in best[best >= 0].tolist():
-            node = int(rows[np.searchsorted(keys, key)])
-            above = key_of[nodes.hierarchy.ancestors(node)].tolist() if node >= 0 else []
-            chain = dict.fromkeys([key, *(step for step in above if step >= 0)])
-            if len(members | chain) <= k:
-                members |= chain
-            if len(members) == k:
-                break
-        query_plan = replace(plan.one_query(place), only=np.array(sorted(members), np.int64))
-        scored = view.candidates(query_plan, max(1, len(members)))
-        closed.append((scored.keys[0, : len(members)], scored.scores[0, : len(members)], {}))
-    return stack_rows(closed, candidates)
 
 
 def score_gaps(scores: Tensor, nodes: Tensor, depth: int) -> Tensor:

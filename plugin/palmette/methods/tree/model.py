@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from palmette.arrays import Floats, evenly_spaced, fold_columns
-from palmette.config import check_keys, check_range
+from palmette.config import check_range
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder, Kind, States
 from palmette.errors import ConfigError, TrainingError
@@ -145,16 +145,6 @@ class TreeModel(Model):
             adapted = self._router.embed(torch.from_numpy(vectors))
         return {ADAPTED: adapted.astype(np.float32), EMBEDDING: vectors}
 
-    def embed(
-        self, texts: Sequence[str], *, kind: Kind = "document", level: int | None = None, **options: Any
-    ) -> Floats:
-        """Probabilities of a level's nodes: [N, nodes]."""
-        check_keys("tree embed", options, ("level",))
-        search = self.search_options({"level": self.config.depth if level is None else level})
-        encoded = self.encode_queries(texts, search) if kind == "query" else self._encode(texts, kind)
-        leaves = encoded[LEAVES]
-        return fold_columns(leaves, leaves.shape[1] >> (self.level(search) or self.config.depth))
-
     @cached_property
     def _router(self) -> DoubleRouter:
         return DoubleRouter(self.module)
@@ -215,11 +205,5 @@ class TreeModel(Model):
         return explain(query, arrays, level, self.config.depth, self.topics)
 
     def describe(self) -> dict[str, Any]:
-        """Shape and steepness of the tree."""
-        config, linear, names = self.config, self.module.linear, ("depth", "leaves", "split", "propagation")
-        facts: dict[str, Any] = {name: getattr(config, name) for name in names}
-        if linear is not None:
-            steepness = linear.slopes * linear.directions.norm(dim=1)
-            levels = torch.split(steepness, [2**level for level in range(config.depth)])
-            facts["mean slope per level"] = [round(float(level.mean()), 3) for level in levels]
-        return {**facts, "multiplier": round(float(self.module.multiplier(config.depth)), 3)}
+        """Shape of the tree."""
+        return {name: getattr(self.config, name) for name in ("depth", "leaves", "split", "propagation")}

@@ -81,14 +81,14 @@
     }
   };
 
-  // -- the address: #q=question&in=index&view=browse&f=folder:docs/&doc=id&at=first-last&line=8&as=lines ----
+  // -- the address: #q=question&in=index&view=browse&f=folder:docs/&doc=id&at=first-last&line=8 -------------
   const read = () => {
     const hash = new URLSearchParams(location.hash.slice(1)), one = (name) => hash.get(name) || "";
-    return { q: one("q"), in: one("in"), view: one("view"), f: hash.getAll("f"), doc: one("doc"), at: one("at"), line: one("line"), as: one("as") };
+    return { q: one("q"), in: one("in"), view: one("view"), f: hash.getAll("f"), doc: one("doc"), at: one("at"), line: one("line") };
   };
   const isKnown = (name) => !name || state.indexes.some((one) => one.name === name);
   const talk = () => ({ turns: [], answer: null, ...history.state });
-  const CLOSED = { doc: "", at: "", line: "", as: "" };
+  const CLOSED = { doc: "", at: "", line: "" };
   /**
    * Puts changes into the address as a step that Back takes back, and shows what it says.
    *
@@ -121,7 +121,7 @@
       // a step back to before the answer came: it has come meanwhile
       history.replaceState({ turns: talk().turns, answer: state.told }, "");
     }
-    const opened = known && place.doc ? JSON.stringify([state.index, place.doc, place.at, place.line, place.as]) : "";
+    const opened = known && place.doc ? JSON.stringify([state.index, place.doc, place.at, place.line]) : "";
     if (opened !== state.opened) {
       state.opened = opened;
       if (opened) await open(place);
@@ -387,14 +387,13 @@
       const hit = state.hits.find((one) => one.id === place.doc && String(placeOf(one)) === String(span));
       const shift = hit && hit.passage ? hit.passage.start : 0;
       const words = hit ? hit.highlights.words.map(([start, end]) => [start + shift, end + shift]) : [];
-      const [found] = (await call("get", { ids: [place.doc], html: place.as === "lines" ? "lines" : true, mark: span, words: words.slice(0, 1000) })).documents;
+      const [found] = (await call("get", { ids: [place.doc], html: true, mark: span, words: words.slice(0, 1000) })).documents;
       if (!found) throw new Error("There is no such document, or it has gone since it was found.");
       const points = [...found.text], changed = (span && found.text && span[1] > points.length) || (hit && found.text && points.slice(shift, shift + [...hit.text].length).join("") !== hit.text);
       at("source-title").textContent = titleOf(found);
       at("source-place").textContent = changed ? "This document has changed since it was found: the mark may be elsewhere." : (hit && hit.citation) || found.metadata.source || found.id;
       at("source-place").classList.toggle("bad", Boolean(changed));
-      const other = place.as === "lines" ? ["Formatted", ""] : ["Lines", "lines"];
-      at("source-more").replaceChildren(...[button(other[0], () => go({ as: other[1] }), { class: "plain" }), originalOf(found, hit ? pageOf(hit) : null)].filter(Boolean));
+      at("source-more").replaceChildren(...[originalOf(found, hit ? pageOf(hit) : null)].filter(Boolean));
       at("source-text").replaceChildren(make("div", { class: "rendered whole" }, nodes(found.html, 3)));
       if (!at("source").open) at("source").showModal();
       const lines = [...at("source-text").querySelectorAll("[data-line]")].filter((one) => Number(one.dataset.line) <= Number(place.line));
