@@ -60,6 +60,21 @@ def test_the_parts_of_an_explanation_add_up_to_the_score(shared: Index) -> None:
     )
 
 
+def test_hits_bring_the_stored_vectors_of_their_sentences(shared: Index) -> None:
+    encoder = shared.model.encoder
+    for hit in shared.search(QUERIES[0], k=5):
+        if not shared.model.sentences:
+            assert hit.vectors is None
+            continue
+        whole, sentences = encoder.encode_sentences([hit.document.content])
+        assert hit.vectors is not None
+        assert hit.vectors.encoder == encoder.fingerprint
+        assert hit.vectors.spans.tolist() == sentences.spans.tolist()
+        np.testing.assert_allclose(hit.vectors.vectors.astype(int), sentences.vectors.astype(int), atol=1)
+        if hit.vectors.whole is not None:
+            np.testing.assert_allclose(hit.vectors.whole.astype(np.float32), whole[0], atol=1e-2)
+
+
 def test_boosts_are_parts_of_the_sum(shared: Index) -> None:
     boost = {"colour": {"blue": 3}, "tags": {"owl": 0.5, "blue": 0.25}}
     plain = {hit.id: logit(hit.score) for hit in shared.search(QUERIES[0], k=48)}

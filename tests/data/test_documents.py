@@ -9,7 +9,6 @@ import pytest
 
 from palmette.data import iter_documents, load_data, to_document
 from palmette.errors import DuplicateIdError, InputError, NotFoundError
-from palmette.sources.records import table_rows
 from palmette.types import Document
 
 
@@ -46,23 +45,6 @@ def test_the_frameworks_documents():
     assert to_document(node) == Document("n", "text", {"page": 3})
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (3, "cannot make a document of int 3"),
-        ({"texts": "a"}, "a document needs 'text' or 'title'; got the keys 'texts'"),
-        ({"text": "a", "metadata": [1]}, "'metadata' must be an object, got list"),
-        ({"text": "a", "id": 1.5}, "a document id must be a str or an int, got 1.5"),
-        ({"text": "a", "id": True}, "a document id must be a str or an int, got True"),
-        ("\n", "document is empty: give it a text"),
-        ({"id": "x", "text": " "}, "document 'x' is empty"),
-    ],
-)
-def test_no_document(value, text):
-    with pytest.raises(InputError, match=f"document 1: {text}"):
-        list(iter_documents(["fine", value]))
-
-
 def test_a_blank_page_is_named_by_its_source():
     langchain = pytest.importorskip("langchain_core.documents")
     page = langchain.Document(page_content="\n", metadata={"source": "a.pdf", "page": 3, "author": "me"})
@@ -80,19 +62,6 @@ def test_text_folder(tmp_path):
         (tmp_path / name).write_text(text, encoding="utf-8")
     assert [d.id for d in iter_documents(tmp_path)] == ["b.md", "sub/a.txt"]
     assert next(iter_documents(tmp_path / "b.md")) == Document("b.md", "# B\nbody", {"source": "b.md", "title": "B"})
-
-
-def test_a_broken_file_is_named_and_stops_no_folder(tmp_path):
-    (tmp_path / "a.md").write_text("alpha")
-    for name in ("bad.txt", "worse.txt"):
-        (tmp_path / name).write_bytes(b"\x00\x01\x02 text")
-    with pytest.raises(InputError, match=r"bad\.txt: it holds zero bytes"):
-        list(iter_documents(tmp_path / "bad.txt"))
-    with pytest.warns(UserWarning, match=r"2 of 3 files in .* cannot be read: .*bad\.txt: it holds .*worse\.txt"):
-        assert [document.id for document in iter_documents(tmp_path)] == ["a.md"]
-    (tmp_path / "a.md").unlink()
-    with pytest.warns(UserWarning, match="2 of 2 files"), pytest.raises(InputError, match="no documents"):
-        list(iter_documents(tmp_path))
 
 
 def test_document_file_and_corpus_folder(tmp_path):
@@ -174,36 +143,3 @@ def test_other_tables(tmp_path):
     table.write_text("id,title,text\n" + "".join(f"{i},Title number {i},{more}\n" for i in range(20)))
     data = load_data(table)
     assert (data.labelled, len(data.corpus)) == (False, 20)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"id,text\n1,a,b\n", r"shop.csv:2: more cells than the heading has columns \(id, text\)"),
-        (b"id,text\n1,\xff\n", "cannot be read as a table"),
-        (b'id,text\n1,"open\n', "cannot be read as a table"),
-        (b"id,text\n1,a\n1,b\n", "document id '1' has two contents"),
-        (b"", "there are no documents"),
-        (b",id,text\n0,1,a\n", "column 1 has no name"),
-        (b"id,text,text\n1,a,b\n", "two columns are named 'text'"),
-        (b"id;text\n1;a\n", "seem to be parted by ';'"),
-    ],
-)
-def test_a_broken_table_is_refused_with_the_line(content, message, tmp_path):
-    (tmp_path / "shop.csv").write_bytes(content)
-    with pytest.raises(InputError, match=message):
-        list(iter_documents(tmp_path / "shop.csv"))
-
-
-@pytest.mark.parametrize(
-    ("heading", "names"),
-    [
-        ("ID,Title,TEXT", ["id", "title", "text"]),
-        ("_Id,text,Text", ["_id", "text", "Text"]),
-        ("TEXT,Text,Year", ["TEXT", "Text", "Year"]),
-    ],
-)
-def test_capitals_do_not_hide_the_columns(heading, names, tmp_path):
-    table = tmp_path / "a.csv"
-    table.write_text(f"{heading}\n7,b,c\n")
-    assert [list(row) for _, row in table_rows(table)] == [names]

@@ -3,7 +3,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from pathlib import Path
 
 import pytest
 
@@ -123,26 +122,6 @@ def test_ids_with_two_contents(beir):
     assert len(load_data(beir(train=TRAIN, corpus=CORPUS + CORPUS)).corpus) == 4
 
 
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        (b'{"query": "a", "positive": "b"}\n{"query": ', r"p.jsonl:2: not JSON"),
-        (b'{"text": "a", "price": NaN}\n', r"p.jsonl:1: not JSON \(NaN is not a JSON value"),
-        (b"[1, 2]\n", r"p.jsonl:1: expected a JSON object per line, got list"),
-        (b'{"query": "a", "text": "b"}\n\n{"query": "a"}\n', r"p.jsonl:3: a pair needs 'positive' \(or 'ans"),
-        (b'{"query": " ", "positive": "b"}\n', r"p.jsonl:1: the query must be a str .* not empty, got ' '"),
-        (b'{"query": "a", "positive": []}\n', r"p.jsonl:1: query 'a' has no positive"),
-        (b'{"query": "a", "positive": 3}\n', r"p.jsonl:1: cannot make a document of int 3"),
-        (b'{"query": "\xff"}\n', r"p.jsonl: cannot be read after line 0 .*UTF-8"),
-        (b"\n", "no documents in '.*p.jsonl'"),
-    ],
-)
-def test_a_broken_file_is_refused_with_the_line(tmp_path, content, text):
-    (tmp_path / "p.jsonl").write_bytes(content)
-    with pytest.raises(InputError, match=text):
-        load_data(tmp_path / "p.jsonl")
-
-
 def test_a_truncated_gzip_a_missing_file_and_a_corpus_alone(tmp_path):
     (tmp_path / "p.jsonl.gz").write_bytes(gzip.compress(os.urandom(4000).hex().encode())[:-900])
     with pytest.raises(InputError, match="cannot be read"):
@@ -195,22 +174,48 @@ def test_a_positive_is_never_its_own_negative():
     assert sorted(data.qrels["train"].popitem()[1].values()) == [1, 1]
 
 
-@pytest.mark.parametrize(
-    ("pairs", "text"),
-    [
-        ([("a", "b"), ("a",)], r"pair 1: expected a Pair, \(query, positive\)"),
-        ([("a", "b"), "c"], "pair 1: expected a Pair"),
-        ([("a", 4)], "pair 0: cannot make a document of int 4"),
-        ([(4, "a")], "pair 0: the query must be a str"),
-        (["text", ("a", "b")], "document 1: cannot make a document of tuple"),
-        ([], "there are no documents; give at least one"),
-        (17, "expected a path or an iterable .* got int 17"),
-        ({"a": "b"}, "expected a path or an iterable .* got dict"),
-    ],
-)
-def test_other_things_are_refused_with_the_position(pairs, text):
-    with pytest.raises(InputError, match=text):
-        load_data(pairs)
+REFUSED = [
+    # pairs and documents, named by their position
+    ([("a", "b"), ("a",)], r"pair 1: expected a Pair, \(query, positive\)"),
+    ([("a", 4)], "pair 0: cannot make a document of int 4"),
+    ([(4, "a")], "pair 0: the query must be a str"),
+    (["fine", ("a", "b")], "document 1: cannot make a document of tuple"),
+    (["fine", {"texts": "a"}], "document 1: a document needs 'text' or 'title'; got the keys 'texts'"),
+    (["fine", {"text": "a", "metadata": [1]}], "document 1: 'metadata' must be an object, got list"),
+    (["fine", {"text": "a", "id": True}], "document 1: a document id must be a str or an int, got True"),
+    (["fine", "\n"], "document 1: document is empty: give it a text"),
+    (["fine", {"id": "x", "text": " "}], "document 1: document 'x' is empty"),
+    ([], "there are no documents; give at least one"),
+    (17, "expected a path or an iterable .* got int 17"),
+    # lines of a file
+    (b'{"query": "a", "positive": "b"}\n{"query": ', r"p.jsonl:2: not JSON"),
+    (b'{"text": "a", "price": NaN}\n', r"p.jsonl:1: not JSON \(NaN is not a JSON value"),
+    (b"[1, 2]\n", r"p.jsonl:1: expected a JSON object per line, got list"),
+    (b'{"query": "a", "text": "b"}\n\n{"query": "a"}\n', r"p.jsonl:3: a pair needs 'positive' \(or 'ans"),
+    (b'{"query": " ", "positive": "b"}\n', r"p.jsonl:1: the query must be a str .* not empty, got ' '"),
+    (b'{"query": "a", "positive": []}\n', r"p.jsonl:1: query 'a' has no positive"),
+    (b'{"query": "\xff"}\n', r"p.jsonl: cannot be read after line 0 .*UTF-8"),
+    (b"\n", "no documents in '.*p.jsonl'"),
+    # rows of a table
+    ("id,text\n1,a,b\n", r"p.csv:2: more cells than the heading has columns \(id, text\)"),
+    ("id,text\n1,\udcff\n", "cannot be read as a table"),
+    ('id,text\n1,"open\n', "cannot be read as a table"),
+    ("id,text\n1,a\n1,b\n", "document id '1' has two contents"),
+    (",id,text\n0,1,a\n", "column 1 has no name"),
+    ("id,text,text\n1,a,b\n", "two columns are named 'text'"),
+    ("id;text\n1;a\n", "seem to be parted by ';'"),
+]
+
+
+@pytest.mark.parametrize(("given", "told"), REFUSED)
+def test_what_is_no_data_is_refused_with_its_place(given, told, tmp_path):
+    """Bytes are a file of JSON lines, a text is one of a table."""
+    if isinstance(given, bytes | str):
+        path = tmp_path / ("p.jsonl" if isinstance(given, bytes) else "p.csv")
+        path.write_bytes(given if isinstance(given, bytes) else given.encode("utf-8", "surrogateescape"))
+        given = path
+    with pytest.raises(InputError, match=told):
+        load_data(given)
 
 
 def test_loaded_data_only_gains_a_dev_split():
@@ -219,14 +224,3 @@ def test_loaded_data_only_gains_a_dev_split():
     assert load_data(data, dev_fraction=0) is data
     assert len(load_data(data).qrels["dev"]) == 1
     assert load_data(load_data(data)).qrels == load_data(data).qrels
-
-
-@pytest.mark.data
-@pytest.mark.skipif("PALMETTE_DATA" not in os.environ, reason="PALMETTE_DATA names no folder of data sets")
-@pytest.mark.parametrize(
-    ("name", "documents", "test_pairs"),
-    [("squad", 2067, 2358), ("scifact", 5183, 339), ("medquad", 16407, 3355), ("chorus_icecat", 19406, 471)],
-)
-def test_published_counts(name, documents, test_pairs):
-    data = load_data(Path(os.environ["PALMETTE_DATA"]) / name)
-    assert (len(data.corpus), len(data.pairs("test").queries)) == (documents, test_pairs)

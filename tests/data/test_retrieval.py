@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from palmette.data import RetrievalData
 from palmette.data.metrics import score_ranks
-from palmette.data.retrieval import RowLists
 from palmette.errors import DuplicateIdError, InputError
 from palmette.types import Document
 
@@ -65,14 +64,6 @@ def test_negatives_are_the_training_queries_of_grade_zero():
     assert set(drawn[0]) == {0, 4}
     assert (drawn[1:] == -1).all()
     assert (make({"q1": {"d2": 2}}).negatives.sample(np.array([1]), 2, np.random.default_rng(0)) == -1).all()
-
-
-def test_row_lists():
-    lists = RowLists.of(np.array([2, 0, 2, 2]), np.array([5, 9, 1, 3]), 4)
-    assert [lists[row].tolist() for row in range(4)] == [[9], [], [1, 3, 5], []]
-    owner, values = lists.flat(np.array([2, 1, 0, 2]))
-    assert owner.tolist() == [0, 0, 0, 2, 3, 3, 3]
-    assert values.tolist() == [1, 3, 5, 9, 1, 3, 5]
 
 
 def test_what_does_not_hold_together():

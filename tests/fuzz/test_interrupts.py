@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 import gc
-import os
 import random
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from palmette import Document, FakeEncoder, Index, SpaceModel
-from palmette.machine.compiled import reraise_interrupt
+from support.stores import run_python
 
 MODEL = SpaceModel.untrained(FakeEncoder(64))
-
-
-def test_what_numba_masks_leaves_as_itself() -> None:
-    def masked() -> None:
-        raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
-
-    def other() -> None:
-        raise SystemError("something else")
-
-    with pytest.raises(KeyboardInterrupt):
-        reraise_interrupt(masked)()
-    with pytest.raises(SystemError, match="something else"):
-        reraise_interrupt(other)()
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX timers")
@@ -36,8 +20,7 @@ def test_what_numba_masks_leaves_as_itself() -> None:
 def test_interrupts_of_searches_and_writes(count: int, tmp_path: Path) -> None:
     """In a process of its own: an interrupt may leave a lock of a library held for ever."""
     code = f"from fuzz.test_interrupts import interrupt; interrupt({str(tmp_path / 'index')!r}, {count})"
-    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run([sys.executable, "-c", code], env=paths, capture_output=True, text=True, timeout=500)
+    done = run_python(code, timeout=500)
     assert done.returncode == 0, done.stderr[-3000:]
 
 

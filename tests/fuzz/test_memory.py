@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.peaks import PARTS
+from support.stores import run_program
 
 BOUND = 200
 """Megabytes beyond a process with a loaded model."""
@@ -26,17 +25,9 @@ WEEKLY = [(call, name) for call in CALLS for name in PARTS if (call, name) not i
 
 def measured(call: str, name: str, size: int) -> Any:
     """Measure a call in a process of its own."""
-    program = [sys.executable, "-m", "support.peaks", call, name, str(size)]
-    paths = [str(Path(__file__).parents[1]), *sys.path]
-    run = subprocess.run(program, capture_output=True, text=True, env=_environment(paths), check=False)
+    run = run_program("-m", "support.peaks", call, name, size, timeout=None)
     assert run.returncode == 0, run.stderr[-2000:]
     return json.loads(run.stdout)
-
-
-def _environment(paths: list[str]) -> dict[str, str]:
-    import os
-
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="peaks of memory are read from /proc")

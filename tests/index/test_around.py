@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 
 from palmette import Document, FakeEncoder, Index, SpaceModel
-from palmette.errors import ConfigError, InputError
 from palmette.index.grouping import PASSAGES_OF_A_DOCUMENT
 from support.tiny import METHODS, documents
 
@@ -140,13 +139,3 @@ def test_a_context_without_sentences_or_without_anything(index: Index) -> None:
     assert str(index.context(QUERY, threshold=1.0)) == ""
     fig = index.context(QUERY, filter={"fruit": "fig"})
     assert {one.document.key for one in fig.excerpts} == {"fig.md"}
-
-
-def test_wrong_options_are_named(index: Index) -> None:
-    for options, complaint in (({"group_by": "topic"}, "group_by"), ({"distinct": "same"}, "distinct must be")):
-        with pytest.raises((ConfigError, InputError), match=complaint):
-            index.search(QUERY, **options)
-    with pytest.raises(ConfigError, match="one question"):
-        index.context([QUERY])
-    with pytest.raises(InputError, match="tokens must be"):
-        index.context(QUERY, 0)

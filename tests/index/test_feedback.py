@@ -10,15 +10,15 @@ import sys
 import threading
 import time
 from contextlib import closing
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from palmette import Document, FakeEncoder, Index, SpaceModel
-from palmette.errors import ConfigError, CorruptIndexError, InputError, NotFoundError
+from palmette.errors import CorruptIndexError, InputError, NotFoundError
 from palmette.store.local.feedback import FEEDBACK
 from support.hostile import knot
+from support.stores import environment
 
 MODEL = SpaceModel.untrained(FakeEncoder(32))
 TEXTS = [Document(f"d{n}", f"text number {n}", {"t": "ab"[n % 2]}) for n in range(10)]
@@ -84,28 +84,6 @@ def test_deleted_by_document_person_and_age(index: Index) -> None:
     assert log.delete(before=time.time()) == 2
     assert log.votes() == log.searches() == []
     assert b"question" not in (index.path / FEEDBACK).read_bytes(), "deleted pages are overwritten"
-    with pytest.raises(InputError, match="at least one"):
-        log.delete()
-
-
-@pytest.mark.parametrize(
-    ("conditions", "words"),
-    [
-        ({"before": "2001-01-01"}, "before must be seconds since 1970"),
-        ({"before": timedelta(1)}, "before must be seconds since 1970"),
-        ({"before": float("nan")}, "before must be between"),
-        ({"before": 10**400}, "before must be between"),
-        ({"before": True}, "before must be a number"),
-        ({"person": ""}, "person: its name must not be empty"),
-        ({"document": ""}, "document: its name must not be empty"),
-        ({"document": 5}, "document must be a str"),
-    ],
-)
-def test_what_is_no_condition_deletes_nothing(index: Index, conditions: dict, words: str) -> None:
-    index.feedback("q", "d1", useful=True)
-    with pytest.raises((InputError, ConfigError), match=words):
-        index.feedback_log.delete(**conditions)
-    assert len(index.feedback_log.votes()) == 1
 
 
 def test_a_tenant_sees_and_deletes_its_own_feedback(index: Index) -> None:
@@ -116,27 +94,8 @@ def test_a_tenant_sees_and_deletes_its_own_feedback(index: Index) -> None:
     assert len(index.feedback_log.votes()) == 2
     with pytest.raises(NotFoundError, match="no document 'd1'"):
         mine.feedback("my secret", "d1", useful=True)
-    with pytest.raises(InputError, match="the whole index"):
-        mine.feedback_log.recording = True
     assert mine.feedback_log.delete(before=time.time() + 1) == 1
     assert [vote.query for vote in index.feedback_log.votes()] == ["their secret"]
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        ({"query": "q", "id": "gone", "useful": True}, "no document 'gone'"),
-        ({"query": " ", "id": "d1", "useful": True}, "must not be empty"),
-        ({"query": "q", "id": "d1", "useful": 1}, "True or False"),
-        ({"query": "q" * 9000, "id": "d1", "useful": True}, "at most 8,192 characters"),
-        ({"query": "\ud800", "id": "d1", "useful": True}, "surrogate"),
-        ({"query": "q", "id": "d1", "useful": True, "person": "p" * 300}, "at most 256"),
-    ],
-)
-def test_unusable_feedback_is_refused(index: Index, call: dict, words: str) -> None:
-    with pytest.raises((InputError, NotFoundError), match=words):
-        index.feedback(**call)
-    assert index.feedback_log.votes() == []
 
 
 def test_strange_files_are_refused(index: Index, tmp_path: Path) -> None:
@@ -159,8 +118,6 @@ def test_strange_files_are_refused(index: Index, tmp_path: Path) -> None:
     assert index.search("text number 1", 1)[0].id == "d1", "searches do not need it"
 
 
-PATHS = {**os.environ, "PYTHONPATH": ":".join(filter(None, sys.path))}
-"""Environment of a process that finds the package where this one did."""
 WRITER = """
 import sys
 from palmette import FakeEncoder, Index, SpaceModel
@@ -176,9 +133,9 @@ MANY = [(2, 8, 10), pytest.param(4, 64, 20, marks=pytest.mark.exhaustive)]
 
 @pytest.mark.parametrize(("processes", "threads", "each"), MANY)
 def test_many_give_feedback_while_others_search(index: Index, processes: int, threads: int, each: int) -> None:
-    words = [sys.executable, "-c", WRITER, str(index.path)]
+    words, paths = [sys.executable, "-c", WRITER, str(index.path)], environment()
     started = [
-        subprocess.Popen([*words, f"p{n}", str(each)], stdout=subprocess.PIPE, env=PATHS) for n in range(processes)
+        subprocess.Popen([*words, f"p{n}", str(each)], stdout=subprocess.PIPE, env=paths) for n in range(processes)
     ]
 
     def give(name: str) -> None:
@@ -199,7 +156,7 @@ def test_killed_while_giving_feedback(index: Index) -> None:
     acknowledged = 0
     for round in range(5):
         command = [sys.executable, "-c", WRITER, str(index.path), f"p{round}", "100000"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=PATHS) as process:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
             for _ in range(3 + round):
                 process.stdout.readline()
             process.kill()

@@ -9,7 +9,6 @@ import pytest
 
 from palmette import FakeEncoder, Index, SpaceModel
 from palmette.cli import main
-from palmette.index.languages import ENGLISH_ENCODERS
 
 GERMAN = (
     "Der Mietvertrag für die Wohnung im dritten Stock endet am letzten Tag des Monats, und die Schlüssel der Wohnungen "
@@ -64,21 +63,3 @@ def test_the_command_reads_some_files_before_it_makes_the_index(
         with Index.open(out) as index:
             assert index.backend.language == language
         assert ("palmette: warning: most texts are in German" in capsys.readouterr().err) == (language == "english")
-
-
-@pytest.mark.parametrize(
-    ("name", "english"),
-    [
-        ("packaged:all-MiniLM-L6-v2", True),
-        ("BAAI/bge-small-en-v1.5", True),
-        ("intfloat/e5-small-v2", True),
-        ("thenlper/gte-base", True),
-        ("intfloat/multilingual-e5-small", False),
-        ("sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2", False),
-        ("BAAI/bge-m3", False),
-        ("Alibaba-NLP/gte-multilingual-base", False),
-        ("openai:text-embedding-3-small", False),
-    ],
-)
-def test_encoders_that_know_english_alone(name: str, english: bool) -> None:
-    assert bool(ENGLISH_ENCODERS.search(name)) == english

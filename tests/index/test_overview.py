@@ -2,11 +2,9 @@
 
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 
 from palmette import Document, Index
-from palmette.errors import ConfigError, InputError
 from support.tiny import METHODS, documents
 
 SUBJECTS = {
@@ -93,13 +91,3 @@ def test_every_method_has_topics(method: str) -> None:
         found = index.overview(topics=4)
         assert sum(topic.passages for topic in found.topics) == 48
         assert 1 <= len(found.topics) <= 4
-
-
-def test_wrong_options_are_named(index: Index) -> None:
-    with pytest.raises(InputError, match="topics must be a whole number"):
-        index.overview(topics=0)
-    with pytest.raises(ConfigError, match="one question"):
-        index.overview(["a", "b"])
-    with pytest.raises(InputError, match="query is empty"):
-        index.overview(" ")
-    assert np.isfinite(index.overview("x", topics=2).topics[0].answers)

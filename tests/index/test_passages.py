@@ -108,17 +108,6 @@ def test_a_short_document_is_one_passage_and_is_not_altered(place: Callable[[], 
         assert "passage" not in hit.to_dict()
 
 
-def test_copies_keep_the_passages(index: Index, place: Callable[[], str | Path], tmp_path: Path) -> None:
-    texts, hits = slices(index, "guide"), index.search("prune apples", 9)
-    for copy in (index.copy_to(place()), index.copy_to(tmp_path / "copy")):
-        with copy:
-            assert slices(copy, "guide") == texts
-            assert copy.search("prune apples", 9) == hits
-            copy.verify()
-            copy.add([Document("more", GUIDE)])
-            assert len(slices(copy, "more")) == len(texts), "it cuts as the first does"
-
-
 def test_backup_repair_and_reopening_keep_the_passages(tmp_path: Path) -> None:
     with Index.create(tmp_path / "index", MODEL, passages=FEW) as index:
         index.add([Document("guide", GUIDE), Document("note", "Cherries are red.")])

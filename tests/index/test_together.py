@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from palmette import Model
-from palmette.errors import ConfigError, InputError
 from support import tiny
 from support.alone import Index
 
@@ -32,16 +31,3 @@ def test_scores_are_those_of_the_mean_of_what_the_model_makes_of_each(make: Call
     [(one,)] = index.search([TEXTS], 1)
     assert index.explain(TEXTS, one.id, lexical=0).score == pytest.approx(one.score, abs=1e-6)
     assert one.explain().score == pytest.approx(one.score, abs=1e-6)
-
-
-def test_what_cannot_be_is_said() -> None:
-    index = Index.build(tiny.documents(), tiny.fields())
-    with pytest.raises(ConfigError, match="lexical=0.5 needs the words of a query"):
-        index.search([TEXTS], lexical=0.5)
-    with pytest.raises(InputError, match="has none: give it at least one"):
-        index.search([()])
-    with pytest.raises(InputError, match="the query is empty"):
-        index.search([("owl", " ")])
-    with pytest.raises(InputError, match="a query must be a str, got int"):
-        index.search([("owl", 3)])
-    assert len(index.search(("owl", "hen"))) == 2, "a tuple of texts alone is several queries, as a list is"

@@ -87,13 +87,6 @@ def test_languages_differ_and_none_leaves_endings() -> None:
         check_language("klingon")
 
 
-def test_a_word_has_one_number_wherever_it_stands() -> None:
-    first, *_, last = Analyser().words("owl in a text with another owl")
-    assert first == last
-    assert Analyser().words("owl") == [first]
-    assert len({word.term for word in Analyser().words("a b c d e f g h")}) == 8
-
-
 def test_marks_beyond_thirty_are_dropped() -> None:
     text = "z" + "\u0301\u0327" * 40 + "owl"
     short = with_few_marks(text)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from palmette.lexical import postings
 from palmette.lexical.analyser import analyser_of
 from palmette.lexical.bm25 import query_terms
-from palmette.lexical.postings import COUNT_BITS, MAX_COUNT, Postings, PostingsBuilder, Terms, merge_parts
+from palmette.lexical.postings import COUNT_BITS, MAX_COUNT, Postings, PostingsBuilder, merge_parts
 
 ANALYSER = analyser_of(None)
 
@@ -77,45 +77,14 @@ def test_what_is_collected_is_what_stands_there() -> None:
     assert len(collected(["", ""]).lengths) == 2
 
 
-@pytest.mark.parametrize("most", [1, 20, 10_000])
-def test_merging_keeps_the_living_in_order(most: int) -> None:
-    given = [texts(count, seed) for seed, count in enumerate((30, 11, 23))]
-    draw, parts, alive, count = np.random.default_rng(1), [], [], 0
-    for some in given:
-        kept = np.flatnonzero(draw.random(len(some)) < 0.7)
-        new = np.full(len(some), -1, np.int64)
-        new[kept] = np.arange(count, count + len(kept))
-        count += len(kept)
-        parts.append((collected(some), new))
-        alive += [some[row] for row in kept]
-    assert merged(parts, most) == expected(alive)
-
-
 def test_counts_end_at_63() -> None:
     assert list(content(collected(["w1 " * 300]))[0].values()) == [63, 63]
-
-
-def test_terms_of_one_document_have_a_hit_alone() -> None:
-    postings = collected(["red owl", "red owl red fox"])
-    assert len(postings.once_hits) == 3  # fox, owl red, red fox
-    assert len(postings.hits) == 6  # red, owl, red owl
 
 
 def test_lengths_leave_function_words_out() -> None:
     builder = PostingsBuilder(analyser_of("english"))
     builder.add(["the red owl of the house", "the"])
     assert builder.collected().lengths.tolist() == [3, 0]
-
-
-def test_numbers_are_found_in_two_parts() -> None:
-    draw = np.random.default_rng(0)
-    ends = np.array([0, 1, (1 << 32) - 1, 1 << 32, (1 << 40) - 1], np.uint64)
-    numbers = np.unique(np.append(draw.integers(0, 1 << 40, 500, np.uint64), ends))
-    heads = np.searchsorted(numbers, np.arange(257, dtype=np.uint64) << np.uint64(32))
-    terms = Terms(heads, numbers.astype(np.uint32))
-    assert terms.numbers().tolist() == numbers.tolist()
-    assert [terms.place(number) for number in numbers.tolist()] == list(range(len(numbers)))
-    assert {terms.place(number) for number in range(2, 300)} == {None}
 
 
 def test_texts_beyond_memory_go_through_files(tmp_path: Path) -> None:

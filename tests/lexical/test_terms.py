@@ -34,17 +34,6 @@ def test_terms_are_frequent_in_their_group_and_named_once() -> None:
         assert len(parts) == len(set(parts))
 
 
-def test_a_term_counts_once_per_text_and_is_no_pair_with_itself() -> None:
-    found = terms_of(["moon " * 50, "moon", "sun moon"] + ["sun"] * 9, [f"plain text {n}" for n in range(60)])
-    assert found[0]["sun"] > found[0]["moon"]
-    assert "decimal decimal" not in terms_of(["class Decimal: Decimal numbers"] * 9, ["plain"] * 20)[0]
-
-
-def test_words_of_most_texts_and_pairs_with_them_tell_nothing() -> None:
-    found = terms_of([f"ant lives house {n}" for n in range(9)], [f"cow lives house {n}" for n in range(9)])
-    assert set(found[0]) == {"ant"}
-
-
 @pytest.mark.parametrize(
     ("texts", "term"),
     [

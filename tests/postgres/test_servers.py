@@ -15,7 +15,6 @@ import pytest
 
 from palmette.errors import LockedError, ReadOnlyError, StorageFullError, StoreError
 from support import postgres
-from support.forks import ended, forked
 from support.stores import SPECS, doc, put, state_for, state_of
 
 pytest.importorskip("psycopg", reason="needs psycopg: pip install 'psycopg[binary]'")
@@ -131,23 +130,3 @@ def test_a_full_disk_leaves_the_index_as_it_was() -> None:
             postgres.run("DROP DATABASE small", "DROP TABLESPACE small")
         finally:
             subprocess.run(["umount", "-l", folder], check=False)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
-def test_eight_processes_write_and_read() -> None:
-    url = postgres.new_url()
-    created(url).close()
-
-    def work(own: int) -> None:
-        with closing(PostgresBackend.open(url, lock_timeout=30)) as backend:
-            for number in range(4):
-                put(backend, *(doc(f"{own} {number} {part}") for part in range(3)))
-                groups = [id.rpartition(" ")[0] for id in state_of(backend)]
-                assert all(groups.count(one) == 3 for one in groups), "a group is whole or absent"
-
-    children = [forked(lambda pipe, own=own: work(own)) for own in range(8)]
-    assert ended(*children) == [0] * 8
-    with closing(PostgresBackend.open(url)) as backend:
-        assert len(state_of(backend)) == 8 * 4 * 3
-        backend.verify()

@@ -143,4 +143,7 @@ def test_a_damaged_point_is_named(change: dict[str, Any], words: str, backend: Q
         view.documents([1 << 32])
         view.rows("leaves", [1 << 32])
         view.words("text", 3)
+    if "text" in change:
+        with pytest.raises(CorruptIndexError, match=words):
+            backend.verify()
     backend.close()

@@ -25,7 +25,7 @@ from palmette_qdrant import lease
 from palmette_qdrant.backend import QdrantBackend
 from palmette_qdrant.client import Collection
 from support.forks import ended, forked
-from support.stores import SPECS, doc, fast_place, put, run_program
+from support.stores import SPECS, doc, environment, fast_place, put, run_program
 
 pytest.importorskip("qdrant_edge")
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked children")
@@ -43,9 +43,8 @@ def server() -> Iterator[str]:
         Collection(f"{named}/{name}")("delete_collection")
         return
     with TemporaryDirectory(dir=fast_place()) as folder:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         program = [sys.executable, "-m", "support.edge_server", folder]
-        with subprocess.Popen(program, env=environment, stdout=subprocess.PIPE, text=True) as running:
+        with subprocess.Popen(program, env=environment(), stdout=subprocess.PIPE, text=True) as running:
             assert running.stdout is not None
             yield f"qdrant://127.0.0.1:{running.stdout.readline().strip()}/{name}"
             running.kill()

@@ -6,7 +6,7 @@ import pytest
 
 from palmette import Document, Index, recency
 from palmette.errors import ConfigError
-from palmette.ranking.boost import boost_to_dict, parse_boost, read_date
+from palmette.ranking.boost import boost_to_dict, parse_boost
 from support.tiny import METHODS
 
 NOW = "2025-06-01"
@@ -81,11 +81,6 @@ def test_wrong_boosts_are_named(given: object, complaint: str) -> None:
 def test_wrong_half_lives_are_named(half_life: object) -> None:
     with pytest.raises(ConfigError, match="half_life"):
         recency(half_life)  # type: ignore[arg-type]
-
-
-def test_dates_are_read_in_utc() -> None:
-    assert read_date("2025-06-01") == datetime(2025, 6, 1, tzinfo=UTC)
-    assert read_date("2025-06-01T02:00:00+02:00") == datetime(2025, 6, 1, tzinfo=UTC)
 
 
 def test_a_boost_decides_between_equal_documents() -> None:

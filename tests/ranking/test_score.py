@@ -12,14 +12,13 @@ from palmette import Document, FakeEncoder, Index
 from palmette.arrays import Ragged, unit_rows
 from palmette.index.results import encode_query_batch
 from palmette.methods.space import SpaceModel
-from palmette.methods.tree import TreeSearch
 from palmette.ranking import scales as measuring
 from palmette.ranking import score
-from palmette.ranking.score import Calibration, Evidence, ScoreScale, ScoreScales, best_sentences, options_key
+from palmette.ranking.score import Calibration, Evidence, ScoreScale, ScoreScales, best_sentences
 from support.measured import score_scales_of
 from support.stores import key_of
 from support.taxonomies import zoo, zoo_model
-from support.tiny import documents, paths, tree
+from support.tiny import documents, paths
 
 WORDS = [f"w{i}" for i in range(200)]
 
@@ -107,22 +106,6 @@ def test_hits_show_their_evidence_and_places(index: Index) -> None:
     assert set(alone.evidence) == {score.METHOD_SCORE}
     assert alone.highlights.sentence is None
     assert list(alone.highlights.words) == []
-
-
-def test_parts_are_log_odds(index: Index) -> None:
-    for how in ({}, {"lexical": 0}, {"sentences": False}, {"lexical": 0, "sentences": False}):
-        for hit in index.search(QUERIES[1], 5, **how):
-            told = hit.explain()
-            logit = sum(part.value for part in told.parts)
-            assert expit(logit) == pytest.approx(hit.score, abs=1e-6)
-            assert told.detail["logit"] == pytest.approx(logit)
-            scores = [told.score, index.explain(QUERIES[1], hit.id, **how).score]
-            assert scores == pytest.approx([hit.score] * 2, abs=1e-6)
-    told = index.search(QUERIES[1], 1)[0].explain()
-    names = [part.name for part in told.parts]
-    assert names[:3] == ["prior", "document", "best sentence"]
-    assert f"word {QUERIES[1].split()[0]!r}" in names
-    assert told.parts[2].detail["text"][:40] in told.text
 
 
 def test_reasons_are_words() -> None:
@@ -286,15 +269,3 @@ def test_units_are_measured_anew_when_a_fifth_of_the_documents_is_new(tmp_path: 
             assert measured(copied) == first
         made.add(given[45:])
         assert (first.documents, measured(made).documents) == (40, 60)
-
-
-def test_a_trained_model_has_its_own_coefficients() -> None:
-    model = tree()
-    mix = model.calibrations[""]
-    assert mix.score_scales is not None
-    assert mix.score_scales.sentence is not None
-    made = Index.build(documents(), model)
-    with made.backend.read() as view:
-        assert score_scales_of(made, model.search_options({}), view) == mix.score_scales.replace(documents=48)
-    assert model.calibration(model.search_options({}), 0.3) == mix.replace(words=0.3)
-    assert (options_key(TreeSearch()), options_key(TreeSearch(level=3))) == ("", '{"level": 3}')

@@ -13,8 +13,6 @@ from palmette.encoder import load_encoder
 from palmette.errors import ConfigError
 from palmette.reader import Reader, ReaderConfig
 from palmette.reader.losses import learn_passage_bias
-from palmette.reader.scores import UnitVectors
-from palmette.reader.sentences import cut_sentences
 from palmette.reader.spans import SpanModule
 from support import readers
 
@@ -101,37 +99,3 @@ def test_a_published_model_reads_without_training(module, tmp_path):
     no_answer = ends.start_logits[0, 0] + ends.end_logits[0, 0]
     expected = ends.start_logits[0, first] + ends.end_logits[0, last] - no_answer
     torch.testing.assert_close(reader.module(window)[0, first, last - first], expected)
-
-
-def cut(text):
-    return [text[start:end] for start, end in cut_sentences(text)]
-
-
-def test_headings_answer_nothing():
-    text = "# Trees\n\nA tree is pruned in winter.\n\n## A long heading of many words\n\nCherries are pruned in summer."
-    assert cut(text) == ["A tree is pruned in winter.", "Cherries are pruned in summer."]
-    assert cut("C# is a language. So is F# by now.") == ["C# is a language.", "So is F# by now."]
-
-
-def test_vectors_used_last_are_remembered(monkeypatch):
-    encoder, seen = FakeEncoder(16), []
-    encode = encoder.encode
-    monkeypatch.setattr(encoder, "encode", lambda texts, **how: (seen.extend(texts), encode(texts, **how))[1])
-    vectors = UnitVectors(encoder, memory=3 * 16 * 4)
-    texts = ["one", "a lone \ud800 surrogate", "three", "one"]
-    expected = encode(texts) / np.linalg.norm(encode(texts), axis=1, keepdims=True)
-    np.testing.assert_allclose(vectors.documents(texts), expected, rtol=1e-6)
-    assert seen == texts[:3], "one of them is there twice"
-    vectors.documents(["one", "four"])[:] = 0
-    assert vectors.documents(["one", "three", "four"]).any(axis=1).all(), "a caller cannot change them"
-    assert seen[3:] == ["four"]
-    vectors.documents([texts[1]])
-    assert seen[4:] == [texts[1]], "the one not used for longest went first"
-    many = [f"text {number}" for number in range(10)]
-    assert vectors.documents(many).shape == (10, 16)
-    assert vectors.documents([]).shape == (0, 16)
-    encoder.frozen, seen[:] = False, []
-    learning = UnitVectors(encoder)
-    learning.documents(["one"])
-    learning.documents(["one"])
-    assert seen == ["one", "one"], "an encoder that learns is read anew"

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from palmette.arrays import as_floats, to_fixed
 from palmette.errors import ConfigError, EncodingError, InputError, MissingExtraError
 from palmette.search import codes, flat, get_threads, kernels, set_threads
-from palmette.search.codes import Codes, QueryCodes, integer_products
 from palmette.search.faiss_engine import engine_named
 from palmette.search.flat import Block, ExactEngine, Shortlist, as_block, exact_scores, overlap_scores, top_k
 from palmette.search.plan import Candidates, Score, SearchPlan
@@ -85,33 +84,6 @@ def test_any_search_of_any_cut_is_brute_force(
             found = top_k(parts, queries, metric, k, engine_named(name))
             assert found.keys.shape == (count, min(k, len(wanted)))
             assert not len(wanted) or same(found, expected)
-
-
-@pytest.mark.parametrize("metric", METRICS)
-def test_near_ties_below_the_rounding_of_the_kernels(engine: ExactEngine, metric: str) -> None:
-    """Scores that differ in their last bits are ranked as float64 ranks them, however wide the field."""
-    rng = np.random.default_rng(3)
-    data = np.repeat(distributions(rng, 1, 512), 400, axis=0)
-    data[np.arange(400), rng.integers(0, 512, 400)] += rng.choice([0, 1e-7, -1e-7], 400).astype(np.float32)
-    queries = distributions(rng, 3, 512)
-    assert same(search(data, queries, metric, 20, engine), brute(data, np.arange(400), queries, metric, 20))
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 70), st.sampled_from([1e-35, 1e-3, 1.0, 1e15]))
-def test_bytes_say_how_far_off_they_are(seed: int, width: int, size: float) -> None:
-    rng = np.random.default_rng(seed)
-    data = (rng.normal(size=(5, width)) ** 3 * size).astype(np.float32)
-    data[0], data[1], data[1, 0] = 0, rng.integers(-127, 128, width), 127  # the second is what its bytes are
-    rows, query = np.array([3, 0, 1, 3]), rng.normal(size=(1, width)).astype(np.float32)
-    made, asked = Codes.encode(data, rows), QueryCodes.encode(query)
-    decoded, exact = made.numbers * made.steps[:, None].astype(float), data[rows].astype(float)
-    assert (np.linalg.norm(decoded - exact, axis=1) <= made.errors).all()
-    assert made.errors[2] < 1e-3, "all that is off is the query"
-    told = integer_products(asked.numbers, made.numbers)[0] * made.steps * asked.steps[0]
-    bound = made.errors * asked.lengths[0] + made.lengths * asked.errors[0]
-    assert (np.abs(told - exact @ query[0].astype(float)) <= bound).all()
-    assert (made.errors <= 0.05 * np.linalg.norm(exact, axis=1) + 1e-29).all(), "a byte says much"
 
 
 @pytest.mark.parametrize("multiply", PRODUCTS)
@@ -199,15 +171,6 @@ def test_plans_that_cannot_be_executed_are_refused() -> None:
     ):
         with pytest.raises(error, match=told):
             Score("leaves", *values)
-
-
-def test_faiss_itself_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("faiss")
-    rng = np.random.default_rng(1)
-    data, queries, rows = distributions(rng, 500, 16), distributions(rng, 4, 16), np.arange(0, 500, 3)
-    monkeypatch.delattr(ExactEngine, "shortlist")
-    found = top_k([(Block(data, np.arange(500)), rows)], queries, "inner_product", 5, engine_named("faiss"))
-    assert same(found, brute(data[rows], rows, queries, "inner_product", 5))
 
 
 def test_faiss_is_not_trusted_among_near_ties() -> None:

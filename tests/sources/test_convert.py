@@ -5,7 +5,6 @@ import json
 import re
 import sys
 import time
-import zipfile
 
 import pytest
 
@@ -14,6 +13,7 @@ from palmette.sources.blocks import blocks_of
 from palmette.sources.convert import SourceText, decode, html_to_markdown, kind_of, read_file
 from palmette.store.protocols import StoredDocument
 from palmette.types import Document, cite, numbered
+from support.odd_files import NS, epub, word
 
 
 @pytest.fixture
@@ -144,103 +144,29 @@ def test_records(write):
         list(read_file(write("c.jsonl", '{"text": "a"}\n{"texts": "b"}\n')))
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "reason"),
-    [
-        ("a.md", b"text\0\1\2", "it holds zero bytes: not a text"),
-        ("a.md", b" \n", "it is blank"),
-        ("a.bin", b"x", r"there is no text in \.bin files"),
-        ("a.md", b"\xff\xfe\x00", "cannot be read"),
-        ("a.jsonl", b"{", "a.jsonl:1: not JSON"),
-        ("a.md.gone", None, "cannot be read.*no such file"),
-    ],
-)
-def test_what_cannot_be_read_is_named(write, tmp_path, name, content, reason):
-    path = tmp_path / name if content is None else write(name, content)
-    with pytest.raises(InputError, match=f"(?i){reason}") as caught:
-        list(read_file(path))
-    assert str(path) in str(caught.value)
-
-
 # Office files
 
 
-DOCX = {
-    "[Content_Types].xml": (
-        '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"><Default Extension="rels'
-        '" ContentType="application/vnd.openxmlformats-package.relationships+xml"/><Default Extension="xml" C'
-        'ontentType="application/xml"/><Override PartName="/word/document.xml" ContentType="application/vnd.o'
-        'penxmlformats-officedocument.wordprocessingml.document.main+xml"/></Types>'
-    ),
-    "_rels/.rels": (
-        '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id'
-        '="r1" Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument" Targ'
-        'et="word/document.xml"/></Relationships>'
-    ),
-    "word/document.xml": (
-        '<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body><w:p><w:p'
-        'Pr><w:pStyle w:val="Heading1"/></w:pPr><w:r><w:t>Cats</w:t></w:r></w:p><w:p><w:r><w:t>They purr.</w:'
-        "t></w:r></w:p></w:body></w:document>"
-    ),
-    "word/styles.xml": (
-        '<w:styles xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:style w:type="pa'
-        'ragraph" w:styleId="Heading1"><w:name w:val="heading 1"/></w:style></w:styles>'
-    ),
-    "word/_rels/document.xml.rels": (
-        '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id'
-        '="r1" Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/styles" Target="styl'
-        'es.xml"/></Relationships>'
-    ),
-}
-EPUB = {
-    "mimetype": "application/epub+zip",
-    "META-INF/container.xml": (
-        '<container version="1.0" xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles><rootfil'
-        'e full-path="book.opf" media-type="application/oebps-package+xml"/></rootfiles></container>'
-    ),
-    "book.opf": (
-        '<package xmlns="http://www.idpf.org/2007/opf" version="3.0"><metadata xmlns:dc="http://purl.org/dc/e'
-        'lements/1.1/"><dc:title>Book of cats</dc:title></metadata><manifest><item id="a" href="a.xhtml" medi'
-        'a-type="application/xhtml+xml"/></manifest><spine><itemref idref="a"/></spine></package>'
-    ),
-    "a.xhtml": '<html xmlns="http://www.w3.org/1999/xhtml"><body><h1>Cats</h1><p>They purr.</p></body></html>',
-}
+def docx(*lines):
+    """A Word file of a heading and some paragraphs."""
+    heading = '<w:p><w:pPr><w:pStyle w:val="Heading1"/></w:pPr><w:r><w:t>Cats</w:t></w:r></w:p>'
+    body = heading + "".join(f"<w:p><w:r><w:t>{line}</w:t></w:r></w:p>" for line in lines)
+    return word(f'<w:document xmlns:w="{NS}/wordprocessingml/2006/main"><w:body>{body}</w:body></w:document>')
 
 
-def zipped(path, parts):
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, text in parts.items():
-            archive.writestr(name, text)
-    return path
-
-
-def test_word_and_books(tmp_path):
+def test_word_and_books(write):
     pytest.importorskip("markitdown")
-    for name, parts in (("a.docx", DOCX), ("a.epub", EPUB)):
-        (document,) = read_file(zipped(tmp_path / name, parts))
-        assert document.kind == "markdown"
-        assert "# Cats\n\nThey purr." in document.text
-        assert document.title in ("Cats", "Book of cats")
+    book = epub('<itemref idref="a"/>')
+    for name, content, title, words in (
+        ("a.docx", docx("They purr."), "Cats", "purr"),
+        ("a.epub", book, "Owls", "sing"),
+    ):
+        (document,) = read_file(write(name, content))
+        assert (document.kind, document.title) == ("markdown", title)
+        assert f"# {title}\n\nThey {words}." in document.text
 
 
-def test_slides_and_sheets(tmp_path):
-    pytest.importorskip("markitdown")
-    pptx = pytest.importorskip("pptx")
-    slides = pptx.Presentation()
-    slide = slides.slides.add_slide(slides.slide_layouts[1])
-    slide.shapes.title.text, slide.placeholders[1].text = "Cats", "They purr."
-    slides.save(tmp_path / "a.pptx")
-    sheets = pytest.importorskip("openpyxl").Workbook()
-    sheets.active.append(["name", "age"])
-    sheets.active.append(["Tom", 3])
-    sheets.save(tmp_path / "a.xlsx")
-    for name, part in (("a.pptx", "# Cats"), ("a.xlsx", "| Tom | 3 |")):
-        (document,) = read_file(tmp_path / name)
-        assert part in document.text
-        assert "Slide number" not in document.text
-
-
-def test_lines_of_code_in_office_files_are_no_headings(tmp_path):
+def test_lines_of_code_in_office_files_are_no_headings(tmp_path, write):
     pytest.importorskip("markitdown")
     pptx = pytest.importorskip("pptx")
     slides = pptx.Presentation()
@@ -249,12 +175,13 @@ def test_lines_of_code_in_office_files_are_no_headings(tmp_path):
     slide.placeholders[1].text = "# feed them\nfeed\n----\n## twice"
     slide.notes_slide.notes_text_frame.text = "They purr."
     slides.save(tmp_path / "a.pptx")
-    parts = {name: part.replace("They purr.", " # feed them") for name, part in DOCX.items()}
-    for path, headings in ((tmp_path / "a.pptx", ["Cats", "Notes:"]), (zipped(tmp_path / "a.docx", parts), ["Cats"])):
+    letter = write("a.docx", docx(" # feed them"))
+    for path, headings in ((tmp_path / "a.pptx", ["Cats", "Notes:"]), (letter, ["Cats"])):
         (document,) = read_file(path)
         names = [block.name for block in blocks_of(document.text, document.kind) if block.kind == "heading"]
         assert names == headings
         assert "# feed them" in document.text
+        assert "Slide number" not in document.text
         assert document.title == "Cats"
 
 
@@ -274,25 +201,6 @@ def test_pages_of_a_pdf(tmp_path):
         {"pages": 2},
         payload={"places": {"kind": "page", "marks": [[1, 1], [3, 2]]}},
     )
-
-
-def test_broken_office_files_are_refused_by_name(tmp_path, write):
-    pytest.importorskip("markitdown")
-    whole = zipped(tmp_path / "other.zip", {"a.txt": "words"}).read_bytes()
-    for name in ("a.pdf", "a.docx", "a.pptx", "a.xlsx", "a.epub"):
-        for content in (b"%PDF-1.4 broken", b"PK\3\4 broken", b"", b"words", whole, whole[:40]):
-            path = write(name, content)
-            with pytest.raises(InputError) as caught:
-                list(read_file(path))
-            assert str(path) in str(caught.value)
-
-
-def test_a_bomb_is_not_opened(tmp_path):
-    with zipfile.ZipFile(tmp_path / "a.docx", "w", zipfile.ZIP_DEFLATED) as archive:
-        for number in range(3):
-            archive.writestr(f"{number}.xml", b"\0" * 100_000_000)
-    with pytest.raises(InputError, match=r"a\.docx: it unpacks to 300,000,000 bytes"):
-        list(read_file(tmp_path / "a.docx"))
 
 
 @pytest.mark.parametrize(

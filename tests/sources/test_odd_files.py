@@ -97,16 +97,3 @@ def test_documents_of_an_iterable_cost_themselves() -> None:
         assert (report.added, report.skipped[0][0]) == (["me/a"], "b")
         with pytest.raises(InputError, match="has no 'who'"):
             index.sync([Document("b", "hen")], "db", progress=False)
-
-
-def test_a_bad_line_of_records_that_are_a_source(tmp_path: Path) -> None:
-    path = tmp_path / "tickets.jsonl"
-    path.write_text('{"id": "1", "text": "owl"}\n{"id": "2", "text": "hen"}\n')
-    with Index.in_memory(MODEL) as index:
-        index.sync(path, progress=False)
-        path.write_text('{"id": "1", "text": "owl"}\n{"id": "2", "tex\n{"id": "3", "text": "ant"}\n')
-        report = index.sync(path, progress=False)
-        assert (report.added, report.removed, report.unchanged) == (["3"], [], 1)
-        assert report.skipped[0][1].startswith("line 2: not JSON")
-        with pytest.raises(InputError, match=r"tickets\.jsonl:2"):
-            Index.build(path, MODEL)

@@ -155,16 +155,6 @@ def test_two_sections_in_a_passage_have_the_path_of_what_holds_both():
     assert [one.headings for one in split(long, "markdown", PassageOptions(tokens=30), count)] == [("A",), ("A",)]
 
 
-def test_lists_have_no_empty_blocks():
-    def every(blocks):
-        for block in blocks:
-            yield block
-            yield from every(block.inside)
-
-    text = "---\na: 1\n---\n# A\n\n- one\n  - two\n\n    three\n- four\n\n> five\n"
-    assert all(block.start < block.end for block in every(blocks_of(text, "markdown")))
-
-
 def test_restructured_text():
     text = textwrap.dedent("""\
         ======

@@ -18,6 +18,7 @@ from palmette.sources import worker
 from palmette.sources.convert import read_file
 from palmette.sources.worker import WORKER
 from support.odd_files import epub, workbook
+from support.stores import environment
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals, limits and /proc")
 SLOW = "<p>owl</p>" * 45_000
@@ -138,14 +139,9 @@ def test_it_ends_with_its_parent(write, how: str, tmp_path: Path) -> None:
     write("a.epub", BOOK), write("slow.html", SLOW), write("bs4.py", "raise SystemExit('taken from the folder')")
     (tmp_path / "palmette").mkdir()
     script = SCRIPT.format(rest="" if how == "exit" else HANG)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        "PYTHONSAFEPATH": "1",
-    }
     parent = subprocess.Popen(
         [sys.executable, "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        cwd=tmp_path, env=environment,
+        cwd=tmp_path, env=environment() | {"PYTHONSAFEPATH": "1"},
     )  # fmt: skip
     assert parent.stdin is not None
     assert parent.stdout is not None

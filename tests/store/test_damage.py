@@ -18,7 +18,7 @@ from palmette.store.filters import parse_filter
 from palmette.store.local.backend import LocalBackend
 from palmette.store.local.folder import json_digest
 from palmette.store.local.segments import Column
-from support.forks import in_child
+from support.forks import as_nobody
 from support.stores import SPECS, arrays_of, delete, doc, flip, plan, put, spoil_page, sql, state_of
 
 
@@ -249,18 +249,6 @@ def read_only(folder: Path) -> Iterator[None]:
     finally:
         for path in inside:
             path.chmod(0o755 if path.is_dir() else 0o644)
-
-
-def as_nobody(work: Callable[[], object]) -> None:
-    """Run in a child that has given up root, before whom nothing is read-only."""
-
-    def child() -> None:
-        if os.getuid() == 0:
-            os.setgid(65534)
-            os.setuid(65534)
-        work()
-
-    in_child(child)
 
 
 @pytest.mark.skipif(not hasattr(os, "setuid"), reason="needs POSIX users")

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import datetime
 import functools
+import re
 from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmette.errors import FilterError, InputError
+from palmette.store.engines import engine_of
 from palmette.store.filters import And, Condition, Ids, Not, matches, parse_filter
 from palmette.store.local.backend import LocalBackend
 from palmette.types import Document
+from support.places import places
 from support.stores import SPECS, doc, put
 
 ADA = {
@@ -61,6 +66,47 @@ FAILING = [
 @pytest.mark.parametrize(("filter", "passes"), [*((one, True) for one in PASSING), *((one, False) for one in FAILING)])
 def test_meaning(filter: dict | None, passes: bool) -> None:
     assert matches(filter, ADA, "ada") is passes
+
+
+ENGINES = {
+    "local": (21, r"^Qdrant has no \$|2⁵³|no document has metadata"),
+    "postgres": (6, "no document has metadata"),
+}
+"""How many of the filters an engine refuses at most, and why: text that is contained or compared, and unknown names."""
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_engines_pass_what_the_definition_passes_or_refuse(kind: str) -> None:
+    others: list[dict[str, Any]] = [
+        {"lang": "de", "tags": "red"}, {"year": 2021.5, "score": 1}, {'a"b[]': 1, "draft": 1.0}, {},
+        {"lang": "a\0b\1", "year": 2**53 + 1, "tags": ["Straße", "\0"]}, {"year": 2.0**53, "score": -0.0},
+        {"lang": "%s ? ' \\ \u2028", "year": 1e300, "score": 5e-324}, {"author": {"born": None, "name.": "ﬀ"}},
+    ]  # fmt: skip
+    given = [Document("ada", "x", ADA), *(Document(f"d{n}", f"y{n}", one) for n, one in enumerate(others))]
+    hard: list[Any] = [
+        {'a"b[]': 1}, {"draft": True}, {"score": {"$gte": 0.75}}, {"lang": "a\0b\1"}, {"lang": {"$contains": "\1"}},
+        {"lang": {"$contains": "\2"}}, {"lang": {"$contains": "' \\"}}, {"lang": {"$gt": "a\0a"}}, {"tags": "\0"},
+        {"tags": {"$icontains": "STRASSE"}}, {"year": 2**53}, {"year": {"$gt": 2**53}}, {"year": {"$gte": 1e300}},
+        {"score": 0}, {"score": {"$gt": 0}}, {"lang": {"$contains": ""}}, {"$not": {"tags": {"$icontains": "RED"}}},
+        {"author": {"$exists": True}}, {"author.name": {"$exists": True}}, {"lang": {"$lt": "\uffff"}},
+    ]  # fmt: skip
+    refused, (most, why) = list[str](), ENGINES[kind]
+    with places(kind) as new:
+        url = str(new())
+        engine_of(url).create(url, SPECS, fingerprint="model", language="english")
+        with closing(engine_of(url).open(url)) as backend:
+            put(backend, *given)
+            for asked in [*PASSING, *FAILING, *hard]:
+                try:
+                    found = [one.key for one in backend.scan(parse_filter(asked))]
+                except FilterError as error:
+                    refused.append(str(error))
+                else:
+                    assert found == [one.key for one in given if matches(asked, one.metadata, one.key)], asked
+            with pytest.raises(FilterError, match="Did you mean 'lang'"):
+                list(backend.scan(parse_filter({"langg": "en"})))
+    assert [told for told in refused if not re.search(why, told)] == []
+    assert len(refused) <= most
 
 
 MALFORMED = [
@@ -198,3 +244,19 @@ def test_a_filter_is_judged_anew_after_a_write() -> None:
         put(backend, doc("b"), doc("a"))
         with pytest.raises(FilterError, match="no document has metadata"):
             list(backend.scan(english))
+
+
+def test_filters_are_nested_to_a_limit() -> None:
+    deep = functools.reduce(lambda part, _: Not(part), range(90), Condition("a", "in", (1,)))
+    with LocalBackend.in_memory(SPECS) as backend:
+        put(backend, doc("x", a=1))
+        with backend.read(deep) as view:
+            assert len(view) == 1
+    with pytest.raises(FilterError, match="nested 100 deep"):
+        functools.reduce(lambda part, _: Not(part), range(20), deep)
+    for told, make in (
+        ("made by parse_filter.*got None", lambda: Not(None)),
+        ("no such condition", lambda: Condition("a", "gt")),
+    ):
+        with pytest.raises(FilterError, match=told):
+            make()

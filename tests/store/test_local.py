@@ -27,7 +27,6 @@ from palmette.search.plan import ArraySpec
 from palmette.store.filters import parse_filter
 from palmette.store.local import segments
 from palmette.store.local.backend import LocalBackend
-from palmette.store.local.folder import fsync_folder
 from palmette.store.protocols import Backend
 from palmette.types import Document
 from support.stores import SPECS, arrays_of, delete, doc, key_of, plan, put, ragged_of, state_for, state_of
@@ -343,13 +342,6 @@ def test_a_write_is_on_the_disk_before_it_counts(backend: LocalBackend, monkeypa
     assert flushed[len(files) :] == [draft, "segments", "commit.json.tmp"]
     with backend._pool.connection() as connection:
         assert connection.execute("PRAGMA synchronous").fetchall() == [(2,)]  # full
-
-
-def test_folders_that_cannot_be_opened_are_not_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(FileNotFoundError):
-        fsync_folder(tmp_path / "absent")
-    monkeypatch.delattr(os, "O_DIRECTORY", raising=False)
-    fsync_folder(tmp_path / "absent")
 
 
 def test_a_pool_can_be_closed_within_a_call_of_its_thread(backend: LocalBackend) -> None:

@@ -32,25 +32,6 @@ def everything(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_restored_folder_is_not_the_one_that_was_opened(tmp_path: Path) -> None:
-    live, copy = tmp_path / "live", tmp_path / "copy"
-    with create(live, "old") as old:
-        state_of(old)
-        old.backup(copy)
-        shutil.rmtree(live)
-        shutil.copytree(copy, live)
-        before = everything(live)
-        for use in (lambda: put(old, doc("late")), lambda: delete(old, "old1"), old.compact, old.stats, old.verify):
-            with pytest.raises(StoreError, match=TOLD):
-                use()
-        with pytest.raises(StoreError, match=TOLD):
-            old.get(["old1"])
-    assert everything(live) == before
-    with LocalBackend.open(live, verify="full") as new:
-        assert len(state_of(new)) == 4
-        put(new, doc("late"))
-
-
 def test_a_deleted_folder_stays_deleted(tmp_path: Path) -> None:
     """A failed write leaves no .lock, which would keep `restore` from writing there."""
     with create(tmp_path / "live", "old") as old:

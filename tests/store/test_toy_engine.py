@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint
-from itertools import count
+from collections.abc import Iterator
 
 import pytest
 
-from palmette.store import engines
 from palmette.testing import EngineContract
-from support.toy_engine import STORES
-
-NUMBERS = count()
+from support.places import places
 
 
 class TestToy(EngineContract):
     @pytest.fixture(autouse=True)
-    def installed(self, monkeypatch):
-        entry = EntryPoint("toy", "support.toy_engine:ToyEngine", engines.ENTRY_POINTS)
-        monkeypatch.setattr(engines, "entry_points", lambda group: [entry])
-        yield
-        STORES.clear()
+    def urls(self) -> Iterator[None]:
+        with places("toy") as self._new:
+            yield
 
-    def new_url(self):
-        return f"toy://{next(NUMBERS)}"
+    def new_url(self) -> str:
+        return str(self._new())

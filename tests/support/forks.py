@@ -45,6 +45,18 @@ def ended(*children: Child) -> list[int]:
     return codes
 
 
+def as_nobody(work: Callable[[], object]) -> None:
+    """Run in a child that has given up root, before whom nothing is read-only or unreadable."""
+
+    def child() -> None:
+        if os.getuid() == 0:
+            os.setgid(65534)
+            os.setuid(65534)
+        work()
+
+    in_child(child)
+
+
 def in_child(work: Callable[[], object]) -> None:
     """Run in a forked child, whose failure is ours."""
     assert ended(forked(lambda _: work())) == [0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import EntryPoint, entry_points
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,9 +16,11 @@ from uuid import uuid4
 
 import pytest
 
+from palmette.store import engines
 from palmette_qdrant.client import Collection
 from support import postgres
 from support.stores import fast_place
+from support.toy_engine import STORES
 
 PREFIXES = {"folder": "", "local": "qdrant+local://", "edge": "qdrant+edge://"}
 URL = os.environ.get("PALMETTE_QDRANT_URL")
@@ -33,6 +36,10 @@ def places(kind: str) -> Iterator[Callable[[], str | Path]]:
         postgres.server()  # or skip
         yield postgres.new_url
         return
+    if kind == "toy":
+        with _toys() as name:
+            yield name
+        return
     if kind != "folder":
         pytest.importorskip("qdrant_client")
     if kind == "edge":
@@ -45,6 +52,16 @@ def places(kind: str) -> Iterator[Callable[[], str | Path]]:
     numbers = count()
     with TemporaryDirectory(dir=fast_place()) as folder:
         yield lambda: f"{PREFIXES[kind]}{folder}/{next(numbers)}/index"
+
+
+@contextmanager
+def _toys() -> Iterator[Callable[[], str]]:
+    """Let the engine in a dict be found as one of an installed distribution; make URLs of new indexes."""
+    numbers, toy = count(), EntryPoint("toy", "support.toy_engine:ToyEngine", engines.ENTRY_POINTS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engines, "entry_points", lambda group: [*entry_points(group=group), toy])
+        yield lambda: f"toy://{next(numbers)}"
+    STORES.clear()
 
 
 @contextmanager

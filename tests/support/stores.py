@@ -111,11 +111,15 @@ def fast_place() -> str | None:
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
+def environment() -> dict[str, str]:
+    """Environment of a fresh Python that finds palmette and these helpers."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
 def run_program(*arguments: object, timeout: float | None = 60) -> subprocess.CompletedProcess[str]:
-    """Run a fresh Python, which finds palmette and these helpers."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    """Run a fresh Python."""
     program = [sys.executable, *map(str, arguments)]
-    return subprocess.run(program, env=environment, capture_output=True, text=True, timeout=timeout)
+    return subprocess.run(program, env=environment(), capture_output=True, text=True, timeout=timeout)
 
 
 def run_python(script: str, *arguments: object, timeout: float = 60) -> subprocess.CompletedProcess[str]:

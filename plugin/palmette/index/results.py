@@ -17,9 +17,9 @@ from palmette.index.marks import highlight
 from palmette.lexical.analyser import analyser_of, check_query
 from palmette.lexical.bm25 import searched_part
 from palmette.machine import telemetry
-from palmette.methods.base import Model, Queries
+from palmette.methods.base import VECTOR, Model, Queries
 from palmette.ranking import reasons
-from palmette.ranking.arrays import SPANS
+from palmette.ranking.arrays import SENTENCES, SPANS
 from palmette.ranking.boost import Boosts, parse_boost
 from palmette.ranking.score import (
     BEST_SENTENCE,
@@ -38,7 +38,7 @@ from palmette.ranking.score import (
 from palmette.ranking.second_stage import RERANK, RERANK_SCORE, SecondStage
 from palmette.search.plan import Candidates
 from palmette.store.protocols import Backend, View, read_array
-from palmette.types import Document, Explanation, Highlights, Hit, Passage, cite
+from palmette.types import Document, Explanation, Highlights, Hit, Passage, SentenceVectors, cite
 
 Embeddings = NDArray[np.floating[Any]]
 Texts = str | tuple[str, ...]
@@ -228,7 +228,8 @@ class SearchResult:
         for row in range(len(keys)):
             columns = np.flatnonzero(accepted[row])
             hits = []
-            for column, sentence in zip(columns.tolist(), self.sentence_spans(view, row, columns), strict=True):
+            found = self.sentences(view, row, columns)
+            for column, (sentence, vectors) in zip(columns.tolist(), found, strict=True):
                 key = int(keys[row, column])
                 document, place = parts[key]
                 explainer: Callable[[], Explanation] = partial(self.explain_later, backend, row, column, document.id)
@@ -249,6 +250,7 @@ class SearchResult:
                     sentence,
                     finder=partial(self.find_highlights, backend, row, document, place, sentence),
                     passage=place,
+                    vectors=vectors,
                 )
                 if copies and (keys_of_copies := copies[row].get(key)):
                     hit = replace(hit, copies=tuple(cite(*part) for part in view.parts(keys_of_copies)))
@@ -256,20 +258,28 @@ class SearchResult:
             results.append(hits)
         return results
 
-    def sentence_spans(self, view: View, row: int, columns: Rows) -> list[tuple[int, int] | None]:
-        """Start and end of the best sentence in the content of each hit, ``None`` without sentences."""
+    def sentences(
+        self, view: View, row: int, columns: Rows
+    ) -> list[tuple[tuple[int, int] | None, SentenceVectors | None]]:
+        """Return for each hit start and end of the best sentence in its content, and the vectors of all its sentences.
+
+        Both are ``None`` without sentences.
+        """
         if self.batch.vectors is None or BEST_SENTENCE_NUMBER not in self.candidates.evidence or not len(columns):
-            return [None] * len(columns)
+            return [(None, None)] * len(columns)
         numbers = self.candidates.evidence[BEST_SENTENCE_NUMBER][row, columns].tolist()
-        stored = view.ragged(SPANS, self.candidates.keys[row, columns])
-        spans: list[tuple[int, int] | None] = []
-        for first, number in zip(stored.starts[:-1].tolist(), numbers, strict=True):
+        keys, model = self.candidates.keys[row, columns], self.batch.model
+        spans, vectors = view.ragged(SPANS, keys), view.ragged(SENTENCES, keys)
+        whole = view.rows(VECTOR, keys.tolist()) if model.stores_vectors else [None] * len(keys)
+        found: list[tuple[tuple[int, int] | None, SentenceVectors | None]] = []
+        for at, number in enumerate(numbers):
             if number < 0:
-                spans.append(None)
+                found.append((None, None))
                 continue
-            start, end = stored.values[first + number].tolist()
-            spans.append((start, end))
-        return spans
+            start, end = spans.row(at)[number].tolist()
+            stored = SentenceVectors(model.encoder.fingerprint, spans.row(at), vectors.row(at), whole[at])
+            found.append(((start, end), stored))
+        return found
 
     def find_highlights(
         self, backend: Backend, row: int, document: Document, place: Passage | None, sentence: tuple[int, int] | None
@@ -326,7 +336,7 @@ class SearchResult:
             BEST_SENTENCE: np.nan,
             EXPECTED_WORD_SHARE: 0.0,
         } | facts
-        facts[SPAN] = self.sentence_spans(view, row, np.array([column]))[0]
+        facts[SPAN] = self.sentences(view, row, np.array([column]))[0][0]
         counted_words, spelled = None, dict[str, str]()
         if self.evidence.texts:
             counted_words, spelled = (

@@ -80,6 +80,8 @@ class Model(Checkpointed):
     """Whether metadata are fields of their own, so that frameworks must not prepend them to the text."""
     sentences: bool = True
     """Whether the encoder's vectors of single sentences compare with this model's queries."""
+    stores_vectors: ClassVar[bool] = False
+    """Whether the stored array :data:`VECTOR` holds the encoder's own vectors of passages."""
     cuts_documents: ClassVar[bool] = True
     """Whether an index cuts long documents into passages, unless it is told otherwise."""
     usual_score_scales: ClassVar[ScoreScales | None] = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, overload
 from weakref import WeakValueDictionary
@@ -186,7 +187,11 @@ class Reader(Checkpointed):
                 f"the passages of a question have {longest:,} characters, and may have {MOST_READ:,}: give fewer"
             )
         with span("answer"):
-            candidate_lists = self.module.candidates(questions, contents)
+            if isinstance(self.module, SentenceModule):
+                stored = {hit.document.content: hit.vectors for hit in chain(*passage_lists) if self._knows(hit)}
+                candidate_lists = self.module.candidates(questions, contents, stored)
+            else:
+                candidate_lists = self.module.candidates(questions, contents)
         answers = []
         for text, candidates, entries, documents in zip(
             questions, candidate_lists, passage_lists, document_lists, strict=True
@@ -202,6 +207,13 @@ class Reader(Checkpointed):
         if self.config.unit == "sentence":
             answers = list(map(with_blocks, answers))
         return answers[0] if single else answers
+
+    def _knows(self, passage: Any) -> bool:
+        """Return whether a passage comes with vectors of its sentences by the reader's encoder."""
+        vectors = passage.vectors if isinstance(passage, Hit) else None
+        if vectors is None or vectors.encoder != self.encoder.fingerprint:
+            return False
+        return self.encoder.has_offsets or len(vectors.spans) > 1  # else a text is stored as its only sentence
 
     def config_json(self) -> dict[str, Any]:  # noqa: D102
         return {

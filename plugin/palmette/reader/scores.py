@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from hashlib import blake2b
 
 import numpy as np
+from numpy.typing import NDArray
 
 from palmette.arrays import Floats, unit_rows
 from palmette.encoder import Encoder
 from palmette.lexical.analyser import LANGUAGE, analyser_of
+from palmette.types import SentenceVectors
 
 NEVER = -1e4
 """Score of what is no candidate: exp of it is 0, and differences of two of them are finite."""
@@ -48,31 +50,45 @@ class UnitVectors:
         return np.array(rows, np.float32).reshape(-1, self.encoder.dimension)
 
     def with_sentences(
-        self, texts: Sequence[str], cut: Mapping[str, Sequence[tuple[int, int]]], progress: bool | None = False
-    ) -> list[Floats]:
+        self,
+        cut: Mapping[str, Sequence[tuple[int, int]]],
+        stored: Mapping[str, SentenceVectors],
+        progress: bool | None = False,
+    ) -> dict[str, Floats]:
         """[1 + S, d] vectors of each text: its own, then those of its S sentences, ``cut`` by characters.
 
-        One pass reads both: a sentence has the vector of the encoder's sentence that it shares most characters with.
-        An encoder that gives none reads every sentence by itself.
+        A sentence has the vector of the sentence that it shares most characters with, among those ``stored`` with the
+        text or else given by one pass over it; an encoder without offsets reads every sentence by itself.
         """
-        if not self.encoder.has_offsets:
-            parts = [[text, *(text[start:end] for start, end in cut[text])] for text in texts]
-            distinct = list(dict.fromkeys(part for own in parts for part in own))
-            row = dict(zip(distinct, self.documents(distinct, progress), strict=True))
-            return [np.array([row[part] for part in own]) for own in parts]
+
+        def nearest(text: str, own: Floats, spans: NDArray[np.int32], vectors: Floats) -> Floats:
+            starts, ends = np.array(cut[text], np.int32).reshape(-1, 2, 1).swapaxes(0, 1)  # [S, 1]
+            shared = np.minimum(spans[:, 1], ends) - np.maximum(spans[:, 0], starts)  # [S, sentences of the encoder]
+            chosen = vectors[shared.argmax(axis=1)] if len(spans) else np.repeat(own, len(starts), axis=0)
+            return np.concatenate([own, chosen])
 
         def encode(missing: list[str]) -> Iterable[Floats]:
             whole, sentences = self.encoder.encode_sentences(missing, progress=progress)
-            vectors = sentences.floats()
+            vectors, starts = sentences.floats(), sentences.starts
             for at, text in enumerate(missing):
-                own, rows = unit_rows(whole[at : at + 1]), slice(*sentences.starts[at : at + 2].tolist())
-                first, last = sentences.spans[rows].T
-                starts, ends = np.array(cut[text], np.int32).reshape(-1, 2, 1).swapaxes(0, 1)  # [S, 1]
-                shared = np.minimum(last, ends) - np.maximum(first, starts)  # [S, sentences of the encoder]
-                nearest = vectors[rows][shared.argmax(axis=1)] if len(first) else np.repeat(own, len(starts), axis=0)
-                yield np.concatenate([own, nearest])
+                rows = slice(starts[at], starts[at + 1])
+                yield nearest(text, unit_rows(whole[at : at + 1]), sentences.spans[rows], vectors[rows])
 
-        return self._remembered(texts, encode)
+        # 1. Stored sentences; a text whose own vector is not stored has their mean by characters.
+        found = dict[str, Floats]()
+        for text in cut.keys() & stored.keys():
+            _, spans, quantised, whole = stored[text]
+            vectors = unit_rows(quantised.astype(np.float32))
+            own = np.diff(spans, axis=1).T @ vectors if whole is None else whole[None]
+            found[text] = nearest(text, unit_rows(own.astype(np.float32)), spans, vectors)
+        # 2. The others are encoded.
+        missing = [text for text in cut if text not in found]
+        if self.encoder.has_offsets:
+            return found | dict(zip(missing, self._remembered(missing, encode), strict=True))
+        parts = {text: [text, *(text[start:end] for start, end in cut[text])] for text in missing}
+        distinct = list(dict.fromkeys(part for own in parts.values() for part in own))
+        row = dict(zip(distinct, self.documents(distinct, progress), strict=True))
+        return found | {text: np.array([row[part] for part in own]) for text, own in parts.items()}
 
     def _remembered(self, texts: Sequence[str], encode: Callable[[list[str]], Iterable[Floats]]) -> list[Floats]:
         """Return the rows of each text, of those that are not remembered from ``encode``."""

@@ -14,6 +14,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from palmette.reader.scores import NEVER, UnitVectors, words_of
 from palmette.reader.training import TrainingSet, examine, sentence_credit
 from palmette.sources.blocks import labels_of
 from palmette.training.config import TrainingConfig
+from palmette.types import SentenceVectors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -87,7 +89,7 @@ class SentenceModule:
             [*example.passages, *rest[:most]] for example, rest in zip(examples, training_set.negatives, strict=False)
         ]
         texts = [training_set.texts(passage_rows) for passage_rows in rows]
-        read, own, right = self.read([example.question for example in examples], texts, progress), [], []
+        read, own, right = self.read([example.question for example in examples], texts, progress=progress), [], []
         for example, (places, _), row, passages in zip(examples, read, rows, texts, strict=True):
             spans = [example.spans(at, text) for at, text in zip(row, passages, strict=True)]
             holds_answer = [  # where no answer is known, every sentence of its passages may be right
@@ -125,22 +127,31 @@ class SentenceModule:
         metrics = examine(training_set.data, dev, candidates, sentence_credit)
         return TrainingResult(training.steps, training.steps, metrics, time.monotonic() - started)
 
-    def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[AnswerCandidates]:
-        """All sentences of each question's passages, with probabilities."""
+    def candidates(
+        self,
+        questions: Sequence[str],
+        passages: Sequence[Sequence[str]],
+        stored: Mapping[str, SentenceVectors] = MappingProxyType({}),
+    ) -> list[AnswerCandidates]:
+        """All sentences of each question's passages, with probabilities; ``stored``: vectors of passages, by text."""
         weights, candidates = self.weights.astype(np.float64), list[AnswerCandidates]()
-        for places, features in self.read(questions, passages):
+        for places, features in self.read(questions, passages, stored):
             scores = features @ weights[:-1] + weights[-1]  # [S]
             total = float(np.logaddexp.reduce([0.0, *scores]))  # "no answer" scores 0
             candidates.append(AnswerCandidates.of(places, scores, total))
         return candidates
 
     def read(
-        self, questions: Sequence[str], passages: Sequence[Sequence[str]], progress: bool | None = None
+        self,
+        questions: Sequence[str],
+        passages: Sequence[Sequence[str]],
+        stored: Mapping[str, SentenceVectors] = MappingProxyType({}),
+        progress: bool | None = None,
     ) -> list[tuple[Rows, Floats]]:
         """Places (passage, first, last character) [S, 3] and features [S, F] of each question's sentences."""
-        # 1. Passages and their sentences, each passage encoded once.
+        # 1. Passages and their sentences, each passage encoded once, unless its vectors are stored.
         cut = {text: cut_sentences(text) for question_passages in passages for text in question_passages}
-        vectors = dict(zip(cut, self.vectors.with_sentences(list(cut), cut, progress), strict=True))
+        vectors = self.vectors.with_sentences(cut, stored, progress)
         texts = {*cut, *(text[a:b] for text, spans in cut.items() for a, b in spans)}
         words, readings = {text: words_of(text) for text in texts}, []
         for question, query, question_passages in zip(

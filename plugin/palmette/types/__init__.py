@@ -21,3 +21,4 @@ from palmette.types.hits import Explanation as Explanation
 from palmette.types.hits import Highlights as Highlights
 from palmette.types.hits import Hit as Hit
 from palmette.types.hits import Part as Part
+from palmette.types.hits import SentenceVectors as SentenceVectors

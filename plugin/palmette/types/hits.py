@@ -6,11 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from palmette.errors import PalmetteError, shown
 from palmette.types.citations import Citation, cite
 from palmette.types.documents import Document, Metadata, Passage
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,19 @@ class Highlights:
         return {**places, "around": self.around and list(self.around), "line": self.line}
 
 
+class SentenceVectors(NamedTuple):
+    """Vectors of a passage and of its sentences as an index stores them, of any length."""
+
+    encoder: str
+    """Fingerprint of the encoder."""
+    spans: NDArray[np.int32]
+    """[S, 2], the first character of each sentence in the passage's content, and the one after its last."""
+    vectors: NDArray[np.int8]
+    """[S, d]"""
+    whole: NDArray[Any] | None
+    """[d], the passage's; ``None`` where the method stores others than the encoder's."""
+
+
 _KEPT = ("document", "score", "evidence", "sentence", "passage", "others", "copies")
 """What a copied or pickled hit keeps."""
 
@@ -98,6 +115,8 @@ class Hit:
     """Further passages of the same document, best first, in a search with ``group_by="document"``."""
     copies: Sequence[Citation] = field(default=(), repr=False)
     """Citations of passages with the same text, which a search with ``distinct`` shows once."""
+    vectors: SentenceVectors | None = field(default=None, repr=False, compare=False)
+    """Vectors of its sentences, so that a reader need not encode it; ``None`` where the search used none."""
 
     @property
     def id(self) -> str:

@@ -51,7 +51,7 @@ class LayersModel(Model):
     config_class = LayersConfig
     training_defaults = TRAINING
     search_class = LayersSearch
-    indexes_embeddings = True  # documents are the encoder's own vectors; queries need its states
+    indexes_embeddings = stores_vectors = True  # documents are the encoder's own vectors; queries need its states
     config: LayersConfig
     module: LayerNetworks
 

@@ -40,7 +40,7 @@ class SpaceModel(Model):
     method: ClassVar[str] = "space"
     config_class = SpaceConfig
     search_class = SpaceSearch
-    accepts_embeddings = True
+    accepts_embeddings = stores_vectors = True
     usual_score_scales = USUAL  # of the cosines that the shipped coefficients were learned on
     config: SpaceConfig
 
