@@ -40,6 +40,22 @@ async def test_the_same_as_sync(framework: Any, retriever: Any) -> None:
     assert framework.held(retriever, ["1"]) == ["1"]
 
 
+async def test_searches_and_votes_are_recorded(framework: Any, retriever: Any) -> None:
+    log = retriever.index.feedback_log
+    framework.ask(retriever, QUESTION)
+    assert log.searches() == [], "recording is off"
+    log.recording = True
+    first, second, *others = (one.id for one in framework.ask(retriever, QUESTION))
+    [batched] = await framework.abatch(retriever, QUERIES[1:2])
+    last = await framework.aask(retriever, QUERIES[2])
+    expected = [(QUESTION, (first, second, *others)), (QUERIES[1], tuple(batched)), (QUERIES[2], tuple(last))]
+    assert [(one.query, one.documents) for one in log.searches()] == expected
+    retriever.feedback(QUESTION, first, useful=True, person="ada")
+    await retriever.afeedback(QUESTION, second, useful=False)
+    votes = [(vote.document, vote.useful, bool(vote.person)) for vote in log.votes()]
+    assert votes == [(first, True, True), (second, False, False)]
+
+
 async def test_the_loop_stays_free(framework: Any, retriever: Any) -> None:
     """Work that only goes on once the loop has run would wait for ever if it were done on the loop."""
     loop, free = asyncio.get_running_loop(), threading.Event()

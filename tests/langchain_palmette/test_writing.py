@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +10,6 @@ from langchain_core.documents import Document
 from langchain_core.indexing import InMemoryRecordManager, aindex, index
 
 from langchain_palmette import TreeRetriever
-from palmette import TreeModel
 from palmette.errors import ConfigError, InputError
 
 METADATA: dict[str, Any] = {"text": "ünïcode \u0000 \U0001f680", "int": 7, "big": 2**53 + 1, "float": 0.1, "none": None}
@@ -89,22 +86,3 @@ async def test_langchains_index(empty: TreeRetriever) -> None:
     told = await aindex(sources(("b", "green owl"), ("c", "white fox")), manager, empty, cleanup="full", **how)
     assert told == {"num_added": 1, "num_updated": 0, "num_skipped": 1, "num_deleted": 1}
     assert {one.page_content for one in empty.invoke("fox", k=9)} == held(empty) == {"green owl", "white fox"}
-
-
-def test_feedback(documents: list[Document], model: TreeModel, tmp_path: Path) -> None:
-    retriever = TreeRetriever.from_documents(documents, model, index_path=tmp_path / "index", k=2)
-    log = retriever.index.feedback_log
-    retriever.invoke("the red cat")
-    assert log.searches() == [], "recording is off"
-    log.recording = True
-    hits = retriever.invoke("the red cat")
-    [batched] = asyncio.run(retriever.abatch(["the blue owl"]))
-    asyncio.run(retriever.ainvoke("the green fox"))
-    assert [(one.query, one.documents) for one in log.searches()][:2] == [
-        ("the red cat", tuple(one.id for one in hits)),
-        ("the blue owl", tuple(one.id for one in batched)),
-    ]
-    assert len(log.searches()) == 3
-    retriever.feedback("the red cat", hits[0].id, useful=True, person="ada")
-    asyncio.run(retriever.afeedback("the red cat", id=hits[1].id, useful=False))
-    assert [(vote.document, vote.useful) for vote in log.votes()] == [(hits[0].id, True), (hits[1].id, False)]

@@ -1,5 +1,3 @@
-import asyncio
-
 import pytest
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import Document, NodeRelationship, TextNode, TransformComponent
@@ -162,21 +160,6 @@ def test_documents_and_their_nodes(splitting):
     assert list(splitting.ref_doc_info) == ["b"]
     splitting.add([TextNode(id_="d", text="A cow.", metadata={"n": 1})])
     assert splitting.ref_doc_info["d"].metadata == {"n": 1}
-
-
-def test_feedback(nodes, model):
-    retriever = TreeRetriever.from_documents(nodes, model, similarity_top_k=2)
-    retriever.index.feedback_log.recording = True
-    found = retriever.retrieve("where does a cat live?")
-    [search] = retriever.index.feedback_log.searches()
-    assert search.documents == tuple(one.node.node_id for one in found)
-    retriever.feedback("where does a cat live?", found[1].node.node_id, useful=False)
-    asyncio.run(retriever.afeedback("where does a cat live?", found[0].node.node_id, useful=True, person="ada"))
-    votes = retriever.index.feedback_log.votes()
-    assert [(vote.document, vote.useful) for vote in votes] == [
-        (found[1].node.node_id, False),
-        (found[0].node.node_id, True),
-    ]
 
 
 def test_feedback_on_a_passage_counts_for_its_document(model):
