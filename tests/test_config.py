@@ -59,12 +59,9 @@ def test_a_range_is_of_numbers() -> None:
     [
         ({"sise": 3}, ["'sise'", "Did you mean 'size'", "rate"]),
         ({"size": 2.5}, ["size must be a valid integer, got 2.5 (float)"]),
-        ({"size": True}, ["size", "True"]),
         ({"mode": "c"}, ["mode", "'c'", "'a'", "'b'"]),
-        ({"parts": ("x", 1)}, ["parts"]),
         ({"size": 0}, ["size must be at least 1, got 0"]),
         ({"parts": {"x": 10**5000}}, ["parts must be", "dict whose repr raises ValueError"]),
-        ({"flag": 1}, ["flag", "bool"]),
         ({"rate": float("inf")}, ["rate must be a finite number"]),
         ({"mode": "b"}, ["needs flag=True"]),
     ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import subprocess
@@ -18,7 +17,6 @@ from support.tiny_encoder import save_tiny_encoder
 
 CHOSEN = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "MKL_DISABLE_FAST_MM")
 """Variables that palmette sets where nobody did."""
-MKL = torch.backends.mkl.is_available() and hasattr(ctypes.CDLL(None), "mallinfo2")
 
 
 def root_with(folder: Path, lines: str, files: dict[str, str]) -> Path:
@@ -83,34 +81,10 @@ def test_waiting_threads_sleep_unless_the_user_chose_otherwise():
     assert threads_of(show, GOMP_SPINCOUNT="100") == "None\n"
 
 
-@pytest.mark.skipif(not MKL, reason="this torch has no MKL")
-def test_many_threads_that_encode_keep_little_memory():
-    """MKL's buffers would be 20 MB for each of the threads."""
-    code = """
-import ctypes, threading, palmette
-
-class Heap(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_size_t) for name in "a b c d e f g used free i".split()]
-
-library = ctypes.CDLL(None)
-library.mallinfo2.restype = Heap
-encoder = palmette.load_encoder("packaged:all-MiniLM-L6-v2", device="cpu", dtype="float32")
-texts, go = ["a word of a long text " * 50] * 8, threading.Barrier(9)
-
-def encode():
-    encoder.encode(texts)
-    go.wait(100)
-    go.wait(100)
-
-encoder.encode(texts)
-before = library.mallinfo2().used
-for _ in range(8):
-    threading.Thread(target=encode).start()
-go.wait(100)
-print((library.mallinfo2().used - before) >> 20)
-go.wait(100)
-"""
-    assert int(threads_of(code)) < 16
+def test_threads_keep_no_buffers_unless_the_user_chose_otherwise():
+    show = "import os, palmette; print(os.environ.get('MKL_DISABLE_FAST_MM'))"
+    assert threads_of(show) == "1\n"
+    assert threads_of(show, MKL_DISABLE_FAST_MM="0") == "0\n"
 
 
 def test_after_torch_nothing_is_changed():

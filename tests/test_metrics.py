@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from palmette.data import metrics
 from palmette.data.metrics import Judgements, score_ranks, score_run
 from palmette.errors import InputError
-from palmette.hub.report import Report, Row
 
 DOCS = [f"d{i}" for i in range(12)]
 QUERIES = [f"q{i}" for i in range(5)]
@@ -113,16 +112,3 @@ def test_a_text_holds_an_answer_as_whole_words() -> None:
     assert metrics.holds_answer("It was the (North) Sea.", ["north sea"])
     assert not metrics.holds_answer("Northern seas", ["north", "sea"])
     assert not metrics.holds_answer("anything", ["", "the"])
-
-
-def test_the_table_of_a_report() -> None:
-    ranked = dict.fromkeys(("ndcg@10", "recall@1", "recall@10", "recall@100", "mrr@10"), 0.5)
-    times = {"p50": 1.25, "p95": 12.5, "p99": 20.0}
-    row = Row("tree", ranked, times, 0.1, 1.0)
-    report = Report("data", "test", 48_000, 12, [row])
-    title, head, line = report.table().splitlines()
-    assert title == "data, test: 12 queries, 48,000 documents"
-    assert head.split() == [*ranked, "p50", "ms", "p95", "ms", "prepare", "s", "visited"]
-    assert line.split() == ["tree", *["0.5000"] * 5, "1.2", "12.5", "0.1", "100%"]
-    assert report["tree"] is row
-    assert report.to_dict()["rows"][0]["metrics"]["mrr@10"] == 0.5

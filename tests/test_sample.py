@@ -93,12 +93,6 @@ def test_modules_narrow_it(full):
     assert [entry.id for entry in python_catalogue("json")] == of_json
 
 
-def test_the_sample_is_a_part_of_the_catalogue(full, data):
-    assert 1500 < len(data.corpus) < 2500
-    assert all(full[entry.id].digest == entry.digest for entry in data.corpus)
-    assert len({entry.metadata["module"] for entry in data.corpus}) > 80
-
-
 def test_what_is_not_there_is_named(monkeypatch):
     with pytest.raises(InputError, match="no module 'jsn'"):
         python_catalogue(["jsn"])

@@ -39,8 +39,8 @@ def vectors() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.cat([centres, torch.zeros(1, 16)]), documents
 
 
-def held(data: RetrievalData, documents: int = DOCUMENTS) -> Validation:
-    made = Validation.of(data, 0, queries=QUERIES, documents=documents)
+def held(data: RetrievalData) -> Validation:
+    made = Validation.of(data, 0, queries=QUERIES, documents=DOCUMENTS)
     assert made is not None
     return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import pickle
 import threading
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from langchain_palmette import PalmetteEmbeddings, PalmetteReranker
 from palmette import FakeEncoder, Index, TreeModel
+from palmette.machine.threads import AsyncTwin
 from support import tiny
 from support.frameworks import FRAMEWORKS, Given
 from support.stores import run_python
@@ -38,6 +40,22 @@ async def test_the_same_as_sync(framework: Any, retriever: Any) -> None:
     assert framework.held(retriever, ["1"]) == ["1"]
 
 
+async def test_searches_and_votes_are_recorded(framework: Any, retriever: Any) -> None:
+    log = retriever.index.feedback_log
+    framework.ask(retriever, QUESTION)
+    assert log.searches() == [], "recording is off"
+    log.recording = True
+    first, second, *others = (one.id for one in framework.ask(retriever, QUESTION))
+    [batched] = await framework.abatch(retriever, QUERIES[1:2])
+    last = await framework.aask(retriever, QUERIES[2])
+    expected = [(QUESTION, (first, second, *others)), (QUERIES[1], tuple(batched)), (QUERIES[2], tuple(last))]
+    assert [(one.query, one.documents) for one in log.searches()] == expected
+    retriever.feedback(QUESTION, first, useful=True, person="ada")
+    await retriever.afeedback(QUESTION, second, useful=False)
+    votes = [(vote.document, vote.useful, bool(vote.person)) for vote in log.votes()]
+    assert votes == [(first, True, True), (second, False, False)]
+
+
 async def test_the_loop_stays_free(framework: Any, retriever: Any) -> None:
     """Work that only goes on once the loop has run would wait for ever if it were done on the loop."""
     loop, free = asyncio.get_running_loop(), threading.Event()
@@ -59,6 +77,22 @@ async def test_the_loop_stays_free(framework: Any, retriever: Any) -> None:
         assert len(await PalmetteEmbeddings(model=patient).aembed_documents([QUESTION])) == 1
         given = framework.documents(tiny.documents()[:3])
         assert len(await PalmetteReranker(model=patient).acompress_documents(given, QUESTION)) == 3
+
+
+def test_every_async_method_is_the_twin_of_its_own() -> None:
+    """As tests/test_threads.py says, a twin calls the method that it was made of in a thread."""
+    made, found = AsyncTwin(len).method.__code__, set[str]()
+    for package in (framework.package for framework in FRAMEWORKS.values()):
+        for kind in (getattr(package, name) for name in package.__all__):
+            for name, method in inspect.getmembers(kind, inspect.iscoroutinefunction):
+                if getattr(method, "__code__", None) is made:
+                    twins = [
+                        getattr(kind, own, None) for own in (name[1:], f"_{name[2:]}", name.removeprefix("async_"))
+                    ]
+                    assert getattr(kind, method.__wrapped__.__name__) in twins, (kind, name)
+                    found.add(f"{kind.__name__}.{name}")
+    of_stores = {f"PalmetteVectorStore.{name}" for name in ("adelete", "asimilarity_search", "async_add", "aget_nodes")}
+    assert found > of_stores | {"TreeRetriever.aadd_documents", "TreeRetriever.aadd", "TreeRetriever.aget"}
 
 
 async def test_an_unpickled_retriever_is_opened_once(

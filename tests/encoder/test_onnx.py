@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from palmette import Index, load_encoder
-from palmette.encoder import Encoder, FakeEncoder
+from palmette.encoder import Encoder
 from palmette.encoder.onnx.export import CHECKED, export_onnx
 from palmette.encoder.onnx.folder import RECORD
-from palmette.errors import CheckpointError, ConfigError, EncodingError, InputError, ModelMismatchError, NotFoundError
+from palmette.errors import CheckpointError, ConfigError, EncodingError, ModelMismatchError
 from support.forks import in_child
 from support.local_hub import LocalHub
 from support.tiny import documents
@@ -217,27 +217,6 @@ def test_a_forked_child_computes_too(exported: Path) -> None:
     encoder = load(f"onnx:{exported}")
     expected = encoder.encode(TEXTS)
     in_child(lambda: np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=1e-6))
-
-
-def test_options_that_do_not_fit(exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="between 3 and 64"):
-        load_encoder(f"onnx:{exported}", max_length=65)
-    with pytest.raises(ConfigError, match=r"gives 'pooled' and 'tokens'"):
-        states_of(load(f"onnx:{exported}"), ["a cat"], outputs=("layers",))
-    with pytest.raises(NotFoundError, match="palmette export-onnx"):
-        load_encoder(f"onnx:{tmp_path / 'nowhere'}")
-    monkeypatch.setattr("palmette.encoder.load.check_device", lambda device: device)
-    with pytest.raises(ConfigError, match="computes on the CPU, got device='cuda:0'"):
-        load_encoder(f"onnx:{exported}", device="cuda:0")
-    monkeypatch.undo()
-    with pytest.raises(InputError, match="not an empty folder"):
-        export_onnx(exported, exported)
-    with pytest.raises(ConfigError, match="only a sentence-transformers model"):
-        export_onnx(FakeEncoder(8), tmp_path / "fake")
-    routed = save_tiny_encoder(tmp_path / "routed", router=True)
-    with pytest.raises(ConfigError, match="paths of its own for queries"):
-        export_onnx(routed, tmp_path / "none")
-    assert not (tmp_path / "none").exists()
 
 
 def test_a_bad_export_is_not_kept(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,19 +68,3 @@ def test_an_index_keeps_them(tiny: Path, tmp_path: Path, kind: str) -> None:
         assert [hit.score for hit in index.search("the dog", k=3)] == pytest.approx([hit.score for hit in hits])
     with pytest.raises(ModelMismatchError, match="was trained with encoder"):
         Index.open(tmp_path / "index", encoder=load_encoder(name, truncate=8))
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"prompts": {"question": "x"}}, "one of query, document"),
-        ({"prompts": {"query": 3}}, "must be a str"),
-        ({"prompts": "query: "}, "prompts must be a dict"),
-        ({"truncate": 0}, "between 1 and 16"),
-        ({"truncate": 17}, "between 1 and 16"),
-        ({"truncate": 4.5}, "whole number"),
-    ],
-)
-def test_impossible_options(tiny: Path, options: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        load_encoder(tiny, **options)

@@ -195,23 +195,6 @@ def test_unsafe_and_broken_folders_are_refused(tmp_path, damage, words):
         load(folder)
 
 
-def test_threads_may_share_an_encoder(tiny):
-    encoder = load(tiny)
-    expected = {kind: encoder.encode(TEXTS[:2], kind=kind) for kind in ("query", "document")}
-
-    def work(turn: int) -> None:
-        for _ in range(5):
-            if turn % 3 == 0:
-                assert states_of(encoder, TEXTS, outputs=ALL).layers.shape[1] == 3
-            elif turn % 3 == 1:
-                np.testing.assert_allclose(encoder.encode_queries(TEXTS[:2]), expected["query"], atol=1e-5)
-            else:
-                np.testing.assert_allclose(encoder.encode(TEXTS[:2]), expected["document"], atol=1e-5)
-
-    with ThreadPoolExecutor(9) as pool:
-        list(pool.map(work, range(9)))
-
-
 def test_counting_waits_for_no_pass_and_changes_no_setting(tiny: Path) -> None:
     """Nor does a copy that learns: both have tokenizers of their own."""
     encoder = load(tiny)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from langchain_core.documents import Document
 from langchain_core.runnables import RunnableConfig, RunnableLambda
 
 from langchain_palmette import TreeRetriever
@@ -117,19 +116,3 @@ async def test_a_bad_option_fails_all(retriever: TreeRetriever, recorder: Record
     assert [event for event, _ in recorder.events] == (["start"] * 4 + ["error"] * 4) * 2
     with pytest.raises(ConfigError, match="lvl"):
         retriever.batch(QUERIES, lvl=3)
-
-
-async def test_async_twins(retriever: TreeRetriever, empty: TreeRetriever, recorder: Recorder) -> None:
-    how: dict[str, Any] = {"k": 3, "filter": {"animal": "owl"}, "level": 4, "score_threshold": 0.1, "explain": True}
-    assert await retriever.ainvoke("green owl", **how) == retriever.invoke("green owl", **how)
-    scored = await retriever.asimilarity_search_with_score("green owl", **how)
-    assert scored == retriever.similarity_search_with_score("green owl", **how)
-    with pytest.raises(InputError, match="empty"):
-        await retriever.ainvoke("", {"callbacks": [recorder]})
-    assert recorder.events == [("start", ""), ("error", "")]
-    one = Document(id="1", page_content="green owl")
-    assert await empty.aadd_documents([one]) == ["1"]
-    assert (await empty.aupsert([one, Document(id="2", page_content="red cat")]))["succeeded"] == ["1", "2"]
-    assert await empty.aget(["1"]) == [one]
-    assert (await empty.adelete(filter={"$id": ["1"]}))["succeeded"] == ["1"]
-    assert await empty.aget(["1", "2"]) == [Document(id="2", page_content="red cat")]

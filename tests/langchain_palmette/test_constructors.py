@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import gc
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from langchain_core.documents import Document
 
-from langchain_palmette import PalmetteReranker, PalmetteRetriever, TreeRetriever
+from langchain_palmette import (
+    MultiFieldRetriever,
+    PalmetteReranker,
+    PalmetteRetriever,
+    PerLayerRetriever,
+    TreeRetriever,
+)
 from palmette import Index, TreeModel
-from palmette.errors import ConfigError, NotFoundError, PalmetteError, StoreError
+from palmette.errors import ConfigError, NotFoundError, StoreError
+from support import shop, tiny
 from support.local_hub import READ_TOKEN, LocalHub
 from support.tiny import train_tree
 
@@ -44,35 +51,6 @@ def test_from_index_takes_a_folder_or_an_index(folder: Path, model: TreeModel) -
     alone = TreeRetriever(index_path=folder, model=TreeModel(model.config, model.encoder, model.module))
     gc.collect()
     assert len(alone.index) == 48  # the retriever holds the model that it was given
-
-
-def test_what_is_not_there(tmp_path: Path, documents: list[Document]) -> None:
-    nowhere = tmp_path / "nowhere"
-    for use in (
-        lambda: TreeRetriever.from_index(nowhere),
-        lambda: TreeRetriever(index_path=nowhere).invoke(QUESTION),
-        lambda: TreeRetriever.from_documents(documents, nowhere),
-    ):
-        with pytest.raises(PalmetteError, match="nowhere"):
-            use()
-    with pytest.raises(ConfigError, match=r"no index.*index_path"):
-        TreeRetriever().invoke(QUESTION)
-
-
-def test_a_class_opens_its_method_only(
-    folder: Path, model: TreeModel, documents: list[Document], tmp_path: Path
-) -> None:
-    class RingRetriever(PalmetteRetriever):
-        method: ClassVar[str | None] = "ring"
-
-    for use in (
-        lambda: RingRetriever.from_index(folder),
-        lambda: RingRetriever(index_path=folder).invoke(QUESTION),
-        lambda: RingRetriever.from_documents(documents, model, index_path=tmp_path / "index"),
-    ):
-        with pytest.raises(ConfigError, match=r"'ring'.*'tree'.*use TreeRetriever"):
-            use()
-    assert not (tmp_path / "index").exists()
 
 
 def test_what_is_open_is_shared(folder: Path, checkpoint: Path, documents: list[Document], tmp_path: Path) -> None:
@@ -123,3 +101,38 @@ def test_a_token_is_not_kept(hub: LocalHub, model: TreeModel, documents: list[Do
     assert READ_TOKEN not in repr(made) + made.model_dump_json()
     offline = TreeRetriever.from_pretrained("me/tree", documents, **how, local_files_only=True)
     assert offline.invoke(QUESTION) == made.invoke(QUESTION)
+
+
+def test_the_score_goes_where_it_is_wanted_and_replaces_nothing_in_the_index(empty: TreeRetriever) -> None:
+    given = {"score": "AAA", "explanation": 1}
+    empty.upsert([Document(id="a", page_content="a green owl", metadata=given)])
+    [(document, score)] = empty.similarity_search_with_score("owl", 2, filter={"explanation": 1})
+    assert type(score) is float
+    assert empty.get(["a"])[0].metadata == given
+    assert document.metadata == given
+    [cited] = empty.invoke("owl")
+    assert (cited.page_content, cited.metadata.pop("place")["file"]) == (document.page_content, "a")
+    assert cited.metadata == given | {"citation": "a"}
+    for key in ("score", "retrieval_score"):
+        [found] = TreeRetriever.from_index(empty.index, score_key=key).invoke("owl")
+        assert found.metadata == cited.metadata | {key: score, "place": found.metadata["place"]}
+    assert empty.invoke("owl", explain=True)[0].metadata["explanation"] != 1
+    with pytest.raises(ConfigError, match="no option 'threshold'"):
+        empty.similarity_search_with_score(QUESTION, threshold=0.5)
+
+
+def test_a_document_of_fields_alone_has_a_page() -> None:
+    fields = {"brand": "Ovine", "title": "golden owl socks"}
+    products = [{"id": "1", "fields": fields}, {"id": "2", "text": "a cat"}]
+    found = MultiFieldRetriever.from_index(Index.build(products, shop.quick())).invoke("golden owl", k=2)
+    assert {d.id: d.page_content for d in found} == {"1": "Ovine\ngolden owl socks", "2": "a cat"}
+
+
+def test_what_is_not_set_leaves_other_options(documents: list[Document]) -> None:
+    index = PerLayerRetriever.from_documents(documents, tiny.layers()).index
+    both = PerLayerRetriever.from_index(index, search_options={"order": "layer"}, k=3)
+    assert both.order is None
+    layered = PerLayerRetriever.from_index(index, order="layer", k=3)
+    assert both.invoke(QUESTION) == layered.invoke(QUESTION)
+    none = dict.fromkeys(["order", "k", "filter", "lexical"])
+    assert layered.invoke(QUESTION, **none) == PerLayerRetriever.from_index(index).invoke(QUESTION, k=3)

@@ -16,9 +16,9 @@ from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import Runnable, RunnableLambda
 from langchain_core.tools import create_retriever_tool
 
-from langchain_palmette import PalmetteReader, PalmetteReranker, TreeRetriever
-from palmette import TreeModel
-from palmette.errors import InputError, NotFoundError
+from langchain_palmette import PalmetteEmbeddings, PalmetteReader, PalmetteReranker, TreeRetriever
+from palmette import FakeEncoder, TreeModel
+from palmette.errors import ConfigError, InputError
 from palmette.index.frameworks import public_name
 from palmette.reader import Reader
 from support import readers
@@ -117,16 +117,28 @@ def test_copies_and_other_keys(reader: Reader, found: list[Document], tmp_path: 
     assert PalmetteReader(**answering.model_dump() | {"no_answer": "?"}).invoke(unknown) == "?"
 
 
-def test_wrong_input_and_settings_are_named(reader: Reader, found: list[Document]) -> None:
-    for given, told in (
-        ({"question": ASKED}, "'documents'"),
-        (ASKED, "'question'"),
-        ({"question": ASKED, "documents": found[0]}, "list of documents"),
-    ):
-        with pytest.raises(InputError, match=told):
-            PalmetteReader(reader=reader).invoke(given)  # type: ignore[arg-type]
-    for wrong in ({"thresold": 0.1}, {"output": "json"}):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            PalmetteReader(reader=reader, **wrong)
-    with pytest.raises(NotFoundError, match="nowhere"):
-        PalmetteReader(reader="./nowhere").invoke({"question": ASKED, "documents": found})
+TEXTS = ["a green owl", "the red cat at night", "white fox"]
+
+
+def test_an_encoder_or_a_model_by_name_or_object(model: TreeModel, checkpoint: Path) -> None:
+    expected = model.encoder.plain.encode(TEXTS).tolist()
+    checkpointed: dict[str, Any] = {"model": checkpoint, "device": "cpu", "batch_size": 2}
+    for given in ({"encoder": "fake:48"}, {"encoder": FakeEncoder(48)}, checkpointed, {"model": model}):
+        embeddings = PalmetteEmbeddings(**given)
+        assert embeddings.embed_documents(TEXTS) == expected
+        assert embeddings.embed_query(TEXTS[0]) == pytest.approx(expected[0])
+        assert embeddings.embed_documents([]) == []
+
+
+async def test_reranked_documents_are_copies(model: TreeModel, checkpoint: Path) -> None:
+    same = [Document(id=str(i), page_content="a green owl", metadata={"when": object()}) for i in range(5)]
+    found = PalmetteReranker(model=checkpoint, top_n=3, score_key=None).compress_documents(same, QUESTION)
+    assert found == same[:3]
+    assert all(one is not other for one in found for other in same)
+    reranker = PalmetteReranker(model=model, top_n=9)
+    assert len(reranker.compress_documents(same, QUESTION)) == 5
+    assert await reranker.acompress_documents(same, QUESTION) == reranker.compress_documents(same, QUESTION)
+    with pytest.raises(ConfigError, match="levle"):
+        PalmetteReranker(model=model, search_options={"levle": 1}).compress_documents(same, QUESTION)
+    with pytest.raises(InputError, match="query"):
+        reranker.compress_documents(same, "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -71,18 +70,6 @@ def test_an_encoder_will_do_and_what_cannot_be_is_refused(store: PalmetteVectorS
         store.delete()
 
 
-def test_scores_and_options_of_a_search(filled: PalmetteVectorStore, documents: list[Document]) -> None:
-    found = filled.similarity_search_with_score(QUESTION, k=48)
-    assert all(document in documents for document, _ in found)
-    scores = [score for _, score in found]
-    relevant = filled.similarity_search_with_relevance_scores(QUESTION, k=48, score_threshold=scores[3])
-    assert relevant == [(d, score) for d, score in found if score >= scores[3]]
-    assert all(0 <= score <= 1 for score in scores)
-    [one] = filled.similarity_search(QUESTION, k=1, filter={"colour": "red"}, level=2, explain=True)
-    assert one.metadata["colour"] == "red"
-    assert one.metadata["explanation"]["detail"]
-
-
 def test_by_vector(filled: PalmetteVectorStore, model: TreeModel) -> None:
     embeddings = filled.embeddings
     assert isinstance(embeddings, PalmetteEmbeddings)
@@ -110,46 +97,6 @@ def test_marginal_relevance(store: PalmetteVectorStore) -> None:
     assert near.id != "cat", "only fetch_k documents are considered"
     with pytest.raises(ConfigError, match=r"weight must be between 0 and 1, got 2"):
         store.max_marginal_relevance_search("owl", lambda_mult=2)
-
-
-async def test_async_runs_off_the_loop(model: TreeModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = [Document(id="owl", page_content="a green owl")]
-    store = await PalmetteVectorStore.afrom_documents(given, model)  # type: ignore[arg-type]
-    again = await PalmetteVectorStore.afrom_texts(["an owl"], model, [{"n": 1}], ids=["1"])  # type: ignore[arg-type]
-    assert await again.aget_by_ids(["1"]) == [Document(id="1", page_content="an owl", metadata={"n": 1})]
-    await store.aadd_texts(["a red cat"], ids=["cat"])
-    threads, search = set[str](), Index.search
-
-    def watched(self: Index, *args: Any, **how: Any) -> Any:
-        threads.add(threading.current_thread().name)
-        return search(self, *args, **how)
-
-    monkeypatch.setattr(Index, "search", watched)
-    assert store.embeddings is not None
-    vector = store.embeddings.embed_query("owl")
-    for found in (
-        await store.asimilarity_search("green owl", k=1),
-        await store.asimilarity_search_by_vector(vector, k=1),
-        await store.amax_marginal_relevance_search("green owl", k=1),
-        await store.amax_marginal_relevance_search_by_vector(vector, k=1),
-        await store.as_retriever(search_kwargs={"k": 1}).ainvoke("green owl"),
-        [document for document, _ in await store.asimilarity_search_with_score("green owl", k=1)],
-        [document for document, _ in await store.asimilarity_search_with_relevance_scores("owl", k=1)],
-    ):
-        assert found == given
-    assert all(name.startswith("palmette") for name in threads)
-    assert await store.adelete(["owl"])
-    assert await store.aget_by_ids(["owl"]) == []
-
-
-def test_as_retriever(filled: PalmetteVectorStore) -> None:
-    for how in ({}, {"search_type": "mmr"}, {"search_type": "similarity_score_threshold"}):
-        options = {"k": 2, "score_threshold": 0.1} if "threshold" in str(how) else {"k": 2}
-        retriever = filled.as_retriever(**how, search_kwargs=options | {"filter": {"animal": "owl"}})
-        assert retriever.tags == ["PalmetteVectorStore", "PalmetteEmbeddings"]
-        found = retriever.invoke(QUESTION)
-        assert found[0].id == "green-owl"
-        assert [d.metadata["animal"] for d in found] == ["owl", "owl"]
 
 
 async def test_parent_documents(store: PalmetteVectorStore) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +10,7 @@ from langchain_core.documents import Document
 from langchain_core.indexing import InMemoryRecordManager, aindex, index
 
 from langchain_palmette import TreeRetriever
-from palmette import TreeModel
-from palmette.errors import ConfigError, DuplicateIdError, InputError
+from palmette.errors import ConfigError, InputError
 
 METADATA: dict[str, Any] = {"text": "ünïcode \u0000 \U0001f680", "int": 7, "big": 2**53 + 1, "float": 0.1, "none": None}
 METADATA |= {"bool": True, "list": [1, "a", None, [2]], "nested": {"deep": {"er": [{"x": 1}]}, "empty": {}}}
@@ -29,30 +26,6 @@ def test_a_document_comes_back_as_it_went(empty: TreeRetriever, id: str | None) 
     assert found == Document(id=stored, page_content=given.page_content, metadata=METADATA)
     assert [*map(type, found.metadata.values())] == [*map(type, METADATA.values())]
     assert given == Document(id=id, page_content=" text\nwith\t blanks ", metadata=METADATA)
-
-
-@pytest.mark.parametrize("write", ["add_documents", "upsert"])
-def test_writes_name_unknown_options_and_the_callers_line(empty: TreeRetriever, write: str) -> None:
-    pages = [Document(page_content="owl"), Document(page_content="\n")]
-    with pytest.warns(UserWarning, match="1 of 2") as caught:
-        getattr(empty, write)(pages, progress=False)
-    assert caught[0].filename == __file__
-    with pytest.raises(ConfigError, match=r"vector_field.*progress"):
-        getattr(empty, write)(pages, vector_field="x")
-    with pytest.raises(ConfigError, match="mget"):
-        empty.get(["1"], mget=True)
-    with pytest.warns(UserWarning, match="1 of 1 documents"):
-        assert getattr(empty, write)(pages[1:]) in ([], {"succeeded": [], "failed": []})
-
-
-def test_add_never_replaces_and_upsert_does(empty: TreeRetriever) -> None:
-    old, new = Document(id="1", page_content="a green owl"), Document(id="1", page_content="a red cat")
-    empty.add_documents([old])
-    with pytest.raises(DuplicateIdError, match="'1'"):
-        empty.add_documents([Document(id="2", page_content="x"), new])
-    assert empty.get(["1", "2"]) == [old]
-    assert empty.upsert([new, new]) == {"succeeded": ["1", "1"], "failed": []}
-    assert empty.get(["1"]) == [one for one, _ in empty.similarity_search_with_score("red cat", k=3)] == [new]
 
 
 def test_delete(empty: TreeRetriever) -> None:
@@ -113,22 +86,3 @@ async def test_langchains_index(empty: TreeRetriever) -> None:
     told = await aindex(sources(("b", "green owl"), ("c", "white fox")), manager, empty, cleanup="full", **how)
     assert told == {"num_added": 1, "num_updated": 0, "num_skipped": 1, "num_deleted": 1}
     assert {one.page_content for one in empty.invoke("fox", k=9)} == held(empty) == {"green owl", "white fox"}
-
-
-def test_feedback(documents: list[Document], model: TreeModel, tmp_path: Path) -> None:
-    retriever = TreeRetriever.from_documents(documents, model, index_path=tmp_path / "index", k=2)
-    log = retriever.index.feedback_log
-    retriever.invoke("the red cat")
-    assert log.searches() == [], "recording is off"
-    log.recording = True
-    hits = retriever.invoke("the red cat")
-    [batched] = asyncio.run(retriever.abatch(["the blue owl"]))
-    asyncio.run(retriever.ainvoke("the green fox"))
-    assert [(one.query, one.documents) for one in log.searches()][:2] == [
-        ("the red cat", tuple(one.id for one in hits)),
-        ("the blue owl", tuple(one.id for one in batched)),
-    ]
-    assert len(log.searches()) == 3
-    retriever.feedback("the red cat", hits[0].id, useful=True, person="ada")
-    asyncio.run(retriever.afeedback("the red cat", id=hits[1].id, useful=False))
-    assert [(vote.document, vote.useful) for vote in log.votes()] == [(hits[0].id, True), (hits[1].id, False)]

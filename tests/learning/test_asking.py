@@ -65,11 +65,15 @@ def test_no_answer_is_read_as_a_document(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["answers.jsonl", "corpus.jsonl", "queries.jsonl", "qrels/train.tsv"])
-def test_a_folder_in_place_of_a_file(tmp_path: Path, name: str) -> None:
+def test_a_folder_in_place_of_a_file_and_the_other_way_round(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir(parents=True)
     llm = Counting()
     with pytest.raises(PalmetteError, match=name.partition("/")[0]):
         write_questions(animals(2), llm, tmp_path, **PLAIN)
+    (tmp_path / "file").touch()
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(ConfigError, match="is a file|cannot be made"):
+            write_questions(animals(2), llm, out, **PLAIN)
     assert not llm.prompts
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from palmette import Document, FakeEncoder, Index, SpaceModel
-from palmette.errors import InputError, PalmetteError
+from palmette.errors import InputError
 from palmette.learning.probability import calibrate_index
 
 COUNT = 60
@@ -58,23 +57,6 @@ def test_votes_of_the_index_are_the_judgements(tmp_path: Path) -> None:
             index.feedback(f"topic{n} season", "gone", useful=True)
         index.delete(["gone"])
         assert calibrate_index(index).calibrations == expected, "votes on what is gone say nothing"
-
-
-@pytest.mark.parametrize(
-    ("judged", "words"),
-    [
-        ([("q", "d1")], "judged must be a dict"),
-        ({5: {"d1": 1}}, "question must be a str"),
-        ({"q": "d1"}, "must be a dict of grades"),
-        ({"q": {"gone": 1}}, "'gone', which is no document"),
-        ({"q": {"d1": "1"}}, "must be a number"),
-        ({"q": {"d1": None}}, "must be a number"),
-        ({"q": {"d1": float("nan")}}, "must be at least 0"),
-    ],
-)
-def test_what_is_no_judgement_is_refused(judged: Any, words: str) -> None:
-    with topics() as index, pytest.raises(PalmetteError, match=words):
-        calibrate_index(index, judged)
 
 
 def test_a_first_hit_without_a_grade_counts_only_beside_a_relevant_document() -> None:

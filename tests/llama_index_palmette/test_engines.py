@@ -7,18 +7,11 @@ from llama_index.core import Settings, get_response_synthesizer
 from llama_index.core.callbacks import CallbackManager, CBEventType, LlamaDebugHandler
 from llama_index.core.llms import MockLLM
 from llama_index.core.memory import ChatMemoryBuffer
-from llama_index.core.postprocessor import SimilarityPostprocessor
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.retrievers import QueryFusionRetriever
 from llama_index.core.schema import TextNode
 
-from llama_index.retrievers.palmette import (
-    ExplainedNode,
-    PalmetteQuery,
-    PalmetteRerank,
-    PalmetteSynthesizer,
-    TreeRetriever,
-)
+from llama_index.retrievers.palmette import ExplainedNode, PalmetteQuery, PalmetteSynthesizer, TreeRetriever
 from palmette.errors import ConfigError
 from palmette.reader import Reader
 from support import readers, tiny
@@ -38,16 +31,6 @@ async def test_as_query_engine(retriever, llm):
         assert response.source_nodes == retriever.retrieve(QUESTION)
     alone = retriever.as_query_engine(response_synthesizer=get_response_synthesizer(llm=llm))
     assert str(alone.query(QUESTION)) == str(response), "no LLM is looked for"
-
-
-def test_settings_and_explanations_pass_through(shared_index, model, llm):
-    after = [SimilarityPostprocessor(similarity_cutoff=0.0), PalmetteRerank(model, top_n=3, lexical=0)]
-    engine = TreeRetriever(shared_index, explain=True, lexical=0).as_query_engine(llm, node_postprocessors=after)
-    nodes = engine.query(PalmetteQuery(QUESTION, top_k=5, filters={"animal": "fox"})).source_nodes
-    assert [node.metadata["animal"] for node in nodes] == ["fox"] * 3
-    for node in nodes:
-        assert isinstance(node, ExplainedNode)
-        assert node.explanation.score == pytest.approx(node.score, abs=1e-6)
 
 
 def test_as_chat_engine(retriever, llm):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 from llama_index.core.callbacks import CallbackManager, CBEventType, LlamaDebugHandler
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
@@ -17,19 +16,6 @@ from support import shop
 
 TEXTS = ["the owl in the forest", "the fox by the river", "a hen"]
 QUESTION = "where does the owl live in the forest"
-
-
-async def test_async_embedding(model):
-    embedding = PalmetteEmbedding(model, embed_batch_size=2)
-    assert await embedding.aget_query_embedding(QUESTION) == embedding.get_query_embedding(QUESTION)
-    assert await embedding.aget_text_embedding(TEXTS[0]) == embedding.get_text_embedding(TEXTS[0])
-    batch = await embedding.aget_text_embedding_batch(TEXTS)
-    np.testing.assert_allclose(batch, embedding.get_text_embedding_batch(TEXTS), atol=1e-6)
-
-
-def test_embedding_describes_itself_for_caches(model):
-    described = PalmetteEmbedding(model).to_dict()
-    assert (described["class_name"], described["fingerprint"]) == ("PalmetteEmbedding", model.fingerprint)
 
 
 @pytest.fixture

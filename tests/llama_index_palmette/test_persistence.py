@@ -2,7 +2,6 @@ import copy
 import pickle
 
 import pytest
-from llama_index.core.callbacks import CallbackManager, LlamaDebugHandler
 from llama_index.core.schema import IndexNode, TextNode
 from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
 
@@ -52,16 +51,6 @@ def test_persisting_elsewhere_copies_and_destroys_nothing(on_disk, tmp_path):
     with pytest.raises(InputError, match="not an empty folder"):
         on_disk.persist(tmp_path / "full")
     assert [item.name for item in (tmp_path / "full").iterdir()] == ["precious.txt"]
-
-
-def test_pickling_opens_the_index_anew(on_disk, model):
-    on_disk.callback_manager = CallbackManager([LlamaDebugHandler(print_trace_on_end=False)])
-    again = pickle.loads(pickle.dumps(on_disk))
-    again = pickle.loads(pickle.dumps(again))  # before it was ever opened
-    assert again.retrieve(QUESTION) == on_disk.retrieve(QUESTION)
-    assert again.index is again.index is not on_disk.index
-    assert again.callback_manager.handlers == []
-    again.index.close()
 
 
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy])

@@ -21,12 +21,6 @@ def ids(results):
     return [result.node_id for result in results]
 
 
-def test_queries_can_be_copied_and_read_back():
-    query = PalmetteQuery(QUESTION, top_k=5, level=2)
-    assert replace(query, top_k=1).options == {"level": 2}
-    assert PalmetteQuery.from_dict(query.to_dict()) == query
-
-
 def test_embedding_of_the_bundle_is_used(retriever, model):
     [vector] = model.encoder.plain.encode_queries([QUESTION])
     with_vector = retriever.retrieve(QueryBundle("something else", embedding=vector.tolist()))
@@ -83,18 +77,6 @@ def test_explanations_are_on_the_wrapper(shared_index):
     assert 0 <= retriever.explain(PalmetteQuery(QUESTION, level=1), "bat-river").score <= 1
     with pytest.raises(NotFoundError, match="nobody"):
         retriever.explain(QUESTION, "nobody")
-
-
-def test_model_from_a_folder_and_index_from_a_path(model, nodes, tmp_path):
-    ckpt = model.save_pretrained(tmp_path / "ckpt")
-    made = PalmetteRetriever.from_pretrained(ckpt, nodes, index_path=tmp_path / "index", level=2)
-    opened = TreeRetriever.from_index(tmp_path / "index", model=model, level=2)
-    assert opened.index.model is model
-    assert PalmetteRetriever.from_documents(nodes, ckpt, level=2).retrieve(QUESTION) == made.retrieve(QUESTION)
-    assert opened.retrieve(QUESTION) == made.retrieve(QUESTION)
-    assert len(PalmetteRetriever.from_pretrained(ckpt).index) == 0
-    made.index.close()
-    opened.index.close()
 
 
 def test_documents_of_another_origin_become_text_nodes(model):

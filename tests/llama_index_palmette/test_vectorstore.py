@@ -1,9 +1,7 @@
 """The vector store, and what LlamaIndex builds on one."""
 
-import asyncio
 import copy
 import pickle
-import threading
 
 import pytest
 from llama_index.core import Document, MockEmbedding, StorageContext, VectorStoreIndex
@@ -143,28 +141,6 @@ def test_add_get_and_delete(bare, nodes):
         bare.clear()
         assert bare.get_nodes() == []
     assert ask(bare).ids == []
-
-
-async def test_async_runs_off_the_loop(bare, nodes, monkeypatch):
-    assert await bare.async_add(nodes[:8]) == [node.node_id for node in nodes[:8]]
-    threads, search = [], Index.search
-
-    def watched(self, *args, **how):
-        threads.append(threading.current_thread().name)
-        return search(self, *args, **how)
-
-    monkeypatch.setattr(Index, "search", watched)
-    query = VectorStoreQuery(query_str="the cat", similarity_top_k=2)
-    retriever = VectorStoreIndex.from_vector_store(bare, embed_model=MOCK).as_retriever()
-    found, results = await asyncio.gather(bare.aquery(query), retriever.aretrieve("the cat"))
-    assert found.ids == [result.node_id for result in results]
-    assert len(threads) == 2
-    assert all(name.startswith("palmette") for name in threads)
-    await bare.adelete("doc-cat")
-    await bare.adelete_nodes(["dog-river"])
-    assert [node.node_id for node in await bare.aget_nodes()] == ["dog-garden", "dog-forest", "dog-house"]
-    await bare.aclear()
-    assert len(bare.client) == 0
 
 
 def test_vector_store_index(bare, nodes):

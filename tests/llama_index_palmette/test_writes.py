@@ -1,5 +1,3 @@
-import asyncio
-
 import pytest
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import Document, NodeRelationship, TextNode, TransformComponent
@@ -27,15 +25,6 @@ def test_add_is_idempotent_and_strict_and_nodes_are_deleted(writable, nodes):
     assert writable.delete_nodes(gone) == []
     assert set(gone).isdisjoint(found(writable, nodes[0].text, top_k=100))
     assert writable.get_nodes([*gone, nodes[2].node_id]) == [nodes[2]]
-
-
-def test_upsert_tells_what_changed(writable, nodes):
-    changed = nodes[0].model_copy(update={"text": "a zebra on the moon"})
-    changes = writable.upsert([changed, nodes[1], TextNode(id_="new", text="a yak")])
-    told = (changes.added, changes.updated, changes.unchanged)
-    assert told == (["new"], [changed.node_id], [nodes[1].node_id])
-    assert found(writable, "a zebra on the moon", top_k=1) == [changed.node_id]
-    assert writable.insert_nodes([changed]).unchanged == [changed.node_id]
 
 
 def test_delete_ref_doc(writable, empty):
@@ -107,17 +96,6 @@ def test_transformations_are_the_retrievers(empty):
         empty.insert(Document(text="an owl"))
 
 
-def test_blank_and_unusable_documents(empty):
-    pages = [Document(id_=f"p{n}", text=text) for n, text in enumerate(("An owl.", "\n", "A fox.", ""))]
-    for told in ([True, True, True, True], [False, True, False, True]):
-        with pytest.warns(UserWarning, match="2 of [24]"):
-            assert empty.refresh_ref_docs(pages) == told
-    odd = Document(id_="p2", text="A bat.", metadata={"x": {1}})
-    with pytest.raises(InputError, match="JSON"):
-        empty.refresh_ref_docs([Document(id_="p0", text="A hen."), odd])
-    assert sorted(document.text for document in empty.index.documents()) == ["A fox.", "An owl."]
-
-
 @pytest.mark.parametrize(("split", "scheme"), [(False, ""), (True, ""), (True, "qdrant+local://")])
 def test_from_documents_brings_an_index_up_to_date(model, tmp_path, split, scheme):
     splitter = [SentenceSplitter(chunk_size=12, chunk_overlap=0)] if split else None
@@ -182,34 +160,6 @@ def test_documents_and_their_nodes(splitting):
     assert list(splitting.ref_doc_info) == ["b"]
     splitting.add([TextNode(id_="d", text="A cow.", metadata={"n": 1})])
     assert splitting.ref_doc_info["d"].metadata == {"n": 1}
-
-
-async def test_async_twins(empty):
-    owl, fox = Document(id_="a", text="an owl"), Document(id_="b", text="a fox")
-    assert await empty.aadd([owl]) == ["a"]
-    assert (await empty.aupsert([owl])).unchanged == ["a"]
-    assert (await empty.ainsert_nodes([fox])).added == ["b"]
-    assert (await empty.ainsert(Document(id_="c", text="a hen"))).added == ["c"]
-    assert [node.text for node in await empty.aget_nodes(["b"])] == ["a fox"]
-    assert await empty.adelete_nodes(["c"]) == ["c"]
-    assert await empty.adelete_ref_doc("b") == ["b"]
-    assert (await empty.aupdate_ref_doc(Document(id_="a", text="a barn owl"))).updated == ["a"]
-    assert await empty.arefresh_ref_docs([Document(id_="a", text="a barn owl"), fox]) == [False, True]
-
-
-def test_feedback(nodes, model):
-    retriever = TreeRetriever.from_documents(nodes, model, similarity_top_k=2)
-    retriever.index.feedback_log.recording = True
-    found = retriever.retrieve("where does a cat live?")
-    [search] = retriever.index.feedback_log.searches()
-    assert search.documents == tuple(one.node.node_id for one in found)
-    retriever.feedback("where does a cat live?", found[1].node.node_id, useful=False)
-    asyncio.run(retriever.afeedback("where does a cat live?", found[0].node.node_id, useful=True, person="ada"))
-    votes = retriever.index.feedback_log.votes()
-    assert [(vote.document, vote.useful) for vote in votes] == [
-        (found[1].node.node_id, False),
-        (found[0].node.node_id, True),
-    ]
 
 
 def test_feedback_on_a_passage_counts_for_its_document(model):

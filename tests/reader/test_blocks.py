@@ -177,21 +177,3 @@ def test_the_head_of_a_table_answers_nothing_and_a_row_without_one_stays_as_it_i
     rows = PRICES[PRICES.index("| LH-1004") :]
     assert row_around(rows, "LH-1004", 0, 5) is None
     assert row_around(PRICES, "LH-1004", 0, 5) is None
-
-
-def test_answers_cite_the_lines_that_they_stand_on() -> None:
-    text = (
-        "# Guide\n\nFirst things first.\n\n## Build\n\nTo build the tool, run make in its folder.\n\n"
-        + "Other words. " * 60
-    )
-    with Index.build(
-        [Document("guide.md", text)], SpaceModel.untrained(FakeEncoder(64)), passages={"tokens": 40}
-    ) as index:
-        hits = index.search("build the tool with make", 3)
-        answer = Reader.untrained(index.model.encoder).answer("build the tool with make", hits, threshold=0)
-        support = answer.supports[0]
-        first, _, last = str(support.citation).rpartition("line")[2].lstrip("s ").partition("\u2013")
-        lines = text.splitlines()[int(first) - 1 : int(last or first)]
-        assert support.text == "\n".join(lines)[: len(support.text)]
-        assert str(support.citation).startswith("guide.md \u203a Guide")
-        assert answer.to_dict()["supports"][0]["citation"] == str(support.citation)

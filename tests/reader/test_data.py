@@ -76,16 +76,12 @@ def test_records_with_contexts_and_splits(tmp_path):
     ("changed", "message"),
     [
         ({"question": " "}, "question"),
-        ({"context": 7}, "int"),
         ({"answers": "Rome"}, "must be a list"),
         ({"answers": ["Paris"]}, "'Paris' is not in its context"),
         ({"answers": [{"text": "Rome", "start": 3}]}, "should start at character 3"),
-        ({"answers": [7]}, "an answer is"),
         ({"answers": [{"text": "Rome", "start": "x"}]}, "must be an int, got 'x'"),
         ({"answers": {"text": ["Rome"], "answer_start": [3]}}, "should start at character 3"),
         ({"answers": {"text": ["Rome"], "answer_start": []}}, "of one length; got"),
-        ({"answers": {"text": "Rome", "answer_start": 0}}, "of one length; got"),
-        ({"answers": {"text": ["Rome"]}}, "of one length; got"),
     ],
 )
 def test_a_malformed_record_is_named(tmp_path, changed, message):
@@ -94,13 +90,6 @@ def test_a_malformed_record_is_named(tmp_path, changed, message):
     path.write_text("\n".join(map(json.dumps, [good, good | changed])))
     with pytest.raises(InputError, match=f"asked.jsonl:2.*{message}"):
         load_reading(path)
-
-
-def test_what_is_no_data_is_named():
-    with pytest.raises(InputError, match="int 7"):
-        load_reading(7)
-    with pytest.raises(InputError, match="'context' is missing"):
-        load_reading([{"question": "q", "context": "c", "answers": []}, {"question": "q", "answers": []}])
 
 
 def test_a_beir_folder_whose_queries_have_answers(tmp_path):

@@ -239,10 +239,10 @@ def test_odd_paths_and_methods(folder: Path, caplog: pytest.LogCaptureFixture) -
         assert "Traceback" not in caplog.text
 
 
-def nested(depth: int, name: str = "$not") -> Any:
+def nested(depth: int) -> Any:
     value: Any = {"colour": "red"}
     for _ in range(depth):
-        value = {name: value}
+        value = {"$not": value}
     return value
 
 
@@ -338,53 +338,41 @@ def test_no_more_documents_are_loaded_than_a_reply_has(tmp_path: Path, monkeypat
 # -- tenants ------------------------------------------------------------------------------------------------
 
 
+MINE = {"id": "b1", "text": "mine"}
+OF_ANY: list[tuple[str, dict[str, Any]]] = [
+    *(
+        (call, {name: query, **options})
+        for query in ("zanzibar owl 4711", "red owl", "the of is")
+        for call, name, options in (
+            ("search", "query", {"k": 20, "explain": True}),
+            ("answer", "question", {}),
+            ("context", "question", {}),
+            ("search", "query", {"group_by": "document"}),
+            ("overview", "query", {}),
+        )
+    ),
+    ("explain", {"query": "owl", "id": "b1"}), ("explain", {"query": "owl 4711", "id": "1"}),
+    ("get", {"ids": ["1", "b1", "b/b1"]}),
+    ("list", {"limit": 100}), ("list", {"filter": {"secret": 1}}), ("list", {"filter": {"t": "b"}}), ("fields", {}),
+    ("feedback", {"query": "q", "id": "b1", "useful": True}), ("feedback", {"id": "b1", "useful": True}),
+    ("overview", {}), ("overview", {"filter": {"secret": 1}}),
+    ("delete", {"ids": ["b1"]}), ("delete", {"filter": {"secret": 1}}), ("add", {"documents": [MINE]}),
+    ("upsert", {"documents": [MINE | {"metadata": {"t": "a"}}]}),
+    ("sync", {"source": "s", "documents": [{"id": "s1", "text": "an owl", "metadata": {"t": "a"}}]}),
+    ("sync", {"source": "s", "documents": []}),
+    ("search", {"query": "owl 4711", "k": 20}), ("search", {"query": "owl", "index": "x"}),
+]  # fmt: skip
+"""Requests about what a tenant and what another one has, in this order."""
+
+
 def seen_by(token: str, service: Running) -> list[Any]:
     """All that a token can learn."""
-
-    def post(call: str, **body: Any) -> Any:
-        reply = service.post(call, token, **body)
-        content = reply.text
-        return reply.status_code, content, {name: value for name, value in reply.headers.items() if name != "date"}
-
-    get = [
-        (reply.status_code, reply.text)
-        for reply in (
-            service.http.get(path, headers={"authorization": f"Bearer {token}"}) for path in ("/v1/indexes", "/metrics")
-        )
-    ]
-    seen: list[Any] = [*get]
-    for query in ("zanzibar owl 4711", "red owl", "the of is"):
-        seen += [
-            post("search", query=query, k=20, explain=True),
-            post("answer", question=query),
-            post("context", question=query),
-        ]
-        seen += [post("search", query=query, group_by="document"), post("overview", query=query)]
-    seen += [
-        post("explain", query="owl", id="b1"),
-        post("explain", query="owl 4711", id="1"),
-        post("get", ids=["1", "b1", "b/b1"]),
-    ]
-    seen += [
-        post("list", limit=100),
-        post("list", filter={"secret": 1}),
-        post("list", filter={"t": "b"}),
-        post("fields"),
-    ]
-    seen += [post("feedback", query="q", id="b1", useful=True), post("feedback", id="b1", useful=True)]
-    seen += [post("overview"), post("overview", filter={"secret": 1})]
-    seen += [
-        post("delete", ids=["b1"]),
-        post("delete", filter={"secret": 1}),
-        post("add", documents=[{"id": "b1", "text": "mine"}]),
-    ]
-    seen += [post("upsert", documents=[{"id": "b1", "text": "mine", "metadata": {"t": "a"}}])]
-    seen += [post("sync", source="s", documents=[{"id": "s1", "text": "an owl", "metadata": {"t": "a"}}])]
-    seen += [
-        post("sync", source="s", documents=[]),
-        post("search", query="owl 4711", k=20),
-        post("search", query="owl", index="x"),
-    ]
+    authorization = {"authorization": f"Bearer {token}"}
+    replies = [service.http.get(path, headers=authorization) for path in ("/v1/indexes", "/metrics")]
+    seen: list[Any] = [(reply.status_code, reply.text) for reply in replies]
+    for reply in (service.post(call, token, **body) for call, body in OF_ANY):
+        headers = {name: value for name, value in reply.headers.items() if name != "date"}
+        seen.append((reply.status_code, reply.text, headers))
     return seen
 
 

@@ -22,10 +22,10 @@ def world(seed: int, documents: int, layers: int) -> tuple[np.ndarray, np.ndarra
     return vectors, draw.standard_normal((3, layers, 5)).astype(np.float32), ArrayView({VECTOR: vectors})
 
 
-def search(view: ArrayView, asked: np.ndarray, k: int, only: Any = None, **how: Any) -> Candidates:
-    """By all layers of queries [Q, L, d], numbered from 1, or with ``fused`` queries other than their means."""
-    fused, options = how.pop("fused", asked.mean(1)), LayersSearch(**how)
-    plan = replace(layers_plan(asked, fused.astype(np.float32), options), only=only)
+def search(view: ArrayView, asked: np.ndarray, k: int, **how: Any) -> Candidates:
+    """By all layers of queries [Q, L, d], numbered from 1."""
+    options = LayersSearch(**how)
+    plan = layers_plan(asked, asked.mean(1).astype(np.float32), options)
     return merge_layers(view, plan, view.candidates(plan, k), range(1, asked.shape[1] + 1), k, options)
 
 

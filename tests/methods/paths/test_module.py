@@ -6,7 +6,8 @@ import torch
 
 from palmette.data import load_data
 from palmette.methods.paths import module as paths_module
-from palmette.methods.paths.config import PathsConfig, PathsSearch
+from palmette.methods.paths.config import SHARPNESS, PathsConfig, PathsSearch
+from palmette.methods.paths.init import initialise
 from palmette.methods.paths.module import Indexer, Paths
 from palmette.methods.paths.search import LEAF, auto_share, leaves_to_visit
 from palmette.methods.paths.training import PathsTask
@@ -14,24 +15,23 @@ from palmette.store.memory import ArrayView
 from palmette.training.pairs import TrainingPairs, Validation
 
 
-def indexer(branches: int, height: int, width: int = 6) -> Indexer:
+def indexer(branches: int, height: int) -> Indexer:
     torch.manual_seed(3)
-    made = Indexer(branches, height, width)
+    made = Indexer(branches, height, 6)
     for parameter in made.parameters():
         torch.nn.init.normal_(parameter, std=0.7)
     return made.requires_grad_(False)
 
 
-def module(branches: int, height: int, centroid_weight: float = 0.5) -> Paths:
-    config = PathsConfig(branches=branches, height=height, centroid_weight=centroid_weight)
-    made = Paths(config.replace(width=6))
+def module(branches: int, height: int) -> Paths:
+    made = Paths(PathsConfig(branches=branches, height=height, centroid_weight=0.5, width=6))
     made.indexer = indexer(branches, height)
     made.centres.copy_(texts(5 + branches**height)[5:])
     return made.requires_grad_(False)
 
 
-def texts(n: int, width: int = 6) -> torch.Tensor:
-    return torch.nn.functional.normalize(torch.randn(n, width, generator=torch.Generator().manual_seed(1)))
+def texts(n: int) -> torch.Tensor:
+    return torch.nn.functional.normalize(torch.randn(n, 6, generator=torch.Generator().manual_seed(1)))
 
 
 def test_many_texts_are_routed_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,6 +82,20 @@ def test_auto_takes_the_least_share_that_loses_little() -> None:
     assert auto_share({1.0: curve[1.0]}, 10**6) == 1.0
     assert auto_share(curve, 500) == 1.0
     assert auto_share({}, 10**6) < 1
+
+
+@pytest.mark.parametrize("height", [1, 2, 3])
+def test_the_start_is_a_kmeans_of_the_residuals(height: int) -> None:
+    """At every height the children are ranked as the distances of the residual to that height's centres."""
+    x, made = texts(300), Indexer(4, height, 6).requires_grad_(False)
+    for u in made.inner:
+        u.zero_()  # alone: U begins small, not at nothing
+    initialise(made, x, 5)
+    path, left = made(x).path, x
+    for h in range(height):
+        centres = made.outer[h][4 * h :].T / SHARPNESS  # [B, m]
+        assert torch.equal(path[:, h], torch.cdist(left, centres).argmin(1))
+        left = left - centres[path[:, h]]
 
 
 def test_the_loss_needs_every_digit_while_a_transformer_learns_in_half_precision() -> None:

@@ -7,16 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from palmette import Document, FakeEncoder, TaxonomyModel, load_data, load_model
 from palmette.cli import main
-from palmette.encoder.cache import EncodingCache
 from palmette.errors import ConfigError, InputError, NotFoundError
-from palmette.methods.base import FitInputs
 from palmette.methods.taxonomy import Hierarchy
-from palmette.methods.taxonomy.config import TaxonomyConfig, TaxonomySearch
-from palmette.methods.taxonomy.data import TaxonomyData
-from palmette.methods.taxonomy.training import TaxonomyTask, nearest_wrong
+from palmette.methods.taxonomy.config import TaxonomySearch
+from palmette.methods.taxonomy.search import RelevanceCutoff, fit_cut
 from support.alone import Index
 from support.taxonomies import KINDS, chain, train_zoo, zoo
 from support.taxonomies import zoo_model as texts
@@ -26,11 +25,6 @@ from support.tiny import documents, pairs
 def fit(data: Any, **options: Any) -> TaxonomyModel:
     """A model of a fake encoder; by default it hardly learns."""
     return train_zoo(data, **{"encoder": FakeEncoder(8), "steps": 1, "dimension": 4} | options)
-
-
-def task_of(data: Any, **options: Any) -> TaxonomyTask:
-    inputs = FitInputs(TaxonomyData.load(data), FakeEncoder(8), EncodingCache())
-    return TaxonomyModel.task(TaxonomyConfig(**options), inputs)[1]
 
 
 @cache
@@ -193,29 +187,6 @@ def test_without_a_hierarchy_towers_begin_as_the_encoder_and_few_questions_do_no
     assert train_zoo(dimension=0, steps=0).config.dimension == 64, "of a hierarchy"
 
 
-def test_hard_negatives_join_for_the_last_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, lookup = np.arange(6), {"dimension": 4, "queries": "lookup", "documents": "lookup"}
-    task = task_of(zoo(), hard=3, hard_share=0.25, **lookup)
-    early, late = (task.loss(task.module, rows, torch.Generator().manual_seed(0), at) for at in (0.7, 0.75))
-    assert late > early
-    assert task.mined is not None
-    monkeypatch.setattr("palmette.methods.taxonomy.training.CELLS", 100)  # two queries at a time
-    matches = task.train.matches
-    queries, nodes = task.module.queries(torch.arange(45)).detach(), task.documents().detach()
-    again = nearest_wrong(queries, nodes, matches, 3)
-    for query, order in enumerate((queries @ nodes.T).argsort(descending=True).tolist()):
-        right = matches.documents[matches.starts[query] : matches.starts[query + 1]].tolist()
-        wrong = [document for document in order if document not in right]
-        assert task.mined[query].tolist() == again[query].tolist() == wrong[:3]
-    torch.autograd.backward(late)
-    learned = task.module.document_rows.rows.grad.coalesce().indices()[0].tolist()
-    assert set(task.mined[rows].ravel()) <= set(learned)
-    for options in ({"hard": 0}, {"negatives": "all", "sampling": "regular"}):
-        plain = task_of(zoo(), **lookup | options)
-        plain.loss(plain.module, rows, torch.Generator().manual_seed(0), 0.9)
-        assert plain.mined is None
-
-
 def test_the_recipe_finetunes_on_far_matches_only(tmp_path) -> None:
     model = train_zoo(recipe="pretrain-finetune", steps=20, output_dir=tmp_path)
     assert model.record.steps == 20
@@ -248,3 +219,23 @@ def test_edges_lie_in_a_file(tmp_path: Path) -> None:
     assert main(["train", "taxonomy", str(terms), *options.split()]) == 0
     hierarchy = load_model(ckpt).nodes.hierarchy
     assert [hierarchy.ids[row] for row in hierarchy.ancestors(hierarchy.row("snowy"))] == ["snowy", "owl", "animal"]
+
+
+@given(st.integers(0, 10_000), st.integers(1, 12), st.integers(1, 12))
+@settings(max_examples=20)
+def test_a_higher_score_is_never_less_probable(seed: int, count: int, deep: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    nodes, asked = torch.randn(count, 3, generator=generator) * 4, torch.randn(2, 3, generator=generator)
+    scores = torch.randn(2, 9, generator=generator).mul(12).sort(descending=True).values
+    cut = RelevanceCutoff(nodes, torch.tensor([0.7, 0.1, -1.0, float(deep)]))
+    chances = cut.probability(asked.numpy(), scores.numpy())
+    assert ((chances >= 0) & (chances <= 1)).all()
+    assert (np.diff(chances, axis=1) <= 1e-6).all()
+
+
+def test_fitted_probabilities_are_those_that_were_drawn() -> None:
+    generator = torch.Generator().manual_seed(0)
+    gaps, scores = (torch.randn(400, 20, generator=generator) * 3 for _ in range(2))
+    true = torch.sigmoid(0.8 * gaps + 0.3 * scores - 1)
+    relevant = torch.rand(true.shape, generator=generator) < true
+    torch.testing.assert_close(fit_cut(gaps, scores, relevant), torch.tensor([0.8, 0.3, -1.0]), atol=0.1, rtol=0)

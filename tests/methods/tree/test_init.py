@@ -6,12 +6,16 @@ import torch
 from numpy.typing import NDArray
 
 from palmette import FakeEncoder, TreeModel
+from palmette.data import load_data
 from palmette.encoder import States
 from palmette.errors import ConfigError, TrainingError
 from palmette.methods.tree import TreeConfig
 from palmette.methods.tree.init import initialise
 from palmette.methods.tree.leaves import greedy_leaf
 from palmette.methods.tree.module import Tree
+from palmette.methods.tree.training import TreeTask
+from palmette.training.maths import ntvd, symmetric_info_nce
+from palmette.training.pairs import TrainingPairs, Validation
 from support.tiny import documents, pairs
 
 WIDTH = 12
@@ -54,6 +58,36 @@ def test_few_documents_leave_nodes_undecided(rows: torch.Tensor) -> None:
     distinct = len(rows.unique(dim=0))
     assert len(set(leaves_of(tree, rows).tolist())) == distinct
     assert (tree.linear.directions.norm(dim=1) > 0).sum() == distinct - 1
+
+
+def test_a_random_start_sends_the_average_document_either_way() -> None:
+    x = torch.randn(50, WIDTH, generator=seeded()) + 7
+    tree = Tree(TreeConfig(depth=3, width=WIDTH, start="random")).eval()
+    initialise(tree, x, 0)
+    torch.testing.assert_close(tree.linear.directions.norm(dim=1), torch.ones(7))
+    with torch.no_grad():
+        even = tree(States(x.mean(0, keepdim=True)))
+    torch.testing.assert_close(even, torch.full((1, 8), 1 / 8), atol=1e-4, rtol=1e-3)
+
+
+def test_every_levels_multiplier_starts_where_its_loss_is_lowest() -> None:
+    queries, others = (torch.randn(200, WIDTH, generator=seeded(seed)) for seed in (0, 1))
+    data = load_data([(f"question {row}", f"answer {row}") for row in range(200)])
+    pairs = TrainingPairs(data, queries, queries + others, *data.pairs("train"), Validation.of(data, 0))
+    tree = Tree(TreeConfig(depth=4, width=WIDTH, start="random", sharpness=1.0)).eval()
+    initialise(tree, pairs.documents, 0)
+    TreeTask(tree, pairs).init_multipliers(seeded())
+    rows = torch.randperm(len(pairs), generator=seeded())[:256].numpy()
+    query_rows, document_rows = pairs.query_rows[rows], pairs.document_rows[rows]
+    queries, texts = pairs.queries[query_rows], pairs.documents[document_rows]
+    known = pairs.known_answers(query_rows, document_rows)
+    with torch.no_grad():
+        for level in range(1, 5):
+            similarity = ntvd(tree(States(queries), level), tree(States(texts), level))
+            at = float(symmetric_info_nce(similarity * tree.multiplier(level), known))
+            for factor in (1 / 30, 1 / 2, 2, 30):
+                assert at < float(symmetric_info_nce(similarity * tree.multiplier(level) * factor, known))
+    assert len(tree.log_multipliers.unique()) > 1, "levels have their own"
 
 
 def test_clusters_need_no_questions_and_the_papers_recipe_does() -> None:
