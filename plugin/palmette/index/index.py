@@ -757,7 +757,6 @@ class Index:
         exclude: Sequence[str] = (),
         max_bytes: int = MOST_BYTES,
         metadata: Mapping[str, Any] | None = None,
-        titles: bool = True,
         questions: RetrievalData | str | Path | None = None,
         batch_size: int = 256,
         progress: bool | None = None,
@@ -777,7 +776,6 @@ class Index:
             exclude: Patterns of files and folders to skip.
             max_bytes: Size of the largest file that is read.
             metadata: Metadata added to all documents of the source.
-            titles: Prepend the separate titles of records to their texts.
             questions: Questions about the documents, which :meth:`add_questions` then adds. Without it, passages that
                 have questions keep them as long as their texts stay.
             batch_size: Documents encoded at a time.
@@ -798,7 +796,7 @@ class Index:
                     f"own, source='…' or --source, or source={shown(name)} if it was moved"
                 )
         asked = None if questions is None else questions_about(questions)
-        listing = list_source(data, name, titles=titles, metadata=metadata, progress=progress, **file_options)
+        listing = list_source(data, name, metadata=metadata, progress=progress, **file_options)
         report = self.sync_listing(name, listing, batch_size=size, origin=origin, progress=progress)
         if asked is not None:
             add_questions(self.backend, asked, name)
