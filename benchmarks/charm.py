@@ -53,7 +53,7 @@ class Bench:
     def load(cls, folder: str, queries: int) -> Self:
         """Read a BEIR folder."""
         name = Path(folder).name
-        return cls(name, load_data(folder, titles=False), FIELDS[name], queries)
+        return cls(name, load_data(folder), FIELDS[name], queries)
 
     def cut(self, size: int) -> Self:
         """So many documents alone: what queries of dev and test need (icecat: what anybody judged), others at random.

@@ -81,14 +81,13 @@ def test_with_only_test_there_is_nothing_to_train_on(beir):
         data.pairs("train")
 
 
-def test_titles_can_be_left_out_of_the_text(beir):
+def test_titles_stand_before_the_text(beir):
     lamp, title = {"title": "Lamp", "text": "It shines."}, {"title": "Only a title", "text": ""}
     corpus = [{"_id": "1"} | lamp, {"_id": "2"} | title]
     folder = beir(corpus, [{"_id": "q", "text": "light"}], test=[("q", "1", 1)])
-    for titles, first in ((True, "Lamp It shines."), (False, "It shines.")):
-        for documents in (load_data(folder, titles=titles).corpus, [*iter_documents(folder, titles=titles)]):
-            assert [document.text for document in documents] == [first, "Only a title"]
-            assert documents[0].metadata == {"title": "Lamp"}
+    for documents in (load_data(folder).corpus, [*iter_documents(folder)]):
+        assert [document.text for document in documents] == ["Lamp It shines.", "Only a title"]
+        assert documents[0].metadata == {"title": "Lamp"}
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ SINGLE_USES: list[tuple[Any, ...]] = [
     (matches, FILTERS, VALUES),
     (parse_filter, FILTERS),
     (lambda given: Document(**given).digest, NAMED),
-    (keyed(load_data), odd.DOCUMENTS, some("dev_fraction seed titles")),
+    (keyed(load_data), odd.DOCUMENTS, some("dev_fraction seed")),
     (lambda data: list(iter_documents(data)), odd.DOCUMENTS),
     (lambda *pairs: load_data(list(pairs)), st.tuples(TEXTS, VALUES), st.tuples(TEXTS, TEXTS, VALUES)),
     (RetrievalData, VALUES, odd.DOCUMENTS, VALUES, QRELS),

@@ -70,7 +70,7 @@ FILES: list[tuple[Any, ...]] = [
 FLAGS = (
     "--out --filter --lexical --device --explain --json --engine --threshold -k --language "
     "--split --baselines --reader --passages --card --outline --query --clear --revision "
-    "--cache-dir --tag --quiet --no-titles --level --debug --steps --depth --encoder --preset --seed "
+    "--cache-dir --tag --quiet --level --debug --steps --depth --encoder --preset --seed "
 ).split()
 VALUES = "index-folder checkpoint reader docs.jsonl nothing tree space 0 1 -1 nan inf {} [ fake:16 owl".split()
 VALUES += ['{"lang": "en"}', '{"$and": []}', "", "red fox", "\x00", "\udcff", "x" * 5000, "--" + "x" * 300]

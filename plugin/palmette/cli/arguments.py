@@ -55,7 +55,6 @@ SHARED: dict[str, dict[str, Any]] = {
         "(its key in PALMETTE_RERANK_KEY), JSON of a model with options; or none, where a service has one",
     },
     "--lexical": {"type": read_lexical, "help": "weight of words: 0 (the method alone) … 1, or auto"},
-    "--no-titles": {"dest": "titles", "action": "store_false", "help": "leave titles out of the texts"},
     "--quiet": {"dest": "progress", "action": "store_const", "const": False, "help": "no progress bars"},
     "--json": {"action": "store_true", "help": "print JSON"},
     "--explain": {"action": "store_true", "help": "say why each document matched, or which gave the answer"},

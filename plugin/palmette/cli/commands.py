@@ -35,7 +35,7 @@ def _add_index(command: argparse.ArgumentParser) -> None:
         "palmette index notes/ --out my-index --encoder openai:text-embedding-3-small\n\n"
         "Run it again with changed documents: only what changed is encoded, and what is gone is deleted. What came\n"
         "from elsewhere, by Python or from another folder, stays.",
-        *("--revision", "--device", "--no-titles", "--quiet", "--json"),
+        *("--revision", "--device", "--quiet", "--json"),
     )
     help = f"{CHECKPOINT} (none: the default encoder, or an index's own model), then folders and files of documents"
     add("documents", nargs="+", metavar="DOCUMENTS", help=help)
@@ -137,7 +137,7 @@ def _sync_all(args: argparse.Namespace, index: Any, paths: Sequence[str], patter
     """Synchronize all sources, and print the reports."""
     from palmette.encoder.remote import usage_of
 
-    options = {"titles": args.titles, "progress": args.progress, **patterns}
+    options = {"progress": args.progress, **patterns}
     reports = [index.sync(path, args.source, **options) for path in paths]
     stats = index.stats()
     if args.json:
@@ -196,7 +196,7 @@ def _add_evaluate(command: argparse.ArgumentParser) -> None:
         "CKPT DATA",
         "palmette evaluate ckpt squad/ --split test --baselines\n"
         "palmette evaluate ckpt squad/ --split dev --level 6 --json",
-        *("checkpoint", "--revision", "--device", "--lexical", "--no-titles", "--quiet", "--json"),
+        *("checkpoint", "--revision", "--device", "--lexical", "--quiet", "--json"),
     )
     command.set_defaults(lexical=0.0)
     add("data", help="BEIR folder, or a JSONL of pairs")
@@ -208,7 +208,7 @@ def _add_evaluate(command: argparse.ArgumentParser) -> None:
 def _run_evaluate(args: argparse.Namespace) -> None:
     model = palmette.load_model(args.checkpoint, revision=args.revision, device=args.device)
     options = {name: getattr(args, name) for name in ("split", "baselines", "progress")} | search_options(args)
-    report = palmette.evaluate(model, palmette.load_data(args.data, titles=args.titles), **options)
+    report = palmette.evaluate(model, palmette.load_data(args.data), **options)
     if args.card:
         card = Path(args.checkpoint) / "README.md"
         if not card.parent.is_dir():

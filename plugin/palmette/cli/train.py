@@ -37,7 +37,7 @@ def _add_train(command: argparse.ArgumentParser) -> None:
         "palmette train taxonomy terms.jsonl --edges edges.tsv --out ckpt\n"
         "palmette train taxonomy paths.txt --out ckpt                   a path a line: fruit > apple > Cox\n"
         "palmette train reader squad/train.json --out reader            answers from what an index finds",
-        *("--device", "--no-titles", "--quiet", "--json"),
+        *("--device", "--quiet", "--json"),
     )
     methods = [*names(), READER]
     add("method", choices=methods, help="what to train")
@@ -169,7 +169,7 @@ def _train(args: argparse.Namespace, state: Path) -> tuple[Any, Any]:
             lines = check_path(args.edges).read_text("utf-8").splitlines()
             edges = [tuple(line.split("\t")[:2]) for line in lines if line.strip()]
         read, hierarchy = _read_nodes, {"edges": edges}
-    data = read(args.data, seed=options.get("seed", 0), titles=args.titles)
+    data = read(args.data, seed=options.get("seed", 0))
     loop = {name: getattr(args, name) for name in ("encoder", "device", "resume")}
     return data, cls.fit(data, **options, **hierarchy, **loop, output_dir=state, progress=args.progress)
 

@@ -39,7 +39,7 @@ DataLike = str | Path | RetrievalData | Iterable[Any]
 """A BEIR folder, a JSONL file, an iterable of pairs or documents, or data loaded before."""
 
 
-def load_data(data: DataLike, *, dev_fraction: float = 0.1, seed: int = 0, titles: bool = True) -> RetrievalData:
+def load_data(data: DataLike, *, dev_fraction: float = 0.1, seed: int = 0) -> RetrievalData:
     """Read training or evaluation data.
 
     Args:
@@ -53,31 +53,30 @@ def load_data(data: DataLike, *, dev_fraction: float = 0.1, seed: int = 0, title
             - a :class:`RetrievalData`, which is returned with a dev split if it lacks one.
         dev_fraction: Share of the training queries to hold out where the data has no dev split.
         seed: Of the held-out share.
-        titles: Put titles that files give apart from the text before it, as BEIR does.
 
     Raises:
         InputError: The data is empty, malformed (file and line are named) or inconsistent.
         DuplicateIdError: Two different contents under one id.
     """
     check_kind("seed", seed, int, "a whole number")
-    loaded = data if isinstance(data, RetrievalData) else _read(data, titles)
+    loaded = data if isinstance(data, RetrievalData) else _read(data)
     return loaded.with_dev(dev_fraction, seed)
 
 
-def _read(data: str | Path | Iterable[Any], titles: bool) -> RetrievalData:
+def _read(data: str | Path | Iterable[Any]) -> RetrievalData:
     """Read pairs, a BEIR folder or documents, by what a path holds or by the first item of an iterable."""
     if isinstance(data, str | Path):
         path = check_path(data)
         name = path.name.removesuffix(".gz").removesuffix(".jsonl")
         if existing(path / "corpus.jsonl") and (qrels := read_qrels(path)):
-            corpus = list(iter_documents(path, titles=titles))
+            corpus = list(iter_documents(path))
             return RetrievalData(path.resolve().name, corpus, read_query_file(path), qrels)
         if path.is_file() and is_jsonl(path):
             records = read_jsonl(path)
             first = next(records, None)
             if first is not None and any(key in first[1] for key in QUERY_KEYS):
                 return _from_pairs(chain([first], records), name)
-        return RetrievalData(name, list(iter_documents(data, titles=titles)))
+        return RetrievalData(name, list(iter_documents(data)))
     if isinstance(data, Mapping | bytes) or not hasattr(data, "__iter__"):
         raise InputError(
             f"expected a path or an iterable of pairs or documents, got {type(data).__name__} {shown(data)}"

@@ -84,9 +84,7 @@ def drop_blanks(values: Iterable[T], text: Callable[[T], str]) -> list[T]:
     return [value for value in documents if text(value).strip()]
 
 
-def iter_documents(
-    data: str | Path | Iterable[Any], *, titles: bool = True, passages: bool = True
-) -> Iterator[Document]:
+def iter_documents(data: str | Path | Iterable[Any], *, passages: bool = True) -> Iterator[Document]:
     """Documents to index, one by one.
 
     Args:
@@ -95,7 +93,6 @@ def iter_documents(
             ``fields``; plain or .gz), a CSV or TSV file with such columns, in capitals or not (others become metadata,
             or fields where none of these is there), or an iterable of documents of any kind that :func:`to_document`
             knows. A str is a path. Files of a folder that cannot be read are left out, with one warning.
-        titles: Put titles that files give apart from the text before it, as BEIR does.
         passages: Cut long files into passages; an index does so itself, and takes whole ones.
 
     Raises:
@@ -103,7 +100,7 @@ def iter_documents(
         InputError: There is no document, or a malformed one (its file and line, or its position, is named).
     """
     if isinstance(data, str | Path):
-        documents = _from_path(data, titles, passages)
+        documents = _from_path(data, passages)
     elif isinstance(data, Mapping | bytes) or not hasattr(data, "__iter__"):
         raise InputError(f"expected a path or an iterable of documents, got {type(data).__name__} {shown(data)}")
     else:
@@ -119,12 +116,12 @@ def iter_documents(
         raise InputError(f"there are no documents{where}; give at least one")
 
 
-def _from_path(source: str | Path, titles: bool, passages: bool) -> Iterator[Document]:
+def _from_path(source: str | Path, passages: bool) -> Iterator[Document]:
     """Read documents from a folder of files, a BEIR corpus, a JSONL file, a table or a single file."""
     path = documents_path(source)
     records = records_of(path)
     if records is not None:
-        for _, _, record in record_documents(records, titles=titles):
+        for _, _, record in record_documents(records, titles=True):
             if isinstance(record, InputError):
                 raise record
             yield record

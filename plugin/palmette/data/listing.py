@@ -72,7 +72,6 @@ def list_source(
     *,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
-    titles: bool = True,
     metadata: Mapping[str, Any] | None = None,
     progress: bool | None = None,
 ) -> Listing:
@@ -81,7 +80,7 @@ def list_source(
     if isinstance(data, str | Path):
         path = documents_path(data)
         if records := records_of(path):
-            _list_records(listing, records, titles)
+            _list_records(listing, records)
         else:
             _list_files(listing, path, source, include, exclude, progress)
     else:
@@ -111,9 +110,9 @@ def sample_source(data: str | Path, *, include: Sequence[str] = (), exclude: Seq
     return texts
 
 
-def _list_records(listing: Listing, file: Path, titles: bool) -> None:
+def _list_records(listing: Listing, file: Path) -> None:
     """Read the documents of a table or of JSON lines, under ids of their own; unreadable ones are noted."""
-    for _, _, document in record_documents(file, titles=titles):
+    for _, _, document in record_documents(file, titles=True):
         if not isinstance(document, InputError):
             listing.take(document, document.key)
             continue

@@ -710,7 +710,6 @@ class Index:
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
         metadata: Mapping[str, Any] | None = None,
-        titles: bool = True,
         progress: bool | None = None,
     ) -> SyncReport:
         """Bring one named source up to date: changed documents are replaced, vanished ones are deleted.
@@ -727,7 +726,6 @@ class Index:
             include: Patterns of files to read, as in ``.gitignore``; other files are skipped.
             exclude: Patterns of files and folders to skip.
             metadata: Metadata added to all documents of the source.
-            titles: Prepend the separate titles of records to their texts.
             progress: A progress bar; ``None`` shows it on a terminal.
         """
         name = source_name(data) if source is None else source
@@ -744,7 +742,7 @@ class Index:
                     f"the source {shown(name)} of this index is {known}, not {origin}: give this one a name of its "
                     f"own, source='…' or --source, or source={shown(name)} if it was moved"
                 )
-        listing = list_source(data, name, titles=titles, metadata=metadata, progress=progress, **file_options)
+        listing = list_source(data, name, metadata=metadata, progress=progress, **file_options)
         return self.sync_listing(name, listing, origin=origin, progress=progress)
 
     def add_questions(self, questions: RetrievalData | str | Path) -> int:

@@ -111,7 +111,7 @@ class ReadingData:
         return replace(self, splits={**self.splits, **sides})
 
 
-def load_reading(data: Any, *, seed: int = 0, titles: bool = True) -> ReadingData:
+def load_reading(data: Any, *, seed: int = 0) -> ReadingData:
     """Read questions, passages and answers.
 
     Args:
@@ -126,7 +126,6 @@ def load_reading(data: Any, *, seed: int = 0, titles: bool = True) -> ReadingDat
             - anything else that :func:`palmette.load_data` reads. Without answers a sentence reader learns from what
               documents answer a query
         seed: Seed of the held-out share.
-        titles: Put titles that files give apart from the text before it.
     """
     if isinstance(data, ReadingData):
         return data.with_dev(seed=seed)
@@ -153,7 +152,7 @@ def load_reading(data: Any, *, seed: int = 0, titles: bool = True) -> ReadingDat
     first = next(records, None)
     if first is not None and isinstance(first[1], Mapping) and {"answers", "context"} <= first[1].keys():
         return from_records(chain([first], records), name).with_dev(seed=seed)
-    loaded = load_data(data, titles=titles, seed=seed, dev_fraction=0.0)
+    loaded = load_data(data, seed=seed, dev_fraction=0.0)
     return from_retrieval(loaded, answers).with_dev(seed=seed)
 
 
