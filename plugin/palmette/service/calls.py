@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from functools import wraps
 from itertools import islice
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -39,10 +38,9 @@ from palmette.service.schema import (
     to_json,
 )
 from palmette.store.filters import flatten
-from palmette.store.protocols import READ_LIMIT, StoredDocument, View
+from palmette.store.protocols import StoredDocument, View
 from palmette.types import Hit
 
-T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
 SCANNED = 5000
 """Number of documents whose metadata values are counted."""
@@ -110,27 +108,12 @@ def _note_of(question: str, notes: Mapping[str, str]) -> dict[str, str]:
     return {"note": notes[question]} if question in notes else {}
 
 
-def _bounded(call: Callable[[Any, Index, Reader], T]) -> Callable[[Any, Index, Reader], T]:
-    """Limit the characters of all passages that a call reads to hit or answer; more of them raise InputError."""
-
-    @wraps(call)
-    def bounded(body: Any, index: Index, reader: Reader) -> T:
-        token = READ_LIMIT.set(MOST_DOCUMENT_BYTES)
-        try:
-            return call(body, index, reader)
-        finally:
-            READ_LIMIT.reset(token)
-
-    return bounded
-
-
 @_endpoint(
     "/v1/search",
     SearchBody,
     "Find documents",
     {"query": QUESTION, "k": 3, "filter": {"topic": "fruit"}, "explain": True},
 )
-@_bounded
 def _search(body: SearchBody, index: Index, reader: Reader) -> dict[str, Any]:
     """Answer ``/v1/search``, and record each search under a run's id, where feedback is kept."""
     queries, options = listed(body.query), body.search()
@@ -162,7 +145,6 @@ def _feedback(body: FeedbackBody, index: Index, reader: Reader) -> dict[str, Any
     "Gather the best sentences for a question, each with its place, for a language model",
     {"question": QUESTION, "tokens": 300},
 )
-@_bounded
 def _context(body: ContextBody, index: Index, reader: Reader) -> dict[str, Any]:
     options = body.search()
     if not options.pop("sentences"):
@@ -170,7 +152,6 @@ def _context(body: ContextBody, index: Index, reader: Reader) -> dict[str, Any]:
     return index.context(body.question, body.tokens, k=body.k, threshold=body.threshold, **options).to_dict()
 
 
-@_bounded
 def find_passages(body: AnswerBody, index: Index, reader: Reader) -> tuple[list[list[Hit]], dict[str, str], Reader]:
     """Search the passages that an answer is read from; also notes by question."""
     questions = listed(body.question)
@@ -184,7 +165,6 @@ def find_passages(body: AnswerBody, index: Index, reader: Reader) -> tuple[list[
 def find_context(asked: str) -> Callable[[AnswerBody, Index, Reader], tuple[Context, tuple[Encoder, str | None]]]:
     """Return the call that gathers what a language model is given, and what its answer is checked with."""
 
-    @_bounded
     def find(body: AnswerBody, index: Index, reader: Reader) -> tuple[Context, tuple[Encoder, str | None]]:
         options = body.search()
         del options["sentences"]
@@ -289,7 +269,6 @@ def _fields(body: Body, index: Index, reader: Reader) -> dict[str, Any]:
 
 
 @_endpoint("/v1/overview", OverviewBody, "What an index holds", {"query": QUESTION, "topics": 12})
-@_bounded
 def _overview(body: OverviewBody, index: Index, reader: Reader) -> dict[str, Any]:
     """Describe an index: facts, frequent metadata, and topics, which may be scored by a question."""
     options = {name: getattr(body, name) for name in ("query", "filter", "topics", "since", "date")}
