@@ -25,7 +25,14 @@ class Reply(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
-class ExplanationReply(Reply):
+class NotedReply(Reply):
+    """A reply that a reranker may have part in."""
+
+    note: str | None = None
+    """Why it is of the first stage's hits, where the reranker failed or was late."""
+
+
+class ExplanationReply(NotedReply):
     """Why a document has its score."""
 
     score: float
@@ -35,8 +42,6 @@ class ExplanationReply(Reply):
     detail: dict[str, Any]
     method: ExplanationReply | None = None
     """The score of the method alone."""
-    note: str | None = None
-    """Why the score is that of the first stage, where the reranker failed or was late."""
 
 
 class PlaceReply(Reply):
@@ -85,13 +90,11 @@ class HitReply(Reply):
     """The part around the best sentence, with ``html``."""
 
 
-class ResultReply(Reply):
+class ResultReply(NotedReply):
     """Hits of a question."""
 
     query: str
     hits: list[HitReply]
-    note: str | None = None
-    """Why the hits are those of the first stage, where the reranker failed or was late."""
     run: str | None = None
     """Name of the search for ``/v1/feedback``, where searches are recorded."""
 
@@ -117,7 +120,7 @@ class SupportReply(Reply):
     """The sentence, with ``html``."""
 
 
-class OneAnswerReply(Reply):
+class OneAnswerReply(NotedReply):
     """An answer in the documents' own words; empty where they have none."""
 
     question: str
@@ -128,8 +131,6 @@ class OneAnswerReply(Reply):
     """Next best answers, each with its confidence."""
     no_answer: float
     """Probability that the passages have no answer."""
-    note: str | None = None
-    """Why the passages are those of the first stage, where the reranker failed or was late."""
 
 
 class ExcerptReply(Reply):
@@ -155,7 +156,7 @@ class NumberedExcerpt(ExcerptReply):
     """Number by which the answer cites it, from 1."""
 
 
-class WrittenAnswerReply(Reply):
+class WrittenAnswerReply(NotedReply):
     """An answer that a language model wrote; empty where nothing fits the question, which costs no call.
 
     As server-sent events it comes in parts: ``asked`` with ``{"asked": text}``, ``excerpts`` with ``{"excerpts":
@@ -175,19 +176,15 @@ class WrittenAnswerReply(Reply):
     """Why there is no answer."""
     model: str
     usage: ChatUsage
-    note: str | None = None
-    """Why the passages are those of the first stage, where the reranker failed or was late."""
 
 
-class ContextReply(Reply):
+class ContextReply(NotedReply):
     """Excerpts for a question, and all of them as one text."""
 
     question: str
     text: str
     tokens: int
     excerpts: list[ExcerptReply]
-    note: str | None = None
-    """Why the passages are those of the first stage, where the reranker failed or was late."""
 
 
 class DocumentReply(Reply):
