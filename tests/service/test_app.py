@@ -232,10 +232,10 @@ def test_documents_change_as_a_whole(writable: Running) -> None:
     assert writable.post("delete", filter={"colour": "yellow"}).json() == {"deleted": ["quince"]}
     problem(writable.post("delete"), 400, "give one of the two")
     for bad, words in (
-        ({"id": "x", "txt": "a"}, "document 1: DocumentBody has no option 'txt'. Did you mean 'text'?"),
+        ({"id": "x", "txt": "a"}, "document 1: a document has no option 'txt'. Did you mean 'text'?"),
         ({"id": "x", "text": " "}, "document 1: document 'x' is empty"),
-        ({"id": 3, "text": "a"}, "id must be a valid string, got 3"),
-        ({"id": "x", "text": "a", "metadata": []}, "metadata must be a valid dict"),
+        ({"id": 3, "text": "a"}, "document 1: a document id must be a str of 1 to"),
+        ({"id": "x", "text": "a", "metadata": []}, "metadata must be a mapping, got list"),
     ):
         problem(writable.post("add", documents=[{"id": "good", "text": "good"}, bad]), 400, words)
     [about] = writable.http.get("/v1/indexes").json()["indexes"]

@@ -246,14 +246,11 @@ class AnswerLog:
                 ) from error
             self.answers[answer.key] = answer
 
-    def close(self) -> None:
-        """Close the file, and unlock it for other processes; a thread that writes ends its line first."""
-        with self._writing:
-            self._file.close()
-        self._lock.release()
-
     def __enter__(self) -> AnswerLog:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        """Close the file, and unlock it for other processes; a thread that writes ends its line first."""
+        with self._writing:
+            self._file.close()
+        self._lock.release()

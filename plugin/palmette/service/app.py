@@ -164,14 +164,11 @@ class Service:
         before = self.failures.get(served.name)
         try:
             await asyncio.to_thread(served.open)
-        except PalmetteError as error:
-            self.failures[served.name] = str(error)
-            if str(error) != before:
-                log.error("%s: %s", served.name, error)
         except Exception as error:
-            self.failures[served.name] = f"{type(error).__name__}: {error}"
+            known = isinstance(error, PalmetteError)
+            self.failures[served.name] = str(error) if known else f"{type(error).__name__}: {error}"
             if self.failures[served.name] != before:
-                log.exception("%s cannot be opened", served.name)
+                log.error("%s cannot be opened: %s", served.name, self.failures[served.name], exc_info=not known)
         else:
             self.failures.pop(served.name, None)
             log.info("%s: %s is open", served.name, served.path)
