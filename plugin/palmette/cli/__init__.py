@@ -29,7 +29,7 @@ COMMANDS = {
     "overview": "show what an index is about: its topics, with words, counts and typical passages",
     "serve": "serve indexes or folders to people, programs and agents",
     "mcp": "serve an index to an agent, over the Model Context Protocol",
-    "stats": "show what an index holds, and what its running service does",
+    "stats": "show what an index holds, and how far its running service is",
     "alias": "give an index a name, and exchange what lies behind it",
     "compare": "compare two indexes on questions",
     "evaluate": "measure a model on judged queries, beside baselines",

@@ -245,8 +245,7 @@ class Service:
                 except PalmetteError as error:  # one that cannot be read hides no other
                     facts["error"] = self.hide_paths(str(error), caller)
             listed.append(facts)
-        service = self.metrics.summary() if caller.sees_all else None
-        return json_response({"indexes": listed, "service": service, "llm": self.writer and self.writer.llm.name})
+        return json_response({"indexes": listed, "llm": self.writer and self.writer.llm.name})
 
     async def _grant(self, request: Request) -> Response:
         """Answer ``/v1/original``: where the file of a document can be opened, if the caller may read the document."""

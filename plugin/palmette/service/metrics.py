@@ -29,13 +29,6 @@ class Metrics:
         self._buckets[path][bisect_left(BOUNDS, seconds)] += 1
         self._seconds[path] += seconds
 
-    def summary(self) -> dict[str, float]:
-        """Return the numbers of requests and of failures, and the median and 95th percentile of their times."""
-        totals = [sum(column) for column in zip(*self._buckets.values(), strict=True)] or [0]
-        failed = sum(count for (_, status), count in self._requests.items() if status >= 500)
-        quantiles = {f"p{share}": _quantile(totals, share / 100) for share in (50, 95)}
-        return {"requests": sum(totals), "failed": failed, "uptime": time.time() - self.started, **quantiles}
-
     def text(self, documents: dict[str, int | None]) -> str:
         """Return all metrics as text, with the number of documents of each index; ``None`` of one that is not read."""
         # 1. what has labels: requests, their times, indexes
@@ -81,13 +74,3 @@ def resident_memory() -> int:
         import resource
 
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def _quantile(counts: list[int], share: float) -> float:
-    """Return the upper bound of the bucket of a quantile; 0 without requests."""
-    reached, total = 0, sum(counts)
-    for bound, count in zip((*BOUNDS, float("inf")), counts, strict=False):
-        reached += count
-        if total and reached >= share * total:
-            return bound
-    return 0.0

@@ -318,22 +318,10 @@ class OpenIndexState(IndexState, IndexFacts):
     location: str
 
 
-class ServiceCounts(Reply):
-    """Requests since the service began, and their times in seconds."""
-
-    requests: int
-    failed: int
-    uptime: float
-    p50: float
-    p95: float
-
-
 class IndexesReply(Reply):
     """Indexes that the caller may use."""
 
     indexes: list[OpenIndexState | IndexState]
-    service: ServiceCounts | None
-    """For callers who may read all documents of all indexes."""
     llm: str | None
     """Name of the language model that writes answers."""
 
