@@ -90,17 +90,6 @@ def test_help(capsys):
     assert "--width" not in shown
 
 
-def test_errors_are_wrapped_for_a_terminal(monkeypatch, run):
-    words = ["search", "nowhere-" * 4, "a question"]
-    [alone] = run(*words, status=1).splitlines()
-    monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    lines = run(*words, status=1).splitlines()
-    assert len(lines) > 1
-    assert " ".join(lines) == alone
-    assert all(len(line) <= 40 or " " not in line for line in lines)
-
-
 @pytest.mark.parametrize(
     ("config", "words", "options"),
     [

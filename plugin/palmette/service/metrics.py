@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from bisect import bisect_left
 from collections import defaultdict
 from pathlib import Path
@@ -18,7 +17,7 @@ class Metrics:
     """Counters and histograms of a service since its start, used only by the thread of the event loop."""
 
     def __init__(self) -> None:
-        self.started, self.in_flight = time.time(), 0
+        self.in_flight = 0
         self._requests: dict[tuple[str, int], int] = defaultdict(int)  # (path, status) → requests
         self._buckets: dict[str, list[int]] = defaultdict(lambda: [0] * (len(BOUNDS) + 1))
         self._seconds: dict[str, float] = defaultdict(float)
@@ -51,14 +50,7 @@ class Metrics:
             ("palmette_requests_in_flight", "gauge", "Requests that are being answered", [f" {self.in_flight}"]),
             ("palmette_documents", "gauge", "Documents of an index", counted),
             ("palmette_index_up", "gauge", "Whether an index can be read", readable),
-            ("process_cpu_seconds_total", "counter", "Processor time of the service", [f" {time.process_time():.3f}"]),
             ("process_resident_memory_bytes", "gauge", "Memory of the service", [f" {resident_memory()}"]),
-            (
-                "process_start_time_seconds",
-                "gauge",
-                "When the service began, in seconds since 1970",
-                [f" {self.started:.3f}"],
-            ),
         ]
         lines = list[str]()
         for name, kind, about, values in metrics:
