@@ -241,8 +241,6 @@ class EngineContract:
             "vector": Score("vector", asked), "half": Score("half", asked),
             "overlap": Score("shares", shares, "overlap"),
             "parts": Score("parts", asked, scales="factors", part_weights=weights),
-            "prefix of bytes": Score("bytes", narrow, scales="factor", prefix=True),
-            "prefix of parts": Score("parts", narrow, scales="factors", part_weights=weights, prefix=True),
         }  # fmt: skip
         plans = [SearchPlan(score) for score in scores.values()]
         plans += [SearchPlan(scores["vector"], Lists("lists", chosen)), SearchPlan(scores["half"], group=2)]

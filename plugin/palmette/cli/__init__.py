@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
-import textwrap
 import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -29,7 +27,7 @@ COMMANDS = {
     "overview": "show what an index is about: its topics, with words, counts and typical passages",
     "serve": "serve indexes or folders to people, programs and agents",
     "mcp": "serve an index to an agent, over the Model Context Protocol",
-    "stats": "show what an index holds, and what its running service does",
+    "stats": "show what an index holds, and how far its running service is",
     "alias": "give an index a name, and exchange what lies behind it",
     "compare": "compare two indexes on questions",
     "evaluate": "measure a model on judged queries, beside baselines",
@@ -76,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PalmetteError as error:
         if debug:
             raise
-        print(_paragraph(printable(f"palmette: {_with_options(error, args)}")), file=sys.stderr)
+        print(printable(f"palmette: {_with_options(error, args)}"), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("palmette: interrupted; no index or checkpoint was left half written", file=sys.stderr)
@@ -120,7 +118,7 @@ def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Nam
 
 def _show_warning(message: Warning | str, *place: Any, **to: Any) -> None:
     """Print a warning as errors are printed, without the line of code that it comes from."""
-    print(_paragraph(printable(f"palmette: warning: {message}")), file=sys.stderr, flush=True)
+    print(printable(f"palmette: warning: {message}"), file=sys.stderr, flush=True)
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -145,12 +143,3 @@ def _with_options(error: PalmetteError, args: argparse.Namespace) -> str:
             meant = f"did you mean --{near[0]}?" if near else "there is no such option."
             return f"{flag}: {meant} Options of {args.command}: {', '.join(own)}; of this index's method: {of_method}"
     return str(error)
-
-
-def _paragraph(text: str) -> str:
-    """Wrapped text for a terminal; one line for a log."""
-    if not sys.stderr.isatty():
-        return text
-    width = min(100, shutil.get_terminal_size().columns)
-    wrapper = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
-    return "\n".join(map(wrapper.fill, text.splitlines()))

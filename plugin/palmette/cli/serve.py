@@ -135,7 +135,7 @@ def _add_stats(command: argparse.ArgumentParser) -> None:
 def _run_stats(args: argparse.Namespace) -> None:
     # from the index's running service, if there is one
     if (reply := request(args.index, "/v1/indexes")) is not None:
-        facts = {**reply["indexes"][0], "service": reply["service"]}
+        [facts] = reply["indexes"]
     else:
         from dataclasses import asdict
 
@@ -143,15 +143,13 @@ def _run_stats(args: argparse.Namespace) -> None:
         from palmette.cli.ask import once
 
         with once(), palmette.Index.open(index_folder(args.index), device="cpu", verify=False) as index:
-            facts = {**asdict(index.stats()), "encoder": index.model.encoder.name, "reranker": None, "service": None}
+            facts = {**asdict(index.stats()), "encoder": index.model.encoder.name, "reranker": None}
     if args.json:
         print(json.dumps(facts, indent=2, ensure_ascii=False))
         return
     for name, value in facts.items():
         if isinstance(value, dict):
-            value = ", ".join(
-                f"{key} {item:.4g}" if isinstance(item, float) else f"{key} {item}" for key, item in value.items()
-            )
+            value = ", ".join(f"{key} {item}" for key, item in value.items())
         print(f"{name}: {value}")
 
 

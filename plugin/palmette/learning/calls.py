@@ -18,7 +18,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from palmette.errors import ConfigError, InputError, LockedError, ReadOnlyError, StorageFullError, StoreError
+from palmette.errors import InputError, LockedError, ReadOnlyError, StorageFullError, StoreError
 from palmette.machine.llm import LLM, LLMError, RefusedError
 from palmette.machine.progress import progress_bar
 from palmette.machine.text import is_unicode
@@ -246,22 +246,11 @@ class AnswerLog:
                 ) from error
             self.answers[answer.key] = answer
 
-    def close(self) -> None:
-        """Close the file, and unlock it for other processes; a thread that writes ends its line first."""
-        with self._writing:
-            self._file.close()
-        self._lock.release()
-
     def __enter__(self) -> AnswerLog:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def make_folder(folder: Path) -> None:
-    """Create a folder that may exist."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"out: {folder} cannot be made ({error.strerror}); name another folder") from error
+        """Close the file, and unlock it for other processes; a thread that writes ends its line first."""
+        with self._writing:
+            self._file.close()
+        self._lock.release()

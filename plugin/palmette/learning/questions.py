@@ -21,7 +21,7 @@ from palmette.data import RetrievalData, drop_blanks, iter_documents
 from palmette.encoder.sentences.splitting import estimate_tokens
 from palmette.errors import ConfigError, DuplicateIdError, InputError, StorageFullError, shown
 from palmette.index import Index
-from palmette.learning.calls import AnswerLog, LoggedAnswer, PlannedCall, QuestionReport, ask, key_of, make_folder
+from palmette.learning.calls import AnswerLog, LoggedAnswer, PlannedCall, QuestionReport, ask, key_of
 from palmette.machine.llm import LLM, as_llm
 from palmette.machine.text import is_unicode
 from palmette.methods.base import DEFAULT_ENCODER
@@ -131,7 +131,10 @@ def write_questions(
     # 1. Whatever can be wrong is found before a call is paid for.
     folder = check_questions_folder(out, documents)
     passages = _cut(documents)
-    make_folder(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"out: {folder} cannot be made ({error.strerror}); name another folder") from error
     report = QuestionReport()
     index = None
     if settings.round_trip:

@@ -164,14 +164,11 @@ class Service:
         before = self.failures.get(served.name)
         try:
             await asyncio.to_thread(served.open)
-        except PalmetteError as error:
-            self.failures[served.name] = str(error)
-            if str(error) != before:
-                log.error("%s: %s", served.name, error)
         except Exception as error:
-            self.failures[served.name] = f"{type(error).__name__}: {error}"
+            known = isinstance(error, PalmetteError)
+            self.failures[served.name] = str(error) if known else f"{type(error).__name__}: {error}"
             if self.failures[served.name] != before:
-                log.exception("%s cannot be opened", served.name)
+                log.error("%s cannot be opened: %s", served.name, self.failures[served.name], exc_info=not known)
         else:
             self.failures.pop(served.name, None)
             log.info("%s: %s is open", served.name, served.path)
@@ -248,8 +245,7 @@ class Service:
                 except PalmetteError as error:  # one that cannot be read hides no other
                     facts["error"] = self.hide_paths(str(error), caller)
             listed.append(facts)
-        service = self.metrics.summary() if caller.sees_all else None
-        return json_response({"indexes": listed, "service": service, "llm": self.writer and self.writer.llm.name})
+        return json_response({"indexes": listed, "llm": self.writer and self.writer.llm.name})
 
     async def _grant(self, request: Request) -> Response:
         """Answer ``/v1/original``: where the file of a document can be opened, if the caller may read the document."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from functools import wraps
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -38,10 +37,9 @@ from palmette.service.schema import (
     to_json,
 )
 from palmette.store.filters import flatten
-from palmette.store.protocols import READ_LIMIT, StoredDocument, View
+from palmette.store.protocols import StoredDocument, View
 from palmette.types import Hit
 
-T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
 SCANNED = 5000
 """Number of documents whose metadata values are counted."""
@@ -106,27 +104,12 @@ def _note_of(question: str, notes: Mapping[str, str]) -> dict[str, str]:
     return {"note": notes[question]} if question in notes else {}
 
 
-def _bounded(call: Callable[[Any, Index, Reader], T]) -> Callable[[Any, Index, Reader], T]:
-    """Limit the characters of all passages that a call reads to hit or answer; more of them raise InputError."""
-
-    @wraps(call)
-    def bounded(body: Any, index: Index, reader: Reader) -> T:
-        token = READ_LIMIT.set(MOST_DOCUMENT_BYTES)
-        try:
-            return call(body, index, reader)
-        finally:
-            READ_LIMIT.reset(token)
-
-    return bounded
-
-
 @_endpoint(
     "/v1/search",
     SearchBody,
     "Find documents",
     {"query": QUESTION, "k": 3, "filter": {"topic": "fruit"}, "explain": True},
 )
-@_bounded
 def _search(body: SearchBody, index: Index, reader: Reader) -> dict[str, Any]:
     """Answer ``/v1/search``, and record each search, where that is turned on."""
     queries, options = listed(body.query), body.search()
@@ -156,7 +139,6 @@ def _feedback(body: FeedbackBody, index: Index, reader: Reader) -> dict[str, Any
     "Gather the best sentences for a question, each with its place, for a language model",
     {"question": QUESTION, "tokens": 300},
 )
-@_bounded
 def _context(body: ContextBody, index: Index, reader: Reader) -> dict[str, Any]:
     options = body.search()
     if not options.pop("sentences"):
@@ -164,7 +146,6 @@ def _context(body: ContextBody, index: Index, reader: Reader) -> dict[str, Any]:
     return index.context(body.question, body.tokens, k=body.k, threshold=body.threshold, **options).to_dict()
 
 
-@_bounded
 def find_passages(body: AnswerBody, index: Index, reader: Reader) -> tuple[list[list[Hit]], dict[str, str], Reader]:
     """Search the passages that an answer is read from; also notes by question."""
     questions = listed(body.question)
@@ -178,7 +159,6 @@ def find_passages(body: AnswerBody, index: Index, reader: Reader) -> tuple[list[
 def find_context(asked: str) -> Callable[[AnswerBody, Index, Reader], tuple[Context, tuple[Encoder, str | None]]]:
     """Return the call that gathers what a language model is given, and what its answer is checked with."""
 
-    @_bounded
     def find(body: AnswerBody, index: Index, reader: Reader) -> tuple[Context, tuple[Encoder, str | None]]:
         options = body.search()
         del options["sentences"]
@@ -283,7 +263,6 @@ def _fields(body: Body, index: Index, reader: Reader) -> dict[str, Any]:
 
 
 @_endpoint("/v1/overview", OverviewBody, "What an index holds", {"query": QUESTION, "topics": 12})
-@_bounded
 def _overview(body: OverviewBody, index: Index, reader: Reader) -> dict[str, Any]:
     """Describe an index: facts, frequent metadata, and topics, which may be scored by a question."""
     options = {name: getattr(body, name) for name in ("query", "filter", "topics")}

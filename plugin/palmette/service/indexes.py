@@ -28,6 +28,7 @@ from palmette.sources.walk import file_stamps
 from palmette.store.engines import is_url
 from palmette.store.local.backend import LocalBackend
 from palmette.store.local.database import DATABASE
+from palmette.store.protocols import READ_LIMIT
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,6 +46,8 @@ PASSAGES_PER_COMMIT = 64
 """Number of documents of a followed folder that become visible together."""
 EXCHANGE_AGAIN_AFTER = 1.0
 """Seconds after which a replaced index that could not be opened is tried again."""
+MOST_CHARACTERS = 2**26
+"""Characters of all passages that a call reads."""
 UNCOMPILED_UP_TO = 20_000
 """Documents up to which a service that was started without compiled loops does without them."""
 
@@ -268,11 +271,22 @@ class ServedIndex:
             self._opening = None
 
     async def read(self, caller: str, filter: Mapping[str, Any] | None, call: Callable[[Index, Reader], T]) -> T:
-        """Run a reading call in a thread; repeat it if the index was replaced during the call."""
+        """Run a reading call in a thread; repeat it if the index was replaced during the call.
+
+        If the passages that it reads have too many characters together, it raises InputError.
+        """
+
+        def bounded(index: Index, reader: Reader) -> T:
+            token = READ_LIMIT.set(MOST_CHARACTERS)
+            try:
+                return call(index, reader)
+            finally:
+                READ_LIMIT.reset(token)
+
         for attempt in range(2):
             async with self.use() as opened:
                 try:
-                    return await self.limit.run(caller, call, opened.view(caller, filter), opened.reader)
+                    return await self.limit.run(caller, bounded, opened.view(caller, filter), opened.reader)
                 except StoreError:
                     if attempt or opened.is_current:
                         raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from bisect import bisect_left
 from collections import defaultdict
 from pathlib import Path
@@ -18,7 +17,7 @@ class Metrics:
     """Counters and histograms of a service since its start, used only by the thread of the event loop."""
 
     def __init__(self) -> None:
-        self.started, self.in_flight = time.time(), 0
+        self.in_flight = 0
         self._requests: dict[tuple[str, int], int] = defaultdict(int)  # (path, status) → requests
         self._buckets: dict[str, list[int]] = defaultdict(lambda: [0] * (len(BOUNDS) + 1))
         self._seconds: dict[str, float] = defaultdict(float)
@@ -28,13 +27,6 @@ class Metrics:
         self._requests[path, status] += 1
         self._buckets[path][bisect_left(BOUNDS, seconds)] += 1
         self._seconds[path] += seconds
-
-    def summary(self) -> dict[str, float]:
-        """Return the numbers of requests and of failures, and the median and 95th percentile of their times."""
-        totals = [sum(column) for column in zip(*self._buckets.values(), strict=True)] or [0]
-        failed = sum(count for (_, status), count in self._requests.items() if status >= 500)
-        quantiles = {f"p{share}": _quantile(totals, share / 100) for share in (50, 95)}
-        return {"requests": sum(totals), "failed": failed, "uptime": time.time() - self.started, **quantiles}
 
     def text(self, documents: dict[str, int | None]) -> str:
         """Return all metrics as text, with the number of documents of each index; ``None`` of one that is not read."""
@@ -58,14 +50,7 @@ class Metrics:
             ("palmette_requests_in_flight", "gauge", "Requests that are being answered", [f" {self.in_flight}"]),
             ("palmette_documents", "gauge", "Documents of an index", counted),
             ("palmette_index_up", "gauge", "Whether an index can be read", readable),
-            ("process_cpu_seconds_total", "counter", "Processor time of the service", [f" {time.process_time():.3f}"]),
             ("process_resident_memory_bytes", "gauge", "Memory of the service", [f" {resident_memory()}"]),
-            (
-                "process_start_time_seconds",
-                "gauge",
-                "When the service began, in seconds since 1970",
-                [f" {self.started:.3f}"],
-            ),
         ]
         lines = list[str]()
         for name, kind, about, values in metrics:
@@ -81,13 +66,3 @@ def resident_memory() -> int:
         import resource
 
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def _quantile(counts: list[int], share: float) -> float:
-    """Return the upper bound of the bucket of a quantile; 0 without requests."""
-    reached, total = 0, sum(counts)
-    for bound, count in zip((*BOUNDS, float("inf")), counts, strict=False):
-        reached += count
-        if total and reached >= share * total:
-            return bound
-    return 0.0

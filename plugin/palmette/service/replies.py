@@ -24,7 +24,14 @@ class Reply(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
-class ExplanationReply(Reply):
+class NotedReply(Reply):
+    """A reply that a reranker may have part in."""
+
+    note: str | None = None
+    """Why it is of the first stage's hits, where the reranker failed or was late."""
+
+
+class ExplanationReply(NotedReply):
     """Why a document has its score."""
 
     score: float
@@ -34,8 +41,6 @@ class ExplanationReply(Reply):
     detail: dict[str, Any]
     method: ExplanationReply | None = None
     """The score of the method alone."""
-    note: str | None = None
-    """Why the score is that of the first stage, where the reranker failed or was late."""
 
 
 class PlaceReply(Reply):
@@ -82,13 +87,11 @@ class HitReply(Reply):
     """The part around the best sentence, with ``html``."""
 
 
-class ResultReply(Reply):
+class ResultReply(NotedReply):
     """Hits of a question."""
 
     query: str
     hits: list[HitReply]
-    note: str | None = None
-    """Why the hits are those of the first stage, where the reranker failed or was late."""
 
 
 class SupportReply(Reply):
@@ -112,7 +115,7 @@ class SupportReply(Reply):
     """The sentence, with ``html``."""
 
 
-class OneAnswerReply(Reply):
+class OneAnswerReply(NotedReply):
     """An answer in the documents' own words; empty where they have none."""
 
     question: str
@@ -123,8 +126,6 @@ class OneAnswerReply(Reply):
     """Next best answers, each with its confidence."""
     no_answer: float
     """Probability that the passages have no answer."""
-    note: str | None = None
-    """Why the passages are those of the first stage, where the reranker failed or was late."""
 
 
 class ExcerptReply(Reply):
@@ -150,7 +151,7 @@ class NumberedExcerpt(ExcerptReply):
     """Number by which the answer cites it, from 1."""
 
 
-class WrittenAnswerReply(Reply):
+class WrittenAnswerReply(NotedReply):
     """An answer that a language model wrote; empty where nothing fits the question, which costs no call.
 
     As server-sent events it comes in parts: ``asked`` with ``{"asked": text}``, ``excerpts`` with ``{"excerpts":
@@ -170,19 +171,15 @@ class WrittenAnswerReply(Reply):
     """Why there is no answer."""
     model: str
     usage: ChatUsage
-    note: str | None = None
-    """Why the passages are those of the first stage, where the reranker failed or was late."""
 
 
-class ContextReply(Reply):
+class ContextReply(NotedReply):
     """Excerpts for a question, and all of them as one text."""
 
     question: str
     text: str
     tokens: int
     excerpts: list[ExcerptReply]
-    note: str | None = None
-    """Why the passages are those of the first stage, where the reranker failed or was late."""
 
 
 class DocumentReply(Reply):
@@ -313,22 +310,10 @@ class OpenIndexState(IndexState, IndexFacts):
     location: str
 
 
-class ServiceCounts(Reply):
-    """Requests since the service began, and their times in seconds."""
-
-    requests: int
-    failed: int
-    uptime: float
-    p50: float
-    p95: float
-
-
 class IndexesReply(Reply):
     """Indexes that the caller may use."""
 
     indexes: list[OpenIndexState | IndexState]
-    service: ServiceCounts | None
-    """For callers who may read all documents of all indexes."""
     llm: str | None
     """Name of the language model that writes answers."""
 

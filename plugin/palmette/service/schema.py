@@ -9,11 +9,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from palmette.config import Config, parse_untrusted_json
+from palmette.config import Config, check_keys, parse_untrusted_json
 from palmette.errors import ConfigError, InputError
 from palmette.service.local import MOST_HITS, MOST_QUERIES
 from palmette.types import Document
 
+DOCUMENT = ("id", "text", "metadata", "fields", "payload")
+"""What a document has; the first three are never left out of a reply."""
 DOCUMENTS_PER_PAGE = 100
 """Largest number of documents in a list."""
 
@@ -185,33 +187,19 @@ class ListBody(Body):
     """Whether the beginning of each comes as safe HTML too."""
 
 
-class DocumentBody(Config):
-    """A document."""
-
-    id: str | None = None
-    """Its id; a hash of the content where there is none."""
-    text: str = ""
-    """What is searched and shown."""
-    metadata: dict[str, Any] = Field(default_factory=dict)
-    """JSON to filter by."""
-    fields: dict[str, Any] = Field(default_factory=dict)
-    """Named parts."""
-    payload: dict[str, Any] = Field(default_factory=dict)
-    """JSON that is kept untouched."""
-
-
 class AddBody(Body):
     """Documents to add; one whose id holds another text is refused."""
 
     documents: tuple[dict[str, Any], ...]
-    """The documents."""
+    """The documents: each has a text or fields, and may have an id, metadata and a payload."""
 
     def read(self) -> list[Document]:
         """Convert the documents; errors name the position."""
         documents = []
         for position, body in enumerate(self.documents):
             try:
-                documents.append(Document(**dict(DocumentBody(**body))))
+                check_keys("a document", body, DOCUMENT)
+                documents.append(Document(**body))
             except (ConfigError, InputError) as error:
                 raise InputError(f"document {position}: {error}") from error
         return documents
@@ -281,8 +269,7 @@ def read_body(kind: type[Body], text: bytes) -> Body:
 
 def document_facts(document: Document) -> dict[str, Any]:
     """Return a document as JSON values, as ``add`` takes it."""
-    names = ("id", "text", "metadata", "fields", "payload")
-    return {name: value for name in names if (value := getattr(document, name)) or name in names[:3]}
+    return {name: value for name in DOCUMENT if (value := getattr(document, name)) or name in DOCUMENT[:3]}
 
 
 def to_json(value: Any) -> bytes:
