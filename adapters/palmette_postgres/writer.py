@@ -17,7 +17,7 @@ from palmette.lexical.bm25 import norms
 from palmette.lexical.packed import Entries, pack
 from palmette.lexical.postings import COUNT_BITS, MAX_COUNT
 from palmette.search.plan import ArraySpec
-from palmette.store.local.writer import fresh_rows
+from palmette.store.local.writer import rows_of
 from palmette.store.protocols import StoredDocument, as_stored
 from palmette.types import Document
 from palmette_postgres.database import Connection, Database
@@ -62,7 +62,6 @@ class PostgresWriter:
         self._arrays = state.arrays
         self._next, self._documents, self._passages = state.next_key, state.documents, state.passages
         self._length, self._names, self._changed = state.length, dict(state.names), False
-        self._put: dict[str, str] = {}
         """Digests of the documents that this write has put."""
         self._terms: list[tuple[Terms, Floats, NDArray[np.int32]]] = []
         """Terms that came (1) and went (−1) and are not counted yet, with what each adds to a score at most."""
@@ -94,16 +93,16 @@ class PostgresWriter:
         """Insert documents, replacing those whose id exists."""
         # 1. check everything before anything is written
         stored = as_stored(documents)
-        rows = fresh_rows(self._arrays, stored, arrays, self._put)
+        rows = rows_of(self._arrays, stored, arrays)
         if not rows:
             return
         with self._step():
-            self._remove([row.id for row in rows.values()])
+            self._remove([row.id for row in rows])
             # 2. documents; the key of each is its first passage's
             first = np.cumsum([0, *(len(one.passages) for one in stored)]).tolist()
             passages: list[tuple[int, int, int]] = []  # place in the arrays, key, key of the document
             copied = []
-            for place, row in rows.items():
+            for place, row in enumerate(rows):
                 count = len(stored[place].passages)
                 passages += [(first[place] + number, self._next + number, self._next) for number in range(count)]
                 texts = (row.metadata, row.fields, row.payload, row.digest, row.passages)
@@ -116,7 +115,7 @@ class PostgresWriter:
                 self._next += count
             self._copy("documents", copied)
             # 3. words of passages
-            words, lengths = pack(self._analyser, [text for place in rows for text in stored[place].words()])
+            words, lengths = pack(self._analyser, [text for one in stored for text in one.words()])
             self._documents, self._passages = self._documents + len(rows), self._passages + len(passages)
             self._length += sum(lengths)
             sizes, every = np.array([len(entries) for entries in words]), np.concatenate(words)
@@ -136,7 +135,6 @@ class PostgresWriter:
             fields = [one for column in columns for one in column]
             keyed = ((Int8(key), Int8(owner)) for _, key, owner in passages)
             self._copy("passages", [(*keys, *own) for keys, *own in zip(keyed, *fields, strict=True)])
-            self._put.update((row.id, row.digest) for row in rows.values())
             self._changed = True
 
     def _copy(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
@@ -167,8 +165,6 @@ class PostgresWriter:
             for name in (unescape(name) for name, held in values.items() if held):
                 self._names[name] = max(0, self._names.get(name, 0) - 1)
         removed = {unescape(id) for id, *_ in rows}
-        for id in removed:
-            self._put.pop(id, None)
         self._changed = True
         return [id for id in unique if id in removed]
 

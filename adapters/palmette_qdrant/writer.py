@@ -16,7 +16,7 @@ from palmette.lexical.packed import impacts, pack, to_text
 from palmette.search.plan import ArraySpec
 from palmette.store.filters import plain_number
 from palmette.store.local.database import DatabaseRow
-from palmette.store.local.writer import fresh_rows
+from palmette.store.local.writer import rows_of
 from palmette.store.protocols import PAGE, StoredDocument, as_stored
 from palmette.types import Document
 from palmette_qdrant.client import Collection
@@ -93,21 +93,16 @@ class QdrantWriter:
     def put(self, documents: Sequence[Document | StoredDocument], arrays: Mapping[str, Stored]) -> None:
         """Insert documents, replacing those whose id exists."""
         stored_documents = as_stored(documents)
-        put = {
-            id: self._put[id]["digest"]
-            for stored_document in stored_documents
-            if (id := stored_document.document.key) in self._put
-        }
-        rows = fresh_rows(self.db.arrays, stored_documents, arrays, put)
+        rows = rows_of(self.db.arrays, stored_documents, arrays)
         if not rows:
             return
         with self._step():
-            self._remove([row.id for row in rows.values()])
+            self._remove([row.id for row in rows])
             first = np.cumsum([0, *(len(stored_document.passages) for stored_document in stored_documents)]).tolist()
-            passages = [(place, number) for place in rows for number in range(len(stored_documents[place].passages))]
-            words, lengths = pack(
-                self.db.analyser, [text for place in rows for text in stored_documents[place].words()]
-            )
+            passages = [
+                (place, number) for place, one in enumerate(stored_documents) for number in range(len(one.passages))
+            ]
+            words, lengths = pack(self.db.analyser, [text for one in stored_documents for text in one.words()])
             self.documents, self.passages = self.documents + len(rows), self.passages + len(passages)
             self.length += sum(lengths)
             self._changed = True

@@ -57,7 +57,6 @@ TEXT_FILTERS: list[dict[str, Any]] = [
 """Filters that compare text, which an engine may refuse with FilterError."""
 SPECS = (
     ArraySpec("vector", (16,), searched="inner_product"), ArraySpec("half", (16,), "float16", searched="inner_product"),
-    ArraySpec("bytes", (16,), "int8"), ArraySpec("factor", ()),
     ArraySpec("parts", (3, 16), "int8", searched="inner_product", scales="factors"), ArraySpec("factors", (3,)),
     ArraySpec("lists", (1,), "int32", searched="lists"), ArraySpec("shares", (8,), "uint16", searched="overlap"),
     ArraySpec("pieces", (3,), "int8", ragged=True),
@@ -390,8 +389,8 @@ def arrays_of(rows: range) -> dict[str, Any]:
     pieces = [draw.integers(-9, 9, (int(draw.integers(4)), 3)).astype(np.int8) for draw in draws]
     starts = np.cumsum([0, *map(len, pieces)]).astype(np.int64)
     return {
-        "vector": vectors[:, 0].copy(), "half": vectors[:, 0].astype(np.float16), "bytes": codes[:, 0].copy(),
-        "factor": factors[:, 0].copy(), "parts": codes, "factors": factors,
+        "vector": vectors[:, 0].copy(), "half": vectors[:, 0].astype(np.float16),
+        "parts": codes, "factors": factors,
         "lists": np.array([[n % 6] for n in rows], np.int32), "shares": shares,
         "pieces": Ragged(np.concatenate(pieces), starts),
     }  # fmt: skip

@@ -95,11 +95,11 @@ def test_a_writer_sees_its_own_change(backend: LocalBackend) -> None:
 def test_one_id_twice_in_a_write(backend: LocalBackend) -> None:
     same, other = doc("a", "one"), doc("a", "two")
     with backend.write() as writer:
-        writer.put([same, doc("b"), same], arrays_of([same, doc("b"), same]))
-        writer.put([same], arrays_of([same]))
+        writer.put([same, doc("b")], arrays_of([same, doc("b")]))
         with pytest.raises(DuplicateIdError, match="'a'"):
-            writer.put([doc("c"), other], arrays_of([doc("c"), other]))
-    assert state_of(backend) == state_for([same, doc("b")])  # the refused put added nothing, "c" included
+            writer.put([same, doc("c"), same], arrays_of([same, doc("c"), same]))
+        writer.put([doc("d"), other], arrays_of([doc("d"), other]))
+    assert state_of(backend) == state_for([doc("b"), doc("d"), other])  # the refused put added nothing, "c" included
     with pytest.raises(DuplicateIdError, match="'x'"):
         put(backend, doc("x", "one"), doc("x", "two"))
     with backend.write() as writer:  # taken back, it is free again

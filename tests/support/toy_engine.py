@@ -22,7 +22,7 @@ from palmette.lexical.postings import PostingsBuilder
 from palmette.search.flat import ExactEngine
 from palmette.search.plan import ArraySpec, Candidates, SearchPlan, WordMatches
 from palmette.store.filters import Filter, FilterLike, Scoped, flatten, matches, names_in, parse_filter, unknown_name
-from palmette.store.local.writer import fresh_rows
+from palmette.store.local.writer import rows_of
 from palmette.store.memory import ArraySegment, execute
 from palmette.store.protocols import BackendStats, StorageEngine, StoredDocument, View, as_stored, find_array
 
@@ -124,25 +124,23 @@ class ToyWriter:
 
     def __init__(self, state: State, arrays: tuple[ArraySpec, ...]) -> None:
         self.state = replace(state, documents=dict(state.documents), rows=dict(state.rows), notes=dict(state.notes))
-        self._arrays, self._put = arrays, dict[str, str]()
+        self._arrays = arrays
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         every = [one.document for one in self.state.documents.values()]
         return {document.key: document.digest for document in every if document.key in ids}
 
     def put(self, documents: Sequence[Document | StoredDocument], arrays: Mapping[str, Stored]) -> None:
-        fresh = fresh_rows(self._arrays, stored := as_stored(documents), arrays, self._put)
-        first = np.cumsum([0, *(len(one.passages) for one in stored)]).tolist()
-        passages = [at for place in fresh for at in range(first[place], first[place + 1])]
+        fresh = rows_of(self._arrays, stored := as_stored(documents), arrays)
+        passages = range(sum(len(one.passages) for one in stored))
         given = {name: arrays[name] for name in arrays}
         rows = [{n: a.row(at) if isinstance(a, Ragged) else a[at] for n, a in given.items()} for at in passages]
-        self.delete([row.id for row in fresh.values()])  # from here on nothing fails
+        self.delete([row.id for row in fresh])  # from here on nothing fails
         key = self.state.next_key
         self.state.rows.update(enumerate(rows, key))
-        for place, row in fresh.items():
-            self.state.documents[key] = stored[place]
-            key += len(stored[place].passages)
-            self._put[row.id] = row.digest
+        for one in stored:
+            self.state.documents[key] = one
+            key += len(one.passages)
         self.state = replace(self.state, next_key=key)
 
     def delete(self, ids: Sequence[str]) -> list[str]:
@@ -151,7 +149,6 @@ class ToyWriter:
         for id in gone:
             for key in range(keys[id], keys[id] + len(self.state.documents.pop(keys[id]).passages)):
                 del self.state.rows[key]
-            self._put.pop(id, None)
         return gone
 
     def note(self, name: str, value: str) -> None:

@@ -54,7 +54,7 @@ from palmette.lexical.language import AUTO as AUTO_LANGUAGE
 from palmette.lexical.language import stemmer_for
 from palmette.machine import telemetry
 from palmette.machine.endpoint import Stop
-from palmette.machine.llm import LLM, ChatUsage, as_llm
+from palmette.machine.llm import ChatUsage, as_llm
 from palmette.machine.telemetry import writing
 from palmette.machine.text import is_unicode
 from palmette.machine.threads import run_in_thread
@@ -542,24 +542,17 @@ class Index:
         check_range("an answer", "timeout", timeout, 1e-3)
         limits = Limits(check_count("max_tokens", max_tokens), timeout)
         check_count("tokens", tokens)
-        return self._answer_events(question, turns, model, threshold, tokens, limits, options)
 
-    def _answer_events(
-        self,
-        question: str,
-        turns: Sequence[tuple[str, str]],
-        model: LLM,
-        threshold: float,
-        tokens: int,
-        limits: Limits,
-        options: Mapping[str, Any],
-    ) -> Iterator[AnswerEvent]:
-        usage = ChatUsage()
-        asked = whole_question(question, turns, model, limits, usage, Stop())
-        yield AnswerEvent("asked", asked)
-        context = self.context(asked, tokens, **options)
-        settings = self.model.encoder, self.backend.language, usage, Stop()
-        yield from write_answer(question, context, threshold, model, limits, *settings)
+        def events() -> Iterator[AnswerEvent]:
+            """Call the model, after all options have been checked."""
+            usage = ChatUsage()
+            asked = whole_question(question, turns, model, limits, usage, Stop())
+            yield AnswerEvent("asked", asked)
+            context = self.context(asked, tokens, **options)
+            settings = self.model.encoder, self.backend.language, usage, Stop()
+            yield from write_answer(question, context, threshold, model, limits, *settings)
+
+        return events()
 
     def overview(self, query: str | None = None, *, filter: FilterLike = None, topics: int = 12) -> Overview:
         """Survey the index by topics: words, counts and typical passages, without a language model.

@@ -51,20 +51,6 @@ class SyncReport:
         return f"{self.source}: {summary or 'no documents'}; {self.encoded:,} passages encoded"
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Differences between a source and its documents in an index."""
-
-    fresh: list[Document]
-    """New and changed documents, to be added."""
-    changed: list[str]
-    """Ids of the changed ones."""
-    removed: list[str]
-    """Ids of documents to be deleted."""
-    unchanged: int
-    skipped: list[tuple[str, str]]
-
-
 def source_notes(view: View, documents: Iterable[StoredDocument]) -> dict[str, str]:
     """Return the noted paths of the sources of some documents, by the names of the notes."""
     names = {f"{NOTE}{stored.source}" for stored in documents if stored.source}
@@ -87,8 +73,13 @@ def _storable(listing: Listing) -> tuple[Listing, dict[str, str]]:
     return replace(listing, documents=documents, skipped=skipped, unread=unread), digests
 
 
-def plan_sync(view: View, source: str, listing: Listing, digests: Mapping[str, str]) -> Plan:
-    """Compare the current documents of a source with those in the index; documents of other sources are skipped."""
+def plan_sync(
+    view: View, source: str, listing: Listing, digests: Mapping[str, str]
+) -> tuple[list[Document], SyncReport]:
+    """Compare the current documents of a source with those in the index; documents of other sources are skipped.
+
+    Returns the new and changed documents, and the report of a sync that writes all of them.
+    """
     indexed = view.ids_of_source(source)  # id → digest
     not_ours = [id for id in listing.documents if id not in indexed]
     others = {id for id, _, _ in existing_documents(view, not_ours)}
@@ -96,9 +87,14 @@ def plan_sync(view: View, source: str, listing: Listing, digests: Mapping[str, s
     skipped = [*listing.skipped, *((id, reason) for id in not_ours if id in others)]
     current = {id: document for id, document in listing.documents.items() if id not in others}
     fresh = [document for id, document in current.items() if indexed.get(id) != digests[id]]
-    removed = [id for id in indexed if id not in current and not listing.keeps(id)]
-    changed = [document.key for document in fresh if document.key in indexed]
-    return Plan(fresh, changed, removed, len(current) - len(fresh), skipped)
+    return fresh, SyncReport(
+        source,
+        added=[document.key for document in fresh if document.key not in indexed],
+        changed=[document.key for document in fresh if document.key in indexed],
+        removed=[id for id in indexed if id not in current and not listing.keeps(id)],
+        unchanged=len(current) - len(fresh),
+        skipped=skipped,
+    )
 
 
 def sync_source(
@@ -133,44 +129,34 @@ def sync_source(
     size = per_commit or DOCUMENTS_PER_COMMIT
     listing, digests = _storable(listing)
     with writing(lambda: str(backend.stats().location)) as record, backend.read() as view:
-        plan, is_new = plan_sync(view, source, listing, digests), not len(view)
+        (fresh, planned), is_new = plan_sync(view, source, listing, digests), not len(view)
         arrays = PassageArrays(model, view, stores_sentences(backend), cutter, source)
-        fresh = {document.key: document for document in plan.fresh}
-        arrays.look_up(fresh, plan.removed)
+        arrays.look_up({document.key: document for document in fresh}, planned.removed)
         if is_new:  # before the long work
-            warn_of_language(model, backend, plan.fresh)
-        done, total = 0, len(plan.fresh)
+            warn_of_language(model, backend, fresh)
+        done, total = 0, len(fresh)
         notes = {f"{NOTE}{source}": origin} if origin is not None else {}
         notes = {name: path for name, path in notes.items() if view.note(name) != path}
         view.release()  # neither encoding nor the commits keep the storage's log from being cut
         with progress_bar(progress, total=total, desc=f"Indexing {source}", unit="doc", delay=2) as bar:
             for start in range(0, max(1, total), size):
-                documents = plan.fresh[start : start + size]
+                documents = fresh[start : start + size]
                 for first in range(0, len(documents), batch_size):
                     batch = documents[first : first + batch_size]
                     arrays.prepare(batch)
                     bar.update(len(batch))
                 done += len(documents)
-                gone = plan.removed if start + size >= total else []
+                gone = planned.removed if start + size >= total else []
                 if documents or gone or notes:
                     _commit(backend, arrays, documents, gone, notes)
                 elif not total:
                     break
                 if not on_commit(done, total):
                     break
-        changed = set(plan.changed)
-        report = SyncReport(
-            source,
-            added=[id for id in fresh if id not in changed],
-            changed=list(plan.changed),
-            removed=plan.removed,
-            unchanged=plan.unchanged,
-            skipped=plan.skipped,
-            encoded=arrays.encoded,
-        )
+        report = replace(planned, encoded=arrays.encoded)
         counts = {"added": len(report.added), "updated": len(report.changed)}
-        record({**counts, "deleted": len(plan.removed), "unchanged": plan.unchanged})
-    if fresh or plan.removed:
+        record({**counts, "deleted": len(report.removed), "unchanged": report.unchanged})
+    if report.added or report.changed or report.removed:
         note_score_scales(model, backend)
     return report
 

@@ -36,7 +36,7 @@ COMPARED_VECTORS = 8
 LEAST_VECTOR_COSINE = 0.98
 """Least cosine of a given vector and the encoder's; half precision and 8-bit codes stay well above it."""
 LENGTH_TOLERANCE = 0.02
-"""Largest relative difference of the lengths of a given vector and the encoder's."""
+"""Largest difference from 1 of the lengths of the vectors of an encoder that makes them of length 1."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def note_score_scales(model: Model, backend: Backend) -> None:
 def check_vectors(embeddings: Any, documents: Sequence[Document], encoder: Encoder) -> Floats:
     """Check the documents' vectors [N, d] against the encoder, by encoding a few of the documents.
 
-    Vectors of another length are scaled to length 1 if the encoder's vectors have length 1.
+    They are scaled to length 1 if the encoder's vectors have that length.
     """
     vectors = _read_vectors(embeddings, documents, encoder)
     if not len(documents):
@@ -202,11 +202,6 @@ def check_vectors(embeddings: Any, documents: Sequence[Document], encoder: Encod
     if np.abs(expected_lengths - 1).max() < LENGTH_TOLERANCE:
         scaled: Floats = (vectors / lengths[:, None]).astype(np.float32)
         return scaled
-    if np.abs(lengths[compared] / expected_lengths - 1).max() > LENGTH_TOLERANCE:
-        raise InputError(
-            f"embeddings have other lengths than encoder {encoder.name!r} gives ({lengths[compared[0]]:.3g} instead of "
-            f"{expected_lengths[0]:.3g}): give them as the encoder made them, not normalised, or leave them out"
-        )
     return vectors
 
 

@@ -8,7 +8,7 @@ that prefix, so that two tenants may use the same id, and neither learns of the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
@@ -102,12 +102,13 @@ class FilteredBackend(Backend):
         self.engine, self.arrays, self.language = backend.engine, backend.arrays, backend.language
         self.passages = backend.passages
 
-    def read(self, filter: FilterLike = None) -> AbstractContextManager[View]:
+    @contextmanager
+    def read(self, filter: FilterLike = None) -> Iterator[View]:
         """Open a view through both filters."""
         parsed = parse_filter(filter)
         inner = () if parsed is None else (_with_stored_ids(parsed, self.prefix),)
-        opened = self.backend.read(Scoped((self.within, *inner)))
-        return _tenant_view(opened, self.prefix) if self.prefix else opened
+        with self.backend.read(Scoped((self.within, *inner))) as view:
+            yield _TenantView(view, self.prefix) if self.prefix else view
 
     @contextmanager
     def write(self) -> Iterator[Writer]:
@@ -199,12 +200,6 @@ def _with_stored_ids(node: Filter, prefix: str) -> Filter:
         case And(parts) | Or(parts):
             return type(node)(tuple(_with_stored_ids(part, prefix) for part in parts))
     return node
-
-
-@contextmanager
-def _tenant_view(opened: AbstractContextManager[View], prefix: str) -> Iterator[View]:
-    with opened as view:
-        yield _TenantView(view, prefix)
 
 
 def _passed_on(name: str) -> Any:

@@ -545,7 +545,9 @@ class Pool:
                 f"PRAGMA synchronous={'FULL' if self._durable else 'OFF'}; PRAGMA temp_store=MEMORY;"
                 f"PRAGMA cache_size=-16000; PRAGMA journal_size_limit={LONG_LOG}; PRAGMA query_only=ON;"
             ).fetchall()
-            connection.create_scalar_function("folded_contains", _contains_folded, 2, deterministic=True)
+            connection.create_scalar_function(
+                "folded_contains", lambda *pair: pair[1] in str(pair[0]).casefold(), 2, deterministic=True
+            )
             with bounded(connection, path):
                 check_schema(connection, path)
                 check_commit(connection, self.folder, committed)  # reads the file and its WAL
@@ -571,11 +573,6 @@ class Pool:
             self._closed = True
             self.drain()
             self.opened.close()
-
-
-def _contains_folded(*values: Any) -> bool:
-    value, folded = values
-    return folded in str(value).casefold()
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()

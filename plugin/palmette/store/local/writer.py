@@ -27,7 +27,7 @@ from contextlib import contextmanager, suppress
 import apsw
 import numpy as np
 
-from palmette.arrays import Ragged, Stored, take_documents
+from palmette.arrays import Ragged, Stored
 from palmette.errors import DuplicateIdError, EncodingError, InputError, StoreError
 from palmette.search.plan import ArraySpec
 from palmette.store.local.database import (
@@ -59,7 +59,6 @@ class LocalWriter:
         self._arrays = tuple(shared.arrays.values())
         self._next = read_number(connection, "next_key")
         self._segment: SegmentWriter | None = None
-        self._put: dict[str, str] = {}
         self._changed = self._everything = self._failed = False
         self._pid = os.getpid()
         self.is_open = True
@@ -85,17 +84,12 @@ class LocalWriter:
         """Insert documents, replacing those whose id exists."""
         # 1. check everything before anything is written
         stored = as_stored(documents)
-        rows = fresh_rows(self._arrays, stored, arrays, self._put)
+        rows = rows_of(self._arrays, stored, arrays)
         if not rows:
             return
         with self._step():
-            # 2. old versions go, and documents that were given twice count once
-            self._remove([row.id for row in rows.values()])
-            if len(rows) < len(stored):
-                starts = np.cumsum([0, *(len(document.passages) for document in stored)])
-                passage_rows = np.concatenate([np.arange(starts[place], starts[place + 1]) for place in rows])
-                arrays = {name: take_documents(array, passage_rows) for name, array in arrays.items()}
-                stored = [stored[place] for place in rows]
+            # 2. old versions go
+            self._remove([row.id for row in rows])
             # 3. keys: a document has that of its first passage, and its other passages follow
             counts = np.array([len(document.passages) for document in stored])
             heads = self._next + np.cumsum(counts) - counts
@@ -103,7 +97,7 @@ class LocalWriter:
             # 4. arrays and words into the segment, documents and what filters read into the transaction
             self._segment = self._segment or self._start_segment()
             self._segment.append(keys, keys - np.repeat(heads, counts), arrays, [t for d in stored for t in d.words()])
-            keyed = list(zip(heads.tolist(), rows.values(), strict=True))
+            keyed = list(zip(heads.tolist(), rows, strict=True))
             documented = ((key, *row[:-1]) for key, row in keyed)
             self._db.executemany(
                 f"INSERT INTO documents VALUES (?{', ?' * (len(DatabaseRow._fields) - 1)})", documented
@@ -111,15 +105,12 @@ class LocalWriter:
             described = ((name, value, key) for key, row in keyed for name, value in row.values)
             self._db.executemany("INSERT INTO metadata VALUES (?, ?, ?)", described)
             self._next += len(keys)
-            self._put.update((row.id, row.digest) for row in rows.values())
             self._changed = True
 
     def delete(self, ids: Sequence[str]) -> list[str]:
         """Remove documents; returns the ids that were there."""
         with self._step():
             removed = self._remove(ids)
-            for id in removed:
-                self._put.pop(id, None)
             self._changed = self._changed or bool(removed)
             return removed
 
@@ -233,30 +224,22 @@ class LocalWriter:
         self._db.execute("INSERT INTO segments(name, count, files) VALUES (?, ?, ?)", row)
 
 
-def fresh_rows(
-    specs: Sequence[ArraySpec],
-    documents: Sequence[StoredDocument],
-    arrays: Mapping[str, Stored],
-    digests: Mapping[str, str],
-) -> dict[int, DatabaseRow]:
-    """Rows of the documents to put, by place; raises for what cannot be stored.
-
-    ``digests`` are those of the ids that the same write has put already.
-    """
-    rows, places = [row_of(document) for document in documents], dict[str, int]()
+def rows_of(
+    specs: Sequence[ArraySpec], documents: Sequence[StoredDocument], arrays: Mapping[str, Stored]
+) -> list[DatabaseRow]:
+    """Rows of the documents to put; raises for what cannot be stored, such as two documents of one id."""
+    rows, ids = [row_of(document) for document in documents], set[str]()
     if set(arrays) != {spec.name for spec in specs}:
         expected = ", ".join(spec.name for spec in specs)
         raise InputError(f"this index stores the arrays {expected}; got {', '.join(map(str, arrays)) or 'none'}")
     owners = [stored.document for stored in documents for _ in stored.passages]
     for spec in specs:
         _check_array(spec, owners, arrays[spec.name])
-    for place, row in enumerate(rows):
-        known = rows[places[row.id]].digest if row.id in places else digests.get(row.id)
-        if known is None:
-            places[row.id] = place
-        elif known != row.digest:
-            raise DuplicateIdError(f"id {row.id!r} was given twice with different content; give each its own id")
-    return {place: rows[place] for place in places.values()}
+    for row in rows:
+        if row.id in ids:
+            raise DuplicateIdError(f"id {row.id!r} was given twice; give each document its own id")
+        ids.add(row.id)
+    return rows
 
 
 def _check_array(spec: ArraySpec, documents: Sequence[Document], array: Stored) -> None:
