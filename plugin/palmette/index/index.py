@@ -369,10 +369,11 @@ class Index:
             options: The method's search options, such as ``level=`` for a tree.
         """
         single = isinstance(query, str)
-        is_number = isinstance(threshold, int | float | np.number) and not isinstance(threshold, bool)
-        too_large = isinstance(threshold, int) and abs(threshold) > LARGEST_INTEGER
-        if threshold is not None and (not is_number or threshold != threshold or too_large):
-            raise InputError(f"threshold must be a number or None, got {shown(threshold)}")
+        least: Any = threshold
+        is_number = isinstance(least, int | float | np.number) and not isinstance(least, bool)
+        too_large = isinstance(least, int) and abs(least) > LARGEST_INTEGER
+        if least is not None and (not is_number or least != least or too_large):
+            raise InputError(f"threshold must be a number or None, got {shown(least)}")
         queries = [query] if isinstance(query, str) else query
         if isinstance(queries, Sequence) and not queries:
             return []
