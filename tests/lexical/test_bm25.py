@@ -14,13 +14,13 @@ from palmette.lexical.bm25 import (
     candidates,
     counts_in,
     kth_best,
-    max_impact,
     merge_postings,
     norms,
     query_terms,
     shares,
     weights,
 )
+from palmette.lexical.plain import max_impact
 from palmette.lexical.postings import hits_of
 
 COUNT = 60

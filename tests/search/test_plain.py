@@ -37,7 +37,6 @@ def test_loops_over_postings(seed: int, count: int, size: int) -> None:
     for arguments in (
         ("counts_in", rows, hits),
         ("renumber_hits", hits, places),
-        ("max_impact", hits, norms),
         ("merge_postings", rows, sums, hits, norms, mask, weight, least),
         ("merge_postings", rows, sums, hits, norms, mask[:0], weight, least),
         ("kth_best", sums, 3),

@@ -183,7 +183,7 @@ def test_restructured_text():
 
 
 def test_levels_of_titles_are_those_of_the_whole_restructured_text(monkeypatch):
-    monkeypatch.setattr("palmette.sources.stretches.STRETCH", 100)
+    monkeypatch.setattr("palmette.sources.passages.STRETCH", 100)
     text = "Manual\n======\n\n" + "".join(f"Part {n}\n------\n\n{'Some words. ' * 8}\n\n" for n in range(9))
     passages = split(text, "rst", PassageOptions(tokens=20), count)
     assert {one.headings[0] for one in passages} == {"Manual"}

@@ -5,9 +5,8 @@ from itertools import pairwise
 import pytest
 
 from palmette.encoder.sentences.splitting import estimate_tokens
-from palmette.sources import stretches as module
-from palmette.sources.passages import PassageOptions, split
-from palmette.sources.stretches import stretches
+from palmette.sources import passages as module
+from palmette.sources.passages import PassageOptions, split, stretches
 
 SECTIONS = [
     f"## Section {number}\n\n" + f"Words of paragraph {number}, and some more of them.\n\n" * (number % 5 + 1)

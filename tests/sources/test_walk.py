@@ -34,11 +34,8 @@ def reasons(root: Path, **options) -> dict[str, str]:
 def test_files_of_any_kind_in_the_order_of_their_names(root):
     make(root, "b.md", "a/z.py", "a/b/c.html", "Makefile", "a.rst", "notes.log")
     assert read(root) == ["Makefile", "a/b/c.html", "a/z.py", "a.rst", "b.md", "notes.log"]
-    assert walk([root / "a", root / "b.md"]).files == [
-        (root / "a", root / "a/b/c.html"),
-        (root / "a", root / "a/z.py"),
-        (root, root / "b.md"),
-    ]
+    assert walk(root / "a").files == [(root / "a", root / "a/b/c.html"), (root / "a", root / "a/z.py")]
+    assert walk(root / "b.md").files == [(root, root / "b.md")]
 
 
 def test_what_is_skipped_and_why(root, monkeypatch):
@@ -112,16 +109,6 @@ def test_links(root, tmp_path):
     assert told["folder"] == told["self"] == "a link to a folder"
     for name in ("gone.md", "loop.md"):
         assert told[name].startswith("a link that leads nowhere")
-
-
-def test_roots_that_overlap_read_a_file_once(root):
-    make(root, "a.md", "docs/b.md")
-    result = walk([root / "docs", root, root / "a.md"])
-    assert [path.name for _, path in result.files] == ["b.md", "a.md"]
-    assert {path.name: reason for path, reason in result.skipped} == {
-        "b.md": f"read already as {root / 'docs/b.md'}",
-        "a.md": f"read already as {root / 'a.md'}",
-    }
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

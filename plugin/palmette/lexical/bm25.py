@@ -35,10 +35,10 @@ from palmette.lexical.kernels import (
     counts_in,
     hits_among,
     kth_best,
-    max_impact,
     merge_postings,
     renumber_hits,
 )
+from palmette.lexical.plain import max_impact
 from palmette.lexical.postings import COUNT_BITS, Hits, Postings, PostingsBuilder
 from palmette.search.plan import WordMatches
 
@@ -287,7 +287,7 @@ class WordSearcher:
         if known is None:
             alive = self._alive[place]
             frequency = int(alive[hits >> COUNT_BITS].sum()) if len(alive) else len(hits)
-            known = frequency, float(max_impact(hits, self._norms[place]))
+            known = frequency, max_impact(hits, self._norms[place])
             if isinstance(self.sources[place].postings, Postings):  # not cached for tenants, of which there may be many
                 if len(self._words) >= _WORDS:
                     self._words.clear()

@@ -103,16 +103,6 @@ def add_hits(sums: Floats, hits: Hits, norms: Floats, weight: np.float32) -> Non
         sums[document] += weight * (count / (count + norms[document]))
 
 
-@_compiled(f"float32({_HITS}, {_FLOATS})")
-def max_impact(hits: Hits, norms: Floats) -> np.float32:
-    """Return the highest ``count / (count + norm)`` of a term's hits; 0 where it has none."""
-    best = np.float32(0)
-    for hit in hits:
-        count = np.float32(hit & MAX_COUNT)
-        best = max(best, count / (count + norms[hit >> COUNT_BITS]))
-    return best
-
-
 @_compiled(f"Tuple((int32[::1], float32[::1]))({_ROWS}, {_FLOATS}, {_HITS}, {_FLOATS}, {_MASK}, float32, float32)")
 def merge_postings(
     documents: DocumentNumbers,

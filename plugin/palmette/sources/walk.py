@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,39 +53,37 @@ class Walk:
     """Skipped files and folders that the system could not read: what lies there may be as before."""
 
 
-def walk(roots: str | Path | Iterable[str | Path], *, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> Walk:
-    """List the files below folders, in the order of their names.
+def walk(root: str | Path, *, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> Walk:
+    """List the files below a folder, in the order of their names; or one file.
 
-    Left out are what ``.gitignore`` files say, also those above a root in its repository; hidden files and folders;
+    Left out are what ``.gitignore`` files say, also those above the root in its repository; hidden files and folders;
     folders such as ``node_modules`` and Python environments; lock files and other generated ones; files without text;
-    empty and large ones. Links to folders are not followed, nor links that lead out of their root. A root is read
+    empty and large ones. Links to folders are not followed, nor links that lead out of the root. The root is read
     whatever its name is.
 
     Args:
-        roots: Folders and files.
-        include: Patterns as in ``.gitignore``, relative to a root; where there are any, other files are left out.
+        root: A folder, or a file.
+        include: Patterns as in ``.gitignore``, relative to the root; where there are any, other files are left out.
         exclude: Patterns of files and folders to leave out.
 
     Raises:
-        NotFoundError: A root does not exist.
+        NotFoundError: The root does not exist.
     """
-    rules = _patterns("include", include), _patterns("exclude", exclude)
-    result, listed = Walk(), dict[tuple[int, int], Path]()
-    for root_path in [roots] if isinstance(roots, str | Path) else roots:
-        root = check_path(root_path)
-        if not root.exists():
-            raise NotFoundError(f"there is no file or folder {str(root_path)!r}")
-        walker = _Walker(root if root.is_dir() else root.parent, rules, result, listed)
-        if root.is_dir():
-            walker.folder(root)
-        else:
-            walker.take(root, root.stat(), forced=True)
+    path = check_path(root)
+    if not path.exists():
+        raise NotFoundError(f"there is no file or folder {str(root)!r}")
+    is_folder = path.is_dir()
+    walker = _Walker(path if is_folder else path.parent, _patterns("include", include), _patterns("exclude", exclude))
+    if is_folder:
+        walker.folder(path)
         walker.take_links()
-    return result
+    else:
+        walker.take(path, path.stat(), forced=True)
+    return walker.result
 
 
 def file_stamps(
-    roots: str | Path | Iterable[str | Path], *, include: Sequence[str] = (), exclude: Sequence[str] = ()
+    root: str | Path, *, include: Sequence[str] = (), exclude: Sequence[str] = ()
 ) -> dict[Path, tuple[int, ...]]:
     """Return what tells that a file was changed or replaced, for all that would be read.
 
@@ -93,7 +91,7 @@ def file_stamps(
     the latter is the time of creation, and the inode may be 0: time and size are left then.
     """
     stamps: dict[Path, tuple[int, ...]] = {}
-    for _, path in walk(roots, include=include, exclude=exclude).files:
+    for _, path in walk(root, include=include, exclude=exclude).files:
         with suppress(OSError):  # it went away
             status = path.stat()
             stamps[path] = status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_size
@@ -114,16 +112,9 @@ def _patterns(name: str, patterns: Sequence[str]) -> GitIgnoreSpec | None:
 class _Walker:
     """The walk below one root."""
 
-    def __init__(
-        self,
-        root: Path,
-        rules: tuple[GitIgnoreSpec | None, GitIgnoreSpec | None],
-        result: Walk,
-        listed: dict[tuple[int, int], Path],
-    ) -> None:
-        self.root, self.result, self.listed = root, result, listed
-        self.include, self.exclude = rules
-        self.real, self.first = root.resolve(), len(result.files)
+    def __init__(self, root: Path, include: GitIgnoreSpec | None, exclude: GitIgnoreSpec | None) -> None:
+        self.root, self.include, self.exclude = root, include, exclude
+        self.result, self.listed = Walk(), dict[tuple[int, int], Path]()  # listed: path by device and inode
         self.links: list[Path] = []
         self.generated = _patterns("generated", GENERATED_FILES)
 
@@ -185,12 +176,9 @@ class _Walker:
             self.result.unreadable.append(path)
 
     def take(self, path: Path, status: os.stat_result, *, forced: bool = False) -> None:
-        """Take a file in, unless its kind, its size or an earlier root speaks against it."""
-        place = (status.st_dev, status.st_ino)
+        """Take a file in, unless its kind or its size speaks against it."""
         if not stat.S_ISREG(status.st_mode):
             self.skip(path, "not a regular file")
-        elif place in self.listed and (forced or self.listed[place].resolve() == path.resolve()):
-            self.skip(path, f"read already as {self.listed[place]}")
         elif kind_of(path) is None and not forced:
             self.skip(path, f"no text in {path.suffix.lower()} files")
         elif status.st_size == 0:
@@ -198,11 +186,12 @@ class _Walker:
         elif status.st_size > MOST_BYTES:
             self.skip(path, f"{status.st_size:,} bytes, more than {MOST_BYTES:,}")
         else:
-            self.listed.setdefault(place, path)
+            self.listed.setdefault((status.st_dev, status.st_ino), path)
             self.result.files.append((self.root, path))
 
     def take_links(self) -> None:
         """Take in the links to files inside the root that were not listed by their own names."""
+        real = self.root.resolve()
         for path in self.links:
             try:
                 target = path.resolve(strict=True)
@@ -212,13 +201,13 @@ class _Walker:
                 continue
             if stat.S_ISDIR(status.st_mode):
                 self.skip(path, "a link to a folder")
-            elif not target.is_relative_to(self.real):
+            elif not target.is_relative_to(real):
                 self.skip(path, f"a link out of {self.root}")
             elif (status.st_dev, status.st_ino) in self.listed:
                 self.skip(path, f"read already as {self.listed[status.st_dev, status.st_ino]}")
             else:
                 self.look_at(path)
-        self.result.files[self.first :] = sorted(self.result.files[self.first :])
+        self.result.files.sort()
 
     def skip(self, path: Path, reason: str) -> None:
         """Name a path that is not read."""

@@ -60,8 +60,6 @@ class Worker:
         """Convert a file of ``size`` bytes; what goes wrong, and the end of the process, raise InputError."""
         seconds = min(MOST_CPU_SECONDS, CPU_SECONDS + CPU_SECONDS_PER_MEGABYTE * size // 10**6)  # of processor time
         line = json.dumps({**request, "seconds": seconds, "memory": CONVERSION_BYTES}).encode() + b"\n"
-        if not sys.executable or getattr(sys, "frozen", False):  # no Python to start: without protection
-            return _convert(request)
         with self.lock:  # by the clock it may take four times as long, beside other programs
             reply, ended = self._ask(line, 4 * seconds + _GRACE_SECONDS)
             if not reply and ended == 0:  # it had nothing to do for a while, or had converted enough
@@ -186,15 +184,13 @@ def _data_bytes() -> int:
     return 0
 
 
-def _convert(request: dict[str, Any], limits: _Limits | None = None) -> Converted:
+def _convert(request: dict[str, Any], limits: _Limits) -> Converted:
     """Convert what a request names: a page that it holds, or a file."""
-    if limits:  # what the imports below add is no part of the conversion
-        limits.before = _data_bytes()
+    limits.before = _data_bytes()  # what the imports below add is no part of the conversion
     convert = None if "page" in request else converter(request["suffix"])
     if convert is None:
         import markdownify  # noqa: F401
-    if limits:
-        limits.converting(request["seconds"], request["memory"])
+    limits.converting(request["seconds"], request["memory"])
     if convert is None:
         return Converted(*html_to_markdown(request["page"]))
     root = request["root"]
