@@ -5,7 +5,7 @@
 
 Sets and questions are those of passages.py. Each file is a document of one index; the first five passages are read by
 ``Reader.untrained()``. An answer is right when it has one of the question's strings of evidence. *sentence*: the chosen
-sentence alone; *block*: with the code, list or steps that it announces; *answer*: with what stands around it, as given.
+sentence alone; *block*: with the code, list or table that it announces; *answer*: with what stands around it, as given.
 
 The second table is of confidence, answers forced: its error (mean confidence and share of right answers in five
 groups), and answers that are wrong at 50 % and more. ``--collections`` adds 250 test questions of folders of DATA,

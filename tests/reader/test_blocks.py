@@ -1,4 +1,4 @@
-"""Answers that end where they should: with the code, list or steps that a sentence announces."""
+"""Answers that end where they should: with the code, list or table that a sentence announces."""
 
 from pathlib import Path
 
@@ -16,7 +16,6 @@ CODE = "Build it. To build, run:\n\n```sh\nmake build\n\nmake test\n```\n\nThen 
 DEEP = "For example:\n\n````md\n```sh\ninner\n```\n````\n\nEnd."
 LIST = "Three kinds exist:\n\n- red\n  and pink\n- blue\n\n- green\n\nThat is all."
 TABLE = "The limits are:\n| what | limit |\n|---|---|\n| size | 3 |\nNothing else."
-STEPS = "Intro.\n\n1. Open the lid.\n2. Turn it.\n   Slowly.\n\n3. Close the lid.\n\nOutro."
 RST = """\
 .. _debug:
 
@@ -49,10 +48,6 @@ Production
 Never enable it there.
 """
 LONG = f"It has a queue. {'If there is no free slot, ' * 16}the flag is set, {'and all wait, ' * 16}it ends. So be it."
-TABS = (
-    'Install it:\n\n=== "macOS"\n\n    ```sh\n    brew install it\n    ```\n\n'
-    '=== "Windows"\n\n    ```sh\n    winget install it\n    ```\n\nDone.'
-)
 
 
 def answer(text: str, sentence: str) -> str:
@@ -70,15 +65,11 @@ def answer(text: str, sentence: str) -> str:
         (DEEP, "For example:", DEEP.removesuffix("\n\nEnd.")),
         (LIST, "Three kinds exist:", LIST.removesuffix("\n\nThat is all.")),
         (TABLE, "The limits are:", TABLE.removesuffix("\nNothing else.")),
-        (STEPS, "Turn it.", "1. Open the lid.\n2. Turn it.\n   Slowly.\n\n3. Close the lid."),
-        (STEPS, "Intro.", "Intro."),
-        (TABS, "Install it:", TABS.removesuffix("\n\nDone.")),
         (RST, "Enable it::", RST[RST.index("Enable it") : RST.index("\n\n    More")]),
         (RST, "Or in two lines:", RST[RST.index("Or in") : RST.index("\n\n.. _next")]),
         (LONG, "the flag is set", LONG[16:-10]),
         ("It says:\n\nA paragraph.", "It says:", "It says:"),
         ("It ends:", "It ends:", "It ends:"),
-        ("1. One step alone.\n\nMore.", "One step alone.", "One step alone."),
         ("Open fence:\n\n```\nnever closed", "Open fence:", "Open fence:\n\n```\nnever closed"),
         ("Long:\n\n```\n" + "x\n" * 2000 + "```", "Long:", "Long:"),
     ],

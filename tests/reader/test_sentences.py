@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from palmette import FakeEncoder, Index, SpaceModel
+from palmette.encoder.sentences.separate import separate
 from palmette.reader import Reader
 from palmette.reader.scores import UnitVectors
 from palmette.reader.sentences import cut_sentences
@@ -71,3 +72,21 @@ def test_hits_are_read_by_the_vectors_that_the_index_stores(monkeypatch):
     others = answer([replace(hit, vectors=hit.vectors._replace(encoder="another")) for hit in hits])
     assert "document" in kinds
     assert others == expected
+
+
+@pytest.mark.parametrize(("option", "read"), [("separate", {"query"}), (None, {"query", "document"})])
+def test_an_encoder_of_whole_texts_is_asked_anew_unless_its_sentences_are_stored(option, read, monkeypatch):
+    class Whole(FakeEncoder):
+        has_offsets = False
+
+    encoder, kinds = Whole(64), []
+    forward = encoder.forward
+    monkeypatch.setattr(
+        encoder, "forward", lambda texts, kind, *how: (kinds.append(kind), forward(texts, kind, *how))[1]
+    )
+    model = SpaceModel.untrained(separate(encoder, option))
+    hits = Index.build(["\n\n".join(readers.texts()[8:12])], model).search("where does the green owl live?", 5)
+    kinds.clear()
+    answer = Reader.untrained(model.encoder).answer("where does the green owl live?", hits, threshold=0)
+    assert set(kinds) == read
+    assert "green owl" in answer.text

@@ -214,7 +214,7 @@ def with_places(answer: Answer, passages: Sequence[Any]) -> Answer:
 
 
 def with_blocks(answer: Answer) -> Answer:
-    """Return an answer of sentences with the code, list or steps that each announces, and what stands around it.
+    """Return an answer of sentences with the code, list or table that each announces, and what stands around it.
 
     Of a table or of records the answer is one row, with the columns that the question asks for.
     """

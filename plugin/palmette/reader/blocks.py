@@ -1,7 +1,6 @@
 """Extends an answer to where it ends: the block that its sentence announces or belongs to, and what stands around it.
 
-A sentence that ends in a colon announces what follows: code, a list, a table. One step of numbered steps is no answer
-without the others::
+A sentence that ends in a colon announces what follows: code, a list, a table::
 
     To build, run:          the sentence ends in a colon, so the answer is the sentence with the code block
     ```sh
@@ -16,7 +15,7 @@ questions in place of 15 (benchmarks/results/answers.md).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from palmette.encoder.sentences.splitting import WORDS_OF_A_PART, split_sentences
@@ -40,10 +39,8 @@ _ENDED = re.compile(r"[.!?:…。！？｡।|][\s\"'”’»)\]*_`]*\Z")
 _FINAL = re.compile(r"[.!?…。！？｡][\"'”’»)\]]*(?=\s|\Z)")
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})")
 _ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])\s")
-_STEP = re.compile(r"\s*\d{1,9}[.)]\s")
 _TABLE = re.compile(r"\s*\|")
 _CODE = re.compile(r"\s*\.\. (?:code|code-block|sourcecode|parsed-literal|literalinclude)::")
-_TAB = re.compile(r"\s*===[!+]?\s+\S")
 
 
 def complete(text: str, start: int, end: int) -> tuple[int, int]:
@@ -52,9 +49,8 @@ def complete(text: str, start: int, end: int) -> tuple[int, int]:
     start, end = (first, last) if last - first <= LONGEST_ANSWER_BLOCK else (start, end)
     if _ANNOUNCES.search(text, start, end):
         block = _block_after(text, end)
-        return (start, block) if block - end <= LONGEST_ANSWER_BLOCK else (start, end)
-    first, last = _steps_around(text, start, end)
-    return (first, last) if last - first <= LONGEST_ANSWER_BLOCK else (start, end)
+        end = block if block - end <= LONGEST_ANSWER_BLOCK else end
+    return start, end
 
 
 def with_neighbours(text: str, start: int, end: int, kind: str = "markdown") -> tuple[int, int]:
@@ -131,23 +127,18 @@ def _whole_sentence(text: str, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
-def _lines(text: str, start: int) -> Iterator[tuple[int, int, str]]:
-    """Yield lines from a position on: first character, the one after the last, and the text."""
-    for line in text[start:].splitlines(keepends=True):
-        yield start, start + len(line), line
-        start += len(line)
-
-
 def _block_after(text: str, end: int) -> int:
-    """Return the end of the code, list, table or tabs that follow, or ``end`` where something else does."""
+    """Return the end of the code, list or table that follows, or ``end`` where something else does."""
     newline = text.find("\n", end)
     if newline < 0:
         return end
     own = indent_of(text[text.rfind("\n", 0, end) + 1 : end])
     code = own + (2 if text.endswith("::", 0, end) else 4)  # where code without marks is indented: after "::", or not
-    kind: re.Pattern[str] | None = None  # of the list, table, tabs or code whose lines are read
+    kind: re.Pattern[str] | None = None  # of the list, table or code whose lines are read
     fence, stop = "", end  # the marks of the code that is open; the end of what belongs to the block
-    for _, after, line in _lines(text, newline + 1):
+    after = newline + 1
+    for line in text[after:].splitlines(keepends=True):
+        after += len(line)
         mark = _FENCE.match(line)
         # 1. Inside code everything belongs, until its marks close it. Code alone is the whole block.
         if fence:
@@ -162,7 +153,7 @@ def _block_after(text: str, end: int) -> int:
         # 2. The first line says what the block is; a line of prose means that there is none.
         if kind is None:
             indented = _CODE if mark is None and indent_of(line) >= code else None
-            kind = next((pattern for pattern in (_TAB, _ITEM, _TABLE, _CODE) if pattern.match(line)), indented)
+            kind = next((pattern for pattern in (_ITEM, _TABLE, _CODE) if pattern.match(line)), indented)
             if mark is None and kind is None:
                 return end
         # 3. Further lines of its kind belong to it, and indented ones below an item; any other ends it.
@@ -170,27 +161,6 @@ def _block_after(text: str, end: int) -> int:
             break
         fence, stop = mark[1] if mark else "", after
     return _trimmed(text, stop)
-
-
-def _steps_around(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return the characters of the numbered steps that the sentence is one of, or those of the sentence."""
-    run: list[tuple[int, int]] = []  # lines of the steps in view
-    inside = False  # the sentence is in one of them
-    # Numbered lines follow each other, with blank and indented ones between; the run with the sentence is kept.
-    for first, after, line in _lines(text, 0):
-        if _STEP.match(line) or (run and (not line.strip() or indent_of(line) >= 2)):
-            run.append((first, after))
-            inside = inside or first <= start < after
-        elif inside:
-            break
-        else:
-            run = []
-    # One step alone has nothing to be completed by. From the first number on, without the indentation before it.
-    steps = sum(1 for first, after in run if _STEP.match(text[first:after]))
-    if not inside or steps < 2:
-        return start, end
-    first = run[0][0] + indent_of(text[run[0][0] : run[0][1]])
-    return first, max(end, _trimmed(text, run[-1][1]))
 
 
 def _trimmed(text: str, end: int) -> int:

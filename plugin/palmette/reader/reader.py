@@ -202,10 +202,9 @@ class Reader(Checkpointed):
                 reply = Answer(text, no_answer=1 - best)
             else:
                 reply = answer_of(text, candidates, documents, bound)
-                reply = calibrated(reply, candidates) if self.config.unit == "sentence" else reply
+                if isinstance(self.module, SentenceModule):
+                    reply = with_blocks(calibrated(reply, candidates))
             answers.append(with_places(reply, entries))
-        if self.config.unit == "sentence":
-            answers = list(map(with_blocks, answers))
         return answers[0] if single else answers
 
     def _knows(self, passage: Any) -> bool:
