@@ -75,16 +75,6 @@ def most_of_worker() -> float:
     return max(now, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss if "xdist" not in sys.modules else 0) / 1024
 
 
-def test_an_index_without_its_splitter_skips_nothing(tmp_path: Path) -> None:
-    def halves(text: str) -> list[str]:
-        return text.splitlines()
-
-    with Index.create(tmp_path / "index", MODEL, passages=halves):
-        pass
-    with Index.open(tmp_path / "index") as index, pytest.raises(InputError, match="this index cuts documents by"):
-        index.sync([Document("a", "owl")], "db", progress=False)
-
-
 def test_a_document_that_cannot_be_cut_costs_itself(tmp_path: Path) -> None:
     def pieces(text: str) -> list[str]:
         if "odd" in text:
