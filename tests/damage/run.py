@@ -33,7 +33,6 @@ from support.stores import SPECS, arrays_of, delete, doc, fast_place, put, state
 from support.syscalls import KILL, READS, SHORT, TORN, watch
 
 PAGE = 4096
-"""An index of an earlier format."""
 
 
 One = Callable[[int, random.Random], tuple[str, str]]

@@ -29,8 +29,6 @@ from support.odd import attempt
 from support.stores import sql
 
 MODEL = SpaceModel.untrained(FakeEncoder(16))
-ODD = [None, True, -1, 0, 10**12, 2**63, 1e308, float("nan"), "", "x" * 200, "\ud800", [], {}, [[]], {"a": {}}]
-ODD += [[10**12] * 3, ["x"]]
 
 
 def rewrite(folder: Path, name: str, data: bytes) -> None:
@@ -61,7 +59,7 @@ def test_a_checkpoint_with_right_sums_and_impossible_content(method: str, count:
 
     for _ in range(count):
         name = draw.choice([*names, LAYOUT.config])
-        made = spoiled(json.loads((whole / name).read_bytes()), draw, ODD)
+        made = spoiled(json.loads((whole / name).read_bytes()), draw)
         shutil.rmtree(tmp_path / "odd", ignore_errors=True)
         shutil.copytree(whole, tmp_path / "odd")
         rewrite(tmp_path / "odd", name, json.dumps(made).encode())

@@ -1,12 +1,12 @@
 """What is marked in a hit."""
 
 import pickle
-from itertools import pairwise
+
+import pytest
 
 from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.index.marks import WORDS_MARKED, highlight
-from palmette.store.protocols import StoredDocument
-from palmette.types import Passage, table_heads
+from palmette.types import table_heads
 
 ROWS = [f"| LH-{number} | handle, model {number % 7} | {number % 90}.50 |" for number in range(1001, 1021)]
 TABLE = "\n".join(["Prices of handles.", "", "| article | name | price |", "|---|---|---|", *ROWS, ""])
@@ -28,10 +28,26 @@ def test_the_row_of_an_identifier_is_marked():
     assert TABLE[slice(*without.sentence)] == ROWS[0], "a header wins nothing"
 
 
-def test_options_and_names_of_code_are_wholes():
-    text = "Options of it.\n\n    --max-size N     stop early\n    --max-size-all   never stop\n\nIt is fast."
-    found = highlight(text, "what does --max-size-all do?", (0, 20), [], 1)
-    assert text[slice(*found.sentence)].strip() == "--max-size-all   never stop"
+OPTIONS = "Options of it.\n\n    --max-size N     stop early\n    --max-size-all   never stop\n\nIt is fast."
+COMMAND = "The cache grows with every run. To clear it, run this:\n\n```\ntool clean\n```\n\nIt is empty afterwards."
+BLOCKS = "# People\nNobody left.\n\n# Next\nMove the archive out of the cellar."
+CODE = 'def read(path):\n    """Read a file.\n\n    A path that is missing raises."""\n    return path.read_text()\n'
+WHOLES = {
+    "an option's name": (OPTIONS, "what does --max-size-all do?", (0, 20), [], "--max-size-all   never stop"),
+    "what a sentence announces": (COMMAND, "clear the cache", (32, 54), [], COMMAND[32:74]),
+    "a row without its header": ("\n".join(ROWS[:3]), "what is LH 1001?", (0, 999), ["1001"], ROWS[0]),
+    "a short block with the words": (BLOCKS, "where is the archive?", (0, 999), ["archive"], BLOCKS[23:]),
+    "code across blank lines": (CODE, "what raises if it is missing", (0, 999), ["missing", "raises"], CODE.strip()),
+}
+
+
+@pytest.mark.parametrize("name", WHOLES)
+def test_what_belongs_together_is_marked_whole(name):
+    text, question, best, words, marked = WHOLES[name]
+    found = highlight(text, question, (best[0], min(best[1], len(text))), words_in(text, *words), 1)
+    assert text[slice(*found.sentence)].strip() == marked
+    assert found.line == 1 + text[: found.sentence[0]].count("\n")
+    assert found.around[0] <= found.sentence[0] < found.sentence[1] <= found.around[1]
 
 
 def test_a_mark_has_its_neighbours():
@@ -47,12 +63,6 @@ def test_hits_carry_marks_and_keep_them():
     assert hit.document.content[slice(*hit.highlights.sentence)] == ROWS[3]
     assert hit.to_dict()["highlights"]["line"] == 8
     assert pickle.loads(pickle.dumps(hit)).highlights == hit.highlights
-
-
-def test_a_passage_that_goes_on_with_a_table_has_no_header_in_it():
-    text = "\n".join(ROWS[:3])
-    found = highlight(text, "what is LH 1001?", (0, len(text)), words_in(text, "1001"), 30)
-    assert (text[slice(*found.sentence)], found.line) == (ROWS[0], 30)
 
 
 def test_rows_far_below_the_head_of_a_table_are_found_by_its_columns():
@@ -87,14 +97,6 @@ def test_heads_of_a_long_table_take_one_walk_over_its_rows():
     Counted.met = 0
     assert table_heads(text, inside) == ["part | shelf"] * len(inside)
     assert Counted.met <= len(rows) + 4 * len(inside)
-
-
-def test_passages_beside_a_table_have_no_head():
-    text = "A long line. It ends here.\n\n- item\n  goes on\n\n| part | shelf |\n|---|---|\n| 1 | 2B |\n| 2 | 3C |"
-    starts = [text.index(begin) for begin in ("A long", "It", "- item", "goes", "| part", "| 2 |")]
-    assert table_heads(text, starts) == ["", "", "", "", "", "part | shelf"]
-    places = tuple(Passage(*ends) for ends in pairwise([*starts, len(text)]))
-    assert StoredDocument(Document("d", text), places).words()[1] == text[starts[1] : starts[2]]
 
 
 def test_a_table_in_one_line_is_not_repeated_in_each_of_its_passages():

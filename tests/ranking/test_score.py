@@ -45,15 +45,14 @@ def index() -> Iterator[Index]:
 
 
 def measured(index: Index) -> ScoreScales:
-    with index.backend.read() as view:
-        return score_scales_of(index, index.model.search_options({}), view)
+    return score_scales_of(index, index.model.search_options({}))
 
 
 def formula(index: Index, query: str, ids: list[str], lexical: float, sentences: bool) -> dict[str, float]:
     """Probabilities of documents, written out."""
     batch = encode_query_batch(index.model, [query], {}, lexical, sentences)
     with index.backend.read() as view:
-        score_scales = score_scales_of(index, batch.options, view)
+        score_scales = score_scales_of(index, batch.options)
         keys = [key_of(view, id) for id in ids]
         own = view.rows("vector", keys).astype(np.float64) @ batch.arrays["vector"][0]
         words = view.words(query, 0, only=np.array(keys))

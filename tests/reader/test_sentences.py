@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from palmette.encoder.sentences.separate import separate
 
 from palmette import FakeEncoder, Index, SpaceModel
-from palmette.encoder.sentences.separate import separate
 from palmette.reader import Reader
 from palmette.reader.scores import UnitVectors
 from palmette.reader.sentences import cut_sentences

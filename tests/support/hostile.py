@@ -457,15 +457,15 @@ def spoil_weights(path: Path, draw: random.Random) -> str:
     return f"{name} {kind}"
 
 
-def spoiled(value: Any, draw: random.Random, odd: list[Any] | None = None) -> Any:
+def spoiled(value: Any, draw: random.Random) -> Any:
     """A copy of a JSON value with something odd, or nothing, at a place of it."""
     if not value or not isinstance(value, dict | list) or draw.random() < 0.1:
-        return draw.choice(odd or IMPOSSIBLE)
+        return draw.choice(IMPOSSIBLE)
     made, key = copy.copy(value), draw.choice(list(value) if isinstance(value, dict) else range(min(4, len(value))))
     if draw.random() < 0.1:
         del made[key]
     else:
-        made[key] = spoiled(value[key], draw, odd)
+        made[key] = spoiled(value[key], draw)
     return made
 
 

@@ -6,10 +6,9 @@ from palmette import Index
 from palmette.ranking.arrays import stores_sentences
 from palmette.ranking.scales import SCORE_SCALES, score_scales_for
 from palmette.ranking.score import ScoreScales, noted_score_scales
-from palmette.store.protocols import View
 
 
-def score_scales_of(index: Index, options: Any, _view: View | None = None) -> ScoreScales:
+def score_scales_of(index: Index, options: Any) -> ScoreScales:
     """Return the units of a search with these validated options: noted with the documents, or measured."""
     with index.backend.read() as view:
         noted = noted_score_scales(view.note(SCORE_SCALES) or "")
