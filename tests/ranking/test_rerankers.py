@@ -13,7 +13,7 @@ import pytest
 
 from palmette.errors import CheckpointError, ConfigError, InputError, RemoteError
 from palmette.machine import endpoint
-from palmette.ranking import rerankers
+from palmette.ranking import rerank_server
 from palmette.ranking.cross_encoders import relevance
 from palmette.ranking.rerankers import scorer_of
 from palmette.ranking.second_stage import as_reranker
@@ -143,7 +143,7 @@ def test_servers_of_both_protocols_judge_with_a_key_of_their_own(server: ModelSe
 def test_a_reply_that_is_none_is_told_without_keys(
     server: ModelServer, monkeypatch: pytest.MonkeyPatch, reply: Any, told: str
 ) -> None:
-    monkeypatch.setattr(rerankers, "RERANK_SECONDS", 0.5)
+    monkeypatch.setattr(rerank_server, "RERANK_SECONDS", 0.5)
     server.reply = lambda body: reply
     with pytest.raises(RemoteError, match=told) as raised:
         scorer_of(f"rerank:model@{server.url}").score(QUESTION, ["a", "b"])

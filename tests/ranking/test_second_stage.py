@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import pickle
+import threading
+import time
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from langchain_core.documents.compressor import BaseDocumentCompressor
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
 from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.errors import ConfigError, InputError
 from palmette.learning.reranking import weigh_reranker
-from palmette.ranking.second_stage import HITS, Reranker, as_reranker, noting
+from palmette.ranking.second_stage import HITS, MOST_LATE, Reranker, as_reranker, noting
 
 QUESTION = "when are cherries pruned?"
 COUNT = 30
@@ -163,6 +168,51 @@ def test_without_usable_scores_the_first_stage_answers_and_says_so(index: Index,
     assert "rerank" not in hits[0][0].evidence
 
 
+def test_a_late_judgement_is_left_and_kept_for_the_next_time(index: Index) -> None:
+    free, asked = threading.Event(), []
+
+    def slow(question: str, texts: Sequence[str]) -> list[float]:
+        asked.append(question)
+        free.wait(20)
+        return prefers_12(question, texts)
+
+    reranker = Reranker(slow, seconds=0.05, weight=3, within=99)
+    with pytest.warns(UserWarning, match=r"no scores within 0\.05 s"):
+        assert ids(index.search(QUESTION, 5, rerank=reranker)) == ids(index.search(QUESTION, 5))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        index.search([f"question {number}" for number in range(MOST_LATE + 3)], 5, rerank=reranker)
+    assert any("still busy with 4 earlier" in str(one.message) for one in told), "further ones are not begun"
+    free.set()
+    end = time.monotonic() + 20
+    while len(asked) < MOST_LATE and time.monotonic() < end:
+        time.sleep(0.01)
+    expected = ids(index.search(QUESTION, 5, rerank=Reranker(prefers_12, weight=3, within=99)))
+    while time.monotonic() < end:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if ids(index.search(QUESTION, 5, rerank=reranker)) == expected:
+                break
+    assert ids(index.search(QUESTION, 5, rerank=reranker)) == expected
+    assert asked.count(QUESTION) == 1
+
+
+class Compressor(BaseDocumentCompressor):
+    """A reranker of LangChain that tells its order only."""
+
+    def compress_documents(self, documents: Any, query: str, callbacks: Any = None) -> Any:
+        return sorted(documents, key=lambda one: -prefers_12(query, [one.page_content])[0])
+
+
+class Postprocessor(BaseNodePostprocessor):
+    """A reranker of LlamaIndex."""
+
+    def _postprocess_nodes(self, nodes: Any, query_bundle: Any = None) -> Any:
+        for node in nodes:
+            [node.score] = prefers_12(query_bundle.query_str, [node.node.text])
+        return nodes
+
+
 class LangChainCrossEncoder:
     """LangChain's interface of cross-encoders."""
 
@@ -170,7 +220,7 @@ class LangChainCrossEncoder:
         return [prefers_12(question, [text])[0] for question, text in pairs]
 
 
-@pytest.mark.parametrize("model", [LangChainCrossEncoder(), prefers_12])
+@pytest.mark.parametrize("model", [Compressor(), Postprocessor(), LangChainCrossEncoder(), prefers_12])
 def test_rerankers_of_the_frameworks_and_functions(index: Index, model: Any) -> None:
     first = [index.search(QUESTION, 1, rerank=Reranker(one, weight=9, within=99))[0].id for one in (model, prefers_12)]
     assert first[0] == first[1]
@@ -190,6 +240,7 @@ def test_rerankers_of_the_frameworks_and_functions(index: Index, model: Any) -> 
         ({"model": prefers_12, "hits": 1}, "hits must be"),
         ({"model": prefers_12, "within": "near"}, "within must be"),
         ({"model": prefers_12, "hits": None}, "must be numbers"),
+        ({"model": prefers_12, "seconds": 0}, "seconds must be"),
         (True, "needs a reranker of the index"),
     ],
 )

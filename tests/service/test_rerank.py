@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,18 @@ QUESTION = "where does the red owl live?"
 
 
 class Blue:
-    """A reranker that prefers the blue ones, until it fails or gives no numbers."""
+    """A reranker that prefers the blue ones, until it fails, is late or gives no numbers."""
 
     how = ""
+
+    def __init__(self) -> None:
+        self.free = threading.Event()
 
     def __call__(self, question: str, texts: Sequence[str]) -> list[float]:
         if self.how == "fails":
             raise OSError("the cable is cut")
+        if self.how == "late":
+            self.free.wait(30)
         return [float("nan") if self.how == "nan" else float("blue" in text) for text in texts]
 
 
@@ -43,8 +49,10 @@ def index(tmp_path: Path) -> Iterator[Index]:
 
 
 @pytest.fixture
-def blue() -> Blue:
-    return Blue()
+def blue() -> Iterator[Blue]:
+    made = Blue()
+    yield made
+    made.free.set()
 
 
 @pytest.fixture
@@ -105,11 +113,20 @@ async def test_a_service_reranks_unless_a_request_leaves_it_out(
 
 
 @pytest.mark.filterwarnings("ignore:.*the hits of the first stage:UserWarning")
-@pytest.mark.parametrize(("how", "reason"), [("fails", "the cable is cut"), ("nan", "a finite number for each")])
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [("fails", "the cable is cut"), ("nan", "a finite number for each"), ("late", "no scores within|still busy")],
+)
 async def test_a_failure_is_told_by_every_door(
-    service: Running, index: Index, blue: Blue, capsys: pytest.CaptureFixture[str], how: str, reason: str
+    service: Running,
+    index: Index,
+    blue: Blue,
+    reranker: Reranker,
+    capsys: pytest.CaptureFixture[str],
+    how: str,
+    reason: str,
 ) -> None:
-    blue.how = how
+    blue.how, reranker.seconds = how, 0.05 if how == "late" else None
     expected = [hit.id for hit in index.search(QUESTION, 3)]
 
     def check(note: str) -> None:

@@ -1,25 +1,19 @@
 """Rerankers of any kind as one function: a question and texts → a score for each text.
 
-A reranker is sentence-transformers' ``CrossEncoder``; LangChain's ``BaseCrossEncoder``;
-``"cross-encoder:FOLDER_OR_NAME"``; ``"rerank:MODEL@https://host/v1"``, a server's ``/rerank`` in the protocol of Cohere
-and Jina, as vLLM speaks it, or that of TEI; or a function.
+A reranker is sentence-transformers' ``CrossEncoder``; LangChain's ``BaseCrossEncoder`` or ``BaseDocumentCompressor``;
+LlamaIndex's ``BaseNodePostprocessor``; ``"cross-encoder:FOLDER_OR_NAME"``; a server's ``/rerank`` as Cohere, Jina, vLLM
+and TEI speak it, ``"rerank:MODEL@https://host/v1"``; or a function.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from palmette.errors import ConfigError, InputError, shown
-from palmette.machine.endpoint import RERANK_KEY, Endpoint
-
-RERANK_SECONDS = 10.0
-"""Seconds that a question's judgement may take, all attempts together."""
-OTHER_NAMES = (400, 404, 422)
-"""HTTP statuses with which a server refuses a request whose fields have the other protocol's names."""
 
 TextScorer = Callable[[str, Sequence[str]], Sequence[float]]
 """A function from a question and texts to a score for each text; higher is more relevant."""
@@ -31,6 +25,8 @@ class Scorer(NamedTuple):
     name: str
     """Name that its model was loaded by, else of its function or class."""
     score: TextScorer
+    pointwise: bool = True
+    """Whether a text's score depends on no other text."""
     parallel: bool = False
     """Whether threads may call it at the same time."""
 
@@ -44,8 +40,8 @@ def scorer_of(reranker: Any) -> Scorer:
         scorer = Scorer(getattr(reranker, "__qualname__", None) or type(reranker).__name__, reranker)
     if scorer is None:
         raise ConfigError(
-            f"a reranker is a cross-encoder, 'cross-encoder:PATH', 'rerank:MODEL@https://host/v1' or a function of a "
-            f"question and texts; got {shown(reranker)}"
+            f"a reranker is a cross-encoder, a reranker of LangChain or LlamaIndex, 'cross-encoder:PATH', "
+            f"'rerank:MODEL@https://host/v1' or a function of a question and texts; got {shown(reranker)}"
         )
     return scorer
 
@@ -58,6 +54,8 @@ def _load(name: str) -> Scorer:
 
         return Scorer(name, load_cross_encoder(place.strip()))
     if kind == "rerank":
+        from palmette.ranking.rerank_server import RerankServer
+
         server = RerankServer(name)
         return Scorer(server.name, server.score, parallel=True)
     raise ConfigError(
@@ -66,12 +64,19 @@ def _load(name: str) -> Scorer:
 
 
 def framework_scorer(reranker: Any) -> Scorer | None:
-    """Return a cross-encoder of sentence-transformers or LangChain as a function; ``None`` for another object."""
+    """Return a reranker of sentence-transformers, LangChain or LlamaIndex as a function; ``None`` for another object.
+
+    A reranker that tells no scores counts by the reciprocal ranks of its order.
+    """
     name = model_name(reranker)
     if callable(getattr(reranker, "predict", None)) and hasattr(reranker, "tokenizer"):  # a CrossEncoder
         return Scorer(
             name, lambda query, texts: reranker.predict([(query, text) for text in texts], show_progress_bar=False)
         )
+    if callable(getattr(reranker, "compress_documents", None)):
+        return Scorer(name, partial(_compress, reranker), pointwise=False)
+    if callable(getattr(reranker, "postprocess_nodes", None)):
+        return Scorer(name, partial(_postprocess, reranker), pointwise=False)
     if callable(getattr(reranker, "score", None)):  # LangChain's BaseCrossEncoder
         return Scorer(name, lambda query, texts: reranker.score([(query, text) for text in texts]))
     return None
@@ -98,39 +103,38 @@ def checked_scores(scores: Any, count: int, name: str) -> list[float]:
     return values
 
 
-class RerankServer:
-    """A model behind a server; threads may share it.
+def _compress(reranker: Any, query: str, texts: Sequence[str]) -> list[float]:
+    """Score by a LangChain reranker: its ``relevance_score`` where it gives one, else its order."""
+    from langchain_core.documents import Document
 
-    The key is read from PALMETTE_RERANK_KEY whenever a request is sent, never from the variable of another server.
-    """
-
-    def __init__(self, name: str) -> None:
-        match = re.fullmatch(r"rerank:\s*(\S(?:.*?\S)??)\s*@(https?://\S*)\s*", name)
-        if match is None:
-            raise ConfigError(f"{shown(name)} names no model of a server: write 'rerank:MODEL@https://host/v1'")
-        self.name, self._model = f"rerank:{match[1]}@{match[2]}", match[1]
-        self._endpoint = Endpoint("/rerank", match[2], key=RERANK_KEY)
-        self._texts_as = "documents"
-
-    def score(self, question: str, texts: Sequence[str]) -> list[float]:
-        """Return the server's score of each text."""
-        for name in dict.fromkeys((self._texts_as, "documents", "texts")):
-            body: dict[str, Any] = {"query": question, name: list(texts)}
-            body |= {"model": self._model} if name == "documents" else {"truncate": True}  # TEI refuses longer ones
-            reply = self._endpoint.post(body, lambda facts: _read(facts, len(texts)), patience=RERANK_SECONDS)
-            if reply.status == 200:
-                self._texts_as = name
-                scores: list[float] = reply.content
-                return scores
-            if reply.status not in OTHER_NAMES:
-                break
-        raise self._endpoint.refusal(self._model, reply)
+    documents = [Document(page_content=text, metadata={"row": row}) for row, text in enumerate(texts)]
+    ranked = list(_for_all(reranker, len(texts)).compress_documents(documents, query))
+    scores = [document.metadata.get("relevance_score") for document in ranked]
+    return _scores([document.metadata["row"] for document in ranked], scores, len(texts))
 
 
-def _read(facts: Any, count: int) -> list[float]:
-    """Return the scores of a reply in the order of the texts."""
-    items = facts if isinstance(facts, list) else facts["results"]
-    scores = {item["index"]: item["relevance_score"] if "relevance_score" in item else item["score"] for item in items}
-    if sorted(scores) != list(range(count)):
-        raise ValueError(f"scores of {len(scores)} texts, and {count} were sent")
-    return [float(scores[row]) for row in range(count)]
+def _postprocess(reranker: Any, query: str, texts: Sequence[str]) -> list[float]:
+    """Score by a LlamaIndex reranker: the scores of its nodes where it sets them, else their order."""
+    from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+
+    nodes = [NodeWithScore(node=TextNode(id_=str(row), text=text)) for row, text in enumerate(texts)]
+    ranked = _for_all(reranker, len(texts)).postprocess_nodes(nodes, query_bundle=QueryBundle(query))
+    return _scores([int(node.node.node_id) for node in ranked], [node.score for node in ranked], len(texts))
+
+
+def _for_all(reranker: Any, count: int) -> Any:
+    """Return a reranker that tells all scores, not only those of its ``top_n`` best: of two, one always leads."""
+    cuts = isinstance(getattr(reranker, "top_n", None), int) and hasattr(reranker, "model_copy")
+    return reranker.model_copy(update={"top_n": count}) if cuts else reranker
+
+
+def _scores(rows: Sequence[int], scores: Sequence[Any], count: int) -> list[float]:
+    """Score all texts: rows that were left out as the lowest one. Without scores, by reciprocal rank, others by 0."""
+    known = len(scores) == len(rows) > 0 and all(
+        isinstance(one, int | float | np.number) and np.isfinite(one) for one in scores
+    )
+    values = [float(one) for one in scores] if known else [1 / rank for rank in range(1, len(rows) + 1)]
+    out = [min(values) if known else 0.0] * count
+    for row, value in zip(rows, values, strict=True):
+        out[row] = value
+    return out

@@ -22,6 +22,7 @@ import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import replace
@@ -45,10 +46,12 @@ HITS = 20
 """Largest number of hits of a question that are judged."""
 WITHIN = 2.0
 """Distance in log-odds from the best hit up to which a hit is judged."""
-OPTIONS = ("weight", "hits", "within")
+OPTIONS = ("weight", "hits", "within", "seconds")
 """Options of a reranker."""
 MOST_KEPT = 50_000
 """Scores that a reranker keeps, by question and text."""
+MOST_LATE = 4
+"""Late judgements that may still run before further ones are not begun."""
 
 RERANK = "rerank"
 """Name of the evidence of a hit: the log-odds that the reranker adds; NaN if the question was not judged."""
@@ -61,7 +64,7 @@ _notes: ContextVar[dict[str, str] | None] = ContextVar("notes", default=None)
 
 
 class NotJudged(Exception):
-    """A reranker failed, or gave something other than a number for each text."""
+    """A reranker failed, was late, or gave something other than a number for each text."""
 
 
 class _Memory(Renewed):
@@ -91,30 +94,47 @@ def _memory_of(model: Any) -> _Memory:
     return _memories[key]
 
 
-class Reranker:
+class Reranker(Renewed):
     """A reranker, and how much its judgement counts in a search; scores are kept by question and text.
 
     ``index.search(question, rerank=reranker)``, or ``index.reranker = reranker`` for all searches of an index.
 
     Args:
-        model: A ``CrossEncoder``, or one of LangChain; a function of a question and texts that returns a score for each
-            text; ``"cross-encoder:FOLDER_OR_NAME"`` or ``"rerank:MODEL@https://host/v1"`` (its key in
-            PALMETTE_RERANK_KEY).
+        model: A ``CrossEncoder``, a reranker of LangChain or LlamaIndex, a function of a question and texts that
+            returns a score for each text, ``"cross-encoder:FOLDER_OR_NAME"`` or ``"rerank:MODEL@https://host/v1"``
+            (its key in PALMETTE_RERANK_KEY).
         weight: Log-odds of a score one standard deviation above the mean of a question's open hits. The shipped one
             gains little and does no harm; :func:`palmette.learning.reranking.weigh_reranker` learns one.
         hits: Largest number of hits of a question that are judged.
         within: Distance in log-odds from the best hit up to which a hit is judged: ``inf`` judges all, 1 asks rarely.
+        seconds: Seconds that a question's judgement may take; ``None`` for no limit. A late one is kept for the next
+            time.
     """
 
-    def __init__(self, model: Any, *, weight: float = WEIGHT, hits: int = HITS, within: float = WITHIN) -> None:
+    def __init__(
+        self,
+        model: Any,
+        *,
+        weight: float = WEIGHT,
+        hits: int = HITS,
+        within: float = WITHIN,
+        seconds: float | None = None,
+    ) -> None:
         if None in (weight, hits, within):
             raise ConfigError(f"Reranker: weight, hits and within must be numbers, got {weight}, {hits} and {within}")
         check_range("Reranker", "weight", weight, 0, 100)
         check_range("Reranker", "hits", hits, 2, 1000, whole=True)
         check_range("Reranker", "within", within, 0)
+        check_range("Reranker", "seconds", seconds, 1e-3)
         self.model, self._scorer = model, scorer_of(model)
-        self.weight, self.hits, self.within = float(weight), int(hits), float(within)
+        self.weight, self.hits, self.within, self.seconds = float(weight), int(hits), float(within), seconds
         self._memory = _memory_of(self.model)
+        super().__init__()
+
+    def renew(self) -> None:
+        """Make the locks."""
+        self._lock = threading.Lock()
+        self._late: set[Future[dict[bytes, float]]] = set()
 
     @property
     def name(self) -> str:
@@ -145,31 +165,16 @@ class Reranker:
         """Return a score for each text, from a kept judgement where there is one.
 
         Raises:
-            NotJudged: There are no usable scores.
+            NotJudged: There are no scores in time.
         """
-        # 1. Scores that are kept.
-        keys = list[bytes]()
-        for text in texts:  # with the length of the question, so that no other pair has the same digest
-            content = f"{len(question)}\0{question}{text}"
-            keys.append(hashlib.sha256(content.encode("utf-8", "surrogatepass")).digest()[:16])
-        memory = self._memory
-        with memory.lock:
-            known = {key: memory.scores[key] for key in keys if key in memory.scores}
+        # a score that depends on the other texts is kept with all of them
+        beside = b"" if self._scorer.pointwise else _digest(question, *texts)
+        keys = [_digest(question, text) + beside for text in texts]
+        with self._memory.lock:
+            known = {key: self._memory.scores[key] for key in keys if key in self._memory.scores}
         fresh = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
-        # 2. The model's judgement of the others.
         if fresh:
-            try:
-                with nullcontext() if self._scorer.parallel else memory.turn:
-                    given = self._scorer.score(question, list(fresh.values()))
-                scores = dict(zip(fresh, checked_scores(given, len(fresh), self.name), strict=True))
-            except Exception as error:  # of the user's own code, or of a library
-                raise NotJudged(f"{self.name} failed: {type(error).__name__}: {str(error)[:300]}") from error
-            # 3. Keep it, and forget the oldest.
-            with memory.lock:
-                memory.scores |= scores
-                while len(memory.scores) > MOST_KEPT:
-                    memory.scores.popitem(last=False)
-            known |= scores
+            known |= self._in_time(question, fresh)
         return [known[key] for key in keys]
 
     def added(self, logits: Floats, scores: Floats) -> tuple[Floats, float]:
@@ -183,6 +188,51 @@ class Reranker:
         added = self.weight * (scores - scores.mean()) / deviation
         correction = float(logits.max() - (logits + added).max())
         return np.asarray(np.round(added + correction, 6) + 0.0, np.float32), correction
+
+    def _in_time(self, question: str, texts: Mapping[bytes, str]) -> dict[bytes, float]:
+        """Judge texts by key, in a thread if the time is limited."""
+        if self.seconds is None:
+            return self._score(question, texts)
+        with self._lock:
+            if len(self._late) >= MOST_LATE:
+                raise NotJudged(f"{self.name} is still busy with {len(self._late)} earlier questions")
+        outcome: Future[dict[bytes, float]] = Future()
+
+        def work() -> None:
+            try:
+                outcome.set_result(self._score(question, texts))
+            except BaseException as error:
+                outcome.set_exception(error)
+            with self._lock:
+                self._late.discard(outcome)
+
+        threading.Thread(target=work, name="palmette-rerank", daemon=True).start()
+        wait([outcome], self.seconds)
+        with self._lock:
+            if not outcome.done():
+                self._late.add(outcome)
+                raise NotJudged(f"{self.name} gave no scores within {self.seconds:g} s")
+        return outcome.result()
+
+    def _score(self, question: str, texts: Mapping[bytes, str]) -> dict[bytes, float]:
+        """Score texts by key, and keep the scores."""
+        try:
+            with nullcontext() if self._scorer.parallel else self._memory.turn:
+                given = self._scorer.score(question, list(texts.values()))
+            scores = dict(zip(texts, checked_scores(given, len(texts), self.name), strict=True))
+        except Exception as error:  # of the user's own code, or of a library
+            raise NotJudged(f"{self.name} failed: {type(error).__name__}: {str(error)[:300]}") from error
+        with self._memory.lock:
+            self._memory.scores |= scores
+            while len(self._memory.scores) > MOST_KEPT:
+                self._memory.scores.popitem(last=False)
+        return scores
+
+
+def _digest(*texts: str) -> bytes:
+    """Digest texts, so that no others have the same."""
+    content = "".join(f"{len(text)}\0{text}" for text in texts)
+    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).digest()[:16]
 
 
 def as_reranker(value: Any) -> Reranker:
@@ -206,7 +256,7 @@ def as_reranker(value: Any) -> Reranker:
     return Reranker(value)
 
 
-_EXAMPLE = '{"model": "rerank:MODEL@https://host/v1", "weight": 1}'
+_EXAMPLE = '{"model": "rerank:MODEL@https://host/v1", "weight": 1, "seconds": 0.5}'
 
 
 @lru_cache(16)
