@@ -1,4 +1,4 @@
-"""Marks of a passage: its best sentence, one row of a table, or the line of an identifier.
+"""Marks of a passage: a sentence with what it announces, one row of a table, or the line of an identifier.
 
 "price of LH-1004" over a table: the best sentence by its vector is a run of rows, often the header's. The row is marked
 that has the question's identifier, else most of its words, and only words of that row are bold.
@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from palmette.encoder.sentences.splitting import split_sentences
-from palmette.reader.blocks import SHORTEST_ANSWER
+from palmette.reader.blocks import SHORTEST_ANSWER, complete
 from palmette.reader.rows import identifiers_of
 from palmette.types import LINE_END, Highlights
 
@@ -18,6 +18,8 @@ Span = tuple[int, int]
 WORDS_MARKED = 60
 """Words of a mark with its neighbours."""
 _LINE = re.compile(r"[^\r\n]+")
+_PARAGRAPH = re.compile(r"\S(?:.|\n(?!\s*\n))*")
+_INDENTED = re.compile(r"\n[ \t]*\n[ \t]+\S")
 _RULE = re.compile(r"[\s|:+=-]*")
 
 
@@ -53,9 +55,30 @@ def highlight(content: str, question: str, sentence: Span | None, words: Sequenc
         head = _RULE.fullmatch(content, *rows[1]) is not None  # none where the passage goes on with a table
         inside = [row for row in rows[head:] if not _RULE.fullmatch(content, *row)]
         mark = max(inside or rows, key=lambda row: (_distinct(content, row, words), row[0] < sentence[1], -row[0]))
+    # 3. Of short blocks that were read as one sentence, the one with most words of the question; and the block that
+    #    it announces, as far as it is short enough.
+    else:
+        mark = part = _best_block(content, sentence, words)
+        mark = complete(content, *part)
+        mark = mark if _short(content, mark) else part
     around = _with_neighbours(content, mark, rows)
     bold = [word for word in words if mark[0] <= word[0] and word[1] <= mark[1]] if rows or named else words
     return Highlights(mark, bold, around, first_line + len(LINE_END.findall(content, 0, mark[0])))
+
+
+def _best_block(content: str, sentence: Span, words: Sequence[Span]) -> Span:
+    """Return the block of a sentence that has more of the query's words than any other; else all of it.
+
+    Short blocks are read as one sentence, be they slides, cells of a notebook, or a heading with its paragraph.
+    Parts of code are not blocks: what is indented below a blank line belongs to what is above it.
+    """
+    blocks = [match.span() for match in _PARAGRAPH.finditer(content, *sentence)]
+    if len(blocks) < 2 or "```" in content[slice(*sentence)] or _INDENTED.search(content, *sentence):
+        return sentence
+    ranked = sorted(blocks, key=lambda block: -_distinct(content, block, words))
+    first, second = (_distinct(content, block, words) for block in ranked[:2])
+    title = "\n" not in content[slice(*ranked[0])].strip() and content[ranked[0][1] - 1] not in ".!?:;"
+    return ranked[0] if first > second and not title else sentence
 
 
 def _tables(content: str, lines: Sequence[Span]) -> list[list[Span]]:
