@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -109,6 +110,7 @@ class Index:
         # by variant of the options: the note or number of documents at the measurement, and the score scales
         self._measured: dict[str, tuple[str | int, ScoreScales]] = {}
         self._measured_within: dict[tuple[Filter | None, str], MeasuredScope] = {}
+        self._measuring = threading.Lock()
         self._cutter = opened_cutter(model, backend.passages)
         self._reranker: Reranker | None = None
         self.path = path
@@ -286,7 +288,7 @@ class Index:
             return self
         filtered = type(self)(self.model, FilteredBackend(self.backend, parsed), self.path)
         filtered._reranker = self._reranker
-        filtered._measured_within = self._measured_within
+        filtered._measured_within, filtered._measuring = self._measured_within, self._measuring
         return filtered
 
     @property
@@ -650,9 +652,11 @@ class Index:
                     return self._score_scales_within(options, unfiltered)
             else:
                 score_scales = score_scales_for(self.model, options, view, self._sentences, sample)
-            if len(self._measured_within) >= SCOPES:
-                self._measured_within.clear()
-            remembered = self._measured_within[scope] = MeasuredScope(ref(keys), digest, score_scales)
+            remembered = MeasuredScope(ref(keys), digest, score_scales)
+            with self._measuring:  # the oldest makes room
+                self._measured_within[scope] = remembered
+                if len(self._measured_within) > SCOPES:
+                    del self._measured_within[next(iter(self._measured_within))]
         return remembered.score_scales.model_copy(update={"documents": max(1, len(keys))})
 
     # -- writing ------------------------------------------------------------------------------------------
